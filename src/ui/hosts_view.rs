@@ -406,7 +406,7 @@ mod tests {
                 host: format!("h{number:03}"),
                 step: format!("sync/h{number:03}/files"),
                 attempt: 1,
-                says: vec!["bring 3 layers".into()],
+                says: vec!["send 3 layers".into()],
                 bytes: Some(2_000_000),
             };
             view.take(&mut state, &step);

@@ -15,7 +15,7 @@ fn hosts_that_cannot_be_used_are_told_with_all_that_is_in_the_way() {
     let bash = run(&bed, "f:1", "default", &both, &[]).fails(CHECK);
     says(
         &bash,
-        &[&bed.ip(2), "check/", "there is no bash", "install bash"],
+        &[&bed.ip(2), "check/", "bash is missing", "install bash"],
     );
     bed.testbed(["exec", "2", "mv", "/bin/bash.off", "/bin/bash"])
         .ok();
@@ -40,7 +40,7 @@ fn hosts_that_cannot_be_used_are_told_with_all_that_is_in_the_way() {
         &[
             "2 steps failed",
             &bed.ip(2),
-            "cannot be written",
+            "is not writable",
             "read-write",
             &gone,
             "firewall",
@@ -114,7 +114,7 @@ fn images_that_do_not_fit_are_told() {
         &full,
         &[
             &bed.ip(2),
-            "are free where",
+            "are free on the file system of",
             "are needed",
             "SEALOS_DATA_ROOT",
         ],

@@ -134,7 +134,7 @@ fn one_comes_late(bed: &Bed) {
     };
     assert!(row(5).contains("v1.0.0"), "{}", planned.report());
     assert!(
-        row(2).contains("it is at v1.1.0 already"),
+        row(2).contains("it is already at v1.1.0"),
         "{}",
         planned.report()
     );

@@ -142,7 +142,7 @@ fn taken_over(bed: &Bed) {
     assert_eq!(all_counted(bed), ["rollback"; 3]);
 }
 
-/// A rollback of one host asks nobody else; that a control plane has no fresh copy is told.
+/// A rollback of one host asks nobody else; that a control plane has no up-to-date copy is told.
 fn one_host_back_while_another_is_away(bed: &Bed) {
     upgrade(bed, &["counting:1.1.0"]).ok();
     all_counted(bed);
@@ -154,7 +154,7 @@ fn one_host_back_while_another_is_away(bed: &Bed) {
     let back = bed.imgctl(["rollback", "--scope", &scope, "--yes"]).ok();
     assert!(
         back.stderr()
-            .contains(&format!("{} has no fresh copy", bed.ip(2))),
+            .contains(&format!("{} has no up-to-date copy", bed.ip(2))),
         "{}",
         back.report()
     );

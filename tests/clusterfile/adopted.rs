@@ -39,7 +39,7 @@ fn a_cluster_of_sealos_4_3_is_known_with_its_variables() {
     }
     let told = env.imgctl(["env", "--cluster", "default"]).ok();
     assert!(
-        told.stderr().contains("4 documents of kubeadm"),
+        told.stderr().contains("4 kubeadm documents"),
         "{}",
         told.report()
     );
@@ -87,14 +87,14 @@ fn what_is_not_there_or_not_a_name_is_told() {
     );
     let ran = env.imgctl(["env", "--cluster", "../etc"]).fails(2);
     assert!(
-        ran.stderr().contains("no name for a cluster"),
+        ran.stderr().contains("not a valid cluster name"),
         "{}",
         ran.report()
     );
     stored(&env, "one", include_str!("fixtures/sealos-5"));
     let ran = env.imgctl(["env", "--cluster", "one"]).fails(4);
     assert!(
-        ran.stderr().contains("a cluster called `prod`"),
+        ran.stderr().contains("a cluster named `prod`"),
         "{}",
         ran.report()
     );

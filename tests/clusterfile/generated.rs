@@ -112,13 +112,13 @@ fn what_cannot_be_a_cluster_is_refused() {
         (
             &["gen", "root:v1", "--cluster", "A/b"],
             2,
-            "no name for a cluster",
+            "not a valid cluster name",
         ),
         (&["gen", "root:v1", "--env", "A"], 2, "has no `=`"),
         (
             &["gen", "root:v1", "--env", "SEALOS_SYS_X=1"],
             2,
-            "not to be set",
+            "is reserved",
         ),
         (
             &["gen", "root:v1", "--config-file", "wrong"],

@@ -90,7 +90,7 @@ fn init_containers_and_sidecars_are_asked_for() {
     let ran = with("plan", "setup", &[]).fails(10);
     let text = ran.stdout();
     assert!(
-        text.contains("no effect until the Pod is made anew"),
+        text.contains("no effect until the Pod is recreated"),
         "{text}"
     );
     let ran = with("plan", "proxy", &[]).fails(10);

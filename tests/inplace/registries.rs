@@ -169,13 +169,13 @@ fn a_registry_that_wants_a_login_is_found_out_before() {
     let ran = plan("bare", &[]).fails(10);
     assert!(
         ran.stdout()
-            .contains("wants a login, and the Pod names no imagePullSecrets"),
+            .contains("requires a login, and the Pod names no imagePullSecrets"),
         "{}",
         ran.report()
     );
     let ran = plan("wrong", &[]).fails(10);
     assert!(
-        ran.stdout().contains("no fitting login in gone, wrong"),
+        ran.stdout().contains("no matching login in gone, wrong"),
         "{}",
         ran.report()
     );
@@ -183,7 +183,8 @@ fn a_registry_that_wants_a_login_is_found_out_before() {
     // The operator says that it is there.
     let ran = plan("bare", &["--pre-pull", "none"]).ok();
     assert!(
-        ran.stdout().contains("the image has to be on its Node"),
+        ran.stdout()
+            .contains("the image must already be on its Node"),
         "{}",
         ran.report()
     );

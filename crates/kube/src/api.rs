@@ -56,7 +56,7 @@ impl fmt::Display for ApiError {
             0 => write!(f, "the API server does not answer: {}", self.message),
             code => write!(
                 f,
-                "the API server says {code} {}: {}",
+                "the API server returned {code} {}: {}",
                 self.reason, self.message
             ),
         }

@@ -94,7 +94,7 @@ impl Held {
                 Kind::Busy,
                 format!("the lock of the cluster (Lease kube-system/{NAME}) was taken by {other}"),
             )
-            .hint("only one of the two may go on: stop the other one first")),
+            .hint("only one of the two may continue: stop the other one first")),
         }
     }
 }
@@ -194,7 +194,7 @@ impl Mine {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(Error::new(Kind::Busy, "others keep changing it").into())
+        Err(Error::new(Kind::Busy, "other clients keep changing it").into())
     }
 
     /// Succeeds if the lease of another holder has expired.
@@ -206,9 +206,9 @@ impl Mine {
         let seconds = seconds.unwrap_or(0).clamp(0, 24 * 3600);
         let age = renewed.map(|renewed| Timestamp::now().as_second() - renewed.as_second());
         let busy = |when: &str| {
-            let error = format!("{holder} works on this cluster, as it said {when}");
+            let error = format!("{holder} is working on this cluster; it last reported {when}");
             Err(Error::new(Kind::Busy, error).hint(format!(
-                "wait until it has ended; if it was killed, its lock is free {} s after that",
+                "wait until it ends; if it was killed, its lock expires {} s after that",
                 self.times.ttl.as_secs()
             )))
         };
@@ -334,7 +334,7 @@ mod tests {
         let error = take(&api, "b").err().unwrap();
         assert_eq!(error.kind(), Kind::Busy);
         assert!(
-            error.to_string().contains("a works on this cluster"),
+            error.to_string().contains("a is working on this cluster"),
             "{error}"
         );
         let until = Instant::now() + Duration::from_secs(5);

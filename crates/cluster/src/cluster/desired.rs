@@ -47,8 +47,8 @@ impl HostFlags {
         let nodes = list(&self.nodes, "--nodes")?;
         if let Some(both) = masters.iter().find(|address| nodes.contains(address)) {
             return Err(
-                Error::usage(format!("{both} is among the masters and among the nodes"))
-                    .hint("a control plane that also runs workloads is a master"),
+                Error::usage(format!("{both} is listed under both masters and nodes"))
+                    .hint("list a control plane that also runs workloads under masters only"),
             );
         }
         Ok((masters, nodes))
@@ -128,7 +128,7 @@ impl Clusterfile {
         let mut flags = flags.clone();
         if flags.masters.is_none() {
             if flags.nodes.is_some() {
-                return Err(Error::usage("there are nodes, but no master")
+                return Err(Error::usage("nodes are listed, but no master")
                     .hint("name at least one control plane with --masters"));
             }
             // The local machine needs no SSH port.
@@ -193,7 +193,7 @@ impl ClusterDocument {
         };
         if let Some(double) = masters.iter().chain(&nodes).find(known) {
             return Err(Error::usage(format!(
-                "host {double} belongs to cluster `{}` already",
+                "host {double} already belongs to cluster `{}`",
                 self.name
             )));
         }
@@ -222,9 +222,9 @@ impl ClusterDocument {
             let address = self.find(wanted)?;
             if first.as_ref() == Some(&address) {
                 return Err(Error::usage(format!(
-                    "{address} is the first control plane and cannot be taken out"
+                    "{address} is the first control plane and cannot be removed"
                 ))
-                .hint("`imgctl reset` takes the whole cluster down"));
+                .hint("`imgctl reset` removes the whole cluster"));
             }
             self.take(&address)?;
             gone.push(address);
@@ -429,7 +429,7 @@ mod tests {
         }
         for (masters, nodes, expected) in [
             ("", "10.0.0.1", "no master"),
-            ("10.0.0.1", "10.0.0.1", "among the masters"),
+            ("10.0.0.1", "10.0.0.1", "both masters and nodes"),
         ] {
             let error = Clusterfile::new("c", &[], &flags(masters, nodes), OWN).unwrap_err();
             assert!(error.to_string().contains(expected), "{error}");

@@ -135,11 +135,11 @@ fn aspects(old: &Host, new: &Host) -> Result<Vec<Aspect>> {
             false => ("worker", "control plane"),
         };
         return Err(Error::usage(format!(
-            "host {} is a {was} and cannot become a {is} where it stands",
+            "host {} is a {was} and cannot become a {is} while it is in the cluster",
             new.address
         ))
         .hint(format!(
-            "take it out (`imgctl delete`) and add it again as a {is}"
+            "remove it (`imgctl delete`) and add it again as a {is}"
         )));
     }
     let mut roles = (old.roles.clone(), new.roles.clone());
@@ -172,15 +172,15 @@ fn check_first(present: &[Host], wanted: &[Host]) -> Result<()> {
         .any(|host| host.address.name == old.address.name);
     Err(match stays {
         true => Error::usage(format!(
-            "{} is the first control plane and has to stay the first of the list",
+            "{} is the first control plane and must stay first in the list",
             old.address
         ))
         .hint(format!("put {} before {}", old.address, new.address)),
         false => Error::usage(format!(
-            "{} is the first control plane and cannot be taken out",
+            "{} is the first control plane and cannot be removed",
             old.address
         ))
-        .hint("`imgctl reset` takes the whole cluster down"),
+        .hint("`imgctl reset` removes the whole cluster"),
     })
 }
 
@@ -270,11 +270,11 @@ mod tests {
         for (hosts, expected) in [
             (
                 &[("10.0.0.2, 10.0.0.3", "roles: [master]")][..],
-                "cannot be taken out",
+                "cannot be removed",
             ),
             (
                 &[("10.0.0.2, 10.0.0.1", "roles: [master]")],
-                "first of the list",
+                "first in the list",
             ),
             (
                 &[("10.0.0.1, 10.0.0.9", "roles: [master]")],

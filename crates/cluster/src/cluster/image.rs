@@ -129,11 +129,11 @@ impl ClusterImage {
         };
         let kind = ImageKind::parse(text).ok_or_else(|| {
             Error::bad_content(format!(
-                "image {} is of type `{text}`, which is none that can be run",
+                "image {} is of type `{text}`, which cannot be run",
                 self.name
             ))
             .hint(format!(
-                "its label {} may be rootfs, patch or application",
+                "set its label {} to rootfs, patch or application",
                 TYPE_LABELS[0]
             ))
         })?;
@@ -145,7 +145,7 @@ impl ClusterImage {
                 self.name, VERSION_LABELS[0]
             ))
             .hint(format!(
-                "imgctl knows {}: set it with `imgctl build --label {}={}` or in the Kubefile",
+                "imgctl supports {}: set it with `imgctl build --label {}={}` or in the Kubefile",
                 VERSIONS.join(" and "),
                 VERSION_LABELS[0],
                 VERSIONS[0]
@@ -191,13 +191,13 @@ pub fn check_together(images: &[ClusterImage]) -> Result<()> {
                 .map(|image| format!("{} ({})", image.name, image.kind.as_str()))
                 .collect();
             Err(Error::usage(format!(
-                "none of the images is a rootfs, which a cluster begins with: {}",
+                "none of the images is a rootfs, which a new cluster needs: {}",
                 names.join(", ")
             ))
             .hint("name a rootfs image first, or the cluster to install on with --cluster"))
         }
         several => Err(Error::usage(format!(
-            "a cluster has one rootfs image, not {}: {}",
+            "a cluster has exactly one rootfs image, not {}: {}",
             several.len(),
             several.join(", ")
         ))),

@@ -17,11 +17,12 @@ pub fn check(name: &str) -> Result<()> {
         && name.chars().all(|c| is_narrow(c) || c == '.' || c == '-');
     if !fits {
         return Err(Error::usage(format!(
-            "`{}` is no name for a cluster",
+            "`{}` is not a valid cluster name",
             name.escape_debug()
         ))
         .hint(format!(
-            "lower-case letters, digits, `-` and `.`, a letter or digit first, {MAX_LENGTH} at most"
+            "use lower-case letters, digits, `-` and `.`, a letter or digit first, at most \
+             {MAX_LENGTH}"
         )));
     }
     if RESERVED.contains(&name) {

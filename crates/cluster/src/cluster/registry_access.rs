@@ -92,11 +92,11 @@ pub fn decide(
     let is_used = access.password.expose() == password;
     if user.contains_key(PASSWORD_VARIABLE) && !is_used {
         return Err(Error::usage(format!(
-            "{PASSWORD_VARIABLE} is set, but the image's {FILE} comes to another password"
+            "{PASSWORD_VARIABLE} is set, but the image's {FILE} yields another password"
         ))
         .hint(format!(
-            "leave it out, or use letters and digits (YAML changes some others), or replace {FILE} \
-             with a Config document"
+            "unset it, or use only letters and digits (YAML changes some other characters), or \
+             replace {FILE} with a Config document"
         )));
     }
     Ok(Decided {
@@ -119,8 +119,8 @@ pub fn htpasswd(access: &RegistryAccess, state: &Path) -> Result<Option<String>>
     }
     if user.contains(|c: char| c == ':' || c.is_control()) {
         return Err(
-            Error::usage(format!("`{user}` cannot be a user of a registry"))
-                .hint("a name has no colon and no control characters"),
+            Error::usage(format!("`{user}` is not a valid registry user"))
+                .hint("use a name without colons and control characters"),
         );
     }
     let path = state.join(KEPT_HTPASSWD);
@@ -166,7 +166,7 @@ fn draw() -> Result<String> {
     password.push('p');
     while password.len() < PASSWORD_LENGTH {
         aws_lc_rs::rand::fill(&mut bytes)
-            .map_err(|_| Error::failed("the system gives no random numbers"))?;
+            .map_err(|_| Error::failed("cannot read random numbers from the system"))?;
         // Bytes beyond the last whole multiple would favour the first letters.
         let fair = 256 / LETTERS.len() * LETTERS.len();
         let letters = bytes.iter().map(|&byte| usize::from(byte));
@@ -188,16 +188,17 @@ fn render(text: &str, variables: &BTreeMap<String, String>) -> Result<String> {
 
 /// Parses an existing file, which counts in full: without user and password, the registry has none.
 fn parse(text: &str, name: &str) -> Result<RegistryAccess> {
-    let wrong = || format!("the image's {name} says how its registry is reached");
+    let wrong = || format!("cannot use the registry settings in the image's {name}");
     let fields = template::yaml::parse(text).context(wrong)?;
     let field = |key: &str| -> Result<Option<String>> {
         match fields.get(key) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
             Some(Value::Number(number)) => Ok(Some(number.to_string())),
-            Some(_) => {
-                Err(Error::usage(format!("`{key}` is neither text nor number"))).context(wrong)
-            }
+            Some(_) => Err(Error::usage(format!(
+                "`{key}` is neither text nor a number"
+            )))
+            .context(wrong),
         }
     };
     let or = |value: Option<String>, default: &str| match value {
@@ -235,7 +236,9 @@ fn defaults(variables: &BTreeMap<String, String>) -> Result<RegistryAccess> {
 fn port(text: &str) -> Result<u16> {
     match text.trim().parse() {
         Ok(port) if port > 0 => Ok(port),
-        _ => Err(Error::usage(format!("`{text}` is no port for a registry"))),
+        _ => Err(Error::usage(format!(
+            "`{text}` is not a valid registry port"
+        ))),
     }
 }
 
@@ -246,12 +249,11 @@ fn data(text: &str) -> Result<String> {
         && !text.contains(char::is_control);
     match is_safe {
         true => Ok(text.trim_end_matches('/').to_owned()),
-        false => Err(Error::usage(format!(
-            "`{text}` cannot be the data directory of a registry"
-        ))
-        .hint(format!(
-            "an absolute path of two parts or more, such as {DATA}"
-        ))),
+        false => Err(
+            Error::usage(format!("`{text}` cannot be a registry's data directory")).hint(format!(
+                "use an absolute path of at least two components, such as {DATA}"
+            )),
+        ),
     }
 }
 
@@ -378,12 +380,12 @@ mod tests {
         let open = says("port: 5000\n").unwrap().access;
         assert_eq!(htpasswd(&open, state).unwrap(), None);
         for (text, part) in [
-            ("port: http\n", "no port"),
-            ("port: 0\n", "no port"),
+            ("port: http\n", "not a valid registry port"),
+            ("port: 0\n", "not a valid registry port"),
             ("data: /\n", "data directory"),
             ("data: /var\n", "data directory"),
             ("data: /var/../etc/x\n", "data directory"),
-            ("domain: [a]\n", "neither text nor number"),
+            ("domain: [a]\n", "neither text nor a number"),
             ("a: b: c", "malformed"),
         ] {
             let error = says(text).unwrap_err().to_string();

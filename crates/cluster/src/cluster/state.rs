@@ -145,7 +145,7 @@ impl State {
             .context(|| format!("cannot use the state of cluster `{}`", self.name))?;
         if read.cluster.name != self.name {
             return Err(Error::bad_content(format!(
-                "{} is about a cluster called `{}`",
+                "{} describes a cluster named `{}`",
                 path.display(),
                 read.cluster.name
             ))
@@ -164,7 +164,7 @@ impl State {
     pub fn require(&self) -> Result<(Clusterfile, Vec<String>)> {
         self.load()?.ok_or_else(|| {
             Error::not_found(format!("there is no cluster `{}`", self.name)).hint(format!(
-                "clusters are kept in {}; name one with --cluster",
+                "clusters are stored in {}; name one with --cluster",
                 self.directory.parent().unwrap_or(&self.directory).display()
             ))
         })
@@ -179,11 +179,11 @@ impl State {
         }
         let text = read_text(&path, clusterfile::MAX_LENGTH as u64)?;
         let (generated, _) = clusterfile::read_additions(&text, &path.display().to_string())
-            .context(|| format!("cannot take over cluster `{}` from sealos", self.name))?;
+            .context(|| format!("cannot import cluster `{}` from sealos", self.name))?;
         let count = generated.documents.len();
         read.documents = generated.documents;
         Ok(Some(format!(
-            "made by sealos; {count} documents of kubeadm are taken over from {}",
+            "created by sealos; {count} kubeadm documents are imported from {}",
             path.display()
         )))
     }
@@ -192,7 +192,7 @@ impl State {
     pub fn save(&self, clusterfile: &Clusterfile) -> Result<()> {
         if clusterfile.cluster.name != self.name {
             return Err(Error::failed(format!(
-                "the Clusterfile of `{}` does not belong into {}",
+                "the Clusterfile of `{}` does not belong in {}",
                 clusterfile.cluster.name,
                 self.directory.display()
             )));
@@ -205,7 +205,7 @@ impl State {
             0o600,
             Durability::Durable,
         )
-        .context(|| format!("cannot keep the state of cluster `{}`", self.name))
+        .context(|| format!("cannot store the state of cluster `{}`", self.name))
     }
 
     /// Archives the state after a reset: the Clusterfile becomes `Clusterfile.<now>`; `now` is in
@@ -246,8 +246,9 @@ impl State {
             verb: verb.to_owned(),
             since: rfc3339(now),
         };
-        let text = serde_json::to_vec(&holder)
-            .map_err(|error| Error::failed("cannot write who holds the lock").caused_by(error))?;
+        let text = serde_json::to_vec(&holder).map_err(|error| {
+            Error::failed("cannot record the holder of the lock").caused_by(error)
+        })?;
         atomic::write(
             &self.directory.join(HOLDER),
             &text,
@@ -260,7 +261,7 @@ impl State {
     fn busy(&self) -> Error {
         let error = Error::new(
             Kind::Busy,
-            format!("another command works on cluster `{}`", self.name),
+            format!("another command is running on cluster `{}`", self.name),
         );
         let holder = read_text(&self.directory.join(HOLDER), MAX_HOLDER)
             .ok()

@@ -84,8 +84,12 @@ impl State {
         };
         self.prepare()?;
         let path = self.touched_file();
-        atomic::write(&path, file.write()?.as_bytes(), 0o600, Durability::Durable)
-            .context(|| format!("cannot keep which hosts cluster `{}` touched", self.name()))
+        atomic::write(&path, file.write()?.as_bytes(), 0o600, Durability::Durable).context(|| {
+            format!(
+                "cannot record the hosts that cluster `{}` touched",
+                self.name()
+            )
+        })
     }
 }
 

@@ -19,18 +19,19 @@ pub fn parse(entry: &str) -> Result<(String, String)> {
             .all(|c| is_first(c) || c.is_ascii_digit() || c == '.' || c == '-');
     if !fits {
         return Err(
-            Error::usage(format!("`{}` is no name for a variable", shown(name))).hint(
-                "letters, digits and `_`, not a digit first (`.` and `-` are for templates only)",
+            Error::usage(format!("`{}` is not a valid variable name", shown(name))).hint(
+                "use letters, digits and `_`, not a digit first (`.` and `-` are for templates \
+                 only)",
             ),
         );
     }
     if name.starts_with(RESERVED) {
-        return Err(Error::usage(format!("`{name}` is not to be set by users"))
+        return Err(Error::usage(format!("`{name}` is reserved"))
             .hint(format!("imgctl sets the variables {RESERVED}_* itself")));
     }
     if value.contains('\0') || entry.len() >= MAX_LENGTH {
         return Err(Error::usage(format!(
-            "the value of `{name}` cannot be a variable's: it has a NUL or is longer than {} KiB",
+            "the value of `{name}` contains a NUL or is longer than {} KiB",
             MAX_LENGTH >> 10
         )));
     }

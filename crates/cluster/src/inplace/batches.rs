@@ -17,7 +17,7 @@ impl Share {
     pub fn parse(text: &str) -> Result<Self> {
         let wrong = || {
             Error::usage(format!("`{text}` is neither a number nor a percentage"))
-                .hint("a number from 1 like 3, or a percentage like 10%")
+                .hint("use a number from 1 up such as 3, or a percentage such as 10%")
         };
         let share = match text.trim().strip_suffix('%') {
             Some(percent) => Self::Percent(percent.parse().map_err(|_| wrong())?),

@@ -52,7 +52,7 @@ pub(crate) fn judge(
         .observed_generation
         .is_some_and(|seen| seen < pod.metadata.generation)
     {
-        return Judgement::Waiting("the kubelet has not seen the change yet".to_owned());
+        return Judgement::Waiting("the kubelet has not observed the change yet".to_owned());
     }
     for (name, before) in &changed.state.containers {
         let (verdict, role) = changed
@@ -61,13 +61,13 @@ pub(crate) fn judge(
             .copied()
             .unwrap_or((Verdict::Change, Role::Main));
         let Some(place) = pod.spec.container(name) else {
-            return Judgement::Failed(format!("`{name}` is not in its Pod any more"));
+            return Judgement::Failed(format!("`{name}` is no longer in its Pod"));
         };
         if let Some(stored) = changed.stored.get(name)
             && place.spec.image != *stored
         {
             return Judgement::Failed(format!(
-                "somebody set the image of `{name}` to {}",
+                "another client set the image of `{name}` to {}",
                 place.spec.image
             ));
         }
@@ -144,16 +144,16 @@ fn container(
         ));
     }
     if !is_new {
-        return waits(format!("`{name}` still is the former container"));
+        return waits(format!("`{name}` is still the old container"));
     }
     if status.state.terminated.is_some() {
         return waits(format!("`{name}` has ended"));
     }
     let started = status.state.running.as_ref().and_then(|one| one.started_at);
     match started {
-        None => return waits(format!("`{name}` does not run")),
+        None => return waits(format!("`{name}` is not running")),
         Some(started) if started.as_second() + SKEW < changed.state.time.as_second() => {
-            return waits(format!("`{name}` runs since before the change"));
+            return waits(format!("`{name}` has been running since before the change"));
         }
         Some(_) => {}
     }

@@ -54,8 +54,8 @@ impl fmt::Display for WorkloadReport {
         }
         match (&self.unfinished, &self.kept) {
             (Some(id), _) => write!(f, " run {id} is not finished"),
-            (None, Some(id)) => write!(f, " kept so by run {id}"),
-            (None, None) => write!(f, " `imgctl inplace status` tells more"),
+            (None, Some(id)) => write!(f, " left so by run {id}"),
+            (None, None) => write!(f, " see `imgctl inplace status`"),
         }
     }
 }

@@ -144,11 +144,12 @@ impl Work<'_> {
             return Err(Error::new(
                 Kind::CheckFailed,
                 format!(
-                    "somebody else has changed these Pods since the plan was made, they were left alone: {}",
+                    "another client changed these Pods after the plan was made; they were skipped: \
+                     {}",
                     self.summary.left.join(", ")
                 ),
             )
-            .hint("look at them, then make a new plan; templates were not touched"));
+            .hint("inspect them, then make a new plan; templates were not changed"));
         }
         self.templates()?;
         self.newcomers()
@@ -185,14 +186,18 @@ impl Work<'_> {
             }
             let names: Vec<String> = fresh.iter().map(PodPlan::full_name).collect();
             (self.engine.listener)(&Event::Note {
-                message: format!("new Pods with the former image: {}", names.join(", ")),
+                message: format!("new Pods with the old image: {}", names.join(", ")),
             });
             self.known.extend(fresh.iter().map(|pod| pod.uid.clone()));
             self.pull(&fresh.iter().collect::<Vec<_>>())?;
             self.batch(fresh)?;
         }
-        Err(Error::failed("Pods with the former image keep coming")
-            .hint("something makes them anew: see the workload's events, then run the same command again"))
+        Err(
+            Error::failed("Pods with the old image keep appearing").hint(
+                "something recreates them: see the workload's events, then run the same command \
+                 again",
+            ),
+        )
     }
 
     /// Plans the change of a Pod that is not in the plan; `None`: no change is needed.
@@ -243,12 +248,12 @@ impl Work<'_> {
                 return Err(Error::new(
                     Kind::Interrupted,
                     format!(
-                        "stopped; {} Pods are on their way, {} were not begun",
+                        "stopped; {} Pods are in progress, {} were not started",
                         flights.len(),
                         queue.len()
                     ),
                 )
-                .hint(format!("`--id {}` takes it up again", engine.journal.id())));
+                .hint(format!("resume it with `--id {}`", engine.journal.id())));
             }
             let seen = match held.is_empty() {
                 true => self.world.refresh(engine.api),
@@ -313,7 +318,7 @@ impl Work<'_> {
                 let next = queue.front().map(PodPlan::full_name).unwrap_or_default();
                 return Err(Error::new(
                     Kind::Failed,
-                    format!("Pod {next} cannot be begun with: {held}"),
+                    format!("cannot start with Pod {next}: {held}"),
                 ));
             }
             std::thread::sleep(engine.pace.poll);
@@ -355,7 +360,7 @@ impl Work<'_> {
             }
             Started::Nothing => {
                 self.summary.skipped += 1;
-                let message = Some("it has the image already".to_owned());
+                let message = Some("it already has the image".to_owned());
                 self.note(&plan, Phase::Skipped, message, None)?;
                 Ok(None)
             }
@@ -417,7 +422,7 @@ impl Work<'_> {
                     }
                     return Ok(Look::Flying);
                 }
-                None => "its containers are ready, the Pod is not".to_owned(),
+                None => "its containers are ready, but the Pod is not".to_owned(),
             },
             Judgement::Waiting(why) => why,
         };
@@ -488,10 +493,10 @@ impl Work<'_> {
             let _ = self.note(&flight.plan, Phase::Restored, None, None);
         }
         match (restored.len(), not.is_empty()) {
-            (0, true) => "no Pod had to be put back".to_owned(),
-            (count, true) => format!("{count} Pods have their former images again and are ready"),
+            (0, true) => "no Pod needed a rollback".to_owned(),
+            (count, true) => format!("{count} Pods have their previous images again and are ready"),
             (count, false) => format!(
-                "{count} Pods were given their former images; look at: {}",
+                "{count} Pods were set back to their previous images; check: {}",
                 not.join("; ")
             ),
         }

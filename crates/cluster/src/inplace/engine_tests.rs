@@ -364,7 +364,7 @@ fn what_cannot_be_changed_is_refused_with_its_reason() {
     let api = cluster(1);
     let request = request(web(), "r.io/app:2");
     let plan = planned(&api, &request, &desired(&request), &[], false);
-    assert!(plan.problems[0].reason.contains("one replica"));
+    assert!(plan.problems[0].reason.contains("single replica"));
 }
 
 /// Fails permanently after a number of writes, like a killed process.

@@ -27,7 +27,7 @@ pub(crate) fn may_start(
     let missing = group.desired.saturating_sub(ready);
     if missing + 1 > group.max_unavailable {
         return Err(format!(
-            "{missing} of {} Pods of {} are out of service, and {} may be",
+            "{missing} of {} Pods of {} are out of service, and at most {} may be",
             group.desired,
             group.full_name(),
             group.max_unavailable

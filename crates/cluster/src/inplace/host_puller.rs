@@ -32,8 +32,8 @@ pub struct HostPuller<'a> {
 impl Puller for HostPuller<'_> {
     fn pull(&self, pod: &PodPlan, image: &str, room: u64) -> Result<Vec<String>> {
         let host = self.hosts.get(&pod.node).ok_or_else(|| {
-            Error::not_found("no host of the cluster is this Node")
-                .hint("--pre-pull job has the Node's kubelet pull")
+            Error::not_found("this Node is not a host of the cluster")
+                .hint("pass --pre-pull job to pull with the Node's kubelet")
         })?;
         let agent = self.crew.agent(host)?;
         let image = quoted(image);
@@ -43,7 +43,8 @@ impl Puller for HostPuller<'_> {
         self.run(&*agent, &format!("crictl pull -- {image} >&2"))?;
         let shown = self.run(&*agent, &format!("crictl inspecti -o json -- {image}"))?;
         let shown: Value = serde_json::from_str(&shown).map_err(|error| {
-            Error::bad_content(format!("{}: crictl shows no JSON", agent.host())).caused_by(error)
+            Error::bad_content(format!("{}: crictl did not return JSON", agent.host()))
+                .caused_by(error)
         })?;
         let status = &shown["status"];
         let names = status["repoDigests"].as_array().into_iter().flatten();
@@ -70,7 +71,7 @@ impl HostPuller<'_> {
             true => Err(Error::new(
                 Kind::NoSpace,
                 format!(
-                    "{}: {free} bytes are free for images, {room} are needed",
+                    "{}: {free} bytes are free for images, but {room} are needed",
                     agent.host()
                 ),
             )),

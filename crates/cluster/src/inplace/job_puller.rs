@@ -72,7 +72,7 @@ impl Puller for JobPuller<'_> {
         self.api
             .create(&collection, &object)
             .map_err(Error::from)
-            .context(|| format!("cannot make Pod {}/{name}", pod.namespace))?;
+            .context(|| format!("cannot create Pod {}/{name}", pod.namespace))?;
         let pulled = self.wait(&path, image);
         self.remove(&path);
         pulled
@@ -113,7 +113,7 @@ impl JobPuller<'_> {
             }
             if pod.status.phase == "Failed" {
                 return Err(Error::failed(format!(
-                    "cannot pull {image}: the Node refuses the Pod that would"
+                    "cannot pull {image}: the Node rejects the Pod that pulls it"
                 )));
             }
             if Instant::now() > until {

@@ -126,10 +126,7 @@ impl Journal {
         let path = path_of(directory, id);
         let lock = directory.join(format!(".{id}.lock"));
         let lock = Lock::try_acquire(&lock, Mode::Exclusive)?.ok_or_else(|| {
-            Error::new(
-                Kind::Busy,
-                format!("run {id} is going on in another process"),
-            )
+            Error::new(Kind::Busy, format!("run {id} is active in another process"))
         })?;
         let (past, whole) = read_whole(&path)?.unwrap_or_default();
         let file = OpenOptions::new()
@@ -208,8 +205,8 @@ fn check_id(id: &str) -> Result<()> {
     match !id.is_empty() && id.len() <= 128 && !id.starts_with('.') && id.chars().all(sound) {
         true => Ok(()),
         false => Err(
-            Error::usage(format!("`{}` is no id of a run", id.escape_debug()))
-                .hint("letters, digits, - _ and ."),
+            Error::usage(format!("`{}` is not a run ID", id.escape_debug()))
+                .hint("use letters, digits, -, _ and ."),
         ),
     }
 }
@@ -242,7 +239,7 @@ fn read_whole(path: &Path) -> Result<Option<(Past, u64)>> {
                 number + 1
             ))
             .caused_by(error)
-            .hint("move the file away; the annotations of Pods and workloads say what was done")
+            .hint("move the file away; the annotations of Pods and workloads record what was done")
         })?;
         past.take(record);
     }

@@ -80,7 +80,10 @@ pub(super) fn state(meta: &Meta) -> Option<PodState> {
 pub(crate) fn restore(meta: &Meta) -> Option<Result<Restore, String>> {
     let text = meta.annotations.get(RESTORE)?;
     Some(serde_json::from_str(text).map_err(|error| {
-        format!("its annotation {RESTORE} cannot be read ({error}): put its strategy back by hand and remove the annotation")
+        format!(
+            "cannot read its annotation {RESTORE} ({error}): restore its strategy manually and \
+             remove the annotation"
+        )
     }))
 }
 

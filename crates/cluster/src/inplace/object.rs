@@ -10,7 +10,7 @@ use imgctl_base::error::{Error, Result};
 /// Reads a typed view from an API response.
 pub fn read<T: serde::de::DeserializeOwned>(value: &Value, what: &str) -> Result<T> {
     T::deserialize(value).map_err(|error| {
-        Error::bad_content(format!("the API gave no sound {what}")).caused_by(error)
+        Error::bad_content(format!("the API returned an invalid {what}")).caused_by(error)
     })
 }
 

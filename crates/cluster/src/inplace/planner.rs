@@ -77,12 +77,12 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<Plan> {
     for pod in chosen {
         if pod.is_finished() || pod.is_going() {
             let state = if pod.is_going() {
-                "is on its way out"
+                "is terminating"
             } else {
                 "has ended"
             };
             plan.notes
-                .push(format!("Pod {} {state}: it is left alone", pod.full_name()));
+                .push(format!("Pod {} {state}: skipped", pod.full_name()));
             continue;
         }
         let wanted = inputs.desired.of(&pod.metadata.uid);
@@ -104,11 +104,11 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<Plan> {
         plan.problems.push(Problem {
             subject: "--resize".to_owned(),
             reason: format!(
-                "the server{} has no `pods/resize`",
+                "the API server{} has no `pods/resize`",
                 version(&world.server.version)
             ),
             hint: Some(
-                "resources of running Pods can be changed from Kubernetes 1.33 on".to_owned(),
+                "changing the resources of running Pods needs Kubernetes 1.33 or newer".to_owned(),
             ),
         });
     }
@@ -167,8 +167,9 @@ fn groups(inputs: &Inputs<'_>, plan: &mut Plan) {
         if busy && single && group.desired <= 1 && !inputs.request.allow_single_replica {
             plan.problems.push(Problem {
                 subject: name.clone(),
-                reason: "it has one replica, which will be out of service for a while".to_owned(),
-                hint: Some("--allow-single-replica takes that into account".to_owned()),
+                reason: "it has a single replica, which will be out of service for a while"
+                    .to_owned(),
+                hint: Some("pass --allow-single-replica to accept that".to_owned()),
             });
         }
         let (problems, notes) = budget_findings(world, &mine);
@@ -184,7 +185,7 @@ fn describe(owner: &Owner<'_>, first: &Pod, members: usize) -> Group {
             "Pod".to_owned(),
             first.metadata.name.clone(),
             1,
-            "nobody manages it: the change stays".to_owned(),
+            "no controller manages it: the change is permanent".to_owned(),
         ),
         Owner::Workload(known) => {
             let object = &known.object;
@@ -206,7 +207,7 @@ fn describe(owner: &Owner<'_>, first: &Pod, members: usize) -> Group {
             kind.clone(),
             name.clone(),
             members,
-            "its owner may undo the change, or make its Pods anew, at any time".to_owned(),
+            "its owner may undo the change or recreate its Pods at any time".to_owned(),
         ),
     };
     Group {
@@ -243,11 +244,13 @@ fn template_differs(
 
 fn consequence(policy: TemplatePolicy, kind: WorkloadKind) -> String {
     match (policy, kind) {
-        (_, WorkloadKind::Job) => "Pods that the Job makes anew have the old image".to_owned(),
+        (_, WorkloadKind::Job) => "Pods that the Job recreates have the old image".to_owned(),
         (TemplatePolicy::Sync, _) => {
-            "the template follows when all Pods are done; no Pod is made anew".to_owned()
+            "the template is updated when all Pods are done; no Pod is recreated".to_owned()
         }
-        _ => "the template stays: every Pod that is made anew (eviction, scaling, rollout) has the old image".to_owned(),
+        _ => "the template is not changed: every Pod that is recreated (eviction, scaling, \
+              rollout) has the old image"
+            .to_owned(),
     }
 }
 
@@ -270,11 +273,17 @@ fn workload_problems(
         .any(|pod| pod.containers.iter().any(|one| one.resize.is_some()));
     match inputs.request.template {
         TemplatePolicy::Refuse if resized || !group.template.is_empty() => problems.push(problem(
-            "its template would go back to the old image with every Pod that is made anew".to_owned(),
-            Some("--template sync brings the template after the Pods; --template keep leaves it and writes that down"),
+            "its template would bring the old image back with every recreated Pod".to_owned(),
+            Some(
+                "pass --template sync to update the template after the Pods, or --template keep to \
+                 leave it unchanged and record that",
+            ),
         )),
         TemplatePolicy::Sync if !known.kind.syncs() => problems.push(problem(
-            format!("the template of a {} cannot follow", known.kind.as_str()),
+            format!(
+                "the template of a {} cannot be updated",
+                known.kind.as_str()
+            ),
             Some("--template keep"),
         )),
         TemplatePolicy::Sync => {
@@ -283,7 +292,10 @@ fn workload_problems(
                 for (container, to) in inputs.desired.of(&pod.uid) {
                     if *images.entry(container).or_insert(to) != to {
                         problems.push(problem(
-                            format!("its Pods get different images for `{container}`: the template can have one only"),
+                            format!(
+                                "its Pods get different images for `{container}`: the template can \
+                                 have only one"
+                            ),
                             Some("--template keep"),
                         ));
                         return problems;
@@ -300,8 +312,14 @@ fn workload_problems(
                     })
             }) {
                 problems.push(problem(
-                    format!("Pod {} is not among those that change, but the template speaks for it, too", pod.full_name()),
-                    Some("name the workload with --workload, or leave the template with --template keep"),
+                    format!(
+                        "Pod {} does not change, but the template also applies to it",
+                        pod.full_name()
+                    ),
+                    Some(
+                        "name the workload with --workload, or leave the template unchanged with \
+                         --template keep",
+                    ),
                 ));
             }
         }
@@ -310,7 +328,7 @@ fn workload_problems(
     if let Some(reason) = rollout::in_progress(world, known, inputs.ids) {
         // Waiting does not finish an interrupted run.
         let held = marks::restore(&known.object.metadata).is_some();
-        let hint = "wait until `kubectl rollout status` is content";
+        let hint = "wait until `kubectl rollout status` reports success";
         problems.push(problem(reason, (!held).then_some(hint)));
     }
     problems
@@ -352,7 +370,8 @@ fn budget_findings(world: &World, pods: &[&PodPlan]) -> (Vec<Problem>, Vec<Strin
                 problems.push(Problem {
                     subject,
                     reason: format!(
-                        "it never allows a disruption: {} of {} Pods have to be healthy. The API would not heed it for a patch; we do",
+                        "it never allows a disruption: {} of {} Pods must be healthy. The API does \
+                         not enforce it for patches; imgctl does",
                         status.desired_healthy, status.expected_pods
                     ),
                     hint: Some("add a replica, or change the budget".to_owned()),
@@ -385,19 +404,20 @@ fn notes(inputs: &Inputs<'_>, plan: &mut Plan) {
             };
             if place.spec.image_pull_policy == "Always" {
                 notes.insert(format!(
-                    "`{}` has imagePullPolicy Always: its registry has to answer when it restarts",
+                    "`{}` has imagePullPolicy Always: its registry must be reachable when it \
+                     restarts",
                     one.name
                 ));
             }
             if one.role == Role::Init {
                 notes.insert(format!(
-                    "`{}` is an init container: no effect until the Pod is made anew",
+                    "`{}` is an init container: no effect until the Pod is recreated",
                     one.name
                 ));
             }
             if !inputs.targets.contains_key(&one.to) {
                 notes.insert(format!(
-                    "no registry that we can ask has {}: its digest is not known",
+                    "no reachable registry has {}: its digest is unknown",
                     one.to
                 ));
             }
@@ -406,7 +426,7 @@ fn notes(inputs: &Inputs<'_>, plan: &mut Plan) {
             && let Some(tool) = managed_by(known)
         {
             notes.insert(format!(
-                "{} comes from {tool}: change the source as well, or it will undo the change",
+                "{} is managed by {tool}: change the source as well, or it will undo the change",
                 known.full_name()
             ));
         }
@@ -414,7 +434,7 @@ fn notes(inputs: &Inputs<'_>, plan: &mut Plan) {
             && let Some(trouble) = node.trouble()
         {
             notes.insert(format!(
-                "{trouble}: {} waits until it is well",
+                "{trouble}: {} waits until it recovers",
                 planned.full_name()
             ));
         }
@@ -427,7 +447,7 @@ fn notes(inputs: &Inputs<'_>, plan: &mut Plan) {
     });
     if old_kubelet && !inputs.request.resize.is_empty() {
         notes.insert(
-            "kubelets before 1.31 restart a container when anything of its specification changes"
+            "kubelets before 1.31 restart a container when any part of its specification changes"
                 .to_owned(),
         );
     }

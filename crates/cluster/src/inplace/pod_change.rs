@@ -70,7 +70,7 @@ pub(super) fn start(
                 images.insert(one.name.clone(), one.to.clone());
             } else if *has != one.to && !stored {
                 return Ok(Started::Edited(format!(
-                    "somebody has set `{}` to {has}; the plan knew {}",
+                    "another client set `{}` to {has}; the plan has {}",
                     one.name, one.from
                 )));
             }
@@ -79,7 +79,7 @@ pub(super) fn start(
             {
                 if !same(&place.spec.resources, &resize.from) {
                     return Ok(Started::Edited(format!(
-                        "somebody has changed the resources of `{}`",
+                        "another client changed the resources of `{}`",
                         one.name
                     )));
                 }
@@ -120,7 +120,7 @@ pub(super) fn start(
         }
         return Ok(Started::Changed(Box::new(changed(plan, state, &stored))));
     }
-    Err(Error::failed("somebody else keeps changing it")).context(failed)
+    Err(Error::failed("another client keeps changing it")).context(failed)
 }
 
 /// Returns whether the patch would store what the Pod already has: an earlier run requested the
@@ -207,7 +207,12 @@ fn changed(plan: &PodPlan, state: PodState, stored: &Pod) -> Changed {
 
 /// Restores the former images and resources of the Pod; `false`: there is nothing to restore.
 pub(crate) fn restore(api: &dyn Api, changed: &Changed, plan: &PodPlan) -> Result<bool> {
-    let failed = || format!("cannot give Pod {} its former image back", plan.full_name());
+    let failed = || {
+        format!(
+            "cannot restore the previous image of Pod {}",
+            plan.full_name()
+        )
+    };
     let path = pod_path(&plan.namespace, &plan.name);
     for _ in 0..ATTEMPTS {
         let value = match api.get(&path) {
@@ -249,7 +254,7 @@ pub(crate) fn restore(api: &dyn Api, changed: &Changed, plan: &PodPlan) -> Resul
             Err(error) => return Err(Error::from(error)).context(failed),
         }
     }
-    Err(Error::failed("somebody else keeps changing it")).context(failed)
+    Err(Error::failed("another client keeps changing it")).context(failed)
 }
 
 /// Returns whether a Pod with restored images is ready.

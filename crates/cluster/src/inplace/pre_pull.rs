@@ -32,7 +32,7 @@ impl<A: Puller, B: Puller> Puller for OrWithSecrets<A, B> {
     fn pull(&self, pod: &PodPlan, image: &str, room: u64) -> Result<Vec<String>> {
         match self.node.pull(pod, image, room) {
             Err(error) if error.kind() == Kind::CommandFailed && !pod.pull_secrets.is_empty() => {
-                tracing::info!("{error}; trying with {}", pod.pull_secrets.join(", "));
+                tracing::info!("{error}; retrying with {}", pod.pull_secrets.join(", "));
                 self.secrets.pull(pod, image, room)
             }
             pulled => pulled,
@@ -91,11 +91,14 @@ pub fn pre_pull(
     Err(Error::new(
         Kind::CheckFailed,
         format!(
-            "not every Node can have the new image; nothing was changed:\n  {}",
+            "not every Node can pull the new image; nothing was changed:\n  {}",
             problems.join("\n  ")
         ),
     )
-    .hint("see to the Node, its registry and its room, then run the same command again; --pre-pull none goes on without"))
+    .hint(
+        "check the Node, its registry and its free space, then run the same command again; or pass \
+         --pre-pull none to skip the pull",
+    ))
 }
 
 fn one(pod: &PodPlan, image: &str, target: Option<&Target>, puller: &dyn Puller) -> Result<()> {
@@ -106,7 +109,7 @@ fn one(pod: &PodPlan, image: &str, target: Option<&Target>, puller: &dyn Puller)
     match found.is_empty() || found.iter().any(|id| target.is(id, &pod.architecture)) {
         true => Ok(()),
         false => Err(Error::bad_content(format!(
-            "{image} is {} there, and {} in the registry",
+            "{image} is {} there, but {} in the registry",
             found.join(", "),
             target.digest
         ))),

@@ -77,31 +77,31 @@ pub fn findings(
     is_there: bool,
 ) -> (Vec<Problem>, BTreeSet<String>) {
     let (mut problems, mut notes) = (Vec::new(), BTreeSet::new());
-    let hint = "a running Pod's imagePullSecrets cannot be changed: bring the image into the cluster's \
-                own registry, or onto the Nodes and say --pre-pull none";
+    let hint = "a running Pod's imagePullSecrets cannot be changed: push the image to the \
+                cluster's own registry, or load it on the Nodes and pass --pre-pull none";
     for pod in pods.iter().filter(|pod| pod.is_work()) {
         for one in pod.containers.iter().filter(|one| one.from != one.to) {
             let case = (one.to.clone(), pod.pull_secrets.clone());
             let bare = pod.pull_secrets.is_empty();
             let has = match bare {
                 true => "names no imagePullSecrets".to_owned(),
-                false => format!("has no fitting login in {}", pod.pull_secrets.join(", ")),
+                false => format!("has no matching login in {}", pod.pull_secrets.join(", ")),
             };
             let subject = format!("Pod {}", pod.full_name());
-            let wants = format!("the registry of {} wants a login", one.to);
+            let wants = format!("the registry of {} requires a login", one.to);
             let place = world.pod(&pod.uid);
             let place = place.and_then(|pod| pod.spec.container(&one.name));
             let asks = place.is_some_and(|place| place.spec.image_pull_policy == "Always");
             match accesses.get(&case) {
                 Some(Access::Denied) if bare && same_registry(&one.from, &one.to) => {
                     notes.insert(format!(
-                        "{wants} and {subject} {has}; its present image is from there, too: its Node \
-                         seems to have one"
+                        "{wants} and {subject} {has}; its current image comes from the same \
+                         registry: its Node seems to have a login"
                     ));
                 }
                 Some(Access::Denied) if is_there && !asks => {
                     notes.insert(format!(
-                        "{wants} and {subject} {has}: the image has to be on its Node"
+                        "{wants} and {subject} {has}: the image must already be on its Node"
                     ));
                 }
                 Some(Access::Denied) => problems.push(Problem {
@@ -111,7 +111,7 @@ pub fn findings(
                 }),
                 Some(Access::Unknown(why)) if !bare => {
                     notes.insert(format!(
-                        "whether {subject} may pull {} is not known: {why}",
+                        "cannot tell whether {subject} may pull {}: {why}",
                         one.to
                     ));
                 }
@@ -169,7 +169,7 @@ fn with_secrets(
 
 /// Returns the content of a `config.json` from a pull secret of either type.
 fn logins(secret: &Value) -> Result<Secret> {
-    let unusable = || Error::bad_content("it holds no logins for registries");
+    let unusable = || Error::bad_content("it contains no registry logins");
     let decoded = |key: &str| {
         let text = secret["data"][key].as_str()?;
         String::from_utf8(STANDARD.decode(text).ok()?).ok()

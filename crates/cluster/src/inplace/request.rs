@@ -72,7 +72,7 @@ impl Selection {
             [kind, namespace, name] => (kind, namespace, name),
             [kind, name] => (kind, namespace, name),
             _ => {
-                return Err(Error::usage(format!("`{text}` names no workload"))
+                return Err(Error::usage(format!("`{text}` is not a workload"))
                     .hint("a workload looks like deployment/default/web"));
             }
         };
@@ -89,7 +89,7 @@ pub fn checked(name: &str, what: &str) -> Result<String> {
     let sound = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
     if name.is_empty() || name.len() > 253 || name.starts_with('.') || !name.chars().all(sound) {
         return Err(Error::usage(format!(
-            "`{}` is no name of {what}",
+            "`{}` is not a valid name of {what}",
             name.escape_debug()
         )));
     }
@@ -116,7 +116,7 @@ impl WorkloadKind {
             "daemonset" | "daemonsets" | "ds" => Self::DaemonSet,
             "job" | "jobs" => Self::Job,
             _ => {
-                return Err(Error::usage(format!("`{text}` is no kind of workload"))
+                return Err(Error::usage(format!("`{text}` is not a kind of workload"))
                     .hint("deployment, replicaset, statefulset, daemonset or job; single Pods with --pods"));
             }
         })
@@ -192,7 +192,7 @@ pub struct Resize {
 /// Parses `container=image`.
 pub fn set(text: &str) -> Result<(String, String)> {
     let (container, image) = text.split_once('=').ok_or_else(|| {
-        Error::usage(format!("`{text}` sets no image"))
+        Error::usage(format!("`{text}` does not set an image"))
             .hint("write --set CONTAINER=IMAGE, with the container's name")
     })?;
     Reference::parse(image)?;
@@ -202,7 +202,7 @@ pub fn set(text: &str) -> Result<(String, String)> {
 /// Parses `container=cpu=500m,memory=1Gi,limits.cpu=1`.
 pub fn resize(text: &str) -> Result<(String, Resize)> {
     let wrong = || {
-        Error::usage(format!("`{text}` sets no resources")).hint(
+        Error::usage(format!("`{text}` does not set resources")).hint(
             "write --resize CONTAINER=cpu=500m,memory=1Gi; requests.cpu=, limits.memory= for one of the two",
         )
     };

@@ -10,7 +10,8 @@ pub(crate) fn in_progress(world: &World, known: &Known, ids: &[String]) -> Optio
     match marks::restore(&object.metadata) {
         Some(Ok(Restore { id: other, .. })) if !ids.contains(&other) => {
             return Some(format!(
-                "run {other} changed its template and was cut off: `imgctl inplace apply --id {other}` takes it up"
+                "run {other} changed its template and was interrupted: resume it with `imgctl \
+                 inplace apply --id {other}`"
             ));
         }
         // Paused or held back by this run or one that it undoes.
@@ -20,7 +21,7 @@ pub(crate) fn in_progress(world: &World, known: &Known, ids: &[String]) -> Optio
     }
     let (spec, status) = (&object.spec, &object.status);
     if status.observed_generation < object.metadata.generation {
-        return Some("its controller has not seen its last change yet".to_owned());
+        return Some("its controller has not observed its last change yet".to_owned());
     }
     let replicas = spec.replicas.unwrap_or(1);
     match known.kind {
@@ -38,7 +39,8 @@ pub(crate) fn in_progress(world: &World, known: &Known, ids: &[String]) -> Optio
             }
             (status.updated_replicas != replicas || status.replicas != replicas).then(|| {
                 format!(
-                    "a rollout is in progress: {} of {replicas} replicas are of its template, {} are there",
+                    "a rollout is in progress: {} of {replicas} replicas match its template, {} \
+                     exist",
                     status.updated_replicas, status.replicas
                 )
             })
@@ -52,7 +54,7 @@ pub(crate) fn in_progress(world: &World, known: &Known, ids: &[String]) -> Optio
             mixed.then(|| match partition {
                 0 => "a rollout is in progress: its Pods have two revisions".to_owned(),
                 _ => format!(
-                    "a rollout stands at partition {partition}: its Pods have two revisions"
+                    "a rollout is held at partition {partition}: its Pods have two revisions"
                 ),
             })
         }
@@ -62,7 +64,7 @@ pub(crate) fn in_progress(world: &World, known: &Known, ids: &[String]) -> Optio
                 status.desired_number_scheduled,
             );
             (updated < desired).then(|| {
-                format!("a rollout is in progress: {updated} of {desired} Pods are of its template")
+                format!("a rollout is in progress: {updated} of {desired} Pods match its template")
             })
         }
         _ => None,

@@ -86,7 +86,7 @@ impl Images for RegistryImages {
         let reference = located(reference);
         ask(&self.client, &reference)?.ok_or_else(|| {
             Error::not_found(format!("no registry has {image}"))
-                .hint("push it first, or add it to the cluster's registry with a cluster image")
+                .hint("push it first, or add it to the cluster's registry through a cluster image")
         })
     }
 

@@ -87,13 +87,14 @@ fn refused(mut plan: PodPlan, reason: String) -> PodPlan {
 /// Returns why this Pod must not be changed.
 fn refusal(world: &World, pod: &Pod, request: &Request) -> Option<String> {
     if pod.is_mirror() {
-        return Some("its host makes it from a file (static Pod): change the file".to_owned());
+        return Some("it is a static Pod: change its manifest file on the host".to_owned());
     }
     if let Owner::Stranger { kind, name, .. } = world.owner(pod)
         && !request.force_owner
     {
         return Some(format!(
-            "{kind} {name} manages it, which may undo the change or make the Pod anew; --force-owner does it all the same"
+            "{kind} {name} manages it and may undo the change or recreate the Pod; pass \
+             --force-owner to change it anyway"
         ));
     }
     None
@@ -112,12 +113,13 @@ fn container(
         Role::Ephemeral => return Err(format!("`{name}` is an ephemeral container")),
         Role::Sidecar if !request.include_sidecars => {
             return Err(format!(
-                "`{name}` is a sidecar; --include-sidecars changes it"
+                "`{name}` is a sidecar; pass --include-sidecars to change it"
             ));
         }
         Role::Init if !request.include_init => {
             return Err(format!(
-                "`{name}` is an init container, which would have no effect until the Pod is made anew; --include-init changes it"
+                "`{name}` is an init container: the change has no effect until the Pod is \
+                 recreated; pass --include-init to change it"
             ));
         }
         _ => {}
@@ -138,7 +140,7 @@ fn container(
         match target {
             None if request.verify == Verify::Digest => {
                 return Err(format!(
-                    "the digest of {to} is not known; --verify image goes by its name"
+                    "the digest of {to} is unknown; pass --verify image to compare names"
                 ));
             }
             Some(target)
@@ -256,8 +258,8 @@ fn qos_changes(pod: &Pod, containers: &[ContainerPlan]) -> Option<String> {
     }));
     (before != after).then(|| {
         format!(
-            "its quality of service would go from {before} to {after}, which a running Pod's cannot; \
-             requests.cpu=, limits.memory= set one of the two"
+            "its quality of service would change from {before} to {after}, which is impossible for \
+             a running Pod; set one of the two with requests.cpu= or limits.memory="
         )
     })
 }

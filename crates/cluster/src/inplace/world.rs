@@ -93,8 +93,8 @@ pub fn observe(api: &dyn Api, selection: &Selection) -> Result<World> {
     world.selected = world.select(api, selection)?;
     if world.selected.is_empty() {
         return Err(
-            Error::not_found(format!("no Pod in namespace {} is meant", world.namespace))
-                .hint("`kubectl get pods --show-labels` shows what is there"),
+            Error::not_found(format!("no Pod in namespace {} matches", world.namespace))
+                .hint("`kubectl get pods --show-labels` lists the Pods"),
         );
     }
     Ok(world)

@@ -40,7 +40,7 @@ pub(crate) fn names(means: &ExecutionContext<'_>, scene: &ClusterContext, host: 
 
 fn set_names(name: &str, scene: &ClusterContext, entries: Vec<(String, String)>) -> Action {
     let says = match entries.is_empty() {
-        true => "take our lines out of the hosts file".to_owned(),
+        true => "remove imgctl's lines from the hosts file".to_owned(),
         false => {
             let lines: Vec<String> = entries
                 .iter()
@@ -116,7 +116,7 @@ fn remove_files(scene: &ClusterContext) -> Action {
             Kind::CheckFailed,
             format!("{}: left behind: {}", site.agent.host(), left.join(", ")),
         )
-        .hint("unmount or end what uses it, and run the same command again"))
+        .hint("unmount it or stop the processes that use it, then run the same command again"))
     })
 }
 

@@ -224,7 +224,7 @@ fn refuse_nonsense(scene: &ClusterContext, change: &Change) -> Result<()> {
             "{} would become the first control plane, which cannot be replaced",
             first.id()
         ))
-        .hint("keep the first control plane at the head of the list"));
+        .hint("keep the first control plane first in the list"));
     }
     Ok(())
 }
@@ -243,7 +243,7 @@ fn lost_hosts(
                     error.kind(),
                     format!("{} does not answer: {error}", host.id()),
                 )
-                .hint("with --force it is only taken out of the cluster, and nothing is cleaned on it"));
+                .hint("pass --force to remove it from the cluster without cleaning it up"));
             }
             lost.insert(host.id());
         }
@@ -406,7 +406,7 @@ fn end(plan: &mut Plan, means: &ExecutionContext<'_>, scene: &ClusterContext, ch
         };
         marks.push(record::mark(
             "commands",
-            "write down which images were installed",
+            "record the installed images",
             &means.keeper,
             mark,
         ));

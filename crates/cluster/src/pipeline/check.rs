@@ -103,7 +103,7 @@ pub fn findings(question: &Question<'_>) -> Findings {
     let masters = scene.control_planes().count();
     if masters > 0 && masters.is_multiple_of(2) {
         found.notes.push(format!(
-            "{masters} control planes bear no more losses than {}: an odd number is better",
+            "{masters} control planes tolerate no more failures than {}: use an odd number",
             masters - 1
         ));
     }
@@ -120,11 +120,10 @@ pub(crate) fn refuse_switch(
     let image = scene.rootfs().map_or("", |image| &image.name);
     for id in behind {
         let problem = Problem::new(
-            format!(
-                "it has another rootfs image than {image}, and only an upgrade moves what runs there"
-            ),
+            format!("its rootfs image is not {image}, and only an upgrade can change it"),
             &format!(
-                "`imgctl upgrade {image}` takes it along; or take it out with `imgctl delete` and add it again"
+                "run `imgctl upgrade {image}`, or remove the host with `imgctl delete` and add it \
+                 again"
             ),
         );
         found.problems.entry(id.clone()).or_default().push(problem);
@@ -145,23 +144,28 @@ fn always(question: &Question<'_>, host: &Host, facts: &Facts) -> Vec<Problem> {
     if facts.skew_ms.abs() > MOST_SKEW_MS {
         problems.push(Problem::new(
             format!(
-                "its clock is {:.1} s {} ours",
+                "its clock is {:.1} s {} the controller's",
                 seconds(facts.skew_ms.abs()),
-                if facts.skew_ms > 0 { "ahead of" } else { "behind" }
+                if facts.skew_ms > 0 {
+                    "ahead of"
+                } else {
+                    "behind"
+                }
             ),
-            "synchronise the clocks (chronyc makestep, timedatectl set-ntp true); at most 5 s are borne",
+            "synchronize the clocks (chronyc makestep, timedatectl set-ntp true); at most 5 s are \
+             allowed",
         ));
     }
     if !facts.writable {
         problems.push(Problem::new(
-            format!("{} cannot be written", question.scene.paths.root()),
-            "mount it read-write, or choose another place with SEALOS_DATA_ROOT",
+            format!("{} is not writable", question.scene.paths.root()),
+            "mount it read-write, or choose another directory with SEALOS_DATA_ROOT",
         ));
     }
     if facts.bash.is_none() {
         problems.push(Problem::new(
-            "there is no bash".to_owned(),
-            "install bash: scripts and commands of images need it",
+            "bash is missing".to_owned(),
+            "install bash: the scripts and commands of images need it",
         ));
     }
     let bytes = question.bytes.get(&host.id()).copied().unwrap_or(0);
@@ -170,13 +174,13 @@ fn always(question: &Question<'_>, host: &Host, facts: &Facts) -> Vec<Problem> {
         problems.push(Problem {
             kind: Kind::NoSpace,
             what: format!(
-                "{} are free where {} lies, about {} are needed",
+                "{} are free on the file system of {}, about {} are needed",
                 megabytes(facts.free_bytes),
                 question.scene.paths.root(),
                 megabytes(needed)
             ),
             hint: Some(
-                "free space there, or choose another place with SEALOS_DATA_ROOT".to_owned(),
+                "free space there, or choose another directory with SEALOS_DATA_ROOT".to_owned(),
             ),
         });
     }
@@ -206,7 +210,8 @@ fn before_joining(
         } else {
             problems.push(Problem::new(
                 what,
-                "take it out there (imgctl delete, imgctl reset), or add --force if that cluster is gone",
+                "remove it from that cluster (imgctl delete, imgctl reset), or pass --force if \
+                 that cluster no longer exists",
             ));
         }
     }
@@ -229,13 +234,13 @@ fn before_joining(
             .collect();
         if !taken.is_empty() {
             problems.push(Problem::new(
-                format!("something listens on port {}", taken.join(", ")),
-                "stop what listens there (ss -ltnp shows it), or configure another port",
+                format!("port {} is in use", taken.join(", ")),
+                "stop the process that listens there (see ss -ltnp), or configure another port",
             ));
         }
         if !facts.runtimes.is_empty() {
             notes.push(format!(
-                "{}: has {} already; the image's check decides about it",
+                "{}: {} already exists; the image's check decides whether that is allowed",
                 host.id(),
                 facts.runtimes.join(", ")
             ));
@@ -273,8 +278,8 @@ fn twins(question: &Question<'_>, found: &mut Findings) {
     for ids in machines.values().filter(|ids| ids.len() > 1) {
         tell(
             ids,
-            &|others| format!("it is the same machine as {others} (one machine-id)"),
-            "name each machine once; of a cloned one, make a new /etc/machine-id (systemd-machine-id-setup)",
+            &|others| format!("it is the same machine as {others} (same machine-id)"),
+            "list each machine once; give a clone a new /etc/machine-id (systemd-machine-id-setup)",
         );
     }
     for (name, ids) in names.iter().filter(|(_, ids)| ids.len() > 1) {

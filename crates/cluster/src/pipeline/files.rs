@@ -178,7 +178,7 @@ impl BatchWork for Moves {
                 for host in hosts {
                     let error = told.take().unwrap_or_else(|| {
                         imgctl_base::error::Error::failed(
-                            "not done: another host's failure stopped it",
+                            "not done: stopped by another host's failure",
                         )
                     });
                     ended(host, Err(error));

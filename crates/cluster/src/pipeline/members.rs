@@ -96,13 +96,13 @@ pub fn leave(
 fn forgiving(action: Action) -> Action {
     let does = Arc::clone(&action.does);
     let mut says = action.says.clone();
-    says.push("(the host does not answer: only what others can do)".to_owned());
+    says.push("(the host is unreachable: only what other hosts can do)".to_owned());
     Action {
         says,
         does: Arc::new(move |site| match does(site) {
             Err(error) if error.kind() == Kind::Network && error.to_string().contains(GONE) => {
                 (site.output)(OutputLine {
-                    text: format!("passed over: {error}"),
+                    text: format!("skipped: {error}"),
                     error_stream: true,
                 });
                 Ok(())
@@ -126,7 +126,7 @@ pub(crate) fn reset_lane(
     Ok(Lane::on(host, steps))
 }
 
-const GONE: &str = "is given up as lost";
+const GONE: &str = "is treated as lost";
 
 /// Host pool in which some hosts are given up as lost.
 pub(crate) struct WithLosses {

@@ -149,7 +149,7 @@ pub(crate) fn wait_step(scene: &Arc<ClusterContext>, wait: Wait, new: &[Host]) -
     };
     let mut says = format!("wait up to {} s until Nodes are Ready", limit.as_secs());
     if !always {
-        says.push_str(", where a network plugin (CNI) is installed");
+        says.push_str(", if a network plugin (CNI) is installed");
     }
     let new: BTreeSet<String> = new.iter().map(Host::id).collect();
     let scene = Arc::clone(scene);
@@ -210,12 +210,14 @@ impl Waiting<'_> {
             };
             if Instant::now() + PAUSE >= end {
                 let limit = self.limit.as_secs();
-                return Err(Error::failed(format!("after {limit} s still: {complaint}"))
-                    .hint(hint.unwrap_or(
-                        "`kubectl describe node`, `kubectl -n kube-system get pods -o wide`, and on the \
-                         host `journalctl -u kubelet`; then run the same command again, with \
-                         --no-wait to do without",
-                    )));
+                return Err(
+                    Error::failed(format!("timed out after {limit} s: {complaint}"))
+                        .hint(hint.unwrap_or(
+                        "see `kubectl describe node`, `kubectl -n kube-system get pods -o wide`, \
+                         and on the host `journalctl -u kubelet`; then run the same command again, \
+                         or pass --no-wait to skip the wait",
+                    )),
+                );
             }
             if complaint != told {
                 (self.desk.note)(&format!("waiting: {complaint}"));
@@ -282,7 +284,7 @@ fn found(nodes: &[NodeStatus], has_network: bool, always: bool) -> Found {
         },
         None => {
             let what = format!(
-                "Nodes that are not Ready: {}. They lack a network plugin (CNI), and none is installed",
+                "these Nodes are not Ready, because no network plugin (CNI) is installed: {}",
                 names(&mut nodes.iter())
             );
             match always {

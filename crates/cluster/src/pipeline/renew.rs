@@ -36,7 +36,7 @@ pub fn plan(
         let (kept, list) = (Arc::clone(&scene), names.to_vec());
         let step = Step::local(
             "alt-names",
-            "remember the names for control planes to come",
+            "record the names for future control planes",
             &names.join(","),
             move |_| remember(&kept, &list),
         );

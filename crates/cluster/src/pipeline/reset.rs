@@ -37,8 +37,7 @@ pub fn plan(means: &ExecutionContext<'_>, scene: &ClusterContext) -> Result<Plan
         if let Some(Err(error)) = looks.get(&host.id()) {
             let message = format!("{} does not answer: {error}", host.id());
             if means.force {
-                plan.notes
-                    .push(format!("{message}; nothing is cleaned there"));
+                plan.notes.push(format!("{message}; it is not cleaned up"));
                 continue;
             }
             unreachable = unreachable.lane(gone(host, error.kind(), message));
@@ -73,11 +72,16 @@ pub fn plan(means: &ExecutionContext<'_>, scene: &ClusterContext) -> Result<Plan
 
 /// Reports a host that cannot be cleaned as a separate failure, after the others are clean.
 fn gone(host: &Host, kind: imgctl_base::error::Kind, message: String) -> Lane {
-    let step = Step::local("host", "it does not answer: a failure", "", move |_| {
-        Err(Error::new(kind, message.clone()).hint(
-            "bring it back and run the same command again, or add --force to leave it as it is",
+    let step = Step::local(
+        "host",
+        "it does not answer: this will fail",
+        "",
+        move |_| {
+            Err(Error::new(kind, message.clone()).hint(
+            "bring it back and run the same command again, or pass --force to leave it as it is",
         ))
-    });
+        },
+    );
     Lane {
         host: Some(host.clone()),
         steps: vec![step.always()],

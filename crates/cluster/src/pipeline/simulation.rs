@@ -330,7 +330,7 @@ impl Files for SimulatedFiles {
                 .map(|host| HostFiles {
                     host: host.clone(),
                     says: vec![
-                        format!("bring 1 layer, {bytes} bytes"),
+                        format!("send 1 layer, {bytes} bytes"),
                         "make rootfs".to_owned(),
                     ],
                     bytes,

@@ -171,7 +171,7 @@ fn of_host(
             if !inventory.trees.contains_key("rootfs") {
                 status
                     .problems
-                    .push("it has no files of the cluster".to_owned());
+                    .push("it has none of the cluster's files".to_owned());
             }
             status.trees = inventory.trees;
         }

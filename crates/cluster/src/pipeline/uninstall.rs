@@ -26,9 +26,9 @@ pub fn plan(means: &ExecutionContext<'_>, scene: &ClusterContext, image: &str) -
     };
     if found.kind != ImageKind::Application {
         return Err(Error::usage(format!(
-            "{image} is no application: its files are part of every host's tree"
+            "{image} is not an application: its files are part of every host's tree"
         ))
-        .hint("run an image that undoes it, or reset the cluster"));
+        .hint("run an image that reverts it, or reset the cluster"));
     }
     let first = scene
         .first()

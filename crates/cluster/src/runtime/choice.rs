@@ -26,9 +26,9 @@ pub fn of<'a>(
         "k3s" => Ok(Box::new(K3s::new(files))),
         "script" => Ok(Box::new(Script)),
         other => Err(Error::usage(format!(
-            "image {} is of distribution `{other}`, which is not known",
+            "image {} has the unknown distribution `{other}`",
             rootfs.name
         ))
-        .hint("known are kubernetes, k3s and script")),
+        .hint("supported distributions are kubernetes, k3s and script")),
     }
 }

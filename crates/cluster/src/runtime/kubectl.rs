@@ -65,8 +65,8 @@ impl<'a> Kubectl<'a> {
             problems.join("\n  ")
         ));
         Err(error.hint(
-            "on a control plane: `kubectl --kubeconfig /etc/kubernetes/admin.conf get --raw /readyz?verbose`, \
-             `crictl ps -a`, `journalctl -u kubelet`",
+            "check on a control plane: `kubectl --kubeconfig /etc/kubernetes/admin.conf get --raw \
+             /readyz?verbose`, `crictl ps -a`, `journalctl -u kubelet`",
         ))
     }
 
@@ -151,7 +151,7 @@ impl<'a> Kubectl<'a> {
             return Ok(None);
         }
         serde_json::from_str(&text).map(Some).map_err(|error| {
-            Error::bad_content(format!("`{}` gave no JSON", command(&all))).caused_by(error)
+            Error::bad_content(format!("`{}` did not return JSON", command(&all))).caused_by(error)
         })
     }
 
@@ -165,7 +165,7 @@ impl<'a> Kubectl<'a> {
             .collect();
         let text = self.run(&all)?;
         serde_json::from_str(&text).map_err(|error| {
-            Error::bad_content(format!("`{}` gave no JSON", command(&all))).caused_by(error)
+            Error::bad_content(format!("`{}` did not return JSON", command(&all))).caused_by(error)
         })
     }
 
@@ -205,7 +205,7 @@ impl<'a> Kubectl<'a> {
         };
         let error = match self.run(&["uncordon", node]) {
             Ok(_) => error.hint(format!(
-                "Node {node} takes Pods again; see to the Pods and PodDisruptionBudgets named \
+                "Node {node} accepts Pods again; check the Pods and PodDisruptionBudgets named \
                  above (`kubectl get pdb -A`), then run the same command again"
             )),
             Err(_) => error.hint(format!(

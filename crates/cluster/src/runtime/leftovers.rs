@@ -16,7 +16,7 @@ pub fn pods() -> Action {
     );
     action.says = vec![
         "remove /var/log/pods and /var/log/containers".to_owned(),
-        "stop kubepods.slice and what is below it".to_owned(),
+        "stop kubepods.slice and its children".to_owned(),
     ];
     action
 }

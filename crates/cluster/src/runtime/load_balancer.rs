@@ -195,7 +195,7 @@ pub(crate) fn taken_out_before(scene: &ClusterContext, mut action: Action) -> Ac
     let does = std::sync::Arc::clone(&action.does);
     action.says.insert(
         0,
-        "take this API server out of the workers' load balancers, until its gate holds".to_owned(),
+        "remove this API server from the workers' load balancers until its gate passes".to_owned(),
     );
     action.does = std::sync::Arc::new(move |site| {
         tell_workers(site, true);
@@ -209,7 +209,7 @@ pub(crate) fn put_back(scene: &ClusterContext) -> Vec<Action> {
     if scene.control_planes().count() < 2 || scene.workers().next().is_none() {
         return Vec::new();
     }
-    let says = "put this API server back into the workers' load balancers";
+    let says = "return this API server to the workers' load balancers";
     let action = Action::new("balancers-back", says, "", |site| {
         tell_workers(site, false);
         Ok(())
@@ -240,7 +240,8 @@ fn tell_workers(site: &Site<'_>, out: bool) {
                         .and_then(|agent| site.run_on(&*agent, line, suffix));
                     if let Err(error) = told {
                         site.say(&format!(
-                            "{}: its load balancer was not told, and goes by /readyz alone: {error}",
+                            "{}: its load balancer was not updated and relies on /readyz alone: \
+                             {error}",
                             worker.id()
                         ));
                     }

@@ -34,7 +34,7 @@ pub(crate) fn complaint(
     let version = version.unwrap_or("unknown");
     if !is_version(version, wanted) {
         return Some(format!(
-            "the kubelet of Node {name} is {version} and not {wanted}"
+            "the kubelet of Node {name} is {version} instead of {wanted}"
         ));
     }
     if !is_true(node, "Ready") {
@@ -53,7 +53,7 @@ pub(crate) fn complaint(
             .any(|beat| beat.get(..19).is_some_and(|beat| beat > started));
         if !heard {
             return Some(format!(
-                "Node {name} has not been heard of since its kubelet was started at {started}"
+                "Node {name} has not reported since its kubelet was started at {started}"
             ));
         }
     }
@@ -96,6 +96,6 @@ mod tests {
         assert!(say(&node("v1.34.9", "False", "False"), &fresh).contains("not Ready"));
         assert!(say(&node("v1.34.9", "True", "True"), &fresh).contains("DiskPressure"));
         let stale = lease("2026-11-22T08:14:59.000000Z");
-        assert!(say(&node("v1.34.9", "True", "False"), &stale).contains("not been heard of"));
+        assert!(say(&node("v1.34.9", "True", "False"), &stale).contains("has not reported"));
     }
 }

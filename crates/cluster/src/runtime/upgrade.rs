@@ -136,7 +136,7 @@ pub trait Upgrader: Send + Sync {
     /// stop, restore from the file at `snapshot` (on that host), start.
     fn restore_snapshot(&self, step: &Move<'_>, snapshot: &str) -> Result<[Vec<Action>; 3]> {
         let _ = (step, snapshot);
-        Err(Error::usage("this runtime cannot go back to a snapshot"))
+        Err(Error::usage("this runtime cannot restore a snapshot"))
     }
 
     /// Runs on every host after the cluster was restored from a snapshot: restarts clients that

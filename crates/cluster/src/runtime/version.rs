@@ -18,7 +18,7 @@ pub(crate) const UPGRADE_FROM: &str = "imgctl.io/upgrade-from";
 /// Fails if the text is not a version; the message names `whose`.
 pub fn parse(text: &str, whose: &str) -> Result<Version> {
     Version::parse(text.trim())
-        .ok_or_else(|| Error::usage(format!("`{text}`, which {whose} says, is not a version")))
+        .ok_or_else(|| Error::usage(format!("`{text}` of {whose} is not a version")))
 }
 
 /// Compares two versions. The part after `+` counts last, because some k3s releases differ only in
@@ -76,7 +76,7 @@ pub fn of(image: &ClusterImage) -> Result<String> {
     match last.split_once(':') {
         Some((_, tag)) if Version::parse(tag).is_some() => Ok(tag.to_owned()),
         _ => Err(
-            Error::usage(format!("image {} does not say its version", image.name))
+            Error::usage(format!("image {} does not state its version", image.name))
                 .hint("build it with a label, for example: LABEL version=\"3.5.1\""),
         ),
     }
@@ -90,7 +90,7 @@ pub fn accepts(image: &ClusterImage, from: &str) -> Result<()> {
     let version = parse(from, "the cluster")?;
     let fits = satisfies(range, &version).ok_or_else(|| {
         Error::bad_content(format!(
-            "image {}: `{range}` is no range of versions (label {UPGRADE_FROM})",
+            "image {}: `{range}` is not a version range (label {UPGRADE_FROM})",
             image.name
         ))
         .hint("a range looks like `>=3.4.0 <3.6.0`")
@@ -99,10 +99,10 @@ pub fn accepts(image: &ClusterImage, from: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::usage(format!(
-        "image {} cannot follow on {from}: it takes up from {range} (label {UPGRADE_FROM})",
+        "image {} cannot upgrade {from}: it supports upgrades from {range} (label {UPGRADE_FROM})",
         image.name
     ))
-    .hint("go over an image of a version between the two"))
+    .hint("upgrade first to an image with a version between the two"))
 }
 
 /// Applies the rule for Kubernetes control planes: newer patches, or one minor version. Pure.
@@ -112,15 +112,15 @@ pub(crate) fn permits_kubernetes(from: &str, to: &str) -> Result<()> {
     if order(&new, &old).is_lt() {
         return Err(
             Error::usage(format!("{to} is older than {from}, which the cluster runs"))
-                .hint("`imgctl rollback` takes a cluster back to what it was before"),
+                .hint("`imgctl rollback` restores the previous version of a cluster"),
         );
     }
     if new.numbers[0] != old.numbers[0] || new.numbers[1] > old.numbers[1].saturating_add(1) {
         return Err(Error::usage(format!(
-            "control planes go one minor at a time: from {from} to {to} by way of {}",
+            "control planes upgrade one minor at a time: from {from} to {to} through {}",
             chain(from, to).join(", ")
         ))
-        .hint("name an image of each, in this order, with --hop auto"));
+        .hint("name an image of each, in this order, and pass --hop auto"));
     }
     Ok(())
 }
@@ -176,7 +176,7 @@ mod tests {
         for wrong in [">=", "newer"] {
             image.labels.insert(UPGRADE_FROM.into(), wrong.into());
             let error = accepts(&image, "3.5.0").unwrap_err();
-            assert!(error.to_string().contains("no range"), "{error}");
+            assert!(error.to_string().contains("not a version range"), "{error}");
         }
         image
             .labels

@@ -47,7 +47,7 @@ pub(crate) fn until_well_or(
         }
         if Instant::now() + PAUSE >= end {
             return Err(Error::failed(format!(
-                "{}: after {} s still: {found}",
+                "{}: timed out after {} s: {found}",
                 site.agent.host(),
                 limit.as_secs()
             ))

@@ -203,7 +203,7 @@ impl Run<'_> {
                 }
                 Next::Wait if schedule.is_idle() => {
                     self.abandon(&schedule, || {
-                        Error::failed("nobody can give what it lacks").hint("run it again")
+                        Error::failed("no source has the layers that it lacks").hint("run it again")
                     });
                     return None;
                 }
@@ -286,7 +286,7 @@ impl Run<'_> {
             Ok(offer) => offer,
             Err(error) => {
                 tracing::warn!(
-                    "{}: serves no other hosts: {error}",
+                    "{}: does not serve other hosts: {error}",
                     self.host(source).host.id()
                 );
                 lock(&self.schedule).not_served(number, source, blobs);
@@ -322,7 +322,7 @@ impl Run<'_> {
         result?;
         if !missing.is_empty() {
             tracing::debug!(
-                "{id}: {} of {} layers not from {from}",
+                "{id}: {} of {} layers could not be fetched from {from}",
                 missing.len(),
                 blobs.len()
             );
@@ -360,7 +360,7 @@ impl Run<'_> {
         for change in &host.changes {
             if self.cancel.load(Ordering::Relaxed) {
                 return Err(
-                    interrupted().context(format!("{id}: {} is not made", change.tree.name))
+                    interrupted().context(format!("{id}: {} was not created", change.tree.name))
                 );
             }
             let tree = &change.tree.name;
@@ -369,7 +369,7 @@ impl Run<'_> {
             let made = host
                 .agent
                 .checkout(&request, &|bytes| self.watch.unpacked(&id, bytes))
-                .context(|| format!("{id}: cannot make {tree}"))?;
+                .context(|| format!("{id}: cannot create {tree}"))?;
             trees.push((tree.clone(), made));
         }
         lock(&self.hosts[number as usize].result).get_or_insert(Ok(trees));

@@ -139,7 +139,7 @@ pub fn plan(brief: &Arc<Brief>, targets: &[Target], cancel: &AtomicBool) -> Resu
             ask(brief, target, &trees)
         };
         lock(&answers)[index] =
-            Some(answer.context(|| format!("cannot plan what {} gets", target.host.id())));
+            Some(answer.context(|| format!("cannot plan the layers of {}", target.host.id())));
         Ok(())
     })?;
     let answers = answers
@@ -151,7 +151,7 @@ pub fn plan(brief: &Arc<Brief>, targets: &[Target], cancel: &AtomicBool) -> Resu
         match answer {
             Some(Ok(answer)) => hosts.push(host_plan(brief, target, answer, &mut blobs)),
             Some(Err(error)) => failed.push((target.host.clone(), error)),
-            None => failed.push((target.host.clone(), Error::failed("was not asked"))),
+            None => failed.push((target.host.clone(), Error::failed("was not queried"))),
         }
     }
     for host in &mut hosts {

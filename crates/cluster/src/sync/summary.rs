@@ -38,7 +38,7 @@ impl SyncPlan {
         if count > 0 {
             let layers = if count == 1 { "layer" } else { "layers" };
             lines.push(format!(
-                "bring {count} {layers}, {}",
+                "send {count} {layers}, {}",
                 amount(host.bytes(self))
             ));
         }
@@ -71,7 +71,7 @@ impl SyncPlan {
     }
 }
 
-/// Prints one line per host: `10.0.0.11: bring 3 layers, 120 MB; make rootfs 0a1b…`.
+/// Prints one line per host: `10.0.0.11: send 3 layers, 120 MB; make rootfs 0a1b…`.
 impl fmt::Display for SyncPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for host in &self.hosts {

@@ -284,7 +284,7 @@ fn registry_layers_go_to_registry_hosts_once_and_applications_to_the_first() {
     assert_eq!(bytes, [70, 70, 0]);
     assert_eq!(
         plan.says(&plan.hosts[0]),
-        ["bring 1 layer, 70 B", "add 1 layer to the registry"]
+        ["send 1 layer, 70 B", "add 1 layer to the registry"]
     );
     assert!(plan.hosts[2].is_done());
     for synced in run(plan, &controller.store, &Unwatched) {

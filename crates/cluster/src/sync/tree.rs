@@ -66,11 +66,11 @@ pub fn trees(brief: &Brief, architecture: &str, wants: &Wants) -> Result<Vec<Arc
 fn no_images(brief: &Brief, architecture: &str) -> Error {
     let known: Vec<&str> = brief.images.keys().map(String::as_str).collect();
     Error::not_found(format!(
-        "the host is linux/{architecture}, and the images are here for {} only",
+        "the host is linux/{architecture}, but the images are available for {} only",
         known.join(", ")
     ))
     .hint(format!(
-        "pull or build them with `--platform linux/{architecture}`, or leave the host out"
+        "pull or build them with `--platform linux/{architecture}`, or omit the host"
     ))
 }
 

@@ -93,7 +93,7 @@ fn files(site: &Site<'_>, directory: &str) -> Result<Vec<Found>> {
         };
         let size = size.parse().map_err(|_| {
             Error::bad_content(format!(
-                "{}: `{line}` is no size and name",
+                "{}: `{line}` is not a size and a name",
                 site.agent.host()
             ))
         })?;
@@ -175,7 +175,7 @@ fn carry(
             "{}: {path} changed while it was copied",
             from.host()
         ))
-        .hint("resume the upgrade: the backup is made again"));
+        .hint("resume the upgrade: it repeats the backup"));
     }
     local.sync_all().path("sync", &partial)?;
     std::fs::rename(&partial, here).path("rename", &partial)?;

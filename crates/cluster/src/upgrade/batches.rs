@@ -11,8 +11,8 @@ use imgctl_base::error::{Error, Result};
 /// If the text is neither form, is zero, or exceeds 100 %; the message names `option`.
 pub(super) fn share(text: &str, total: usize, option: &str) -> Result<usize> {
     let wrong = || {
-        Error::usage(format!("`{text}` is no value for {option}"))
-            .hint("a number of hosts (`3`), or a part of the workers (`10%`)")
+        Error::usage(format!("`{text}` is not a valid value for {option}"))
+            .hint("use a number of hosts (`3`) or a share of the workers (`10%`)")
     };
     let text = text.trim();
     let (number, percent) = match text.strip_suffix('%') {

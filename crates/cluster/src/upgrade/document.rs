@@ -290,14 +290,15 @@ impl Document {
 
     /// Parses the output of [`Document::to_json`].
     pub fn parse(bytes: &[u8], name: &str) -> Result<Self> {
-        let document: Self = serde_json::from_slice(bytes)
-            .map_err(|error| Error::bad_content(format!("{name} is no plan")).caused_by(error))?;
+        let document: Self = serde_json::from_slice(bytes).map_err(|error| {
+            Error::bad_content(format!("{name} is not a plan")).caused_by(error)
+        })?;
         match document.schema {
             SCHEMA => Ok(document),
             other => Err(Error::bad_content(format!(
-                "{name} is a plan of form {other}; this imgctl knows {SCHEMA}"
+                "{name} is a plan with schema {other}; this imgctl reads {SCHEMA}"
             ))
-            .hint("make the plan anew with this imgctl")),
+            .hint("create the plan again with this imgctl")),
         }
     }
 

@@ -15,15 +15,13 @@ use imgctl_base::error::{Error, Kind, Result};
 pub(super) fn check(request: &Request<'_>) -> Result<()> {
     match (&request.targets[..], request.choices.hop) {
         ([], _) => {
-            return Err(Error::usage(
-                "no image is named that the cluster is to have",
-            ));
+            return Err(Error::usage("no target image is given"));
         }
         ([_, _, ..], HopMode::Single) => {
             return Err(Error::usage(
-                "several images are named, but an upgrade goes to one at a time",
+                "several images are given, but an upgrade takes one at a time",
             )
-            .hint("--hop auto takes them one after the other"));
+            .hint("pass --hop auto to take them one after the other"));
         }
         _ => {}
     }
@@ -41,15 +39,18 @@ fn step(request: &Request<'_>, before: &Target, target: &Target) -> Result<()> {
     let (old, new) = (&before.version, &target.version);
     match (request.direction, turn) {
         (Direction::Forward, Ordering::Less) => Err(Error::usage(format!(
-            "{} holds {new}, which is older than {old}: an upgrade goes forward only",
+            "{} contains {new}, which is older than {old}: an upgrade cannot go back",
             target.name
         ))
-        .hint("to go back to what the cluster was before its last upgrade: `imgctl rollback`")),
+        .hint("run `imgctl rollback` to restore the version before the last upgrade")),
         (Direction::Back, Ordering::Greater) => Err(Error::usage(format!(
-            "{} holds {new}, which is newer than {old}: a rollback goes back only",
+            "{} contains {new}, which is newer than {old}: a rollback cannot go forward",
             target.name
         ))
-        .hint(format!("to go forward: `imgctl upgrade {}`", target.name))),
+        .hint(format!(
+            "run `imgctl upgrade {}` to go forward",
+            target.name
+        ))),
         (Direction::Forward, Ordering::Greater) => {
             (request.permits)(old, new).map_err(|error| with_chain(error, request, before))
         }
@@ -66,10 +67,11 @@ fn with_chain(error: Error, request: &Request<'_>, before: &Target) -> Error {
     if request.runtime == SCRIPT || minors.len() < 2 {
         return error;
     }
-    let error = Error::new(Kind::Usage, "the way is too long for one step").caused_by(error);
+    let error =
+        Error::new(Kind::Usage, "the versions are too far apart for one step").caused_by(error);
     error.hint(format!(
-        "control planes go one minor at a time: {} → {}. Name an image of each: \
-         `imgctl upgrade IMAGE-OF-{} … {} --hop auto`",
+        "control planes upgrade one minor at a time: {} → {}. Name an image of each: `imgctl \
+         upgrade IMAGE-OF-{} … {} --hop auto`",
         before.version,
         minors.join(" → "),
         minors[0],

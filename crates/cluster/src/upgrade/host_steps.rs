@@ -98,7 +98,7 @@ pub(super) fn switch(step: &Move<'_>, tree: &str) -> Action {
 
 /// Waits; the gate that follows detects failures during this time.
 fn bake(seconds: u64) -> Action {
-    let says = format!("wait {seconds} s, then look again");
+    let says = format!("wait {seconds} s, then check again");
     Action::new("bake", says, "", move |site| {
         let limit = site.timeout.unwrap_or(Duration::MAX);
         let wanted = Duration::from_secs(seconds);

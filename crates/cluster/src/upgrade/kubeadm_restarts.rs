@@ -82,12 +82,12 @@ fn addons(ways: &mut BothWays, document: &Document, observation: &Observation) {
     }
     let why = match is_back {
         false => "kubeadm rolls it out with each release",
-        true => "it goes back to that of the former release",
+        true => "it goes back to that of the previous release",
     };
     ways.forward.recreates(why, |one| {
         one.namespace == "kube-system" && one.owner.as_deref() == Some("DaemonSet/kube-proxy")
     });
-    let why = "CoreDNS is rolled out where the minors bring different ones";
+    let why = "CoreDNS is rolled out where the minors ship different versions";
     if minor(&document.from.version) != minor(version) {
         ways.forward.perhaps_recreates(why, |one| {
             let owner = one.owner.as_deref().unwrap_or_default();
@@ -102,7 +102,7 @@ fn settle(ways: &mut BothWays, name: &str, fate: &Fate, goes_back: bool) {
     let is_it = |one: &ContainerPrediction| {
         one.is_static && one.namespace == "kube-system" && one.container == name
     };
-    let back = "the manifest of before is put back";
+    let back = "the previous manifest is restored";
     match fate {
         Fate::Stays => {}
         Fate::Perhaps(why) => {
@@ -134,7 +134,7 @@ struct Pods<'a> {
 impl Pods<'_> {
     fn component(&self, name: &str) -> Fate {
         if self.moves {
-            return Fate::Recreated("kubeadm writes its manifest again for each release".into());
+            return Fate::Recreated("kubeadm rewrites its manifest for each release".into());
         }
         self.same_release(name)
     }
@@ -142,13 +142,13 @@ impl Pods<'_> {
     /// Within the same version, kubeadm still applies the image's patches and kubeadm-config.
     fn same_release(&self, name: &str) -> Fate {
         if self.patches_differ(name) {
-            return Fate::Recreated(format!("the image brings other patches for {name}"));
+            return Fate::Recreated(format!("the image has other patches for {name}"));
         }
         let api = self.observation.api.as_ref();
         let configuration = api.and_then(|api| api.cluster_configuration.as_ref());
         match configuration.and_then(|it| rewritten(self.host, name, it)) {
             Some(what) => Fate::Perhaps(format!(
-                "its manifest is not what kubeadm-config says, and kubeadm writes it again: {what}"
+                "its manifest does not match kubeadm-config, and kubeadm rewrites it: {what}"
             )),
             None => Fate::Stays,
         }
@@ -176,17 +176,18 @@ impl Pods<'_> {
         };
         if let (Some(std::cmp::Ordering::Greater), Some(brings)) = (order, &brings) {
             // kubeadm reports this and leaves etcd unchanged.
-            tracing::debug!("etcd is newer than {brings}, which the image brings");
+            tracing::debug!("etcd is newer than {brings}, which the image ships");
             return (Fate::Stays, false);
         }
         if let (Some(std::cmp::Ordering::Less), Some(runs), Some(brings)) = (order, &runs, &brings)
         {
             let raised = minor(runs) != minor(brings);
-            let why = format!("the image brings etcd {brings}, and {runs} runs");
+            let why = format!("the image ships etcd {brings}, and {runs} is running");
             return (Fate::Recreated(why), !raised);
         }
         if is_of_joined(manifest) {
-            let why = "its manifest names the members that it joined; kubeadm writes it again without them";
+            let why = "its manifest lists the members that it joined; kubeadm rewrites it without \
+                       them";
             return (Fate::Recreated(why.into()), true);
         }
         match self.same_release(ETCD) {
@@ -197,7 +198,8 @@ impl Pods<'_> {
         if minor(target).is_none_or(|minor| minor < STARTS_ETCD_AGAIN) {
             return (Fate::Stays, false);
         }
-        let why = "kubeadm renews its certificates and starts it again when the manifest of the API server changes";
+        let why = "kubeadm renews its certificates and restarts it when the manifest of the API \
+                   server changes";
         match self.component("kube-apiserver") {
             Fate::Stays => (Fate::Stays, false),
             Fate::Perhaps(_) => (Fate::Perhaps(why.into()), false),
@@ -207,7 +209,7 @@ impl Pods<'_> {
 
     fn component_back(&self) -> Fate {
         match self.moves {
-            true => Fate::Recreated("the manifest of the former release is put back".into()),
+            true => Fate::Recreated("the manifest of the previous release is restored".into()),
             false => Fate::Stays,
         }
     }
@@ -215,7 +217,7 @@ impl Pods<'_> {
     fn etcd_back(&self) -> Fate {
         match self.moves && self.host.manifests.contains_key(ETCD) {
             true => Fate::Perhaps(
-                "its manifest of before is put back where it differs, unless etcd's minor was raised"
+                "its previous manifest is restored where it differs, unless etcd's minor was raised"
                     .into(),
             ),
             false => Fate::Stays,
@@ -379,6 +381,6 @@ mod tests {
         request.direction = Direction::Back;
         let (verdict, why) = of(&seen, &request, "10.0.0.1", ETCD);
         assert_eq!(verdict, Verdict::Unknown, "{why}");
-        assert!(why.contains("put back"), "{why}");
+        assert!(why.contains("restored"), "{why}");
     }
 }

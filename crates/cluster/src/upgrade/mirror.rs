@@ -178,7 +178,7 @@ impl Mirror {
             .filter(|(_, place)| place.has < wanted)
             .map(|(host, place)| {
                 let why = place.problem.as_deref().unwrap_or("it takes too long");
-                format!("{host} has no fresh copy of the upgrade's journal: {why}")
+                format!("{host} has no up-to-date copy of the upgrade's journal: {why}")
             })
             .collect();
         late.sort_unstable();
@@ -325,7 +325,7 @@ impl Mirror {
             journals: all.clone(),
         };
         let text = serde_json::to_vec(&copied)
-            .map_err(|error| Error::failed("cannot write what was copied").caused_by(error))?;
+            .map_err(|error| Error::failed("cannot record the copies").caused_by(error))?;
         kept.journals = Some(all);
         self.put(agent, TELLING, &text)
     }

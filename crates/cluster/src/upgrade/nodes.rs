@@ -37,7 +37,7 @@ pub fn api(scene: &ClusterContext, crew: &dyn HostPool) -> Result<Arc<dyn Api>> 
         problems.join("\n  ")
     ))
     .hint(
-        "`imgctl status` tells more; on a control plane: `crictl ps -a`, `journalctl -u kubelet`",
+        "run `imgctl status`; on a control plane, run `crictl ps -a` and `journalctl -u kubelet`",
     ))
 }
 
@@ -59,7 +59,7 @@ pub(super) fn cordon(node: &str, id: &str) -> Action {
         if drain::cordon(&*api, &node, &id)? == Cordon::Others {
             say(
                 site,
-                &format!("Node {node} was cordoned by somebody else and stays so"),
+                &format!("Node {node} was already cordoned and stays cordoned"),
             );
         }
         Ok(())
@@ -112,7 +112,7 @@ fn empty(
     match drain::drain(api, node, options, told) {
         Ok(drained) => Ok(drained.gone),
         Err(error) => match drain::uncordon(api, node) {
-            Ok(_) => Err(error).context(|| format!("Node {node} takes Pods again")),
+            Ok(_) => Err(error).context(|| format!("Node {node} accepts Pods again")),
             Err(other) => Err(error.hint(format!(
                 "Node {node} is still cordoned ({other}): `kubectl uncordon {node}`"
             ))),
@@ -123,7 +123,7 @@ fn empty(
 /// Reverts [`cordon`]; a cordon by others stays.
 pub(super) fn uncordon(node: &str) -> Action {
     let node = node.to_owned();
-    let says = format!("uncordon Node {node}, unless somebody else had cordoned it");
+    let says = format!("uncordon Node {node}, unless it was already cordoned");
     Action::new("uncordon", says, "", move |site| {
         let api = api(site.scene, site.crew)?;
         drain::uncordon(&*api, &node).map(|_| ())
@@ -171,7 +171,7 @@ mod tests {
         };
         let error = empty(&api, "n", "u1", &options(100), &|_| {}).unwrap_err();
         assert!(
-            error.chain().join(" ").contains("takes Pods again"),
+            error.chain().join(" ").contains("accepts Pods again"),
             "{:?}",
             error.chain()
         );

@@ -42,7 +42,7 @@ pub fn of(scene: &ClusterContext, store: &Store) -> Result<Option<BTreeMap<Strin
         for layer in image.layers.iter().filter(|layer| !layer.registry) {
             let toc = store
                 .toc(&layer.descriptor.digest, &layer.diff_id)
-                .context(|| format!("cannot see which patches image {} has", image.name))?;
+                .context(|| format!("cannot list the patches of image {}", image.name))?;
             let toc = Arc::new(toc);
             tree.apply(Arc::clone(&toc))?;
             layers.push((layer.descriptor.digest.clone(), toc));

@@ -129,12 +129,12 @@ impl UpgradeRun<'_> {
                     "the plan names host {id}, which is not in cluster {}",
                     scene.name
                 ))
-                .hint("make the plan anew")
+                .hint("create the plan again")
             })
     }
 
     fn hooks(&self, number: usize) -> Result<&Hooks> {
-        let unread = || Error::failed("the hooks of the image are not known");
+        let unread = || Error::failed("the hooks of the image are unknown");
         self.hooks.get(number).ok_or_else(unread)
     }
 
@@ -160,10 +160,7 @@ impl UpgradeRun<'_> {
             .get(number)
             .and_then(|trees| trees.get(&host.id()))
             .ok_or_else(|| {
-                Error::failed(format!(
-                    "host {} could not be asked which files it has",
-                    host.id()
-                ))
+                Error::failed(format!("cannot query the files of host {}", host.id()))
             })?;
         let step = Move {
             from: self.before(number, place),
@@ -209,7 +206,7 @@ fn stage(plan: &mut Plan, course: &UpgradeRun<'_>, means: &ExecutionContext<'_>)
         if let Some((host, error)) = files.failed.first() {
             return Err(Error::new(
                 error.kind(),
-                format!("host {} cannot be given the files: {error}", host.id()),
+                format!("cannot send the files to host {}: {error}", host.id()),
             ));
         }
         trees.push(

@@ -95,7 +95,7 @@ pub fn plan(observation: &Observation, request: &Request<'_>) -> Result<Planned>
     if nobody {
         return Err(
             Error::new(Kind::Network, "no host of the cluster can be upgraded now")
-                .hint("see why with `imgctl status`"),
+                .hint("run `imgctl status` to see why"),
         );
     }
     document.id = match &request.id {
@@ -126,8 +126,8 @@ fn check_id(id: Option<&str>) -> Result<()> {
         && id.starts_with(|c: char| c.is_ascii_alphanumeric())
         && id.chars().all(|letter| safe(letter) == letter);
     good.then_some(()).ok_or_else(|| {
-        Error::usage(format!("`{id}` is no name for an upgrade"))
-            .hint("letters, digits, `.`, `-` and `_`, 64 at most, a letter or digit first")
+        Error::usage(format!("`{id}` is not a valid upgrade name"))
+            .hint("use letters, digits, `.`, `-` and `_`, at most 64, a letter or digit first")
     })
 }
 
@@ -139,7 +139,7 @@ fn check_scope(observation: &Observation, request: &Request<'_>) -> Result<()> {
     {
         None => Ok(()),
         Some(id) => Err(Error::usage(format!(
-            "`{id}` is no host of cluster {}",
+            "`{id}` is not a host of cluster {}",
             request.cluster
         ))),
     }
@@ -149,20 +149,20 @@ fn check_spares(observation: &Observation, request: &Request<'_>) -> Result<()> 
     let spares = &request.choices.spares;
     match (request.choices.strategy, spares.is_empty()) {
         (Strategy::Replace, true) => Err(Error::usage(
-            "the strategy `replace` needs hosts that take over",
+            "the strategy `replace` needs replacement hosts",
         )
         .hint("name them with --spare")),
-        (Strategy::InOrder, false) => {
-            Err(Error::usage("spares are named, but nobody is replaced")
-                .hint("add --strategy replace"))
-        }
+        (Strategy::InOrder, false) => Err(Error::usage(
+            "spare hosts are given, but no host is replaced",
+        )
+        .hint("add --strategy replace")),
         _ => {
             let member =
                 |spare: &&String| observation.hosts.iter().any(|host| host.is_called(spare));
             match spares.iter().find(member) {
                 None => Ok(()),
                 Some(spare) => Err(Error::usage(format!(
-                    "{spare} is a host of cluster {} already: it cannot be a spare",
+                    "{spare} is already a host of cluster {}: it cannot be a spare",
                     request.cluster
                 ))),
             }
@@ -242,7 +242,7 @@ fn skipped(
         let target = request.targets.last().map(|target| &target.version);
         return Some(match (&host.unreachable, &host.version, target) {
             (None, Some(version), Some(target)) if version == target => {
-                format!("it is at {target} already")
+                format!("it is already at {target}")
             }
             (None, ..) => "it is not in the scope".to_owned(),
             (Some(_), ..) => "it is not in the scope, and cannot be reached".to_owned(),
@@ -258,7 +258,7 @@ fn skipped(
             .as_deref()
             .and_then(|version| order_of(version, target))
             .is_some_and(std::cmp::Ordering::is_lt);
-        return (!behind).then(|| format!("it is at {target} already"));
+        return (!behind).then(|| format!("it is already at {target}"));
     }
     None
 }
@@ -396,10 +396,10 @@ fn choose_canaries(
 fn no_canary(word: &str, observation: &Observation, request: &Request<'_>) -> Error {
     let known = observation.hosts.iter().find(|host| host.is_called(word));
     let why = match known {
-        None => format!("it is no host of cluster {}", request.cluster),
+        None => format!("it is not a host of cluster {}", request.cluster),
         Some(host) if host.is_control_plane() => "it is a control plane".to_owned(),
-        Some(_) => "it is left out of this upgrade".to_owned(),
+        Some(_) => "this upgrade skips it".to_owned(),
     };
     Error::usage(format!("`{word}` cannot be the canary: {why}"))
-        .hint("name a worker, or how many are to go first")
+        .hint("name a worker, or pass the number of workers that go first")
 }

@@ -365,24 +365,27 @@ fn options_that_mean_nothing_are_refused() {
     let cluster = kubernetes(1, 1, "v1.33.4");
     type Change = fn(&mut Request<'static>);
     let cases: [(Change, &str); 7] = [
-        (|it| it.targets.clear(), "no image"),
+        (|it| it.targets.clear(), "no target image"),
         (|it| it.choices.skip_checks = vec!["luck".into()], "`luck`"),
         (
             |it| it.choices.skip_checks = vec!["kubelet-newer".into()],
             "cannot be skipped",
         ),
-        (|it| it.id = Some("../x".into()), "no name for an upgrade"),
-        (|it| it.choices.strategy = Strategy::Replace, "needs hosts"),
+        (|it| it.id = Some("../x".into()), "not a valid upgrade name"),
+        (
+            |it| it.choices.strategy = Strategy::Replace,
+            "needs replacement hosts",
+        ),
         (
             |it| it.choices.spares = vec!["10.9.9.9".into()],
-            "nobody is replaced",
+            "no host is replaced",
         ),
         (
             |it| {
                 it.choices.strategy = Strategy::Replace;
                 it.choices.spares = vec!["10.1.0.1".into()];
             },
-            "a host of cluster test already",
+            "already a host of cluster test",
         ),
     ];
     for (change, expected) in cases {

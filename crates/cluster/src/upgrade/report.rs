@@ -103,7 +103,7 @@ fn of_host(
     let told = forward(document, &host.id);
     if let (Some(why), Some(_)) = (&host.containers_problem, &told) {
         problems.push(format!(
-            "it is not known which of its containers restarted: {why}"
+            "cannot tell which of its containers restarted: {why}"
         ));
     }
     let told = told.filter(|_| !host.containers.is_empty());
@@ -144,19 +144,19 @@ fn why(mismatch: &Mismatch, was: Option<&HostSeen>, host: &HostSeen) -> Option<S
             format!("its hash is {now} as before, and the new kubelet accepts it")
         }
         (Actual::Restarted, Some(before), Some(now)) if before == now => format!(
-            "its spec is the same (hash {now}), so it ended by itself, by a probe, or by somebody's \
-             hand: see `crictl ps -a` and `journalctl -u kubelet` there"
+            "its spec is the same (hash {now}), so it exited, failed a probe or was stopped \
+             manually: see `crictl ps -a` and `journalctl -u kubelet` there"
         ),
         (Actual::Restarted, Some(before), Some(now)) => {
             format!("the kubelet gave it the hash {now} instead of {before}")
         }
         (Actual::Recreated, ..) if predicted.is_static => {
-            "its manifest has the same image and arguments: the kubelet gave its pod another uid, or it was \
-             taken away and put back"
+            "its manifest has the same image and arguments: the kubelet gave its pod another uid, \
+             or it was removed and restored"
                 .to_owned()
         }
         (Actual::Recreated | Actual::Gone, ..) => match &predicted.owner {
-            Some(owner) => format!("its pod was deleted; {owner} is to have made another"),
+            Some(owner) => format!("its pod was deleted; {owner} should have created another"),
             None => "its pod was deleted".to_owned(),
         },
         _ => return None,
@@ -209,7 +209,7 @@ fn worse(before: &Observation, after: &Observation) -> Vec<String> {
         let wanted = same.map_or(0, |now| now.desired);
         if now < was.ready.min(wanted) {
             found.push(format!(
-                "{} {}/{}: {now} Pods are ready, {} were",
+                "{} {}/{}: {now} Pods are ready, {} were before",
                 was.kind, was.namespace, was.name, was.ready
             ));
         }
@@ -309,7 +309,7 @@ mod tests {
         assert!(!bad.is_well());
         assert_eq!(
             bad.workloads,
-            ["Deployment a/web: 2 Pods are ready, 3 were"]
+            ["Deployment a/web: 2 Pods are ready, 3 were before"]
         );
         let told: Vec<String> = bad
             .hosts

@@ -39,7 +39,7 @@ pub(super) fn findings(document: &Document, observation: &Observation) -> Vec<Fi
         for hop in &document.hops {
             walk.control_planes(document, &hop.version, "when control planes are back at");
         }
-        walk.judge(&format!("after the way back to {target}"));
+        walk.judge(&format!("after the rollback to {target}"));
     } else {
         for hop in &document.hops {
             walk.control_planes(document, &hop.version, "when control planes are at");
@@ -47,7 +47,7 @@ pub(super) fn findings(document: &Document, observation: &Observation) -> Vec<Fi
                 walk.workers(document, &hop.version, "when workers are at");
             }
         }
-        walk.judge(&format!("when all is at {target}"));
+        walk.judge(&format!("when everything is at {target}"));
     }
     walk.found
 }
@@ -134,7 +134,8 @@ impl Walk {
         };
         if minors_between(&oldest, &newest).is_none_or(|apart| apart > 1) {
             let what = format!(
-                "{when} API servers would be of {oldest} and {newest}: they may be one minor apart"
+                "{when} API servers would be at {oldest} and {newest}: they may be at most one \
+                 minor apart"
             );
             self.tell(
                 SERVER_SKEW,
@@ -177,6 +178,7 @@ impl Walk {
     }
 }
 
-const NEWER_HINT: &str = "a kubelet must never be newer than an API server: put its former version back there \
-                          (`systemctl stop kubelet`, copy rootfs/bin/kubelet of the cluster's data directory over \
-                          it, `systemctl start kubelet`), then upgrade";
+const NEWER_HINT: &str = "a kubelet must never be newer than an API server: restore its previous \
+                          version there (`systemctl stop kubelet`, copy rootfs/bin/kubelet of the \
+                          cluster's data directory over it, `systemctl start kubelet`), then \
+                          upgrade";

@@ -45,7 +45,7 @@ fn hosts(document: &Document, observation: &Observation, changes: &mut Vec<Strin
         }
         let was_reachable = before.skipped.is_none();
         if was_reachable && let Some(why) = &host.unreachable {
-            changes.push(format!("host {id} cannot be reached any more: {why}"));
+            changes.push(format!("host {id} can no longer be reached: {why}"));
             continue;
         }
         let shown = |word: &Option<String>| word.clone().unwrap_or_else(|| "none".to_owned());
@@ -158,7 +158,7 @@ mod tests {
             ),
             (
                 |now| now.hosts[1].unreachable = Some("no route".into()),
-                "host 10.1.0.1 cannot be reached any more",
+                "host 10.1.0.1 can no longer be reached",
             ),
             (
                 |now| now.hosts[2].node = None,

@@ -171,7 +171,7 @@ impl UpgradeStore {
             host.containers.clear();
         }
         let text = serde_json::to_string(&before)
-            .map_err(|error| Error::failed("cannot write what was observed").caused_by(error))?;
+            .map_err(|error| Error::failed("cannot write the observation").caused_by(error))?;
         write(&directory.join("before.json"), &text)
     }
 
@@ -375,7 +375,7 @@ impl UpgradeStore {
         let good = !id.is_empty() && !id.starts_with('.') && id.chars().all(plain);
         match good {
             true => Ok(self.directory.join(id)),
-            false => Err(Error::usage(format!("`{id}` is no name of an upgrade"))),
+            false => Err(Error::usage(format!("`{id}` is not a valid upgrade name"))),
         }
     }
 
@@ -401,14 +401,18 @@ pub fn refuse_while_open(state: &Path, verb: &str) -> Result<()> {
     Err(Error::new(
         Kind::Busy,
         format!(
-            "cluster {} is in the middle of the upgrade {} from {} to {}: `{verb}` could undo half of it",
+            "cluster {} is in the middle of the upgrade {} from {} to {}: `{verb}` could undo part \
+             of it",
             document.cluster,
             document.id,
             document.from.version,
             document.target().version
         ),
     )
-    .hint("go on with `imgctl upgrade resume`, go back with `imgctl rollback`, or give it up with `imgctl upgrade abort`"))
+    .hint(
+        "continue with `imgctl upgrade resume`, go back with `imgctl rollback`, or end it with \
+         `imgctl upgrade abort`",
+    ))
 }
 
 const ALL: [UpgradeStatus; 6] = [

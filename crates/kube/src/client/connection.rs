@@ -76,7 +76,7 @@ impl ApiConnection {
             let (head, body) = response.into_parts();
             let body = Limited::new(body, LARGEST).collect().await;
             let body = body.map_err(|error| RequestError {
-                error: Error::new(Kind::Network, "its answer broke off").caused_by(error),
+                error: Error::new(Kind::Network, "its answer was cut off").caused_by(error),
                 was_sent: true,
             })?;
             Ok(Reply {
@@ -93,7 +93,7 @@ impl ApiConnection {
                 Err(RequestError {
                     error: Error::new(
                         Kind::Network,
-                        format!("nothing came within {} s", REQUEST.as_secs()),
+                        format!("no data within {} s", REQUEST.as_secs()),
                     ),
                     was_sent: true,
                 })
@@ -123,7 +123,7 @@ impl ApiConnection {
         let dial = Arc::clone(&self.dial);
         let stream = tokio::task::spawn_blocking(move || dial())
             .await
-            .map_err(|error| Error::failed("the connection was given up").caused_by(error))??;
+            .map_err(|error| Error::failed("the connection was abandoned").caused_by(error))??;
         let tls = tokio_rustls::TlsConnector::from(Arc::clone(&self.tls))
             .connect(self.name.clone(), stream)
             .await

@@ -83,11 +83,11 @@ struct User {
 
 /// Parses the kubeconfig `text`; `path` is for messages.
 pub(super) fn parse(text: &[u8], path: &str, read: &Read<'_>) -> Result<Access> {
-    let wrong = |why: &str| Error::bad_content(format!("{path} is no usable kubeconfig: {why}"));
+    let wrong = |why: &str| Error::bad_content(format!("{path} is not a usable kubeconfig: {why}"));
     let text = std::str::from_utf8(text).map_err(|_| wrong("it is not text"))?;
     // The underlying error may quote a line, and lines contain keys.
-    let document: Document =
-        serde_saphyr::from_str(text).map_err(|_| wrong("it is not what kubectl writes"))?;
+    let document: Document = serde_saphyr::from_str(text)
+        .map_err(|_| wrong("it does not have the format that kubectl writes"))?;
     let current = &document.current_context;
     let context = named(&document.contexts, current).and_then(|one| one.context.as_ref());
     let context = context.ok_or_else(|| wrong(&format!("there is no context `{current}`")))?;
@@ -97,7 +97,7 @@ pub(super) fn parse(text: &[u8], path: &str, read: &Read<'_>) -> Result<Access> 
     let user = named(&document.users, &context.user).and_then(|one| one.user.as_ref());
     let user = user.ok_or_else(|| wrong(&format!("there is no user `{}`", context.user)))?;
     if cluster.insecure_skip_tls_verify {
-        return Err(wrong("it asks not to verify the server")
+        return Err(wrong("it disables verification of the server")
             .hint("put the cluster's CA into `certificate-authority-data`"));
     }
     let (host, port) = place(&cluster.server)
@@ -137,7 +137,7 @@ pub(super) fn parse(text: &[u8], path: &str, read: &Read<'_>) -> Result<Access> 
         _ => {
             return Err(Error::new(
                 Kind::Denied,
-                format!("{path} holds neither a client certificate nor a token"),
+                format!("{path} has neither a client certificate nor a token"),
             )
             .hint("kubeconfigs whose credentials come from a command are not supported"));
         }

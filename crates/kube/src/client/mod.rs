@@ -59,8 +59,9 @@ fn connect_as(agent: Arc<dyn Agent>, kubeconfigs: &[&str]) -> Result<Arc<dyn Api
         let read = |file: &str| {
             let file = beside(path, file);
             let content = agent.read_file(&file, LARGEST_FILE)?;
-            content
-                .ok_or_else(|| Error::not_found(format!("{path} names {file}, which is not there")))
+            content.ok_or_else(|| {
+                Error::not_found(format!("{path} names {file}, which does not exist"))
+            })
         };
         let access = kubeconfig::parse(&text, path, &read).context(|| agent.host().to_owned())?;
         let port = access.port;
@@ -72,7 +73,7 @@ fn connect_as(agent: Arc<dyn Agent>, kubeconfigs: &[&str]) -> Result<Arc<dyn Api
         agent.host(),
         kubeconfigs.join(" and no ")
     );
-    Err(Error::not_found(error).hint("is this host a control plane that has been set up?"))
+    Err(Error::not_found(error).hint("check that this host is a control plane of a cluster"))
 }
 
 /// Returns a client that connects directly to the API server named in the kubeconfig at `path`.
@@ -202,7 +203,8 @@ impl Client {
             let request = self
                 .request(method, path, body)
                 .map_err(|error| RequestError {
-                    error: Error::usage(format!("`{path}` is no path of the API")).caused_by(error),
+                    error: Error::usage(format!("`{path}` is not a path of the API"))
+                        .caused_by(error),
                     was_sent: false,
                 })?;
             let Some(runtime) = &self.runtime else {
@@ -339,7 +341,7 @@ fn encoded(token: &str) -> String {
 
 fn parsed(body: &[u8]) -> Answer<Value> {
     serde_json::from_slice(body).map_err(|error| ApiError {
-        message: format!("its answer is no JSON: {error}"),
+        message: format!("its answer is not JSON: {error}"),
         ..ApiError::default()
     })
 }

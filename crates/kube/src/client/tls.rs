@@ -45,7 +45,7 @@ pub(super) fn settings(access: &Access) -> Result<(Arc<ClientConfig>, ServerName
     });
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| Error::failed("cannot set TLS up").caused_by(error))?
+        .map_err(|error| Error::failed("cannot set up TLS").caused_by(error))?
         .dangerous()
         .with_custom_certificate_verifier(verifier);
     let mut config = match &access.credentials {
@@ -80,8 +80,8 @@ pub(super) fn failure(error: std::io::Error) -> Error {
     let told = Error::new(kind, "no TLS connection with the API server").caused_by(error);
     match is_refusal {
         true => told.hint(
-            "the kubeconfig and the API server's certificate do not belong together, or one of \
-             them has expired (`imgctl cert` signs them anew)",
+            "the kubeconfig and the API server's certificate do not match, or one of them has \
+             expired (`imgctl cert` renews them)",
         ),
         false => told,
     }

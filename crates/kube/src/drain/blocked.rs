@@ -59,7 +59,8 @@ impl fmt::Display for PdbProblem {
             }
             Self::Stale { budget } => write!(
                 f,
-                "PodDisruptionBudget {budget} was changed and the server has not looked at it yet"
+                "PodDisruptionBudget {budget} was changed and its controller has not observed it \
+                 yet"
             ),
         }
     }

@@ -79,7 +79,7 @@ fn change<T>(
             Err(error) => return Err(Error::from(error)).context(doing),
         }
     }
-    Err(Error::new(Kind::Busy, "it keeps changing under us")).context(doing)
+    Err(Error::new(Kind::Busy, "another client keeps changing it")).context(doing)
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub(super) fn lingering(pod: &Value) -> String {
     let finalizers: Vec<&str> = finalizers.filter_map(Value::as_str).collect();
     if !finalizers.is_empty() {
         return format!(
-            "it was to be gone by {since}, but finalizers hold it: {}",
+            "it should have terminated by {since}, but finalizers block it: {}",
             finalizers.join(", ")
         );
     }
@@ -52,11 +52,11 @@ pub(super) fn lingering(pod: &Value) -> String {
         .filter_map(|one| one["name"].as_str())
         .collect();
     let what = match running.is_empty() {
-        true => "its volumes or its network cannot be taken down, or its kubelet does not answer"
+        true => "its volumes or its network cannot be torn down, or its kubelet does not answer"
             .to_owned(),
-        false => format!("these containers do not end: {}", running.join(", ")),
+        false => format!("these containers do not stop: {}", running.join(", ")),
     };
-    format!("it was to be gone by {since}; {what}")
+    format!("it should have terminated by {since}; {what}")
 }
 
 /// Describes the budgets of a blocked Pod, like `kubectl get pdb`.

@@ -31,7 +31,7 @@ pub fn drain(
     let told = |error: ApiError| Error::from(error).context(doing());
     let object = api.get(&format!("/api/v1/nodes/{node}")).map_err(told)?;
     if object["spec"]["unschedulable"] != true {
-        let error = Error::failed("it is not cordoned: its Pods would come back");
+        let error = Error::failed("it is not cordoned: its Pods would return");
         return Err(error).context(doing);
     }
     let sets = api.list("/apis/apps/v1/daemonsets").map_err(told)?;
@@ -234,7 +234,7 @@ impl Drain<'_> {
             waiting.name,
             budgets.unwrap_or_else(|| error.message.clone())
         ))
-        .hint("leave one PodDisruptionBudget for it, then run the same command again")
+        .hint("leave only one PodDisruptionBudget for it, then run the same command again")
     }
 
     fn time_is_over(&mut self) -> Result<()> {
@@ -282,8 +282,8 @@ impl Drain<'_> {
             lines.join("\n  ")
         ))
         .hint(
-            "see to these Pods, then run the same command again; more time: --drain-timeout; \
-             against their PodDisruptionBudgets: --drain-on-timeout delete",
+            "check these Pods, then run the same command again; pass --drain-timeout for more \
+             time, or --drain-on-timeout delete to override their PodDisruptionBudgets",
         ))
     }
 
@@ -297,7 +297,7 @@ impl Drain<'_> {
         match (said, budgets) {
             (Some(said), Some(budgets)) => format!("{said} ({budgets})"),
             (Some(one), None) | (None, Some(one)) => one,
-            (None, None) => "it could not be asked to go yet".to_owned(),
+            (None, None) => "it could not be evicted yet".to_owned(),
         }
     }
 

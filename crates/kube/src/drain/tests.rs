@@ -102,8 +102,8 @@ fn those_that_can_go_go_and_the_others_stay() {
     let (drained, told) = run(&api, &patient());
     assert_eq!(drained.unwrap().gone, 2);
     for line in [
-        "Pod default/daemon stays: its DaemonSet would put it back",
-        "Pod default/static stays: it is a static Pod of the Node itself",
+        "Pod default/daemon stays: its DaemonSet would recreate it",
+        "Pod default/static stays: it is a static Pod of the Node",
         "Pod default/one is evicted",
         "Pod default/one is gone",
         "Pod default/done is gone",
@@ -143,7 +143,7 @@ fn nothing_is_touched_when_one_must_not_go() {
     assert!(text.starts_with("cannot drain Node n: "), "{text}");
     assert!(
         text.contains("Pod default/bare: no controller")
-            && text.contains("Pod default/local: it keeps data"),
+            && text.contains("Pod default/local: it has data"),
         "{text}"
     );
     assert!(api.writes().is_empty());
@@ -156,7 +156,7 @@ fn nothing_is_touched_when_one_must_not_go() {
     let (drained, told) = run(&api, &all);
     assert_eq!(drained.unwrap().gone, 3);
     assert!(
-        told.contains(&"Pod default/bare is evicted, nothing makes it again".to_owned()),
+        told.contains(&"Pod default/bare is evicted, no controller recreates it".to_owned()),
         "{told:?}"
     );
     assert_eq!(
@@ -337,8 +337,8 @@ fn a_pod_that_does_not_end_is_named_with_its_reason() {
     api.add_all([node("n"), held, pod("stuck", "n")]);
     let text = run(&api, &options()).0.unwrap_err().to_string();
     assert!(text.contains("2 Pods are left"), "{text}");
-    assert!(text.contains("Pod default/held: it was to be gone by 2026-01-01T00:10:00Z, but finalizers hold it: x.io/hold"), "{text}");
-    assert!(text.contains("Pod default/stuck: it was to be gone by 2026-01-01T00:10:00Z; these containers do not end: c"), "{text}");
+    assert!(text.contains("Pod default/held: it should have terminated by 2026-01-01T00:10:00Z, but finalizers block it: x.io/hold"), "{text}");
+    assert!(text.contains("Pod default/stuck: it should have terminated by 2026-01-01T00:10:00Z; these containers do not stop: c"), "{text}");
     // After an interruption, a second call sends no new requests.
     let asked = api.writes().len();
     assert!(run(&api, &options()).0.is_err());
@@ -501,6 +501,6 @@ fn budgets_in_the_way_are_seen_before() {
         },
     );
     let told = told(&api);
-    assert!(told.contains(&"PodDisruptionBudget default/tight was changed and the server has not looked at it yet".to_owned()), "{told:?}");
+    assert!(told.contains(&"PodDisruptionBudget default/tight was changed and its controller has not observed it yet".to_owned()), "{told:?}");
     assert!(told.contains(&"Pod default/one can never be evicted: more than one PodDisruptionBudget selects it (default/fine, default/second)".to_owned()), "{told:?}");
 }

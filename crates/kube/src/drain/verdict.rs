@@ -21,11 +21,11 @@ pub(super) enum Verdict {
     Refuse(String),
 }
 
-const BY_DAEMON_SET: &str = "its DaemonSet would put it back";
-const MIRROR: &str = "it is a static Pod of the Node itself";
-const NO_CONTROLLER: &str = "nothing makes it again";
+const BY_DAEMON_SET: &str = "its DaemonSet would recreate it";
+const MIRROR: &str = "it is a static Pod of the Node";
+const NO_CONTROLLER: &str = "no controller recreates it";
 const LOCAL_STORAGE: &str = "its emptyDir volumes are lost";
-const ORPHAN: &str = "its DaemonSet is gone: nothing makes it again";
+const ORPHAN: &str = "its DaemonSet is gone: no controller recreates it";
 
 /// DaemonSets of a cluster, by namespace and name.
 #[derive(Clone, Debug, Default)]
@@ -62,7 +62,7 @@ pub(super) fn verdict(pod: &Value, daemon_sets: &DaemonSets, options: &Options) 
             (false, true) => lost = Some(ORPHAN),
             (false, false) => {
                 return Verdict::Refuse(format!(
-                    "its DaemonSet {name} is gone, nothing makes it again (--force-unmanaged)"
+                    "its DaemonSet {name} is gone, no controller recreates it (--force-unmanaged)"
                 ));
             }
         }
@@ -73,8 +73,7 @@ pub(super) fn verdict(pod: &Value, daemon_sets: &DaemonSets, options: &Options) 
     if !is_finished && has_local_storage(pod) {
         if !options.delete_emptydir_data {
             return Verdict::Refuse(
-                "it keeps data in emptyDir volumes, which are lost with it \
-                 (--delete-emptydir-data)"
+                "it has data in emptyDir volumes, which are lost with it (--delete-emptydir-data)"
                     .to_owned(),
             );
         }
@@ -83,7 +82,7 @@ pub(super) fn verdict(pod: &Value, daemon_sets: &DaemonSets, options: &Options) 
     if !is_finished && controller.is_none() {
         if !options.force {
             return Verdict::Refuse(
-                "no controller makes it again elsewhere (--force-unmanaged)".to_owned(),
+                "no controller recreates it elsewhere (--force-unmanaged)".to_owned(),
             );
         }
         lost = Some(NO_CONTROLLER);

@@ -32,7 +32,7 @@ impl Minor {
             16..=30 => Ok(Era::Json),
             9..=15 => Ok(Era::Struct),
             _ => Err(Error::bad_content(format!(
-                "how kubelets of {self} hash containers is not known"
+                "it is unknown how kubelets of {self} hash containers"
             ))
             .hint("releases from 1.9 on are known")),
         }

@@ -52,7 +52,7 @@ fn finding(
     });
     let next = spec.and_then(|spec| container_hash(&spec.spec, change.to).ok());
     if let Some((before, after)) = change.runtime.as_ref().filter(|(a, b)| a != b) {
-        let reason = format!("{after} does not take over what {before} runs");
+        let reason = format!("{after} does not take over the containers of {before}");
         return Finding::recreate(Code::Runtime, reason).next(next);
     }
     let by_hash = || by_hash(container, pod, spec, is_static, change);
@@ -64,10 +64,9 @@ fn finding(
         _ => by_hash(),
     };
     match change.cgroup_driver.as_ref().filter(|(a, b)| a != b) {
-        Some(_) if finding.verdict == Verdict::Keep => Finding::unknown(
-            Code::CgroupDriver,
-            "the kubelet's cgroup driver changes under it",
-        ),
+        Some(_) if finding.verdict == Verdict::Keep => {
+            Finding::unknown(Code::CgroupDriver, "the kubelet's cgroup driver changes")
+        }
         _ => finding,
     }
 }
@@ -83,7 +82,7 @@ fn of_static(uid: Uid, change: &KubeletChange, by_hash: impl FnOnce() -> Finding
             finding if finding.verdict == Verdict::Restart => finding,
             _ => Finding::unknown(
                 Code::StaticPodPerhaps,
-                format!("static pod: whether its uid is the same in {from} and {to} is not known"),
+                format!("static pod: it is unknown whether its uid is the same in {from} and {to}"),
             ),
         },
     }
@@ -139,7 +138,7 @@ fn by_hash(
             Finding::unknown(
                 Code::Sidecar,
                 format!(
-                    "sidecar: not every kubelet of {} restarts one whose hash is another",
+                    "sidecar: not every kubelet of {} restarts one whose hash differs",
                     change.to
                 ),
             )
@@ -161,7 +160,7 @@ impl Question<'_> {
     fn answer(&self) -> Finding {
         let (from, to) = (self.change.from, self.change.to);
         let Ok(era) = to.era() else {
-            let reason = format!("how kubelets of {to} hash containers is not known");
+            let reason = format!("it is unknown how kubelets of {to} hash containers");
             return Finding::unknown(Code::OldRelease, reason);
         };
         let before = from.era().ok();
@@ -181,7 +180,7 @@ impl Question<'_> {
             };
         }
         let Some(has) = self.has else {
-            return Finding::unknown(Code::NoHash, "the container has no hash that can be read");
+            return Finding::unknown(Code::NoHash, "the container has no readable hash");
         };
         match era {
             Era::NameAndImage if has == next => same(to, next),
@@ -211,7 +210,7 @@ impl Question<'_> {
         };
         Finding::restart(
             boundary,
-            format!("kubelets hash containers in another way from {release} on"),
+            format!("kubelets hash containers differently from {release} on"),
         )
     }
 
@@ -237,7 +236,7 @@ impl Question<'_> {
                 ),
                 false => Finding::unknown(
                     Code::NotReproducible,
-                    "its hash does not come out of the pod's spec",
+                    "its hash cannot be reproduced from the pod's spec",
                 ),
             };
         }
@@ -259,7 +258,7 @@ impl Question<'_> {
         if json_hash(&old) != has {
             return Finding::unknown(
                 Code::NotReproducible,
-                "its spec has fields that Kubernetes' own kubelets do not know",
+                "its spec has fields that upstream kubelets do not know",
             );
         }
         if self.resources_alone(has) {
@@ -318,7 +317,7 @@ impl Question<'_> {
             (false, false) => {
                 return Finding::unknown(
                     Code::NotReproducible,
-                    "its hash does not come out of the pod's spec",
+                    "its hash cannot be reproduced from the pod's spec",
                 );
             }
         };
@@ -327,7 +326,7 @@ impl Question<'_> {
             let reason = format!("what it uses is the same in {from} and {to}");
             Finding::keep(code, reason).next(Some(has))
         } else {
-            let reason = format!("between {from} and {to} came {}", changed.join(", "));
+            let reason = format!("added between {from} and {to}: {}", changed.join(", "));
             let next = reproduced.then_some(next);
             Finding::restart(code, reason).next(next)
         };
@@ -342,7 +341,7 @@ impl Question<'_> {
 fn same(to: Minor, hash: ContainerHash) -> Finding {
     Finding::keep(
         Code::SameHash,
-        format!("kubelets of {to} compute the hash it has"),
+        format!("kubelets of {to} compute the same hash"),
     )
     .next(Some(hash))
 }

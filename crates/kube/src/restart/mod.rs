@@ -204,12 +204,12 @@ fn others(change: &KubeletChange) -> Vec<String> {
     let mut found = Vec::new();
     if let Some((before, after)) = change.runtime.as_ref().filter(|(a, b)| a != b) {
         found.push(format!(
-            "the container runtime changes from {before} to {after}: every container ends"
+            "the container runtime changes from {before} to {after}: every container stops"
         ));
     } else if change.runtime.is_none() && change.from < Minor(24) && change.to >= Minor(24) {
         found.push(
-            "kubelets from 1.24 on do not drive Docker themselves: if Docker runs this host's \
-             containers, every one ends"
+            "kubelets from 1.24 on do not support Docker directly: if Docker runs this host's \
+             containers, every one stops"
                 .to_owned(),
         );
     }
@@ -220,8 +220,8 @@ fn others(change: &KubeletChange) -> Vec<String> {
     }
     if change.from != change.to {
         found.push(
-            "a kubelet that starts admits its pods anew: one that no longer fits the host \
-             (node selector, resources, device plugins) is ended"
+            "a kubelet admits its pods again when it starts: it stops those that no longer fit the \
+             host (node selector, resources, device plugins)"
                 .to_owned(),
         );
     }

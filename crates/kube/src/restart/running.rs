@@ -48,7 +48,7 @@ pub fn running(inspect: &[Value]) -> Result<Vec<RunningContainer>> {
     let mut found = Vec::new();
     for value in inspect {
         let Inspection { status } = Inspection::deserialize(value).map_err(|error| {
-            Error::bad_content("what crictl says of a container cannot be read").caused_by(error)
+            Error::bad_content("cannot parse the output of crictl on a container").caused_by(error)
         })?;
         let mut labels = status.labels.unwrap_or_default();
         let mut annotations = status.annotations.unwrap_or_default();

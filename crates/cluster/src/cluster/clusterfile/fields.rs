@@ -75,7 +75,7 @@ impl<'a> Problems<'a> {
         let mut error = match lines.len() {
             0 => return Ok(self.notes),
             1 => Error::usage(lines.remove(0)),
-            _ => Error::usage(format!("{} has mistakes\n{}", self.file, lines.join("\n"))),
+            _ => Error::usage(format!("{} has errors\n{}", self.file, lines.join("\n"))),
         };
         for hint in self.hints {
             error = error.hint(hint);
@@ -194,7 +194,7 @@ impl<'n> Fields<'n> {
                 None => format!("; known here: {}", self.asked.join(", ")),
             };
             if problems.lenient {
-                problems.note(member.line, format!("`{path}` means nothing here"));
+                problems.note(member.line, format!("unknown field `{path}` is ignored"));
             } else {
                 problems.add(member.line, format!("unknown field `{path}`{meant}"));
             }
@@ -220,7 +220,9 @@ pub(super) fn text(node: &Node, path: &str, problems: &mut Problems<'_>) -> Opti
         Content::Text(text) => Some(text.clone()),
         Content::Scalar(_) => {
             wrong(node, path, "a text", problems);
-            problems.hint("YAML reads bare numbers, `yes` and `on` as other things than text: put quotes around them");
+            problems.hint(
+                "YAML does not read bare numbers, `yes` and `on` as text: put quotes around them",
+            );
             None
         }
         _ => {
@@ -260,7 +262,7 @@ pub(super) fn wrong(node: &Node, path: &str, expected: &str, problems: &mut Prob
         true => "the document".to_owned(),
         false => format!("`{path}`"),
     };
-    problems.add(node.line, format!("{path} is to be {expected}, not {what}"));
+    problems.add(node.line, format!("{path} must be {expected}, not {what}"));
 }
 
 /// Whether the value must not be shown.

@@ -53,7 +53,7 @@ impl ClusterDocument {
         if !hosts.is_empty() && !hosts.iter().any(Host::is_control_plane) {
             return Err(
                 Error::usage(format!("no host has the role `{MASTER}`")).hint(format!(
-                    "the first host may be both: roles [{MASTER}, {NODE}]"
+                    "the first host can be both: roles [{MASTER}, {NODE}]"
                 )),
             );
         }

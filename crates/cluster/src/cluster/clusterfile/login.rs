@@ -195,7 +195,7 @@ fn secret(
     };
     if given.is_some() {
         let message = format!(
-            "`{path}` and `{}` exclude each other",
+            "`{path}` and `{}` are mutually exclusive",
             fields.path_of(inline)
         );
         problems.add(node.line, message);
@@ -210,7 +210,7 @@ fn secret(
         _ => {
             problems.add(
                 node.line,
-                format!("`{path}` is to be {{file: PATH}} or {{env: NAME}}"),
+                format!("`{path}` must be {{file: PATH}} or {{env: NAME}}"),
             );
             None
         }

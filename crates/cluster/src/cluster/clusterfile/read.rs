@@ -71,8 +71,8 @@ pub fn read_additions(text: &str, file: &str) -> Result<(Clusterfile, Vec<String
     let mut problems = Problems::new(file, false);
     let (clusterfile, cluster_at) = read_documents(text, file, &mut problems)?;
     if let Some(line) = cluster_at {
-        problems.add(line, "a document of kind Cluster has no place here");
-        problems.hint("a whole Clusterfile is for `imgctl apply -f`");
+        problems.add(line, "a document of kind Cluster is not allowed here");
+        problems.hint("pass a whole Clusterfile to `imgctl apply -f`");
     }
     Ok((clusterfile, problems.finish()?))
 }
@@ -114,10 +114,7 @@ fn read_documents(
             Sort::Config => read.configs.extend(config(&node, problems)),
             Sort::Runtime(_) => read.documents.push(node.to_value()),
             Sort::Other(kind) => {
-                problems.note(
-                    line,
-                    format!("nothing here uses the document of kind {kind}"),
-                );
+                problems.note(line, format!("unused document of kind {kind}"));
                 read.others.push(node.to_value());
             }
             Sort::Wrong => {}
@@ -175,7 +172,10 @@ fn sort_of(node: &Node, problems: &mut Problems<'_>) -> Sort {
     match version {
         Some(API_VERSION) => ours,
         Some(other) if group != Some("apps.sealos.io") => {
-            problems.note(node.line, format!("{kind} of {other} is not ours"));
+            problems.note(
+                node.line,
+                format!("{kind} of {other} does not belong to imgctl"),
+            );
             Sort::Other(kind.to_owned())
         }
         _ => {
@@ -273,7 +273,7 @@ fn host_group(node: &Node, at: usize, problems: &mut Problems<'_>) -> HostGroup 
         group.ips.push(ip);
     }
     if group.ips.is_empty() {
-        problems.add(node.line, format!("`{path}.ips` names no host"));
+        problems.add(node.line, format!("`{path}.ips` lists no hosts"));
     }
     group.roles = fields.texts("roles", problems);
     check_roles(&group.roles, &path, node.line, problems);
@@ -290,10 +290,7 @@ fn check_roles(roles: &[String], path: &str, line: u64, problems: &mut Problems<
     for role in roles {
         let fine = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
         if role.is_empty() || !role.chars().all(fine) {
-            problems.add(
-                line,
-                format!("`{path}.roles`: `{role}` is no word for a role"),
-            );
+            problems.add(line, format!("`{path}.roles`: unknown role `{role}`"));
         }
     }
     if roles.iter().any(|role| role == MASTER || role == NODE) {
@@ -311,7 +308,7 @@ fn check_roles(roles: &[String], path: &str, line: u64, problems: &mut Problems<
     );
     if roles.iter().any(|role| role == REGISTRY) {
         problems.hint(format!(
-            "a host of role `{REGISTRY}` is a `{MASTER}` or a `{NODE}`, too"
+            "a host of role `{REGISTRY}` must also be a `{MASTER}` or a `{NODE}`"
         ));
     }
 }
@@ -334,7 +331,7 @@ pub(super) fn environment(
                 if read.get(&name).is_some_and(|earlier| *earlier != value) {
                     problems.note(
                         node.line,
-                        format!("`{name}` is set twice; the last value counts"),
+                        format!("`{name}` is set twice; the last value applies"),
                     );
                 }
                 read.insert(name, value);
@@ -342,7 +339,7 @@ pub(super) fn environment(
             Err(error) if problems.is_lenient() => {
                 problems.note(
                     node.line,
-                    format!("`{path}` is left out: {}", error.message()),
+                    format!("`{path}` is ignored: {}", error.message()),
                 );
             }
             Err(error) => {
@@ -384,7 +381,7 @@ fn config(node: &Node, problems: &mut Problems<'_>) -> Option<ConfigEdit> {
     if strategy.is_none() {
         problems.add(
             spec.line,
-            "`spec.strategy` is one of override, insert, append and merge",
+            "`spec.strategy` must be override, insert, append or merge",
         );
     }
     let data = match fields.get("data") {
@@ -404,11 +401,11 @@ fn config(node: &Node, problems: &mut Problems<'_>) -> Option<ConfigEdit> {
     fields.finish(problems);
     let path = path.filter(|path| !path.is_empty());
     match &path {
-        None => problems.add(spec.line, "`spec.path` is missing: which file it is about"),
+        None => problems.add(spec.line, "`spec.path` is missing: the file to change"),
         Some(path) if path.starts_with('/') || path.split('/').any(|part| part == "..") => {
             problems.add(
                 spec.line,
-                format!("`spec.path` `{path}` is to be relative to the image's root, without `..`"),
+                format!("`spec.path` `{path}` must be relative to the image's root, without `..`"),
             );
         }
         Some(_) => {}

@@ -15,7 +15,7 @@ pub(super) fn status(node: &Node, problems: &mut Problems<'_>) -> Status {
         phase: phase.as_deref().and_then(|phase| {
             let known = Phase::parse(phase);
             if known.is_none() {
-                problems.note(node.line, format!("the phase `{phase}` means nothing here"));
+                problems.note(node.line, format!("unknown phase `{phase}` is ignored"));
             }
             known
         }),

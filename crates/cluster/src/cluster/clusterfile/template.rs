@@ -21,7 +21,7 @@ impl Values {
                 Ok(())
             }
             Value::Null => Ok(()),
-            _ => Err(Error::usage(format!("{file} is no mapping of values"))),
+            _ => Err(Error::usage(format!("{file} is not a mapping of values"))),
         }
     }
 
@@ -29,8 +29,8 @@ impl Values {
     /// `null` and whole numbers are not text.
     pub fn set(&mut self, text: &str) -> Result<()> {
         let wrong = || {
-            Error::usage(format!("--set `{text}` is not understood"))
-                .hint("it looks like --set key.inner=value; write `\\,` for a comma in a value")
+            Error::usage(format!("cannot parse --set `{text}`"))
+                .hint("the form is --set key.inner=value; write `\\,` for a comma in a value")
         };
         for pair in divide(text, ',') {
             let (path, value) = split_pair(&pair).ok_or_else(wrong)?;
@@ -58,7 +58,7 @@ pub fn render(text: &str, file: &str, values: &Values) -> Result<String> {
     let template = Template::parse(file, text, Dialect::ClusterImage, Missing::NoValue)?;
     let rendered = template
         .render(&value::from_json(&json!({ "Values": values.0 })))
-        .map_err(|error| error.hint("a literal `{{` in a Clusterfile is written {{ \"{{\" }}"))?;
+        .map_err(|error| error.hint("write {{ \"{{\" }} for a literal `{{` in a Clusterfile"))?;
     let missing = rendered
         .lines()
         .zip(1..)
@@ -70,7 +70,7 @@ pub fn render(text: &str, file: &str, values: &Values) -> Result<String> {
             "{file}: a value is missing; line {number} would read `{}`",
             line.trim()
         ))
-        .hint("give it with --set NAME=VALUE or --values FILE"));
+        .hint("set it with --set NAME=VALUE or --values FILE"));
     }
     Ok(rendered)
 }

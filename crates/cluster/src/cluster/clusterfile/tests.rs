@@ -100,25 +100,22 @@ fn mistakes_are_told_with_line_and_advice() {
             "  imgae: [x]",
             "f:6: unknown field `spec.imgae`; did you mean `image`?",
         ),
-        (
-            "  image: x",
-            "f:6: `spec.image` is to be a list, not a text",
-        ),
+        ("  image: x", "f:6: `spec.image` must be a list, not a text"),
         (
             "  image: [5]",
-            "`spec.image[0]` is to be a text, not a number (`5`)",
+            "`spec.image[0]` must be a text, not a number (`5`)",
         ),
         ("  image: ['A B']", "f:6: `spec.image[0]`: "),
         ("  env: [A]", "`spec.env[0]`: `A` has no `=`"),
-        ("  env: [SEALOS_SYS_X=1]", "is not to be set by users"),
+        ("  env: [SEALOS_SYS_X=1]", "is reserved"),
         (
             "  ssh: {passwd: 123456}",
-            "`spec.ssh.passwd` is to be a text, not a number",
+            "`spec.ssh.passwd` must be a text, not a number",
         ),
-        ("  ssh: {port: 70000}", "is to be a port"),
+        ("  ssh: {port: 70000}", "must be a port"),
         (
             "  ssh: {passwd: x, passwdFrom: {env: Y}}",
-            "exclude each other",
+            "mutually exclusive",
         ),
         ("  ssh: {passwdFrom: {evn: Y}}", "did you mean `env`?"),
         (
@@ -127,13 +124,13 @@ fn mistakes_are_told_with_line_and_advice() {
         ),
         (
             "  hosts:\n  - roles: [master]",
-            "`spec.hosts[0].ips` names no host",
+            "`spec.hosts[0].ips` lists no hosts",
         ),
         (
             "  hosts:\n  - ips: [10.0.0.1/99]\n    roles: [master]",
             "f:7: `spec.hosts[0].ips[0]`: ",
         ),
-        ("  hosts: {}", "`spec.hosts` is to be a list, not a mapping"),
+        ("  hosts: {}", "`spec.hosts` must be a list, not a mapping"),
     ];
     for (spec, expected) in cases {
         let error = read(&with_spec(spec), "f").unwrap_err();
@@ -162,12 +159,12 @@ fn documents_that_are_wrong_double_or_missing() {
         ),
         (
             &cluster.replace("name: a", "name: ../a"),
-            "no name for a cluster",
+            "not a valid cluster name",
         ),
         (&format!("{cluster}---\nspec: 1\n"), "has no `kind`"),
         (
             &format!("{cluster}---\n- 1\n"),
-            "the document is to be a mapping",
+            "the document must be a mapping",
         ),
         (&cluster.replace("spec:", "sepc:"), "did you mean `spec`?"),
     ] {
@@ -196,10 +193,10 @@ fn configs_stay_inside_the_image() {
         ("{path: ../x, data: a}", "without `..`"),
         ("{path: /etc/x, data: a}", "relative"),
         ("{data: a}", "`spec.path` is missing"),
-        ("{path: x, data: {a: 1}}", "`spec.data` is to be a text"),
+        ("{path: x, data: {a: 1}}", "`spec.data` must be a text"),
         (
             "{path: x, strategy: replace}",
-            "one of override, insert, append and merge",
+            "must be override, insert, append or merge",
         ),
     ] {
         let error = read_additions(&config(spec), "f").unwrap_err().to_string();

@@ -24,20 +24,16 @@ pub(super) fn sync(
     })?;
     let Some(revision) = revision(site, known, change)? else {
         return Err(imgctl_base::error::Error::failed(
-            "its revision is gone again",
+            "its new revision has disappeared",
         ));
     };
     relabel(site, world, known, change, &revision)?;
-    site.wait(
-        known,
-        "its Pods count as ones of the new revision",
-        |object| {
-            let pods = members(site, world, &known.object.metadata.uid)?;
-            let count = i64::try_from(pods.len()).unwrap_or(i64::MAX);
-            let updated = object.status.updated_number_scheduled;
-            Ok(updated >= count.min(object.status.desired_number_scheduled))
-        },
-    )?;
+    site.wait(known, "its Pods belong to the new revision", |object| {
+        let pods = members(site, world, &known.object.metadata.uid)?;
+        let count = i64::try_from(pods.len()).unwrap_or(i64::MAX);
+        let updated = object.status.updated_number_scheduled;
+        Ok(updated >= count.min(object.status.desired_number_scheduled))
+    })?;
     site.end(known, &strategy(&restore.update_strategy))
 }
 

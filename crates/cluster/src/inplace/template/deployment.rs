@@ -35,7 +35,7 @@ pub(super) fn sync(
     let replicas = active.object.spec.replicas.unwrap_or(1);
     let seen = site.wait(
         known,
-        "its ReplicaSet is taken for the one of the new template",
+        "its ReplicaSet is recognized as that of the new template",
         |object| {
             // If it was scaled in the meantime, the replicas of the ReplicaSet count.
             let wanted = object.spec.replicas.unwrap_or(replicas);
@@ -94,7 +94,7 @@ fn active(site: &Site<'_>, known: &Known) -> Result<Option<Known>> {
         true => Ok(last),
         false => Err(
             Error::failed("a rollout has begun: several ReplicaSets have Pods").hint(
-                "the Deployment stays paused; `kubectl rollout resume` lets the rollout go on",
+                "the Deployment stays paused; `kubectl rollout resume` continues the rollout",
             ),
         ),
     }
@@ -128,7 +128,7 @@ fn remove_doubles(
             Err(error) if error.is_not_found() => {}
             Err(error) => {
                 return Err(Error::from(error)
-                    .context(format!("cannot remove the former {}", set.full_name())));
+                    .context(format!("cannot remove the old {}", set.full_name())));
             }
         }
         // The controller would still find a ReplicaSet that is slow to disappear.
@@ -136,7 +136,7 @@ fn remove_doubles(
             let left: Workload = object::read(&left, "ReplicaSet")?;
             if left.metadata.uid == own.uid {
                 return Err(Error::failed(format!(
-                    "{} does not go away",
+                    "{} was not removed",
                     set.full_name()
                 )));
             }

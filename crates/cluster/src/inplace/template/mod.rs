@@ -61,7 +61,7 @@ pub(super) fn sync(
             return Err(Error::new(
                 Kind::Busy,
                 format!(
-                    "run {} is at the template of {}",
+                    "run {} is changing the template of {}",
                     held.id,
                     known.full_name()
                 ),
@@ -85,13 +85,13 @@ pub(super) fn sync(
     };
     done.context(|| {
         format!(
-            "the template of {} could not follow its Pods",
+            "cannot update the template of {} to match its Pods",
             known.full_name()
         )
     })?;
     site.forget(known, marks::DRIFT)?;
     site.record(known, TemplatePhase::Done, &BTreeMap::new())?;
-    Ok(Some("the template has followed".to_owned()))
+    Ok(Some("the template is updated".to_owned()))
 }
 
 /// Records that the template is left behind.
@@ -118,7 +118,7 @@ pub(super) fn keep(site: &Site<'_>, known: &Known, change: &Change<'_>) -> Resul
     site.patch(known, PatchKind::Merge, &patch)?;
     site.record(known, TemplatePhase::Kept, &before)?;
     Ok(Some(format!(
-        "the template stays behind; this is written down in {}",
+        "the template is not updated; this is recorded in {}",
         marks::DRIFT
     )))
 }
@@ -192,7 +192,7 @@ impl Site<'_> {
         match object.metadata.uid == known.object.metadata.uid {
             true => Ok((object, value)),
             false => Err(Error::failed(format!(
-                "{} was made anew meanwhile",
+                "{} was recreated meanwhile",
                 known.full_name()
             ))),
         }
@@ -275,7 +275,7 @@ impl Site<'_> {
     /// Restores the strategy with `change`. Returns when the controller has observed it.
     fn end(&self, known: &Known, change: &Value) -> Result<()> {
         self.release(known, change)?;
-        self.wait(known, "it has seen its strategy", |_| Ok(true))?;
+        self.wait(known, "it has observed its strategy", |_| Ok(true))?;
         Ok(())
     }
 
@@ -325,20 +325,19 @@ impl Site<'_> {
                 return Ok(object);
             }
             if self.interrupt.is_asked() {
-                return Err(Error::new(
-                    Kind::Interrupted,
-                    "stopped while its template was changed",
-                )
-                .hint(format!("`--id {}` takes it up again", self.journal.id())));
+                return Err(
+                    Error::new(Kind::Interrupted, "stopped while changing its template")
+                        .hint(format!("resume it with `--id {}`", self.journal.id())),
+                );
             }
             if Instant::now() > until {
                 return Err(Error::failed(format!(
-                    "{what}: its controller did not do so within {} s",
+                    "its controller did not report within {} s: {what}",
                     self.pace.controllers.as_secs()
                 ))
                 .hint(format!(
-                    "nothing was rolled out, and what is to be put back is in the annotation {}; see to \
-                     kube-controller-manager, then run the same command with --id {}",
+                    "nothing was rolled out, and the state to restore is in the annotation {}; \
+                     check kube-controller-manager, then run the same command with --id {}",
                     marks::RESTORE,
                     self.journal.id()
                 )));

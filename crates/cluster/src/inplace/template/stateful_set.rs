@@ -26,18 +26,11 @@ pub(super) fn sync(
     let revision = object.status.update_revision.clone();
     check_revision(site, known, &revision, change)?;
     relabel(site, world, known, change, &revision)?;
-    site.wait(
-        known,
-        "its Pods count as ones of the new revision",
-        |object| {
-            let pods = members(site, world, &known.object.metadata.uid)?;
-            let count = i64::try_from(pods.len()).unwrap_or(i64::MAX);
-            Ok(
-                object.status.update_revision == revision
-                    && object.status.updated_replicas >= count,
-            )
-        },
-    )?;
+    site.wait(known, "its Pods belong to the new revision", |object| {
+        let pods = members(site, world, &known.object.metadata.uid)?;
+        let count = i64::try_from(pods.len()).unwrap_or(i64::MAX);
+        Ok(object.status.update_revision == revision && object.status.updated_replicas >= count)
+    })?;
     site.end(known, &strategy(&restore.update_strategy))
 }
 
@@ -64,7 +57,7 @@ fn check_revision(
     match super::daemon_set::is_of(&value, change) {
         true => Ok(()),
         false => Err(Error::failed(format!(
-            "revision {revision} is not the one of the new template"
+            "revision {revision} does not match the new template"
         ))),
     }
 }

@@ -61,12 +61,12 @@ fn all_problems_of_all_hosts_are_found_at_once() {
             .join(" | ")
     };
     assert!(
-        told(0).contains("6.0 s behind") && told(0).contains("no bash"),
+        told(0).contains("6.0 s behind") && told(0).contains("bash is missing"),
         "{}",
         told(0)
     );
     assert!(
-        told(1).contains("1 MB are free") && told(1).contains("cannot be written"),
+        told(1).contains("1 MB are free") && told(1).contains("not writable"),
         "{}",
         told(1)
     );

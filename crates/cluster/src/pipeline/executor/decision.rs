@@ -53,12 +53,15 @@ pub fn decide(
         }
         None | Some(Outcome::Lost | Outcome::Paused | Outcome::Aborted) => Decision::Stop(unknown(
             step,
-            "an earlier run began it with other inputs, and nobody saw how it ended",
+            "an earlier run started it with other inputs, and its outcome is unknown",
             known,
         )),
         Some(Outcome::Unknown) => Decision::Stop(unknown(
             step,
-            known.message.as_deref().unwrap_or("its host could not say"),
+            known
+                .message
+                .as_deref()
+                .unwrap_or("its host could not tell"),
             known,
         )),
     }
@@ -78,13 +81,13 @@ pub(crate) fn unknown_end(step: &Step, why: &str) -> Error {
     Error::new(
         Kind::Failed,
         format!(
-            "it is not known how step {} ended, and it must not be done twice: {why}",
+            "the outcome of step {} is unknown, and it must not run twice: {why}",
             step.id
         ),
     )
     .hint(format!(
-        "look at the host; then run the same command with --assume-done {id} if its work is \
-         done, or with --redo {id} if it is not",
+        "inspect the host; then run the same command with --assume-done {id} if the work is done, \
+         or with --redo {id} if it is not",
         id = step.id
     ))
 }

@@ -239,7 +239,7 @@ fn attempts(
                 lost += 1;
                 run.listener.event(&Event::Note {
                     host: Some(host.clone()),
-                    message: format!("{error}; trying again in {} ms", pause.as_millis()),
+                    message: format!("{error}; retrying in {} ms", pause.as_millis()),
                 });
                 wait(run, pause);
                 if run.interrupt.is_asked() {

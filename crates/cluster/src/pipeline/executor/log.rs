@@ -76,7 +76,7 @@ impl StepLog {
         let full = state.written > LONGEST;
         if let Some(file) = &mut state.file {
             let more = if full {
-                "… cut here: the host has the end\n"
+                "… truncated: the rest is on the host\n"
             } else {
                 ""
             };

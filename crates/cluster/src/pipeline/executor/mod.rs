@@ -135,7 +135,7 @@ fn check_flags(plan: &Plan, options: &Options) -> Result<()> {
         if let Some(id) = named.iter().find(|id| !known.contains(id.as_str())) {
             return Err(
                 Error::usage(format!("{flag} {id}: there is no such step in this run"))
-                    .hint("the same command with --dry-run shows all steps"),
+                    .hint("run the same command with --dry-run to list all steps"),
             );
         }
     }
@@ -391,7 +391,7 @@ impl<'a> Run<'a> {
             }
         }
         error.hint(format!(
-            "{} when that is put right: what is done is not done again (journal {})",
+            "{} once that is fixed: completed steps are not repeated (journal {})",
             self.plan.goes_on,
             self.journal.id()
         ))
@@ -405,7 +405,7 @@ impl<'a> Run<'a> {
             }),
         )
         .hint(format!(
-            "{} to go on (journal {})",
+            "{} to continue (journal {})",
             self.plan.goes_on,
             self.journal.id()
         ))

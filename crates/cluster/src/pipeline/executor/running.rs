@@ -130,10 +130,10 @@ impl StepWatch {
         Some(match heard.waits {
             Some(_) => format!("step {} has waited for {seconds} s: {last}", self.step),
             None if last.is_empty() => {
-                format!("step {} has said nothing for {seconds} s", self.step)
+                format!("step {} has printed nothing for {seconds} s", self.step)
             }
             None => format!(
-                "step {} has said nothing for {seconds} s; its last line: {last}",
+                "step {} has printed nothing for {seconds} s; its last line: {last}",
                 self.step
             ),
         })
@@ -322,7 +322,7 @@ mod tests {
         let long = Duration::from_secs(3600);
         assert_eq!(watch.mention(long), None);
         let silent = watch.mention(Duration::ZERO).unwrap();
-        assert!(silent.ends_with("has said nothing for 0 s"), "{silent}");
+        assert!(silent.ends_with("has printed nothing for 0 s"), "{silent}");
         watch.hears("pulled");
         let silent = watch.mention(Duration::ZERO).unwrap();
         assert!(silent.ends_with("; its last line: pulled"), "{silent}");

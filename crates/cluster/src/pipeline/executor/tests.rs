@@ -318,7 +318,7 @@ fn an_end_that_nobody_saw_is_repeated_only_where_that_is_safe() {
     assert!(
         error
             .to_string()
-            .contains("not known how step init/10.77.0.1/init-cluster ended"),
+            .contains("the outcome of step init/10.77.0.1/init-cluster is unknown"),
         "{error}"
     );
     assert!(

@@ -79,8 +79,8 @@ fn announce_pause(run: &Run<'_>) {
     run.listener.event(&Event::Note {
         host: None,
         message: format!(
-            "stopping: nothing new is begun; {} running steps are let end, however long they take \
-             (a second Ctrl-C gives them {} s)",
+            "stopping: no new steps start; waiting for {} running steps without a limit (a second \
+             Ctrl-C gives them {} s)",
             run.running.steps().len(),
             run.options.grace.as_secs()
         ),
@@ -92,10 +92,10 @@ fn announce(run: &Run<'_>) {
     run.listener.event(&Event::Note {
         host: None,
         message: match running {
-            0 => "stopping: nothing new is begun".to_owned(),
+            0 => "stopping: no new steps start".to_owned(),
             _ => format!(
-                "stopping: nothing new is begun; {running} running steps have {} s to end \
-                 (a second Ctrl-C ends them at once)",
+                "stopping: no new steps start; {running} running steps have {} s to finish (a \
+                 second Ctrl-C ends them immediately)",
                 run.options.grace.as_secs()
             ),
         },

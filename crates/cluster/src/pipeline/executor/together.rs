@@ -141,7 +141,7 @@ fn round(
             (Err(error), _) if outcome == Outcome::Lost && !last => {
                 run.listener.event(&Event::Note {
                     host: Some(host.to_owned()),
-                    message: format!("{error}; trying again"),
+                    message: format!("{error}; retrying"),
                 });
                 again
                     .lock()
@@ -203,7 +203,7 @@ fn round(
     for host in left {
         let error = match run.interrupt.is_asked() {
             true => Error::new(Kind::Interrupted, "stopped on request"),
-            false => Error::failed("it was left out; this is a defect of imgctl"),
+            false => Error::failed("it was skipped; this is a bug in imgctl"),
         };
         ended(&host, Err(error));
     }

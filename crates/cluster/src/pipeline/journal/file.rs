@@ -50,7 +50,7 @@ impl Journal {
             .path("create the directory", directory)?;
         let mut random = [0; 4];
         aws_lc_rs::rand::fill(&mut random)
-            .map_err(|_| Error::failed("the system gives no random numbers"))?;
+            .map_err(|_| Error::failed("cannot read random numbers from the system"))?;
         let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let now = Timestamp::now();
         let time = now.strftime("%Y%m%dT%H%M%S");
@@ -180,7 +180,9 @@ impl Journal {
             Kind::Failed,
             format!("cannot write the journal {}: {why}", self.path.display()),
         )
-        .hint("nothing more is begun without a journal; free space there and run the same command again")
+        .hint(
+            "no new steps start without a journal; free space there and run the same command again",
+        )
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {

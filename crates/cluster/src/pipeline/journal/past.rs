@@ -68,10 +68,13 @@ impl Past {
         each_line(path, |number, line, whole| {
             if whole && !chain.follows(line) {
                 return Err(Error::bad_content(format!(
-                    "the journal {} was changed at or before line {number} after it was written",
+                    "the journal {} was modified at or before line {number}",
                     path.display()
                 ))
-                .hint("put it back as it was; or look at the hosts and move the file away: the next run then begins anew"));
+                .hint(
+                    "restore it; or inspect the hosts and move the file away: the next run then \
+                     starts from the beginning",
+                ));
             }
             match serde_json::from_slice::<Record>(line) {
                 Ok(record) => past.take(record),
@@ -82,7 +85,7 @@ impl Past {
                         path.display()
                     ))
                     .caused_by(error)
-                    .hint("move the file away: the next run then begins anew"));
+                    .hint("move the file away: the next run then starts from the beginning"));
                 }
             }
             Ok(())

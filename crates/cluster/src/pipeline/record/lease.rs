@@ -20,7 +20,7 @@ const NAME: &str = "imgctl";
 /// Acquires the lease for `holder`, the name of this controller.
 pub fn take(holder: &str, force: bool) -> Step {
     let holder = holder.to_owned();
-    let says = "kubectl: take the Lease kube-system/imgctl";
+    let says = "kubectl: acquire the Lease kube-system/imgctl";
     let action = Action::new("lease", says, "", move |site| {
         let found = read(site)?;
         if let Some(other) = found
@@ -32,7 +32,7 @@ pub fn take(holder: &str, force: bool) -> Step {
                 Kind::Busy,
                 format!("cluster {} is being changed from {other}", site.scene.name),
             )
-            .hint("wait for it; --force takes over when that controller is gone"));
+            .hint("wait for it, or pass --force if that controller is gone"));
         }
         write(site, found.as_ref(), &holder)
     });
@@ -41,7 +41,7 @@ pub fn take(holder: &str, force: bool) -> Step {
 
 /// Releases the lease.
 pub fn release() -> Step {
-    let says = "kubectl: give the Lease kube-system/imgctl back";
+    let says = "kubectl: release the Lease kube-system/imgctl";
     let action = Action::new("lease-release", says, "", move |site| {
         let found = read(site)?;
         match &found {
@@ -61,7 +61,7 @@ fn read(site: &Site<'_>) -> Result<Option<Value>> {
     let (outcome, tail, text) = site.try_on(site.agent, &line, ".read")?;
     if outcome.code != Some(0) {
         return Err(Error::failed(format!(
-            "{}: the API does not say who works on the cluster: {}",
+            "{}: cannot read the holder of the cluster's Lease: {}",
             site.agent.host(),
             tail.join(" ")
         )));
@@ -104,9 +104,12 @@ fn write(site: &Site<'_>, found: Option<&Value>, holder: &str) -> Result<()> {
         Some(0) => Ok(()),
         _ => Err(Error::new(
             Kind::Busy,
-            format!("cannot take the Lease of the cluster: {}", tail.join(" ")),
+            format!(
+                "cannot acquire the Lease of the cluster: {}",
+                tail.join(" ")
+            ),
         )
-        .hint("somebody else took it at the same moment: try again")),
+        .hint("another client acquired it at the same moment: try again")),
     }
 }
 

@@ -51,11 +51,11 @@ impl Authority {
     fn new(certificate: String, key: Key) -> Result<Self> {
         let read = inspect::read(&certificate)?;
         if !read.is_authority {
-            return Err(Error::bad_content("the certificate is no authority"));
+            return Err(Error::bad_content("the certificate is not an authority"));
         }
         if read.public_key != key.pair().public_key_raw() {
             return Err(Error::bad_content(
-                "the certificate and the private key do not belong together",
+                "the certificate and the private key do not match",
             ));
         }
         Ok(Self {
@@ -86,7 +86,7 @@ impl Authority {
                 "the authority {} has expired",
                 self.read.common_name
             ))
-            .hint("a cluster whose authority has expired must be made anew"));
+            .hint("recreate the cluster: an expired authority cannot be renewed"));
         }
         let mut parameters =
             parameters(&leaf.common_name, leaf.organization.as_deref(), start, end)?;
@@ -156,7 +156,7 @@ fn parameters(
     parameters.not_after = epoch + Duration::from_secs(end);
     let mut serial = [0_u8; 8];
     aws_lc_rs::rand::fill(&mut serial)
-        .map_err(|_| Error::failed("the system gives no random numbers"))?;
+        .map_err(|_| Error::failed("cannot read random numbers from the system"))?;
     // Makes the serial number positive, without a leading zero byte.
     serial[0] = serial[0] & 0x7f | 0x40;
     parameters.serial_number = Some(SerialNumber::from_slice(&serial));
@@ -182,11 +182,11 @@ fn dns(name: &str) -> Result<SanType> {
         .try_into()
         .map(SanType::DnsName)
         .map_err(|error| {
-            Error::usage(format!("`{name}` cannot stand in a certificate")).caused_by(error)
+            Error::usage(format!("`{name}` is not valid in a certificate")).caused_by(error)
         })
         .context(|| "a certificate needs DNS names or addresses".to_owned())
 }
 
 fn cannot_sign(name: &str, error: rcgen::Error) -> Error {
-    Error::failed(format!("cannot make the certificate for {name}")).caused_by(error)
+    Error::failed(format!("cannot create the certificate for {name}")).caused_by(error)
 }

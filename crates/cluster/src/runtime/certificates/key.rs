@@ -48,7 +48,7 @@ impl Key {
             Algorithm::EcdsaP256 => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256),
             Algorithm::EcdsaP384 => KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384),
         }
-        .map_err(|error| Error::failed("cannot make a private key").caused_by(error))?;
+        .map_err(|error| Error::failed("cannot create a private key").caused_by(error))?;
         Ok(Self {
             pem: Secret::new(pair.serialize_pem()),
             pair,

@@ -44,8 +44,8 @@ impl Pki {
             if !path.exists() {
                 return Err(
                     Error::not_found(format!("{} does not exist", path.display())).hint(
-                        "the authorities of a cluster lie with the controller that made it: \
-                     run there, or copy its pki directory",
+                        "the controller that created a cluster holds its authorities: run there, \
+                         or copy its pki directory",
                     ),
                 );
             }
@@ -83,11 +83,11 @@ fn authority(
         (Some(certificate), Some(key)) => Authority::parse(&certificate, &key)
             .context(|| format!("cannot use the authority {}", certificate_path.display())),
         (Some(_), None) => Err(Error::not_found(format!(
-            "{} is there but its key {} is not",
+            "{} exists, but its key {} does not",
             certificate_path.display(),
             key_path.display()
         ))
-        .hint("put the key beside it; an authority whose key is kept elsewhere cannot be used")),
+        .hint("put the key next to it; an authority whose key is elsewhere cannot be used")),
         // A key without a certificate remains if imgctl stopped between writing the two.
         (None, key) => {
             let key = match key {

@@ -308,7 +308,7 @@ fn what_does_not_fit_is_refused_and_what_was_begun_is_finished() {
     let error = Authority::parse(&first.ca.certificate, other.pem.expose())
         .map(|_| ())
         .unwrap_err();
-    assert!(error.to_string().contains("belong together"), "{error}");
+    assert!(error.to_string().contains("do not match"), "{error}");
 
     let leaf = member(34).certificates().remove(0).2;
     let signed = first.ca.sign(&leaf, Algorithm::EcdsaP256, hour).unwrap();

@@ -40,10 +40,13 @@ impl Validity {
         let standard = Self::default();
         if leaves < Duration::from_secs(HOUR) || leaves > Self::sealos().leaves {
             return Err(Error::usage(format!(
-                "certificates cannot be good for {} hours",
+                "certificates cannot be valid for {} hours",
                 leaves.as_secs() / HOUR
             ))
-            .hint("between one hour and 100 years, for example --certificate-validity 8760h"));
+            .hint(
+                "use a duration between one hour and 100 years, for example --certificate-validity \
+                 8760h",
+            ));
         }
         Ok(Self {
             authorities: standard.authorities.max(leaves),

@@ -123,7 +123,7 @@ fn kubectl(site: &Site<'_>, arguments: &str, suffix: &str) -> Result<String> {
     }
     Err(last.unwrap_or_else(|| {
         Error::failed(format!(
-            "cluster {} has no control plane left to ask",
+            "cluster {} has no other control plane to ask",
             site.scene.name
         ))
     }))
@@ -314,7 +314,7 @@ fn fetch_kubeconfig(site: &Site<'_>) -> Result<()> {
     const SOURCE: &str = "/etc/rancher/k3s/k3s.yaml";
     let bytes = site.agent.read_file(SOURCE, 1 << 20)?.ok_or_else(|| {
         Error::not_found(format!("{}: {SOURCE} does not exist", site.agent.host()))
-            .hint("k3s writes it when its server starts: journalctl -u k3s")
+            .hint("k3s writes it when its server starts: see journalctl -u k3s")
     })?;
     let text = String::from_utf8_lossy(&bytes)
         .replace("https://127.0.0.1:", &format!("https://{API_NAME}:"))

@@ -77,7 +77,7 @@ pub(super) fn restore(step: &Move<'_>, snapshot: &str) -> [Vec<Action>; 3] {
             put_back = put_back(":"),
         );
         let says = format!(
-            "put back k3s; k3s server --cluster-reset --cluster-reset-restore-path={snapshot}"
+            "restore k3s; k3s server --cluster-reset --cluster-reset-restore-path={snapshot}"
         );
         line("restore-etcd", says, text, LONG)
     } else {
@@ -90,7 +90,7 @@ pub(super) fn restore(step: &Move<'_>, snapshot: &str) -> [Vec<Action>; 3] {
             put_back = put_back(":"),
         );
         let says = format!(
-            "put back k3s; its member's data goes to {}/db-before, and it joins anew",
+            "restore k3s; its member's data moves to {}/db-before, and it joins again",
             step.backup()
         );
         line("restore-etcd", says, text, LONG)

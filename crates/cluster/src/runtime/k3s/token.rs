@@ -57,7 +57,7 @@ fn kept(site: &Site<'_>, name: &str, role: Role) -> Result<String> {
 fn draw() -> Result<String> {
     let mut bytes = [0_u8; 24];
     aws_lc_rs::rand::fill(&mut bytes)
-        .map_err(|_| Error::failed("the system gives no random numbers"))?;
+        .map_err(|_| Error::failed("cannot read random numbers from the system"))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
@@ -80,7 +80,7 @@ fn of_servers(site: &Site<'_>, name: &str) -> Result<String> {
         }
     }
     Err(Error::not_found(format!(
-        "no server of cluster {} tells the token that hosts join with ({file})",
+        "no server of cluster {} returns the token for joining ({file})",
         site.scene.name
     ))
     .hint(format!("put it into {}/etc/{name}", site.state().display())))

@@ -87,7 +87,7 @@ fn version_of(image: &ClusterImage) -> Result<String> {
     let text = version::of(image)?;
     if Version::parse(&text).is_none() {
         return Err(Error::usage(format!(
-            "`{text}` of image {} is no version of k3s",
+            "`{text}` of image {} is not a k3s version",
             image.name
         ))
         .hint("the rootfs image's label `version` looks like v1.34.1+k3s1"));
@@ -125,7 +125,10 @@ impl Upgrader for K3s<'_> {
              done",
             prelude = prelude(step),
         );
-        let says = format!("k3s crictl pull what {}/images/shim lists", step.tree);
+        let says = format!(
+            "k3s crictl pull the images listed in {}/images/shim",
+            step.tree
+        );
         Ok(vec![line("pull", says, text, LONG)])
     }
 
@@ -136,7 +139,7 @@ impl Upgrader for K3s<'_> {
         Ok(vec![
             Action::new(
                 "servers-ready",
-                "all servers are Ready, and each with etcd votes",
+                "all servers are Ready, and each etcd member votes",
                 "",
                 |site| until_well(site, Duration::from_secs(90), HINT, &|| servers(site)),
             )
@@ -163,7 +166,7 @@ impl Upgrader for K3s<'_> {
             stopped_database = snapshot::KEEP_STOPPED,
         );
         let says = format!(
-            "replace k3s and its unit by those of {}; systemctl restart k3s",
+            "replace k3s and its unit with those of {}; systemctl restart k3s",
             step.tree
         );
         Ok(vec![out_of_service(step, line("k3s", says, text, LIMIT))])
@@ -186,7 +189,7 @@ impl Upgrader for K3s<'_> {
         if step.place != Place::Worker {
             actions.push(gate(
                 "gate-api",
-                "the API of this host is ready and lives".to_owned(),
+                "the API of this host is ready and live".to_owned(),
                 |site| {
                     for path in ["/readyz?verbose", "/livez"] {
                         let question =
@@ -198,7 +201,7 @@ impl Upgrader for K3s<'_> {
             ));
             actions.push(gate(
                 "gate-servers",
-                "all servers are Ready, and each with etcd votes".to_owned(),
+                "all servers are Ready, and each etcd member votes".to_owned(),
                 servers,
             ));
         }
@@ -206,7 +209,8 @@ impl Upgrader for K3s<'_> {
         actions.push(gate(
             "gate-node",
             format!(
-                "the Node is Ready with {wanted}, heard of since the restart, under no pressure"
+                "the Node is Ready with {wanted}, has reported since the restart and is under no \
+                 pressure"
             ),
             move |site| own_node(site, &wanted, &started),
         ));
@@ -216,7 +220,7 @@ impl Upgrader for K3s<'_> {
     fn restore(&self, step: &Move<'_>) -> Result<Vec<Action>> {
         let text = format!("{}{}{START}", prelude(step), put_back("exit 0"));
         let says = format!(
-            "put back from {}/files: k3s, its unit and configuration; systemctl restart k3s",
+            "restore from {}/files: k3s, its unit and configuration; systemctl restart k3s",
             step.backup()
         );
         let restore = line("restore-files", says, text, LIMIT);
@@ -265,7 +269,7 @@ fn keep(step: &Move<'_>) -> Action {
         prelude = prelude(step),
     );
     let says = format!(
-        "keep in {}/files: k3s, its unit, configuration and tokens; with checksums",
+        "back up to {}/files: k3s, its unit, configuration and tokens; with checksums",
         step.backup()
     );
     line("backup", says, text, LIMIT)
@@ -308,7 +312,7 @@ fn ask(site: &Site<'_>, arguments: &str, suffix: &str) -> Result<String> {
             Err(error) => last = Some(error),
         }
     }
-    Err(last.unwrap_or_else(|| Error::failed("there is no server to ask")))
+    Err(last.unwrap_or_else(|| Error::failed("no server is left to ask")))
 }
 
 fn servers(site: &Site<'_>) -> Result<Option<String>> {
@@ -326,7 +330,7 @@ fn complaint(line: &str) -> Option<String> {
     let fields: Vec<&str> = line.split('|').collect();
     match fields[..] {
         [_, "True", "True" | ""] => None,
-        [name, "True", _] => Some(format!("etcd of server {name} does not vote")),
+        [name, "True", _] => Some(format!("the etcd member of server {name} does not vote")),
         [name, ..] => Some(format!("server {name} is not Ready")),
         [] => None,
     }
@@ -365,7 +369,10 @@ mod tests {
             ("a|True|True", None),
             ("a|True|", None),
             ("b|False|True", Some("server b is not Ready")),
-            ("c|True|False", Some("etcd of server c does not vote")),
+            (
+                "c|True|False",
+                Some("the etcd member of server c does not vote"),
+            ),
         ] {
             assert_eq!(complaint(line).as_deref(), expected, "{line}");
         }

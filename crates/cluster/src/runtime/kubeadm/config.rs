@@ -179,7 +179,7 @@ impl Config {
             return Ok(());
         }
         Err(Error::failed(format!(
-            "{host}: it has control groups v1, which the kubelet of {} refuses",
+            "{host}: it uses control groups v1, which the kubelet of {} rejects",
             self.version.text
         ))
         .hint(
@@ -286,7 +286,7 @@ impl Config {
                 .or_else(|| inside(&services).map(|subnet| ("Services", subnet)));
             if let Some((kind, subnet)) = found {
                 return Err(Error::usage(format!(
-                    "{what} {address} lies in the subnet of {kind} {subnet}"
+                    "{what} {address} is in the subnet of {kind} {subnet}"
                 ))
                 .hint(hint));
             }

@@ -71,7 +71,7 @@ impl Documents {
                 return Err(Error::usage(format!(
                     "{kind}: there is no kubeadm configuration version `{version}`"
                 ))
-                .hint("v1beta1 to v1beta4 are read"));
+                .hint("supported are v1beta1 to v1beta4"));
             }
             modernise(kind, &mut body).context(|| format!("{kind} of {api}"))?;
         }
@@ -209,7 +209,7 @@ pub(super) fn set(value: &mut Value, path: &[&str], new: Value) -> Result<()> {
             Value::Object(fields) => fields.entry(*name).or_insert(Value::Null),
             _ => {
                 return Err(Error::usage(format!(
-                    "what `{name}` of {} belongs to is no map",
+                    "the parent of `{name}` in {} is not a map",
                     path.join(".")
                 )));
             }

@@ -52,7 +52,7 @@ fn members(site: &Site<'_>, kubectl: &Kubectl<'_>) -> Result<Option<Value>> {
         return Ok(None);
     };
     let list = serde_json::from_str(&text)
-        .map_err(|error| Error::bad_content("etcdctl gave no JSON").caused_by(error))?;
+        .map_err(|error| Error::bad_content("etcdctl did not return JSON").caused_by(error))?;
     Ok(Some(list))
 }
 

@@ -69,7 +69,7 @@ impl HostState {
         let named = variable(site.scene, site.host, ENDPOINT);
         let mut state = read(&answer, named).map_err(|error| {
             error.context(format!(
-                "{}: cannot tell its container runtime",
+                "{}: cannot determine its container runtime",
                 site.agent.host()
             ))
         })?;
@@ -113,14 +113,14 @@ fn read(answer: &str, named: Option<&str>) -> Result<HostState> {
         (None, [only]) => only,
         (None, []) => {
             return Err(
-                Error::not_found(format!("none of {} is there", SOCKETS.join(", ")))
+                Error::not_found(format!("none of {} exists", SOCKETS.join(", ")))
                     .hint("the rootfs image's init script starts the container runtime; did it?"),
             );
         }
         (None, several) => {
             return Err(
-                Error::failed(format!("there are several: {}", several.join(", ")))
-                    .hint(format!("say which with --env {ENDPOINT}=<socket>")),
+                Error::failed(format!("several exist: {}", several.join(", ")))
+                    .hint(format!("choose one with --env {ENDPOINT}=<socket>")),
             );
         }
     };

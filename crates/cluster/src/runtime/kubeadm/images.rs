@@ -36,7 +36,7 @@ pub(super) fn try_out(settings: &Settings) -> Action {
     let settings = settings.clone();
     Action::new(
         "image-pull",
-        "crictl pull the pause image, as a Node must be able to",
+        "crictl pull the pause image, to check that the Node can",
         "",
         move |site| pull_those(site, &settings, Wanted::Pause),
     )

@@ -152,12 +152,7 @@ pub(super) fn own_address(site: &Site<'_>) -> Result<String> {
             .parse::<IpAddr>()
             .is_ok_and(|address| !address.is_loopback())
     });
-    global.ok_or_else(|| {
-        Error::failed(format!(
-            "{}: it has no address of its own",
-            site.agent.host()
-        ))
-    })
+    global.ok_or_else(|| Error::failed(format!("{}: it has no local address", site.agent.host())))
 }
 
 pub(super) fn set_api_name(site: &Site<'_>, address: &str) -> Result<()> {

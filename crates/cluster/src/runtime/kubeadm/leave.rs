@@ -18,11 +18,11 @@ pub(super) fn actions(
 ) -> Result<Vec<Action>> {
     if scene.control_planes().next().is_none() {
         return Err(Error::usage(format!(
-            "without {} cluster {} would have no control plane",
+            "cannot remove {}: cluster {} would have no control plane",
             host.id(),
             scene.name
         ))
-        .hint("`imgctl reset` takes the whole cluster down"));
+        .hint("`imgctl reset` removes the whole cluster"));
     }
     let address = host.ip().to_owned();
     let mut actions = vec![

@@ -20,8 +20,8 @@ pub(super) const NODE_NAME: &str = "lvscare.node.ip";
 /// Returns `address:port` of the virtual service and of each control plane.
 fn service(scene: &ClusterContext) -> Result<(String, Vec<String>)> {
     let vip = scene.vip.as_deref().ok_or_else(|| {
-        Error::usage("the rootfs image names LVScare but no virtual address for it")
-            .hint("give it the label vip, for example vip=10.103.97.2")
+        Error::usage("the rootfs image has LVScare but no virtual address for it")
+            .hint("set the label vip, for example vip=10.103.97.2")
     })?;
     let servers = scene
         .control_planes()

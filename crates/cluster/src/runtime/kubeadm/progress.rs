@@ -88,12 +88,13 @@ impl Once<'_> {
         Error::new(
             Kind::Busy,
             format!(
-                "{host}: {} is there, but this cluster did not make it",
+                "{host}: {} exists, but this cluster did not create it",
                 self.proof
             ),
         )
         .hint(format!(
-            "the host belongs to another cluster; if it is not needed any more: `kubeadm reset -f` on {host}"
+            "the host belongs to another cluster; if that is no longer needed, run `kubeadm reset \
+             -f` on {host}"
         ))
     }
 }

@@ -160,7 +160,7 @@ impl Kubeadm<'_> {
         let list = names.join(", ");
         let mut actions = vec![Action::new(
             "api-certificate",
-            format!("sign pki/apiserver.crt anew with {list}"),
+            format!("re-sign pki/apiserver.crt with {list}"),
             "",
             move |site| names_into_certificate(site, &settings),
         )];
@@ -197,8 +197,8 @@ impl Kubeadm<'_> {
             .is_some_and(|first| first.address == host.address);
         let wanted = wanted.clone();
         let says = match &wanted {
-            Wanted::All => "sign all certificates and kubeconfigs anew".to_owned(),
-            Wanted::One(name) => format!("sign {name} anew"),
+            Wanted::All => "re-sign all certificates and kubeconfigs".to_owned(),
+            Wanted::One(name) => format!("re-sign {name}"),
         };
         let restarted = restarted_by(&wanted);
         let inputs = format!("{wanted:?}");

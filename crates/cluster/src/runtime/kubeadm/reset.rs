@@ -120,7 +120,7 @@ fn remove(site: &Site<'_>, trees: &[String]) -> Result<()> {
             site.agent.host(),
             left.join("\n    ")
         ))
-        .hint("unmount or remove it by hand, then run the same command again"));
+        .hint("unmount or remove it manually, then run the same command again"));
     }
     let left = site.agent.remove(&progress::markers(site))?;
     if left.is_empty() {

@@ -500,7 +500,7 @@ fn a_cluster_comes_up_changes_and_goes() {
     hosts.of(FIRST).write_file(&foreign).unwrap();
     let error = hosts.run(&smaller, &first, "ten", &init).unwrap_err();
     assert!(
-        error.to_string().contains("this cluster did not make it"),
+        error.to_string().contains("this cluster did not create it"),
         "{error}"
     );
 }

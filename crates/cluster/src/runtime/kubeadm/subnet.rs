@@ -14,7 +14,8 @@ pub(crate) struct Subnet {
 impl Subnet {
     pub(super) fn parse(text: &str) -> Result<Self> {
         let wrong = || {
-            Error::usage(format!("`{text}` is no subnet")).hint("a subnet looks like 10.96.0.0/22")
+            Error::usage(format!("`{text}` is not a subnet"))
+                .hint("a subnet looks like 10.96.0.0/22")
         };
         let (address, bits) = text.trim().split_once('/').ok_or_else(wrong)?;
         let address: IpAddr = address.parse().map_err(|_| wrong())?;

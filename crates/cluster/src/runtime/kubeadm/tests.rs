@@ -276,9 +276,9 @@ fn what_cannot_work_is_refused_before_anything_is_done() {
 
     let mut inside = scene("v1.34.1", three(), Vec::new());
     inside.vip = Some("100.100.1.1".to_owned());
-    assert!(error(&inside).contains("100.100.1.1 lies in the subnet of Pods 100.64.0.0/10"));
+    assert!(error(&inside).contains("100.100.1.1 is in the subnet of Pods 100.64.0.0/10"));
     let services = scene("v1.34.1", vec![host("10.96.1.1", MASTER)], Vec::new());
-    assert!(error(&services).contains("host 10.96.1.1 lies in the subnet of Services"));
+    assert!(error(&services).contains("host 10.96.1.1 is in the subnet of Services"));
 
     let document = |kind: &str, api: &str, fields: Value| {
         let mut document = json!({"apiVersion": api, "kind": kind});

@@ -36,7 +36,7 @@ impl Token {
     /// token as an argument, which every user on the host can read.
     pub(super) fn announce(&self, kubectl: &Kubectl<'_>) -> Result<()> {
         let lifetime = SignedDuration::try_from(LIFETIME)
-            .map_err(|error| Error::failed("no such duration").caused_by(error))?;
+            .map_err(|error| Error::failed("invalid duration").caused_by(error))?;
         let end = Timestamp::now()
             .checked_add(lifetime)
             .and_then(|end| end.round(jiff::Unit::Second))
@@ -84,7 +84,7 @@ fn random(length: usize) -> Result<String> {
     while text.len() < length {
         let mut bytes = [0_u8; 32];
         aws_lc_rs::rand::fill(&mut bytes)
-            .map_err(|_| Error::failed("the system gives no random numbers"))?;
+            .map_err(|_| Error::failed("cannot read random numbers from the system"))?;
         let fair = bytes.iter().filter(|byte| **byte < 252);
         let characters = fair.map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()]));
         text.extend(characters.take(length - text.len()));

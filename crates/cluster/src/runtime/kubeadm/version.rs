@@ -54,7 +54,7 @@ impl Version {
         };
         let Some(version) = rootfs.label(&["version"]) else {
             return Err(Error::usage(format!(
-                "the rootfs image {} does not say which Kubernetes it holds",
+                "the rootfs image {} does not state its Kubernetes version",
                 rootfs.name
             ))
             .hint("build it with the label version=v1.34.1"));

@@ -89,7 +89,7 @@ fn fit(document: &Value, version: &Version) -> Result<Value> {
                 version.text,
                 path.join(".")
             ))
-            .hint("that field came with Kubernetes 1.31"));
+            .hint("that field was added in Kubernetes 1.31"));
         }
     }
     for holder in [

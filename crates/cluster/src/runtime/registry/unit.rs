@@ -69,7 +69,7 @@ fn word(text: &str) -> String {
 pub(super) fn start(scene: &ClusterContext, access: &RegistryAccess) -> Action {
     let (path, text) = (path(scene), text(scene, access));
     let says = format!(
-        "write {path}, and start it: imgctl registry serve {} on port {}",
+        "write {path} and start it: imgctl registry serve {} on port {}",
         scene.paths.registry(),
         access.port
     );

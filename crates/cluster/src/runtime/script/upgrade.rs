@@ -125,7 +125,7 @@ impl Upgrader for Script {
             Some(Ordering::Less) => Err(Error::usage(format!(
                 "{to} is older than {from}, which the cluster runs"
             ))
-            .hint("`imgctl rollback` takes a cluster back to what it was before")),
+            .hint("`imgctl rollback` restores the previous version of a cluster")),
             _ => Ok(()),
         }
     }
@@ -146,7 +146,7 @@ impl Upgrader for Script {
             Some(action) => Ok(vec![backup_folder(step), action]),
             None => {
                 let note = format!(
-                    "no backup is made: image {} has no label `backup`",
+                    "no backup is created: image {} has no label `backup`",
                     moment.image.name
                 );
                 Ok(vec![Action::new(
@@ -222,8 +222,8 @@ impl Upgrader for Script {
 fn cannot(image: &ClusterImage, label: &str) -> Error {
     let what = match label {
         "upgrade" => "a cluster cannot be upgraded to it",
-        "rollback" => "a host cannot go back to it",
-        _ => "a cluster cannot be taken back to a snapshot with it",
+        "rollback" => "a host cannot be rolled back to it",
+        _ => "a cluster cannot be restored from a snapshot with it",
     };
     Error::usage(format!(
         "image {} has no label `{label}`: {what}",

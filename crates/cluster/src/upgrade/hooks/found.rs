@@ -54,7 +54,7 @@ impl Hooks {
             for layer in image.layers.iter().filter(|layer| !layer.registry) {
                 let toc = store
                     .toc(&layer.descriptor.digest, &layer.diff_id)
-                    .context(|| format!("cannot see which hooks image {} has", image.name))?;
+                    .context(|| format!("cannot list the hooks of image {}", image.name))?;
                 let toc = Arc::new(toc);
                 tree.apply(Arc::clone(&toc))?;
                 layers.push(Layer {
@@ -104,9 +104,9 @@ impl Hooks {
         };
         self.is_legacy().then(|| {
             format!(
-                "unsafe-legacy: the image brings scripts of sealer. On every host, right after its files are \
-                 switched: {}; on the first control plane, when all hosts are done: {}. Nobody says that they \
-                 may be run twice, nor how to take them back",
+                "unsafe-legacy: the image contains sealer scripts. On every host, right after its \
+                 files are switched: {}; on the first control plane, when all hosts are done: {}. \
+                 It is unknown whether they can run twice or be undone",
                 some(&of(legacy::UPGRADE_HOST)),
                 some(&of(legacy::UPGRADE)),
             )
@@ -176,9 +176,9 @@ fn readable(moment: &str, name: &[u8]) -> Result<String> {
         .map(str::to_owned)
         .ok_or_else(|| {
             Error::bad_content(format!(
-                "the image has a hook in hooks/{moment}.d whose name is no readable text: {:?}",
+                "the image has a hook in hooks/{moment}.d whose name is not valid text: {:?}",
                 String::from_utf8_lossy(name)
             ))
-            .hint("give it another name and build the image anew")
+            .hint("rename it and rebuild the image")
         })
 }

@@ -60,7 +60,7 @@ pub(super) fn read(file: &str, text: &str) -> Result<Vec<Script>> {
             let name = word("/metadata/name").unwrap_or(file);
             if name.chars().any(char::is_control) {
                 return Err(Error::bad_content(format!(
-                    "plugins/{file} has a name that is no readable text: {name:?}"
+                    "plugins/{file} has a name that is not valid text: {name:?}"
                 )));
             }
             all.push(Script {

@@ -94,12 +94,12 @@ fn ask(site: &Site<'_>, line: &Line, called: &str) -> Result<()> {
         let how = match (outcome.code, outcome.reason) {
             (Some(0), None) => return Ok(()),
             (Some(WAS_DONE), None) => {
-                site.say(&format!("{called}: was done already"));
+                site.say(&format!("{called}: already done"));
                 return Ok(());
             }
             (Some(NOT_NOW), None) if number < TRIES => {
                 site.say(&format!(
-                    "{called}: not now; asked again in {} s",
+                    "{called}: not now; retrying in {} s",
                     PAUSE.as_secs()
                 ));
                 std::thread::sleep(PAUSE);
@@ -159,7 +159,7 @@ pub(super) fn can_upgrade(
         again: true,
         ..Line::default()
     };
-    let says = format!("ask the image whether it can follow on what is there: {what}");
+    let says = format!("ask the image whether it can upgrade the current release: {what}");
     Ok(Some(Action::new("can-upgrade", says, "", move |site| {
         site.run(&line).map(|_| ())
     })))

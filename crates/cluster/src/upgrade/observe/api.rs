@@ -308,8 +308,8 @@ pub(super) fn stuck(pod: &Value, now: Timestamp) -> Option<String> {
         .filter_map(Value::as_str)
         .collect();
     (due < now).then(|| match holders.is_empty() {
-        true => "its kubelet has not ended it".to_owned(),
-        false => format!("finalizers hold it: {}", holders.join(", ")),
+        true => "its kubelet has not stopped it".to_owned(),
+        false => format!("finalizers block it: {}", holders.join(", ")),
     })
 }
 

@@ -55,7 +55,7 @@ pub(super) fn understand(text: &str) -> Result<EtcdSeen> {
     let json = |name: &str| -> Option<Value> { serde_json::from_str(&part(name)).ok() };
     let list = json("members").and_then(|list| list.get("members")?.as_array().cloned());
     let Some(list) = list else {
-        return Err(Error::bad_content("etcdctl told no members"));
+        return Err(Error::bad_content("etcdctl listed no members"));
     };
     let statuses = json("status").and_then(|all| all.as_array().cloned());
     let statuses = statuses.unwrap_or_default();

@@ -170,7 +170,7 @@ pub(super) fn output(
         (code, reason) => {
             let how = reason.unwrap_or_else(|| format!("exit code {}", code.unwrap_or(-1)));
             Err(Error::failed(format!(
-                "{}: cannot look at the host ({name}): {how}: {}",
+                "{}: cannot inspect the host ({name}): {how}: {}",
                 agent.host(),
                 errors.trim()
             )))
@@ -243,7 +243,7 @@ fn containers(text: &str) -> Result<Vec<RunningContainer>> {
             Ok(value) => all.push(value),
             Err(error) => {
                 return Err(Error::bad_content(
-                    "what crictl says of the containers cannot be read",
+                    "cannot parse the output of crictl on the containers",
                 )
                 .caused_by(error));
             }

@@ -57,7 +57,7 @@ pub fn observe(question: &Question<'_>) -> Observation {
             },
         });
         let hosts = hosts(question);
-        let silent = || (None, Some("the question was not answered".to_owned()));
+        let silent = || (None, Some("no answer was received".to_owned()));
         (hosts, api.join().unwrap_or_else(|_| silent()))
     });
     let mut observation = Observation {

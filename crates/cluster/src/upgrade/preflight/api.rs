@@ -7,13 +7,13 @@ use crate::upgrade::document::Finding;
 pub(super) fn answers(look: &Look<'_>) -> Vec<Finding> {
     let problem = look.observation.api_problem.as_ref();
     let silent = problem.filter(|_| look.api().is_none()).map(|why| {
-        error("api", format!("the API cannot be asked: {why}"))
-            .hint("`imgctl status` tells how the control planes are")
+        error("api", format!("cannot query the API: {why}"))
+            .hint("run `imgctl status` to check the control planes")
     });
     let unknown = look.api().into_iter().flat_map(|api| &api.unknown);
     let parts = unknown
         .filter(|(part, _)| *part != "kubeadm-config")
-        .map(|(part, why)| warning("api", format!("{part} cannot be asked: {why}")));
+        .map(|(part, why)| warning("api", format!("cannot query {part}: {why}")));
     silent.into_iter().chain(parts).collect()
 }
 
@@ -27,7 +27,7 @@ pub(super) fn services(look: &Look<'_>) -> Vec<Finding> {
             "api-services",
             format!("APIService {name} is not available: {why}"),
         )
-        .hint("bring back what serves it, or delete the APIService")
+        .hint("restore the server behind it, or delete the APIService")
     })
     .collect()
 }
@@ -36,12 +36,12 @@ pub(super) fn webhooks(look: &Look<'_>) -> Vec<Finding> {
     let dead = look.api().into_iter().flat_map(|api| &api.webhooks);
     dead.map(|hook| {
         let what = format!(
-            "webhook {} of {} must answer (failurePolicy: Fail), but nobody serves {}",
+            "webhook {} of {} must answer (failurePolicy: Fail), but {} has no ready endpoints",
             hook.name, hook.configuration, hook.service
         );
         error("webhooks", what).hint(
-            "bring its Pods back, or take the webhook away while the upgrade runs: Pods that are \
-             evicted could not be made anew",
+            "restore its Pods, or remove the webhook during the upgrade: evicted Pods could not be \
+             recreated",
         )
     })
     .collect()
@@ -63,13 +63,13 @@ pub(super) fn removed(look: &Look<'_>) -> Vec<Finding> {
             group => format!("{group}/{}", used.version),
         };
         let what = format!(
-            "somebody uses {} of {group}, which v{} has no more",
+            "a client uses {} of {group}, which v{} removes",
             used.resource, used.removed_release
         );
         error("removed-apis", what).hint(
-            "find who it is in the API server's audit log (annotation k8s.io/removed-release) and \
-             move it to the newer version; the metric \
-             apiserver_requested_deprecated_apis forgets when API servers start anew",
+            "find the client in the API server's audit log (annotation k8s.io/removed-release) and \
+             move it to the newer version; the metric apiserver_requested_deprecated_apis resets \
+             when API servers restart",
         )
     })
     .collect()
@@ -79,7 +79,7 @@ pub(super) fn lease(look: &Look<'_>) -> Vec<Finding> {
     let holder = look.api().and_then(|api| api.lease_holder.as_ref());
     holder
         .map(|holder| {
-            error("lock", format!("{holder} is at work on this cluster"))
+            error("lock", format!("{holder} is working on this cluster"))
                 .hint("wait, or see `imgctl upgrade status`")
         })
         .into_iter()

@@ -22,7 +22,7 @@ pub(super) fn supported(look: &Look<'_>) -> Vec<Finding> {
                 error(
                     "application-versions",
                     format!(
-                        "{} supports Kubernetes {range}; the target is {target}",
+                        "{} supports Kubernetes {range}, but the target is {target}",
                         image.name
                     ),
                 )
@@ -31,7 +31,7 @@ pub(super) fn supported(look: &Look<'_>) -> Vec<Finding> {
             None => found.push(warning(
                 "application-versions",
                 format!(
-                    "{} says it supports `{range}`, which is no range of versions",
+                    "{} declares support for `{range}`, which is not a version range",
                     image.name
                 ),
             )),

@@ -22,14 +22,14 @@ pub(super) fn expiry(look: &Look<'_>) -> Vec<Finding> {
                 found.push(
                     error("certificates", what)
                         .on(host)
-                        .hint("`imgctl cert --renew` writes it anew"),
+                        .hint("renew it with `imgctl cert --renew`"),
                 );
             } else if left < SOON && (certificate.authority || renewal == Renewal::False) {
                 let what = format!("{path} expires in {} days", left / DAY);
                 found.push(
                     warning("certificates", what)
                         .on(host)
-                        .hint("`imgctl cert --renew` writes it anew"),
+                        .hint("renew it with `imgctl cert --renew`"),
                 );
             } else if left > TEN_YEARS && !certificate.authority {
                 long += 1;
@@ -38,10 +38,12 @@ pub(super) fn expiry(look: &Look<'_>) -> Vec<Finding> {
         if long > 0 && look.is_kubeadm() {
             let what = match renewal {
                 Renewal::True => format!(
-                    "{long} certificates that are good for more than ten years are replaced by \
-                     those of kubeadm, which last one year"
+                    "{long} certificates that are valid for more than ten years are replaced with \
+                     those of kubeadm, which are valid for one year"
                 ),
-                _ => format!("{long} certificates are good for more than ten years: they stay"),
+                _ => {
+                    format!("{long} certificates are valid for more than ten years: they are kept")
+                }
             };
             found.push(note("certificates", what).on(host));
         }
@@ -54,11 +56,12 @@ pub(super) fn expiry(look: &Look<'_>) -> Vec<Finding> {
             && renewal != Renewal::False
         {
             let what = format!(
-                "the key of {} is not there: certificates cannot be renewed",
+                "the key of {} is missing: certificates cannot be renewed",
                 authority.path
             );
             found.push(error("certificates", what).on(host).hint(
-                "the authority is external: use --certificate-renewal false and renew them there",
+                "if the authority is external, pass --certificate-renewal false and renew them \
+                 there",
             ));
         }
     }

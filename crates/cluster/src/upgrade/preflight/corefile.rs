@@ -6,8 +6,8 @@ use crate::upgrade::document::Finding;
 use crate::upgrade::plan::few;
 
 const CHECK: &str = "corefile";
-const HINT: &str = "take them out of the ConfigMap kube-system/coredns; --skip-check corefile has kubeadm leave \
-                    them as they are: then see that the new CoreDNS has them";
+const HINT: &str = "remove them from the ConfigMap kube-system/coredns; or pass --skip-check \
+                    corefile to keep them, and make sure that the new CoreDNS supports them";
 
 /// Plugins that kubeadm migrates.
 const KNOWN: [&str; 15] = [
@@ -29,14 +29,14 @@ const KNOWN: [&str; 15] = [
 ];
 /// Removals in CoreDNS, the first Kubernetes minor without them, and how kubeadm migrates them.
 const GONE: [(&str, u64, &str); 5] = [
-    ("proxy", 16, "kubeadm makes it `forward`"),
-    ("federation", 19, "kubeadm takes it out"),
-    ("kubernetes.resyncperiod", 16, "kubeadm takes it out"),
-    ("kubernetes.upstream", 19, "kubeadm takes it out"),
+    ("proxy", 16, "kubeadm replaces it with `forward`"),
+    ("federation", 19, "kubeadm removes it"),
+    ("kubernetes.resyncperiod", 16, "kubeadm removes it"),
+    ("kubernetes.upstream", 19, "kubeadm removes it"),
     (
         "kubernetes.transfer",
         21,
-        "kubeadm makes it the plugin `transfer`",
+        "kubeadm replaces it with the plugin `transfer`",
     ),
 ];
 
@@ -49,17 +49,18 @@ pub(super) fn plugins(look: &Look<'_>) -> Vec<Finding> {
         return vec![
             error(
                 CHECK,
-                "the Corefile of CoreDNS cannot be read: its braces do not match",
+                "cannot parse the Corefile of CoreDNS: its braces do not match",
             )
-            .hint("see the ConfigMap kube-system/coredns"),
+            .hint("fix the ConfigMap kube-system/coredns"),
         ];
     };
     let mut found = Vec::new();
     let new = look.new_minors();
     for (word, minor, what) in GONE {
         if words.iter().any(|has| has == word) && new.contains(&minor) {
-            let what =
-                format!("the Corefile has {word}, which CoreDNS of v1.{minor} has no more: {what}");
+            let what = format!(
+                "the Corefile has {word}, which CoreDNS of v1.{minor} no longer supports: {what}"
+            );
             found.push(note(CHECK, what));
         }
     }
@@ -71,8 +72,8 @@ pub(super) fn plugins(look: &Look<'_>) -> Vec<Finding> {
         .collect();
     if !strange.is_empty() {
         let what = format!(
-            "the Corefile has plugins that kubeadm does not take along, and it refuses to upgrade \
-             with them: {}",
+            "the Corefile has plugins that kubeadm cannot migrate, and it refuses to upgrade with \
+             them: {}",
             few(&strange)
         );
         found.push(error(CHECK, what).hint(HINT));

@@ -17,7 +17,8 @@ pub(super) fn members(look: &Look<'_>) -> Vec<Finding> {
     if look.document.identity.external_etcd {
         return vec![note(
             "etcd",
-            "etcd is external: its members are not touched, and its snapshot is yours to take",
+            "etcd is external: its members are not touched, and you must take its snapshot \
+             yourself",
         )];
     }
     let planes: Vec<_> = observation
@@ -29,8 +30,8 @@ pub(super) fn members(look: &Look<'_>) -> Vec<Finding> {
         let told = observation.etcd_problem.as_ref();
         return told
             .map(|why| {
-                error("etcd", format!("etcd cannot be asked: {why}"))
-                    .hint("see to etcd on the control planes: `crictl ps -a --name etcd`")
+                error("etcd", format!("cannot query etcd: {why}"))
+                    .hint("check etcd on the control planes: `crictl ps -a --name etcd`")
             })
             .into_iter()
             .collect();
@@ -43,7 +44,7 @@ pub(super) fn members(look: &Look<'_>) -> Vec<Finding> {
             .map(|member| member.name.as_str())
             .collect();
         let what = format!(
-            "etcd has {} members ({}), the cluster {} control planes",
+            "etcd has {} members ({}), but the cluster has {} control planes",
             names.len(),
             names.join(", "),
             planes.len()
@@ -58,7 +59,7 @@ pub(super) fn members(look: &Look<'_>) -> Vec<Finding> {
                 "etcd member {} ({}) does not answer",
                 member.name, member.endpoint
             );
-            let hint = "another one would be taken out of service: bring it back first";
+            let hint = "bring it back first: the upgrade takes another member out of service";
             found.push(error("etcd", what).hint(hint));
         }
         if member.learner {
@@ -69,26 +70,27 @@ pub(super) fn members(look: &Look<'_>) -> Vec<Finding> {
         }
         if member.db_bytes > LARGE {
             let what = format!(
-                "etcd's database on {} has {} MiB: a snapshot takes long, and its quota is near",
+                "etcd's database on {} has {} MiB: it is near its quota, and a snapshot takes long",
                 member.name,
                 member.db_bytes >> 20
             );
             found.push(
                 warning("etcd-size", what)
-                    .hint("`etcdctl compact` and `etcdctl defrag`, one member at a time"),
+                    .hint("run `etcdctl compact` and `etcdctl defrag`, one member at a time"),
             );
         }
     }
     for alarm in &etcd.alarms {
         found.push(
             error("etcd", format!("etcd has raised the alarm {alarm}"))
-                .hint("see to its cause, then `etcdctl alarm disarm`"),
+                .hint("fix its cause, then run `etcdctl alarm disarm`"),
         );
     }
     if planes.len() == 1 && !look.document.control_planes.is_empty() {
         found.push(note(
             "single-control-plane",
-            "there is one control plane: the API is away for some minutes while it is upgraded",
+            "there is only one control plane: the API is unavailable for some minutes while it is \
+             upgraded",
         ));
     }
     found
@@ -117,19 +119,22 @@ pub(super) fn versions(look: &Look<'_>) -> Vec<Finding> {
         let to_3_6 = minors_between("3.5.0", to).is_some_and(|minors| minors > 0);
         let name = &member.name;
         if order_of(version, to).is_some_and(std::cmp::Ordering::is_gt) {
-            let what =
-                format!("etcd member {name} is of {version}; the image brings {called}: it stays");
+            let what = format!(
+                "etcd member {name} is at {version}; the image ships {called}: etcd is not changed"
+            );
             found.push(note("etcd-version", what));
         } else if minors_between(version, to).is_none_or(|minors| minors > 1) {
             let what = format!(
-                "etcd member {name} is of {version}, the image brings {called}: etcd goes one minor at a time"
+                "etcd member {name} is at {version}, the image ships {called}: etcd upgrades one \
+                 minor at a time"
             );
             found.push(
-                error("etcd-version", what).hint("name an image with the minor between first"),
+                error("etcd-version", what)
+                    .hint("upgrade first to an image with the minor between"),
             );
         } else if from_3_5 && to_3_6 && below(BEFORE_3_6) {
             let what = format!(
-                "etcd member {name} is of {version}: {called} may follow {BEFORE_3_6} and later"
+                "etcd member {name} is at {version}: {called} requires {BEFORE_3_6} or newer"
             );
             found.push(
                 error("etcd-version", what)
@@ -137,7 +142,8 @@ pub(super) fn versions(look: &Look<'_>) -> Vec<Finding> {
             );
         } else if from_3_5 && to_3_6 && below(BEST_BEFORE_3_6) {
             let what = format!(
-                "etcd member {name} is of {version}: {BEST_BEFORE_3_6} is the better step before {called}"
+                "etcd member {name} is at {version}: {BEST_BEFORE_3_6} is recommended before \
+                 {called}"
             );
             found.push(
                 warning("etcd-version", what)
@@ -159,14 +165,14 @@ pub(super) fn downgrade(look: &Look<'_>) -> Vec<Finding> {
         return Vec::new();
     };
     let what = format!(
-        "etcd is of {version} on all control planes; that of {} does not read its data",
+        "etcd is at {version} on all control planes; that of {} cannot read its data",
         look.document.target().version
     );
     vec![error("etcd-downgrade", what).hint(
-        "`imgctl rollback --from-snapshot FILE --i-understand-data-loss` takes the data of then \
-         along (the file is in ~/.sealos/<cluster>/backup/<upgrade>); `--scope workers` takes \
-         workers back alone; --skip-check etcd-downgrade leaves the newer etcd below the older \
-         control planes",
+        "run `imgctl rollback --from-snapshot FILE --i-understand-data-loss` to restore the old \
+         data (the file is in ~/.sealos/<cluster>/backup/<upgrade>); pass `--scope workers` to \
+         roll back only the workers, or --skip-check etcd-downgrade to keep the newer etcd under \
+         the older control planes",
     )]
 }
 

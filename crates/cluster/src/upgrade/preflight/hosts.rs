@@ -33,7 +33,7 @@ pub(super) fn control_planes(look: &Look<'_>) -> Vec<Finding> {
                 format!("it cannot be reached: {why}"),
             )
             .on(host)
-            .hint("bring it back, or take it out of the cluster: `imgctl delete --masters HOST`"),
+            .hint("bring it back, or remove it from the cluster: `imgctl delete --masters HOST`"),
         )
     });
     silent.collect()
@@ -48,7 +48,7 @@ pub(super) fn workers(look: &Look<'_>) -> Vec<Finding> {
         Some(
             warning(
                 "worker-unreachable",
-                format!("it is left out: it cannot be reached: {why}"),
+                format!("it is skipped: it cannot be reached: {why}"),
             )
             .on(host)
             .hint("run the same upgrade again when it is back: only what is missing is done"),
@@ -71,7 +71,10 @@ pub(super) fn twins(look: &Look<'_>) -> Vec<Finding> {
         .map(|ids| {
             error(
                 "same-machine",
-                format!("{} are one machine, as /etc/machine-id says", few(ids)),
+                format!(
+                    "{} are the same machine, according to /etc/machine-id",
+                    few(ids)
+                ),
             )
             .hint("list each machine once; give clones their own id with systemd-machine-id-setup")
         })
@@ -86,7 +89,10 @@ pub(super) fn clocks(look: &Look<'_>) -> Vec<Finding> {
     };
     for (host, skew) in skews().filter(|(_, skew)| skew.abs() > SKEW_MS) {
         let direction = if skew > 0 { "ahead of" } else { "behind" };
-        let what = format!("its clock is {} {direction} ours", seconds(skew));
+        let what = format!(
+            "its clock is {} {direction} the controller's",
+            seconds(skew)
+        );
         found.push(error("clock-skew", what).on(host).hint(CLOCK_HINT));
     }
     let peers = || skews().filter(|(host, _)| host.is_control_plane());
@@ -120,11 +126,11 @@ pub(super) fn room(look: &Look<'_>) -> Vec<Finding> {
     for host in look.hosts() {
         let Some(facts) = &host.facts else { continue };
         if !facts.writable {
-            let what = "its data directory cannot be written".to_owned();
+            let what = "its data directory is not writable".to_owned();
             found.push(
                 error("free-space", what)
                     .on(host)
-                    .hint("see `mount` there: is it read-only?"),
+                    .hint("check with `mount` there whether it is read-only"),
             );
             continue;
         }
@@ -139,14 +145,15 @@ pub(super) fn room(look: &Look<'_>) -> Vec<Finding> {
         let needed = layers.saturating_mul(ROOM_PER_BYTE);
         if facts.free_bytes < needed {
             let what = format!(
-                "{} are free where its trees are; the new one needs {}",
+                "{} are free in the directory of its trees; the new one needs {}",
                 mebibytes(facts.free_bytes),
                 mebibytes(needed)
             );
-            found.push(error("free-space", what).on(host).hint(
-                "make room there, or remove what \
-                is not used: `crictl rmi --prune`",
-            ));
+            found.push(
+                error("free-space", what)
+                    .on(host)
+                    .hint("free space there, or remove unused images: `crictl rmi --prune`"),
+            );
         }
         if !look.is_kubernetes() {
             continue;
@@ -155,7 +162,11 @@ pub(super) fn room(look: &Look<'_>) -> Vec<Finding> {
             let free = host.free_bytes.get(directory).copied();
             if let Some(free) = free.filter(|free| *free < least) {
                 let what = format!("{} are free in {directory}", mebibytes(free));
-                found.push(warning("free-space", what).on(host).hint("make room there"));
+                found.push(
+                    warning("free-space", what)
+                        .on(host)
+                        .hint("free space there"),
+                );
             }
         }
     }
@@ -210,12 +221,12 @@ pub(super) fn cgroups(look: &Look<'_>) -> Vec<Finding> {
             && !words.contains(&has)
         {
             let what = format!(
-                "it has cgroup {has}; the image works with {}",
+                "it has cgroup {has}; the image supports {}",
                 words.join(" and ")
             );
             found.push(error("cgroup", what).on(host).hint(CGROUP_HINT));
         } else if words.is_none() && refuses && !facts.cgroup_v2 {
-            let what = "it has cgroup v1, with which the kubelet of v1.35 does not start";
+            let what = "it has cgroup v1, on which the kubelet of v1.35 does not start";
             found.push(error("cgroup", what).on(host).hint(CGROUP_HINT));
         }
     }
@@ -232,10 +243,10 @@ pub(super) fn swap(look: &Look<'_>) -> Vec<Finding> {
     used.map(|host| {
         warning(
             "swap",
-            "it swaps: a kubelet whose failSwapOn is not false does not start again",
+            "swap is on: a kubelet does not start again unless its failSwapOn is false",
         )
         .on(host)
-        .hint("`swapoff -a` there, and take swap out of /etc/fstab")
+        .hint("run `swapoff -a` there, and remove swap from /etc/fstab")
     })
     .collect()
 }
@@ -243,10 +254,10 @@ pub(super) fn swap(look: &Look<'_>) -> Vec<Finding> {
 pub(super) fn leftovers(look: &Look<'_>) -> Vec<Finding> {
     let left = look.hosts().filter(|host| !host.leftovers.is_empty());
     left.map(|host| {
-        let what = format!("an upgrade that did not end left {}", few(&host.leftovers));
+        let what = format!("an incomplete upgrade left {}", few(&host.leftovers));
         warning("leftovers", what)
             .on(host)
-            .hint("`imgctl upgrade status` tells whether one is open")
+            .hint("run `imgctl upgrade status` to see whether one is open")
     })
     .collect()
 }
@@ -254,8 +265,8 @@ pub(super) fn leftovers(look: &Look<'_>) -> Vec<Finding> {
 pub(super) fn controller(look: &Look<'_>) -> Vec<Finding> {
     let ours = look.hosts().filter(|host| host.local);
     ours.map(|host| {
-        let what = "it is the machine that this command runs on: if the connection to it breaks, \
-                    the upgrade stops and is resumed";
+        let what = "this command runs on it: if your connection to it breaks, the upgrade stops \
+                    and must be resumed";
         note("controller-is-member", what)
             .on(host)
             .hint("run it in `tmux` or `screen`")

@@ -19,7 +19,7 @@ pub(super) fn settings(look: &Look<'_>) -> Vec<Finding> {
             let names = names.iter().copied();
             names.filter(|name| has.contains(*name)).collect()
         };
-        let of = |what: &str| format!("{what}, which v1.{} has no more", removal.minor);
+        let of = |what: &str| format!("{what}, which v1.{} removes", removal.minor);
         for host in look.hosts() {
             let kubelet = &host.kubelet;
             for flag in has(removal.flags, &kubelet.flags) {
@@ -28,21 +28,21 @@ pub(super) fn settings(look: &Look<'_>) -> Vec<Finding> {
                 }
                 let what = of(&format!("its kubelet runs with --{flag}"));
                 found.push(error(CHECK, what).on(host).hint(
-                    "the new kubelet would not start: take the flag out of the unit, its drop-ins \
+                    "the new kubelet would not start: remove the flag from the unit, its drop-ins \
                      or /etc/default/kubelet, and restart the kubelet",
                 ));
             }
             for gate in has(removal.gates, &kubelet.gates) {
                 let what = of(&format!("its kubelet sets the feature gate {gate}"));
                 found.push(error(CHECK, what).on(host).hint(
-                    "the new kubelet would not start: take it out of the ConfigMap \
+                    "the new kubelet would not start: remove it from the ConfigMap \
                      kube-system/kubelet-config and /var/lib/kubelet/config.yaml",
                 ));
             }
             for field in has(removal.fields, &kubelet.fields) {
                 let what = of(&format!("its kubelet's configuration sets {field}"));
                 found.push(warning(CHECK, what).on(host).hint(
-                    "it has no effect from then on: take it out of the ConfigMap \
+                    "it has no effect from then on: remove it from the ConfigMap \
                      kube-system/kubelet-config",
                 ));
             }

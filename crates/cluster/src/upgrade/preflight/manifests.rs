@@ -11,9 +11,10 @@ use crate::upgrade::observation::{HostSeen, ManifestSeen};
 use crate::upgrade::plan::few;
 
 const CHECK: &str = "static-manifests";
-const HINT: &str = "put them into the ConfigMap kube-system/kubeadm-config (extraArgs, extraVolumes, extraEnvs) or \
-                    into patches, which `kubeadm upgrade` applies; --skip-check static-manifests gives them up, \
-                    or trusts patches/ of the new image, which is not on the hosts yet";
+const HINT: &str = "add them to the ConfigMap kube-system/kubeadm-config (extraArgs, extraVolumes, \
+                    extraEnvs) or to patches, which `kubeadm upgrade` applies; or pass \
+                    --skip-check static-manifests to drop them or to rely on patches/ of the new \
+                    image, which is not on the hosts yet";
 
 /// A static Pod managed by kubeadm.
 struct Component {
@@ -226,14 +227,14 @@ fn findings(
     };
     if !lost.is_empty() {
         let what = format!(
-            "{file} was edited by hand, and kubeadm writes it anew without that: {}",
+            "{file} was edited manually, and kubeadm rewrites it without these edits: {}",
             texts(&lost)
         );
         found.push(error(CHECK, what).on(host).hint(HINT));
     }
     if !missing.is_empty() {
         let what = format!(
-            "{file} is not yet what kubeadm-config says, and will be: {}",
+            "{file} does not match kubeadm-config yet, and will after the upgrade: {}",
             texts(&missing)
         );
         found.push(warning(CHECK, what).on(host));
@@ -331,7 +332,7 @@ fn flags(
         // Address ranges are only written if the release has the flag.
         if !has.contains_key(&flag) && !configured(&flag) {
             edits.push(Edit {
-                text: format!("--{flag}={} is not there", values.join(" and ")),
+                text: format!("--{flag}={} is missing", values.join(" and ")),
                 key: flag,
                 is_lost: false,
             });

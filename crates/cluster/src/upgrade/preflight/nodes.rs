@@ -23,7 +23,7 @@ pub(super) fn mapping(look: &Look<'_>) -> Vec<Finding> {
             None => found.push(
                 error(
                     "node-mapping",
-                    format!("several Nodes could be its own: {}", few(&host.rivals)),
+                    format!("several Nodes match it: {}", few(&host.rivals)),
                 )
                 .on(host)
                 .hint("list the host by the InternalIP of its Node"),
@@ -31,7 +31,7 @@ pub(super) fn mapping(look: &Look<'_>) -> Vec<Finding> {
         }
     }
     for (node, ids) in owners.iter().filter(|(_, ids)| ids.len() > 1) {
-        let what = format!("Node {node} would be that of several hosts: {}", few(ids));
+        let what = format!("Node {node} matches several hosts: {}", few(ids));
         found.push(error("node-mapping", what).hint("list each machine once"));
     }
     found
@@ -54,7 +54,7 @@ pub(super) fn strangers(look: &Look<'_>) -> Vec<Finding> {
     strangers
         .map(|node| {
             let what = format!(
-                "Node {} ({}) belongs to no host of the Clusterfile: it stays as it is",
+                "Node {} ({}) belongs to no host of the Clusterfile: it is not changed",
                 node.name, node.kubelet
             );
             warning("unknown-node", what)
@@ -68,7 +68,7 @@ pub(super) fn ready(look: &Look<'_>) -> Vec<Finding> {
     for (host, node) in look.nodes() {
         if !node.ready {
             let what = format!("Node {} is not ready: {}", node.name, node.message);
-            let hint = "see `journalctl -u kubelet` there";
+            let hint = "check `journalctl -u kubelet` there";
             found.push(match host.is_control_plane() {
                 true => error("node-not-ready", what).on(host).hint(hint),
                 false => warning("node-not-ready", what).on(host).hint(hint),
@@ -90,12 +90,15 @@ pub(super) fn cordons(look: &Look<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (host, node) in look.nodes() {
         if let Some(id) = node.annotations.get(MARK) {
-            let what = format!("Node {} still bears the mark of upgrade {id}", node.name);
-            let hint = "`imgctl upgrade status`; if none is open: `kubectl uncordon` the Node and \
-                        remove its annotation imgctl.io/upgrade-id";
+            let what = format!(
+                "Node {} still has the annotation of upgrade {id}",
+                node.name
+            );
+            let hint = "run `imgctl upgrade status`; if no upgrade is open, `kubectl uncordon` the \
+                        Node and remove its annotation imgctl.io/upgrade-id";
             found.push(warning("cordoned", what).on(host).hint(hint));
         } else if node.unschedulable {
-            let what = format!("Node {} is cordoned by somebody: it stays so", node.name);
+            let what = format!("Node {} is already cordoned: it stays cordoned", node.name);
             found.push(note("cordoned", what).on(host));
         }
     }
@@ -141,7 +144,7 @@ pub(super) fn budget(look: &Look<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     if moves && size.is_spent() {
         let what = format!(
-            "{} workers are out of service already; --max-unavailable allows {}: {}",
+            "{} workers are already out of service; --max-unavailable allows {}: {}",
             size.spent,
             size.budget,
             out_of_service(look).join("; ")

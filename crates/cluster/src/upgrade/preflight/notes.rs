@@ -20,8 +20,7 @@ pub(super) fn of(look: &Look<'_>) -> Vec<String> {
     notes.extend(way_back(look));
     if look.document.choices.strategy == Strategy::Replace {
         notes.push(
-            "hosts that were replaced are cleaned when they leave: rollback joins them anew"
-                .to_owned(),
+            "replaced hosts are cleaned up when they leave: a rollback joins them again".to_owned(),
         );
     }
     notes
@@ -34,21 +33,25 @@ fn way_back(look: &Look<'_>) -> Vec<String> {
     let mut say = |text: &str| notes.push(text.to_owned());
     if !look.is_forward() {
         if document.choices.kubelet_swap == KubeletSwap::InPlace {
-            say("kubelets are put back without a drain: containers restart as the plan says");
+            say("kubelets are restored without a drain: containers restart as the plan predicts");
         }
         say(
-            "objects that were written in a form that the older version does not know stay in etcd and cannot be read by it",
+            "objects written in a storage version that the older release does not support stay in \
+             etcd, and it cannot read them",
         );
         // Control planes out of scope remain unchanged.
         if look.is_kubeadm() && !document.control_planes.is_empty() {
-            say("certificates that were renewed and RBAC stay as they are");
+            say("renewed certificates and RBAC are not changed");
             if look.request.to_snapshot {
                 notes.push(
-                    "all of the cluster's data becomes that of the snapshot: what was written since is lost, and there is no API meanwhile".to_owned(),
+                    "the snapshot replaces all of the cluster's data: everything written since is \
+                     lost, and the API is unavailable meanwhile"
+                        .to_owned(),
                 );
             } else if let Some(etcd) = newer_etcd(look) {
                 notes.push(format!(
-                    "etcd stays {etcd}: an older one cannot read its data; only `imgctl rollback --from-snapshot` takes it back, with the data of then"
+                    "etcd stays at {etcd}: an older one cannot read its data; only `imgctl \
+                     rollback --from-snapshot` downgrades it, with the old data"
                 ));
             }
         }
@@ -58,7 +61,8 @@ fn way_back(look: &Look<'_>) -> Vec<String> {
         let has = |label: &str| look.request.from.label(label).is_some();
         if !has("rollback") && !has("upgrade") {
             say(
-                "the present image has neither label rollback nor upgrade: `imgctl rollback` cannot take hosts back to it",
+                "the current image has neither label rollback nor upgrade: `imgctl rollback` \
+                 cannot return hosts to it",
             );
         }
         if !has("backup")
@@ -67,30 +71,35 @@ fn way_back(look: &Look<'_>) -> Vec<String> {
                 .is_none_or(|target| target.label("backup").is_none())
         {
             say(
-                "neither image has the label backup: nothing is kept of the data, and nothing of it can be put back",
+                "neither image has the label backup: the data is not backed up and cannot be \
+                 restored",
             );
         }
         return notes;
     }
-    say("workers go back before control planes: a kubelet must never be newer than an API server");
-    say("certificates that are renewed and RBAC are not taken back");
+    say(
+        "workers roll back before control planes: a kubelet must never be newer than an API server",
+    );
+    say("renewed certificates and RBAC are not rolled back");
     let minors = minor(&document.from.version) != minor(&document.target().version);
     if minors {
         say(
-            "once the new version has written objects in new storage versions, only the etcd snapshot takes the control planes back: what was written after it is lost",
+            "once the new version has written objects in new storage versions, only the etcd \
+             snapshot can roll back the control planes: everything written after it is lost",
         );
     }
     let raised = look.is_kubeadm() && look.new_minors().contains(&34);
     if raised || raises_etcd(look) {
         say(
-            "etcd gets another minor: once all members have it, control planes go back by `imgctl rollback --from-snapshot` only",
+            "etcd changes its minor: once all members have it, only `imgctl rollback \
+             --from-snapshot` can roll back the control planes",
         );
     }
     if document.identity.external_etcd {
         say("etcd is external: take a snapshot of it yourself before you begin");
     }
     if look.new_minors().contains(&31) {
-        say("a rollback crosses v1.31, too: without a drain it restarts every container again");
+        say("a rollback also crosses v1.31: without a drain it restarts every container again");
     }
     notes
 }

@@ -23,7 +23,7 @@ pub(super) fn mixed(look: &Look<'_>) -> Vec<Finding> {
     let odd = look.hosts().filter_map(|host| {
         let version = look.observation.version_of(host)?;
         let differs = order_of(&version, from).is_some_and(std::cmp::Ordering::is_ne);
-        let what = format!("it is at {version}, the cluster's image holds {from}");
+        let what = format!("it is at {version}, but the cluster's image has {from}");
         differs.then(|| warning("mixed-versions", what).on(host))
     });
     odd.collect()
@@ -39,7 +39,7 @@ pub(super) fn upgrade_from(look: &Look<'_>) -> Vec<Finding> {
     for target in &look.request.targets {
         if let Some(range) = target.label(UPGRADE_FROM) {
             let fits = Version::parse(before).and_then(|version| satisfies(range, &version));
-            let said = format!("{} says that it comes from {range}", target.name);
+            let said = format!("{} supports upgrades from {range}", target.name);
             match fits {
                 Some(true) => {}
                 Some(false) => found.push(
@@ -47,11 +47,13 @@ pub(super) fn upgrade_from(look: &Look<'_>) -> Vec<Finding> {
                         "upgrade-from",
                         format!("{said}, but the cluster is at {before}"),
                     )
-                    .hint("name an image between first: `imgctl upgrade IMAGE IMAGE --hop auto`"),
+                    .hint(
+                        "name an intermediate image first: `imgctl upgrade IMAGE IMAGE --hop auto`",
+                    ),
                 ),
                 None => found.push(warning(
                     "upgrade-from",
-                    format!("{said}, which is no range of versions"),
+                    format!("{said}, which is not a version range"),
                 )),
             }
         }
@@ -74,39 +76,39 @@ pub(super) fn container_runtimes(look: &Look<'_>) -> Vec<Finding> {
         let below = |least: &str| order_of(version, least).is_some_and(std::cmp::Ordering::is_lt);
         let told = format!("its container runtime is {name} {version}");
         if name == "docker" && new.contains(&24) {
-            let what = format!("{told}: dockershim is gone in v1.24, every container starts anew");
+            let what = format!("{told}: v1.24 removes dockershim, every container restarts");
             found.push(
                 error("container-runtime", what)
                     .on(host)
-                    .hint("move it to containerd first"),
+                    .hint("migrate it to containerd first"),
             );
         } else if name == "containerd" && below("1.6.0") && new.contains(&26) {
-            let what = format!("{told}: v1.26 needs CRI v1, which containerd has from 1.6 on");
+            let what = format!("{told}: v1.26 needs CRI v1, which containerd supports from 1.6 on");
             found.push(
                 error("container-runtime", what)
                     .on(host)
                     .hint("upgrade containerd first"),
             );
         } else if name == "containerd" && below("2.0.0") && new.contains(&36) {
-            let what = format!("{told}: v1.35 was the last for containerd 1.x");
+            let what = format!("{told}: v1.35 was the last release for containerd 1.x");
             found.push(
                 error("container-runtime", what)
                     .on(host)
                     .hint("upgrade containerd to 2.x first"),
             );
         } else if name == "containerd" && below("2.0.0") && new.contains(&35) {
-            let what = format!("{told}: v1.35 is the last for containerd 1.x");
+            let what = format!("{told}: v1.35 is the last release for containerd 1.x");
             found.push(
                 warning("container-runtime", what)
                     .on(host)
-                    .hint("plan containerd 2.x"),
+                    .hint("plan the upgrade to containerd 2.x"),
             );
         }
         if let Some(wanted) = declared
             && below(wanted.trim_start_matches("containerd://"))
         {
             let what =
-                format!("{told}; the image brings {wanted}: it is replaced on the drained Node");
+                format!("{told}; the image ships {wanted}: it is replaced on the drained Node");
             found.push(note("container-runtime", what).on(host));
         }
     }
@@ -128,7 +130,7 @@ pub(super) fn sandbox(look: &Look<'_>) -> Vec<Finding> {
             .as_ref()
             .filter(|has| tail(has) != tail(wanted))?;
         let what = format!(
-            "its container runtime is set to the pause image {has}, the new image brings {wanted}"
+            "its container runtime uses the pause image {has}, but the new image ships {wanted}"
         );
         let hint = "set sandbox_image in its configuration, or embed that image, too";
         Some(warning("sandbox-image", what).on(host).hint(hint))
@@ -145,11 +147,11 @@ pub(super) fn kubeadm(look: &Look<'_>) -> Vec<Finding> {
         let why = api
             .unknown
             .get("kubeadm-config")
-            .map_or("it is not there", String::as_str);
-        let what = format!("ConfigMap kube-system/kubeadm-config cannot be read: {why}");
+            .map_or("it is missing", String::as_str);
+        let what = format!("cannot read ConfigMap kube-system/kubeadm-config: {why}");
         return vec![
             error("kubeadm-config", what)
-                .hint("`kubeadm init phase upload-config kubeadm --config FILE` writes it"),
+                .hint("write it with `kubeadm init phase upload-config kubeadm --config FILE`"),
         ];
     };
     let text = |key: &str| {
@@ -167,19 +169,19 @@ pub(super) fn kubeadm(look: &Look<'_>) -> Vec<Finding> {
     for (old, minor) in gone {
         if form == old && look.new_minors().contains(&minor) {
             let what =
-                format!("kubeadm-config is of {old}, which kubeadm of v1.{minor} does not read");
+                format!("kubeadm-config is of {old}, which kubeadm of v1.{minor} cannot read");
             found.push(
                 error("kubeadm-config", what)
-                    .hint("`kubeadm config migrate` with the present kubeadm, then upload it"),
+                    .hint("run `kubeadm config migrate` with the current kubeadm, then upload it"),
             );
         }
     }
     let says = text("kubernetesVersion");
     let from = &look.document.from.version;
     if order_of(says, from).is_some_and(std::cmp::Ordering::is_ne) {
-        let what = format!("kubeadm-config says {says}, the cluster's image holds {from}");
+        let what = format!("kubeadm-config has {says}, but the cluster's image has {from}");
         found.push(
-            warning("kubeadm-config", what).hint("an upgrade with other means may not have ended"),
+            warning("kubeadm-config", what).hint("an upgrade with another tool may be incomplete"),
         );
     }
     found

@@ -117,7 +117,7 @@ fn what_kubeadm_config_says_and_manifests_lack_is_told() {
     };
     assert_eq!(one.severity, Severity::Warning);
     assert!(
-        one.what.contains("--audit-log-maxage=7 is not there"),
+        one.what.contains("--audit-log-maxage=7 is missing"),
         "{}",
         one.what
     );
@@ -238,7 +238,7 @@ fn a_newer_etcd_goes_back_with_its_data_only() {
     assert_eq!(of(&it, &request), []);
     let notes = document(&it, &request).notes.join("\n");
     assert!(
-        !notes.contains("etcd stays") && notes.contains("that of the snapshot"),
+        !notes.contains("etcd stays") && notes.contains("the snapshot replaces"),
         "{notes}"
     );
     request.to_snapshot = false;

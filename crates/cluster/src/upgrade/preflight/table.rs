@@ -31,10 +31,10 @@ macro_rules! checks {
 /// In the order in which their findings are reported.
 pub(crate) const CHECKS: &[Check] = checks! {
     "control-plane-unreachable", false, "every control plane can be reached", hosts::control_planes;
-    "worker-unreachable", true, "workers that cannot be reached are left out", hosts::workers;
+    "worker-unreachable", true, "unreachable workers are skipped", hosts::workers;
     "api", false, "the Kubernetes API answers", api::answers;
-    "lock", false, "nobody else is at work on the cluster", api::lease;
-    "same-machine", true, "each host is a machine of its own", hosts::twins;
+    "lock", false, "no other command works on the cluster", api::lease;
+    "same-machine", true, "each host is a separate machine", hosts::twins;
     "node-mapping", false, "each host has exactly one Node", nodes::mapping;
     "unknown-node", true, "each Node has a host in the Clusterfile", nodes::strangers;
     KUBELET_NEWER, false, "no kubelet is newer than an API server, now and after each step",
@@ -44,40 +44,40 @@ pub(crate) const CHECKS: &[Check] = checks! {
     SERVER_SKEW, false, "API servers are at most one minor apart, now and after each step",
         |look| runtimes::skew_of(look, SERVER_SKEW);
     "mixed-versions", true, "hosts are at the version of the cluster's image", runtimes::mixed;
-    "upgrade-from", false, "the image's label imgctl.io/upgrade-from admits the present version", runtimes::upgrade_from;
-    "kubeadm-config", true, "kubeadm's ConfigMap can be read by the new kubeadm", runtimes::kubeadm;
-    "static-manifests", true, "static Pods of the control plane are what kubeadm makes of kubeadm-config, or patches keep what is not", manifests::edited;
-    "kubelet-configuration", true, "kubelets know their flags and settings still in the target", kubelet::settings;
-    "corefile", true, "kubeadm can take the Corefile of CoreDNS along", corefile::plugins;
+    "upgrade-from", false, "the image's label imgctl.io/upgrade-from allows the current version", runtimes::upgrade_from;
+    "kubeadm-config", true, "the new kubeadm can read kubeadm's ConfigMap", runtimes::kubeadm;
+    "static-manifests", true, "static Pods of the control plane match kubeadm-config, or patches preserve the differences", manifests::edited;
+    "kubelet-configuration", true, "the new kubelets accept the current flags and settings", kubelet::settings;
+    "corefile", true, "kubeadm can migrate the Corefile of CoreDNS", corefile::plugins;
     "container-runtime", true, "container runtimes are new enough", runtimes::container_runtimes;
-    "sandbox-image", true, "container runtimes use the pause image that the image brings", runtimes::sandbox;
-    "clock-skew", true, "clocks agree: 2 s among control planes, 30 s with ours", hosts::clocks;
-    "free-space", true, "there is room for trees, images and etcd", hosts::room;
-    "kernel", true, "kernels are as new as the image's label imgctl.io/min-kernel says", hosts::kernels;
-    "cgroup", true, "the cgroup version is one that the kubelet starts on", hosts::cgroups;
-    "swap", true, "no host swaps", hosts::swap;
-    "leftovers", true, "no host holds files of an upgrade that did not end", hosts::leftovers;
+    "sandbox-image", true, "container runtimes use the pause image that the image ships", runtimes::sandbox;
+    "clock-skew", true, "clocks agree: 2 s among control planes, 30 s with the controller", hosts::clocks;
+    "free-space", true, "there is enough space for trees, images and etcd", hosts::room;
+    "kernel", true, "kernels are at least as new as the image's label imgctl.io/min-kernel requires", hosts::kernels;
+    "cgroup", true, "the kubelet supports the cgroup version of its host", hosts::cgroups;
+    "swap", true, "swap is off on every host", hosts::swap;
+    "leftovers", true, "no host has files of an incomplete upgrade", hosts::leftovers;
     "controller-is-member", true, "the command runs outside of the cluster", hosts::controller;
     "node-not-ready", true, "Nodes are ready", nodes::ready;
-    "node-pressure", true, "no Node is short of memory, disk or process numbers", |_| Vec::new();
+    "node-pressure", true, "no Node is short of memory, disk or process IDs", |_| Vec::new();
     "cordoned", true, "no Node is cordoned", nodes::cordons;
     "unavailable-budget", true, "fewer workers are out of service than --max-unavailable allows", nodes::budget;
-    "etcd", true, "all members of etcd are healthy, as many as control planes, without alarms", etcd::members;
+    "etcd", true, "all members of etcd are healthy and without alarms, one for each control plane", etcd::members;
     "etcd-size", true, "etcd's database is far from its quota", |_| Vec::new();
-    "etcd-version", true, "etcd may go from its version to that of the image", etcd::versions;
-    "etcd-downgrade", true, "the way back does not leave a newer etcd behind", etcd::downgrade;
-    "single-control-plane", true, "the API stays while a control plane is upgraded", |_| Vec::new();
-    "certificates", true, "certificates last, and can be renewed", certificates::expiry;
-    "removed-apis", true, "nobody uses APIs that the target has no more", api::removed;
+    "etcd-version", true, "etcd can be upgraded from its version to that of the image", etcd::versions;
+    "etcd-downgrade", true, "a rollback leaves no newer etcd behind", etcd::downgrade;
+    "single-control-plane", true, "the API stays available while a control plane is upgraded", |_| Vec::new();
+    "certificates", true, "certificates are valid long enough and can be renewed", certificates::expiry;
+    "removed-apis", true, "no client uses APIs that the target removes", api::removed;
     "webhooks", true, "webhooks that must answer are served", api::webhooks;
     "api-services", true, "aggregated APIs are available", api::services;
     "application-versions", true, "installed images support the target (label app.alpha.sealer.io/supported-kube-version)", applications::supported;
-    "pod-disruption-budgets", true, "PodDisruptionBudgets let Pods go", workloads::budgets;
-    "unmanaged-pods", true, "evicted Pods are made anew by somebody", workloads::unmanaged;
-    "terminating-pods", true, "Pods that were deleted are gone", workloads::stuck;
-    "local-data", true, "Pods have no data that is lost with them", workloads::local_data;
-    "single-replicas", true, "Pods that move have others beside them", workloads::single;
-    "restarts", true, "no more containers restart than --max-restarts allows", workloads::restarts;
+    "pod-disruption-budgets", true, "PodDisruptionBudgets allow evictions", workloads::budgets;
+    "unmanaged-pods", true, "evicted Pods have an owner that recreates them", workloads::unmanaged;
+    "terminating-pods", true, "deleted Pods have terminated", workloads::stuck;
+    "local-data", true, "no Pod has data that an eviction loses", workloads::local_data;
+    "single-replicas", true, "Pods that move are not the only replica", workloads::single;
+    "restarts", true, "at most as many containers restart as --max-restarts allows", workloads::restarts;
     "unhealthy-workloads", true, "Deployments, StatefulSets and DaemonSets are complete", workloads::unhealthy;
 };
 
@@ -95,7 +95,7 @@ pub(crate) fn check_skips(ids: &[String]) -> Result<()> {
                     .map(|check| check.id)
                     .collect();
                 return Err(Error::usage(format!("there is no check `{id}`"))
-                    .hint(format!("these may be skipped: {}", all.join(", "))));
+                    .hint(format!("these can be skipped: {}", all.join(", "))));
             }
             Some(check) if !check.may_be_skipped => {
                 return Err(Error::usage(format!(

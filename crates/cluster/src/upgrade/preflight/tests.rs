@@ -124,10 +124,15 @@ fn each_illness_is_found() {
         ("upgrade-from", Error, ">=1.33", |_, request| {
             label(request, "imgctl.io/upgrade-from", ">=1.33");
         }),
-        ("upgrade-from", Warning, "no range", |_, request| {
-            label(request, "imgctl.io/upgrade-from", "new");
-        }),
-        ("kubeadm-config", Error, "cannot be read", |it, _| {
+        (
+            "upgrade-from",
+            Warning,
+            "not a version range",
+            |_, request| {
+                label(request, "imgctl.io/upgrade-from", "new");
+            },
+        ),
+        ("kubeadm-config", Error, "cannot read ConfigMap", |it, _| {
             it.api.as_mut().unwrap().cluster_configuration = None;
         }),
         ("kubeadm-config", Warning, "v1.30.0", |it, _| {
@@ -148,7 +153,7 @@ fn each_illness_is_found() {
         ("clock-skew", Error, "300.0 s ahead", |it, _| {
             host(it, 1).facts.as_mut().unwrap().skew_ms = 300_000;
         }),
-        ("free-space", Error, "cannot be written", |it, _| {
+        ("free-space", Error, "not writable", |it, _| {
             host(it, 1).facts.as_mut().unwrap().writable = false;
         }),
         ("free-space", Warning, "/var/lib/etcd", |it, _| {
@@ -159,11 +164,13 @@ fn each_illness_is_found() {
         ("kernel", Error, "6.1.0-28-amd64", |_, request| {
             label(request, "imgctl.io/min-kernel", "6.6");
         }),
-        ("cgroup", Error, "works with v2", |it, request| {
+        ("cgroup", Error, "supports v2", |it, request| {
             label(request, "imgctl.io/cgroup", "v2");
             host(it, 1).facts.as_mut().unwrap().cgroup_v2 = false;
         }),
-        ("swap", Warning, "swaps", |it, _| host(it, 1).swap = true),
+        ("swap", Warning, "swap is on", |it, _| {
+            host(it, 1).swap = true;
+        }),
         ("leftovers", Warning, "kubelet.new", |it, _| {
             host(it, 1).leftovers = vec!["/usr/bin/kubelet.new".into()];
         }),
@@ -180,7 +187,7 @@ fn each_illness_is_found() {
         ("node-pressure", Error, "DiskPressure", |it, _| {
             node(it, 1).pressure = vec!["DiskPressure".into()];
         }),
-        ("cordoned", Note, "stays so", |it, _| {
+        ("cordoned", Note, "stays cordoned", |it, _| {
             node(it, 1).unschedulable = true;
         }),
         ("cordoned", Warning, "v1.33.1-aa", |it, _| {
@@ -210,7 +217,7 @@ fn each_illness_is_found() {
                 ..CertificateSeen::default()
             });
         }),
-        ("certificates", Note, "they stay", |it, _| {
+        ("certificates", Note, "they are kept", |it, _| {
             let not_after = it.at_ms / 1000 + 36_500 * 86_400;
             host(it, 0).certificates.push(CertificateSeen {
                 not_after,
@@ -548,8 +555,8 @@ fn notes_say_what_cannot_be_taken_back() {
     for word in [
         "etcd 3.6",
         "--from-snapshot",
-        "workers go back before",
-        "snapshot takes the control planes back",
+        "workers roll back before",
+        "snapshot can roll back the control planes",
     ] {
         assert!(notes.contains(word), "{word}: {notes}");
     }
@@ -563,7 +570,7 @@ fn notes_say_what_cannot_be_taken_back() {
         document(&cluster, &back)
             .notes
             .join("\n")
-            .contains("cannot be read")
+            .contains("cannot read them")
     );
     let mut newer = kubernetes(1, 1, "v1.34.2");
     newer.etcd = Some(EtcdSeen {
@@ -577,7 +584,7 @@ fn notes_say_what_cannot_be_taken_back() {
     back.direction = Direction::Back;
     let notes = document(&newer, &back).notes.join("\n");
     assert!(
-        notes.contains("etcd stays 3.6.4") && notes.contains("RBAC stay"),
+        notes.contains("etcd stays at 3.6.4") && notes.contains("RBAC are not changed"),
         "{notes}"
     );
     let mut bare = request("3.4.23", &["3.5.0"]);

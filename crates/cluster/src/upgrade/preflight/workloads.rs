@@ -52,12 +52,12 @@ pub(super) fn budgets(look: &Look<'_>) -> Vec<Finding> {
         let what = problem.to_string();
         match problem {
             PdbProblem::Several { pod, .. } if moves(pod) => {
-                found.push(error("pod-disruption-budgets", what).hint("leave it one of them"));
+                found.push(error("pod-disruption-budgets", what).hint("leave it only one of them"));
             }
             PdbProblem::NoneAllowed { pods, .. } if pods.iter().any(moves) => {
                 found.push(warning("pod-disruption-budgets", what).hint(
-                    "give its owner one replica more, or let the budget allow one; a drain that \
-                     waits in vain ends as --drain-on-timeout says",
+                    "give its owner one more replica, or let the budget allow one disruption; \
+                     --drain-on-timeout decides what happens when the drain times out",
                 ));
             }
             PdbProblem::Stale { .. } if !moved.is_empty() => {
@@ -79,13 +79,13 @@ pub(super) fn unmanaged(look: &Look<'_>) -> Vec<Finding> {
         return found;
     }
     let what = format!(
-        "nobody makes these Pods anew when they are evicted: {}",
+        "no controller recreates these Pods when they are evicted: {}",
         few(&names(&bare))
     );
     found.push(match look.document.choices.force_unmanaged {
         true => note("unmanaged-pods", what),
         false => error("unmanaged-pods", what)
-            .hint("delete them, give them an owner, or let them go with --force-unmanaged"),
+            .hint("delete them, give them an owner, or pass --force-unmanaged to evict them"),
     });
     found
 }
@@ -114,14 +114,13 @@ fn orphans(look: &Look<'_>) -> Vec<Finding> {
         return Vec::new();
     }
     let what = format!(
-        "the DaemonSets of these Pods are gone, nobody makes them anew: {}",
+        "the DaemonSets of these Pods are gone, no controller recreates them: {}",
         few(&names(&orphans))
     );
     vec![match look.document.choices.force_unmanaged {
         true => note("unmanaged-pods", what),
-        false => {
-            error("unmanaged-pods", what).hint("delete them, or let them go with --force-unmanaged")
-        }
+        false => error("unmanaged-pods", what)
+            .hint("delete them, or pass --force-unmanaged to evict them"),
     }]
 }
 
@@ -131,11 +130,11 @@ pub(super) fn stuck(look: &Look<'_>) -> Vec<Finding> {
     let stuck = stuck.iter().filter_map(|pod| {
         let why = pod.stuck.as_ref()?;
         let what = format!(
-            "Pod {}/{} on {} was to be gone by now: {why}",
+            "Pod {}/{} on {} should have terminated by now: {why}",
             pod.namespace, pod.name, pod.node
         );
         Some(warning("terminating-pods", what).hint(
-            "see to what holds it; a drain that waits in vain ends as --drain-on-timeout says",
+            "fix what blocks it; --drain-on-timeout decides what happens when the drain times out",
         ))
     });
     stuck.take(MOST).collect()
@@ -171,9 +170,13 @@ pub(super) fn single(look: &Look<'_>) -> Vec<Finding> {
         return Vec::new();
     }
     let what = format!(
-        "{lonely} Pods are the only ones of their owner: what they do pauses while they move"
+        "{lonely} Pods are the only replica of their owner: their service is interrupted while \
+         they move"
     );
-    vec![note("single-replicas", what).hint("give what must not pause a second replica first")]
+    vec![
+        note("single-replicas", what)
+            .hint("add a second replica first where that is not acceptable"),
+    ]
 }
 
 pub(super) fn unhealthy(look: &Look<'_>) -> Vec<Finding> {
@@ -190,13 +193,10 @@ pub(super) fn unhealthy(look: &Look<'_>) -> Vec<Finding> {
     if ill.is_empty() {
         return Vec::new();
     }
-    let what = format!(
-        "not all Pods are ready already before the upgrade: {}",
-        few(&ill)
-    );
+    let what = format!("some Pods are not ready before the upgrade: {}", few(&ill));
     vec![
         warning("unhealthy-workloads", what)
-            .hint("what is ill before cannot be told from what the upgrade broke"),
+            .hint("fix them first: the upgrade cannot tell them from Pods that it broke"),
     ]
 }
 
@@ -227,16 +227,16 @@ pub(super) fn restarts(look: &Look<'_>) -> Vec<Finding> {
         }
     }
     if all > most {
-        let what = format!("{all} containers restart, or may; {most} are allowed");
+        let what = format!("{all} containers restart or may restart; {most} are allowed");
         found.push(error("restarts", what).hint(
-            "see which in the plan; --kubelet-swap drain moves Pods away before, --max-restarts \
-             allows more",
+            "see the plan for which; pass --kubelet-swap drain to move Pods away first, or raise \
+             --max-restarts",
         ));
     }
     found
 }
 
-const UNTOLD: &str = "it cannot be told which of its containers restart";
+const UNTOLD: &str = "cannot predict which of its containers restart";
 
 /// Reports a host that did not list its containers.
 fn untold(host: &HostSeen) -> Option<Finding> {

@@ -44,7 +44,8 @@ pub(super) fn actions(step: &Move<'_>, target: &Target) -> Result<Vec<Action>> {
 /// Replaces all programs except the kubelet, which still runs its old version.
 fn programs(target: &Target) -> Action {
     let says = format!(
-        "replace kubeadm, kubectl and what else the former image brought by those of {}/bin",
+        "replace kubeadm, kubectl and the other programs of the previous image with those of \
+         {}/bin",
         target.tree
     );
     let target = target.clone();
@@ -73,11 +74,11 @@ fn programs(target: &Target) -> Action {
             return Ok(());
         }
         Err(Error::failed(format!(
-            "{}: kubeadm is {is} and not {}, which the image's label says",
+            "{}: kubeadm is {is}, but the image's label says {}",
             site.agent.host(),
             target.version.text
         ))
-        .hint("the image's label `version` must be what its bin/ holds"))
+        .hint("set the image's label `version` to the version in its bin/"))
     })
     .within(Duration::from_secs(300))
 }
@@ -91,7 +92,7 @@ fn upgrade(step: &Move<'_>, target: &Target) -> Action {
     if target.is_control_plane() {
         flags.push_str(match step.renewal {
             Renewal::Auto => {
-                " --certificate-renewal=<false where certificates are good for ten years and more>"
+                " --certificate-renewal=<false where certificates are valid for ten years or more>"
             }
             Renewal::True => " --certificate-renewal=true",
             Renewal::False => " --certificate-renewal=false",
@@ -123,7 +124,7 @@ fn upgrade(step: &Move<'_>, target: &Target) -> Action {
             return Ok(());
         }
         Err(Error::failed(format!(
-            "{}: kubeadm ended well, but static Pods are not of {}",
+            "{}: kubeadm succeeded, but static Pods are not at {}",
             site.agent.host(),
             target.version.text
         ))
@@ -189,7 +190,7 @@ fn arguments(site: &Site<'_>, target: &Target, renewal: Renewal) -> Result<Strin
         })?;
         if answer.get() {
             // kubeadm would start a Pod, wait 15 s for it, and fail.
-            site.say("no Node takes Pods at present: kubeadm's check CreateJob is left out");
+            site.say("no Node accepts Pods at present: kubeadm's check CreateJob is skipped");
             ignored.push_str(",CreateJob");
         }
         if target.keeps_corefile {
@@ -228,7 +229,7 @@ fn renews(site: &Site<'_>) -> Result<bool> {
     let now = i64::try_from(now()).unwrap_or(i64::MAX);
     let renews = inspect::read(&text)?.not_after - now <= TEN_YEARS;
     if !renews {
-        site.say("certificates are good for more than ten years: they stay");
+        site.say("certificates are valid for more than ten years: they are kept");
     }
     Ok(renews)
 }
@@ -273,7 +274,7 @@ pub(super) fn images(site: &Site<'_>) -> Result<Vec<(String, String)>> {
                 images.push(((*component).to_owned(), manifest.image()?.to_owned()));
             }
             None if *component == "etcd" => {}
-            None => return Err(Error::not_found(format!("{path} is not there"))),
+            None => return Err(Error::not_found(format!("{path} does not exist"))),
         }
     }
     Ok(images)

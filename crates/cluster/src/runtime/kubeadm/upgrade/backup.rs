@@ -64,8 +64,8 @@ pub(super) fn files(step: &Move<'_>, target: &Target) -> Action {
     )
     .within(Duration::from_secs(600));
     action.says = vec![format!(
-        "keep in {}/files: /etc/kubernetes (pki, manifests, *.conf), kubelet's configuration and \
-         unit, the configuration of the container runtime, the programs; with checksums",
+        "back up to {}/files: /etc/kubernetes (pki, manifests, *.conf), kubelet's configuration \
+         and unit, the configuration of the container runtime, the programs; with checksums",
         target.backup
     )];
     action

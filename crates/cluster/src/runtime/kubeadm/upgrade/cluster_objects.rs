@@ -36,7 +36,7 @@ fn names() -> String {
 }
 
 pub(super) fn keep(target: &Target) -> Action {
-    let says = format!("keep in {}/cluster: {}", target.backup, names());
+    let says = format!("back up to {}/cluster: {}", target.backup, names());
     let target = target.clone();
     Action::new("backup-objects", says, "", move |site| {
         let proof = file(&target, "configmap", "kubeadm-config");
@@ -58,9 +58,9 @@ pub(super) fn keep(target: &Target) -> Action {
             return Err(Error::not_found(
                 "the cluster has no ConfigMap kube-system/kubeadm-config",
             )
-            .hint("kubeadm cannot upgrade what it does not know: is this a kubeadm cluster?"));
+            .hint("check that this is a kubeadm cluster: kubeadm cannot upgrade any other"));
         }
-        site.say(&format!("{kept} objects are kept"));
+        site.say(&format!("{kept} objects are backed up"));
         Ok(())
     })
 }
@@ -77,13 +77,18 @@ pub(super) fn put_back(target: &Target) -> Action {
             }
         }
         // etcd has just restarted as well, so the API can become unavailable once more.
-        until_well(site, PATIENCE, "`imgctl upgrade resume` goes on", &|| {
-            let kubectl = Kubectl::here(site)?;
-            for (kind, name, then) in &then {
-                replace(site, &kubectl, then, kind, name)?;
-            }
-            Ok(None)
-        })
+        until_well(
+            site,
+            PATIENCE,
+            "continue with `imgctl upgrade resume`",
+            &|| {
+                let kubectl = Kubectl::here(site)?;
+                for (kind, name, then) in &then {
+                    replace(site, &kubectl, then, kind, name)?;
+                }
+                Ok(None)
+            },
+        )
     })
     .within(PATIENCE + Duration::from_secs(20))
 }
@@ -106,7 +111,7 @@ fn replace(
         Some(now) if content(&now) == content(then) => Ok(()),
         Some(_) => {
             kubectl.replace(then)?;
-            site.say(&format!("{kind}/{name} is what it was before"));
+            site.say(&format!("{kind}/{name} is unchanged"));
             Ok(())
         }
         None => kubectl.apply(then),

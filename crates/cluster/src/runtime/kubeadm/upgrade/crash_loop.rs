@@ -52,7 +52,7 @@ impl CrashLoop {
             .unwrap_or_default();
         let end: String = end.lines().map(|line| format!("\n    {line}")).collect();
         let message = format!(
-            "{}: {} ends again and again ({times} times since the gate began); the end of its log:{end}",
+            "{}: {} keeps crashing ({times} times since the gate began); the end of its log:{end}",
             site.agent.host(),
             one.name
         );

@@ -67,7 +67,7 @@ pub(super) fn complaint(
         Rolls::Waits(why) => Ok(Some(format!("{name}: {why}"))),
         Rolls::Stuck { pod, why } => {
             site.say(&format!(
-                "{name}: {why}: Pod {pod} is deleted, so that a new one comes"
+                "{name}: {why}: Pod {pod} is deleted to be recreated"
             ));
             kubectl.run(&["delete", "pod", &pod, "-n", namespace, "--wait=false"])?;
             Ok(Some(format!("{name}: {why}; Pod {pod} is being replaced")))
@@ -126,13 +126,16 @@ fn rolls(object: &Value, nodes: &BTreeMap<&str, bool>, pods: &[Pod]) -> Rolls {
         .filter(|(node, ready)| !**ready && !on.contains_key(*node))
         .count();
     if desired > on.len() + without {
-        moving.insert(format!("Pods to be made: {}", desired - on.len() - without));
+        moving.insert(format!(
+            "Pods to be created: {}",
+            desired - on.len() - without
+        ));
     }
     if old.is_empty() && moving.is_empty() {
         return Rolls::Out;
     }
     let total = on.len() - away.len();
-    let mut why = format!("{new} of {total} Pods on Nodes that are Ready are new");
+    let mut why = format!("{new} of {total} Pods on Ready Nodes are new");
     let strategy = &object["spec"]["updateStrategy"];
     let limit = most_unavailable(strategy, desired);
     if strategy["type"] == "OnDelete" {
@@ -251,7 +254,7 @@ mod tests {
         let Rolls::Waits(why) = waits else {
             panic!("{waits:?}")
         };
-        assert!(why.contains("Pods to be made: 1"), "{why}");
+        assert!(why.contains("Pods to be created: 1"), "{why}");
         let out = ask(&three, &nodes, &["p4|a|2||True", "p5|b|2||True", pods[2]]);
         assert_eq!(out, Rolls::Out);
     }

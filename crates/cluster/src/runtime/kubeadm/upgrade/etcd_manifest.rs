@@ -28,8 +28,7 @@ impl Manifest {
     /// Returns the image of the first container.
     pub(super) fn image(&self) -> Result<&str> {
         let image = self.document["spec"]["containers"][0]["image"].as_str();
-        image
-            .ok_or_else(|| Error::bad_content(format!("the manifest {} names no image", self.name)))
+        image.ok_or_else(|| Error::bad_content(format!("the manifest {} has no image", self.name)))
     }
 
     /// Returns the command of the first container.

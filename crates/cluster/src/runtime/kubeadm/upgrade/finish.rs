@@ -26,7 +26,7 @@ pub(super) fn actions(target: &Target) -> Vec<Action> {
         Action::new(
             "cluster-version",
             format!(
-                "ConfigMap kubeadm-config says kubernetesVersion {}",
+                "ConfigMap kubeadm-config has kubernetesVersion {}",
                 target.version.text
             ),
             "",
@@ -35,7 +35,7 @@ pub(super) fn actions(target: &Target) -> Vec<Action> {
         .within(LIMIT),
         Action::new(
             "addons",
-            "kube-proxy and CoreDNS are rolled out, where the cluster has them",
+            "kube-proxy and CoreDNS are rolled out, if the cluster has them",
             "",
             move |site| until_well(site, PATIENCE, HINT, &|| rolled_out(site, &addons)),
         )
@@ -50,7 +50,7 @@ fn configured(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
     let version = text(&document["kubernetesVersion"], "nothing");
     Ok((version != target.version.text).then(|| {
         format!(
-            "kubeadm-config says {version} and not {}",
+            "kubeadm-config has {version} instead of {}",
             target.version.text
         )
     }))
@@ -81,7 +81,7 @@ fn proxy_image(object: &Value, version: &str) -> Option<String> {
         "nothing",
     );
     if !is_version(tag(image), version) {
-        return Some(format!("kube-proxy is {image} and not {version}"));
+        return Some(format!("kube-proxy is {image} instead of {version}"));
     }
     is_unobserved(object).then(|| "kube-proxy was changed a moment ago".to_owned())
 }

@@ -28,7 +28,7 @@ pub(super) fn actions(target: &Target) -> Vec<Action> {
         actions.push(gate(
             "gate-api",
             format!(
-                "the API server of this host is ready, lives, and is {}",
+                "the API server of this host is ready, live and at {}",
                 target.version.text
             ),
             target,
@@ -38,7 +38,7 @@ pub(super) fn actions(target: &Target) -> Vec<Action> {
         if target.has_etcd() {
             actions.push(gate(
                 "gate-etcd",
-                "the members of etcd are those of before, and healthy".to_owned(),
+                "the members of etcd are unchanged and healthy".to_owned(),
                 target,
                 API_HINT,
                 members::complaint,
@@ -46,7 +46,7 @@ pub(super) fn actions(target: &Target) -> Vec<Action> {
         }
         actions.push(gate(
             "gate-static-pods",
-            "the static Pods of the control plane are Ready with the images of their manifests"
+            "the static Pods of the control plane are Ready and run the images of their manifests"
                 .to_owned(),
             target,
             API_HINT,
@@ -56,8 +56,8 @@ pub(super) fn actions(target: &Target) -> Vec<Action> {
     actions.push(gate(
         "gate-node",
         format!(
-            "the Node is Ready with kubelet {}, heard of since its kubelet was started, under no \
-             pressure; its network Pods are Ready",
+            "the Node is Ready with kubelet {}, has reported since its kubelet started and is \
+             under no pressure; its network Pods are Ready",
             target.version.text
         ),
         target,
@@ -92,10 +92,10 @@ pub(super) fn api(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
     }
     let answer = kubectl.run(&["get", "--raw", "/version", "--request-timeout=10s"])?;
     let version: Value = serde_json::from_str(&answer).unwrap_or_default();
-    let version = text(&version["gitVersion"], "of a version that it does not say");
+    let version = text(&version["gitVersion"], "of an unknown version");
     Ok((!is_version(version, &target.version.text)).then(|| {
         format!(
-            "the API server is {version} and not {}",
+            "the API server is {version} instead of {}",
             target.version.text
         )
     }))
@@ -107,17 +107,17 @@ fn static_pods(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
     for (component, image) in images(site)? {
         if component != "etcd" && !is_version(tag(&image), &target.version.text) {
             return Ok(Some(format!(
-                "the manifest of {component} names {image} and not {}",
+                "the manifest of {component} has {image} instead of {}",
                 target.version.text
             )));
         }
         let pod = format!("{component}-{name}");
         let Some(found) = kubectl.find(&["pod", &pod, "-n", "kube-system"])? else {
-            return Ok(Some(format!("there is no Pod {pod}")));
+            return Ok(Some(format!("Pod {pod} does not exist")));
         };
         let runs = text(&found["spec"]["containers"][0]["image"], "nothing");
         if runs != image {
-            return Ok(Some(format!("{pod} runs {runs} and not yet {image}")));
+            return Ok(Some(format!("{pod} still runs {runs} instead of {image}")));
         }
         if !is_true(&found, "Ready") {
             return Ok(Some(format!("{pod} is not Ready")));

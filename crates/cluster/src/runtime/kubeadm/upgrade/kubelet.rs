@@ -61,7 +61,8 @@ pub(super) fn swap(target: &Target) -> Action {
     )
     .within(LIMIT);
     action.says = vec![format!(
-        "systemctl stop kubelet; replace kubelet and its unit by those of {}; systemctl start kubelet",
+        "systemctl stop kubelet; replace kubelet and its unit with those of {}; systemctl start \
+         kubelet",
         target.tree
     )];
     action
@@ -72,7 +73,7 @@ pub(super) fn swap(target: &Target) -> Action {
 pub(super) fn runtime(step: &Move<'_>, target: &Target) -> Option<Action> {
     let wanted = backup::wanted_runtime(step)?.to_owned();
     let says = format!(
-        "replace the container runtime by that of {}/cri if it is older than {wanted}",
+        "replace the container runtime with that of {}/cri if it is older than {wanted}",
         target.tree
     );
     let target = target.clone();
@@ -93,11 +94,11 @@ fn replace_runtime(site: &Site<'_>, target: &Target, wanted: &str) -> Result<()>
         .find_map(Version::parse);
     let (Some(runs), Some(wanted_version)) = (runs, Version::parse(wanted)) else {
         return Err(Error::failed(format!(
-            "{}: cannot compare `{}` with {wanted}, which the image asks for",
+            "{}: cannot compare `{}` with {wanted}, which the image requires",
             site.agent.host(),
             text.trim()
         ))
-        .hint(format!("see the image's label {}", backup::RUNTIME_LABEL)));
+        .hint(format!("check the image's label {}", backup::RUNTIME_LABEL)));
     };
     if order(&runs, &wanted_version).is_ge() {
         return Ok(());
@@ -105,11 +106,15 @@ fn replace_runtime(site: &Site<'_>, target: &Target, wanted: &str) -> Result<()>
     let left = node::evictable(site)?;
     if !left.is_empty() {
         return Err(Error::failed(format!(
-            "{}: the container runtime is replaced on a drained Node only, and these Pods are on it: {}",
+            "{}: the container runtime is replaced only on a drained Node, and these Pods are on \
+             it: {}",
             site.agent.host(),
             left.join(", ")
         ))
-        .hint("leave out --kubelet-swap in-place, or use an image that does not ask for a newer container runtime"));
+        .hint(
+            "omit --kubelet-swap in-place, or use an image that does not require a newer container \
+             runtime",
+        ));
     }
     let line = format!(
         "{functions}tree={tree}\n\

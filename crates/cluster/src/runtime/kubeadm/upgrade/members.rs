@@ -42,7 +42,7 @@ pub(super) fn before(target: &Target) -> Vec<Action> {
     vec![
         Action::new(
             "etcd-health",
-            "all members of etcd are healthy, none is learning, no alarm is raised",
+            "all members of etcd are healthy, none is a learner, no alarm is raised",
             "",
             move |site| {
                 until_well(site, PATIENCE, HINT, &|| {
@@ -58,8 +58,10 @@ pub(super) fn before(target: &Target) -> Vec<Action> {
                     place::write(site.agent, &known.known_members(), 0o600, &text)?;
                 }
                 match members.voting.len() {
-                    1 => site.say("etcd has one member: the API is away while it restarts"),
-                    2 => site.say("etcd has two members: the API is away while one restarts"),
+                    1 => site.say("etcd has one member: the API is unavailable while it restarts"),
+                    2 => {
+                        site.say("etcd has two members: the API is unavailable while one restarts");
+                    }
                     _ => {}
                 }
                 Ok(())
@@ -90,11 +92,11 @@ fn move_leader(site: &Site<'_>, target: &Target) -> Result<()> {
     let now = status(site, target, "endpoint status -w json", "own-again")?;
     match now.first() {
         Some(now) if now.leader != own.member && now.leader != 0 => {
-            site.say(&format!("etcd is led by member {:x} now", now.leader));
+            site.say(&format!("member {:x} now leads etcd", now.leader));
             Ok(())
         }
         _ => Err(Error::failed(format!(
-            "{}: it leads etcd still, after `etcdctl {line}`",
+            "{}: it still leads etcd after `etcdctl {line}`",
             site.agent.host()
         ))
         .hint(HINT)),
@@ -111,7 +113,7 @@ pub(super) fn complaint(site: &Site<'_>, target: &Target) -> Result<Option<Strin
     let known = known.and_then(|text| serde_json::from_str::<BTreeSet<u64>>(&text).ok());
     Ok(known.filter(|known| *known != members.voting).map(|known| {
         format!(
-            "the members of etcd are {}, and were {} before",
+            "the members of etcd are {}, but were {} before",
             listed(&members.voting),
             listed(&known)
         )
@@ -143,7 +145,7 @@ fn ask(site: &Site<'_>, target: &Target, arguments: &str, suffix: &str) -> Resul
     ];
     etcdctl(site, site.agent, &folders, arguments, suffix)?.ok_or_else(|| {
         Error::not_found(format!(
-            "{}: there is neither etcdctl nor crictl to ask etcd with",
+            "{}: cannot query etcd: neither etcdctl nor crictl is installed",
             site.agent.host()
         ))
         .hint("put etcdctl into bin/ of the rootfs image")
@@ -152,7 +154,7 @@ fn ask(site: &Site<'_>, target: &Target, arguments: &str, suffix: &str) -> Resul
 
 fn json(text: &str) -> Result<Value> {
     serde_json::from_str(text.trim())
-        .map_err(|error| Error::bad_content("etcdctl gave no JSON").caused_by(error))
+        .map_err(|error| Error::bad_content("etcdctl did not return JSON").caused_by(error))
 }
 
 fn read(list: &str, alarms: &str, answers: Vec<Answer>) -> Result<Members> {
@@ -206,13 +208,13 @@ impl Members {
     /// Returns why no member can be taken out of service.
     fn complaint(&self) -> Option<String> {
         if self.voting.is_empty() {
-            return Some("etcd names no member that votes".to_owned());
+            return Some("etcd has no voting member".to_owned());
         }
         if self.learners > 0 {
-            return Some("a member of etcd is still learning".to_owned());
+            return Some("a member of etcd is still a learner".to_owned());
         }
         if !self.alarms.is_empty() {
-            return Some(format!("etcd raises alarms: {}", self.alarms.join(", ")));
+            return Some(format!("etcd has alarms: {}", self.alarms.join(", ")));
         }
         let answered: BTreeSet<u64> = self.answers.iter().map(|answer| answer.member).collect();
         if let Some(silent) = self.voting.iter().find(|id| !answered.contains(id)) {
@@ -227,7 +229,10 @@ impl Members {
         }
         for answer in &self.answers {
             if let Some(error) = answer.errors.first() {
-                return Some(format!("member {:x} of etcd says: {error}", answer.member));
+                return Some(format!(
+                    "member {:x} of etcd reports: {error}",
+                    answer.member
+                ));
             }
         }
         let newest = self.answers.iter().map(|answer| answer.index).max()?;
@@ -278,7 +283,7 @@ mod tests {
         );
         let learner = LIST.replace("\"cp-2\"", "\"cp-2\",\"isLearner\":true");
         let learning = of(&learner, none, &status(leader, 5000)).unwrap();
-        assert!(learning.contains("learning"), "{learning}");
+        assert!(learning.contains("is still a learner"), "{learning}");
         let three = LIST.replace("]}]}", "]},{\"ID\":7}]}");
         let silent = of(&three, none, &status(leader, 5000)).unwrap();
         assert!(

@@ -167,9 +167,9 @@ impl Upgrader for Kubeadm<'_> {
     fn restore_snapshot(&self, step: &Move<'_>, snapshot: &str) -> Result<[Vec<Action>; 3]> {
         if step.external_etcd {
             return Err(Error::usage(
-                "the etcd of this cluster is not its own: no member of it is touched",
+                "the etcd of this cluster is external: its members are not touched",
             )
-            .hint("restore the snapshot where that etcd runs, then `imgctl rollback`"));
+            .hint("restore the snapshot where that etcd runs, then run `imgctl rollback`"));
         }
         snapshot_restore::phases(&Target::of(step)?, snapshot)
     }

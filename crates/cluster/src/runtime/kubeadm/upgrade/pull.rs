@@ -28,7 +28,8 @@ pub(super) fn actions(step: &Move<'_>, target: &Target) -> Result<Vec<Action>> {
     // Rollback takes the manifests from the backup.
     let patches = (target.is_control_plane() && !step.back).then(|| patches(step));
     let says = format!(
-        "try the new kubelet with the present settings; crictl pull what is not there of `{}/bin/kubeadm config images list` for {}{}{}",
+        "test the new kubelet with the current settings; crictl pull the missing images of \
+         `{}/bin/kubeadm config images list` for {}{}{}",
         target.tree,
         target.version.text,
         sandbox
@@ -36,7 +37,7 @@ pub(super) fn actions(step: &Move<'_>, target: &Target) -> Result<Vec<Action>> {
             .map(|image| format!(", and {image}"))
             .unwrap_or_default(),
         match patches {
-            Some(_) => "; try the new control plane with the flags that kubeadm gives it",
+            Some(_) => "; test the new control plane with the flags that kubeadm gives it",
             None => "",
         }
     );

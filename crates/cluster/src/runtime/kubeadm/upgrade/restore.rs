@@ -31,7 +31,7 @@ pub(super) fn api_again(target: &Target) -> Action {
     Action::new(
         "api-again",
         format!(
-            "wait until the API server of this host is ready, as {}",
+            "wait until the API server of this host is ready at {}",
             target.version.text
         ),
         "",
@@ -56,8 +56,8 @@ pub(super) fn api_again(target: &Target) -> Action {
 /// as well.
 pub(super) fn files(target: &Target, older_etcd: bool) -> Action {
     let says = format!(
-        "systemctl stop kubelet; put back from {}/files: programs, kubelet's configuration and unit, \
-         the manifests of the control plane{}; systemctl start kubelet",
+        "systemctl stop kubelet; restore from {}/files: programs, kubelet's configuration and \
+         unit, the manifests of the control plane{}; systemctl start kubelet",
         target.backup,
         if older_etcd {
             ""

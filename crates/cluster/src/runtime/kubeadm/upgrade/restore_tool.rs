@@ -93,7 +93,8 @@ pub(super) fn keep(target: &Target) -> Action {
     )
     .within(LIMIT);
     action.says = vec![format!(
-        "keep in {}/bin what restores a snapshot of etcd: etcdutl or etcdctl of the running etcd",
+        "back up to {}/bin the tool that restores a snapshot of etcd: etcdutl or etcdctl of the \
+         running etcd",
         target.backup
     )];
     action
@@ -102,7 +103,7 @@ pub(super) fn keep(target: &Target) -> Action {
 /// Checks that this host has everything that the restore needs and that the snapshot is intact.
 pub(super) fn check(target: &Target, snapshot: &str) -> Action {
     let says = format!(
-        "look for what restores {snapshot}: etcdutl or etcdctl, {}/files, room for the data",
+        "check what restoring {snapshot} needs: etcdutl or etcdctl, {}/files, space for the data",
         target.backup
     );
     let (target, snapshot) = (target.clone(), snapshot.to_owned());

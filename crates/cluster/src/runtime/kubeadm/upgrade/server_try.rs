@@ -75,7 +75,7 @@ pub(super) fn check(
     patches: &str,
 ) -> Result<()> {
     let Some(config) = configuration(site, cluster, socket)? else {
-        site.say("the API server's manifest names no address: the new one is not tried");
+        site.say("the API server's manifest has no address: the new one is not tested");
         return Ok(());
     };
     let mut problems = Vec::new();
@@ -87,7 +87,7 @@ pub(super) fn check(
         let rendered = match site.run_on(site.agent, &line, &format!("-render-{component}")) {
             Ok(text) => text,
             Err(error) => {
-                site.say(&format!("the new {component} is not tried: {error}"));
+                site.say(&format!("the new {component} is not tested: {error}"));
                 continue;
             }
         };
@@ -112,7 +112,8 @@ pub(super) fn check(
         problems.join("\n")
     );
     Err(Error::new(Kind::CheckFailed, message).hint(
-        "change extraArgs in the ConfigMap kube-system/kubeadm-config, or the image's patches/, and `imgctl upgrade resume`",
+        "change extraArgs in the ConfigMap kube-system/kubeadm-config, or the image's patches/, \
+         then run `imgctl upgrade resume`",
     ))
 }
 

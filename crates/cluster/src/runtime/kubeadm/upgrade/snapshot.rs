@@ -51,12 +51,12 @@ fn save(site: &Site<'_>, target: &Target) -> Result<()> {
 /// Describes the output of `snapshot status -w json`; fails if the snapshot cannot be restored.
 fn describe(status: &str) -> Result<String> {
     let status: Value = serde_json::from_str(status).map_err(|error| {
-        Error::bad_content("etcd gave no status of its snapshot").caused_by(error)
+        Error::bad_content("etcd returned no status of its snapshot").caused_by(error)
     })?;
     let number = |name: &str| status[name].as_u64().unwrap_or(0);
     if let Some(sum) = status["sha256"].as_str() {
         return Ok(format!(
-            "sha256 {}, {} bytes; its revision is not known without etcdutl",
+            "sha256 {}, {} bytes; its revision is unknown without etcdutl",
             sum.get(..12).unwrap_or(sum),
             number("totalSize")
         ));
@@ -64,7 +64,7 @@ fn describe(status: &str) -> Result<String> {
     let (hash, revision, keys) = (number("hash"), number("revision"), number("totalKey"));
     if revision == 0 || keys == 0 {
         return Err(Error::bad_content(format!(
-            "the snapshot of etcd has revision {revision} and {keys} keys: it is of no use"
+            "the snapshot of etcd has revision {revision} and {keys} keys: it is unusable"
         ))
         .hint("see `etcdctl endpoint status` on the control plane; nothing has been changed"));
     }

@@ -57,7 +57,7 @@ fn stop(target: &Target) -> Action {
     )
     .within(STOP_LIMIT);
     action.says = vec![format!(
-        "move etcd.yaml and kube-*.yaml out of {MANIFESTS}; wait until they have ended"
+        "move etcd.yaml and kube-*.yaml out of {MANIFESTS}; wait until they have stopped"
     )];
     action
 }
@@ -70,8 +70,8 @@ pub(super) struct Member {
 
 fn restore(target: &Target, snapshot: &str) -> Action {
     let says = format!(
-        "etcdutl (or etcdctl) snapshot restore {snapshot} as a cluster of its own (token imgctl-{}), in place of \
-         the data of etcd, which is kept in {}/etcd-before",
+        "etcdutl (or etcdctl) snapshot restore {snapshot} as a new cluster (token imgctl-{}), \
+         replacing the data of etcd, which is kept in {}/etcd-before",
         target.id, target.backup
     );
     let (target, snapshot) = (target.clone(), snapshot.to_owned());
@@ -114,7 +114,7 @@ pub(super) fn manifest(agent: &dyn Agent, target: &Target) -> Result<Manifest> {
         agent.host(),
         target.backup
     ))
-    .hint("only what was backed up before an upgrade can go back to its snapshot"))
+    .hint("only a cluster that was backed up before an upgrade can be restored from its snapshot"))
 }
 
 fn member(manifest: &Manifest, host: &str) -> Result<Member> {
@@ -127,7 +127,7 @@ fn member(manifest: &Manifest, host: &str) -> Result<Member> {
             peer: peer.to_owned(),
         }),
         _ => Err(Error::bad_content(format!(
-            "{host}: etcd's manifest does not say the member's name and peer address"
+            "{host}: etcd's manifest lacks the member's name and peer address"
         ))),
     }
 }
@@ -210,8 +210,8 @@ pub(super) fn watch_anew() -> Action {
     )
     .within(STOP_LIMIT);
     action.says = vec![
-        "systemctl restart kubelet; crictl stop <containers of kube-system but the control plane>: \
-         what they know of the API is of data that are gone"
+        "systemctl restart kubelet; crictl stop <containers of kube-system except the control \
+         plane>: they hold API data that no longer exists"
             .to_owned(),
     ];
     action

@@ -213,8 +213,8 @@ fn a_gate_does_not_wait_for_what_ends_again_and_again() {
     let error = bed.hosts.run(&bed.new, host, "gate", &gate).unwrap_err();
     let told = error.chain().join("; ");
     for words in [
-        "the kubelet of Node worker-1 is v1.34.1 and not v1.35.2",
-        "kubelet ends again and again (3 times since the gate began)",
+        "the kubelet of Node worker-1 is v1.34.1 instead of v1.35.2",
+        "kubelet keeps crashing (3 times since the gate began)",
         "failed to run: as asked for",
     ] {
         assert!(told.contains(words), "{told}");
