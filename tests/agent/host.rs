@@ -34,7 +34,7 @@ fn the_hosts_file_of_a_container_is_written_in_place() {
     );
     assert_eq!(set["done"]["changed"], true, "{set}");
     let note = set["done"]["notes"][0].as_str().unwrap();
-    assert!(note.contains("line 2 says that api.c is 9.9.9.9"), "{note}");
+    assert!(note.contains("line 2 maps api.c to 9.9.9.9"), "{note}");
     let text = std::fs::read_to_string(&hosts).unwrap();
     assert_eq!(
         text,

@@ -45,7 +45,7 @@ fn hosts_that_do_not_let_us_in_say_why() {
     let changed = run(&bed, "f:1", "default", &ip, &["--known-hosts", file]).fails(LOGIN);
     says(
         &changed,
-        &[&ip, "known:2", "SHA256:", "ssh-keygen", "installed anew"],
+        &[&ip, "known:2", "SHA256:", "ssh-keygen", "was reinstalled"],
     );
     let unknown = &["--known-hosts", "/dev/null", "--strict-host-key"];
     let strict = run(&bed, "f:1", "default", &ip, unknown).fails(LOGIN);

@@ -171,7 +171,7 @@ fn users_of_every_kind_become_root_or_are_told_why_not() {
         )
         .fails(5);
     assert!(
-        ran.stderr().contains("does not accept the password"),
+        ran.stderr().contains("rejects the password"),
         "{}",
         ran.stderr()
     );

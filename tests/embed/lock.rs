@@ -63,7 +63,7 @@ fn drift_is_refused_with_what_has_changed() {
     let error = build(&env, "cluster", &context, &flags).fails(2).stderr();
     assert!(error.contains(&format!("{} is new", names[1])), "{error}");
     assert!(
-        error.contains(&format!("{} is not named any more", names[0])),
+        error.contains(&format!("{} is no longer used", names[0])),
         "{error}"
     );
     assert!(error.contains("--update-lock"), "{error}");

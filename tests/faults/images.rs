@@ -244,7 +244,7 @@ fn documents_that_are_not_what_they_should_be() {
         (
             "no image",
             Tar::new().file(b"a", b"b").end(),
-            "no image archive",
+            "not an image archive",
         ),
         (
             "index that is too big",

@@ -18,7 +18,7 @@ fn manifests_that_lie_are_refused_by_name() {
         (
             "a digest in the header that it has not",
             Fault::edit(move |_, answer| answer.set("Docker-Content-Digest", &other)),
-            "calls it",
+            "reports",
         ),
         (
             "another media type than its own",
@@ -102,7 +102,7 @@ fn indexes_inside_indexes_end_somewhere() {
     let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [child]});
     let answer = Fault::answer("200 OK", &[("Content-Type", INDEX)], index.to_string());
     bench.proxy.on("GET", TAG, answer);
-    let words = ["inside each other", &bench.repository()];
+    let words = ["nests more than", &bench.repository()];
     bench.refuses("200 deep", BAD_CONTENT, &words);
     let ran = bench.pull(["--all-platforms"]).fails(BAD_CONTENT);
     says("200 deep, all of it", &ran, &words);
@@ -149,7 +149,7 @@ fn lists_of_tags_end_somewhere() {
         (
             "a page that follows itself",
             Fault::answer("200 OK", &[again], list),
-            "follows itself",
+            "links to itself",
         ),
     ] {
         bench.proxy.on("GET", "/tags/list", fault);

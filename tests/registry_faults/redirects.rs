@@ -16,7 +16,7 @@ fn circles_and_chains_end() {
         *answer = Answer::redirect(&format!("{}?again", request.path));
     });
     for (what, fault, word) in [
-        ("a circle", itself, "circle"),
+        ("a circle", itself, "loop"),
         ("a chain", chain, "too many"),
         ("nowhere", Fault::answer("302 Found", &[], ""), "Location"),
         (

@@ -105,5 +105,5 @@ fn scrub_finds_every_sort_of_damage() {
     assert!(bad.stdout().contains(&sha256(b"layer")), "{}", bad.stdout());
     std::fs::remove_file(blob(b"layer")).unwrap();
     let bad = env.imgctl(["registry", "scrub", path]).fails(10);
-    assert!(bad.stdout().contains("not here"), "{}", bad.stdout());
+    assert!(bad.stdout().contains("missing"), "{}", bad.stdout());
 }

@@ -36,7 +36,7 @@ fn what_cannot_be_started_says_why_with_the_codes_of_a_shell() {
         (json!([]), 127, "no command"),
         (json!(["noexec"]), 126, "not executable"),
         (json!(["/bin/noexec"]), 126, "Permission denied"),
-        (json!(["foreign"]), 126, "for another machine"),
+        (json!(["foreign"]), 126, "for another architecture"),
         (json!(["lost"]), 127, "interpreter"),
         (json!(["/etc"]), 126, "Permission denied"),
     ];
@@ -211,7 +211,7 @@ fn a_malformed_spec_ends_without_a_trace() {
     assert!(
         run(&json!({"rootfs": "/"}))
             .failure()
-            .contains("cannot understand")
+            .contains("cannot decode")
     );
     let root = Root::new();
     let mut spec = root.script("");

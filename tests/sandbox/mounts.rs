@@ -74,7 +74,7 @@ fn a_failed_sandbox_leaves_no_trace_either() {
         ),
         (
             mount("/", &json!({"Tmpfs": {"size": null, "mode": 493}})),
-            "the root itself",
+            "the root directory",
         ),
     ] {
         let mut spec = root.script("true");

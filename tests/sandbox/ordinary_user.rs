@@ -136,7 +136,7 @@ fn without_user_namespaces_the_error_says_what_to_enable() {
     );
     command.arg(&binary);
     let ran = run_by(&root.script("true"), &mut command);
-    assert!(ran.failure().contains("cannot make a user namespace"));
+    assert!(ran.failure().contains("cannot create a user namespace"));
     assert!(
         ran.answer["Failed"]["hints"]
             .to_string()

@@ -84,7 +84,7 @@ fn check(value: &str) -> Result<CheckDirective, String> {
                 check.error = match value.to_ascii_lowercase().as_str() {
                     "true" | "1" | "t" => true,
                     "false" | "0" | "f" => false,
-                    _ => return Err(format!("`error` is true or false, not `{value}`")),
+                    _ => return Err(format!("`error` must be true or false, not `{value}`")),
                 }
             }
             other => {

@@ -42,7 +42,7 @@ pub(super) fn parse(reader: &mut Reader<'_>) -> Option<Healthcheck> {
             kind if kind.eq_ignore_ascii_case("CMD") => {
                 Problem::new("HEALTHCHECK CMD needs a command").at(kind)
             }
-            other => Problem::new(format!("there is no HEALTHCHECK {other}")).at(other),
+            other => Problem::new(format!("unknown HEALTHCHECK {other}")).at(other),
         };
         reader.problem(problem.hint("write HEALTHCHECK CMD command, or HEALTHCHECK NONE"));
         return None;

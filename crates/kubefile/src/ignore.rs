@@ -73,7 +73,7 @@ impl IgnoreRules {
                 Ok(Some(rule)) => rules.push(rule),
                 Ok(None) => {}
                 Err(RuleError::Bang) => {
-                    found.push(wrong("a lone ! takes nothing back").hint("name a path behind it"));
+                    found.push(wrong("a lone ! re-includes nothing").hint("add a path after it"));
                 }
                 Err(RuleError::Range(range, right)) => {
                     let problem =

@@ -100,9 +100,9 @@ fn unknown(word: &str) -> Problem {
     match closest(word, NAMES) {
         Some(name) => problem.hint(format!("did you mean {name}?")),
         None if word.starts_with("<<") || word.starts_with("EOF") => {
-            problem.hint("here-documents belong to RUN, COPY and ADD")
+            problem.hint("here-documents are allowed only in RUN, COPY and ADD")
         }
-        None => problem.hint("a line that continues the one before needs a \\ at that one's end"),
+        None => problem.hint("to continue a line on the next one, end it with a \\"),
     }
 }
 
@@ -162,7 +162,7 @@ impl Reader<'_> {
             let mut problem = self.at(raw, error.to_string());
             if matches!(error, ExpandError::Unclosed(_)) && matches!(self.name, "COPY" | "ADD") {
                 problem = problem.hint(format!(
-                    "write names with blanks in the JSON form: {} [\"a b\", \"/dest/\"]",
+                    "write names that contain spaces in the JSON form: {} [\"a b\", \"/dest/\"]",
                     self.name
                 ));
             }
@@ -191,9 +191,9 @@ impl Reader<'_> {
             Json::OtherArray => {
                 let name = self.name;
                 self.problem(
-                    Problem::new(format!("the JSON form of {name} holds strings only"))
+                    Problem::new(format!("the JSON form of {name} may contain only strings"))
                         .at(text)
-                        .hint("put every element into double quotes"),
+                        .hint("put every element in double quotes"),
                 );
                 None
             }
@@ -206,7 +206,7 @@ impl Reader<'_> {
             let name = self.name;
             self.problem(
                 Problem::new(format!("{name} needs an argument"))
-                    .hint(format!("to take back an inherited one, write {name} []")),
+                    .hint(format!("to clear an inherited one, write {name} []")),
             );
             return None;
         }
@@ -249,7 +249,7 @@ impl Reader<'_> {
             match word.split_once('=') {
                 Some(("", _)) => self.problem(
                     self.at(word, format!("{name} has a value without a name"))
-                        .hint("no blanks stand around the ="),
+                        .hint("remove the spaces around the ="),
                 ),
                 Some((key, value)) => {
                     self.check_word(key);
@@ -258,7 +258,7 @@ impl Reader<'_> {
                 }
                 None => self.problem(
                     self.at(word, format!("`{word}` is not of the form NAME=VALUE"))
-                        .hint("put a value that holds blanks into quotes"),
+                        .hint("quote a value that contains spaces"),
                 ),
             }
         }
@@ -481,7 +481,7 @@ impl Reader<'_> {
             _ => {
                 self.problem(
                     self.at(self.rest, "FROM takes IMAGE or IMAGE AS NAME")
-                        .hint("a comment stands on a line of its own"),
+                        .hint("put a comment on a line of its own"),
                 );
                 return None;
             }
@@ -496,7 +496,7 @@ impl Reader<'_> {
         {
             self.problem(
                 self.at(name, format!("`{name}` cannot be the name of a stage"))
-                    .hint("a name begins with a letter and holds letters, digits, - _ and ."),
+                    .hint("a name begins with a letter and contains letters, digits, - _ and ."),
             );
         }
         Some(From {

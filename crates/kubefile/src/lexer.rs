@@ -189,11 +189,11 @@ impl<'a> Lexer<'a> {
                     .locate(&folded.text, at, at + opening.written.len());
                 self.found.push(
                     Diagnostic::error(
-                        format!("the here-document {} never ends", opening.written),
+                        format!("the here-document {} is not terminated", opening.written),
                         span,
                     )
                     .hint(format!(
-                        "end it with a line that holds only {}",
+                        "end it with a line that contains only {}",
                         opening.name
                     )),
                 );

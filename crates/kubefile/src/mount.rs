@@ -140,7 +140,7 @@ fn fields(raw: &str) -> Result<Vec<String>, Problem> {
         }
     }
     if quoted {
-        return Err(Problem::new("a quote in --mount is never closed").at(raw));
+        return Err(Problem::new("a quote in --mount is not closed").at(raw));
     }
     fields.push(field);
     if let Some(empty) = fields.iter().position(|field| field.trim().is_empty()) {
@@ -192,14 +192,14 @@ impl Options {
             }
             return Ok(());
         };
-        let wrong = |what: &str| Problem::new(format!("{key}={value} in --mount: not {what}"));
+        let wrong = |what: &str| Problem::new(format!("{key}={value} in --mount: expected {what}"));
         let flag = || boolean(&value).ok_or_else(|| wrong("true or false"));
         let number = || value.parse::<u32>().map_err(|_| wrong("a number"));
         match key {
             "type" => {
                 let kind = value.to_ascii_lowercase();
                 if !TYPES.contains(&kind.as_str()) {
-                    let problem = Problem::new(format!("there is no mount type {value}"));
+                    let problem = Problem::new(format!("unknown mount type {value}"));
                     return Err(match closest(&kind, TYPES) {
                         Some(known) => problem.hint(format!("did you mean {known}?")),
                         None => problem.hint(format!("the types are {}", TYPES.join(", "))),
@@ -545,7 +545,7 @@ mod tests {
     #[test]
     fn mistakes_are_refused() {
         for (raw, message) in [
-            ("type=bnid,target=/x", "there is no mount type bnid"),
+            ("type=bnid,target=/x", "unknown mount type bnid"),
             ("type=secret,id=a,z", "a secret mount has no option z"),
             (
                 "type=bind,target=/x,tmpfs-mode=0700",
@@ -561,11 +561,11 @@ mod tests {
             ),
             (
                 "type=cache,target=/x,sharing=all",
-                "sharing=all in --mount: not shared, private or locked",
+                "sharing=all in --mount: expected shared, private or locked",
             ),
             (
                 "type=cache,target=/x,mode=9",
-                "mode=9 in --mount: not an octal mode such as 0755",
+                "mode=9 in --mount: expected an octal mode such as 0755",
             ),
             ("type=secret", "a secret mount needs an id"),
             (
@@ -579,15 +579,15 @@ mod tests {
             ("type=bind,tagret=/x", "--mount has no option tagret"),
             ("target=/x,,ro", "option 2 of --mount is empty"),
             ("target", "target in --mount needs a value"),
-            ("\"target=/x", "a quote in --mount is never closed"),
+            ("\"target=/x", "a quote in --mount is not closed"),
             ("target=${", "the closing } of ${ is missing"),
             (
                 "target=/x,ro=perhaps",
-                "ro=perhaps in --mount: not true or false",
+                "ro=perhaps in --mount: expected true or false",
             ),
             (
                 "type=tmpfs,target=/x,size=99999999999999t",
-                "size=99999999999999t in --mount: not a size such as 64m",
+                "size=99999999999999t in --mount: expected a size such as 64m",
             ),
         ] {
             assert_eq!(parse(raw).unwrap_err(), message, "{raw}");

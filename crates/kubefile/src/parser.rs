@@ -170,8 +170,7 @@ fn decode(text: &[u8]) -> Result<&str, Vec<Diagnostic>> {
         let message = format!("the file is larger than {MAX_KUBEFILE} bytes");
         Diagnostic::error(message, at(0))
     } else if let Some(offset) = text.iter().position(|&byte| byte == 0) {
-        Diagnostic::error("the file holds a NUL byte", at(offset))
-            .hint("is this a Kubefile at all?")
+        Diagnostic::error("the file contains a NUL byte", at(offset)).hint("is this a Kubefile?")
     } else {
         match std::str::from_utf8(text) {
             Ok(text) => return Ok(text),
@@ -185,8 +184,10 @@ fn decode(text: &[u8]) -> Result<&str, Vec<Diagnostic>> {
 fn before_from(instruction: &Instruction) -> Diagnostic {
     let name = instruction.name();
     let span = instruction.map.locate(&instruction.text, 0, name.len());
-    Diagnostic::error(format!("{name} stands before the first FROM"), span)
-        .hint("begin the file with FROM scratch, or with the image to build on; only ARG may come earlier")
+    Diagnostic::error(format!("{name} comes before the first FROM"), span).hint(
+        "start the file with FROM scratch, or with the image to build on; only ARG may \
+               come earlier",
+    )
 }
 
 fn no_from(text: &str) -> Diagnostic {
@@ -197,8 +198,8 @@ fn no_from(text: &str) -> Diagnostic {
         end_line: last,
         end_column: 1,
     };
-    Diagnostic::error("there is no FROM in the file", span)
-        .hint("begin it with FROM scratch, or with the image to build on")
+    Diagnostic::error("the file has no FROM", span)
+        .hint("start it with FROM scratch, or with the image to build on")
 }
 
 #[cfg(test)]

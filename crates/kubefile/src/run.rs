@@ -61,7 +61,7 @@ fn one_of<T: Copy>(
         None => format!("it is one of {}", names().collect::<Vec<_>>().join(", ")),
     };
     reader.problem(
-        Problem::new(format!("--{flag}={word} is not known"))
+        Problem::new(format!("unknown value --{flag}={word}"))
             .at(word)
             .hint(hint),
     );

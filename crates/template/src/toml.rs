@@ -71,7 +71,7 @@ fn is_table(value: &Value) -> bool {
 
 fn inline(text: &mut String, value: &Value) -> Result<(), String> {
     match value {
-        Value::Null => return Err("toToml: a list cannot hold nothing".to_owned()),
+        Value::Null => return Err("toToml: a list cannot contain null".to_owned()),
         Value::Bool(_) | Value::Number(_) => text.push_str(&value.to_string()),
         // JSON's escapes are valid in TOML, except `\/`, which serde_json does not write.
         Value::String(string) => text.push_str(&Value::from(string.as_str()).to_string()),

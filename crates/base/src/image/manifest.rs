@@ -114,7 +114,7 @@ impl Document {
         }
         let has = |key: &str| object.get(key).is_some_and(|value| !value.is_null());
         if has("manifests") && (has("layers") || has("config")) {
-            return Err(refuse("it claims to be a manifest and an index at once"));
+            return Err(refuse("it claims to be both a manifest and an index"));
         }
         let written = object.get("mediaType").and_then(serde_json::Value::as_str);
         if let (Some(written), Some(declared)) = (written, declared)
@@ -135,14 +135,14 @@ impl Document {
         let malformed = |error: serde_json::Error| refuse("it is malformed").caused_by(error);
         if is_index {
             if has("layers") {
-                return Err(refuse("it is called an index but has layers"));
+                return Err(refuse("it is declared as an index but has layers"));
             }
             return Ok(Self::Index(
                 serde_json::from_value(value).map_err(malformed)?,
             ));
         }
         if has("manifests") {
-            return Err(refuse("it is called a manifest but lists manifests"));
+            return Err(refuse("it is declared as a manifest but lists manifests"));
         }
         let manifest: Manifest = serde_json::from_value(value).map_err(malformed)?;
         if manifest.layers.len() > MAX_LAYERS {
@@ -170,7 +170,7 @@ mod tests {
             "manifests": [],
         });
         let error = Document::parse(json.to_string().as_bytes(), None).unwrap_err();
-        assert!(error.to_string().contains("at once"), "{error}");
+        assert!(error.to_string().contains("both a manifest"), "{error}");
     }
 
     #[test]

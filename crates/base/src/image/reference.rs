@@ -80,7 +80,8 @@ impl Reference {
         }
         if name.len() > MAX_NAME || !repository.split('/').all(is_component) {
             return Err(wrong(
-                "a repository is lower-case letters and digits, parted by `.`, `_`, `__`, `-` or `/`",
+                "a repository is lower-case letters and digits, separated by `.`, `_`, `__`, `-` \
+                 or `/`",
             ));
         }
         Ok(Self {

@@ -79,7 +79,7 @@ impl BaseImages {
         let (Some(client), true, false) = (&self.client, may_ask, is_id) else {
             return here().map_err(|error| match error.kind() {
                 Kind::NotFound => error.hint(format!(
-                    "bring it in first (`imgctl pull {name}`), or build with --pull=missing"
+                    "pull it first (`imgctl pull {name}`), or build with --pull=missing"
                 )),
                 _ => error,
             });

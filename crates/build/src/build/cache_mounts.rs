@@ -138,7 +138,7 @@ fn put(cache: &CacheMount, new: &Path, path: &Path) -> Result<()> {
     match std::fs::rename(new, path) {
         // Another build that shares the cache was faster.
         Err(_) if path.exists() => Ok(()),
-        renamed => renamed.path("make the cache", path),
+        renamed => renamed.path("create the cache", path),
     }
 }
 
@@ -163,7 +163,7 @@ fn inside(cache: &Path, source: &str, id: &str) -> Result<(PathBuf, (u64, u64))>
             return error;
         }
         Error::not_found(format!("cache `{id}` has no directory `{source}`"))
-            .hint("a cache without from= starts empty: make the directory in an earlier RUN")
+            .hint("a cache without from= starts empty: create the directory in an earlier RUN")
     })?;
     let metadata = Metadata::of(&directory).path("look at", cache)?;
     let link = format!("/proc/self/fd/{}", directory.as_raw_fd());

@@ -158,14 +158,12 @@ impl<'a> Gathered<'a> {
         }
         if let (true, true, Some(word)) = (sources.is_empty(), self.items.is_empty(), words.first())
         {
-            return Err(Error::not_found(format!(
-                "`{word}` matches nothing in {}",
-                tree.name()
-            ))
-            .hint(
-                "a pattern may match nothing beside a source that is there; patterns are matched \
-                 after the ignore rules",
-            ));
+            return Err(
+                Error::not_found(format!("`{word}` matches nothing in {}", tree.name())).hint(
+                    "a pattern that matches nothing is allowed only next to another source that \
+                 exists; patterns are matched after the ignore rules are applied",
+                ),
+            );
         }
         let mut found = Vec::with_capacity(sources.len());
         for source in sources {
@@ -179,7 +177,7 @@ impl<'a> Gathered<'a> {
             .any(|(_, _, node)| *node != Some(Node::Directory));
         if found.len() > 1 && has_file && !self.destination.is_directory && !self.flags.parents {
             return Err(Error::usage(format!(
-                "{} sources need a directory as destination",
+                "{} sources need a directory as the destination",
                 found.len()
             ))
             .hint("end the destination with `/`"));
@@ -405,7 +403,7 @@ pub(crate) fn refuse_marker(path: &LayerPath) -> Result<()> {
         Some(name) if name.starts_with(b".wh.") => Err(Error::usage(format!(
             "{path} cannot be stored in an image: names that begin with `.wh.` mark deletions"
         ))
-        .hint("rename it, or name it in .dockerignore")),
+        .hint("rename it, or exclude it in .dockerignore")),
         _ => Ok(()),
     }
 }
@@ -514,7 +512,7 @@ fn missing(tree: &dyn SourceTree, path: &LayerPath, word: &str) -> Error {
     // An existing name is a dangling symlink, or a file where a directory is needed.
     if names.contains(&wanted) {
         return error.hint(format!(
-            "`{wanted}` is there, but it leads nowhere: is it a dangling symlink?"
+            "`{wanted}` exists, but it cannot be resolved: is it a dangling symlink?"
         ));
     }
     match suggest::closest(&wanted, names.iter().map(String::as_str)) {
@@ -525,9 +523,10 @@ fn missing(tree: &dyn SourceTree, path: &LayerPath, word: &str) -> Error {
                 String::from_utf8_lossy(near.as_bytes())
             ))
         }
-        None => {
-            error.hint("sources are looked for below the build context, after the ignore rules")
-        }
+        None => error.hint(
+            "sources are looked up in the build context, after the ignore rules are \
+                        applied",
+        ),
     }
 }
 

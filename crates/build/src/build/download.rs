@@ -56,7 +56,7 @@ pub(super) fn fetch(
         .context(doing)?;
     let name = file_name(&response.url).ok_or_else(|| {
         Error::usage(format!("{url} has no file name"))
-            .hint("give a destination that ends with the file's name")
+            .hint("give a destination that ends with a file name")
     })?;
     let copy = file
         .try_clone()
@@ -144,7 +144,7 @@ async fn download(
         if found != *expected {
             return Err(
                 Error::bad_content(format!("its digest is {found}, not {expected}"))
-                    .hint("the file has changed, or --checksum is not for it"),
+                    .hint("the file has changed, or --checksum belongs to another file"),
             );
         }
     }
@@ -167,7 +167,7 @@ fn client() -> Result<reqwest::Client> {
         .read_timeout(SILENCE)
         .connect_timeout(SILENCE)
         .build()
-        .map_err(|error| Error::failed("cannot make an HTTP client").caused_by(error))
+        .map_err(|error| Error::failed("cannot create an HTTP client").caused_by(error))
 }
 
 fn file_name(path: &str) -> Option<String> {
@@ -184,7 +184,7 @@ pub(super) fn git(
 ) -> Result<Vec<Item>> {
     if commit.is_some() {
         return Err(Error::usage(
-            "--checksum of a git repository is its commit: write it as #COMMIT",
+            "--checksum is not supported for git repositories: pin the commit with #COMMIT",
         ));
     }
     let (url, fragment) = source.split_once('#').unwrap_or((source, ""));
@@ -235,7 +235,7 @@ fn run_git(directory: &Path, arguments: &[&str]) -> Result<String> {
         .env("GIT_TERMINAL_PROMPT", "0")
         .env("GIT_LFS_SKIP_SMUDGE", "1")
         .output()
-        .doing(|| "cannot run git, which ADD of a repository needs".to_owned())?;
+        .doing(|| "cannot run git, which ADD needs for a repository".to_owned())?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         return Err(Error::new(Kind::Network, format!("git said: {said}")));

@@ -65,9 +65,10 @@ impl Shared<'_> {
     pub(super) fn context(&self) -> Result<&ContextTree> {
         self.context.ok_or_else(|| {
             Error::usage(
-                "there is no build context to copy from: the Kubefile came alone on standard input",
+                "there is no build context to copy from: only a Kubefile was read from standard \
+                 input",
             )
-            .hint("give a directory as context and the Kubefile with `-f -`")
+            .hint("pass a directory as the build context and the Kubefile with `-f -`")
         })
     }
 
@@ -250,7 +251,7 @@ fn with_source_date_epoch(options: &Options) -> Result<Options> {
     ) {
         let seconds = text.parse().map_err(|_| {
             Error::usage(format!("the build argument SOURCE_DATE_EPOCH is `{text}`"))
-                .hint("it is a number of seconds since 1970")
+                .hint("it must be a number of seconds since 1970")
         })?;
         options.timestamp = Some(seconds);
     }
@@ -305,9 +306,7 @@ fn save_stat_cache(files: Mutex<StatCache>, reporter: &dyn Reporter) {
     if let Ok(files) = files.into_inner()
         && let Err(error) = files.save()
     {
-        reporter.note(&format!(
-            "the cache of file digests could not be saved: {error}"
-        ));
+        reporter.note(&format!("cannot save the cache of file digests: {error}"));
     }
 }
 
@@ -343,7 +342,7 @@ fn build_platform(
             .collect();
         let mut outcomes = vec![run_stage(shared, plan, last, numbers)];
         for handle in handles {
-            let died = |_| Err(Error::failed("a stage's thread died"));
+            let died = |_| Err(Error::failed("the thread of a stage has panicked"));
             outcomes.push(handle.join().unwrap_or_else(died));
         }
         outcomes

@@ -138,8 +138,12 @@ fn find(options: &Options, context: &Path) -> Result<Source> {
             return read(&path, name);
         }
     }
-    Err(Error::not_found(format!("there is no Kubefile in {}", context.display()))
-        .hint("name it with -f FILE; by default Kubefile, Sealfile, Dockerfile and Containerfile are looked for, in this order"))
+    Err(
+        Error::not_found(format!("there is no Kubefile in {}", context.display())).hint(
+            "pass -f FILE; without it, Kubefile, Sealfile, Dockerfile and Containerfile are \
+               tried, in this order",
+        ),
+    )
 }
 
 fn read(path: &Path, name: &str) -> Result<Source> {

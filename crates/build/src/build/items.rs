@@ -133,7 +133,7 @@ impl LayerTar {
         let tar = self.open()?;
         let size = tar
             .metadata()
-            .doing(|| format!("cannot look at layer {}", self.blob))?
+            .doing(|| format!("cannot inspect layer {}", self.blob))?
             .len();
         let range = RangeReader::new(tar, 0, size);
         let mut reader = TarReader::new(range, Limits::default(), Names::Layer);

@@ -401,7 +401,7 @@ impl Opened {
             Kind::Busy,
             format!("{} changed while it was being read", item.entry.path),
         )
-        .hint("build again when nothing writes to the context"))
+        .hint("build again while nothing writes to the context"))
     }
 }
 

@@ -134,7 +134,7 @@ impl Planner<'_> {
         if image.is_empty() {
             return Err(here(
                 Error::usage(format!(
-                    "`{}` expands to nothing, so there is no image to start from",
+                    "`{}` expands to an empty string, so there is no base image",
                     stage.from.image
                 ))
                 .hint("give the ARG a default or pass --build-arg"),

@@ -180,7 +180,7 @@ impl Mounts {
         let content = match source {
             SecretSource::Value(value) => value.clone(),
             SecretSource::File(path) => {
-                let size = std::fs::metadata(path).path("look at secret", path)?.len();
+                let size = std::fs::metadata(path).path("examine secret", path)?.len();
                 if size > MAX_SECRET {
                     return Err(Error::usage(format!(
                         "secret {} is larger than 500 KiB",

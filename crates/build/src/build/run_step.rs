@@ -33,7 +33,8 @@ impl Stage<'_> {
         if step.security == Some(RunSecurity::Insecure) && !self.shared.options.allow_insecure {
             return Err(
                 Error::new(Kind::Denied, "RUN --security=insecure is not allowed").hint(
-                    "if you trust this Kubefile with your machine: --allow security.insecure",
+                    "if you trust this Kubefile with full access to this machine: --allow \
+                     security.insecure",
                 ),
             );
         }

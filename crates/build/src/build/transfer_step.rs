@@ -50,7 +50,8 @@ impl Stage<'_> {
                     if word.is_empty() {
                         // BuildKit and buildah copy everything here, which users do not expect.
                         self.shared.reporter.note(&format!(
-                            "the source `{raw}` is empty, which means everything there is to copy from"
+                            "the source `{raw}` expands to an empty string, which would copy \
+                             everything"
                         ));
                     }
                     words.push(word);

@@ -62,8 +62,8 @@ impl Lock {
     /// Parses the text of the file called `name`.
     pub fn parse(text: &str, name: &str) -> Result<Self> {
         let wrong = |why: &str| {
-            Error::usage(format!("{name} cannot be used: {why}"))
-                .hint("`imgctl build --update-lock` writes it anew")
+            Error::usage(format!("cannot use {name}: {why}"))
+                .hint("run `imgctl build --update-lock` to write it again")
         };
         let file: File =
             toml::from_str(text).map_err(|error| wrong("it is malformed").caused_by(error))?;
@@ -130,13 +130,13 @@ impl Lock {
         lines.extend(
             unused
                 .keys()
-                .map(|reference| format!("{reference} is not named any more")),
+                .map(|reference| format!("{reference} is no longer used")),
         );
         if lines.is_empty() {
             return Ok(());
         }
         let error = Error::usage(format!("{name} is out of date: {}", lines.join("; ")));
-        Err(error.hint("`imgctl build --update-lock` brings it up to date"))
+        Err(error.hint("run `imgctl build --update-lock` to update it"))
     }
 }
 
@@ -201,6 +201,6 @@ mod tests {
         let drifted = wanted(&["a.io/a:1", "a.io/c:1"]);
         let error = lock.check("l", drifted.iter()).unwrap_err().to_string();
         assert!(error.contains("a.io/c:1 is new"), "{error}");
-        assert!(error.contains("a.io/b:1 is not named any more"), "{error}");
+        assert!(error.contains("a.io/b:1 is no longer used"), "{error}");
     }
 }

@@ -190,7 +190,8 @@ fn collision(one: &Reference, other: &Reference, repository: &str, tag: &str) ->
     Error::usage(format!(
         "{one} and {other} are different images, and both would be {repository}:{tag} in the embedded registry"
     ))
-    .hint("leave one out with .sealignore, or keep the registries' names apart with --registry-namespace")
+    .hint("exclude one with .sealignore, or pass --registry-namespace to keep the names of the \
+           registries")
 }
 
 /// Returns the layer of each image: its own, or one of the hundred shared layers.

@@ -143,7 +143,8 @@ impl Resolver<'_> {
             ));
             match error.kind() {
                 Kind::NotFound | Kind::Denied | Kind::Network => error.hint(
-                    "an image that is not wanted goes into .sealignore, on a line of its own; --save-image=false embeds none",
+                    "to skip this image, list it in .sealignore on a line of its own; \
+                     --save-image=false embeds no images",
                 ),
                 _ => error,
             }
@@ -160,7 +161,10 @@ impl Resolver<'_> {
             }
             None => {
                 let client = self.client.ok_or_else(|| {
-                    Error::not_found("it is not in the store, and no registry may be asked")
+                    Error::not_found(
+                        "it is not in the store, and registries cannot be queried \
+                                      here",
+                    )
                 })?;
                 let repository = client.repository(reference)?;
                 let root = self.root(reference, &repository)?;
@@ -278,13 +282,13 @@ impl Resolver<'_> {
         let parsed = Document::parse(&document.bytes, Some(&document.descriptor.media_type))?;
         match parsed {
             Document::Index(_) if nesting >= MAX_NESTING => Err(Error::bad_content(format!(
-                "it has more than {MAX_NESTING} indexes inside each other"
+                "it nests more than {MAX_NESTING} indexes"
             ))),
             Document::Index(index) => {
                 for child in self.children(&index)? {
                     let document = self
                         .by_digest(&child.digest, origin)
-                        .context(|| format!("cannot read manifest {} of it", child.digest))?;
+                        .context(|| format!("cannot read its manifest {}", child.digest))?;
                     self.gather(&document, origin, parts, nesting + 1)?;
                 }
                 Ok(())
@@ -312,7 +316,7 @@ impl Resolver<'_> {
                 && let Some(missing) = self.platforms.iter().find(|wanted| !serves(wanted))
             {
                 self.reporter.note(&format!(
-                    "image {digest} says it is for {platform}, and there is no other for {missing}"
+                    "image {digest} is for {platform}, and there is no image for {missing}"
                 ));
             }
             parts.platforms.push((platform, digest.clone()));
@@ -379,7 +383,7 @@ impl Resolver<'_> {
                     .map(ToString::to_string)
                     .collect();
                 Error::not_found(format!(
-                    "it is not there for {platform}, only for {}",
+                    "it is not available for {platform}, only for {}",
                     offered.join(", ")
                 ))
             })
@@ -412,7 +416,8 @@ impl Parts {
         self.bytes += document.bytes.len() as u64;
         if self.known.len() > MAX_DOCUMENTS || self.bytes > MAX_DOCUMENT_BYTES {
             return Err(Error::bad_content(format!(
-                "it leads to more than {MAX_DOCUMENTS} manifests or {MAX_DOCUMENT_BYTES} bytes of them"
+                "it references more than {MAX_DOCUMENTS} manifests, or more than \
+                 {MAX_DOCUMENT_BYTES} bytes of manifests"
             )));
         }
         self.documents.push(document.clone());
@@ -426,7 +431,7 @@ impl Parts {
             None => self.blobs.push(blob),
             Some(size) if size != blob.size => {
                 return Err(Error::bad_content(format!(
-                    "its blob {} is said to have {size} bytes and also {}",
+                    "its blob {} is listed with two sizes, {size} and {} bytes",
                     blob.digest, blob.size
                 )));
             }

@@ -131,15 +131,14 @@ impl Peer<'_> {
         let addresses = &self.offer.addresses;
         let at = self.preferred.load(Ordering::Relaxed) % addresses.len().max(1);
         let name = addresses.get(at).map_or("", String::as_str);
-        let lost =
-            |why: String| Error::new(Kind::Network, format!("{name}, which offers blobs, {why}"));
+        let lost = |why: String| Error::new(Kind::Network, format!("blob source {name} {why}"));
         let address: IpAddr = name
             .parse()
-            .map_err(|_| lost("is not an address".to_owned()))?;
+            .map_err(|_| lost("is not a valid address".to_owned()))?;
         let connecting = TcpStream::connect((address, self.offer.port));
         let stream = tokio::time::timeout(CONNECT, connecting)
             .await
-            .map_err(|_| lost("does not answer".to_owned()))?
+            .map_err(|_| lost("does not respond".to_owned()))?
             .map_err(|error| lost(format!("cannot be reached: {error}")))?;
         let _ = stream.set_nodelay(true);
         let (mut sender, connection) = hyper::client::conn::http1::Builder::new()

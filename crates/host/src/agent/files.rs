@@ -146,7 +146,7 @@ pub(super) fn write_part(part: &WritePart) -> Result<()> {
         .path("open", &partial)?;
     if part.offset > file.metadata().path("look at", &partial)?.len() {
         return Err(Error::failed(format!(
-            "a part of {} is missing",
+            "part of {} is missing",
             path.display()
         )));
     }

@@ -71,7 +71,7 @@ fn replace(path: &Path, new: &[u8], old: Option<&std::fs::Metadata>) -> Result<(
     let now = std::fs::metadata(path).path("look at", path)?;
     if (now.uid(), now.gid()) != (old.uid(), old.gid()) {
         std::os::unix::fs::chown(path, Some(old.uid()), Some(old.gid()))
-            .path("give back to its owner", path)?;
+            .path("restore the owner of", path)?;
     }
     Ok(())
 }
@@ -86,7 +86,7 @@ fn check(block: &HostsBlock) -> Result<()> {
     for word in names.chain([&block.cluster]) {
         if !is_word(word) {
             return Err(Error::usage(format!(
-                "{word:?} cannot stand in {HOSTS_FILE}"
+                "{word:?} is not allowed in {HOSTS_FILE}"
             )));
         }
     }
@@ -189,7 +189,7 @@ fn contradictions(text: &[u8], block: &HostsBlock) -> Vec<String> {
                 continue;
             };
             notes.push(format!(
-                "line {} says that {name} is {address}, and we that it is {}",
+                "line {} maps {name} to {address}, but the cluster maps it to {}",
                 number + 1,
                 wanted.join(" and ")
             ));
@@ -286,7 +286,7 @@ mod tests {
         let notes = contradictions(text.as_bytes(), &block("c", &[("10.0.0.1", "a.b")]));
         assert_eq!(
             notes,
-            ["line 1 says that a.b is 9.9.9.9, and we that it is 10.0.0.1"]
+            ["line 1 maps a.b to 9.9.9.9, but the cluster maps it to 10.0.0.1"]
         );
     }
 

@@ -81,7 +81,7 @@ impl Binary {
                     "{} is not a program that a Linux host can run",
                     path.display()
                 ))
-                .hint("--agent and IMGCTL_AGENT name an imgctl for Linux"));
+                .hint("pass an imgctl for Linux with --agent or IMGCTL_AGENT"));
             }
         };
         Ok(Self {
@@ -168,10 +168,14 @@ impl Binaries {
         self.find(machine)?.ok_or_else(|| {
             Error::new(
                 Kind::NotFound,
-                format!("it is {name} ({machine}), for which there is no imgctl here"),
+                format!(
+                    "its architecture is {name} ({machine}), and no imgctl for it is \
+                         available here"
+                ),
             )
             .hint(format!(
-                "give one with IMGCTL_AGENT=FILE, or a directory that has imgctl-linux-{name} with IMGCTL_AGENT_DIR=DIR"
+                "pass one with IMGCTL_AGENT=FILE, or a directory that contains \
+                 imgctl-linux-{name} with IMGCTL_AGENT_DIR=DIR"
             ))
         })
     }

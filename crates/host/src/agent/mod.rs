@@ -114,12 +114,12 @@ pub trait Agent: Send + Sync {
     /// Opens a connection to a TCP port as the host sees it. `address` is an IP address of the host
     /// itself, possibly a loopback address.
     fn tunnel(&self, address: &str, port: u16) -> Result<Tunnel> {
-        let to = format!("{}: there is no way to {address} port {port}", self.host());
+        let to = format!("{}: cannot reach {address} port {port}", self.host());
         Err(Error::failed(to))
     }
 }
 
 /// Error of agents without the capability, in tests and simulations.
 fn cannot(host: &str, what: &str) -> Error {
-    Error::failed(format!("{host}: cannot do that with {what}"))
+    Error::failed(format!("{host}: this is not supported for {what}"))
 }

@@ -69,7 +69,7 @@ impl Offers {
                 let _ = stopped.await;
             });
             if let Err(error) = served.await {
-                tracing::warn!("other hosts are no longer served: {error}");
+                tracing::warn!("stopped serving other hosts: {error}");
             }
         });
         *current = Some(Offered {
@@ -88,7 +88,7 @@ impl Offers {
 fn token() -> Result<String> {
     let mut bytes = [0_u8; TOKEN];
     aws_lc_rs::rand::fill(&mut bytes)
-        .map_err(|_| Error::failed("the system gives no random numbers"))?;
+        .map_err(|_| Error::failed("the system provides no random numbers"))?;
     Ok(bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text

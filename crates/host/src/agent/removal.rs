@@ -37,7 +37,7 @@ pub(super) fn remove(paths: &[String]) -> Result<Vec<String>> {
             Err(error) => left.push(format!("{path}: {error}")),
             Ok(None) => {}
             Ok(Some(place)) if is_kept(&place) => {
-                left.push(format!("{path}: the system needs it; it is not removed"));
+                left.push(format!("{path}: not removed, because the system needs it"));
             }
             Ok(Some(place)) => {
                 let points = mount_points()?;

@@ -44,7 +44,7 @@ pub fn parse_list(text: &str, port: u16) -> Result<Vec<Address>> {
         for address in parse_item(item, port)? {
             if !seen.insert(address.clone()) {
                 return Err(Error::usage(format!(
-                    "the host {address} is twice in the list `{}`",
+                    "the host {address} appears twice in the list `{}`",
                     shortened(text)
                 )));
             }
@@ -60,7 +60,7 @@ pub fn parse_list(text: &str, port: u16) -> Result<Vec<Address>> {
 /// Parses one host: `ip`, `ip:port`, `[v6]:port`, `name` or `name:port`.
 pub fn parse_one(text: &str, port: u16) -> Result<Address> {
     let wrong = |why: &str| {
-        Error::usage(format!("`{}` is no host: {why}", shortened(text))).hint(
+        Error::usage(format!("`{}` is not a host: {why}", shortened(text))).hint(
             "write an IP address, a name, ip:port, [IPv6]:port, a range (10.0.0.1-10.0.0.9) or a CIDR (10.0.0.0/28)",
         )
     };
@@ -90,7 +90,7 @@ pub fn parse_one(text: &str, port: u16) -> Result<Address> {
     let (name, port) = match text.split_once(':') {
         Some((_, port)) if port.contains(':') => {
             return Err(wrong(
-                "it is no IPv6 address; with a port it needs brackets",
+                "it is not an IPv6 address; with a port it needs brackets",
             ));
         }
         Some((name, port)) => (
@@ -137,7 +137,7 @@ fn range_ends(item: &str) -> Result<Option<(IpAddr, IpAddr)>> {
     match (first.trim().parse(), last.trim().parse()) {
         (Ok(first), Ok(last)) => Ok(Some((first, last))),
         (Ok(_), Err(_)) => Err(Error::usage(format!(
-            "`{}` is no range: `{}` is no IP address",
+            "`{}` is not a range: `{}` is not an IP address",
             shortened(item),
             shortened(last)
         ))
@@ -154,13 +154,13 @@ fn range(item: &str, first: IpAddr, last: IpAddr) -> Result<Vec<IpAddr>> {
         (IpAddr::V6(first), IpAddr::V6(last)) => (first.to_bits(), last.to_bits()),
         _ => {
             return Err(Error::usage(format!(
-                "`{item}` is no range: one end is IPv4 and the other IPv6"
+                "`{item}` is not a range: one end is IPv4 and the other IPv6"
             )));
         }
     };
     if low > high {
         return Err(Error::usage(format!(
-            "`{item}` is no range: it ends before it begins"
+            "`{item}` is not a range: it ends before it begins"
         )));
     }
     between(item, low, high, first.is_ipv4())
@@ -171,7 +171,7 @@ fn range(item: &str, first: IpAddr, last: IpAddr) -> Result<Vec<IpAddr>> {
 /// its first address is the anycast address of the routers.
 fn cidr(item: &str) -> Result<Vec<IpAddr>> {
     let wrong = || {
-        Error::usage(format!("`{}` is no network", shortened(item)))
+        Error::usage(format!("`{}` is not a network", shortened(item)))
             .hint("write an IP address and the length of the prefix: 10.0.0.0/28")
     };
     let (address, length) = item.split_once('/').ok_or_else(wrong)?;
@@ -238,7 +238,7 @@ fn wrong_name(name: &str) -> Option<&'static str> {
     // `10.0.0.256` and `10.0.1` are typing errors, and no top-level domain is a number.
     last.bytes()
         .all(|byte| byte.is_ascii_digit())
-        .then_some("it is no IP address")
+        .then_some("it is not an IP address")
 }
 
 fn shortened(text: &str) -> String {

@@ -139,10 +139,10 @@ impl Connections {
         for (index, hop) in hops.iter().enumerate() {
             if depth + index >= MOST_HOPS {
                 return Err(Error::usage(format!(
-                    "the way to {} leads through more than {MOST_HOPS} jump hosts",
+                    "the connection to {} needs more than {MOST_HOPS} jump hosts",
                     hop.address
                 ))
-                .hint("look for a circle of ProxyJump in ~/.ssh/config"));
+                .hint("check ~/.ssh/config for a loop of ProxyJump"));
             }
             let mut own = login.clone();
             own.jump = None;

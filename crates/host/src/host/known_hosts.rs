@@ -235,7 +235,7 @@ fn read_text(path: &Path) -> Result<Option<String>> {
         .path("read", path)?;
     if bytes.len() as u64 > LARGEST_FILE {
         return Err(Error::bad_content(format!(
-            "{} is too large for a file of known hosts",
+            "{} is too large to be a known_hosts file",
             path.display()
         )));
     }

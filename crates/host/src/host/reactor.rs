@@ -36,7 +36,7 @@ pub fn reactor() -> Result<&'static Runtime> {
 pub fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     if tokio::runtime::Handle::try_current().is_ok() {
         return Err(Error::failed(
-            "a blocking call was made inside the reactor: this is a defect of imgctl",
+            "a blocking call was made inside the reactor: this is a bug in imgctl",
         ));
     }
     reactor()?.block_on(future)

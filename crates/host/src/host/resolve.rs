@@ -23,7 +23,7 @@ pub(super) async fn resolve(name: &str, port: u16, patience: Duration) -> Result
     }
     let found = tokio::time::timeout(patience, resolver()?.lookup_ip(name))
         .await
-        .map_err(|_| unknown(name).caused_by("the name servers do not answer"))
+        .map_err(|_| unknown(name).caused_by("the name servers do not respond"))
         .and_then(|found| found.map_err(|error| unknown(name).caused_by(error)))
         .map(|found| found.iter().collect::<Vec<IpAddr>>());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -60,7 +60,7 @@ fn resolver() -> Result<&'static TokioResolver> {
     builder.options_mut().ip_strategy = LookupIpStrategy::Ipv6AndIpv4;
     let made = builder
         .build()
-        .map_err(|error| Error::failed("cannot set up the look-up of names").caused_by(error))?;
+        .map_err(|error| Error::failed("cannot set up name resolution").caused_by(error))?;
     Ok(RESOLVER.get_or_init(|| made))
 }
 

@@ -124,7 +124,7 @@ fn append(
         let count = content.read(&mut buffer).path("read", found.shown())?;
         if count == 0 {
             return Err(Error::failed(format!(
-                "{} became shorter while it was read",
+                "{} shrank while it was read",
                 found.shown().display()
             )));
         }

@@ -225,14 +225,14 @@ fn set_once<T>(slot: &mut Option<T>, value: T) {
 fn read_file(path: &Path, home: Option<&Path>, depth: usize) -> Result<Vec<Item>> {
     if depth > DEEPEST {
         return Err(Error::usage(format!(
-            "{} is included too deep: does a file include itself?",
+            "{} is included too deeply: does a file include itself?",
             path.display()
         )));
     }
     let text = match std::fs::metadata(path) {
         Ok(data) if data.len() > LARGEST_FILE => {
             return Err(Error::usage(format!(
-                "{} is too large for a configuration of ssh",
+                "{} is too large to be an SSH configuration",
                 path.display()
             )));
         }

@@ -78,7 +78,7 @@ impl Sudo {
         outcome.unwrap_or_else(|_| {
             Err(Error::new(
                 Kind::Denied,
-                format!("sudo on {} does not answer", self.host),
+                format!("sudo on {} does not respond", self.host),
             ))
         })
     }
@@ -96,7 +96,7 @@ impl Sudo {
                     return Err(self.refuse(&explain(&said, ended, &self.user)));
                 }
                 Wish::Password if asked => {
-                    return Err(self.refuse("it does not accept the password"));
+                    return Err(self.refuse("it rejects the password"));
                 }
                 Wish::Password => {
                     let Some(password) = &self.password else {
@@ -105,9 +105,10 @@ impl Sudo {
                     asked = true;
                     let line = Secret::new(format!("{}\n", password.expose()));
                     let sent = channel.input.write_all(line.expose().as_bytes()).await;
-                    sent.doing(|| format!("cannot answer sudo on {}", self.host))?;
+                    sent.doing(|| format!("cannot send the password to sudo on {}", self.host))?;
                     let flushed = channel.input.flush().await;
-                    flushed.doing(|| format!("cannot answer sudo on {}", self.host))?;
+                    flushed
+                        .doing(|| format!("cannot send the password to sudo on {}", self.host))?;
                 }
             }
         }
@@ -124,11 +125,11 @@ impl Sudo {
                 return Ok(Wish::Password);
             }
             if said.len() > LONGEST_PREAMBLE {
-                let why = "it says too much before it begins";
+                let why = "it writes too much output before it starts";
                 return Err(self.refuse(why));
             }
             let count = channel.errors.read(&mut buffer).await;
-            match count.doing(|| format!("cannot hear sudo on {}", self.host))? {
+            match count.doing(|| format!("cannot read from sudo on {}", self.host))? {
                 0 => return Ok(Wish::Gone(String::from_utf8_lossy(&said).trim().to_owned())),
                 count => said.extend_from_slice(&buffer[..count]),
             }
@@ -146,7 +147,7 @@ impl Sudo {
             format!("sudo on {} refuses {}: {why}", self.host, self.user),
         );
         if why.contains("password") {
-            error.hint("give the password with --sudo-passwd-file, or log in as root")
+            error.hint("pass the password with --sudo-passwd-file, or log in as root")
         } else if why.contains("terminal") {
             error.hint(format!(
                 "put `Defaults:{} !requiretty` into the sudoers file, or log in as root",
@@ -172,17 +173,17 @@ fn explain(said: &str, ended: Ended, user: &str) -> String {
         return "there is no sudo on the host".to_owned();
     }
     if has("must have a tty") || has("a terminal is required") {
-        return "it wants a terminal (requiretty)".to_owned();
+        return "it requires a terminal (requiretty)".to_owned();
     }
     if has("is not in the sudoers file") || has("may not run sudo") || has("is not allowed to") {
         return format!("{user} may not use sudo there");
     }
     if has("a password is required") || has("incorrect password") {
-        return "it does not accept the password".to_owned();
+        return "it rejects the password".to_owned();
     }
     match said.lines().last() {
         Some(last) => last.to_owned(),
-        None => format!("it ended with {ended} and said nothing"),
+        None => format!("it ended with {ended} and without a message"),
     }
 }
 

@@ -139,14 +139,14 @@ fn feed(
             Ok(count) => count,
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
             Err(error) => {
-                read_error = Some(Error::io("cannot read what is to be sent", error));
+                read_error = Some(Error::io("cannot read the data to send", error));
                 break;
             }
         };
         if count == 0 {
             if size.is_some() {
                 read_error = Some(Error::bad_content(format!(
-                    "what is to be sent ended {left} bytes too early"
+                    "the data to send ended {left} bytes too early"
                 )));
             }
             break;
@@ -159,7 +159,7 @@ fn feed(
                 Ok(sent) => Ok(sent.is_ok()),
                 Err(_) => Err(Error::new(
                     Kind::Network,
-                    format!("{} takes no more bytes", transport.label()),
+                    format!("{} accepts no more bytes", transport.label()),
                 )),
             }
         })?;

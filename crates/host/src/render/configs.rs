@@ -33,7 +33,7 @@ pub(super) fn apply_all(
         match read_list(&built_in.text) {
             Ok(configs) => edits.extend(configs.into_iter().map(|c| (Some(built_in.image), c))),
             Err(error) => rendered.notes.push(format!(
-                "config.yml of {name} is no list of Config documents and was not used: {error}"
+                "ignoring config.yml of {name}, which is not a list of Config documents: {error}"
             )),
         }
     }
@@ -56,7 +56,7 @@ pub(super) fn apply_all(
         let is_foreign = image.is_some() && from.is_some() && from != *image;
         if is_later || is_foreign && config.strategy != Strategy::Override {
             rendered.notes.push(format!(
-                "the Config {} was not applied: {} is of another image than the one it is for",
+                "the Config {} was skipped: {} belongs to another image than the one it is for",
                 config.name, config.path
             ));
             continue;
@@ -134,7 +134,8 @@ fn read_list(text: &str) -> Result<Vec<ConfigEdit>> {
             "merge" => Strategy::Merge,
             other => {
                 return Err(Error::usage(format!(
-                    "the Config {name} has the strategy `{other}`: override, insert, append and merge are known"
+                    "the Config {name} has the unknown strategy `{other}`: use override, insert, \
+                     append or merge"
                 )));
             }
         };

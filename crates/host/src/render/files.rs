@@ -51,7 +51,7 @@ impl Files {
             .path("read", path.as_path())?;
         if bytes.len() as u64 > LONGEST {
             return Err(Error::bad_content(format!(
-                "{path} is longer than {LONGEST} bytes: that is no text to be rendered"
+                "cannot render {path}: it is longer than {LONGEST} bytes"
             )));
         }
         Ok(Some(Found {
@@ -63,7 +63,7 @@ impl Files {
     /// Atomically replaces a file, or the link in its place. Creates missing parent directories.
     pub(super) fn write(&self, path: &LayerPath, bytes: &[u8], mode: u32) -> Result<()> {
         let Some(name) = path.file_name() else {
-            return Err(Error::usage("the tree itself is no file"));
+            return Err(Error::usage("the tree itself is not a file"));
         };
         let parent = self.directory(&path.parent().unwrap_or_default())?;
         let temporary = [name.get(..name.len().min(200)).unwrap_or(name), TEMPORARY].concat();

@@ -58,7 +58,7 @@ impl std::fmt::Display for Mismatch {
         };
         write!(
             f,
-            "{path} is {} there, and {} in the data",
+            "{path} is {} in the file, and {} in the data",
             self.old, self.data
         )
     }
@@ -119,7 +119,7 @@ mod tests {
         let error = merge(&old, &json!({"a": {"y": {"z": 1}}})).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "a.y is a list there, and a map in the data"
+            "a.y is a list in the file, and a map in the data"
         );
     }
 

@@ -87,7 +87,7 @@ pub(super) fn merge(name: &str, text: &str, data: &str) -> Result<Merged> {
     Ok(Merged {
         text: documents::join(&parts),
         note: (rewritten > 0).then(|| {
-            format!("{name}: {rewritten} of its documents had to be written anew, without comments")
+            format!("{name}: {rewritten} of its documents were rewritten without comments")
         }),
     })
 }
@@ -129,7 +129,7 @@ fn targets(
                 shown(wanted),
                 there.join(", ")
             ))
-            .hint("strategy `append` adds a document"));
+            .hint("use the strategy `append` to add a document"));
         }
         return Ok(found);
     }
@@ -299,7 +299,7 @@ b: \"q\" # new
     #[test]
     fn mismatches_name_file_document_and_key() {
         let error = merge("etc/f.yaml", "a: {b: [1]}", "a: {b: {c: 1}}").unwrap_err();
-        let says = "document 1 of etc/f.yaml: a.b is a list there, and a map in the data";
+        let says = "document 1 of etc/f.yaml: a.b is a list in the file, and a map in the data";
         assert!(error.to_string().contains(says), "{error}");
         let error = merge("etc/f.yaml", "a: [", "a: 1").unwrap_err();
         assert!(

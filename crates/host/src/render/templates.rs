@@ -45,7 +45,7 @@ pub(super) fn one(name: &str, text: &str, data: &Data) -> Result<String> {
 
 fn tera(name: &str, text: &str, data: &Data) -> Result<String> {
     let failed = |error: tera::Error| {
-        let hint = "a variable that may be missing: `{{ NAME | default(value=\"…\") }}`";
+        let hint = "for a variable that may be missing, write `{{ NAME | default(value=\"…\") }}`";
         Error::usage(format!("cannot render the template {name}"))
             .caused_by(error)
             .hint(hint)
@@ -74,7 +74,7 @@ pub(super) fn render_all(
         let output = output_path(path)?;
         if let Some(other) = outputs.insert(output.clone(), path) {
             errors.push(Error::usage(format!(
-                "{other} and {path} both make {output}: which one is meant?"
+                "{other} and {path} both produce {output}: remove one of them"
             )));
             continue;
         }
@@ -94,7 +94,7 @@ pub(super) fn render_all(
 fn file(files: &Files, path: &LayerPath, output: &LayerPath, data: &Data) -> Result<()> {
     let Some(template) = files.read(path)? else {
         return Err(Error::not_found(format!(
-            "the template {path} is a link to something that is not in the image"
+            "the template {path} is a symlink to something that is not in the image"
         )));
     };
     let text = String::from_utf8(template.bytes)

@@ -81,16 +81,16 @@ fn copied(
             .collect();
         let Some(first) = below.first() else { continue };
         let what = match below.len() {
-            1 => format!("{first} of {source} is embedded already, and is copied as well"),
+            1 => format!("{first} of {source} is already embedded, and is copied as well"),
             more => format!(
-                "{first} and {} more of {source} are embedded already, and are copied as well",
+                "{first} and {} more of {source} are already embedded, and are copied as well",
                 more - 1
             ),
         };
         let leave_out = first.rsplit_once('/').map_or(*first, |(folder, _)| folder);
         found.push(
             Diagnostic::warning("EmbeddedArchiveCopied", what, name_span(instruction)).hint(
-                format!("every host would get them twice: add --exclude={leave_out}"),
+                format!("every host would receive them twice: add --exclude={leave_out}"),
             ),
         );
         return;

@@ -92,10 +92,7 @@ fn kind(
     if !TYPES.contains(&value) {
         let diagnostic = Diagnostic::warning(
             "ClusterImageType",
-            format!(
-                "{}={value}: there is no such type of cluster image",
-                label.key
-            ),
+            format!("{}={value}: unknown cluster image type", label.key),
             span,
         );
         found.push(match closest(value, TYPES) {
@@ -109,7 +106,7 @@ fn kind(
         found.push(
             Diagnostic::warning(
                 "RootfsVersionLabel",
-                "a rootfs image needs the label version: upgrades go by it",
+                "a rootfs image needs the label version, which upgrades rely on",
                 span,
             )
             .hint("add LABEL version=\"v1.29.9\", or build with --label version=…"),
@@ -135,7 +132,7 @@ fn commands(instruction: &Instruction, elements: &[String], found: &mut Vec<Diag
         found.push(
             Diagnostic::warning(
                 "CommandElementsAreCommands",
-                format!("in a cluster image each element of {name} is a command of its own"),
+                format!("in a cluster image each element of {name} is a separate command"),
                 name_span(instruction),
             )
             .hint(format!(

@@ -52,16 +52,16 @@ fn stage_name(from: &From, name: &str, duplicate: bool, found: &mut Vec<Diagnost
         found.push(
             Diagnostic::warning(
                 "DuplicateStageName",
-                format!("an earlier stage is called {name} already"),
+                format!("an earlier stage is already named {name}"),
                 span,
             )
-            .hint("give each stage a name of its own"),
+            .hint("give each stage a unique name"),
         );
     }
     if RESERVED.contains(&name) {
         found.push(Diagnostic::warning(
             "ReservedStageName",
-            format!("{name} means something else; a stage should not be called so"),
+            format!("{name} is reserved; do not use it as the name of a stage"),
             span,
         ));
     }
@@ -110,16 +110,16 @@ fn platform(escape: char, from: &From, found: &mut Vec<Diagnostic>) {
                 "the target platform is the default",
                 from.span_of(platform),
             )
-            .hint("leave --platform out"),
+            .hint("remove --platform"),
         );
     } else if expand::variables(platform, escape).is_ok_and(|used| used.is_empty()) {
         found.push(
             Diagnostic::warning(
                 "FromPlatformFlagConstDisallowed",
-                format!("--platform={platform} holds whatever the target is"),
+                format!("--platform={platform} applies whatever the target platform is"),
                 from.span_of(platform),
             )
-            .hint("leave it out, or use $BUILDPLATFORM"),
+            .hint("remove it, or use $BUILDPLATFORM"),
         );
     }
 }
@@ -180,7 +180,7 @@ fn arguments(escape: char, defaults: &Defaults, from: &From, found: &mut Vec<Dia
                 ),
                 from.span_of(&from.image),
             )
-            .hint("give the ARG a default that works"),
+            .hint("give the ARG a valid default"),
         );
     }
 }
@@ -216,10 +216,10 @@ fn directories(stage: &Stage, known_at_start: bool, found: &mut Vec<Diagnostic>)
                     found.push(
                         Diagnostic::warning(
                             "WorkdirRelativePath",
-                            format!("where {path} is depends on the base image"),
+                            format!("the location of {path} depends on the base image"),
                             instruction.span_of(path),
                         )
-                        .hint("begin with an absolute WORKDIR"),
+                        .hint("start with an absolute WORKDIR"),
                     );
                 }
                 // One warning per stage is enough.
@@ -231,7 +231,7 @@ fn directories(stage: &Stage, known_at_start: bool, found: &mut Vec<Diagnostic>)
                     found.push(
                         Diagnostic::warning(
                             "RelativeCopyPath",
-                            format!("where {dest} is depends on the base image"),
+                            format!("the location of {dest} depends on the base image"),
                             instruction.map.locate(
                                 &instruction.text,
                                 instruction.text.rfind(dest.as_str()).unwrap_or(0),

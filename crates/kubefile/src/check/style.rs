@@ -139,7 +139,7 @@ fn repeated(stage: &Stage, found: &mut Vec<Diagnostic>) {
             found.push(
                 Diagnostic::warning(
                     "MultipleInstructionsDisallowed",
-                    format!("only the last {name} of a stage counts"),
+                    format!("only the last {name} of a stage takes effect"),
                     name_span(instruction),
                 )
                 .hint("remove this one"),
@@ -165,7 +165,7 @@ fn json_arguments(stage: &Stage, found: &mut Vec<Diagnostic>) {
                 Diagnostic::warning(
                     "JSONArgsRecommended",
                     format!(
-                        "a shell stands between {} and signals such as stop",
+                        "{} runs in a shell, which does not pass on signals such as stop",
                         instruction.name()
                     ),
                     name_span(instruction),

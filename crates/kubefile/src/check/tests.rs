@@ -264,7 +264,7 @@ fn archives_that_are_embedded_are_not_to_be_copied_as_well() {
         });
         found.collect()
     };
-    let both = "are embedded already, and are copied as well";
+    let both = "are already embedded, and are copied as well";
     for (text, expected) in [
         (
             "FROM scratch\nCOPY images images\n",
@@ -284,13 +284,13 @@ fn archives_that_are_embedded_are_not_to_be_copied_as_well() {
         ),
         (
             "FROM scratch\nCOPY --exclude=skopeo/e* images images\n",
-            "2 skopeo/pause.tar of images is embedded already, and is copied as well \
+            "2 skopeo/pause.tar of images is already embedded, and is copied as well \
              --exclude=skopeo"
                 .to_owned(),
         ),
         (
             "FROM scratch\nCOPY images/skopeo/pause.tar /\n",
-            "2 pause.tar of images/skopeo/pause.tar is embedded already, and is copied as well \
+            "2 pause.tar of images/skopeo/pause.tar is already embedded, and is copied as well \
              --exclude=pause.tar"
                 .to_owned(),
         ),

@@ -183,7 +183,7 @@ impl Auth {
         let (registry, repository) = (place.host.registry().to_owned(), place.repository.clone());
         let looking = tokio::task::spawn_blocking(move || credentials.find(&registry, &repository));
         let credential = looking.await.map_err(|error| {
-            Error::failed("the search for credentials broke").caused_by(error)
+            Error::failed("the search for credentials failed").caused_by(error)
         })??;
         found.insert(place.repository.clone(), credential.clone());
         Ok(credential)
@@ -195,7 +195,7 @@ pub(super) fn no_credentials(place: &Place) -> Error {
     let registry = place.host.registry();
     Error::new(
         Kind::Denied,
-        format!("{registry} asks who we are, and no credentials for it were found"),
+        format!("{registry} requires a login, and no credentials for it were found"),
     )
     .hint(format!("log in: `imgctl login {registry}`"))
 }
@@ -226,7 +226,7 @@ pub(super) fn secrets_of(login: &Login) -> Vec<String> {
 /// Returns a header value that is hidden from logs.
 fn secret(text: String) -> Result<HeaderValue> {
     let mut value = HeaderValue::try_from(text).map_err(|_| {
-        Error::bad_content("a token or password cannot be sent: it holds a control character")
+        Error::bad_content("a token or password cannot be sent: it contains a control character")
     })?;
     value.set_sensitive(true);
     Ok(value)

@@ -87,7 +87,7 @@ impl Read for BlobReader {
                     let (chunk, place) = next?;
                     (self.current, self.held) = (chunk, Some(place));
                 }
-                None => return Err(Error::failed("the download was given up").into()),
+                None => return Err(Error::failed("the download was cancelled").into()),
             }
         }
         let length = buffer.len().min(self.current.len());

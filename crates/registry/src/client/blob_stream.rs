@@ -233,7 +233,7 @@ impl BlobStream {
         let until = self.position + PIECE;
         let ahead = Ahead::start(&self.current, &self.doing, &self.digest, until, self.size);
         if let Some(ahead) = ahead {
-            tracing::debug!("{}: going on in parallel ranges", self.digest);
+            tracing::debug!("{}: continuing in parallel ranges", self.digest);
             open.until = until;
             self.ahead = Some(ahead);
         }
@@ -251,7 +251,7 @@ impl BlobStream {
                     .ok_or_else(|| wrong("it came without a usable Content-Range".to_owned()))?;
                 if start != self.position || total.is_some_and(|total| total != self.size) {
                     return Err(wrong(format!(
-                        "bytes from {} of {} were asked for, and others came",
+                        "requested bytes from {} of {}, but received others",
                         self.position, self.size
                     )));
                 }
@@ -261,7 +261,7 @@ impl BlobStream {
                 )
             }
             StatusCode::OK => (self.position, response.length()),
-            status => return Err(wrong(format!("the answer {status} brings no blob"))),
+            status => return Err(wrong(format!("the response {status} contains no blob"))),
         };
         if let Some(came) = came
             && (came > self.size || (came < self.size && skip == self.position))
@@ -298,7 +298,7 @@ impl BlobStream {
         let Some(next) = self.sources.next() else {
             return Err(error);
         };
-        tracing::debug!("{error}; going on elsewhere");
+        tracing::debug!("{error}; continuing elsewhere");
         self.tries = next.place().tries();
         self.current = next;
         Ok(())

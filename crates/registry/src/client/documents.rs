@@ -99,7 +99,7 @@ impl Place {
     ) -> Result<bool> {
         let mut ask = self.about(Method::PUT, "push", target)?;
         let media = HeaderValue::from_str(media_type).map_err(|_| {
-            Error::bad_content(format!("`{}` is no media type", quoted(media_type)))
+            Error::bad_content(format!("`{}` is not a media type", quoted(media_type)))
         })?;
         ask.headers.insert(header::CONTENT_TYPE, media);
         ask.body = bytes::Bytes::copy_from_slice(bytes);
@@ -132,7 +132,7 @@ impl Place {
             Kind::Denied,
             format!("{registry} {what} (it answered {})", response.status),
         )
-        .hint("deletion may have to be switched on in the registry's configuration")
+        .hint("enable deletion in the configuration of the registry")
         .context(ask.doing))
     }
 }
@@ -192,7 +192,7 @@ fn checked(bytes: Vec<u8>, response: &Response, target: &Target) -> Result<Remot
         && told != digest
     {
         return Err(Error::bad_content(format!(
-            "the registry calls it {told}, but its digest is {digest}"
+            "the registry reports {told}, but its digest is {digest}"
         ))
         .hint(OTHER_BYTES));
     }

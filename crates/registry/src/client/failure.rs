@@ -16,7 +16,7 @@ const LONGEST_QUOTE: usize = 512;
 
 /// Hint for content that differs from the requested content.
 pub(super) const OTHER_BYTES: &str =
-    "the registry or something between gave other bytes than were asked for";
+    "the registry or a proxy in between sent other bytes than requested";
 
 /// A failed attempt.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Failure {
                 certificate = Some(why);
             }
             if cause.is::<PrivateAddress>() {
-                let message = format!("{host} is not told who we are: {cause}");
+                let message = format!("not sending credentials to {host}: {cause}");
                 return Self::from(Error::new(Kind::Denied, message));
             }
         }
@@ -83,7 +83,7 @@ impl Failure {
     pub(super) fn silence(host: &str, limit: Duration) -> Self {
         Self::passing(Error::new(
             Kind::Network,
-            format!("{host} said nothing for {} s", limit.as_secs()),
+            format!("{host} sent nothing for {} s", limit.as_secs()),
         ))
     }
 }
@@ -98,10 +98,12 @@ fn advice(why: &CertificateError) -> &'static str {
             "renew the registry's certificate if this machine's clock is right, or use --tls-verify=false"
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            "ask by a name that is in the certificate's subjectAltName (a CN does not count), or use --tls-verify=false"
+            "use a name that is in the certificate's subjectAltName (a CN does not count), or \
+             use --tls-verify=false"
         }
         _ => {
-            "put its authority into /etc/containers/certs.d/HOST/ca.crt, give --cert-dir, or use --tls-verify=false"
+            "put its CA certificate into /etc/containers/certs.d/HOST/ca.crt, pass --cert-dir, \
+             or use --tls-verify=false"
         }
     }
 }

@@ -346,7 +346,7 @@ impl Repository {
             descriptor.digest, self.inner.name
         );
         let left = descriptor.size.checked_sub(offset).ok_or_else(|| {
-            Error::failed("there are not so many bytes in it").context(doing.clone())
+            Error::failed("it does not have so many bytes").context(doing.clone())
         })?;
         let places = self.places(|_| true);
         // Foreign servers receive no credentials and are used only over https (CVE-2020-15157).

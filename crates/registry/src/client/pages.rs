@@ -82,7 +82,7 @@ impl Place {
         .await?;
         if wrong > 0 {
             let name = self.name();
-            tracing::warn!("{name} lists {wrong} names that are against the rules; left out");
+            tracing::warn!("{name} lists {wrong} invalid names; skipping them");
         }
         Ok(names)
     }
@@ -133,7 +133,7 @@ impl Place {
             let following = following(&response.headers, &response.url);
             let following = following.context(|| doing.to_owned())?;
             if following.as_ref() == Some(&response.url) {
-                return Err(Error::bad_content("a page follows itself").context(doing));
+                return Err(Error::bad_content("a page links to itself").context(doing));
             }
             next = following.map(Address::from);
             headers = response.headers;

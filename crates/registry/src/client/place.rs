@@ -110,7 +110,7 @@ impl Place {
             .base()
             .await?
             .join(&path)
-            .map_err(|_| Error::bad_content(format!("`{path}` cannot be part of an URL")))?;
+            .map_err(|_| Error::bad_content(format!("`{path}` cannot be part of a URL")))?;
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
@@ -172,7 +172,7 @@ impl Place {
                 if failure.wish.is_some() {
                     tracing::warn!("{}: waiting {} s", failure.error.message(), pause.as_secs());
                 } else {
-                    tracing::debug!("{}: trying again in {pause:?}", failure.error);
+                    tracing::debug!("{}: retrying in {pause:?}", failure.error);
                 }
                 tokio::time::sleep(pause).await;
                 Ok(())
@@ -220,7 +220,7 @@ impl Place {
             if streamed {
                 return Err(Failure::passing(Error::new(
                     Kind::Denied,
-                    format!("{} wants us to log in again", self.host.registry()),
+                    format!("{} requires us to log in again", self.host.registry()),
                 )));
             }
             authorization = Some(renewed);
@@ -286,12 +286,14 @@ impl Place {
                     Some(None) => format!("no credentials for {registry} were found"),
                     None => "it asked for no credentials".to_owned(),
                 };
-                Error::new(Kind::Denied, format!("{message} ({whose})"))
-                    .hint(format!("log in with an account that may do this: `imgctl login {registry}`"))
+                Error::new(Kind::Denied, format!("{message} ({whose})")).hint(format!(
+                    "log in with an account that may do this: `imgctl login {registry}`"
+                ))
             }
             404 => Error::not_found(message),
             429 => Error::new(Kind::Network, message).hint(format!(
-                "{registry} limits how much we may ask; wait, log in (`imgctl login {registry}`) or use a mirror"
+                "{registry} limits the rate of requests; wait, log in (`imgctl login \
+                 {registry}`) or use a mirror"
             )),
             _ => Error::new(Kind::Network, message),
         }

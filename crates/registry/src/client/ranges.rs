@@ -171,7 +171,7 @@ async fn fetch(
         start == *position && total.is_none_or(|total| total == size)
     });
     if response.status != StatusCode::PARTIAL_CONTENT || !fits {
-        return Err(Error::bad_content("other bytes came than were asked for").into());
+        return Err(Error::bad_content("received other bytes than requested").into());
     }
     while *position < to {
         let Some(bytes) = response.chunk(source.place().shared.pace.silence).await? else {
@@ -181,7 +181,7 @@ async fn fetch(
         };
         let length = bytes.len() as u64;
         if length > to - *position {
-            return Err(Error::bad_content("a range is longer than was asked for").into());
+            return Err(Error::bad_content("a range is longer than requested").into());
         }
         *position += length;
         piece.extend_from_slice(&bytes);

@@ -54,15 +54,15 @@ impl Place {
             let next = self.redirected(&response, home)?;
             if streamed || !(ask.method.is_safe() || next.origin() == home.origin()) {
                 let host = next.host_str().unwrap_or_default();
-                return Err(self.redirect_refused(host, "an upload is not sent elsewhere"));
+                return Err(self.redirect_refused(host, "uploads do not follow redirects"));
             }
             seen.push(url);
             if seen.contains(&next) {
-                return Err(self.redirect_refused("itself", "that leads in a circle"));
+                return Err(self.redirect_refused("itself", "it is a redirect loop"));
             }
             if seen.len() > MAX_REDIRECTS {
                 let host = next.host_str().unwrap_or_default();
-                return Err(self.redirect_refused(host, "there were too many redirects before"));
+                return Err(self.redirect_refused(host, "there were too many redirects"));
             }
             url = next;
         }
@@ -81,10 +81,10 @@ impl Place {
             .join(text)
             .ok()
             .filter(|url| !text.is_empty() && url.has_host())
-            .ok_or_else(|| self.redirect_refused("nowhere", "there is no Location"))?;
+            .ok_or_else(|| self.redirect_refused("nowhere", "there is no Location header"))?;
         let host = url.host_str().unwrap_or_default().to_owned();
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(self.redirect_refused(&host, "the address holds a password"));
+            return Err(self.redirect_refused(&host, "the address contains a password"));
         }
         if url.scheme() == "http" && home.scheme() == "https" && url.host() == home.host() {
             // The registry is behind a TLS proxy and does not know its public scheme.

@@ -109,7 +109,10 @@ impl Place {
         }
         Err(Error::new(
             Kind::Busy,
-            format!("others changed the list of referrers of {subject} each time it was written"),
+            format!(
+                "other clients changed the list of referrers of {subject} each time it was \
+                     written"
+            ),
         )
         .hint("try again"))
     }

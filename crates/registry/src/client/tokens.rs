@@ -71,14 +71,14 @@ async fn checked_realm(
         let realm = quoted(realm.split('?').next().unwrap_or_default());
         Failure::from(Error::new(
             Kind::Denied,
-            format!("{registry} names a token server that is not asked, {realm}: {why}"),
+            format!("{registry} names a token server that is not trusted, {realm}: {why}"),
         ))
     };
-    let url = Url::parse(realm).map_err(|_| refuse("it is not an URL"))?;
+    let url = Url::parse(realm).map_err(|_| refuse("it is not a URL"))?;
     let base = place.host.base(&place.shared.pace).await?;
     let same_host = url.host_str().is_some() && url.host_str() == base.host_str();
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(refuse("it holds a password"));
+        return Err(refuse("it contains a password"));
     }
     match url.scheme() {
         "https" => {}
@@ -198,7 +198,7 @@ fn read(body: &[u8], credential: Option<&Credential>) -> Result<Token> {
         .map_err(|_| Error::bad_content("it is not the JSON of a token"))?;
     let text = answer.token.or(answer.access_token).unwrap_or_default();
     if text.is_empty() {
-        return Err(Error::bad_content("there is none in the answer"));
+        return Err(Error::bad_content("the response contains no token"));
     }
     let validity = answer
         .expires_in

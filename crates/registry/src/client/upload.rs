@@ -314,7 +314,7 @@ impl<'a> Upload<'a> {
         let offset = kept(&response.headers).unwrap_or(start + length);
         if offset != start + length {
             return Err(Failure::passing(Error::bad_content(format!(
-                "the registry says that it has {offset} bytes after {} were sent",
+                "the registry reports {offset} bytes after {} were sent",
                 start + length
             ))));
         }
@@ -427,7 +427,7 @@ impl Place {
             return Ok(None);
         }
         let size = response.length().ok_or_else(|| {
-            Error::bad_content("the registry does not tell its size").context(doing)
+            Error::bad_content("the registry does not report its size").context(doing)
         })?;
         Ok(Some(size))
     }

@@ -77,10 +77,10 @@ fn next(reader: &mut dyn Read, wanted: u64, left: u64) -> Result<Bytes> {
     let read = reader
         .take(wanted)
         .read_to_end(&mut bytes)
-        .map_err(|error| Error::io("cannot read what is to be uploaded", error))?;
+        .map_err(|error| Error::io("cannot read the data to upload", error))?;
     if (read as u64) < wanted {
         return Err(Error::bad_content(format!(
-            "what is to be uploaded ended {} bytes too early",
+            "the data to upload ended {} bytes too early",
             left - read as u64
         )));
     }

@@ -43,11 +43,11 @@ impl<'a> AuthFile<'a> {
             root = serde_json::from_str(text).map_err(|error| {
                 // serde's message may quote the input, for example a password.
                 Error::usage(format!(
-                    "{}:{}: this is not a file of credentials",
+                    "{}:{}: this is not a credentials file",
                     path.display(),
                     error.line()
                 ))
-                .hint("it has to be JSON as containers-auth.json(5) describes it")
+                .hint("it must be JSON as containers-auth.json(5) describes it")
             })?;
         }
         Ok(Self {
@@ -75,7 +75,7 @@ impl<'a> AuthFile<'a> {
         // Keeps a symlink, for example to a file in the user's dotfiles.
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(Error::usage(format!("{} is no file", path.display())));
+            return Err(Error::usage(format!("{} is not a file", path.display())));
         };
         if !directory.as_os_str().is_empty() {
             std::fs::DirBuilder::new()
@@ -214,12 +214,12 @@ impl<'a> AuthFile<'a> {
         }
         auths
             .as_object_mut()
-            .ok_or_else(|| Error::failed("auths is no object"))
+            .ok_or_else(|| Error::failed("auths is not an object"))
     }
 
     fn wrong(&self, member: &str) -> Error {
         Error::usage(format!(
-            "{}: `{member}` is not what containers-auth.json(5) says",
+            "{}: `{member}` does not follow containers-auth.json(5)",
             self.path.display()
         ))
     }

@@ -69,7 +69,7 @@ impl Helper {
             .find(|path| path.is_file());
         let Some(path) = path else {
             return Err(Error::not_found(format!("{program} is not in PATH")).hint(format!(
-                "install it, or take `{name}` out of credHelpers, credsStore or credential-helpers"
+                "install it, or remove `{name}` from credHelpers, credsStore or credential-helpers"
             )));
         };
         Ok(Self {
@@ -90,7 +90,7 @@ impl Helper {
             return Ok(None);
         };
         let got: Got = serde_json::from_slice(&answer).map_err(|_| {
-            Error::failed(format!("{} gave no login for {server}", self.program))
+            Error::failed(format!("{} returned no login for {server}", self.program))
                 .hint(format!("try it: echo {server} | {} get", self.program))
         })?;
         if got.secret.is_empty() {
@@ -115,7 +115,7 @@ impl Helper {
             secret: password.expose(),
         };
         let input = serde_json::to_vec(&kept)
-            .map_err(|_| Error::failed(format!("cannot tell {} the login", self.program)))?;
+            .map_err(|_| Error::failed(format!("cannot pass the login to {}", self.program)))?;
         self.run("store", &input)?;
         Ok(())
     }
@@ -164,7 +164,7 @@ impl Helper {
         };
         let (output, errors) = (received(output), received(errors));
         if output.len() as u64 > MAX_ANSWER {
-            return Err(failed("says too much"));
+            return Err(failed("writes too much output"));
         }
         if success {
             return Ok(Some(output));
@@ -177,7 +177,7 @@ impl Helper {
             .iter()
             .map(|text| printable(text))
             .find(|text| !text.is_empty())
-            .unwrap_or_else(|| "it does not say why".to_owned());
+            .unwrap_or_else(|| "it gives no reason".to_owned());
         Err(failed(&format!("failed: {said}")))
     }
 
@@ -293,9 +293,9 @@ mod tests {
                 "docker-credential-x get failed: locked",
             ),
             ("echo '\x1b[1mbad' >&2; exit 1", "failed: [1mbad"),
-            ("exit 1", "does not say why"),
-            ("echo sEcret", "gave no login for a.io"),
-            ("yes sEcret", "says too much"),
+            ("exit 1", "gives no reason"),
+            ("echo sEcret", "returned no login for a.io"),
+            ("yes sEcret", "too much output"),
             ("sleep 20", "did not end within 0 s"),
         ] {
             let (helper, _kept) = helper(script);

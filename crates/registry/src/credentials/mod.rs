@@ -146,7 +146,7 @@ impl Credentials {
     pub fn store(&self, key: &Key, user: &str, password: &Secret) -> Result<String> {
         if user.contains(':') {
             return Err(Error::usage(format!(
-                "the user name `{user}` has a colon, which ends a user name in HTTP"
+                "the user name `{user}` contains a colon, which ends a user name in HTTP"
             )));
         }
         match self.written()? {
@@ -181,15 +181,16 @@ impl Credentials {
             Place::File(path) if !path.exists() => Ok(Vec::new()),
             Place::File(path) => AuthFile::change(path, &self.search_path, AuthFile::remove_all),
             Place::Helper(name) => Err(Error::usage(format!(
-                "credentials are kept by docker-credential-{name}, which does not forget all at once"
+                "credentials are stored by docker-credential-{name}, which cannot remove all of \
+                 them at once"
             ))
-            .hint("log out of one registry after the other: imgctl logout REGISTRY")),
+            .hint("log out of each registry: imgctl logout REGISTRY")),
         }
     }
 }
 
 fn nowhere() -> Error {
-    Error::usage("there is no file to keep credentials in")
+    Error::usage("there is no file to store credentials in")
 }
 
 /// A source of logins.

@@ -79,7 +79,7 @@ impl Facts {
         let is_index = raw.manifests.is_some();
         let is_manifest = raw.config.is_some() || raw.layers.is_some();
         if is_index && is_manifest {
-            return Err(refuse("it claims to be a manifest and an index at once"));
+            return Err(refuse("it claims to be both a manifest and an index"));
         }
         let media_type = match raw.media_type {
             Some(written) if !written.is_empty() => written,
@@ -88,7 +88,7 @@ impl Facts {
             _ => return Err(refuse("it is neither a manifest nor an index")),
         };
         if !is_header_value(&media_type) {
-            return Err(refuse("its media type is none"));
+            return Err(refuse("its media type is not valid"));
         }
         let artifact_type = raw
             .artifact_type

@@ -93,10 +93,12 @@ impl Layout {
         for (digest, _) in &revisions {
             // A manifest whose bytes are missing can be pushed again. A damaged one stops the
             // collection, because the blobs it needs are unknown.
-            if let Some(document) = self
-                .document(digest)
-                .context(|| format!("cannot tell what manifest {digest} of {repository} needs"))?
-            {
+            if let Some(document) = self.document(digest).context(|| {
+                format!(
+                    "cannot determine what manifest {digest} of {repository} \
+                                     needs"
+                )
+            })? {
                 let parsed = Facts::parse(&document.bytes)
                     .context(|| format!("manifest {digest} of {repository}"))?;
                 facts.insert(digest.clone(), parsed);

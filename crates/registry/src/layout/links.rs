@@ -61,7 +61,7 @@ impl Layout {
             .and_then(|text| Digest::parse(text).ok());
         digest.map(Some).ok_or_else(|| {
             let path = self.tree.shown(path);
-            Error::bad_content(format!("{} holds no digest", path.display()))
+            Error::bad_content(format!("{} contains no digest", path.display()))
         })
     }
 

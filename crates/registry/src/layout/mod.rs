@@ -62,15 +62,15 @@ impl Layout {
         match layout.tree.metadata(paths::BASE)? {
             Some(metadata) if metadata.is_directory() => Ok(layout),
             _ => Err(
-                Error::not_found(format!("{} holds no registry", directory.display()))
-                    .hint(format!("give the directory that {} lies in", paths::BASE)),
+                Error::not_found(format!("{} contains no registry", directory.display()))
+                    .hint(format!("pass the directory that contains {}", paths::BASE)),
             ),
         }
     }
 
     /// Opens the tree in `directory`, creating both if they are missing.
     pub fn create(directory: &Path, sync: bool) -> Result<Self> {
-        std::fs::create_dir_all(directory).path("make the directory", directory)?;
+        std::fs::create_dir_all(directory).path("create the directory", directory)?;
         let layout = Self {
             tree: Arc::new(Tree::open(directory, sync)?),
             changes: Arc::default(),
@@ -85,7 +85,7 @@ impl Layout {
         let in_use = self.lock_shared()?.ok_or_else(|| {
             Error::new(
                 Kind::Busy,
-                format!("garbage is collected in {}", self.path().display()),
+                format!("garbage collection is running in {}", self.path().display()),
             )
             .hint("try again when `imgctl registry gc` is done")
         })?;

@@ -38,7 +38,7 @@ pub(super) fn repository(name: &str) -> Result<&str> {
     }
     Err(
         Error::usage(format!("`{}` is not a repository name", clip(name)))
-            .hint("it is lower-case letters and digits, parted by `.`, `_`, `__`, `-` or `/`"),
+            .hint("it is lower-case letters and digits, separated by `.`, `_`, `__`, `-` or `/`"),
     )
 }
 

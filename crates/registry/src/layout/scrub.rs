@@ -112,7 +112,7 @@ impl Layout {
         loop {
             let count = file
                 .read(buffer)
-                .doing(|| "its bytes cannot be read".to_owned())?;
+                .doing(|| "its content cannot be read".to_owned())?;
             if count == 0 {
                 break;
             }
@@ -150,7 +150,7 @@ impl Layout {
                 Ok(Some(digest)) => {
                     report.tags += 1;
                     if !self.has_revision(repository, &digest).unwrap_or(false) {
-                        report.problem(subject, format!("it means {digest}, which is not here"));
+                        report.problem(subject, format!("it refers to {digest}, which is missing"));
                     }
                 }
                 // Without a link it is not a tag yet: its writer was stopped before.
@@ -159,7 +159,7 @@ impl Layout {
                         .tree
                         .metadata(&paths::tag_link(repository, &tag))?
                         .is_none() => {}
-                Ok(None) => report.problem(subject, "it means nothing"),
+                Ok(None) => report.problem(subject, "it refers to nothing"),
                 Err(error) => report.problem(subject, error.to_string()),
             }
         }
@@ -177,7 +177,7 @@ impl Layout {
             Ok(Some(found)) if found != *digest => Some(format!("its link says {found}")),
             Ok(Some(_)) => match self.blob_size(digest) {
                 Ok(Some(_)) => None,
-                Ok(None) => Some("its bytes are not here".to_owned()),
+                Ok(None) => Some("its content is missing".to_owned()),
                 Err(error) => Some(error.to_string()),
             },
         }
@@ -209,13 +209,13 @@ impl Layout {
                 Some(size) if is_linked => report.problem(
                     subject.clone(),
                     format!(
-                        "it says that {} has {} bytes, but those are {size}",
+                        "it says that {} has {} bytes, but it has {size}",
                         part.digest, part.size
                     ),
                 ),
                 _ => report.problem(
                     subject.clone(),
-                    format!("it names the blob {}, which is not here", part.digest),
+                    format!("it refers to the blob {}, which is missing", part.digest),
                 ),
             }
         }

@@ -194,7 +194,7 @@ fn a_tag_whose_link_was_never_written_is_none() {
     scratch.image("a", &["v1", "v2"], b"layer");
     let link = scratch.path(&paths::tag_link("a", "v1"));
     std::fs::write(&link, "").unwrap();
-    assert_eq!(scratch.scrub(), ["a:v1: it means nothing"]);
+    assert_eq!(scratch.scrub(), ["a:v1: it refers to nothing"]);
     // State after a push was killed just before it wrote the tag's link.
     std::fs::remove_file(&link).unwrap();
     assert_eq!(scratch.scrub(), [""; 0]);

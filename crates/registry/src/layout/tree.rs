@@ -122,7 +122,7 @@ impl Tree {
             Err(Errno::NOENT) => self.make_missing(path, changed),
             outcome => outcome,
         }
-        .path("make the directory", self.shown(path))
+        .path("create the directory", self.shown(path))
     }
 
     fn make_missing(&self, path: &str, changed: &mut Vec<OwnedFd>) -> io::Result<OwnedFd> {

@@ -185,7 +185,7 @@ impl Upload {
                 .read_at(&mut buffer, at)
                 .path("read", self.layout.tree.shown(&self.directory()))?;
             if count == 0 {
-                return Err(Error::failed("the upload was cut while it was read"));
+                return Err(Error::failed("the upload was truncated while it was read"));
             }
             hasher.update(buffer.get(..count).unwrap_or_default());
             at += count as u64;
@@ -206,7 +206,7 @@ pub(super) fn is_older(seconds: i64, age: Duration) -> bool {
 fn random_id() -> Result<String> {
     let mut bytes = [0_u8; 16];
     aws_lc_rs::rand::fill(&mut bytes)
-        .map_err(|_| Error::failed("the system gives no random numbers"))?;
+        .map_err(|_| Error::failed("the system provides no random numbers"))?;
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let number = u128::from_be_bytes(bytes);

@@ -297,7 +297,7 @@ fn checked_prefix(text: &str) -> Result<String> {
     let text = text.trim_end_matches('/');
     if domain.trim_end_matches('/').contains(['/', ':', '@', '*']) {
         return Err(Error::usage(format!(
-            "the prefix `{text}` is not usable: only a whole domain may follow `*.`"
+            "the prefix `{text}` is not valid: only a whole domain may follow `*.`"
         )));
     }
     Ok(text.to_owned())
@@ -306,7 +306,7 @@ fn checked_prefix(text: &str) -> Result<String> {
 /// Checks `host[:port][/namespace…][:tag|@digest]` and removes trailing slashes.
 fn location(text: &str, what: &str) -> Result<String> {
     let trimmed = text.trim_end_matches('/');
-    let wrong = |why: &str| Error::usage(format!("the {what} `{text}` is not usable: {why}"));
+    let wrong = |why: &str| Error::usage(format!("the {what} `{text}` is not valid: {why}"));
     if trimmed.contains("://") {
         return Err(wrong("it must not have a scheme"));
     }

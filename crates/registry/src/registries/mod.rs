@@ -245,7 +245,7 @@ impl Registries {
                 search.join(", ")
             ))
             .hint(format!(
-                "write the whole name, {}/{reference} for example, or give `{short}` an alias in \
+                "write the whole name, for example {}/{reference}, or give `{short}` an alias in \
                  registries.conf",
                 search[0]
             )));
@@ -272,7 +272,7 @@ fn full_name(text: &str, said: impl Fn() -> String) -> Result<Reference> {
     match Reference::parse(text) {
         Ok(reference) if reference.registry().is_some() => Ok(reference),
         _ => Err(Error::usage(format!(
-            "{}, which makes no image name: `{text}`",
+            "{}, which gives no valid image name: `{text}`",
             said()
         ))),
     }

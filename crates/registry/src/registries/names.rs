@@ -26,10 +26,10 @@ impl Name {
     /// Returns the normal form of `reference`, which must have a registry.
     pub(super) fn of(reference: &Reference) -> Result<Self> {
         let Some(host) = reference.registry() else {
-            return Err(Error::usage(format!(
-                "`{reference}` does not say which registry it is on"
-            ))
-            .hint(format!("write docker.io/{reference}, for example")));
+            return Err(
+                Error::usage(format!("`{reference}` does not name a registry"))
+                    .hint(format!("for example, write docker.io/{reference}")),
+            );
         };
         let mut end = String::new();
         if let Some(tag) = reference.tag() {
@@ -79,12 +79,12 @@ impl Name {
     pub(super) fn rewritten(&self, prefix: &str, location: &str) -> Result<Self> {
         let text = self.text();
         let Some(matched) = matched_length(&text, prefix) else {
-            return Err(Error::failed(format!("{prefix} is no prefix of {text}")));
+            return Err(Error::failed(format!("{prefix} is not a prefix of {text}")));
         };
         let physical = format!("{location}{}", &text[matched..]);
         let wrong = || {
             Error::usage(format!(
-                "{text} is configured to be at {physical}, which is no image name"
+                "{text} is configured to be at {physical}, which is not an image name"
             ))
         };
         let reference = Reference::parse(&physical).map_err(|_| wrong())?;

@@ -70,7 +70,7 @@ impl Auth {
         }
         let mut bytes = [0_u8; 32];
         aws_lc_rs::rand::fill(&mut bytes)
-            .map_err(|_| Error::failed("the system gives no random numbers"))?;
+            .map_err(|_| Error::failed("the system provides no random numbers"))?;
         let key = hmac::Key::new(hmac::HMAC_SHA256, &bytes);
         let users = match &options.htpasswd {
             Some(path) => Some(Users {
@@ -170,7 +170,7 @@ impl Auth {
                     remembered.clear();
                 }
             }
-            Err(error) => tracing::error!("the users stay as they were: {error}"),
+            Err(error) => tracing::error!("keeping the current users: {error}"),
         }
     }
 }
@@ -241,7 +241,7 @@ fn read_users(path: &Path) -> Result<HashMap<String, String>> {
         }
         let wrong = |why: &str| {
             Error::usage(format!("{}:{}: {why}", path.display(), number + 1))
-                .hint("imgctl registry passwd USER -f FILE writes a line that is right")
+                .hint("run imgctl registry passwd USER -f FILE to write a valid line")
         };
         let (user, hash) = line
             .split_once(':')
@@ -287,7 +287,7 @@ pub fn hash_password(password: &Secret) -> Result<String> {
 /// file, readable only by its owner.
 pub fn set_password(path: &Path, user: &str, hash: &str) -> Result<()> {
     if user.is_empty() || user.contains(|c: char| c == ':' || c.is_control()) {
-        return Err(Error::usage(format!("`{user}` cannot be a user's name"))
+        return Err(Error::usage(format!("`{user}` is not a valid user name"))
             .hint("a name has no colon and no control characters"));
     }
     use std::os::unix::fs::PermissionsExt as _;

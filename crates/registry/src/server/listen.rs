@@ -134,8 +134,8 @@ async fn one(
     };
     match tokio::time::timeout(shared.limits.head, tls.accept(stream)).await {
         Ok(Ok(stream)) => connection::serve(stream, Some(peer), shared, stop).await,
-        Ok(Err(error)) => tracing::debug!("no TLS with {peer}: {error}"),
-        Err(_) => tracing::debug!("no TLS with {peer} in time"),
+        Ok(Err(error)) => tracing::debug!("the TLS handshake with {peer} failed: {error}"),
+        Err(_) => tracing::debug!("the TLS handshake with {peer} timed out"),
     }
 }
 
@@ -149,7 +149,7 @@ async fn tidy(shared: Arc<Shared>) {
             let backend = Arc::clone(&shared.backend);
             let swept = tokio::task::spawn_blocking(move || backend.tidy()).await;
             if let Ok(Err(error)) = swept {
-                tracing::warn!("cannot sweep stale uploads: {error}");
+                tracing::warn!("cannot remove stale uploads: {error}");
             }
         }
         round = round.wrapping_add(1);
@@ -162,8 +162,10 @@ fn listen(addresses: &[SocketAddr]) -> Result<TcpListener> {
         match TcpListener::bind(address) {
             Ok(listener) => return Ok(listener),
             Err(error) => {
-                failure = Error::io(format!("cannot listen on {address}"), error)
-                    .hint("another program may listen there; --addr chooses another address");
+                failure = Error::io(format!("cannot listen on {address}"), error).hint(
+                    "another program may be listening there; pass --addr to choose another \
+                           address",
+                );
             }
         }
     }
@@ -172,7 +174,7 @@ fn listen(addresses: &[SocketAddr]) -> Result<TcpListener> {
 
 fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor> {
     let unusable = |what: &str, path: &Path| {
-        Error::usage(format!("{} holds no {what} in PEM", path.display()))
+        Error::usage(format!("{} contains no {what} in PEM", path.display()))
     };
     let chain = CertificateDer::pem_file_iter(certificate)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)

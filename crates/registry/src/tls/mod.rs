@@ -58,7 +58,7 @@ fn configuration(certificates: &Certificates, insecure: bool) -> Result<ClientCo
     };
     let configuration = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| Error::failed("cannot set TLS up").caused_by(error))?
+        .map_err(|error| Error::failed("cannot set up TLS").caused_by(error))?
         .dangerous()
         .with_custom_certificate_verifier(verifier);
     let Some((certificate, key)) = &certificates.client else {
@@ -69,7 +69,7 @@ fn configuration(certificates: &Certificates, insecure: bool) -> Result<ClientCo
     // Neither error contains any part of the key.
     let private = PrivateKeyDer::from_pem_slice(&pem).map_err(|_| {
         Error::usage(format!("there is no private key in {}", key.display()))
-            .hint("it has to be a PEM file, and the key must not be encrypted")
+            .hint("it must be a PEM file, and the key must not be encrypted")
     })?;
     configuration
         .with_client_auth_cert(chain, private)
@@ -83,11 +83,11 @@ fn verifier(certificates: &Certificates, provider: &CryptoProvider) -> Result<Ve
         for authority in CertificateDer::pem_slice_iter(&pem) {
             let authority = authority.map_err(|_| {
                 Error::failed("cannot read this machine's CA certificates")
-                    .hint("run `update-ca-certificates`, or what your distribution has for it")
+                    .hint("run `update-ca-certificates`, or the equivalent of your distribution")
             })?;
             // An unusable certificate must not prevent the use of the others.
             if let Err(error) = verifier.trust(authority) {
-                tracing::debug!("one of this machine's CA certificates is passed over: {error}");
+                tracing::debug!("skipping one of this machine's CA certificates: {error}");
             }
         }
     }
@@ -109,7 +109,7 @@ fn in_pem(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     if found.is_empty() {
         return Err(
             Error::usage(format!("there is no certificate in {}", path.display()))
-                .hint("it has to be a PEM file: `openssl x509 -inform der` makes one of DER"),
+                .hint("it must be a PEM file; `openssl x509 -inform der` converts a DER file"),
         );
     }
     Ok(found)
@@ -118,7 +118,7 @@ fn in_pem(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
 fn unusable(path: &Path, error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::usage(format!("cannot use the certificates in {}", path.display()))
         .caused_by(error)
-        .hint("it has to be a PEM file")
+        .hint("it must be a PEM file")
 }
 
 /// Uses only the proxies that `variables` (`HTTP_PROXY`, `https_proxy`, `NO_PROXY`, …) name. A

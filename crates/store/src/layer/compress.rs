@@ -53,10 +53,10 @@ impl Compression {
             }),
             "none" | "uncompressed" => match own_level {
                 None => Ok(Self::None),
-                Some(_) => Err(Error::usage("no compression takes no level")),
+                Some(_) => Err(Error::usage("`none` has no compression level")),
             },
             _ => Err(Error::usage(format!("unknown compression `{text}`"))
-                .hint("use zstd, gzip or none, with a level if you like: zstd:9")),
+                .hint("use zstd, gzip or none, optionally with a level: zstd:9")),
         }
     }
 

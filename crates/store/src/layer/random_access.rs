@@ -178,7 +178,7 @@ impl Read for Content<'_> {
             if !is_whole {
                 let message = format!("the content of `{}` is damaged", self.name);
                 return Err(Error::bad_content(message)
-                    .hint("`imgctl scrub` tells which layers are bad")
+                    .hint("run `imgctl scrub` to list the damaged layers")
                     .into());
             }
         }

@@ -130,7 +130,8 @@ fn check_faithful(path: &LayerPath, xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> Resu
     for mark in [&b"redirect"[..], b"metacopy"] {
         if overlay_mark(xattrs, mark).is_some() {
             return Err(Error::failed(format!(
-                "the overlay moved {path} or copied it in part (`{}`): its changes cannot be told",
+                "the overlay moved {path} or copied it in part (`{}`): its changes cannot be \
+                 determined",
                 String::from_utf8_lossy(mark)
             ))
             .hint("mount the overlay with redirect_dir=off,metacopy=off"));

@@ -181,7 +181,7 @@ impl PaxSparse {
             _ => return Err(malformed("is of an unknown version")),
         };
         if !numbers.len().is_multiple_of(2) || numbers.len() / 2 > MAX_STRETCHES {
-            return Err(malformed("is cut off or too long"));
+            return Err(malformed("is truncated or too long"));
         }
         let stretches: Vec<Stretch> = numbers
             .chunks_exact(2)
@@ -194,7 +194,7 @@ impl PaxSparse {
             .count
             .is_some_and(|count| count != stretches.len() as u64)
         {
-            return Err(malformed("has not as many entries as it says"));
+            return Err(malformed("does not have as many entries as it says"));
         }
         Map::new(stretches, size)
     }

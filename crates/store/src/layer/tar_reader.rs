@@ -190,7 +190,7 @@ impl<R: Read> TarReader<R> {
                 }
                 TypeFlag::PaxGlobal => {
                     if !announced.is_empty() {
-                        return Err(refuse("a global header stands between an entry's headers"));
+                        return Err(refuse("a global header appears between an entry's headers"));
                     }
                     let body = self.read_body(&block)?;
                     self.add_global(&body)?;
@@ -221,7 +221,7 @@ impl<R: Read> TarReader<R> {
             return match self.stream.block()? {
                 None => Ok(None),
                 Some(second) if second == [0; BLOCK] => Ok(None),
-                Some(_) => Err(refuse("a block of zeros stands between entries")),
+                Some(_) => Err(refuse("a block of zeros appears between entries")),
             };
         }
         if !header::checksum_holds(&block) {
@@ -319,7 +319,7 @@ impl<R: Read> TarReader<R> {
         let mut entry = self.with_metadata(block, announced, path, kind)?;
         self.start_content(block, flag, announced, &mut entry, stored)?;
         if matches!(&entry.kind, EntryKind::HardLink { target } if target.is_root()) {
-            return Err(refuse("the entry is a link to no name"));
+            return Err(refuse("the entry is a link without a target"));
         }
         self.count_metadata(&entry)?;
         Ok(entry)
@@ -337,7 +337,9 @@ impl<R: Read> TarReader<R> {
         let padding = tar_writer::padding(stored) as u64;
         let map = if announced.sparse.is_sparse() {
             if !matches!(entry.kind, EntryKind::File { .. }) || flag == TypeFlag::GnuSparse {
-                return Err(refuse("PAX calls something sparse that is no regular file"));
+                return Err(refuse(
+                    "a PAX header marks as sparse what is not a regular file",
+                ));
             }
             let before = self.stream.position;
             let mut limited = (&mut self.stream).take(stored);
@@ -397,7 +399,9 @@ impl<R: Read> TarReader<R> {
         let xattrs: usize = xattrs.map(|(name, value)| name.len() + value.len()).sum();
         self.metadata += (entry.path.as_bytes().len() + link + xattrs) as u64;
         if self.metadata > METADATA + METADATA_PER_ENTRY * self.entries {
-            return Err(refuse("names and extended attributes are too large in sum"));
+            return Err(refuse(
+                "names and extended attributes are too large in total",
+            ));
         }
         Ok(())
     }

@@ -29,7 +29,7 @@ pub fn append_header(entry: &Entry, output: &mut Vec<u8>) -> Result<()> {
     for (name, value) in &entry.xattrs {
         if name.is_empty() || name.contains(&b'=') || name.contains(&0) {
             return Err(Error::failed(format!(
-                "`{}` has an extended attribute `{}`, whose name no layer can hold",
+                "`{}` has an extended attribute `{}`, whose name cannot be stored in a layer",
                 entry.path,
                 String::from_utf8_lossy(name)
             )));
@@ -74,7 +74,7 @@ fn main_header(entry: &Entry, records: &mut Records) -> Result<[u8; BLOCK]> {
         EntryKind::Symlink { target } => {
             if target.is_empty() || target.contains(&0) {
                 return Err(Error::failed(format!(
-                    "the symlink `{}` has a target that no layer can hold",
+                    "the symlink `{}` has a target that cannot be stored in a layer",
                     entry.path
                 )));
             }

@@ -75,7 +75,7 @@ impl Toc {
         reader.take(MAX_FILE).read_to_end(&mut file).doing(doing)?;
         let (signed, checksum) = file
             .split_last_chunk::<CHECKSUM>()
-            .ok_or_else(|| damaged("is cut off"))?;
+            .ok_or_else(|| damaged("is truncated"))?;
         if blake3::hash(signed) != *checksum {
             return Err(damaged("does not match its checksum"));
         }
@@ -84,7 +84,7 @@ impl Toc {
             .ok_or_else(|| damaged("is of another version"))?;
         let (length, body) = body
             .split_first_chunk::<8>()
-            .ok_or_else(|| damaged("is cut off"))?;
+            .ok_or_else(|| damaged("is truncated"))?;
         if u64::from_le_bytes(*length) != body.len() as u64 {
             return Err(damaged("has a wrong length"));
         }

@@ -256,7 +256,7 @@ impl Tree {
                 return Ok(());
             }
             return Err(Error::bad_content(
-                "the image's root is listed as something else than a directory",
+                "the image's root is listed as something other than a directory",
             ));
         };
         // Entries are usually grouped by directory. Adding an entry changes the content of its

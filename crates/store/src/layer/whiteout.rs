@@ -52,7 +52,7 @@ pub fn marker(path: &LayerPath) -> Result<Marker> {
     }
     match hidden {
         b"" | b"." | b".." => Err(Error::bad_content(format!(
-            "`{path}` is a whiteout that names nothing"
+            "`{path}` is a whiteout without a name"
         ))),
         _ => Ok(Marker::Whiteout(parent.join(hidden))),
     }
@@ -73,7 +73,7 @@ pub(crate) fn check_link(path: &LayerPath, target: &LayerPath) -> Result<()> {
 /// treats it as a deleted file.
 pub(crate) fn device_refused(path: &LayerPath) -> Error {
     Error::bad_content(format!(
-        "`{path}` is a character device 0/0, which cannot be told from a deleted file"
+        "`{path}` is a character device 0/0, which cannot be distinguished from a deleted file"
     ))
 }
 

@@ -128,5 +128,5 @@ fn changed(path: &LayerPath, size: u64, how: &str) -> Error {
     Error::failed(format!(
         "`{path}` changed while it was read: it had {size} bytes and {how}"
     ))
-    .hint("build again when nothing writes to it")
+    .hint("build again while nothing writes to it")
 }

@@ -138,7 +138,7 @@ impl Making<'_> {
         };
         if self.options.target.is_some() {
             return Err(
-                refused.hint("`imgctl export -o DIRECTORY` copies the files without mounting")
+                refused.hint("run `imgctl export -o DIRECTORY` to copy the files without mounting")
             );
         }
         let note = format!("the files have been copied into a plain directory: {refused}");
@@ -201,8 +201,8 @@ impl Making<'_> {
     fn checkout(&self, mut notes: Vec<String>) -> Result<Mounted> {
         if self.options.target.is_some() {
             return Err(
-                Error::usage("a checkout cannot be mounted at a directory of choice")
-                    .hint("`imgctl export -o DIRECTORY` copies the files there"),
+                Error::usage("a checkout cannot be mounted at a directory of your choice")
+                    .hint("run `imgctl export -o DIRECTORY` to copy the files there"),
             );
         }
         let workspace = Workspace::create(self.store, "")?;
@@ -363,11 +363,10 @@ fn check_name(store: &Store, name: &str) -> Result<()> {
             .is_some_and(|record| record.name.as_deref() == Some(name))
     });
     if taken {
-        return Err(Error::new(
-            Kind::Busy,
-            format!("there is a mount called `{name}` already"),
-        )
-        .hint(format!("`imgctl umount {name}` removes it")));
+        return Err(
+            Error::new(Kind::Busy, format!("a mount named `{name}` already exists"))
+                .hint(format!("run `imgctl umount {name}` to remove it")),
+        );
     }
     Ok(())
 }

@@ -105,10 +105,11 @@ fn attach_with_context(spec: &OverlaySpec, target: &Path) -> Result<Outcome> {
         Ok(context) => context,
         Err(Errno::NOSYS) => return Ok(Outcome::TooOld),
         Err(Errno::NODEV) => {
-            return Err(
-                Error::new(Kind::Denied, "this kernel has no overlay file system")
-                    .hint("load it (`modprobe overlay`) or use --backend checkout"),
-            );
+            return Err(Error::new(
+                Kind::Denied,
+                "this kernel does not support overlay file systems",
+            )
+            .hint("load it (`modprobe overlay`) or use --backend checkout"));
         }
         Err(errno) => return Err(Error::io("cannot open an overlay file system", errno)),
     };

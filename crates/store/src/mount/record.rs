@@ -85,7 +85,7 @@ impl Record {
         serde_json::from_slice(&json).map(Some).map_err(|error| {
             Error::bad_content(format!("{} is malformed", path.display()))
                 .caused_by(error)
-                .hint("`imgctl umount --all` removes it")
+                .hint("run `imgctl umount --all` to remove it")
         })
     }
 }

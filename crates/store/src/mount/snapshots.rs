@@ -164,7 +164,7 @@ impl<'a> Places<'a> {
 
 fn disappeared(layer: &LayerOf) -> Error {
     Error::failed(format!(
-        "the snapshot of layer {} has disappeared",
+        "the snapshot of layer {} no longer exists",
         layer.diff_id
     ))
     .hint("was the store cleaned up meanwhile? try again")

@@ -94,7 +94,7 @@ fn select<'a>(store: &Store, mounts: &'a [Listed], name: &OsStr) -> Result<Vec<&
             _ => {
                 let ids: Vec<&str> = beginning.iter().map(|listed| listed.id.as_str()).collect();
                 return Err(Error::usage(format!(
-                    "`{}` could be any of {}",
+                    "`{}` is ambiguous: it may be any of {}",
                     name.display(),
                     ids.join(", ")
                 )));
@@ -109,7 +109,7 @@ fn select<'a>(store: &Store, mounts: &'a [Listed], name: &OsStr) -> Result<Vec<&
     if of_image.is_empty() {
         return Err(
             Error::not_found(format!("nothing is mounted as `{}`", name.display()))
-                .hint("`imgctl mounts` lists IDs, names, images and paths"),
+                .hint("run `imgctl mounts` to list IDs, names, images and paths"),
         );
     }
     Ok(of_image)

@@ -263,8 +263,8 @@ pub(super) fn busy(path: &Path) -> Error {
         format!("cannot unmount {}: it is in use", path.display()),
     )
     .hint(format!(
-        "`fuser -vm {0}` or `lsof +f -- {0}` shows by whom",
+        "run `fuser -vm {0}` or `lsof +f -- {0}` to see which processes use it",
         path.display()
     ))
-    .hint("`imgctl umount --lazy` detaches it now and frees it when the last user is gone")
+    .hint("`imgctl umount --lazy` detaches it now and frees it when no process uses it any more")
 }

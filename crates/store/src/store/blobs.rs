@@ -97,7 +97,7 @@ impl Store {
             ))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Error::io(
-                format!("cannot look at {}", path.display()),
+                format!("cannot inspect {}", path.display()),
                 error,
             )),
         }
@@ -128,7 +128,8 @@ impl Store {
         let size = file.metadata().path("look at", &path)?.len();
         if size > limit {
             return Err(Error::bad_content(format!(
-                "blob {digest} has {size} bytes; at most {limit} are allowed for a blob of its sort"
+                "blob {digest} has {size} bytes; at most {limit} are allowed for a blob of this \
+                 type"
             )));
         }
         let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));

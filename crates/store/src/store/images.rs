@@ -111,7 +111,7 @@ impl Store {
             }
         }
         Err(Error::bad_content(format!(
-            "index {} has more than {MAX_NESTING} indexes inside each other",
+            "index {} nests more than {MAX_NESTING} indexes",
             descriptor.digest
         )))
     }
@@ -369,7 +369,7 @@ pub fn select<'a>(index: &'a Index, platform: Option<&Platform>) -> Result<&'a D
     let list = |entry: &&Descriptor| entry.platform.as_ref().map(ToString::to_string);
     let offered: Vec<String> = images.iter().filter_map(list).collect();
     Err(Error::not_found(format!(
-        "the image is not there for {}, only for {}",
+        "the image is not available for {}, only for {}",
         platform.unwrap_or(&host),
         if offered.is_empty() {
             "no platform".to_owned()

@@ -185,7 +185,7 @@ impl Store {
             let written = std::fs::metadata(&path).and_then(|blob| blob.modified());
             let old = matches!((&since, &written), (Ok(since), Ok(written)) if written < since);
             if !old && !matches!(self.verify_blob(&digest), Ok(true)) {
-                tracing::warn!("blob {digest} was torn and is removed");
+                tracing::warn!("removing blob {digest}, which was not written completely");
                 let _ = self.move_to_trash(&path);
             }
         }
@@ -247,7 +247,7 @@ fn check_oci_layout(path: &Path) -> Result<()> {
         .and_then(|value| value["imageLayoutVersion"].as_str().map(str::to_owned));
     if version.as_deref() != Some("1.0.0") {
         return Err(Error::bad_content(format!(
-            "{} is not the mark of an OCI image layout 1.0.0",
+            "{} is not the marker file of an OCI image layout 1.0.0",
             path.display()
         )));
     }

@@ -131,9 +131,12 @@ impl Store {
                 return Err(Error::bad_content(format!(
                     "blob {digest} has other content: its digest is {computed}"
                 ))
-                .hint("the registry or something between gave other bytes than were asked for"));
+                .hint("the registry or a proxy in between sent other bytes than requested"));
             }
-            tracing::warn!("what was here of blob {digest} was damaged; it is downloaded anew");
+            tracing::warn!(
+                "the partial download of blob {digest} was damaged; downloading it \
+                            again"
+            );
         }
     }
 }

@@ -82,7 +82,7 @@ impl Store {
             let path = entry.path("list", &directory)?.path().join("mount.json");
             let record = read_record(&path)
                 .and_then(|record| record.map(|bytes| parse_record(&bytes)).transpose())
-                .context(|| format!("cannot tell what {} uses", path.display()))
+                .context(|| format!("cannot determine what {} uses", path.display()))
                 .map_err(|error| error.hint("unmount it (`imgctl umount --all`) and try again"))?;
             all.extend(record.into_iter().flatten());
         }

@@ -85,7 +85,7 @@ impl Store {
                 let ids: Vec<String> = several.iter().map(|(id, _)| id.to_string()).collect();
                 Err(Error::new(
                     Kind::Usage,
-                    format!("`{name}` may be any of {}", ids.join(", ")),
+                    format!("`{name}` is ambiguous: it may be any of {}", ids.join(", ")),
                 )
                 .hint("give more digits of the ID, or the image's name"))
             }
@@ -162,7 +162,10 @@ fn not_found(names: &[Named], name: &str) -> Error {
     let error = Error::not_found(format!("image `{name}` is not in the store"));
     let near = near_names(names, name);
     if near.is_empty() {
-        error.hint("`imgctl images` lists what is; `imgctl load` and `imgctl build` add to it")
+        error.hint(
+            "`imgctl images` lists the images in the store; `imgctl load` and `imgctl \
+                    build` add images",
+        )
     } else {
         error.hint(format!("did you mean {}?", near.join(" or ")))
     }

@@ -225,7 +225,7 @@ impl Store {
             let Err(error) = self.stored_toc(&diff_id) else {
                 continue;
             };
-            tracing::debug!("the table of contents of layer {diff_id} is made again: {error}");
+            tracing::debug!("rebuilding the table of contents of layer {diff_id}: {error}");
             let blob = layers.get(&diff_id);
             // Problems of the layer itself have already been reported.
             if blob.is_some_and(|blob| self.toc(blob, &diff_id).is_ok())

@@ -33,7 +33,7 @@ pub(super) fn compare(directory: &Path, table: Toc, deep: bool) -> Result<Option
     let mut seen: HashSet<LayerPath> = HashSet::new();
     walk(&root, &mut |_, _| Visit::Keep, &mut |found| {
         let Ok(path) = LayerPath::parse(found.path) else {
-            problems.add(|| "it has a name that no layer can have".to_owned());
+            problems.add(|| "it has a name that cannot be stored in a layer".to_owned());
             return Ok(());
         };
         match tree.lookup(&path) {

@@ -89,7 +89,7 @@ impl Store {
         match self.stored_toc(diff_id) {
             Ok(Some(toc)) => return Ok(toc),
             Ok(None) => {}
-            Err(error) => tracing::debug!("table of layer {diff_id} is made again: {error}"),
+            Err(error) => tracing::debug!("rebuilding the table of layer {diff_id}: {error}"),
         }
         self.scan_layer(blob, diff_id)
     }
@@ -103,7 +103,7 @@ impl Store {
         };
         let file = self.open_blob(blob)?;
         let toc = scan(file, expected, self.limits(), &mut |_, _, _| Ok(()))
-            .context(|| format!("layer {blob} is bad"))?
+            .context(|| format!("layer {blob} is damaged"))?
             .toc;
         self.put_toc(diff_id, &toc)?;
         Ok(toc)

@@ -388,7 +388,7 @@ fn what_is_no_image_says_so() {
             manifest(config(media_type::OCI_CONFIG), vec![config("text/plain")]),
             "not a file system layer",
         ),
-        (loop_index, "inside each other"),
+        (loop_index, "nests more than"),
         (wrong_size, "its descriptor says"),
     ] {
         let error = store.image_at(&descriptor, None).unwrap_err();

@@ -110,7 +110,7 @@ fn leave_out_attestations(index: &mut Index, notes: &mut Vec<String>) {
     let gone = before - index.manifests.len();
     if gone > 0 {
         notes.push(format!(
-            "{gone} attestation(s) of the image as it was left out"
+            "removed {gone} attestation(s) of the original image"
         ));
     }
 }

@@ -173,8 +173,8 @@ pub fn inspect(path: &Path) -> Result<Bundle> {
 
 fn read_description(path: &Path) -> Result<Vec<u8>> {
     let none = || {
-        Error::usage(format!("it is no bundle: it has no {DESCRIPTION}"))
-            .hint("a whole image is loaded with imgctl load")
+        Error::usage(format!("it is not a bundle: it has no {DESCRIPTION}"))
+            .hint("use imgctl load to load a whole image")
     };
     let bounded = |reader: &mut dyn Read, size: u64| {
         if size > MAX_DESCRIPTION {
@@ -261,7 +261,7 @@ fn base_missing(bundle: &Bundle, missing: &[&Blob]) -> Error {
     Error::new(
         Kind::NotFound,
         format!(
-            "the bundle needs image {base}, but {} of its {} blobs are not here: {}",
+            "the bundle needs image {base}, but {} of its {} blobs are missing here: {}",
             missing.len(),
             bundle.assumed.len(),
             list.join(", ")

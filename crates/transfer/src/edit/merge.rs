@@ -70,7 +70,7 @@ pub fn merge(
     let mut notes = stack.notes;
     if stack.layers.len() > MANY_LAYERS {
         notes.push(format!(
-            "the image has {} layers; mounting folds the smallest together",
+            "the image has {} layers; mounting merges the smallest ones",
             stack.layers.len()
         ));
     }
@@ -190,7 +190,7 @@ impl<'a> Stack<'a> {
     /// Creates new layers from the image's tree, one per kind, that delete nothing.
     fn flatten(&mut self, name: &str, image: &Image, own: &Tree) -> Result<()> {
         self.notes.push(format!(
-            "the layers of {name} delete files that other images bring; its files are stored anew"
+            "the layers of {name} delete files that other images bring; its files are stored again"
         ));
         for kind in [LayerKind::Rootfs, LayerKind::Addons, LayerKind::Registry] {
             let select = |path: &LayerPath| path.layer_kind() == kind;

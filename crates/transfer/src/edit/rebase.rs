@@ -29,7 +29,7 @@ pub fn rebase(
     let (own, base) = (ids(image.image), ids(old.image));
     if !own.starts_with(&base) {
         return Err(Error::usage(format!(
-            "{} is not based on {}: its lowest {} layers are others",
+            "{} is not based on {}: its lowest {} layers differ",
             image.name,
             old.name,
             base.len()

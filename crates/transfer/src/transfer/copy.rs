@@ -151,7 +151,7 @@ impl<'a> Copier<'a> {
             }
         }
         Err(failed.context(format!(
-            "{name} is neither in the store nor in a registry that could be asked"
+            "{name} is neither in the store nor in a reachable registry"
         )))
     }
 
@@ -165,7 +165,7 @@ impl<'a> Copier<'a> {
                 "the digest would change from {} to {digest}",
                 plan.source_digest
             ))
-            .hint("copy the whole index with --all-platforms, or leave out --preserve-digests"));
+            .hint("copy the whole index with --all-platforms, or drop --preserve-digests"));
         }
         engine::copy_plan(source, sink, &plan, *jobs, self.reporter)
     }
@@ -188,10 +188,10 @@ impl<'a> Copier<'a> {
     ) -> Result<Copied> {
         if self.preserve_digests {
             return Err(Error::usage(format!(
-                "{} would have a manifest of its own, with another digest",
+                "{} would get a manifest of its own, with another digest",
                 path.display()
             ))
-            .hint("oci: and oci-archive: keep it; or leave out --preserve-digests"));
+            .hint("use oci: or oci-archive:, which keep it, or drop --preserve-digests"));
         }
         let store = self.temporary(scratch, "copied")?;
         let references: Vec<Reference> = name.into_iter().collect();

@@ -174,7 +174,10 @@ fn put_blob(
     }
     match sink.put_blob(blob, source, moved) {
         Err(error) if is_foreign && matches!(error.kind(), Kind::NotFound | Kind::Network) => {
-            tracing::warn!("layer {} stays where its URLs say: {error}", blob.digest);
+            tracing::warn!(
+                "layer {} is not copied and remains at its URLs: {error}",
+                blob.digest
+            );
             Ok(Put::Existed)
         }
         put => put.context(|| format!("cannot copy blob {}", blob.digest)),
@@ -220,7 +223,7 @@ struct StoppableRead {
 impl Read for StoppableRead {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.stop.load(Ordering::Relaxed) {
-            return Err(Error::failed("stopped, as another part has failed").into());
+            return Err(Error::failed("stopped because another part has failed").into());
         }
         self.reader.read(buffer)
     }

@@ -47,7 +47,7 @@ impl LayoutSink {
         let mut all = std::fs::read_dir(directory).path("list", directory)?;
         if !layout.exists() && all.next().is_some() {
             return Err(Error::usage(format!(
-                "{} is no OCI image layout, and is not empty",
+                "{} is not an OCI image layout, and is not empty",
                 directory.display()
             )));
         }

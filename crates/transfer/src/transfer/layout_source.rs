@@ -71,7 +71,7 @@ impl LayoutSource {
             "manifest.json".to_owned(),
         ];
         let count = if *digest == self.root.digest { 3 } else { 2 };
-        let mut opened = Err(Error::not_found(format!("blob {digest} is not there")));
+        let mut opened = Err(Error::not_found(format!("blob {digest} does not exist")));
         for name in &names[..count] {
             opened = self.directory.open_file(Path::new(name));
             if !matches!(&opened, Err(error) if error.kind() == Kind::NotFound) {

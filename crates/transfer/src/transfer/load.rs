@@ -153,11 +153,14 @@ fn read_archive(
     if members.document("manifest.json").is_some() {
         return docker_archive::images(store, &members, imported);
     }
-    let error = Error::bad_content("it is no image archive: it has no index.json or manifest.json");
+    let error = Error::bad_content(
+        "it is not an image archive: it has no index.json or \
+                                    manifest.json",
+    );
     Err(if members.document("repositories").is_some() {
         error.hint("it was saved by docker before 1.10: load it there and save it again")
     } else {
-        error.hint("an OCI archive or a docker archive can be loaded, plain or compressed")
+        error.hint("load an OCI archive or a docker archive, plain or compressed")
     })
 }
 

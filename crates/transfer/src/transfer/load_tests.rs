@@ -259,15 +259,15 @@ fn hostile_docker_archives_are_refused() {
     let cases: Vec<(Vec<u8>, &str)> = vec![
         (
             with("0/layer.tar", Node::Symlink("/etc/passwd")),
-            "leads out of the archive",
+            "points outside the archive",
         ),
         (
             with("0/layer.tar", Node::Symlink("../../etc/passwd")),
-            "leads out of the archive",
+            "points outside the archive",
         ),
         (
             with("0/layer.tar", Node::Symlink("layer.tar")),
-            "leads in circles",
+            "part of a loop",
         ),
         (
             with("0/layer.tar", Node::HardLink("nowhere")),
@@ -289,12 +289,15 @@ fn hostile_docker_archives_are_refused() {
         (tar(&zipped_lie), "the uncompressed layer has the digest"),
         (tar(&twice), "twice"),
         (tar(&without_layer), "does not contain it"),
-        (tar(&docker(&["NOT a name"], &[layer("x")])), "bad name"),
+        (
+            tar(&docker(&["NOT a name"], &[layer("x")])),
+            "invalid image name",
+        ),
         (
             tar(&[("repositories".to_owned(), file("{}"))]),
-            "no image archive",
+            "not an image archive",
         ),
-        (tar(&[]), "no image archive"),
+        (tar(&[]), "not an image archive"),
     ];
     for (bytes, why) in cases {
         refused(&bytes, why);

@@ -49,8 +49,11 @@ impl Location {
         match transport {
             Some(("docker", rest)) => {
                 let name = rest.strip_prefix(b"//").ok_or_else(|| {
-                    Error::usage(format!("`{}` is not a place", text.display()))
-                        .hint("an image in a registry is written docker://NAME")
+                    Error::usage(format!(
+                        "`{}` is not a location of an image",
+                        text.display()
+                    ))
+                    .hint("an image in a registry is written docker://NAME")
                 })?;
                 Ok(Self::Registry(Reference::parse(utf8(name)?)?))
             }
@@ -91,7 +94,7 @@ fn utf8(bytes: &[u8]) -> Result<&str> {
 
 fn path(bytes: &[u8]) -> Result<PathBuf> {
     if bytes.is_empty() {
-        return Err(Error::usage("a path is missing behind the transport"));
+        return Err(Error::usage("a path is missing after the transport"));
     }
     Ok(PathBuf::from(OsString::from(OsStr::from_bytes(bytes))))
 }
@@ -115,7 +118,7 @@ fn registry_directory(bytes: &[u8]) -> Result<Location> {
     let Archived { path, name } = archived(bytes)?;
     let name = name.ok_or_else(|| {
         Error::usage(format!(
-            "registry-dir:{} does not say which image",
+            "registry-dir:{} does not name an image",
             path.display()
         ))
         .hint("an image in a registry's tree is written registry-dir:PATH:REPOSITORY:TAG")
@@ -206,7 +209,7 @@ mod tests {
             ("docker:x", "docker://NAME"),
             ("docker://Upper", "lower case"),
             ("oci:", "path is missing"),
-            ("registry-dir:/srv", "which image"),
+            ("registry-dir:/srv", "name an image"),
             ("containers-storage:x", "podman save"),
             ("docker-daemon:x:v1", "docker save"),
             ("ostree:x", "not supported"),

@@ -63,9 +63,12 @@ impl<'a> ManifestList<'a> {
             .into_iter()
             .find(|named| named.reference.as_ref() == Some(&reference));
         match existing {
-            Some(_) if !amend => Err(Error::usage(format!("the name {reference} is taken")).hint(
-                "add to a list that exists with --amend or `imgctl manifest add`, \
-                     or remove it with `imgctl manifest rm`",
+            Some(_) if !amend => Err(Error::usage(format!(
+                "the name {reference} is already in use"
+            ))
+            .hint(
+                "add to an existing list with --amend or `imgctl manifest add`, or remove it \
+                 with `imgctl manifest rm`",
             )),
             Some(named) => Self::of(store, named, lock),
             None => Ok(Self {
@@ -157,7 +160,7 @@ impl<'a> ManifestList<'a> {
 
     fn missing(&self, digest: &Digest) -> Error {
         Error::not_found(format!("{digest} is not in the list {}", self.reference))
-            .hint("`imgctl manifest inspect` shows what is")
+            .hint("run `imgctl manifest inspect` to see what is in it")
     }
 
     /// Writes the list and points its name at it. The previous version is not kept as an unnamed
@@ -271,7 +274,7 @@ fn index_of(store: &Store, named: &Named) -> Result<Index> {
                 named.descriptor.digest
             ),
         )
-        .hint("`imgctl manifest create` makes a list to which it can be added")),
+        .hint("create a list with `imgctl manifest create`, then add the image to it")),
     }
 }
 

@@ -90,7 +90,7 @@ fn choose(index: Index, choice: &Choice) -> Result<Vec<Descriptor>> {
         Choice::One(platform) => match index.select(platform) {
             Some(entry) => Ok(vec![entry.clone()]),
             None => Err(
-                Error::not_found(format!("the image is not there for {platform}")).hint(
+                Error::not_found(format!("the image is not available for {platform}")).hint(
                     "add all of its platforms with --all, or choose one with --os and --arch",
                 ),
             ),

@@ -134,7 +134,7 @@ impl Members {
             }
         }
         Err(Error::bad_content(format!(
-            "the link {path} of the archive leads in circles"
+            "the link {path} of the archive is part of a loop"
         )))
     }
 }
@@ -199,7 +199,7 @@ fn read_document(content: &mut dyn Read, size: u64) -> Result<Vec<u8>> {
 fn follow(link: &LayerPath, target: &[u8]) -> Result<LayerPath> {
     let leaves = || {
         Error::bad_content(format!(
-            "the link leads out of the archive, to {}",
+            "the link points outside the archive, to {}",
             String::from_utf8_lossy(target)
         ))
     };

@@ -78,11 +78,13 @@ pub fn items<'a>(
             if other == reference {
                 continue;
             }
-            return Err(
-                Error::usage(format!("{other} and {reference} would both be {name}")).hint(
-                    "names go without the registry: put one of the two elsewhere (`imgctl copy`)",
-                ),
-            );
+            return Err(Error::usage(format!(
+                "{other} and {reference} would both be named {name}"
+            ))
+            .hint(
+                "names are stored without their registry: copy one of the two to another \
+                     place (`imgctl copy`)",
+            ));
         }
         items.push(Item {
             sink: to.sink(&repository, &target)?,

@@ -12,7 +12,7 @@ pub(super) const CONTAINERD_NAME: &str = "io.containerd.image.name";
 /// belongs to Docker Hub.
 pub(super) fn from_docker(text: &str) -> Result<Reference> {
     let reference = Reference::parse(text).map_err(|error| {
-        Error::bad_content("the archive gives an image a bad name").caused_by(error)
+        Error::bad_content("the archive contains an invalid image name").caused_by(error)
     })?;
     if reference.registry().is_some() {
         return Ok(reference.qualified());

@@ -30,7 +30,7 @@ pub(super) fn images(
         let media = entry.media_type.as_str();
         if !media_type::is_index(media) && !media_type::is_manifest(media) {
             note(format!(
-                "{} is {media}, not an image; left out",
+                "skipping {}: it is {media}, not an image",
                 entry.digest
             ));
             continue;
@@ -84,12 +84,10 @@ impl<'a> LayoutDirectory<'a> {
             Shape::Flat
         } else {
             return Err(Error::usage(format!(
-                "{} is no image directory: it has neither index.json nor manifest.json",
+                "{} is not an image directory: it has neither index.json nor manifest.json",
                 path.display()
             ))
-            .hint(
-                "an OCI layout (skopeo's oci:) or a directory made by skopeo's dir: can be loaded",
-            ));
+            .hint("load an OCI layout (skopeo's oci:) or a directory written by skopeo's dir:"));
         };
         Ok(Self {
             root,
@@ -144,7 +142,7 @@ impl<'a> LayoutDirectory<'a> {
         let mut pending = vec![(top.clone(), false)];
         while let Some((descriptor, optional)) = pending.pop() {
             if seen.len() > MAX_DESCRIPTORS {
-                return Err(Error::bad_content("the images lead to too many blobs"));
+                return Err(Error::bad_content("the images reference too many blobs"));
             }
             if !seen.insert(descriptor.digest.clone()) {
                 continue;

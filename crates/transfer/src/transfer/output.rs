@@ -105,7 +105,7 @@ impl Tar {
         match std::fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => {
                 return Err(Error::usage(format!("{} is a directory", path.display()))
-                    .hint("give the name of the archive to write"));
+                    .hint("name the archive to write"));
             }
             Ok(metadata) if !metadata.is_file() => {
                 let file = OpenOptions::new()

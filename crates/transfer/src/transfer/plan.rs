@@ -250,7 +250,8 @@ impl Reading<'_> {
         self.bytes = sizes.fold(self.bytes, u64::saturating_add);
         if self.known.len() + missing.len() > MAX_DOCUMENTS || self.bytes > MAX_BYTES {
             return Err(Error::bad_content(format!(
-                "the image leads to more than {MAX_DOCUMENTS} manifests or {MAX_BYTES} bytes of them"
+                "the image references more than {MAX_DOCUMENTS} manifests, or more than \
+                 {MAX_BYTES} bytes of manifests"
             )));
         }
         let fetched = Mutex::new(Vec::new());
@@ -303,9 +304,7 @@ fn index_of(document: &Document) -> Option<Index> {
 }
 
 fn too_deep() -> Error {
-    Error::bad_content(format!(
-        "the image has more than {MAX_NESTING} indexes inside each other"
-    ))
+    Error::bad_content(format!("the image nests more than {MAX_NESTING} indexes"))
 }
 
 /// The entries that match the platforms, each once, in the index's order.
@@ -330,14 +329,14 @@ fn blobs(manifests: &[(Descriptor, Manifest)], others: Vec<Descriptor>) -> Resul
             && other.size != blob.size
         {
             return Err(Error::bad_content(format!(
-                "blob {} is said to have {} bytes and also {}",
+                "blob {} is listed with two sizes, {} and {} bytes",
                 blob.digest, other.size, blob.size
             )));
         }
         all.entry(blob.digest.clone()).or_insert(blob);
         if all.len() > MAX_BLOBS {
             return Err(Error::bad_content(format!(
-                "the image leads to more than {MAX_BLOBS} blobs"
+                "the image references more than {MAX_BLOBS} blobs"
             )));
         }
     }
@@ -391,7 +390,7 @@ pub fn read_small(source: &dyn ImageSource, blob: &Descriptor) -> Result<Vec<u8>
     let digest = &blob.digest;
     if blob.size > MAX_CONFIG {
         return Err(Error::bad_content(format!(
-            "blob {digest} has {} bytes; at most {MAX_CONFIG} are allowed for a blob of its sort",
+            "blob {digest} has {} bytes; at most {MAX_CONFIG} are allowed for a blob of this type",
             blob.size
         )));
     }

@@ -88,7 +88,7 @@ pub fn pull(
             if options.policy == Policy::Never {
                 return Err(
                     Error::not_found(format!("image {name} is not in the store"))
-                        .hint("no registry was asked, as the pull policy is `never`"),
+                        .hint("no registry was queried because the pull policy is `never`"),
                 );
             }
         }
@@ -99,7 +99,7 @@ pub fn pull(
     match pulled {
         Err(error) if options.policy == Policy::Newer && error.kind() == Kind::Network => {
             let named = here().ok_or(error)?;
-            tracing::warn!("no registry could be asked for {name}; using the image in the store");
+            tracing::warn!("no registry is reachable for {name}; using the image in the store");
             kept(store, name, named)
         }
         pulled => pulled,
@@ -168,9 +168,9 @@ fn pull_first(
         });
         return Err(Error::new(
             kind.unwrap_or(Kind::NotFound),
-            format!("no registry gives it: {}", tried.join("; ")),
+            format!("no registry provides it: {}", tried.join("; ")),
         )
-        .hint("say which registry you mean: REGISTRY/NAME:TAG"));
+        .hint("name the registry: REGISTRY/NAME:TAG"));
     }
     match failures.pop() {
         Some((_, error)) => Err(error),
@@ -178,7 +178,7 @@ fn pull_first(
             "no registry is configured for names without one",
         )
         .hint(
-            "say which registry you mean, or list some as unqualified-search-registries in registries.conf",
+            "name the registry, or list some as unqualified-search-registries in registries.conf",
         )),
     }
 }
@@ -196,7 +196,8 @@ fn pull_one(
 ) -> Result<Pulled> {
     if reference.registry() == Some(LOCAL_REGISTRY) {
         return Err(Error::not_found(format!(
-            "{reference} is not in the store, and `{LOCAL_REGISTRY}` is no registry: names under it are of images made here"
+            "{reference} is not in the store, and `{LOCAL_REGISTRY}` is not a registry: it is \
+             the prefix of images built here"
         )));
     }
     let source = Remembering {
@@ -212,7 +213,7 @@ fn pull_one(
     // Images built on this one can be pushed to the same registry without uploading these blobs.
     let blobs = plan.blobs.iter().map(|blob| &blob.digest);
     if let Err(error) = KnownBlobs::of(store).remember(reference, blobs) {
-        tracing::debug!("cannot remember where the blobs of {reference} are: {error}");
+        tracing::debug!("cannot record where the blobs of {reference} are: {error}");
     }
     Ok(Pulled {
         reference: reference.clone(),

@@ -153,7 +153,7 @@ impl Job<'_> {
         let digests: BTreeSet<&Digest> = layers.map(|blob| &blob.digest).collect();
         // A failure here only costs speed.
         if let Err(error) = known.remember(reference, digests) {
-            tracing::debug!("cannot remember what {reference} has: {error}");
+            tracing::debug!("cannot record what {reference} has: {error}");
         }
         Ok(PushReport {
             root: copied.root,
@@ -165,7 +165,7 @@ impl Job<'_> {
     fn to_place(&self, place: &Location) -> Result<PushReport> {
         if self.options.list_only {
             return Err(Error::usage(
-                "only a registry takes a list without its members",
+                "only a registry accepts a list without its members",
             ));
         }
         let known = KnownBlobs::of(self.store);
@@ -208,7 +208,7 @@ impl Job<'_> {
     fn list_only(&self, source: &PushSource<'_>, sink: &dyn ImageSink) -> Result<PushReport> {
         if !media_type::is_index(&self.root.media_type) {
             return Err(Error::usage(
-                "only a manifest list can go without its members",
+                "only a manifest list can be pushed without its members",
             ));
         }
         let root = source.root()?;

@@ -90,7 +90,10 @@ impl<'a> PushSource<'a> {
             "{what} {digest} of {} is not in the store",
             self.name
         ))
-        .hint("pull the image with --all-platforms, or push with --platform what is there")
+        .hint(
+            "pull the image with --all-platforms, or push only the platforms in the store with \
+               --platform",
+        )
     }
 }
 

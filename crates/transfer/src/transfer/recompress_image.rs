@@ -92,7 +92,7 @@ impl Changed {
                 let made = make(&self.store, recipe, &imgctl_base::progress::Silent)?;
                 if made.digest != *digest {
                     return Err(Error::failed(format!(
-                        "layer {} compressed again gave {}, not {digest} as before",
+                        "recompressing layer {} gave {}, not {digest} as before",
                         recipe.from.digest, made.digest
                     )));
                 }
@@ -229,7 +229,7 @@ impl Changer<'_> {
         let left_out = before - index.manifests.len();
         if left_out > 0 {
             self.reporter.note(&format!(
-                "{left_out} attestation(s) of the image as it was left out"
+                "removed {left_out} attestation(s) of the original image"
             ));
         }
     }
@@ -379,7 +379,7 @@ fn make(store: &Store, recipe: &Recipe, task: &dyn Task) -> Result<Made> {
         .context(|| format!("cannot compress layer {digest}"))?;
     if done.diff_id != recipe.diff_id {
         return Err(Error::bad_content(format!(
-            "layer {digest} has the diff-id {}, its config says {}",
+            "layer {digest} has the diff-id {}, but its config says {}",
             done.diff_id, recipe.diff_id
         )));
     }
@@ -390,7 +390,7 @@ fn make(store: &Store, recipe: &Recipe, task: &dyn Task) -> Result<Made> {
         size: done.size,
     };
     if let Err(error) = remember(store, recipe, &made) {
-        tracing::debug!("cannot remember a compressed layer: {error}");
+        tracing::debug!("cannot record a compressed layer: {error}");
     }
     Ok(made)
 }

@@ -20,7 +20,7 @@ impl RegistrySink {
     pub(crate) fn new(client: &Client, reference: &Reference) -> Result<Self> {
         let registry = reference
             .registry()
-            .ok_or_else(|| Error::usage(format!("{reference} does not say which registry")))?;
+            .ok_or_else(|| Error::usage(format!("{reference} does not name a registry")))?;
         Ok(Self {
             repository: client.repository(reference)?,
             registry: registry.to_owned(),
@@ -72,10 +72,10 @@ impl ImageSink for RegistrySink {
             && *digest != root.digest
         {
             return Err(Error::usage(format!(
-                "{} cannot be written: the image's digest is {}",
+                "cannot write {}: the image's digest is {}",
                 self.reference, root.digest
             ))
-            .hint("give it a tag instead of a digest"));
+            .hint("use a tag instead of a digest"));
         }
         self.repository
             .push_document(&self.target, &root.media_type, bytes)

@@ -111,7 +111,7 @@ fn save_into(
         }
         (Output::Stream(_), true) => {
             return Err(Error::usage("a directory cannot be written to a stream")
-                .hint("give a path with --output, or choose an archive format"));
+                .hint("pass a path with --output, or choose an archive format"));
         }
     };
     let saver = Saver {
@@ -258,7 +258,7 @@ impl Saver<'_> {
         let size = copy_hashed(&mut reader, &mut hasher, &mut scratch)?;
         if hasher.finish() != *diff_id {
             return Err(Error::bad_content(format!(
-                "its content does not have the diff-id {diff_id} that the config says"
+                "its content does not match the diff-id {diff_id} in the config"
             )));
         }
         scratch

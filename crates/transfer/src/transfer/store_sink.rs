@@ -165,8 +165,10 @@ fn check_is_image(descriptor: &Descriptor, manifest: &Manifest) -> Result<()> {
     let digest = &descriptor.digest;
     let refuse = |why: String| {
         Err(
-            Error::bad_content(format!("{digest} cannot be kept in the store: {why}"))
-                .hint("`imgctl copy` moves it from one registry to another, or to oci:DIRECTORY"),
+            Error::bad_content(format!("cannot store {digest}: {why}")).hint(
+                "use `imgctl copy` to copy it from one registry to another, or to \
+                       oci:DIRECTORY",
+            ),
         )
     };
     let config = &*manifest.config.media_type;
@@ -179,7 +181,7 @@ fn check_is_image(descriptor: &Descriptor, manifest: &Manifest) -> Result<()> {
         .find(|layer| !media_type::is_layer(&layer.media_type))
     {
         Some(layer) => refuse(format!(
-            "its layer {} is {}, which is no file system layer",
+            "its layer {} is {}, which is not a file system layer",
             layer.digest, layer.media_type
         )),
         None => Ok(()),
@@ -253,7 +255,7 @@ impl LayerBlobs for Downloads<'_> {
         }
         self.store
             .commit_partial(partial)
-            .context(|| format!("cannot keep blob {digest}"))?;
+            .context(|| format!("cannot store blob {digest}"))?;
         lock(&self.brought).insert(digest.clone());
         Ok(())
     }

@@ -31,7 +31,10 @@ impl TreeSource {
             self.repository,
             self.layout.path().display()
         ))
-        .hint("the tree is incomplete: `imgctl registry scrub` finds all that is missing")
+        .hint(
+            "the tree is incomplete: run `imgctl registry scrub` to find everything that is \
+               missing",
+        )
     }
 
     fn read(&self, digest: &Digest) -> Result<SourceDocument> {

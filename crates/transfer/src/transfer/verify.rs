@@ -103,7 +103,7 @@ fn collect(
             // Only the manifest of this platform was saved.
             Err(error) if error.kind() == Kind::NotFound => {}
             Err(error) => {
-                return Err(error.context(format!("its part {} is bad", child.digest)));
+                return Err(error.context(format!("its part {} is damaged", child.digest)));
             }
         }
     }

@@ -47,7 +47,7 @@ pub fn layers(manifest: &[u8]) -> Result<Vec<Descriptor>> {
     match Document::parse(manifest, None)? {
         Document::Manifest(manifest) => Ok(manifest.layers),
         Document::Index(_) => Err(Error::bad_content(
-            "what should be a manifest of signatures is an index",
+            "the manifest of the signatures is an index",
         )),
     }
 }

@@ -54,7 +54,9 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Bundle> {
         .dsse_envelope
         .ok_or_else(|| malformed("has no DSSE envelope"))?;
     if envelope.payload_type != PAYLOAD_TYPE {
-        return Err(malformed("holds something else than an in-toto statement"));
+        return Err(malformed(
+            "contains something other than an in-toto statement",
+        ));
     }
     let decode = |text: &str| {
         STANDARD
@@ -79,11 +81,11 @@ pub(super) fn open(bundle: &Bundle, keys: &[PublicKey], digest: &Digest) -> Resu
     if !bundle.signatures.iter().any(by_one) {
         return Err(Error::new(
             Kind::Denied,
-            "an attestation was signed by another key",
+            "an attestation was signed with another key",
         ));
     }
     let statement: Value = serde_json::from_slice(&bundle.statement)
-        .map_err(|error| Error::bad_content("the signed statement is no JSON").caused_by(error))?;
+        .map_err(|error| Error::bad_content("the signed statement is not JSON").caused_by(error))?;
     let is_about = statement["subject"].as_array().is_some_and(|subjects| {
         subjects.iter().any(|subject| {
             subject["digest"][digest.algorithm().as_str()].as_str() == Some(digest.hex())

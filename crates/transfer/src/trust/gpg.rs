@@ -109,19 +109,13 @@ fn verdict(status: &str) -> Result<()> {
     }
     let count = |wanted: &str| words.iter().filter(|word| **word == wanted).count();
     for (bad, why) in [
-        ("NO_PUBKEY", "a GPG signature was made by another key"),
-        ("BADSIG", "a GPG signature does not fit what it signs"),
+        ("NO_PUBKEY", "a GPG signature was made with another key"),
+        ("BADSIG", "a GPG signature does not match the signed text"),
         ("EXPSIG", "a GPG signature has expired"),
-        (
-            "EXPKEYSIG",
-            "a GPG signature was made by a key that has expired",
-        ),
-        (
-            "REVKEYSIG",
-            "a GPG signature was made by a key that was revoked",
-        ),
+        ("EXPKEYSIG", "a GPG signature was made with an expired key"),
+        ("REVKEYSIG", "a GPG signature was made with a revoked key"),
         ("ERRSIG", "a GPG signature cannot be checked"),
-        ("NODATA", "what should be a GPG signature is none"),
+        ("NODATA", "this is not a GPG signature"),
     ] {
         if count(bad) > 0 {
             return denied(why);
@@ -134,7 +128,7 @@ fn verdict(status: &str) -> Result<()> {
     {
         return Ok(());
     }
-    denied("what should be a GPG signature is not one text with one signature")
+    denied("this is not one text with one GPG signature")
 }
 
 /// Removes the armour of a keyring (RFC 4880, section 6.2), because gpgv only reads binary
@@ -210,7 +204,7 @@ impl Home {
 impl Drop for Home {
     fn drop(&mut self) {
         if let Err(error) = remove_tree(&self.path) {
-            tracing::debug!(%error, "a temporary directory stays behind");
+            tracing::debug!(%error, "cannot remove a temporary directory");
         }
     }
 }
@@ -288,7 +282,7 @@ mod tests {
         }
         let why = |message: &[u8], keys: &[Vec<u8>]| open(message, keys).unwrap_err().to_string();
         assert!(why(&message, &[others]).contains("another key"));
-        assert!(why(b"no message", std::slice::from_ref(&key)).contains("is none"));
+        assert!(why(b"no message", std::slice::from_ref(&key)).contains("is not a GPG signature"));
         // Two good messages in a row do not count as one.
         let plain = signer.gpg(&["--sign", "--compress-algo", "none"], b"the text");
         let twice = plain.repeat(2);

@@ -51,7 +51,7 @@ impl PublicKey {
                 "this is a {}, not a public key",
                 printable(&block.label)
             ))),
-            [] => Err(Error::bad_content("this is no PEM text with a public key")),
+            [] => Err(Error::bad_content("this is not a public key in PEM")),
             _ => Err(Error::bad_content("this is more than one key")),
         }
     }
@@ -72,7 +72,7 @@ impl PublicKey {
         }
         Err(
             Error::bad_content("the public key is of a kind that is not supported")
-                .hint("use ECDSA (P-256, P-384, P-521), Ed25519 or RSA from 2048 bits on"),
+                .hint("use ECDSA (P-256, P-384, P-521), Ed25519 or RSA with at least 2048 bits"),
         )
     }
 
@@ -120,7 +120,7 @@ impl PrivateKey {
     pub fn generate() -> Result<Self> {
         EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING)
             .map(|pair| Self(Pair::Ecdsa(Box::new(pair))))
-            .map_err(|_| Error::failed("cannot make a key"))
+            .map_err(|_| Error::failed("cannot generate a key"))
     }
 
     /// Parses a PEM text: encrypted in cosign's format (only then calls `password`), PKCS #8, or
@@ -151,7 +151,7 @@ impl PrivateKey {
                 "this is a {}, not a private key",
                 printable(&block.label)
             ))),
-            [] => Err(Error::bad_content("this is no PEM text with a private key")),
+            [] => Err(Error::bad_content("this is not a private key in PEM")),
             _ => Err(Error::bad_content("this is more than one key")),
         }
     }
@@ -175,7 +175,7 @@ impl PrivateKey {
     /// Encrypts the PKCS #8 form with `password`, in cosign's format.
     pub fn to_sealed_pem(&self, password: &Secret) -> Result<String> {
         let Pair::Ecdsa(pair) = &self.0 else {
-            return Err(Error::usage("only ECDSA keys are written"));
+            return Err(Error::usage("only ECDSA keys can be written"));
         };
         let der = pair
             .to_pkcs8v1()

@@ -96,16 +96,20 @@ impl Lookasides {
             return Ok(());
         }
         let file: File = serde_saphyr::from_str(text).map_err(|error| {
-            Error::bad_content("it is not what registries.d files are").caused_by(error)
+            Error::bad_content("it is not a valid registries.d file").caused_by(error)
         })?;
         if let Some(section) = file.default_docker
             && self.default.replace(section).is_some()
         {
-            return Err(Error::bad_content("`default-docker` stands in two files"));
+            return Err(Error::bad_content(
+                "`default-docker` is defined in two files",
+            ));
         }
         for (scope, section) in file.docker.unwrap_or_default() {
             if self.scopes.insert(scope.clone(), section).is_some() {
-                return Err(Error::bad_content(format!("`{scope}` stands in two files")));
+                return Err(Error::bad_content(format!(
+                    "`{scope}` is defined in two files"
+                )));
             }
         }
         Ok(())

@@ -65,7 +65,7 @@ impl Claim {
         let value: Value = serde_json::from_slice(payload)
             .map_err(|error| malformed("is not JSON").caused_by(error))?;
         let critical = exactly(&value["critical"], &["identity", "image", "type"])
-            .ok_or_else(|| malformed("has critical members that are not understood"))?;
+            .ok_or_else(|| malformed("has unknown critical members"))?;
         let identity = exactly(&critical["identity"], &["docker-reference"])
             .and_then(|identity| identity["docker-reference"].as_str())
             .ok_or_else(|| malformed("names no image"))?;
@@ -85,7 +85,7 @@ impl Claim {
                 .iter()
                 .map(|(name, value)| (name.clone(), value.clone()))
                 .collect(),
-            _ => return Err(malformed("has `optional` as something else than an object")),
+            _ => return Err(malformed("has `optional` that is not an object")),
         };
         Ok(Self {
             identity: identity.to_owned(),

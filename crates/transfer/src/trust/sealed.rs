@@ -63,7 +63,7 @@ struct Cipher {
 pub(super) fn seal(secret: &[u8], password: &Secret) -> Result<Vec<u8>> {
     let (mut salt, mut nonce) = ([0; SALT], [0; NONCE]);
     for random in [&mut salt[..], &mut nonce[..]] {
-        rand::fill(random).map_err(|_| Error::failed("the system gives no random numbers"))?;
+        rand::fill(random).map_err(|_| Error::failed("the system provides no random numbers"))?;
     }
     let params = scrypt::Params::new(LOG_N, R, P).map_err(|_| wrong("scrypt refuses"))?;
     let cipher = cipher(password, &salt, &params)?;
@@ -111,13 +111,16 @@ pub(super) fn open(content: &[u8], password: &Secret) -> Result<Vec<u8>> {
         .map_err(|_| wrong("has a nonce of the wrong length"))?;
     let (tag, secret) = ciphertext
         .split_at_checked(TAG)
-        .ok_or_else(|| wrong("is cut off"))?;
+        .ok_or_else(|| wrong("is truncated"))?;
     let mut secret = secret.to_vec();
     cipher(password, &salt, &params)?
         .decrypt_in_place_detached(Nonce::from_slice(&nonce), b"", &mut secret, tag.into())
         .map_err(|_| {
-            Error::new(Kind::Denied, "the password does not open the private key")
-                .hint("set COSIGN_PASSWORD or give the right password")
+            Error::new(
+                Kind::Denied,
+                "the password does not decrypt the private key",
+            )
+            .hint("set COSIGN_PASSWORD or give the right password")
         })?;
     Ok(secret)
 }
@@ -128,11 +131,11 @@ fn checked(params: &Params) -> Result<scrypt::Params> {
         && (1..=MAX_P).contains(&params.p)
         && params.n > 1;
     if !is_bounded || !params.n.is_power_of_two() {
-        return Err(wrong("asks for scrypt parameters beyond reason"));
+        return Err(wrong("has excessive scrypt parameters"));
     }
     let log_n = u8::try_from(params.n.ilog2()).unwrap_or(u8::MAX);
     scrypt::Params::new(log_n, params.r, params.p)
-        .map_err(|_| wrong("has scrypt parameters that mean nothing"))
+        .map_err(|_| wrong("has invalid scrypt parameters"))
 }
 
 fn cipher(password: &Secret, salt: &[u8], params: &scrypt::Params) -> Result<XSalsa20Poly1305> {

@@ -131,7 +131,7 @@ fn push_tag(repository: &Repository, image: &Descriptor, layer: &Descriptor) -> 
     let tag = attachment::tag(&image.digest);
     for _ in 0..TRIES {
         let mut layers = fetch::layers_at(repository, &tag)
-            .context(|| format!("the tag {tag} holds something else than signatures"))?
+            .context(|| format!("the tag {tag} contains something else than signatures"))?
             .unwrap_or_default();
         if layers.contains(layer) {
             return Ok(format!("tag {tag}"));
@@ -150,7 +150,7 @@ fn push_tag(repository: &Repository, image: &Descriptor, layer: &Descriptor) -> 
         true => Ok(format!("tag {tag}")),
         false => Err(Error::new(
             Kind::Busy,
-            format!("others write the tag {tag} all the time"),
+            format!("other clients keep writing the tag {tag}"),
         )
         .hint("try again when they are done")),
     }

@@ -96,12 +96,12 @@ fn denied(reference: &Reference, verified: &Verified) -> Error {
             Kind::Denied,
             format!("{name}@{} has no signatures", verified.digest),
         )
-        .hint("`imgctl sign --key KEY IMAGE` makes one");
+        .hint("run `imgctl sign --key KEY IMAGE` to make one");
     }
     Error::new(
         Kind::Denied,
         format!(
-            "no signature of {name}@{} is good: {}",
+            "no signature of {name}@{} is valid: {}",
             verified.digest,
             verified.rejected.join("; ")
         ),

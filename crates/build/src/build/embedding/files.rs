@@ -29,7 +29,7 @@ impl ContextFiles for Files<'_> {
             };
             match std::str::from_utf8(path.as_bytes()) {
                 Ok(path) if is_file => files.push(path.to_owned()),
-                Err(_) if is_file => tracing::debug!("{path} is passed over: its name is no UTF-8"),
+                Err(_) if is_file => tracing::debug!("skipping {path}: its name is not UTF-8"),
                 _ => {}
             }
             Ok(())

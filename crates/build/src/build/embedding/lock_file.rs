@@ -43,7 +43,9 @@ pub(super) fn read(
             let is_large = metadata.is_ok_and(|metadata| metadata.len() > MAX_LOCK);
             if is_large {
                 let name = path.display();
-                return Err(Error::usage(format!("{name} is too large to be a lock")));
+                return Err(Error::usage(format!(
+                    "{name} is too large to be a lock file"
+                )));
             }
             let name = path.display().to_string();
             (name, std::fs::read(path).path("read", path))
@@ -57,12 +59,12 @@ pub(super) fn read(
     let lock = match bytes {
         Err(error) if error.kind() == Kind::NotFound && embed.lock != LockUse::Insist => None,
         Err(error) if error.kind() == Kind::NotFound => {
-            return Err(Error::usage(format!("--locked: there is no {name}"))
-                .hint("`imgctl build --update-lock` writes it"));
+            return Err(Error::usage(format!("--locked: {name} does not exist"))
+                .hint("run `imgctl build --update-lock` to create it"));
         }
         read => {
             let text = String::from_utf8(read?)
-                .map_err(|_| Error::usage(format!("{name} is not a text in UTF-8")))?;
+                .map_err(|_| Error::usage(format!("{name} is not UTF-8 text")))?;
             match Lock::parse(&text, &name) {
                 // A lock that is about to be rewritten need not be readable.
                 Err(_) if embed.lock == LockUse::Update => None,
@@ -103,7 +105,7 @@ fn path(options: &Options) -> Result<PathBuf> {
         (None, ContextSource::Directory(directory)) => Ok(directory.join(LOCK_FILE)),
         (None, _) => Err(
             Error::usage("--update-lock: the context is not a directory")
-                .hint("say where the lock is to be written with --lock-file"),
+                .hint("pass --lock-file to say where to write the lock file"),
         ),
     }
 }

@@ -136,7 +136,7 @@ impl crate::embed::ContextFiles for NoFiles {
     }
 
     fn read(&self, path: &str, _limit: u64) -> Result<Vec<u8>> {
-        Err(Error::not_found(format!("there is no {path}")))
+        Err(Error::not_found(format!("{path} does not exist")))
     }
 }
 
@@ -162,7 +162,7 @@ pub(super) fn prepare(
     let found = question.search()?;
     for skipped in &found.skipped {
         let (text, place, reason) = (&skipped.text, &skipped.place, &skipped.reason);
-        tracing::info!("{place}: `{text}` is left out: {reason}");
+        tracing::info!("{place}: skipping `{text}`: {reason}");
     }
     let lock = lock_file::read(options, context, &found)?;
     let wanted = question.wanted(&found)?;
@@ -171,7 +171,7 @@ pub(super) fn prepare(
         return Ok(None);
     }
     reporter.note(&format!(
-        "{} container {} to embed, {} left out (--images-report lists them)",
+        "{} container {} to embed, {} skipped (--images-report lists them)",
         wanted.len(),
         if wanted.len() == 1 { "image" } else { "images" },
         found.skipped.len()

@@ -34,7 +34,7 @@ const LINKS: [(&str, &str); 6] = [
 
 /// Mounts `/dev` and its submounts.
 pub(super) fn mount(tree: &mut Tree<'_>) -> Result<()> {
-    let doing = || "cannot make /dev for RUN".to_owned();
+    let doing = || "cannot create /dev for RUN".to_owned();
     let inert = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let dev = tree.place_exactly("/dev")?;
     // NODEV does not affect the devices bound below: they keep the flags of the host's /dev.
@@ -94,7 +94,7 @@ pub(super) fn open(name: &str) -> Result<OwnedFd> {
             .any(|&(known, major, minor)| known == name && numbers == (major, minor));
     if !right {
         return Err(Error::failed(format!(
-            "{} on this machine is not that device",
+            "{} on this machine is not the expected device",
             path.display()
         )));
     }

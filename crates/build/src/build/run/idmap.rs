@@ -9,7 +9,8 @@ use super::passwd;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 
 /// Message for a user whose sandbox has only one ID.
-const ONE_ID: &str = "RUN knows only one user id here, so chown and USER fail: grant ranges in /etc/subuid and /etc/subgid and install newuidmap (Debian: uidmap)";
+const ONE_ID: &str = "RUN has only one user ID here, so chown and USER fail: grant ranges in \
+                      /etc/subuid and /etc/subgid, and install newuidmap (Debian: uidmap)";
 
 /// Maximum number of ranges that newuidmap accepts on the oldest kernels (user_namespaces(7): five
 /// lines).
@@ -117,7 +118,7 @@ fn helper(name: &str, pid: u32, own: u32, ranges: &[Range]) -> Result<()> {
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     Err(Error::new(
         Kind::Denied,
-        format!("{name} cannot map ids for RUN: {said}"),
+        format!("{name} cannot map IDs for RUN: {said}"),
     )
     .hint("check the ranges in /etc/subuid and /etc/subgid, and that newuidmap is setuid root"))
 }

@@ -68,7 +68,7 @@ fn stdin_of(spec: &RunSpec) -> Result<OwnedFd> {
         let null = std::fs::File::open("/dev/null").path("open", "/dev/null")?;
         return Ok(null.into());
     };
-    let doing = || "cannot keep the script of the RUN step in memory".to_owned();
+    let doing = || "cannot store the script of the RUN step in memory".to_owned();
     let fd = rustix::fs::memfd_create("stdin", MemfdFlags::CLOEXEC).doing(doing)?;
     let mut file = std::fs::File::from(fd);
     file.write_all(&content.0).doing(doing)?;
@@ -150,7 +150,10 @@ fn become_user(spec: &RunSpec) -> Result<()> {
     }
     let doing = || format!("cannot become user {}:{}", user.uid, user.gid);
     let with_hint = |error: Error| {
-        error.hint("as an ordinary user, ids other than 0 need ranges in /etc/subuid and /etc/subgid and the newuidmap program (Debian: uidmap)")
+        error.hint(
+            "as an ordinary user, IDs other than 0 need ranges in /etc/subuid and \
+                    /etc/subgid and the newuidmap program (Debian: uidmap)",
+        )
     };
     own_standard_streams(user.uid);
     let groups: Vec<Gid> = user.groups.iter().copied().map(Gid::from_raw).collect();
@@ -328,7 +331,8 @@ fn machine_of(program: &std::path::Path) -> Option<u16> {
 
 fn wrong_machine(program: &std::path::Path) -> String {
     format!(
-        "cannot run {}: it is a program for another machine (this one is {}); register an emulator (Debian: qemu-user-static) or build for --platform linux/{}",
+        "cannot run {}: it is built for another architecture (this machine is {}); register an \
+         emulator (Debian: qemu-user-static) or build for --platform linux/{}",
         program.display(),
         std::env::consts::ARCH,
         if cfg!(target_arch = "aarch64") {
@@ -348,9 +352,7 @@ fn explain(program: &str, error: &io::Error) -> (i32, String) {
     match error.kind() {
         io::ErrorKind::NotFound if is_file(program.as_ref()) => (
             127,
-            format!(
-                "cannot run {program}: the interpreter or dynamic loader that it names is not in the image"
-            ),
+            format!("cannot run {program}: its interpreter or dynamic loader is not in the image"),
         ),
         io::ErrorKind::NotFound => (127, format!("command not found: {program}")),
         _ => (126, format!("cannot run {program}: {error}")),

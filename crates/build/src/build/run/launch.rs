@@ -30,7 +30,7 @@ pub fn run(
 ) -> Result<ExitOutcome> {
     let frame = wire::frame(spec)?;
     let (mut ours, theirs) =
-        UnixStream::pair().doing(|| "cannot make a socket pair for RUN".to_owned())?;
+        UnixStream::pair().doing(|| "cannot create a socket pair for RUN".to_owned())?;
     let mut child = Command::new(exe)
         .arg(super::SUPERVISOR)
         .env_clear()
@@ -57,7 +57,7 @@ pub fn run(
         Some(Answer::Failed(failure)) => Err(failure.into()),
         None => Err(
             Error::failed(format!("the sandbox of the RUN step died ({status})")).hint(
-                "see the kernel log for an out-of-memory kill; other builds are not affected",
+                "check the kernel log for an out-of-memory kill; other builds are not affected",
             ),
         ),
     }
@@ -91,7 +91,7 @@ fn stream(
                 _ if count == 0 => ended.push(index),
                 Some(stream) => on_output(*stream, &buffer[..count]),
                 None if answer.len() as u64 + count as u64 > LONGEST_ANSWER => {
-                    return Err(Error::failed("the sandbox's answer is too long"));
+                    return Err(Error::failed("the response of the sandbox is too long"));
                 }
                 None => answer.extend_from_slice(&buffer[..count]),
             }

@@ -95,7 +95,7 @@ pub(super) fn unshare(flags: CloneFlags, name: &str) -> Result<()> {
 /// Returns the error for a namespace that could not be created, with advice for the administrator.
 fn refused(name: &str, source: io::Error) -> Error {
     let full = source.raw_os_error() == Some(rustix::io::Errno::NOSPC.raw_os_error());
-    let error = Error::io(format!("cannot make a {name} namespace for RUN"), source);
+    let error = Error::io(format!("cannot create a {name} namespace for RUN"), source);
     if full {
         error.hint(format!("raise /proc/sys/user/max_{name}_namespaces"))
     } else if name == "user" {

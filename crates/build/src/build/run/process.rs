@@ -30,7 +30,7 @@ pub(super) fn start() -> Result<UnixStream> {
 /// resets this.
 pub(super) fn die_with_parent() -> Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
-        .doing(|| "cannot tie the sandbox to its parent".to_owned())
+        .doing(|| "cannot tie the lifetime of the sandbox to its parent".to_owned())
 }
 
 /// Replaces standard input with `/dev/null`.

@@ -72,7 +72,7 @@ impl<'a> Tree<'a> {
     /// certainly exists and is no longer needed; the root is bound inside it.
     fn new(spec: &RunSpec, stubs: &'a mut Vec<Stub>) -> Result<Self> {
         let path = spec.rootfs.as_path();
-        let doing = || format!("cannot make {} a root for RUN", path.display());
+        let doing = || format!("cannot use {} as the root of RUN", path.display());
         if let Some(overlay) = &spec.overlay {
             imgctl_store::mount::attach(overlay, path)?;
         }
@@ -214,13 +214,17 @@ impl<'a> Tree<'a> {
             flags |= MountFlags::NOEXEC;
         }
         let place = self.place(target, Want::File)?;
-        self.bind(source, &place, flags)
-            .doing(|| format!("cannot put a file at {}", String::from_utf8_lossy(target)))
+        self.bind(source, &place, flags).doing(|| {
+            format!(
+                "cannot create a file at {}",
+                String::from_utf8_lossy(target)
+            )
+        })
     }
 
     /// Creates a file in the scratch file system.
     fn keep(&self, name: &str, content: &[u8], mode: u32) -> Result<OwnedFd> {
-        let doing = || format!("cannot keep {name} in memory for RUN");
+        let doing = || format!("cannot store {name} in memory for RUN");
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         let file = fs::openat(&self.scratch, name, flags, Mode::empty()).doing(doing)?;
         let mut file = std::fs::File::from(file);
@@ -270,8 +274,14 @@ impl<'a> Tree<'a> {
                 let owner = (Some(Uid::from_raw(*uid)), Some(Gid::from_raw(*gid)));
                 fs::chownat(&source, "", owner.0, owner.1, fs::AtFlags::EMPTY_PATH).map_err(
                     |errno| {
-                        Error::io(format!("cannot give {shown} to {uid}:{gid}"), errno)
-                            .hint("as an ordinary user, ids other than 0 need ranges in /etc/subuid and /etc/subgid")
+                        Error::io(
+                            format!("cannot change the owner of {shown} to {uid}:{gid}"),
+                            errno,
+                        )
+                        .hint(
+                            "as an ordinary user, IDs other than 0 need ranges in \
+                                   /etc/subuid and /etc/subgid",
+                        )
                     },
                 )?;
                 self.place_outside_kernel(target, Want::File)?;
@@ -285,7 +295,7 @@ impl<'a> Tree<'a> {
         let place = self.place(target, want)?;
         if matches!(place.components[0].as_slice(), b"proc" | b"sys") {
             return Err(Error::usage(format!(
-                "nothing can be mounted on {}: /proc and /sys belong to the kernel",
+                "cannot mount on {}: /proc and /sys belong to the kernel",
                 String::from_utf8_lossy(target)
             )));
         }

@@ -71,7 +71,7 @@ struct Running {
 impl Running {
     fn start() -> Result<Self> {
         let (socket, theirs) =
-            UnixStream::pair().doing(|| "cannot make a socket pair for RUN".to_owned())?;
+            UnixStream::pair().doing(|| "cannot create a socket pair for RUN".to_owned())?;
         let child = Command::new("/proc/self/exe")
             .arg(super::OUTER)
             .env_clear()
@@ -117,8 +117,8 @@ impl Running {
                 Event::Ended(exit) => return Ok((exit, message)),
             }
         }
-        Err(Error::failed("the sandbox ended without saying why")
-            .hint("see the kernel log for an out-of-memory kill"))
+        Err(Error::failed("the sandbox ended without an error message")
+            .hint("check the kernel log for an out-of-memory kill"))
     }
 
     fn connect(&mut self, spec: &mut RunSpec) {
@@ -144,7 +144,7 @@ impl Running {
             tv_nsec: 0,
         };
         rustix::event::poll(&mut polled, Some(&at_once))
-            .doing(|| "cannot look after the caller of the sandbox".to_owned())?;
+            .doing(|| "cannot watch the caller of the sandbox".to_owned())?;
         let gone = polled[0].revents().contains(PollFlags::HUP);
         if gone || !matches!(self.child.try_wait(), Ok(None)) {
             return Err(Error::failed("the sandbox lost its parent"));

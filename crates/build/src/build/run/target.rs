@@ -61,7 +61,7 @@ pub(super) fn place(
             }
             other => other.doing(|| format!("cannot open mount point {shown}"))?,
         };
-        let kind = kind_of(&fd).doing(|| format!("cannot look at mount point {shown}"))?;
+        let kind = kind_of(&fd).doing(|| format!("cannot inspect mount point {shown}"))?;
         if kind == FileType::Symlink {
             links += 1;
             let link = fs::readlinkat(&fd, "", Vec::new())
@@ -94,17 +94,17 @@ fn finish(stack: Vec<(Vec<u8>, OwnedFd)>, want: Want, shown: &str) -> Result<Pla
     let (components, mut fds): (Vec<_>, Vec<_>) = stack.into_iter().unzip();
     let Some(fd) = fds.pop() else {
         return Err(Error::usage(format!(
-            "nothing can be mounted on {shown}: it is the root itself"
+            "cannot mount on {shown}: it is the root directory"
         )));
     };
-    let directory = kind_of(&fd).doing(|| format!("cannot look at mount point {shown}"))?
+    let directory = kind_of(&fd).doing(|| format!("cannot inspect mount point {shown}"))?
         == FileType::Directory;
     match (directory, want) {
         (true, Want::File) => Err(Error::usage(format!(
-            "a file cannot be mounted on {shown}: there is a directory in the image"
+            "cannot mount a file on {shown}: it is a directory in the image"
         ))),
         (false, Want::Directory) => Err(Error::usage(format!(
-            "a directory cannot be mounted on {shown}: there is a file in the image"
+            "cannot mount a directory on {shown}: it is a file in the image"
         ))),
         _ => Ok(Place { fd, components }),
     }
@@ -236,7 +236,7 @@ fn split(path: &[u8], shown: &str) -> Result<Vec<Vec<u8>>> {
     }
     if path.contains(&0) {
         return Err(Error::usage(format!(
-            "mount point {shown} has a NUL byte in it"
+            "mount point {shown} contains a NUL byte"
         )));
     }
     Ok(path
@@ -268,7 +268,7 @@ fn mtime(stat: &Stat) -> (i64, i64) {
 }
 
 fn cannot_make(shown: &str) -> String {
-    format!("cannot make mount point {shown}")
+    format!("cannot create mount point {shown}")
 }
 
 #[cfg(test)]
@@ -404,10 +404,10 @@ mod tests {
         symlink("loop", base.join("loop")).unwrap();
         let root = open(&base);
         let cases: [(&[u8], Want, &str); 7] = [
-            (b"/", Want::Directory, "the root itself"),
-            (b"/etc/..", Want::Directory, "the root itself"),
-            (b"/etc", Want::File, "there is a directory"),
-            (b"/file", Want::Directory, "there is a file"),
+            (b"/", Want::Directory, "the root directory"),
+            (b"/etc/..", Want::Directory, "the root directory"),
+            (b"/etc", Want::File, "it is a directory"),
+            (b"/file", Want::Directory, "it is a file"),
             (b"/file/x", Want::File, "not a directory"),
             (b"/loop/x", Want::File, "more than 40"),
             (b"/a\0b", Want::File, "NUL"),

@@ -17,7 +17,7 @@ use imgctl_base::error::{Error, IoContext, Result};
 /// only from there.
 pub(super) fn enter() -> Result<Option<String>> {
     let (mut socket, theirs) =
-        UnixStream::pair().doing(|| "cannot make a socket pair for the id maps".to_owned())?;
+        UnixStream::pair().doing(|| "cannot create a socket pair for the ID maps".to_owned())?;
     let mut mapper = Command::new("/proc/self/exe")
         .arg(super::IDMAP)
         .env_clear()
@@ -25,7 +25,7 @@ pub(super) fn enter() -> Result<Option<String>> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .doing(|| "cannot start the process that maps ids".to_owned())?;
+        .doing(|| "cannot start the process that maps IDs".to_owned())?;
     let answer = namespaces::unshare(CloneFlags::CLONE_NEWUSER, "user")
         .and_then(|()| wire::send(&mut socket, &std::process::id()))
         .and_then(|()| wire::receive::<Result<Option<String>, Failure>>(&mut socket));
@@ -33,11 +33,11 @@ pub(super) fn enter() -> Result<Option<String>> {
     drop(socket);
     mapper
         .wait()
-        .doing(|| "cannot wait for the process that maps ids".to_owned())?;
+        .doing(|| "cannot wait for the process that maps IDs".to_owned())?;
     match answer? {
         Some(Ok(note)) => Ok(note),
         Some(Err(failure)) => Err(failure.into()),
-        None => Err(Error::failed("the process that maps ids died")),
+        None => Err(Error::failed("the process that maps IDs died")),
     }
 }
 

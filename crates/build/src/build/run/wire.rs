@@ -105,7 +105,7 @@ pub(super) fn frame(message: &impl Serialize) -> Result<Vec<u8>> {
     let header = u32::try_from(length).ok().filter(|_| length <= LONGEST);
     let header = header.ok_or_else(|| {
         Error::failed(format!(
-            "what the RUN step passes to its sandbox is {length} bytes long, the limit is {LONGEST}"
+            "the RUN step passes {length} bytes to its sandbox; at most {LONGEST} are allowed"
         ))
         .hint("secrets and scripts must be small; mount large files instead")
     })?;
@@ -116,7 +116,7 @@ pub(super) fn frame(message: &impl Serialize) -> Result<Vec<u8>> {
 /// Writes one message.
 pub(super) fn send(to: &mut impl Write, message: &impl Serialize) -> Result<()> {
     to.write_all(&frame(message)?)
-        .doing(|| "cannot talk to the sandbox".to_owned())
+        .doing(|| "cannot send to the sandbox".to_owned())
 }
 
 /// Reads one message; returns `None` if the other end is gone.
@@ -131,7 +131,7 @@ pub(super) fn receive<T: DeserializeOwned>(from: &mut impl Read) -> Result<Optio
         {
             return Ok(None);
         }
-        other => other.doing(|| "cannot listen to the sandbox".to_owned())?,
+        other => other.doing(|| "cannot read from the sandbox".to_owned())?,
     }
     let length = u32::from_le_bytes(length) as usize;
     if length > LONGEST {
@@ -143,13 +143,13 @@ pub(super) fn receive<T: DeserializeOwned>(from: &mut impl Read) -> Result<Optio
     let mut json = Vec::new();
     from.take(length as u64)
         .read_to_end(&mut json)
-        .doing(|| "cannot listen to the sandbox".to_owned())?;
+        .doing(|| "cannot read from the sandbox".to_owned())?;
     if json.len() != length {
         return Ok(None);
     }
-    serde_json::from_slice(&json).map(Some).map_err(|error| {
-        Error::failed("cannot understand a message of the sandbox").caused_by(error)
-    })
+    serde_json::from_slice(&json)
+        .map(Some)
+        .map_err(|error| Error::failed("cannot decode a message from the sandbox").caused_by(error))
 }
 
 #[cfg(test)]

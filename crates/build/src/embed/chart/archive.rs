@@ -41,7 +41,7 @@ pub(super) fn unpack(bytes: &[u8], left: &mut (usize, usize)) -> Result<BTreeMap
         // Entries outside of the chart's directory do not belong to the chart.
         let Some((_, path)) = path.split_once('/') else {
             return Err(Error::bad_content(format!(
-                "the chart's archive has {path} outside of the chart's directory"
+                "the chart's archive contains {path}, which is outside the chart's directory"
             )));
         };
         let size = usize::try_from(size).unwrap_or(usize::MAX);

@@ -78,10 +78,10 @@ fn check(chart: &Chart, options: &RenderOptions) -> Result<()> {
             .unwrap_or(false);
         if !fits {
             return Err(Error::usage(format!(
-                "the chart needs Kubernetes {wanted}, which {} is not",
+                "the chart needs Kubernetes {wanted}, but it is rendered for {}",
                 options.kubernetes
             ))
-            .hint("say for which version of Kubernetes the chart is rendered"));
+            .hint("set the version of Kubernetes that the chart is rendered for"));
         }
     }
     dependencies::check(chart)

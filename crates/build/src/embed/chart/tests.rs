@@ -334,9 +334,9 @@ fn hostile_templates_are_stopped() {
         ),
         (
             "{{ range until 2000 }}{{ range until 2000 }}{{ end }}{{ end }}",
-            "turns",
+            "iterations",
         ),
-        ("{{ range 100000000000 }}{{ end }}", "turns"),
+        ("{{ range 100000000000 }}{{ end }}", "iterations"),
     ] {
         let error = one("loop: '{{ tpl .Values.loop . }}'\n", template);
         assert!(error.contains(part), "{template}: {error}");

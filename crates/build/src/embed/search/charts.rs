@@ -48,7 +48,8 @@ pub(super) fn search(
             .context(|| format!("cannot render the chart {place}"))
             .map_err(|error| {
                 error.hint(format!(
-                    "values that it needs go into charts/{name}{VALUES} or a file given with --values"
+                    "put the values that it needs in charts/{name}{VALUES} or in a file passed \
+                     with --values"
                 ))
             })?;
         for template in rendered {
@@ -62,7 +63,7 @@ pub(super) fn search(
             line: 0,
             how: How::Line,
         };
-        found.skip(&file, "no chart of the context is called so", place);
+        found.skip(&file, "no chart of the context has this name", place);
     }
     Ok(())
 }
@@ -127,7 +128,7 @@ fn load_directory(
         if total > MAX_CHART {
             let limit = MAX_CHART >> 20;
             return Err(Error::bad_content(format!(
-                "the files of the chart {place} have more than {limit} MiB together"
+                "the files of the chart {place} exceed {limit} MiB in total"
             )));
         }
         contents.insert(name.trim_start_matches('/').to_owned(), bytes);

@@ -41,7 +41,7 @@ pub(super) fn archives(text: &str, file: &str, found: &mut Collector) -> Result<
 
 fn archive(text: &str, place: Place) -> Result<FoundArchive> {
     let malformed = || {
-        Error::usage(format!("`{text}` does not say where an image is"))
+        Error::usage(format!("`{text}` does not name an image in an archive"))
             .hint("write docker-archive:FILE@NAME or oci-archive:FILE@NAME")
     };
     let (transport, rest) = text.split_once(':').ok_or_else(malformed)?;

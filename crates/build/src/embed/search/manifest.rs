@@ -213,7 +213,8 @@ impl<'a> Scan<'a> {
                     self.found.text(value, Trust::Certain, place);
                 }
                 Some((_, value)) if is_surely_image(value) => {
-                    let reason = "the argument is not called an image; --image adds it";
+                    let reason = "the argument's name does not mark it as an image; pass --image \
+                                  to add it";
                     self.found.skip(value, reason, place);
                 }
                 Some(_) => {}

@@ -87,7 +87,7 @@ fn text_of_ignore_file(files: &dyn ContextFiles) -> Result<String> {
 
 fn text(files: &dyn ContextFiles, file: &str) -> Result<String> {
     String::from_utf8(files.read(file, MAX_FILE)?)
-        .map_err(|_| Error::usage(format!("{file} is not a text in UTF-8")))
+        .map_err(|_| Error::usage(format!("{file} is not UTF-8 text")))
 }
 
 /// Returns the text of a manifest; bytes that are not UTF-8 cannot be part of an image name.

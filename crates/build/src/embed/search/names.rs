@@ -67,7 +67,7 @@ pub(super) fn read(text: &str, trust: Trust) -> Reading {
         return Reading::Nothing;
     }
     if text.contains("{{") || text.contains("$(") || text.contains("${") || text.contains('%') {
-        return Reading::Skipped("it is a template: what it will be is not known here");
+        return Reading::Skipped("it is a template whose value is unknown here");
     }
     if text.contains("://") && !text.starts_with("docker://") {
         return match trust {
@@ -84,7 +84,7 @@ pub(super) fn read(text: &str, trust: Trust) -> Reading {
             Reading::Image(reference)
         }
         (Ok(_), Trust::Likely) => {
-            Reading::Skipped("it is a bare word, which need not be an image; --image adds it")
+            Reading::Skipped("it is a bare word, which may not be an image; pass --image to add it")
         }
         (Err(_), Trust::Certain) => Reading::Skipped("it is not an image name"),
         (Err(_), Trust::Likely) if is_file || is_sentence || text.starts_with(['/', '.']) => {

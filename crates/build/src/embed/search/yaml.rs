@@ -151,7 +151,7 @@ impl Reading {
             }
             Event::Alias(anchor) => {
                 let known = self.anchors.get(&anchor).copied();
-                let id = known.ok_or_else(|| format!("line {line}: an alias of nothing"))?;
+                let id = known.ok_or_else(|| format!("line {line}: an alias without an anchor"))?;
                 self.attach(id);
             }
             _ => {}

@@ -35,7 +35,7 @@ pub(super) async fn forward(
                 return Ok(());
             }
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer in {} s", timeout.as_secs_f32()),
+            Err(_) => format!("no answer within {} s", timeout.as_secs_f32()),
         };
         failures.push(format!("{}: {why}", server.address));
         servers.found(&server.address, Finding::Down(why));
@@ -44,7 +44,7 @@ pub(super) async fn forward(
         return Err("the list of servers is empty".to_owned());
     }
     Err(format!(
-        "no server takes a connection ({})",
+        "no server accepts a connection ({})",
         failures.join("; ")
     ))
 }

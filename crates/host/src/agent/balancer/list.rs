@@ -79,8 +79,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<Listed>> {
         }
     }
     if list.is_empty() {
-        return Err(Error::usage(format!("{} names no server", path.display()))
-            .hint("one address:port per line"));
+        return Err(Error::usage(format!("{} lists no servers", path.display()))
+            .hint("write one address:port per line"));
     }
     Ok(list)
 }

@@ -72,7 +72,7 @@ pub async fn serve(
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of file descriptors, or the peer is gone: neither stops the service.
-                    tracing::warn!("a connection could not be accepted: {error}");
+                    tracing::warn!("cannot accept a connection: {error}");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
@@ -105,17 +105,16 @@ fn adopt(given: std::net::TcpListener) -> Result<TcpListener> {
         .and_then(|_| given.set_nonblocking(true))
         .and_then(|()| TcpListener::from_std(given));
     taken.map_err(|error| {
-        Error::io("cannot listen on the socket that was given", error).hint(
-            "standard input has to be a listening TCP socket, as StandardInput=socket makes it",
-        )
+        Error::io("cannot listen on the socket that was given", error)
+            .hint("standard input must be a listening TCP socket, as StandardInput=socket provides")
     })
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|error| {
         let hint = match error.kind() {
-            std::io::ErrorKind::AddrInUse => "something else listens there: `ss -ltnp`",
-            _ => "give an address of this host with --listen",
+            std::io::ErrorKind::AddrInUse => "another program is listening there: run `ss -ltnp`",
+            _ => "pass an address of this host with --listen",
         };
         Error::io(format!("cannot listen on {address}"), error).hint(hint)
     })

@@ -51,7 +51,7 @@ impl<'a> Probe<'a> {
         let looked = tokio::time::timeout(self.options.timeout, self.ask()).await;
         let finding = looked.unwrap_or_else(|_| {
             let seconds = self.options.timeout.as_secs_f32();
-            Finding::Unready(format!("no answer to /readyz in {seconds} s"))
+            Finding::Unready(format!("no answer to /readyz within {seconds} s"))
         });
         if finding != Finding::Ready {
             self.client = None;
@@ -78,7 +78,8 @@ impl<'a> Probe<'a> {
                 StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                     if !std::mem::replace(&mut self.told, true) {
                         tracing::warn!(
-                            "{} refuses to say whether it is ready ({status}): it counts as ready while it answers",
+                            "{} denies access to /readyz ({status}): it counts as ready while it \
+                             responds",
                             self.address
                         );
                     }
@@ -108,7 +109,7 @@ impl<'a> Probe<'a> {
             None => {
                 let made = self.client();
                 self.client.insert(
-                    made.map_err(|error| Finding::Unready(format!("it cannot be asked: {error}")))?,
+                    made.map_err(|error| Finding::Unready(format!("cannot query it: {error}")))?,
                 )
             }
         };

@@ -134,7 +134,7 @@ impl Servers {
         match list::read(&self.path) {
             Ok(fresh) => merge(&mut held.0, fresh),
             Err(error) => {
-                tracing::warn!("the list of servers stays as it was: {}", error.message());
+                tracing::warn!("keeping the current list of servers: {}", error.message());
             }
         }
     }

@@ -359,7 +359,7 @@ fn a_server_that_hangs_is_unready() {
         bed.balance(options).await;
         bed.one.hangs.store(true, Ordering::Relaxed);
         let state = format!(
-            "{} unready 0 no answer to /readyz in 0.5 s",
+            "{} unready 0 no answer to /readyz within 0.5 s",
             bed.one.address
         );
         until_state(&bed.path("state"), &state).await;
@@ -471,7 +471,7 @@ fn a_busy_port_and_an_empty_list_are_named() {
         let error = serve(bed.options(), None, std::future::pending())
             .await
             .unwrap_err();
-        assert!(error.message().contains("names no server"), "{error:?}");
+        assert!(error.message().contains("lists no servers"), "{error:?}");
     });
 }
 

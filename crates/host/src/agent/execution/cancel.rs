@@ -23,7 +23,7 @@ pub fn cancel(directory: &str, key: &str) -> Result<()> {
         if begun.elapsed() > GRACE + Duration::from_secs(20) {
             return Err(Error::new(
                 Kind::Busy,
-                format!("{key} could not be ended: its supervisor does not answer"),
+                format!("cannot cancel {key}: its supervisor does not respond"),
             )
             .hint(format!("its files are in {}", place.directory().display())));
         }

@@ -46,7 +46,7 @@ pub(super) fn follow(
         if gone() {
             return Err(Error::new(
                 Kind::Busy,
-                "nobody listens any more; the command goes on",
+                "the caller is gone; the command continues to run",
             ));
         }
         pause = if any {

@@ -102,7 +102,8 @@ impl Writer {
         if self.pieces.is_empty() {
             self.put(
                 Stream::Remark,
-                "the output goes on in the files log.N beside this one, of which the last are kept",
+                "the output continues in the files log.N next to this one; only the last of them \
+                 are kept",
             )?;
         }
         self.flush()?;
@@ -253,7 +254,8 @@ impl Reader {
                 self.rest.clear();
                 output(OutputLine {
                     text: format!(
-                        "… {} bytes of output were left out: the command wrote faster than could be kept",
+                        "… {} bytes of output were skipped: the command wrote faster than its \
+                         output could be kept",
                         next - self.position
                     ),
                     error_stream: true,
@@ -336,7 +338,9 @@ mod tests {
                 .text
                 .starts_with(&format!("{:08} ", count - 1))
         );
-        let gaps = late.iter().filter(|line| line.text.contains("left out"));
+        let gaps = late
+            .iter()
+            .filter(|line| line.text.contains("were skipped"));
         assert_eq!(gaps.count(), 1);
         let numbers: Vec<&str> = late
             .iter()

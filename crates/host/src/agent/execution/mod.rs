@@ -72,7 +72,7 @@ pub fn run(
     Err(Error::new(
         Kind::Busy,
         format!(
-            "cannot run {}: others run the same command again and again",
+            "cannot run {}: other processes keep running the same command",
             request.key
         ),
     ))

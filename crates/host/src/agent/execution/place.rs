@@ -223,7 +223,7 @@ fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     serde_json::from_slice(&bytes).map(Some).map_err(|error| {
         Error::bad_content(format!("{} is damaged", path.display()))
             .caused_by(error)
-            .hint("look at the log beside it, then remove its directory")
+            .hint("check the log next to it, then remove its directory")
     })
 }
 

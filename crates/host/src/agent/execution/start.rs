@@ -98,8 +98,9 @@ fn end_of_the_dead(place: &Place) -> Result<Option<Record>> {
 
 fn start(place: &Place, request: &Run, program: &Path) -> Result<Begun> {
     let doing = || format!("cannot start the supervisor of {}", request.key);
-    let request_bytes = serde_json::to_vec(request)
-        .map_err(|error| Error::failed("cannot hand the command over").caused_by(error))?;
+    let request_bytes = serde_json::to_vec(request).map_err(|error| {
+        Error::failed("cannot pass the command to its supervisor").caused_by(error)
+    })?;
     let (mut ours, theirs) = UnixStream::pair().doing(doing)?;
     let mut child = Command::new(program)
         .arg(SUPERVISOR)
@@ -131,9 +132,9 @@ fn start(place: &Place, request: &Run, program: &Path) -> Result<Begun> {
         }
         Err(_) if place.state()?.is_some() => Ok(Begun::Lost),
         Err(_) => Err(Error::failed(format!(
-            "the supervisor of {} ended before it started anything",
+            "the supervisor of {} ended before it started the command",
             request.key
         ))
-        .hint("is there memory left on the host? Its kernel log may say more")),
+        .hint("check the free memory of the host and its kernel log")),
     }
 }

@@ -76,7 +76,7 @@ fn read_request(socket: &mut UnixStream) -> Result<Run> {
         .read_to_end(&mut bytes)
         .doing(|| "cannot read the request".to_owned())?;
     serde_json::from_slice(&bytes)
-        .map_err(|error| Error::failed("the request is cut short").caused_by(error))
+        .map_err(|error| Error::failed("the request is truncated").caused_by(error))
 }
 
 /// A command that has been started.
@@ -178,7 +178,7 @@ impl Started {
         }
         let (code, mut reason) = describe(status, &end, self.timeout);
         if let Err(error) = watched {
-            reason = Some(format!("its output could not be written: {error}"));
+            reason = Some(format!("cannot write its output: {error}"));
         }
         let record = Record {
             code: if reason.is_some() { None } else { code },

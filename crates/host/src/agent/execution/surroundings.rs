@@ -19,7 +19,7 @@ const LONGEST_ARGUMENT: usize = (128 << 10) - 1;
 pub(super) fn check(request: &Run) -> Result<()> {
     let refuse = |what: String| Err(Error::usage(format!("cannot run {}: {what}", request.key)));
     if request.line.contains('\0') {
-        return refuse("the command contains a NUL".to_owned());
+        return refuse("the command contains a NUL byte".to_owned());
     }
     if request.line.len() > LONGEST_ARGUMENT {
         return refuse(format!(
@@ -30,7 +30,8 @@ pub(super) fn check(request: &Run) -> Result<()> {
     for (name, value) in &request.environment {
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
             return refuse(format!(
-                "the variable `{name}` cannot be set: names are not empty and have no `=`, and neither name nor value has a NUL"
+                "cannot set the variable `{name}`: a name must not be empty or contain `=`, and \
+                 neither name nor value may contain a NUL byte"
             ));
         }
         if name.len() + 1 + value.len() > LONGEST_ARGUMENT {
@@ -85,7 +86,7 @@ pub(super) fn bash(variables: &BTreeMap<String, String>) -> Result<PathBuf> {
         })
         .ok_or_else(|| {
             Error::failed(format!("there is no bash in {path}"))
-                .hint("install bash on the host: images' scripts are written for it")
+                .hint("install bash on the host: scripts of images need it")
         })
 }
 
@@ -99,7 +100,7 @@ pub(super) fn workdir(request: &Run) -> Result<PathBuf> {
     if !metadata.is_dir() {
         return Err(Error::new(
             Kind::NotFound,
-            format!("cannot enter the working directory {workdir}: it is no directory"),
+            format!("cannot enter the working directory {workdir}: it is not a directory"),
         ));
     }
     Ok(path)

@@ -105,9 +105,9 @@ fn read_block(reader: &mut dyn Read, left: u64) -> Result<Bytes> {
     match reader.read_exact(&mut bytes) {
         Ok(()) => Ok(Bytes::from(bytes)),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(Error::bad_content(
-            format!("what is to be sent ended less than {left} bytes before its end"),
+            format!("the data to send ended less than {left} bytes before its end"),
         )),
-        Err(error) => Err(Error::io("cannot read what is to be sent", error)),
+        Err(error) => Err(Error::io("cannot read the data to send", error)),
     }
 }
 

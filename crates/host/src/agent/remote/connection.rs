@@ -178,8 +178,8 @@ impl Connection {
         loop {
             while let Some(line) = lines.next() {
                 let event = serde_json::from_slice(&line).map_err(|error| {
-                    let error = Error::bad_content("the agent said what we do not understand")
-                        .caused_by(error);
+                    let error =
+                        Error::bad_content("the agent sent an unknown message").caused_by(error);
                     Trouble::Refused(error)
                 })?;
                 match event {
@@ -196,7 +196,7 @@ impl Connection {
                         continue;
                     };
                     if lines.bytes.len() + data.len() > wire::MAX_LINE {
-                        let error = Error::bad_content("the agent's answer is too long");
+                        let error = Error::bad_content("the response of the agent is too long");
                         return Err(Trouble::Refused(error));
                     }
                     lines.bytes.extend_from_slice(&data);
@@ -204,7 +204,7 @@ impl Connection {
                 Some(Err(error)) => return Err(self.broken(&error, has_begun).await),
                 None => {
                     return Err(Trouble::Lost {
-                        error: lost("it gave up half-way"),
+                        error: lost("the response ended early"),
                         has_begun,
                     });
                 }

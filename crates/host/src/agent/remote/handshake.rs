@@ -52,19 +52,21 @@ pub(super) async fn listen(mut output: Output) -> Result<Answered> {
                     Said::Needed(system, machine) => return Ok(Answered::Needs(system, machine)),
                     Said::Other(version) => {
                         return Err(Error::failed(format!(
-                            "the agent there is version {version}, we are {}",
+                            "the agent on the host is version {version}, this program is {}",
                             wire::ours()
                         ))
-                        .hint(
-                            "give both the same program, or leave --agent and IMGCTL_AGENT out",
-                        ));
+                        .hint("use the same program for both, or drop --agent and IMGCTL_AGENT"));
                     }
                     Said::Noise => line = end + 1,
                 }
             }
             if seen.len() > NOISE {
-                return Err(Error::failed("it says much, but not what an agent says")
-                    .hint("does a start-up file of the shell there start another program?"));
+                return Err(
+                    Error::failed("it writes much output, but no greeting of an agent").hint(
+                        "check whether a start-up file of the shell there starts another \
+                           program",
+                    ),
+                );
             }
             let read = output.read_buf(&mut seen).await;
             match read {

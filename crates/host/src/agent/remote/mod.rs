@@ -126,7 +126,7 @@ impl Remote {
                     return Err(error.context(self.transport.label()));
                 }
                 Err(Trouble::Lost { error, has_begun }) => {
-                    tracing::debug!("{}: {error}; once more", self.transport.label());
+                    tracing::debug!("{}: {error}; retrying", self.transport.label());
                     if has_begun {
                         lost(&mut call);
                     }

@@ -41,7 +41,7 @@ pub(super) async fn start(transport: &dyn Transport, launch: &Launch) -> Result<
     let binary = binaries.for_host(&system, &machine)?;
     upload(transport, &binary, &launch.directory)
         .await
-        .context(|| format!("cannot put the agent into {}", launch.directory))?;
+        .context(|| format!("cannot install the agent in {}", launch.directory))?;
     let line = Binaries::started_line(&binary, &launch.directory, root);
     running(begin(transport, &line).await?)
 }
@@ -49,7 +49,7 @@ pub(super) async fn start(transport: &dyn Transport, launch: &Launch) -> Result<
 fn running(begun: Begun) -> Result<Connection> {
     match begun {
         Begun::Running(connection) => Ok(connection),
-        Begun::Needs(..) => Err(Error::failed("the agent is there and cannot be run")),
+        Begun::Needs(..) => Err(Error::failed("the agent is installed but cannot be run")),
     }
 }
 
@@ -83,14 +83,15 @@ async fn begin(transport: &dyn Transport, line: &str) -> Result<Begun> {
 fn not_started(ended: Option<Ended>, errors: &str, said: &str) -> Error {
     let said = [errors, said].into_iter().find(|text| !text.is_empty());
     let said = said.map_or_else(String::new, |text| format!(": {text}"));
-    let how = ended.map_or_else(|| "without an end".to_owned(), describe);
+    let how = ended.map_or_else(|| "without an exit status".to_owned(), describe);
     let error = Error::failed(format!("it ended {how}{said}"));
     match ended {
         Some(Ended::Code(126 | 127)) => error
             .hint("the program may need libraries that the host lacks: use a statically linked imgctl (--agent FILE, IMGCTL_AGENT)")
-            .hint("or programs may not be run from there: look for `noexec` among the mounts"),
+            .hint("or check the mounts for `noexec`, which prevents programs from running there"),
         Some(Ended::Signal(_)) => {
-            error.hint("the host's kernel log may say why it was killed (too little memory?)")
+            error.hint("check the host's kernel log for the reason why it was killed (too little \
+                        memory?)")
         }
         _ => error,
     }
@@ -141,14 +142,14 @@ async fn upload(transport: &dyn Transport, binary: &Binary, directory: &str) -> 
     );
     let ended = match tokio::time::timeout(SILENCE, ended).await {
         Ok(ended) => ended?,
-        Err(_) => return Err(Error::new(Kind::Network, "the host does not answer")),
+        Err(_) => return Err(Error::new(Kind::Network, "the host does not respond")),
     };
     if ended == Ended::Code(0) {
         return Ok(());
     }
     let text = handshake::tail(&text);
     if text.is_empty() {
-        sent.doing(|| "the connection broke off".to_owned())?;
+        sent.doing(|| "the connection was lost".to_owned())?;
     }
     let kind = match text.contains("No space left") {
         true => Kind::NoSpace,

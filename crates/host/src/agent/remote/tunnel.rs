@@ -23,7 +23,7 @@ pub(super) async fn open(
         .header(wire::TUNNEL_TO, format!("{address} {port}"))
         .body(Body::pipe(up))
         .map_err(|error| {
-            let error = Error::usage(format!("`{address}` is no address")).caused_by(error);
+            let error = Error::usage(format!("`{address}` is not an address")).caused_by(error);
             Trouble::Refused(error)
         })?;
     let response = connection.request(request).await?;
@@ -56,7 +56,7 @@ async fn receive(mut body: Incoming, mut down: WriteHalf<DuplexStream>, failure:
             }
             Ok(Err(_)) => {}
             Err(error) => {
-                failure.tell(format!("the tunnel broke: {error}"));
+                failure.tell(format!("the tunnel failed: {error}"));
                 break;
             }
         }

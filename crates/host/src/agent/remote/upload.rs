@@ -67,7 +67,7 @@ pub(super) fn send(
         if failures >= FAILURES {
             return Err(error);
         }
-        tracing::debug!("{error}; going on with blob {}", blob.digest);
+        tracing::debug!("{error}; resuming blob {}", blob.digest);
         std::thread::sleep(PAUSE * failures);
     }
 }
@@ -96,7 +96,7 @@ impl Upload<'_> {
         }
         Err(Trouble::Refused(Error::new(
             Kind::Busy,
-            "somebody else sends the same blob",
+            "another client is sending the same blob",
         )))
     }
 
@@ -220,7 +220,7 @@ async fn refused(response: Response<Incoming>) -> Trouble {
             has_begun: true,
         },
         StatusCode::INSUFFICIENT_STORAGE => Trouble::Refused(
-            error(Kind::NoSpace).hint("make room on the file system of the host's store"),
+            error(Kind::NoSpace).hint("free space on the file system of the host's store"),
         ),
         StatusCode::BAD_REQUEST => Trouble::Refused(error(Kind::BadContent)),
         _ => Trouble::Refused(error(Kind::Failed)),

@@ -87,7 +87,7 @@ pub(super) async fn answer(host: &Arc<Host>, name: &str, body: Incoming) -> Resp
         HostsBlock::NAME => serve(&bytes, |call: HostsBlock, _| {
             hosts_file::set(Path::new(hosts_file::HOSTS_FILE), &call)
         }),
-        _ => refusal(StatusCode::NOT_FOUND, "there is no such call"),
+        _ => refusal(StatusCode::NOT_FOUND, "unknown call"),
     }
 }
 

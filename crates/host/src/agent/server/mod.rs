@@ -131,6 +131,6 @@ async fn answer(host: &Arc<Host>, request: Request<Incoming>) -> Response<Answer
         Some(name) if request.method() == Method::POST => {
             calls::answer(host, &name, request.into_body()).await
         }
-        _ => answer::refusal(StatusCode::NOT_FOUND, "there is no such call"),
+        _ => answer::refusal(StatusCode::NOT_FOUND, "unknown call"),
     }
 }

@@ -22,7 +22,7 @@ pub(super) fn open() -> Result<(Input, Output)> {
     let (input, output) = (std::io::stdin(), std::io::stdout());
     if input.is_terminal() || output.is_terminal() {
         return Err(Error::usage(
-            "the agent speaks with a controller, not with a terminal",
+            "the agent serves a controller and cannot be used from a terminal",
         ));
     }
     let doing = || "cannot use stdin and stdout".to_owned();
@@ -46,7 +46,7 @@ pub(super) fn open() -> Result<(Input, Output)> {
 }
 
 fn kind(fd: BorrowedFd<'_>) -> Result<FileType> {
-    let stat = rustix::fs::fstat(fd).doing(|| "cannot look at stdin and stdout".to_owned())?;
+    let stat = rustix::fs::fstat(fd).doing(|| "cannot inspect stdin and stdout".to_owned())?;
     Ok(FileType::from_raw_mode(stat.st_mode))
 }
 

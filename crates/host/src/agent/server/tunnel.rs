@@ -36,7 +36,7 @@ pub(super) async fn answer(request: Request<Incoming>) -> Response<Answer> {
     };
     if !is_own(to.ip()) {
         let why = format!(
-            "{} is not an address of this host: no tunnel leads there",
+            "cannot open a tunnel to {}: it is not an address of this host",
             to.ip()
         );
         return refusal(StatusCode::FORBIDDEN, &why);

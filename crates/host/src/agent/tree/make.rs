@@ -54,7 +54,7 @@ pub fn checkout(
             // Frees the space for the operator to see; the next attempt starts over anyway.
             for leftover in paths.leftovers() {
                 if let Err(error) = remove_tree(&leftover) {
-                    tracing::warn!("a tree that was not finished stays: {error}");
+                    tracing::warn!("cannot remove an unfinished tree: {error}");
                 }
             }
             full
@@ -71,10 +71,10 @@ pub fn switch_tree(request: &SwitchTree) -> Result<Vec<String>> {
     let directory = paths.directory(&request.id);
     if !directory.is_dir() {
         return Err(Error::not_found(format!(
-            "{} is not there: it cannot become the current one",
+            "cannot make {} the current tree: it does not exist",
             directory.display()
         ))
-        .hint("run the same command again: it makes the tree anew"));
+        .hint("run the same command again to recreate the tree"));
     }
     let _lock = Lock::of_directory(&paths.root, Mode::Exclusive)?;
     if paths.current().as_deref() == Some(&request.id) {

@@ -125,7 +125,7 @@ pub(super) fn check_id(id: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::usage(format!(
-        "`{id}` cannot name a tree: letters, digits, `:`, `_` and `-` only"
+        "`{id}` is not a valid tree ID: use only letters, digits, `:`, `_` and `-`"
     )))
 }
 

@@ -100,7 +100,7 @@ impl RegistryData {
             _ => {
                 if self.notes.len() < 10 {
                     self.notes.push(format!(
-                        "{} is no file and was left out of the registry",
+                        "skipped {} of the registry: it is not a file",
                         entry.path
                     ));
                 }
@@ -169,7 +169,7 @@ impl RegistryData {
         let shown = self.root.join(path.as_path());
         if !is_registry(target) {
             return Err(Error::bad_content(format!(
-                "{path} is a link to {target}, which is not in the registry"
+                "{path} is a symlink to {target}, which is not in the registry"
             )));
         }
         let target = inner(target)?;

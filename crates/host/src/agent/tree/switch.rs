@@ -20,7 +20,7 @@ pub(super) fn switch(paths: &TreePaths, id: &str) -> Result<Option<String>> {
         Ok(metadata) if metadata.is_dir() => Some(move_aside(paths, &link)?),
         Ok(metadata) if !metadata.is_symlink() => {
             return Err(Error::failed(format!(
-                "{} is a file: it should be a link or not be there",
+                "{} is a file: it must be a symlink or not exist",
                 link.display()
             ))
             .hint("move it away"));
@@ -46,7 +46,8 @@ fn move_aside(paths: &TreePaths, link: &Path) -> Result<String> {
         match renameat_with(CWD, link, CWD, &former, RenameFlags::NOREPLACE) {
             Ok(()) => {
                 return Ok(format!(
-                    "{} was a directory; it is {} now and can be removed when nothing uses it",
+                    "{} was a directory; it was moved to {} and can be removed when nothing uses \
+                     it",
                     link.display(),
                     former.display()
                 ));
@@ -54,7 +55,7 @@ fn move_aside(paths: &TreePaths, link: &Path) -> Result<String> {
             Err(Errno::EXIST | Errno::NOTEMPTY) => {}
             Err(Errno::BUSY) => {
                 return Err(Error::failed(format!(
-                    "{} is a mount point: it cannot be replaced by a link",
+                    "cannot replace {} with a symlink: it is a mount point",
                     link.display()
                 ))
                 .hint("unmount it, or mount the directory above it instead"));
@@ -63,7 +64,7 @@ fn move_aside(paths: &TreePaths, link: &Path) -> Result<String> {
         }
     }
     Err(Error::failed(format!(
-        "cannot move {} aside: there are too many former ones",
+        "cannot move {} aside: too many earlier copies exist",
         link.display()
     )))
 }

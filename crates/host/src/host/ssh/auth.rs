@@ -108,9 +108,10 @@ impl Attempts {
                     .push(format!("the agent at {}: {error}", socket.display()));
             }
             Err(_) => {
-                return self
-                    .notes
-                    .push(format!("the agent at {} does not answer", socket.display()));
+                return self.notes.push(format!(
+                    "the agent at {} does not respond",
+                    socket.display()
+                ));
             }
         };
         // Keys of the named files come first, because hosts limit the number of attempts.
@@ -267,7 +268,7 @@ impl Attempts {
                     false => None,
                 };
                 let Some(agent) = &mut self.agent else {
-                    return Err("the agent has gone".to_owned());
+                    return Err("the agent is gone".to_owned());
                 };
                 let sign = async {
                     match identity {
@@ -290,7 +291,7 @@ impl Attempts {
                 };
                 match tokio::time::timeout(AGENT_PATIENCE, sign).await {
                     Ok(result) => result.map_err(|error| error.to_string()),
-                    Err(_) => Err("the agent does not answer".to_owned()),
+                    Err(_) => Err("the agent does not respond".to_owned()),
                 }
             }
             Way::Password => {
@@ -307,14 +308,14 @@ impl Attempts {
 
     fn refused(&self, target: &Target) -> Error {
         let tried = match self.tried.is_empty() {
-            true => "there was nothing to try".to_owned(),
+            true => "no credentials to try".to_owned(),
             false => format!("tried: {}", self.tried.join(", ")),
         };
         let offered = self.offered.as_deref().unwrap_or("nothing");
         let mut error = Error::new(
             Kind::Denied,
             format!(
-                "{} does not let {} log in; {tried}; it takes: {offered}",
+                "{} does not let {} log in; {tried}; it accepts: {offered}",
                 target.label, target.user
             ),
         );

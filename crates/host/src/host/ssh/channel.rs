@@ -39,9 +39,12 @@ pub(super) async fn start(
             Some(ChannelMsg::Failure) => {
                 return Err(Error::new(
                     Kind::Denied,
-                    format!("{label} does not let us run commands"),
+                    format!("{label} does not allow commands to be run"),
                 )
-                .hint("look for ForceCommand and for `command=` and `restrict` in authorized_keys on the host"));
+                .hint(
+                    "check for ForceCommand, and for `command=` and `restrict` in \
+                       authorized_keys on the host",
+                ));
             }
             Some(ChannelMsg::Close) | None => return Err(lost(&counted)),
             Some(_) => {}
@@ -97,7 +100,7 @@ pub(super) async fn start(
 pub(super) fn connection_lost(label: &str, why: &str) -> Error {
     Error::new(Kind::Network, format!("the connection to {label} was lost"))
         .caused_by(why.to_owned())
-        .hint("see whether the host is up, then run the same command again")
+        .hint("check that the host is up, then run the same command again")
 }
 
 type Pipe = mpsc::Sender<io::Result<Bytes>>;

@@ -156,11 +156,11 @@ impl Client {
         let (label, print) = (&self.target.label, key.fingerprint(HashAlg::Sha256));
         match known_hosts::learn(&self.target.known_hosts, name, key) {
             Ok(verdict) => {
-                tracing::info!("learnt the key of {label}: {print}");
+                tracing::info!("added the key of {label} to known_hosts: {print}");
                 verdict
             }
             Err(error) => {
-                tracing::warn!("the key of {label} ({print}) was not learnt: {error}");
+                tracing::warn!("cannot add the key of {label} ({print}) to known_hosts: {error}");
                 Verdict::Unknown
             }
         }
@@ -177,7 +177,8 @@ impl Client {
             ),
         )
         .hint(format!(
-            "compare it with the host's own (`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` there), then add it: ssh-keyscan -p {} {} >> {}; or leave --strict-host-key out",
+            "compare it with the host's own (`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` \
+             there), then add it: ssh-keyscan -p {} {} >> {}; or drop --strict-host-key",
             self.target.address.port,
             self.target.address.name,
             self.learnt_file()
@@ -194,9 +195,9 @@ impl Client {
                 key.fingerprint(HashAlg::Sha256)
             ),
         )
-        .hint("somebody may be listening in, or the host was installed anew: find out which")
+        .hint("the connection may be intercepted, or the host was reinstalled: find out which")
         .hint(format!(
-            "if it was: ssh-keygen -f {} -R '{name}', then try again",
+            "if the host was reinstalled: ssh-keygen -f {} -R '{name}', then try again",
             place.file.display()
         ))
     }
@@ -234,12 +235,12 @@ impl Client {
         let refused = |why: String| {
             Error::new(
                 Kind::Denied,
-                format!("the host certificate of {} {why}", self.target.label),
+                format!("the certificate of {} {why}", self.target.label),
             )
-            .hint("have the host's key signed anew (ssh-keygen -s CA -h -n NAME …)")
+            .hint("have the host's key signed again (ssh-keygen -s CA -h -n NAME …)")
         };
         if certificate.cert_type() != CertType::Host {
-            return Err(refused("is not one of a host".to_owned()));
+            return Err(refused("is not a host certificate".to_owned()));
         }
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)

@@ -58,7 +58,7 @@ pub(super) async fn dial(
                 return Err(Error::new(
                     Kind::Network,
                     format!(
-                        "{} does not answer the login of {}",
+                        "{} does not respond to the login of {}",
                         target.label, target.user
                     ),
                 ));
@@ -72,7 +72,10 @@ pub(super) async fn dial(
             target.label, target.user
         ),
     )
-    .hint("name the one key it knows (--pk FILE) and take the others out of the agent, or set IdentitiesOnly in ~/.ssh/config"))
+    .hint(
+        "pass the key that it accepts (--pk FILE) and remove the others from the agent, or set \
+           IdentitiesOnly in ~/.ssh/config",
+    ))
 }
 
 /// Returns the login timeout: PAM and agents are slower than the network.
@@ -89,7 +92,7 @@ async fn call(target: &Target, via: Option<&Arc<Ssh>>) -> Result<(Handle<Client>
             Err(Trouble::Final(error)) => return Err(error),
             Err(Trouble::Passing(error)) if left == 0 => return Err(error),
             Err(Trouble::Passing(error)) => {
-                tracing::debug!("trying again: {error}");
+                tracing::debug!("retrying: {error}");
                 left -= 1;
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
@@ -184,7 +187,7 @@ fn base(target: &Target) -> Error {
         Kind::Network,
         format!("cannot connect to {label} ({where_})"),
     )
-    .hint("check the address, the port (--port) and that no firewall is between")
+    .hint("check the address and the port (--port), and that no firewall blocks the connection")
 }
 
 fn unreachable(target: &Target, why: &str) -> Error {

@@ -84,7 +84,9 @@ fn read_file(path: &Path, passphrase: Option<&Secret>) -> Outcome {
     const LARGEST: u64 = 1 << 20;
     let shown = path.display().to_string();
     match std::fs::metadata(path) {
-        Ok(data) if data.len() > LARGEST => return Err(format!("{shown} is too large for a key")),
+        Ok(data) if data.len() > LARGEST => {
+            return Err(format!("{shown} is too large to be a key"));
+        }
         Ok(_) => {}
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(format!("{shown} cannot be read ({error})")),
@@ -98,7 +100,7 @@ fn read_file(path: &Path, passphrase: Option<&Secret>) -> Outcome {
     let certificate = match Path::new(&beside).exists() {
         true => Some(
             keys::load_openssh_certificate(&beside)
-                .map_err(|error| format!("{} is no certificate ({error})", beside.display()))?,
+                .map_err(|error| format!("{} is not a certificate ({error})", beside.display()))?,
         ),
         false => None,
     };
@@ -119,6 +121,6 @@ fn decode(text: &str, passphrase: Option<&Secret>) -> Result<PrivateKey, String>
         Err(error) if passphrase.is_some() && text.contains("PRIVATE KEY") => Err(format!(
             "cannot be read: is the passphrase right? ({error})"
         )),
-        Err(error) => Err(format!("is no private key ({error})")),
+        Err(error) => Err(format!("is not a private key ({error})")),
     }
 }

@@ -94,7 +94,7 @@ impl Ssh {
             return Err(Error::new(
                 Kind::Busy,
                 format!(
-                    "{} takes no more commands at once: {} connections are full",
+                    "{} accepts no more commands at once: {} connections are full",
                     self.target.label,
                     alive.len()
                 ),
@@ -162,7 +162,7 @@ impl Ssh {
                         return Err(self.no_tunnel(to, &reason));
                     }
                     Ok(Err(error)) => error.to_string(),
-                    Err(_) => "it does not answer".to_owned(),
+                    Err(_) => "it does not respond".to_owned(),
                 };
                 session.give_up();
                 lost = Some(why);
@@ -175,10 +175,13 @@ impl Ssh {
     fn no_tunnel(&self, to: &Address, reason: &russh::ChannelOpenFailure) -> Error {
         Error::new(
             Kind::Network,
-            format!("{} does not connect us to {to}", self.target.label),
+            format!(
+                "{} does not forward a connection to {to}",
+                self.target.label
+            ),
         )
         .caused_by(format!("{reason:?}"))
-        .hint("see that the host is up, and that AllowTcpForwarding is not `no` on the jump host")
+        .hint("check that the host is up, and that AllowTcpForwarding is not `no` on the jump host")
     }
 
     async fn exec(&self, line: &str) -> Result<Channel> {

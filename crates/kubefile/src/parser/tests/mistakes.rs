@@ -22,7 +22,7 @@ fn all_errors_are_reported_in_order() {
             "2:1 unknown instruction COYP",
             "3:5 ENV A has no value",
             "4:6 COPY has no flag --form",
-            "6:5 the JSON form of RUN holds strings only",
+            "6:5 the JSON form of RUN may contain only strings",
             "7:6 the closing } of ${ is missing",
         ]
     );
@@ -31,12 +31,12 @@ fn all_errors_are_reported_in_order() {
 #[test]
 fn each_mistake_has_a_place_and_a_message() {
     for (text, expected) in [
-        ("", "1:1 there is no FROM in the file"),
-        ("# only a comment\n\n", "2:1 there is no FROM in the file"),
-        ("ARG A", "1:1 there is no FROM in the file"),
+        ("", "1:1 the file has no FROM"),
+        ("# only a comment\n\n", "2:1 the file has no FROM"),
+        ("ARG A", "1:1 the file has no FROM"),
         (
             "RUN a\nRUN b\nFROM c",
-            "1:1 RUN stands before the first FROM",
+            "1:1 RUN comes before the first FROM",
         ),
         ("FROM", "1:1 FROM takes IMAGE or IMAGE AS NAME"),
         ("FROM a b", "1:6 FROM takes IMAGE or IMAGE AS NAME"),
@@ -55,7 +55,7 @@ fn each_mistake_has_a_place_and_a_message() {
         ),
         (
             "FROM a\nCOPY <<EOF /x\nb",
-            "2:6 the here-document <<EOF never ends",
+            "2:6 the here-document <<EOF is not terminated",
         ),
         (
             "FROM a\nCOPY --checksum=x b c",
@@ -79,11 +79,11 @@ fn each_mistake_has_a_place_and_a_message() {
         ),
         (
             "FROM a\nRUN --network=hots x",
-            "2:15 --network=hots is not known",
+            "2:15 unknown value --network=hots",
         ),
         (
             "FROM a\nRUN --mount=type=bnid,target=/x b",
-            "2:13 there is no mount type bnid",
+            "2:13 unknown mount type bnid",
         ),
         ("FROM a\nRUN --mont=x b", "2:5 RUN has no flag --mont"),
         (
@@ -103,7 +103,7 @@ fn each_mistake_has_a_place_and_a_message() {
         ),
         (
             "FROM a\nHEALTHCHECK EVERY x",
-            "2:13 there is no HEALTHCHECK EVERY",
+            "2:13 unknown HEALTHCHECK EVERY",
         ),
         (
             "FROM a\nHEALTHCHECK NONE x",
@@ -169,7 +169,7 @@ fn what_is_no_text_is_refused() {
         )
     };
     assert_eq!(first(b"FROM a\nENV \xff=1"), "2:5 the file is not UTF-8");
-    assert_eq!(first(b"FROM a\0"), "1:7 the file holds a NUL byte");
+    assert_eq!(first(b"FROM a\0"), "1:7 the file contains a NUL byte");
     assert_eq!(
         first(&vec![b'#'; MAX_KUBEFILE + 1]),
         "1:1 the file is larger than 4194304 bytes"

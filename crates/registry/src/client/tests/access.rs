@@ -180,7 +180,7 @@ fn token_servers_that_are_not_safe_are_not_asked() {
             .document(&tag("v1"))
             .unwrap_err();
         assert_eq!(error.kind(), Kind::Denied, "{realm}: {error}");
-        assert!(error.to_string().contains("is not asked"), "{error}");
+        assert!(error.to_string().contains("is not trusted"), "{error}");
     }
     assert!(thief.log.lock().unwrap().is_empty());
 }

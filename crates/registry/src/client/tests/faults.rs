@@ -111,19 +111,19 @@ fn lies_about_lengths_are_found() {
             0,
             Answer::new("204 No Content", &[], b""),
             Kind::BadContent,
-            "brings no blob",
+            "contains no blob",
         ),
         (
             5,
             partial("bytes 6-999/1000", 994),
             Kind::BadContent,
-            "others came",
+            "received others",
         ),
         (
             5,
             partial("bytes 5-999/1001", 995),
             Kind::BadContent,
-            "others came",
+            "received others",
         ),
         (
             5,
@@ -205,7 +205,7 @@ fn an_answer_that_never_starts_is_given_up() {
     };
     let repository = on(&Client::with_pace(options, pace), &fake.host, "app");
     let error = repository.document(&tag("v1")).unwrap_err();
-    assert!(error.to_string().contains("said nothing"), "{error}");
+    assert!(error.to_string().contains("sent nothing"), "{error}");
     assert_eq!(error.kind(), Kind::Network);
 }
 
@@ -324,9 +324,9 @@ fn redirects_are_followed_but_not_for_ever_and_not_anywhere() {
         Some("bytes=3-")
     );
     for (repository, words) in [
-        ("circle", "in a circle"),
+        ("circle", "a redirect loop"),
         ("endless", "too many redirects"),
-        ("password", "holds a password"),
+        ("password", "contains a password"),
         ("file", "no Location"),
         ("nowhere", "no Location"),
     ] {
@@ -394,7 +394,7 @@ fn manifests_that_are_not_what_they_say_are_refused() {
                 &[manifest, ("Docker-Content-Digest", &other)],
                 good.as_bytes(),
             ),
-            "calls it",
+            "reports",
         ),
         (
             tag("v1"),
@@ -508,6 +508,6 @@ fn lists_end_and_hold_only_names() {
         tags("itself")
             .unwrap_err()
             .to_string()
-            .contains("follows itself")
+            .contains("links to itself")
     );
 }

@@ -19,10 +19,10 @@ use super::{Form, Privilege};
 pub(super) const EPOCH: Timestamps = timestamps(0, 0);
 
 /// Note about device nodes that an ordinary user cannot create.
-pub(super) const DEVICES: &str = "device nodes were left out: only root can make them";
-const OWNERS: &str = "owners were not set: only root can give files away";
+pub(super) const DEVICES: &str = "device nodes were skipped: only root can create them";
+const OWNERS: &str = "owners were not set: only root can change the owner of files";
 const XATTRS: &str =
-    "extended attributes were left out: the file system or the system's policy does not take them";
+    "extended attributes were skipped: the file system or the system's policy does not accept them";
 
 /// Returns the same access and modification time. Nanoseconds out of range are clamped, because the
 /// kernel gives them a special meaning.
@@ -137,7 +137,7 @@ impl Attributes {
         inherited: u32,
     ) -> Result<()> {
         self.set_owner(entry, target, inherited)
-            .doing(|| format!("cannot give it to {}:{}", entry.uid, entry.gid))?;
+            .doing(|| format!("cannot change its owner to {}:{}", entry.uid, entry.gid))?;
         // An ordinary user needs write permission to set attributes of their own files.
         if self.identity.privilege == Privilege::User {
             self.set_xattrs(entry, target)?;

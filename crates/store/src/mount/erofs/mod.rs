@@ -93,7 +93,8 @@ impl Index {
     pub(crate) fn attach(&self, workspace: &Path, target: &Path) -> Result<()> {
         let context = FsContext::open("erofs").map_err(|errno| match errno {
             Errno::NODEV | Errno::NOSYS => {
-                Error::new(Kind::Denied, "this kernel has no EROFS").hint("use --backend overlay")
+                Error::new(Kind::Denied, "this kernel does not support EROFS")
+                    .hint("use --backend overlay")
             }
             errno => Error::io("cannot open an EROFS file system", errno),
         })?;

@@ -48,10 +48,7 @@ impl Requirements<'_> {
             if let Err(reason) = meets(requirement, subject, signatures) {
                 return Err(Error::new(
                     Kind::Denied,
-                    format!(
-                        "the signature policy does not admit {}",
-                        subject.description
-                    ),
+                    format!("the signature policy rejects {}", subject.description),
                 )
                 .caused_by(reason)
                 .hint(format!(
@@ -68,9 +65,9 @@ fn meets(requirement: &Requirement, subject: &Subject, signatures: &Signatures) 
     let denied = |why: String| Error::new(Kind::Denied, why);
     match requirement {
         Requirement::AcceptAnything => Ok(()),
-        Requirement::Reject => Err(denied("it rejects all images there".to_owned())),
+        Requirement::Reject => Err(denied("it rejects all images in this scope".to_owned())),
         Requirement::Unsupported(what) => Err(denied(format!(
-            "it asks for {what}, which is not supported"
+            "it requires {what}, which is not supported"
         ))),
         Requirement::Signed { by, keys, identity } => {
             let keys = read_keys(keys)?;
@@ -125,14 +122,14 @@ fn verdict(scheme: Scheme, outcomes: Vec<Result<()>>, looked: &[String]) -> Resu
     }
     let why = if reasons.is_empty() {
         let places = match looked.is_empty() {
-            true => "registries.d gives no place to look for any".to_owned(),
+            true => "registries.d names no place to look for one".to_owned(),
             false => format!("looked at {}", looked.join(", ")),
         };
-        format!("it asks for a {name} signature, and there is none ({places})")
+        format!("it requires a {name} signature, and there is none ({places})")
     } else {
         reasons.dedup();
         format!(
-            "it asks for a {name} signature, and none is good enough: {}",
+            "it requires a {name} signature, and none is acceptable: {}",
             reasons.join("; ")
         )
     };
@@ -145,7 +142,7 @@ pub fn open_sigstore(signature: &Signature, keys: &[PublicKey]) -> Result<Claim>
     if !keys.iter().any(by_one) {
         return Err(Error::new(
             Kind::Denied,
-            "a signature was made by another key",
+            "a signature was made with another key",
         ));
     }
     Claim::parse(&signature.payload, Form::Cosign)
@@ -183,7 +180,7 @@ pub fn read_key(path: &Path) -> Result<Vec<u8>> {
         .path("read the key", path)?;
     if bytes.len() as u64 > MAX_KEY {
         return Err(Error::bad_content(format!(
-            "{} is too long for a key",
+            "{} is too large to be a key",
             path.display()
         )));
     }

@@ -100,7 +100,7 @@ impl Policy {
         let source = path.display().to_string();
         if bytes.len() as u64 > MAX_POLICY {
             return Err(Error::bad_content(format!(
-                "{source} is too long for a policy"
+                "{source} is too large to be a policy"
             )));
         }
         Self::parse(&bytes, source)
@@ -108,8 +108,8 @@ impl Policy {
 
     /// Parses a policy; `source` names it in messages.
     pub fn parse(text: &[u8], source: String) -> Result<Self> {
-        let parsed = parse::policy(text)
-            .context(|| format!("{source} is not a signature policy that is understood"))?;
+        let parsed =
+            parse::policy(text).context(|| format!("{source} is not a valid signature policy"))?;
         Ok(Self {
             source,
             default: parsed.0,

@@ -92,7 +92,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Unique<T> {
                 let mut members = BTreeMap::new();
                 while let Some((name, value)) = map.next_entry::<String, T>()? {
                     if members.contains_key(&name) {
-                        return Err(A::Error::custom(format!("`{name}` stands there twice")));
+                        return Err(A::Error::custom(format!("`{name}` appears twice")));
                     }
                     members.insert(name, value);
                 }
@@ -106,7 +106,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Unique<T> {
 /// Parses the default and the requirements of transports and scopes.
 pub(super) fn policy(text: &[u8]) -> Result<Parsed> {
     let file: File = serde_json::from_slice(text)
-        .map_err(|error| Error::bad_content("it does not parse").caused_by(error))?;
+        .map_err(|error| Error::bad_content("it cannot be parsed").caused_by(error))?;
     let default = requirements(file.default).context(|| "`default`".to_owned())?;
     let mut transports = BTreeMap::new();
     for (transport, scopes) in file.transports.0 {
@@ -169,7 +169,7 @@ fn requirement(entry: Entry) -> Result<Requirement> {
             signed_identity.check()?;
             let unsupported = [
                 (fulcio, "`fulcio` (certificates of Fulcio)"),
-                (pki, "`pki` (certificates of an own authority)"),
+                (pki, "`pki` (certificates of a private authority)"),
                 (rekor_public_key_path, REKOR),
                 (rekor_public_key_paths, REKOR),
                 (rekor_public_key_data, REKOR),
@@ -211,7 +211,7 @@ fn keys(
         (None, None, None, Some(datas)) if !datas.is_empty() => decode(datas)?,
         _ => {
             return Err(Error::bad_content(
-                "exactly one of `keyPath`, `keyPaths`, `keyData` and `keyDatas` must be there",
+                "exactly one of `keyPath`, `keyPaths`, `keyData` and `keyDatas` must be set",
             ));
         }
     };

@@ -62,7 +62,7 @@ pub fn document(
     reporter: &dyn Reporter,
 ) -> Result<Vec<u8>> {
     let inventory = take_inventory(store, image, options, reporter)
-        .context(|| format!("cannot list what {} is made of", image.descriptor.digest))?;
+        .context(|| format!("cannot list the contents of {}", image.descriptor.digest))?;
     spdx::write(&inventory)
 }
 

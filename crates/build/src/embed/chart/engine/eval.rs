@@ -154,7 +154,7 @@ impl Engine {
         for (key, item) in turns {
             self.turns += 1;
             if self.turns > MOST_TURNS {
-                let message = format!("the chart's loops take more than {MOST_TURNS} turns");
+                let message = format!("the chart's loops take more than {MOST_TURNS} iterations");
                 return Err(state.fault(branch.pos, message).into());
             }
             let names = branch.pipe.decl.as_slice();

@@ -28,7 +28,7 @@ fn what_is_malformed_or_ambiguous_is_refused() {
         (
             "hard link to nothing",
             archive(&[link(b'1', "")]),
-            "link to no name",
+            "link without a target",
         ),
         (
             "symlink to nothing",
@@ -436,6 +436,6 @@ fn attributes_cannot_fill_the_memory() {
         outcome
             .unwrap_err()
             .to_string()
-            .contains("too large in sum")
+            .contains("too large in total")
     );
 }
