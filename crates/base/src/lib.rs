@@ -9,10 +9,4 @@ pub mod image;
 pub mod progress;
 pub mod secret;
 #[cfg(any(test, feature = "testing"))]
-#[allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "for tests only"
-)]
 pub mod testing;
