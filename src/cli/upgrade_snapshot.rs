@@ -166,8 +166,8 @@ mod tests {
         for words in [
             "imgctl run new:v1",
             "imgctl run again:v1",
-            "old:v1 was taken off",
-            "gone:v1 was taken off",
+            "old:v1 was uninstalled",
+            "gone:v1 was uninstalled",
         ] {
             assert!(told.contains(words), "{words}: {told}");
         }

@@ -19,7 +19,7 @@ use imgctl_cluster::runtime::certificates::validity;
 use imgctl_cluster::runtime::kubeadm::Kubeadm;
 use imgctl_cluster::runtime::kubeadm::renew::Wanted;
 
-/// Show certificate expiry, renew certificates, or add names to the API server's certificate
+/// Show or renew certificates, or add names to the API server's certificate
 #[derive(Args, Debug)]
 #[command(
     after_help = "Without --renew and --alt-names, lists the controller's certificates and when they expire.
