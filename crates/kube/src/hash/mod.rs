@@ -4,14 +4,6 @@
 //! of the pod's spec at every sync. If they differ, it restarts the container; it does not know the
 //! formula of any other release. There have been three formulas ([`Era`]). Everything is computed
 //! from bytes alone, without access to a host, an API server or a clock.
-#![cfg_attr(
-    not(test),
-    allow(
-        dead_code,
-        unused_imports,
-        reason = "for what plans and checks upgrades"
-    )
-)]
 
 mod differences;
 mod fnv;

@@ -4,14 +4,6 @@
 //! releases before and after) and the output is a [`Prediction`]; afterwards [`compare`] compares
 //! it with what happened. This module contacts neither hosts nor servers, and it errs on the side
 //! of caution: a container is predicted to be kept only if that is certain.
-#![cfg_attr(
-    not(test),
-    allow(
-        dead_code,
-        unused_imports,
-        reason = "for what plans and checks upgrades"
-    )
-)]
 
 mod compare;
 mod decide;
