@@ -174,7 +174,7 @@ fn options(bed: &Bed) {
     let to = ["counting:1.1.0", "--pause-after", "stage"];
     upgrade(bed, &to).ok();
     let odd = upgrade(bed, &["counting:1.1.0", "--batch", "2"]).fails(6);
-    refused(&odd, "another --batch");
+    refused(&odd, "a different --batch");
     bed.imgctl(["upgrade", "abort"]).ok();
     all_counted(bed);
     assert_eq!(json(std::path::Path::new(plan))["choices"]["batch"], "2");

@@ -40,7 +40,7 @@ fn plans_change_nothing_and_stale_ones_are_refused() {
     let stale = bed.imgctl(["upgrade", "--plan-file", plan, "--yes"]);
     refused(
         &stale.fails(10),
-        "the plan is stale: counting:1.1.0 is sha256:",
+        "the plan is stale: counting:1.1.0 is now sha256:",
     );
     assert_eq!(versions(&bed), ["1.0.0"; 3]);
     assert_eq!(trees(&bed), ["1.0.0"; 3]);
@@ -49,7 +49,7 @@ fn plans_change_nothing_and_stale_ones_are_refused() {
     upgrade(&bed, &["counting:1.1.0", "--pause-after", "stage"]).ok();
     build(&bed, "1.1.0", "another");
     let other = bed.imgctl(["upgrade", "resume", "--yes"]);
-    refused(&other.fails(10), "counting:1.1.0 is sha256:");
+    refused(&other.fails(10), "counting:1.1.0 is now sha256:");
     assert_eq!(versions(&bed), ["1.0.0"; 3]);
     bed.imgctl(["upgrade", "abort", "--yes"]).ok();
     assert_eq!(all_counted(&bed), ["backup", "", ""]);
