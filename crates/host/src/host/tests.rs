@@ -181,7 +181,7 @@ fn a_refused_login_says_what_was_tried_and_what_is_taken() {
         "127.0.0.1",
         "root",
         "/other",
-        "takes: publickey",
+        "accepts: publickey",
         "absent does not exist",
     ] {
         assert!(text.contains(part), "{part}: {text}");
