@@ -11,6 +11,7 @@ mod hazards;
 pub mod hooks;
 mod hops;
 mod host_steps;
+mod image_tree;
 mod kubeadm_restarts;
 mod kubelet_removals;
 pub mod mirror;

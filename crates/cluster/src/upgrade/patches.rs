@@ -6,9 +6,9 @@ use std::io::Read as _;
 use std::sync::Arc;
 
 use crate::cluster::context::ClusterContext;
-use crate::cluster::image::ImageKind;
-use imgctl_base::error::{Context, IoContext, Result};
-use imgctl_store::layer::{ContentReader, EntryKind, LayerPath, Tree};
+use crate::upgrade::image_tree;
+use imgctl_base::error::{IoContext, Result};
+use imgctl_store::layer::{ContentReader, EntryKind, LayerPath};
 use imgctl_store::store::Store;
 
 /// The static Pods that kubeadm patches.
@@ -36,18 +36,7 @@ pub fn of(scene: &ClusterContext, store: &Store) -> Result<Option<BTreeMap<Strin
             None => return Ok(None),
         },
     };
-    let (mut tree, mut layers) = (Tree::new(), Vec::new());
-    let images = scene.images.iter();
-    for image in images.filter(|image| image.kind != ImageKind::Application) {
-        for layer in image.layers.iter().filter(|layer| !layer.registry) {
-            let toc = store
-                .toc(&layer.descriptor.digest, &layer.diff_id)
-                .context(|| format!("cannot list the patches of image {}", image.name))?;
-            let toc = Arc::new(toc);
-            tree.apply(Arc::clone(&toc))?;
-            layers.push((layer.descriptor.digest.clone(), toc));
-        }
-    }
+    let (tree, layers) = image_tree::of(scene, store, "patches")?;
     let mut patches = BTreeMap::<String, String>::new();
     let Ok(folder) = tree.resolve(&LayerPath::parse(folder.as_bytes())?) else {
         return Ok(Some(patches));
@@ -57,11 +46,11 @@ pub fn of(scene: &ClusterContext, store: &Store) -> Result<Option<BTreeMap<Strin
         let pod = PATCHED.iter().find(|pod| name.starts_with(**pod));
         let is_file = matches!(found.entry().kind, EntryKind::File { size } if size <= LONGEST);
         let layer = found.layer.and_then(|index| layers.get(index));
-        let (Some(pod), Some((blob, toc)), true) = (pod, layer, is_file) else {
+        let (Some(pod), Some(layer), true) = (pod, layer, is_file) else {
             continue;
         };
         let mut bytes = Vec::new();
-        ContentReader::new(store.open_blob(blob)?, Arc::clone(toc))?
+        ContentReader::new(store.open_blob(&layer.blob)?, Arc::clone(&layer.toc))?
             .open(found.entry)?
             .take(LONGEST)
             .read_to_end(&mut bytes)

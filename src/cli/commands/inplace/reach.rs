@@ -20,7 +20,7 @@ use imgctl_cluster::inplace::object::Node;
 use imgctl_cluster::inplace::pre_pull::{OrWithSecrets, Puller};
 use imgctl_cluster::inplace::target::{Images, RegistryImages};
 use imgctl_cluster::inplace::world::World;
-use imgctl_cluster::runtime::action::HostPool;
+use imgctl_cluster::upgrade::nodes;
 use imgctl_kube::api::Api;
 use imgctl_kube::client;
 use imgctl_registry::credentials::Login;
@@ -137,26 +137,8 @@ fn host_of<'a>(hosts: &'a [Host], node: &Node) -> Option<&'a Host> {
 
 /// Returns the API of the first control plane that answers.
 fn api(scene: &ClusterContext, crew: &Agents) -> Result<Arc<dyn Api>> {
-    let mut problems = Vec::new();
-    for host in scene.control_planes() {
-        let tried = crew.agent(host).and_then(client::connect).and_then(|api| {
-            api.raw("/readyz")?;
-            Ok(api)
-        });
-        match tried {
-            Ok(api) => return Ok(api),
-            Err(error) => problems.push(format!("{}: {error}", host.id())),
-        }
-    }
-    Err(Error::failed(format!(
-        "no control plane of cluster {} answers:\n  {}",
-        scene.name,
-        problems.join("\n  ")
-    ))
-    .hint(
-        "run `imgctl status` to query every host, or pass --kubeconfig FILE to use an API \
-           directly",
-    ))
+    nodes::api(scene, crew)
+        .map_err(|error| error.hint("pass --kubeconfig FILE to use an API directly"))
 }
 
 /// Client options for clients that use other logins.

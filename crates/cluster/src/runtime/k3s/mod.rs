@@ -68,7 +68,7 @@ impl<'a> K3s<'a> {
             Action::command(
                 "k3s-start",
                 Line {
-                    // A service that runs with this configuration is left alone.
+                    // The step is not repeated while its inputs stay the same, so the service runs on.
                     line: "systemctl daemon-reload && systemctl enable --quiet k3s && systemctl restart k3s"
                         .to_owned(),
                     ..Line::default()

@@ -6,11 +6,10 @@ use std::io::Read as _;
 use std::sync::Arc;
 
 use crate::cluster::context::ClusterContext;
-use crate::cluster::image::ImageKind;
 use crate::upgrade::hooks::legacy::{self, Script};
-use imgctl_base::error::{Context, Error, IoContext, Result};
-use imgctl_base::image::Digest;
-use imgctl_store::layer::{ContentReader, EntryKind, LayerPath, Toc, Tree};
+use crate::upgrade::image_tree;
+use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_store::layer::{ContentReader, EntryKind, LayerPath, Tree};
 use imgctl_store::store::Store;
 
 /// The directories searched, without `.d`.
@@ -36,33 +35,13 @@ pub struct Hooks {
     plugins: Vec<Script>,
 }
 
-/// A layer of the merged tree.
-struct Layer {
-    blob: Digest,
-    toc: Arc<Toc>,
-}
-
 impl Hooks {
     /// Finds the hooks in a cluster's images.
     ///
     /// # Errors
     /// If a layer is not in the store, or a name cannot be printed in a log line.
     pub fn of(scene: &ClusterContext, store: &Store) -> Result<Self> {
-        let (mut tree, mut layers) = (Tree::new(), Vec::new());
-        let images = scene.images.iter();
-        for image in images.filter(|image| image.kind != ImageKind::Application) {
-            for layer in image.layers.iter().filter(|layer| !layer.registry) {
-                let toc = store
-                    .toc(&layer.descriptor.digest, &layer.diff_id)
-                    .context(|| format!("cannot list the hooks of image {}", image.name))?;
-                let toc = Arc::new(toc);
-                tree.apply(Arc::clone(&toc))?;
-                layers.push(Layer {
-                    blob: layer.descriptor.digest.clone(),
-                    toc,
-                });
-            }
-        }
+        let (tree, layers) = image_tree::of(scene, store, "hooks")?;
         let mut hooks = Self::in_tree(&tree)?;
         for (name, found) in tree.children(&LayerPath::parse(b"plugins")?) {
             let name = String::from_utf8_lossy(name);

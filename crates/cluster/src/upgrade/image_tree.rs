@@ -1,0 +1,39 @@
+//! The merged files of a cluster's rootfs and patch images, as listed by their layers.
+//!
+//! Must not depend on what the files are for.
+
+use std::sync::Arc;
+
+use crate::cluster::context::ClusterContext;
+use crate::cluster::image::ImageKind;
+use imgctl_base::error::{Context, Result};
+use imgctl_base::image::Digest;
+use imgctl_store::layer::{Toc, Tree};
+use imgctl_store::store::Store;
+
+/// A layer of the merged tree; found entries name it by its index.
+pub(super) struct Layer {
+    pub blob: Digest,
+    pub toc: Arc<Toc>,
+}
+
+/// Merges the layers of all images of `scene` but applications and registry layers. `what` is what
+/// the caller looks for, for errors.
+pub(super) fn of(scene: &ClusterContext, store: &Store, what: &str) -> Result<(Tree, Vec<Layer>)> {
+    let (mut tree, mut layers) = (Tree::new(), Vec::new());
+    let images = scene.images.iter();
+    for image in images.filter(|image| image.kind != ImageKind::Application) {
+        for layer in image.layers.iter().filter(|layer| !layer.registry) {
+            let toc = store
+                .toc(&layer.descriptor.digest, &layer.diff_id)
+                .context(|| format!("cannot list the {what} of image {}", image.name))?;
+            let toc = Arc::new(toc);
+            tree.apply(Arc::clone(&toc))?;
+            layers.push(Layer {
+                blob: layer.descriptor.digest.clone(),
+                toc,
+            });
+        }
+    }
+    Ok((tree, layers))
+}
