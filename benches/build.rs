@@ -1,11 +1,7 @@
 //! `cargo bench`: the cost of a build in this process: the first build, a build with no changes,
 //! and a build after one file has changed. `scripts/bench` compares with other tools.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a benchmark prints and may stop"
-)]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark prints and may stop")]
 
 use std::ffi::OsString;
 use std::fs;
@@ -45,14 +41,8 @@ fn make_context(context: &Path) {
         // Half words, half noise: compresses about as well as a program.
         let content: Vec<u8> = (0..SIZE)
             .map(|at| {
-                state = state
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1);
-                if at % 2 == 0 {
-                    b'a' + (at % 7) as u8
-                } else {
-                    (state >> 33) as u8
-                }
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                if at % 2 == 0 { b'a' + (at % 7) as u8 } else { (state >> 33) as u8 }
             })
             .collect();
         fs::write(folder.join(number.to_string()), content).unwrap();
@@ -78,20 +68,12 @@ fn build(root: &Path, context: &Path) -> Duration {
     .collect();
     let start = Instant::now();
     let code = imgctl::run(arguments, Vec::new());
-    assert_eq!(
-        format!("{code:?}"),
-        format!("{:?}", std::process::ExitCode::SUCCESS)
-    );
+    assert_eq!(format!("{code:?}"), format!("{:?}", std::process::ExitCode::SUCCESS));
     start.elapsed()
 }
 
 fn show(job: &str, mut run: impl FnMut() -> Duration) {
     let mut times: Vec<Duration> = (0..RUNS).map(|_| run()).collect();
     times.sort_unstable();
-    println!(
-        "{job}: {:?} (of {RUNS}: {:?} to {:?})",
-        times[RUNS / 2],
-        times[0],
-        times[RUNS - 1]
-    );
+    println!("{job}: {:?} (of {RUNS}: {:?} to {:?})", times[RUNS / 2], times[0], times[RUNS - 1]);
 }

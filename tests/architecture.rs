@@ -16,23 +16,10 @@ const CRATES: [(&str, &[&str]); 10] = [
     ("registry", &["base"]),
     ("store", &["base", "kubefile", "template"]),
     ("transfer", &["base", "registry", "store"]),
-    (
-        "build",
-        &[
-            "base", "kubefile", "registry", "store", "template", "transfer",
-        ],
-    ),
-    (
-        "host",
-        &["base", "registry", "store", "template", "transfer"],
-    ),
+    ("build", &["base", "kubefile", "registry", "store", "template", "transfer"]),
+    ("host", &["base", "registry", "store", "template", "transfer"]),
     ("kube", &["base", "host"]),
-    (
-        "cluster",
-        &[
-            "base", "host", "kube", "kubefile", "registry", "store", "template", "transfer",
-        ],
-    ),
+    ("cluster", &["base", "host", "kube", "kubefile", "registry", "store", "template", "transfer"]),
 ];
 
 /// The root package: the command line.
@@ -92,10 +79,7 @@ fn in_package(package: &str, folder: &str) -> Vec<Source> {
 /// The text without comments and without `#[cfg(test)]` modules at the file's end.
 fn code(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
-    text.lines()
-        .map(|line| line.split("//").next().unwrap())
-        .collect::<Vec<_>>()
-        .join("\n")
+    text.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n")
 }
 
 /// The modules that a source names as `crate::x`, also inside `use crate::{a, b::c}`.
@@ -135,9 +119,7 @@ fn first_words(group: &str) -> Vec<String> {
 }
 
 fn word(text: &str) -> String {
-    text.chars()
-        .take_while(|c| c.is_alphanumeric() || *c == '_')
-        .collect()
+    text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
 }
 
 /// The crates of this workspace that a manifest names in one of its sections.
@@ -192,10 +174,7 @@ fn the_documented_table_of_crates_is_this_one() {
         let found = document.lines().any(|line| {
             line.starts_with(&format!("| `{name}` |")) && line.ends_with(&format!("| {allowed} |"))
         });
-        assert!(
-            found,
-            "docs/architecture.md lacks the row of crate {name} with `{allowed}`"
-        );
+        assert!(found, "docs/architecture.md lacks the row of crate {name} with `{allowed}`");
     }
 }
 
@@ -236,11 +215,7 @@ fn is_flat(package: &str) -> bool {
 fn every_file_says_what_it_is_for() {
     for source in sources() {
         let head = source.text.lines().next().unwrap_or_default();
-        assert!(
-            head.starts_with("//! "),
-            "{} does not begin with //!",
-            source.path.display()
-        );
+        assert!(head.starts_with("//! "), "{} does not begin with //!", source.path.display());
     }
 }
 
@@ -252,11 +227,7 @@ fn no_file_is_too_long() {
         .filter(|(lines, _)| *lines > LONGEST_FILE)
         .map(|(lines, source)| format!("{}: {lines} lines", source.path.display()))
         .collect();
-    assert!(
-        long.is_empty(),
-        "over {LONGEST_FILE} lines:\n{}",
-        long.join("\n")
-    );
+    assert!(long.is_empty(), "over {LONGEST_FILE} lines:\n{}", long.join("\n"));
 }
 
 #[test]
@@ -298,12 +269,6 @@ fn the_reader_of_uses_reads_groups() {
 fn the_reader_of_manifests_reads_one_section() {
     let text = "[dependencies]\nimgctl-base.workspace = true\nserde = \"1\"\n\n\
                 [dev-dependencies]\nimgctl-kube = { workspace = true }\n[lints]\nimgctl-x = 1\n";
-    assert_eq!(
-        dependencies(text, "dependencies"),
-        ["base".to_owned()].into()
-    );
-    assert_eq!(
-        dependencies(text, "dev-dependencies"),
-        ["kube".to_owned()].into()
-    );
+    assert_eq!(dependencies(text, "dependencies"), ["base".to_owned()].into());
+    assert_eq!(dependencies(text, "dev-dependencies"), ["kube".to_owned()].into());
 }

@@ -26,24 +26,15 @@ const NO_SPACE: i32 = 8;
 fn with_image(compression: &str) -> TestEnv {
     let env = TestEnv::new();
     let kubefile = "FROM scratch\nCOPY bin /bin\nCOPY etc /etc\nCMD [\"/bin/x\"]\n";
-    let files = [
-        ("bin/x", "#!/bin/sh\n"),
-        ("etc/conf", "a=b\n"),
-        ("etc/sub/more", "c\n"),
-    ];
+    let files = [("bin/x", "#!/bin/sh\n"), ("etc/conf", "a=b\n"), ("etc/sub/more", "c\n")];
     let context = env.context("context", kubefile, &files);
     let context = context.to_str().unwrap();
-    env.imgctl(["build", "--compression", compression, "-t", "x:v1", context])
-        .ok();
+    env.imgctl(["build", "--compression", compression, "-t", "x:v1", context]).ok();
     env
 }
 
 fn skopeo(arguments: &[&str]) -> Ran {
-    Ran::new(tool(
-        "skopeo",
-        ["--insecure-policy"].iter().chain(arguments),
-    ))
-    .ok()
+    Ran::new(tool("skopeo", ["--insecure-policy"].iter().chain(arguments))).ok()
 }
 
 /// podman with a storage of its own.
@@ -62,8 +53,7 @@ fn id(env: &TestEnv, name: &str) -> String {
 
 fn save(env: &TestEnv, format: &str, file: &str) -> String {
     let path = env.path(file).to_str().unwrap().to_owned();
-    env.imgctl(["save", "--format", format, "-o", &path, "x:v1"])
-        .ok();
+    env.imgctl(["save", "--format", format, "-o", &path, "x:v1"]).ok();
     path
 }
 
@@ -89,12 +79,7 @@ fn the_store_is_an_image_layout_for_others() {
     }
     // What another tool adds is there for us.
     let source = format!("oci:{store}:localhost/x:v1");
-    skopeo(&[
-        "copy",
-        "--quiet",
-        &source,
-        &format!("oci:{store}:localhost/theirs:v1"),
-    ]);
+    skopeo(&["copy", "--quiet", &source, &format!("oci:{store}:localhost/theirs:v1")]);
     assert_eq!(id(&env, "localhost/theirs:v1"), id(&env, "x:v1"));
 }
 
@@ -105,11 +90,7 @@ fn podman_loads_what_we_save_as_the_same_image() {
         let path = save(&env, format, &format!("{format}.tar"));
         podman(&env, &["load", "--quiet", "-i", &path]);
         let inspect = ["image", "inspect", "--format", "{{.Id}}", "localhost/x:v1"];
-        assert_eq!(
-            podman(&env, &inspect).stdout(),
-            id(&env, "x:v1"),
-            "{format}"
-        );
+        assert_eq!(podman(&env, &inspect).stdout(), id(&env, "x:v1"), "{format}");
         podman(&env, &["rmi", "--force", "localhost/x:v1"]);
     }
 }
@@ -124,18 +105,7 @@ fn we_load_what_podman_saves_as_the_same_image() {
     for format in ["docker-archive", "oci-archive", "docker-dir", "oci-dir"] {
         let path = env.path(format!("podman-{format}"));
         let path = path.to_str().unwrap();
-        podman(
-            &env,
-            &[
-                "save",
-                "--quiet",
-                "--format",
-                format,
-                "-o",
-                path,
-                "localhost/x:v1",
-            ],
-        );
+        podman(&env, &["save", "--quiet", "--format", format, "-o", path, "localhost/x:v1"]);
         let other = TestEnv::new();
         // Directories of the docker-dir format know no names.
         other.imgctl(["load", "-i", path, "--tag", "x:v1"]).ok();
@@ -189,20 +159,11 @@ fn bad_archives_are_refused_with_a_reason_and_leave_nothing() {
     let text = env.write("text.tar", "this is no archive at all");
     let other = TestEnv::new();
     for path in [&half, &text] {
-        let ran = other
-            .imgctl(["load", "-i", path.to_str().unwrap()])
-            .fails(BAD_CONTENT);
-        assert!(
-            ran.stderr().contains(path.to_str().unwrap()),
-            "{}",
-            ran.report()
-        );
+        let ran = other.imgctl(["load", "-i", path.to_str().unwrap()]).fails(BAD_CONTENT);
+        assert!(ran.stderr().contains(path.to_str().unwrap()), "{}", ran.report());
     }
-    other
-        .imgctl(["load", "-i", "/nonexistent"])
-        .fails(NOT_FOUND);
-    env.imgctl(["save", "-o", "/dev/null", "nobody/knows:this"])
-        .fails(NOT_FOUND);
+    other.imgctl(["load", "-i", "/nonexistent"]).fails(NOT_FOUND);
+    env.imgctl(["save", "-o", "/dev/null", "nobody/knows:this"]).fails(NOT_FOUND);
     assert_eq!(other.imgctl(["images", "-q"]).ok().stdout(), "");
     let blobs = other.root().join("store/blobs/sha256");
     assert_eq!(fs::read_dir(blobs).unwrap().count(), 0);
@@ -213,9 +174,8 @@ fn large_archive(env: &TestEnv, name: &str, seed: u64) -> String {
     // Noise, so that it stays as large as it is; a generator of our own, so that it is the same.
     let mut state = seed;
     let noise: Vec<u8> = std::iter::repeat_with(|| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 56) as u8
     })
     .take(6 << 20)
@@ -231,11 +191,7 @@ fn large_archive(env: &TestEnv, name: &str, seed: u64) -> String {
 
 fn start(env: &TestEnv, arguments: &[&str]) -> std::process::Child {
     let mut command: Command = env.command(arguments);
-    command
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 #[test]
@@ -265,19 +221,9 @@ fn a_load_killed_at_any_moment_leaves_a_good_store() {
 
 /// Nothing is left of images, layers and unfinished things.
 fn assert_empty(store: &Path) {
-    for directory in [
-        "blobs/sha256",
-        "snapshots",
-        "toc",
-        "ingest",
-        "trash",
-        "leases",
-        "mounts",
-    ] {
-        let mut left: Vec<_> = fs::read_dir(store.join(directory))
-            .unwrap()
-            .map(Result::unwrap)
-            .collect();
+    for directory in ["blobs/sha256", "snapshots", "toc", "ingest", "trash", "leases", "mounts"] {
+        let mut left: Vec<_> =
+            fs::read_dir(store.join(directory)).unwrap().map(Result::unwrap).collect();
         // Locks stay: a lock file that is removed is no lock.
         left.retain(|entry| entry.file_name() != ".lock");
         assert!(left.is_empty(), "{directory}: {left:?}");
@@ -287,18 +233,12 @@ fn assert_empty(store: &Path) {
 #[test]
 fn loads_and_prunes_at_the_same_time_all_succeed() {
     let source = TestEnv::new();
-    let paths = [
-        large_archive(&source, "one", 1),
-        large_archive(&source, "two", 2),
-    ];
+    let paths = [large_archive(&source, "one", 1), large_archive(&source, "two", 2)];
     let env = TestEnv::new();
     let rounds = if long() { 20 } else { 3 };
     for _ in 0..rounds {
-        let mut children: Vec<_> = paths
-            .iter()
-            .chain(&paths)
-            .map(|path| start(&env, &["load", "-i", path]))
-            .collect();
+        let mut children: Vec<_> =
+            paths.iter().chain(&paths).map(|path| start(&env, &["load", "-i", path])).collect();
         let deadline = Instant::now() + Duration::from_secs(120);
         while !children.is_empty() {
             assert!(Instant::now() < deadline, "a load hangs");
@@ -312,10 +252,7 @@ fn loads_and_prunes_at_the_same_time_all_succeed() {
             });
         }
         env.imgctl(["scrub", "--deep"]).ok();
-        assert_eq!(
-            env.imgctl(["images", "-q"]).ok().stdout().lines().count(),
-            2
-        );
+        assert_eq!(env.imgctl(["images", "-q"]).ok().stdout().lines().count(), 2);
         env.imgctl(["rmi", "--all", "--force"]).ok();
     }
 }
@@ -330,21 +267,12 @@ fn a_full_disk_is_said_and_the_store_stays_good() {
     let env = TestEnv::new();
     let root = env.root();
     fs::create_dir(&root).unwrap();
-    let mount = [
-        "-t",
-        "tmpfs",
-        "-o",
-        "size=4m",
-        "tmpfs",
-        root.to_str().unwrap(),
-    ];
+    let mount = ["-t", "tmpfs", "-o", "size=4m", "tmpfs", root.to_str().unwrap()];
     Ran::new(tool("mount", mount)).ok();
     let ran = env.imgctl(["load", "-i", &path]);
     let report = ran.report();
     let after = env.imgctl(["scrub", "--deep"]);
-    let left = fs::read_dir(root.join("store/blobs/sha256"))
-        .unwrap()
-        .count();
+    let left = fs::read_dir(root.join("store/blobs/sha256")).unwrap().count();
     Ran::new(tool("umount", [root.to_str().unwrap()])).ok();
     let ran = ran.fails(NO_SPACE);
     assert!(ran.stderr().contains("hint:"), "{report}");
@@ -364,8 +292,6 @@ fn limits_on_archives_are_flags() {
         let said = env.imgctl(["load", "-i", archive, limit]).fails(4).stderr();
         assert!(said.contains("limited.tar"), "{said}");
     }
-    env.imgctl(["load", "-i", archive, "--max-entries=100"])
-        .ok();
-    env.imgctl(["load", "-i", archive, "--max-size=big"])
-        .fails(2);
+    env.imgctl(["load", "-i", archive, "--max-entries=100"]).ok();
+    env.imgctl(["load", "-i", archive, "--max-size=big"]).fails(2);
 }

@@ -57,34 +57,18 @@ fn a_cache_begins_with_its_base_whatever_another_build_put_under_its_id() {
         FROM scratch\n\
         RUN --mount=type=cache,from=b,target=/c read -r a </c/hello; echo $a $(/bin/busybox ls /c) >/out; echo >/c/made\n";
     build(&env, &[], kubefile).ok();
-    assert!(
-        cat(&env, "/out").starts_with("first "),
-        "{}",
-        cat(&env, "/out")
-    );
+    assert!(cat(&env, "/out").starts_with("first "), "{}", cat(&env, "/out"));
     assert!(!cat(&env, "/out").contains("made"));
 
     // Another base is another cache; the first one is still there for the first base.
     build(&env, &["--build-arg", "TEXT=second"], kubefile).ok();
-    assert!(
-        cat(&env, "/out").starts_with("second "),
-        "{}",
-        cat(&env, "/out")
-    );
+    assert!(cat(&env, "/out").starts_with("second "), "{}", cat(&env, "/out"));
     assert!(!cat(&env, "/out").contains("made"));
     build(&env, &["--no-cache"], kubefile).ok();
-    assert!(
-        cat(&env, "/out").starts_with("first "),
-        "{}",
-        cat(&env, "/out")
-    );
+    assert!(cat(&env, "/out").starts_with("first "), "{}", cat(&env, "/out"));
     assert!(cat(&env, "/out").contains("made"));
     build(&env, &["--no-cache", "--build-arg", "TEXT=third"], kubefile).ok();
-    assert!(
-        cat(&env, "/out").starts_with("third "),
-        "{}",
-        cat(&env, "/out")
-    );
+    assert!(cat(&env, "/out").starts_with("third "), "{}", cat(&env, "/out"));
 }
 
 #[test]
@@ -140,11 +124,7 @@ fn a_source_without_a_base_is_inside_the_cache_and_never_outside() {
     build(&env, &[], &using("sub")).ok();
     for source in ["none", "out", "../../../../etc"] {
         let ran = build(&env, &[], &using(source)).fails(NOT_FOUND);
-        assert!(
-            ran.stderr().contains("cache `/c` has no directory"),
-            "{}",
-            ran.report()
-        );
+        assert!(ran.stderr().contains("cache `/c` has no directory"), "{}", ran.report());
     }
     build(
         &env,

@@ -65,8 +65,7 @@ fn check_all(wanted: fn(&Entry) -> bool) {
     let referee = Referee::new(&env);
     if entries.iter().any(Entry::needs_busybox) {
         let archive = referee.busybox();
-        env.imgctl([OsStr::new("load"), "-i".as_ref(), archive.as_ref()])
-            .ok();
+        env.imgctl([OsStr::new("load"), "-i".as_ref(), archive.as_ref()]).ok();
     }
     let failures = in_parallel(&entries, |entry| check(&env, &referee, entry));
     assert!(
@@ -129,22 +128,13 @@ fn check(env: &TestEnv, referee: &Referee, entry: &Entry) -> Vec<String> {
     let mut found = match (entry.text("expect.tree"), &seen) {
         (Some(text), _) => expected::tree_differences(&text, &tree),
         (None, Some(seen)) => {
-            let compare = Compare {
-                times_before: BUILD_TIME,
-                directory_times: false,
-            };
+            let compare = Compare { times_before: BUILD_TIME, directory_times: false };
             tree::differences(&seen.tree, &tree, compare)
         }
         (None, None) => unreachable!("the referee is asked when nothing is written down"),
     };
-    let written = entry
-        .text("expect.json")
-        .map(|text| serde_json::from_str(&text).unwrap());
+    let written = entry.text("expect.json").map(|text| serde_json::from_str(&text).unwrap());
     let theirs = seen.as_ref().map(|seen| &seen.config);
-    found.extend(expected::config_differences(
-        theirs,
-        written.as_ref(),
-        &config,
-    ));
+    found.extend(expected::config_differences(theirs, written.as_ref(), &config));
     found
 }

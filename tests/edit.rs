@@ -40,10 +40,7 @@ CMD [\"kubectl apply -f manifests\", \"helm list\"]
     let files = [("manifests/a.yaml", "kind: A\n"), ("etc/conf", "app\n")];
     env.build("app:v1", &env.context("app", app, &files));
     let patch = "FROM base:v1\nCOPY add /add\nCMD [\"true\"]\n";
-    env.build(
-        "patch:v1",
-        &env.context("patch", patch, &[("add/x", "x\n")]),
-    );
+    env.build("patch:v1", &env.context("patch", patch, &[("add/x", "x\n")]));
     env
 }
 
@@ -57,10 +54,7 @@ fn config(env: &TestEnv, name: &str) -> serde_json::Value {
 
 /// The merged tree must be what copying the images one over the other gives.
 fn same_as_copies(env: &TestEnv, merged: &str, images: &[&str]) {
-    let copies: String = images
-        .iter()
-        .map(|image| format!("COPY --from={image} / /\n"))
-        .collect();
+    let copies: String = images.iter().map(|image| format!("COPY --from={image} / /\n")).collect();
     let reference = format!("reference-{}:v1", merged.replace(':', "-"));
     let context = env.context(
         &format!("reference-{}", merged.replace(':', "-")),
@@ -85,10 +79,7 @@ fn same_as_copies(env: &TestEnv, merged: &str, images: &[&str]) {
 #[test]
 fn merging_reuses_layers_and_joins_settings() {
     let env = three();
-    let id = env
-        .imgctl(["merge", "-t", "all:v1", "base:v1", "app:v1"])
-        .ok()
-        .stdout();
+    let id = env.imgctl(["merge", "-t", "all:v1", "base:v1", "app:v1"]).ok().stdout();
     assert_eq!(id.len(), 64, "{id}");
     let all = config(&env, "all:v1");
     assert_eq!(all["Labels"]["version"], "v2");
@@ -104,28 +95,19 @@ fn merging_reuses_layers_and_joins_settings() {
     let digests = |name: &str| {
         let layers = env.imgctl(["inspect", "-t", "layer", name]).ok().json();
         let list = layers.as_array().unwrap().clone();
-        list.iter()
-            .map(|layer| layer["digest"].clone())
-            .collect::<Vec<_>>()
+        list.iter().map(|layer| layer["digest"].clone()).collect::<Vec<_>>()
     };
-    assert_eq!(
-        digests("all:v1"),
-        [digests("base:v1"), digests("app:v1")].concat()
-    );
+    assert_eq!(digests("all:v1"), [digests("base:v1"), digests("app:v1")].concat());
     same_as_copies(&env, "all:v1", &["base:v1", "app:v1"]);
     // The same again is the same image.
-    let again = env
-        .imgctl(["merge", "-t", "again:v1", "base:v1", "app:v1"])
-        .ok()
-        .stdout();
+    let again = env.imgctl(["merge", "-t", "again:v1", "base:v1", "app:v1"]).ok().stdout();
     assert_eq!(id, again);
 }
 
 #[test]
 fn layers_that_come_twice_are_kept_once_where_that_is_the_same() {
     let env = three();
-    env.imgctl(["merge", "-t", "once:v1", "base:v1", "patch:v1"])
-        .ok();
+    env.imgctl(["merge", "-t", "once:v1", "base:v1", "patch:v1"]).ok();
     let layers = |name: &str| {
         let layers = env.imgctl(["inspect", "-t", "layer", name]).ok().json();
         layers.as_array().unwrap().len()
@@ -133,8 +115,7 @@ fn layers_that_come_twice_are_kept_once_where_that_is_the_same() {
     assert_eq!(layers("once:v1"), layers("patch:v1"));
     same_as_copies(&env, "once:v1", &["base:v1", "patch:v1"]);
     // app changes a file of base; the base inside patch brings the old one back.
-    env.imgctl(["merge", "-t", "back:v1", "base:v1", "app:v1", "patch:v1"])
-        .ok();
+    env.imgctl(["merge", "-t", "back:v1", "base:v1", "app:v1", "patch:v1"]).ok();
     same_as_copies(&env, "back:v1", &["base:v1", "app:v1", "patch:v1"]);
 }
 
@@ -152,8 +133,7 @@ RUN [\"/bin/busybox\", \"rm\", \"-r\", \"/etc/conf\", \"/bin\"]
     std::fs::copy("/bin/busybox", tools.join("busybox")).unwrap();
     env.build("docker.io/library/tools:v1", &tools);
     env.build("gone:v1", &env.context("gone", kubefile, &[]));
-    env.imgctl(["merge", "-t", "kept:v1", "base:v1", "gone:v1"])
-        .ok();
+    env.imgctl(["merge", "-t", "kept:v1", "base:v1", "gone:v1"]).ok();
     let tree = tree::list(&env.export("kept:v1", "kept"));
     for name in ["etc/conf", "bin/tool", "manifests/a.yaml"] {
         assert!(tree.contains_key(name), "{name} is missing");
@@ -164,15 +144,9 @@ RUN [\"/bin/busybox\", \"rm\", \"-r\", \"/etc/conf\", \"/bin\"]
 #[test]
 fn a_file_in_the_place_of_a_directory_is_an_error_that_names_both() {
     let env = three();
-    let odd = env.context(
-        "odd",
-        "FROM scratch\nCOPY etc /etc\n",
-        &[("etc", "a file\n")],
-    );
+    let odd = env.context("odd", "FROM scratch\nCOPY etc /etc\n", &[("etc", "a file\n")]);
     env.build("odd:v1", &odd);
-    let ran = env
-        .imgctl(["merge", "-t", "x:v1", "base:v1", "odd:v1"])
-        .fails(USAGE);
+    let ran = env.imgctl(["merge", "-t", "x:v1", "base:v1", "odd:v1"]).fails(USAGE);
     let said = ran.stderr();
     for part in ["/etc", "base:v1", "odd:v1"] {
         assert!(said.contains(part), "{said}");
@@ -183,16 +157,7 @@ fn a_file_in_the_place_of_a_directory_is_an_error_that_names_both() {
 #[test]
 fn a_merged_image_is_read_by_others() {
     let env = three();
-    env.imgctl([
-        "merge",
-        "--compression",
-        "gzip",
-        "-t",
-        "all:v1",
-        "base:v1",
-        "app:v1",
-    ])
-    .ok();
+    env.imgctl(["merge", "--compression", "gzip", "-t", "all:v1", "base:v1", "app:v1"]).ok();
     let docker = env.path("all.tar");
     let save = ["save", "--format", "docker-archive", "all:v1", "-o"];
     let mut command = env.command(save);
@@ -214,25 +179,12 @@ CMD [\"bash other.sh\"]
 ";
     let files = [("bin/tool", "tool 2\n"), ("bin/more", "more\n")];
     env.build("base:v2", &env.context("newer", newer, &files));
-    env.imgctl([
-        "rebase",
-        "patch:v1",
-        "--new-base",
-        "base:v2",
-        "-t",
-        "moved:v1",
-    ])
-    .ok();
+    env.imgctl(["rebase", "patch:v1", "--new-base", "base:v2", "-t", "moved:v1"]).ok();
     let moved = config(&env, "moved:v1");
     assert_eq!(moved["Labels"]["version"], "v9");
-    assert_eq!(
-        moved["Env"],
-        serde_json::json!(["PATH=/bin", "A=newer", "D=4"])
-    );
+    assert_eq!(moved["Env"], serde_json::json!(["PATH=/bin", "A=newer", "D=4"]));
     assert_eq!(moved["Cmd"], serde_json::json!(["true"]));
-    let names: Vec<String> = tree::list(&env.export("moved:v1", "moved"))
-        .into_keys()
-        .collect();
+    let names: Vec<String> = tree::list(&env.export("moved:v1", "moved")).into_keys().collect();
     assert_eq!(names, ["add", "add/x", "bin", "bin/more", "bin/tool"]);
     let ran = env
         .imgctl([
@@ -247,9 +199,7 @@ CMD [\"bash other.sh\"]
         ])
         .fails(USAGE);
     assert!(ran.stderr().contains("not based on"), "{}", ran.stderr());
-    let ran = env
-        .imgctl(["rebase", "app:v1", "--new-base", "base:v2", "-t", "x:v1"])
-        .fails(USAGE);
+    let ran = env.imgctl(["rebase", "app:v1", "--new-base", "base:v2", "-t", "x:v1"]).fails(USAGE);
     assert!(ran.stderr().contains("--old-base"), "{}", ran.stderr());
 }
 
@@ -268,25 +218,17 @@ fn annotating_changes_documents_only() {
         "version",
     ])
     .ok();
-    let manifest = env
-        .imgctl(["inspect", "-t", "manifest", "app:v1"])
-        .ok()
-        .json();
+    let manifest = env.imgctl(["inspect", "-t", "manifest", "app:v1"]).ok().json();
     assert_eq!(manifest["annotations"]["who"], "we");
     let labels = &config(&env, "app:v1")["Labels"];
     assert_eq!(labels["extra"], "no");
     assert!(labels.get("version").is_none());
     let after = inspect(&env, "app:v1");
     assert_eq!(before["OCIv1"]["rootfs"], after["OCIv1"]["rootfs"]);
-    env.imgctl(["annotate", "app:v1", "--remove", "who", "-t", "plain:v1"])
-        .ok();
-    let manifest = env
-        .imgctl(["inspect", "-t", "manifest", "plain:v1"])
-        .ok()
-        .json();
+    env.imgctl(["annotate", "app:v1", "--remove", "who", "-t", "plain:v1"]).ok();
+    let manifest = env.imgctl(["inspect", "-t", "manifest", "plain:v1"]).ok().json();
     assert!(manifest["annotations"].get("who").is_none());
-    env.imgctl(["annotate", "nothing:v1", "-a", "a=b"])
-        .fails(NOT_FOUND);
+    env.imgctl(["annotate", "nothing:v1", "-a", "a=b"]).fails(NOT_FOUND);
 }
 
 /// An image of a large layer and a small one, and the next version of it.
@@ -299,16 +241,8 @@ fn two_versions() -> TestEnv {
         let context = env.context(version, kubefile, &files);
         let name = format!("c:{version}");
         let context = context.to_str().unwrap();
-        let arguments = [
-            "build",
-            "--compression",
-            "none",
-            "--timestamp",
-            "0",
-            "-t",
-            &name,
-            context,
-        ];
+        let arguments =
+            ["build", "--compression", "none", "--timestamp", "0", "-t", &name, context];
         env.imgctl(arguments).ok();
     }
     env
@@ -329,9 +263,7 @@ fn a_bundle_carries_the_difference_and_needs_its_base() {
     let size = std::fs::metadata(&file).unwrap().len();
     assert!(size < 64 << 10, "the bundle has {size} bytes");
 
-    let inspected = env
-        .imgctl(["--json", "bundle", "inspect", file.to_str().unwrap()])
-        .ok();
+    let inspected = env.imgctl(["--json", "bundle", "inspect", file.to_str().unwrap()]).ok();
     let inspected = inspected.json();
     assert_eq!(inspected["base"]["name"], "localhost/c:v1");
     assert_eq!(inspected["image"]["name"], "localhost/c:v2");
@@ -351,14 +283,9 @@ fn a_bundle_carries_the_difference_and_needs_its_base() {
         ran.ok().json()[0]["digest"].clone()
     };
     assert_eq!(digest(&there), digest(&env));
-    assert_eq!(
-        std::fs::read(there.export("c:v2", "tree").join("small/version")).unwrap(),
-        b"v2"
-    );
+    assert_eq!(std::fs::read(there.export("c:v2", "tree").join("small/version")).unwrap(), b"v2");
     // A whole archive is no bundle, and says so.
-    let ran = there
-        .imgctl(["bundle", "apply", whole.to_str().unwrap()])
-        .fails(USAGE);
+    let ran = there.imgctl(["bundle", "apply", whole.to_str().unwrap()]).fails(USAGE);
     assert!(ran.stderr().contains("imgctl load"), "{}", ran.stderr());
 }
 
@@ -371,25 +298,14 @@ fn a_damaged_base_is_found() {
     let there = TestEnv::new();
     there.imgctl(["load", "-i", whole.to_str().unwrap()]).ok();
     let path = file.to_str().unwrap();
-    let inspected = env
-        .imgctl(["--json", "bundle", "inspect", path])
-        .ok()
-        .json();
-    let assumed = inspected["assumed"][0]["digest"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    let blob = there
-        .root()
-        .join("store/blobs")
-        .join(assumed.replace(':', "/"));
+    let inspected = env.imgctl(["--json", "bundle", "inspect", path]).ok().json();
+    let assumed = inspected["assumed"][0]["digest"].as_str().unwrap().to_owned();
+    let blob = there.root().join("store/blobs").join(assumed.replace(':', "/"));
     let mut content = std::fs::read(&blob).unwrap();
     content[700_000] ^= 1;
     std::fs::remove_file(&blob).unwrap();
     std::fs::write(&blob, content).unwrap();
-    let ran = there
-        .imgctl(["bundle", "apply", "--verify", path])
-        .fails(BAD_CONTENT);
+    let ran = there.imgctl(["bundle", "apply", "--verify", path]).fails(BAD_CONTENT);
     assert!(ran.stderr().contains(&assumed), "{}", ran.stderr());
 }
 
@@ -400,9 +316,7 @@ fn what_is_not_here_is_pulled() {
     let remote = format!("{}/team/app:v1", registry.host);
     env.imgctl(["push", "app:v1", &remote]).ok();
     env.imgctl(["rmi", "app:v1"]).ok();
-    env.imgctl(["merge", "--pull=never", "-t", "all:v1", "base:v1", &remote])
-        .fails(NOT_FOUND);
-    env.imgctl(["merge", "-t", "all:v1", "base:v1", &remote])
-        .ok();
+    env.imgctl(["merge", "--pull=never", "-t", "all:v1", "base:v1", &remote]).fails(NOT_FOUND);
+    env.imgctl(["merge", "-t", "all:v1", "base:v1", &remote]).ok();
     same_as_copies(&env, "all:v1", &["base:v1", &remote]);
 }

@@ -63,11 +63,7 @@ fn prepare(env: &TestEnv, folder: &Path) -> PathBuf {
 fn fetched(env: &TestEnv, folder: &Path, variables: &[(&str, &str)]) -> PathBuf {
     let name = folder.file_name().unwrap();
     let copy = env.path(name);
-    Ran::new(tool(
-        "cp",
-        [OsStr::new("-R"), folder.as_ref(), copy.as_ref()],
-    ))
-    .ok();
+    Ran::new(tool("cp", [OsStr::new("-R"), folder.as_ref(), copy.as_ref()])).ok();
     if copy.join("fetch").exists() {
         let programs = env.path("programs");
         std::fs::create_dir_all(&programs).unwrap();
@@ -107,9 +103,8 @@ impl Mirror {
                 registry.host
             )
         };
-        let configuration = ["docker.io", "registry.k8s.io", "quay.io", "ghcr.io"]
-            .map(entry)
-            .concat();
+        let configuration =
+            ["docker.io", "registry.k8s.io", "quay.io", "ghcr.io"].map(entry).concat();
         let configuration = env.write("registries.conf", configuration);
         let context = env.context("small", "FROM scratch\nCOPY f /f\n", &[("f", "x")]);
         env.build("localhost/small", &context);
@@ -131,9 +126,7 @@ impl Mirror {
 
     /// Makes every image that a context names; gives their repositories and tags.
     fn fill(&self, env: &TestEnv, context: &str) -> Vec<(String, String)> {
-        let report = self
-            .build(env, &["--images-report", "--json", context])
-            .json();
+        let report = self.build(env, &["--images-report", "--json", context]).json();
         let images = report["images"].as_array().unwrap().iter();
         let made = images.map(|image| {
             let name = image["name"].as_str().unwrap();
@@ -149,33 +142,21 @@ impl Mirror {
 }
 
 /// How many container images the examples that have some name.
-const IMAGES: [(&str, usize); 5] = [
-    ("app-helm", 1),
-    ("app-manifests", 2),
-    ("flannel", 2),
-    ("k3s", 2),
-    ("kubernetes", 7),
-];
+const IMAGES: [(&str, usize); 5] =
+    [("app-helm", 1), ("app-manifests", 2), ("flannel", 2), ("k3s", 2), ("kubernetes", 7)];
 
 #[test]
 fn every_example_builds_and_brings_the_scripts_and_images_that_it_names() {
     let env = TestEnv::new();
     let mirror = Mirror::new(&env);
-    for folder in folders("Kubefile.examples")
-        .into_iter()
-        .chain(folders("images"))
-    {
+    for folder in folders("Kubefile.examples").into_iter().chain(folders("images")) {
         let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
         assert!(folder.join("README.md").exists(), "{name} has no README.md");
         let context = prepare(&env, &folder);
         let path = context.to_str().unwrap();
         let images = mirror.fill(&env, path);
         let expected = IMAGES.iter().find(|(example, _)| *example == name);
-        assert_eq!(
-            images.len(),
-            expected.map_or(0, |(_, count)| *count),
-            "{name}: {images:?}"
-        );
+        assert_eq!(images.len(), expected.map_or(0, |(_, count)| *count), "{name}: {images:?}");
         mirror.build(&env, &["-t", &name, path]);
         for (repository, tag) in images {
             let tags =
@@ -185,10 +166,7 @@ fn every_example_builds_and_brings_the_scripts_and_images_that_it_names() {
         }
 
         let config = env.config(&name);
-        let labels = config["config"]["Labels"]
-            .as_object()
-            .cloned()
-            .unwrap_or_default();
+        let labels = config["config"]["Labels"].as_object().cloned().unwrap_or_default();
         for (label, line) in &labels {
             let words = line.as_str().unwrap().split_whitespace();
             for script in words.filter(|word| word.ends_with(".sh")) {
@@ -199,19 +177,11 @@ fn every_example_builds_and_brings_the_scripts_and_images_that_it_names() {
                 );
             }
         }
-        let is_rootfs = labels
-            .get("sealos.io.type")
-            .is_some_and(|kind| kind == "rootfs");
-        assert!(
-            !is_rootfs || labels.contains_key("version"),
-            "{name}: a rootfs has a version"
-        );
+        let is_rootfs = labels.get("sealos.io.type").is_some_and(|kind| kind == "rootfs");
+        assert!(!is_rootfs || labels.contains_key("version"), "{name}: a rootfs has a version");
         for unwanted in ["/fetch", "/README.md", "/Kubefile"] {
             let inside = env.imgctl(["ls", &format!("{name}:{unwanted}")]);
-            assert!(
-                !inside.success(),
-                "{name}: {unwanted} does not belong into the image"
-            );
+            assert!(!inside.success(), "{name}: {unwanted} does not belong into the image");
         }
     }
 }
@@ -240,8 +210,7 @@ fn the_version_of_kubernetes_decides_its_images() {
     let version = ["--build-arg", "KUBE_VERSION=v1.33.7"];
     mirror.build(&env, &[&version[..], &["-t", "k8s", path]].concat());
     let tree = env.path("tree");
-    env.imgctl(["export", "k8s", "-o", tree.to_str().unwrap()])
-        .ok();
+    env.imgctl(["export", "k8s", "-o", tree.to_str().unwrap()]).ok();
     assert!(!tree.join("images/skopeo").exists());
     let sandbox = |value: Option<&str>| {
         let script = tree.join("scripts/sandbox-image.sh");
@@ -270,23 +239,17 @@ fn no_example_copies_archives_that_it_embeds() {
         let list = "oci-archive:pause.tar@registry.k8s.io/pause:3.10\n";
         std::fs::write(context.join("images/skopeo/tar.txt"), list).unwrap();
         std::fs::write(context.join("images/skopeo/pause.tar"), "x").unwrap();
-        let found = env
-            .imgctl(["build", "--check", context.to_str().unwrap()])
-            .ok();
+        let found = env.imgctl(["build", "--check", context.to_str().unwrap()]).ok();
         let found = found.stdout();
         assert!(!found.contains("EmbeddedArchiveCopied"), "{found}");
     }
     // The same archives with a Kubefile that takes in all of images/.
-    let files = [
-        ("images/skopeo/tar.txt", "oci-archive:a.tar@x/a:1\n"),
-        ("images/skopeo/a.tar", "x"),
-    ];
+    let files =
+        [("images/skopeo/tar.txt", "oci-archive:a.tar@x/a:1\n"), ("images/skopeo/a.tar", "x")];
     let context = env.context("twice", "FROM scratch\nCOPY images images\n", &files);
     let check = |arguments: &[&str]| {
         let path = context.to_str().unwrap();
-        env.imgctl([&["build", "--check"], arguments, &[path]].concat())
-            .ok()
-            .stdout()
+        env.imgctl([&["build", "--check"], arguments, &[path]].concat()).ok().stdout()
     };
     let found = check(&[]);
     assert!(found.contains("EmbeddedArchiveCopied"), "{found}");
@@ -297,17 +260,10 @@ fn no_example_copies_archives_that_it_embeds() {
 
 #[test]
 fn every_script_parses() {
-    let list = tool(
-        "git",
-        ["-C", repository().to_str().unwrap(), "ls-files", "-z", "--"],
-    );
+    let list = tool("git", ["-C", repository().to_str().unwrap(), "ls-files", "-z", "--"]);
     let files = Ran::new(list).ok();
     let mut seen = 0;
-    for name in files
-        .bytes()
-        .split(|byte| *byte == 0)
-        .filter(|name| !name.is_empty())
-    {
+    for name in files.bytes().split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         let path = repository().join(String::from_utf8_lossy(name).as_ref());
         let text = std::fs::read(&path).unwrap_or_default();
         let is_bash = text.starts_with(b"#!/usr/bin/env bash")

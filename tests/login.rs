@@ -24,15 +24,7 @@ fn with_input(mut command: Command, input: &str) -> Ran {
 /// `imgctl login` with the right password, into `auth.json` of the test's directory.
 fn login(env: &TestEnv, host: &str) -> PathBuf {
     let file = env.path("auth.json");
-    let arguments = [
-        "login",
-        "--authfile",
-        "auth.json",
-        "-u",
-        USER,
-        "--password-stdin",
-        host,
-    ];
+    let arguments = ["login", "--authfile", "auth.json", "-u", USER, "--password-stdin", host];
     let ran = with_input(env.command(arguments), &format!("{PASSWORD}\n")).ok();
     assert_eq!(ran.stdout(), "Login Succeeded!");
     file
@@ -42,10 +34,7 @@ fn login(env: &TestEnv, host: &str) -> PathBuf {
 fn skopeo_and_podman_use_the_login_we_keep() {
     let (env, registry) = (TestEnv::new(), Registry::with_login());
     let file = login(&env, &registry.host);
-    assert_eq!(
-        std::fs::metadata(&file).unwrap().permissions().mode() & 0o777,
-        0o600
-    );
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 
     let ran = Ran::new(tool(
         "podman",
@@ -58,21 +47,13 @@ fn skopeo_and_podman_use_the_login_we_keep() {
 
     let context = env.context("context", "FROM scratch\nCOPY a /a\n", &[("a", "a")]);
     env.build("app:v1", &context);
-    env.imgctl(["save", "--format", "oci-dir", "-o", "layout", "app:v1"])
-        .ok();
+    env.imgctl(["save", "--format", "oci-dir", "-o", "layout", "app:v1"]).ok();
     let target = format!("docker://{}/team/app:v1", registry.host);
     let layout = format!("oci:{}", env.path("layout").display());
     let copy = |authfile: &str| {
         let mut command = tool(
             "skopeo",
-            [
-                "copy",
-                "--dest-tls-verify=false",
-                "--authfile",
-                authfile,
-                &layout,
-                &target,
-            ],
+            ["copy", "--dest-tls-verify=false", "--authfile", authfile, &layout, &target],
         );
         command.current_dir(env.path("."));
         Ran::new(command)
@@ -87,16 +68,8 @@ fn we_use_the_login_that_podman_keeps() {
     let (env, registry) = (TestEnv::new(), Registry::with_login());
     let file = env.path("auth.json");
     let authfile = format!("--authfile={}", file.display());
-    let arguments = [
-        "login",
-        "--tls-verify=false",
-        &authfile,
-        "-u",
-        USER,
-        "-p",
-        PASSWORD,
-        &registry.host,
-    ];
+    let arguments =
+        ["login", "--tls-verify=false", &authfile, "-u", USER, "-p", PASSWORD, &registry.host];
     Ran::new(tool("podman", arguments)).ok();
 
     let mut get = env.command(["login", "--get-login", &registry.host]);
@@ -105,15 +78,9 @@ fn we_use_the_login_that_podman_keeps() {
     // Without -u the login that is there is tried, and it is good.
     let mut again = env.command(["login", &registry.host]);
     again.env("REGISTRY_AUTH_FILE", &file);
-    assert!(
-        Ran::new(again)
-            .ok()
-            .stdout()
-            .contains("Already logged in to 127.0.0.1")
-    );
+    assert!(Ran::new(again).ok().stdout().contains("Already logged in to 127.0.0.1"));
 
-    env.imgctl(["logout", "--authfile", "auth.json", &registry.host])
-        .ok();
+    env.imgctl(["logout", "--authfile", "auth.json", &registry.host]).ok();
     let arguments = ["login", "--get-login", &authfile, &registry.host];
     assert!(!Ran::new(tool("podman", arguments)).success());
 }
@@ -142,26 +109,14 @@ fn what_is_missing_is_told() {
     for (arguments, code, expected) in [
         (&["login", "r.invalid"][..], 2, "--password-stdin"),
         (&["login", "-u", "me", "r.invalid"], 2, "no password"),
-        (
-            &["login", "-u", "me", "--password-stdin", "r.invalid"],
-            2,
-            "stdin contains no password",
-        ),
+        (&["login", "-u", "me", "--password-stdin", "r.invalid"], 2, "stdin contains no password"),
         (&["login", "--password-stdin", "r.invalid"], 2, "--username"),
         (&["login"], 2, "REGISTRY"),
         (&["login", "a b"], 2, "is not a registry"),
-        (
-            &["login", "--get-login", "r.invalid"],
-            3,
-            "not logged in to r.invalid",
-        ),
+        (&["login", "--get-login", "r.invalid"], 3, "not logged in to r.invalid"),
         (&["logout", "r.invalid"], 3, "not logged in to r.invalid"),
         (&["logout"], 2, "REGISTRY"),
-        (
-            &["login", "--retry=0", "-u", "me", "-p", "x", "r.invalid"],
-            7,
-            "r.invalid",
-        ),
+        (&["login", "--retry=0", "-u", "me", "-p", "x", "r.invalid"], 7, "r.invalid"),
     ] {
         let mut command = env.command(arguments);
         command.env("XDG_RUNTIME_DIR", env.path("run"));
@@ -179,26 +134,16 @@ fn logins_go_where_the_environment_says_and_are_found_there() {
         Ran::new(command)
     };
     let host = &*registry.host;
-    let said = run(&["--json", "login", "-u", USER, "-p", PASSWORD, host])
-        .ok()
-        .json();
+    let said = run(&["--json", "login", "-u", USER, "-p", PASSWORD, host]).ok().json();
     let file = env.path("run/containers/auth.json");
     assert_eq!(said["registry"], host);
     assert_eq!(said["username"], USER);
     assert_eq!(said["kept"], file.to_str().unwrap());
-    let verbose = run(&["login", "-v", "-u", USER, "-p", PASSWORD, host])
-        .ok()
-        .stdout();
-    assert_eq!(
-        verbose,
-        format!("Used: {}\nLogin Succeeded!", file.display())
-    );
+    let verbose = run(&["login", "-v", "-u", USER, "-p", PASSWORD, host]).ok().stdout();
+    assert_eq!(verbose, format!("Used: {}\nLogin Succeeded!", file.display()));
 
     // docker's file is read, and left to docker.
-    let docker = env.write(
-        ".docker/config.json",
-        r#"{"auths":{"d.io":{"auth":"ZDpw"}}}"#,
-    );
+    let docker = env.write(".docker/config.json", r#"{"auths":{"d.io":{"auth":"ZDpw"}}}"#);
     assert_eq!(run(&["login", "--get-login", "d.io"]).ok().stdout(), "d");
     let refused = run(&["logout", "d.io"]).fails(3).stderr();
     assert!(refused.contains("config.json"), "{refused}");
@@ -222,15 +167,7 @@ fn certificates_are_taken_from_where_containers_takes_them() {
     let registry = Registry::with_tls(&certificate, &key);
     let host = &*registry.host;
     let login = |flags: &[&str]| {
-        let mut arguments = vec![
-            "login",
-            "--authfile",
-            "auth.json",
-            "-u",
-            USER,
-            "-p",
-            PASSWORD,
-        ];
+        let mut arguments = vec!["login", "--authfile", "auth.json", "-u", USER, "-p", PASSWORD];
         arguments.extend(flags);
         arguments.push(host);
         env.imgctl(arguments)
@@ -240,20 +177,14 @@ fn certificates_are_taken_from_where_containers_takes_them() {
     login(&["--tls-verify", "--cert-dir", "certs"]).ok();
     login(&["--tls-verify=false"]).ok();
     login(&["--cert-dir", "absent"]).fails(3);
-    env.write(
-        format!(".config/containers/certs.d/{host}/ca.crt"),
-        made.cert.pem(),
-    );
+    env.write(format!(".config/containers/certs.d/{host}/ca.crt"), made.cert.pem());
     login(&["--tls-verify"]).ok();
 }
 
 #[test]
 fn a_blocked_registry_is_not_logged_in_to() {
     let env = TestEnv::new();
-    let conf = env.write(
-        "registries.conf",
-        "[[registry]]\nlocation = 'b.io'\nblocked = true\n",
-    );
+    let conf = env.write("registries.conf", "[[registry]]\nlocation = 'b.io'\nblocked = true\n");
     let mut command = env.command(["login", "-u", "me", "-p", "x", "b.io"]);
     command.env("CONTAINERS_REGISTRIES_CONF", &conf);
     let ran = Ran::new(command).fails(5);
@@ -263,11 +194,7 @@ fn a_blocked_registry_is_not_logged_in_to() {
     let mut command = env.command(["login", "-u", "me", "-p", "x", "b.io"]);
     command.env("CONTAINERS_REGISTRIES_CONF", &conf);
     let ran = Ran::new(command).fails(2);
-    assert!(
-        ran.stderr().contains("registries.conf:2: "),
-        "{}",
-        ran.report()
-    );
+    assert!(ran.stderr().contains("registries.conf:2: "), "{}", ran.report());
 }
 
 /// A helper that keeps what it is told in a file beside itself.
@@ -290,31 +217,16 @@ fn podman_finds_in_the_helper_what_we_keep_there() {
     let helper = env.path("bin/docker-credential-shelf");
     with_input(tool("tee", [&helper]), HELPER).ok();
     std::fs::set_permissions(&helper, PermissionsExt::from_mode(0o755)).unwrap();
-    let authfile = env.write(
-        "auth.json",
-        format!(r#"{{"credHelpers":{{"{host}":"shelf"}}}}"#),
-    );
+    let authfile = env.write("auth.json", format!(r#"{{"credHelpers":{{"{host}":"shelf"}}}}"#));
     let path = format!("{}:/usr/bin:/bin", env.path("bin").display());
     let run = |mut command: Command| {
-        command
-            .env("PATH", &path)
-            .env("REGISTRY_AUTH_FILE", &authfile);
+        command.env("PATH", &path).env("REGISTRY_AUTH_FILE", &authfile);
         Ran::new(command)
     };
     run(env.command(["login", "-u", USER, "-p", PASSWORD, host])).ok();
     assert!(!std::fs::read_to_string(&authfile).unwrap().contains("bWU6"));
-    assert_eq!(
-        run(env.command(["login", "--get-login", host]))
-            .ok()
-            .stdout(),
-        USER
-    );
-    assert_eq!(
-        run(tool("podman", ["login", "--get-login", host]))
-            .ok()
-            .stdout(),
-        USER
-    );
+    assert_eq!(run(env.command(["login", "--get-login", host])).ok().stdout(), USER);
+    assert_eq!(run(tool("podman", ["login", "--get-login", host])).ok().stdout(), USER);
     run(env.command(["logout", host])).ok();
     assert!(!env.path("bin/kept").exists());
 }
@@ -358,22 +270,13 @@ fn somebody_at_a_terminal_is_asked_and_the_password_is_not_shown() {
         &line,
         &[
             ("Username: ", "me\n"),
-            (
-                "Password: ",
-                "sxecret\u{7f}\u{7f}\u{7f}\u{7f}\u{7f}\u{7f}ecret\n",
-            ),
+            ("Password: ", "sxecret\u{7f}\u{7f}\u{7f}\u{7f}\u{7f}\u{7f}ecret\n"),
         ],
     );
     assert!(screen.contains("Login Succeeded!"), "{screen}");
     assert!(!screen.contains("cret"), "{screen}");
-    assert!(
-        screen.contains(" echo "),
-        "the terminal stays silent: {screen}"
-    );
-    assert_eq!(
-        json(&env.path("auth.json"))["auths"][&registry.host]["auth"],
-        "bWU6c2VjcmV0"
-    );
+    assert!(screen.contains(" echo "), "the terminal stays silent: {screen}");
+    assert_eq!(json(&env.path("auth.json"))["auths"][&registry.host]["auth"], "bWU6c2VjcmV0");
 }
 
 #[test]

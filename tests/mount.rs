@@ -32,10 +32,7 @@ fn private_mounts() {
 }
 
 /// All times count, those of directories too.
-const ALL: Compare = Compare {
-    times_before: i64::MAX,
-    directory_times: true,
-};
+const ALL: Compare = Compare { times_before: i64::MAX, directory_times: true };
 
 /// An image of three layers with modes, owners, links and times of its own.
 fn three_layers(env: &TestEnv) -> &'static str {
@@ -73,15 +70,9 @@ fn unpacked_by_umoci(env: &TestEnv, image: &str, name: &str) -> PathBuf {
     Ran::new(save).ok();
     let tag = image.rsplit(':').next().unwrap();
     let names = fs::read_to_string(layout.join("index.json")).unwrap();
-    let reference = if names.contains(&format!("\"{image}\"")) {
-        image
-    } else {
-        tag
-    };
+    let reference = if names.contains(&format!("\"{image}\"")) { image } else { tag };
     let mut umoci = tool("umoci", ["unpack", "--image"]);
-    umoci
-        .arg(format!("{}:{reference}", layout.display()))
-        .arg(&bundle);
+    umoci.arg(format!("{}:{reference}", layout.display())).arg(&bundle);
     Ran::new(umoci).ok();
     bundle.join("rootfs")
 }
@@ -112,12 +103,7 @@ fn every_way_shows_what_umoci_unpacks() {
     let mut untar = tool("tar", ["-xpf"]);
     untar.arg(&tar).arg("-C").arg(env.path("untarred"));
     Ran::new(untar).ok();
-    assert_same(
-        "export to a tar",
-        &expected,
-        &list(&env.path("untarred")),
-        ALL,
-    );
+    assert_same("export to a tar", &expected, &list(&env.path("untarred")), ALL);
 }
 
 /// An image of umoci's whose second layer deletes and replaces what the first has.
@@ -133,25 +119,14 @@ fn changed_by_umoci(env: &TestEnv) -> PathBuf {
     for directory in ["gone/deep", "kept", "becomes-file", "emptied"] {
         fs::create_dir_all(rootfs.join(directory)).unwrap();
     }
-    for file in [
-        "gone/deep/x",
-        "kept/one",
-        "kept/two",
-        "becomes-file/x",
-        "becomes-dir",
-        "emptied/x",
-    ] {
+    for file in
+        ["gone/deep/x", "kept/one", "kept/two", "becomes-file/x", "becomes-dir", "emptied/x"]
+    {
         fs::write(rootfs.join(file), file).unwrap();
     }
     chown(rootfs.join("kept"), Some(12), Some(34)).unwrap();
     fs::set_permissions(rootfs.join("kept"), PermissionsExt::from_mode(0o2750)).unwrap();
-    umoci(&[
-        "repack",
-        "--refresh-bundle",
-        "--image",
-        &image,
-        bundle.to_str().unwrap(),
-    ]);
+    umoci(&["repack", "--refresh-bundle", "--image", &image, bundle.to_str().unwrap()]);
     fs::remove_dir_all(rootfs.join("gone")).unwrap();
     fs::remove_file(rootfs.join("kept/one")).unwrap();
     fs::remove_dir_all(rootfs.join("becomes-file")).unwrap();
@@ -201,14 +176,12 @@ fn mistakes_have_their_exit_codes() {
     env.imgctl(["umount", "nothing"]).fails(3);
     env.imgctl(["umount", "--all"]).ok();
     let file = env.write("file", "x");
-    env.imgctl(["mount", image, file.to_str().unwrap()])
-        .fails(2);
+    env.imgctl(["mount", image, file.to_str().unwrap()]).fails(2);
     let path = mounted(&env, &["--backend", "overlay", image]);
     let held = fs::File::open(path.join("etc/hosts")).unwrap();
     let busy = env.imgctl(["umount", path.to_str().unwrap()]).fails(6);
     assert!(busy.stderr().contains("fuser"), "{}", busy.report());
-    env.imgctl(["umount", "--lazy", path.to_str().unwrap()])
-        .ok();
+    env.imgctl(["umount", "--lazy", path.to_str().unwrap()]).ok();
     assert!(!path.exists());
     drop(held);
 }
@@ -228,9 +201,7 @@ fn a_mount_keeps_its_layers_from_prune() {
     assert_same("after prune", &before, &list(&path), ALL);
     env.imgctl(["umount", "--all"]).ok();
     env.imgctl(["prune", "--all"]).ok();
-    let left = fs::read_dir(env.root().join("store/snapshots"))
-        .unwrap()
-        .count();
+    let left = fs::read_dir(env.root().join("store/snapshots")).unwrap().count();
     assert_eq!(left, 0, "snapshots of an image that is gone");
 }
 
@@ -244,10 +215,8 @@ fn a_killed_mount_leaves_nothing_that_cannot_be_cleaned() {
     let files: Vec<(String, String)> = (0..2000)
         .map(|number| (format!("d{}/f{number}", number % 50), "x".repeat(number)))
         .collect();
-    let files: Vec<(&str, &str)> = files
-        .iter()
-        .map(|(name, content)| (name.as_str(), content.as_str()))
-        .collect();
+    let files: Vec<(&str, &str)> =
+        files.iter().map(|(name, content)| (name.as_str(), content.as_str())).collect();
     let context = env.context("many", "FROM scratch\nCOPY . /\n", &files);
     env.build("localhost/many:v1", &context);
     let rounds = if long() { 200 } else { 25 };
@@ -276,10 +245,8 @@ fn a_killed_mount_leaves_nothing_that_cannot_be_cleaned() {
     let mounts = fs::read("/proc/thread-self/mountinfo").unwrap();
     let mounts = String::from_utf8_lossy(&mounts);
     let root = env.root().canonicalize().unwrap();
-    let ours: Vec<&str> = mounts
-        .lines()
-        .filter(|line| line.contains(root.to_str().unwrap()))
-        .collect();
+    let ours: Vec<&str> =
+        mounts.lines().filter(|line| line.contains(root.to_str().unwrap())).collect();
     assert_eq!(ours, [""; 0]);
     let left: Vec<_> = fs::read_dir(root.join("store/mounts"))
         .unwrap()
@@ -310,11 +277,7 @@ fn an_ordinary_user_gets_a_copy_and_is_told_so() {
     chown(&root, Some(nobody), Some(nobody)).unwrap();
     let as_nobody = |arguments: &[&str]| {
         let mut command = tool("runuser", ["-u", "nobody", "--"]);
-        command
-            .arg(&binary)
-            .arg("--root")
-            .arg(&root)
-            .args(arguments);
+        command.arg(&binary).arg("--root").arg(&root).args(arguments);
         command.current_dir("/");
         Ran::new(command)
     };

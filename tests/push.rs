@@ -31,8 +31,7 @@ fn filled() -> TestEnv {
     let context = context.to_str().unwrap();
     env.imgctl(["build", "-t", "x:v1", context]).ok();
     let platforms = "linux/amd64,linux/arm64";
-    env.imgctl(["build", "--platform", platforms, "-t", "multi:v1", context])
-        .ok();
+    env.imgctl(["build", "--platform", platforms, "-t", "multi:v1", context]).ok();
     env
 }
 
@@ -55,13 +54,7 @@ fn skopeo(arguments: &[&str]) -> Ran {
 
 /// The manifest of an image in a registry, as skopeo gets it.
 fn raw(name: &str) -> Value {
-    skopeo(&[
-        "inspect",
-        "--raw",
-        "--tls-verify=false",
-        &format!("docker://{name}"),
-    ])
-    .json()
+    skopeo(&["inspect", "--raw", "--tls-verify=false", &format!("docker://{name}")]).json()
 }
 
 /// Copies all of an image out of a registry, checking every digest, and gives its digest.
@@ -70,14 +63,7 @@ fn pulled_by_skopeo(env: &TestEnv, name: &str) -> String {
     let _ = std::fs::remove_dir_all(&layout);
     let to = format!("oci:{}:x", layout.display());
     let from = format!("docker://{name}");
-    skopeo(&[
-        "copy",
-        "--all",
-        "--preserve-digests",
-        "--src-tls-verify=false",
-        &from,
-        &to,
-    ]);
+    skopeo(&["copy", "--all", "--preserve-digests", "--src-tls-verify=false", &from, &to]);
     let index = json(&layout.join("index.json"));
     index["manifests"][0]["digest"].as_str().unwrap().to_owned()
 }
@@ -172,14 +158,9 @@ fn what_is_pushed_is_what_others_pull_and_once_is_enough() {
     let again = env.imgctl(["--json", "push", "x:v1", &name]).ok().json();
     assert_eq!(again["upToDate"], true);
     let requests = proxy.requests().split_off(before);
-    let others: Vec<&String> = requests
-        .iter()
-        .filter(|line| !line.starts_with("HEAD /v2/team/x/manifests/v1 "))
-        .collect();
-    assert!(
-        others.iter().all(|line| line.starts_with("GET /v2/ ")),
-        "{requests:?}"
-    );
+    let others: Vec<&String> =
+        requests.iter().filter(|line| !line.starts_with("HEAD /v2/team/x/manifests/v1 ")).collect();
+    assert!(others.iter().all(|line| line.starts_with("GET /v2/ ")), "{requests:?}");
 
     // Another tag: every blob is there.
     let tag = format!("{}/team/x:v2", proxy.address);
@@ -201,10 +182,7 @@ fn an_index_goes_whole_or_one_platform_of_it() {
     let (env, registry) = (filled(), Registry::start());
     let name = |tag: &str| format!("{}/multi:{tag}", registry.host);
     env.imgctl(["push", "multi:v1", &name("all")]).ok();
-    assert_eq!(
-        pulled_by_skopeo(&env, &name("all")),
-        digest(&env, "multi:v1")
-    );
+    assert_eq!(pulled_by_skopeo(&env, &name("all")), digest(&env, "multi:v1"));
     assert_eq!(raw(&name("all"))["manifests"].as_array().unwrap().len(), 2);
     let platform = ["--platform", "linux/arm64"];
     let words = ["push", "multi:v1", &name("arm")];
@@ -217,13 +195,7 @@ fn an_index_goes_whole_or_one_platform_of_it() {
     ])
     .json();
     assert_eq!(config["architecture"], "arm64");
-    let words = [
-        "push",
-        "multi:v1",
-        &name("none"),
-        "--platform",
-        "linux/s390x",
-    ];
+    let words = ["push", "multi:v1", &name("none"), "--platform", "linux/s390x"];
     let ran = env.imgctl(words).fails(NOT_FOUND);
     assert!(ran.stderr().contains("linux/s390x"), "{}", ran.report());
 }
@@ -233,58 +205,28 @@ fn layers_are_compressed_again_once_and_manifests_are_of_dockers_family() {
     let (env, registry) = (filled(), Registry::start());
     let name = format!("{}/x:gzip", registry.host);
     let file = env.path("digest");
-    let words = [
-        "--json",
-        "push",
-        "--compression",
-        "gzip",
-        "--format",
-        "v2s2",
-        "--digestfile",
-    ];
-    let words: Vec<&str> = words
-        .into_iter()
-        .chain([file.to_str().unwrap(), "x:v1", &name])
-        .collect();
+    let words = ["--json", "push", "--compression", "gzip", "--format", "v2s2", "--digestfile"];
+    let words: Vec<&str> =
+        words.into_iter().chain([file.to_str().unwrap(), "x:v1", &name]).collect();
     let pushed = env.imgctl(&words).ok().json();
     let manifest = raw(&name);
     let media = "application/vnd.docker.distribution.manifest.v2+json";
     assert_eq!(manifest["mediaType"], media);
     let layers = manifest["layers"].as_array().unwrap();
     let gzip = "application/vnd.docker.image.rootfs.diff.tar.gzip";
-    assert!(
-        layers.iter().all(|layer| layer["mediaType"] == gzip),
-        "{manifest}"
-    );
-    assert_eq!(
-        std::fs::read_to_string(&file).unwrap(),
-        pushed["digest"].as_str().unwrap()
-    );
+    assert!(layers.iter().all(|layer| layer["mediaType"] == gzip), "{manifest}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), pushed["digest"].as_str().unwrap());
     // skopeo checks digests and diff-ids on its way into podman's storage format.
     let to = format!("docker-archive:{}:x:v1", env.path("out.tar").display());
-    skopeo(&[
-        "copy",
-        "--src-tls-verify=false",
-        &format!("docker://{name}"),
-        &to,
-    ]);
-    env.imgctl(["load", "-i", env.path("out.tar").to_str().unwrap()])
-        .ok();
+    skopeo(&["copy", "--src-tls-verify=false", &format!("docker://{name}"), &to]);
+    env.imgctl(["load", "-i", env.path("out.tar").to_str().unwrap()]).ok();
     let config = |name: &str| env.imgctl(["images", "-q", name]).ok().stdout();
     assert_eq!(config("docker.io/library/x:v1"), config("localhost/x:v1"));
     // After a prune the digests are still known, so nothing is compressed or sent.
     env.imgctl(["prune"]).ok();
     let again = env.imgctl(&words).ok().json();
     assert_eq!(again["upToDate"], true);
-    let ran = env.imgctl([
-        "push",
-        "--compression",
-        "zstd",
-        "--format",
-        "v2s2",
-        "x:v1",
-        &name,
-    ]);
+    let ran = env.imgctl(["push", "--compression", "zstd", "--format", "v2s2", "x:v1", &name]);
     let ran = ran.fails(USAGE);
     assert!(ran.stderr().contains("no zstd"), "{}", ran.report());
 }
@@ -324,16 +266,8 @@ fn a_push_that_was_killed_is_finished_by_the_next() {
     child.kill().unwrap();
     child.wait().unwrap();
     let direct = format!("{}/x:v1", registry.host);
-    let inspect = [
-        "inspect",
-        "--raw",
-        "--tls-verify=false",
-        &format!("docker://{direct}"),
-    ];
-    assert!(
-        !Ran::new(tool("skopeo", inspect)).success(),
-        "half an image has a name"
-    );
+    let inspect = ["inspect", "--raw", "--tls-verify=false", &format!("docker://{direct}")];
+    assert!(!Ran::new(tool("skopeo", inspect)).success(), "half an image has a name");
     env.imgctl(["push", "x:v1", &direct]).ok();
     assert_eq!(pulled_by_skopeo(&env, &direct), digest(&env, "x:v1"));
     env.imgctl(["scrub"]).ok();
@@ -342,29 +276,14 @@ fn a_push_that_was_killed_is_finished_by_the_next() {
 #[test]
 fn a_push_that_cannot_be_says_why() {
     let env = filled();
-    let nowhere = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let nowhere = format!("{nowhere}/x:v1");
     for (words, code, expected) in [
-        (
-            &["push", "none:v1", "localhost:1/x"][..],
-            NOT_FOUND,
-            "none:v1",
-        ),
+        (&["push", "none:v1", "localhost:1/x"][..], NOT_FOUND, "none:v1"),
         (&["push", "x:v1"], USAGE, "a registry to push to"),
-        (
-            &["push", "x:v1", "team/x:v1"],
-            USAGE,
-            "a registry to push to",
-        ),
+        (&["push", "x:v1", "team/x:v1"], USAGE, "a registry to push to"),
         (&["push", "x:v1", "reg.io/Upper"], USAGE, "lower case"),
-        (
-            &["push", "--retry", "0", "x:v1", &nowhere],
-            NETWORK,
-            &nowhere[..9],
-        ),
+        (&["push", "--retry", "0", "x:v1", &nowhere], NETWORK, &nowhere[..9]),
     ] {
         let ran = env.imgctl(words).fails(code);
         assert!(ran.stderr().contains(expected), "{}", ran.report());

@@ -2,11 +2,7 @@
 //! and signatures, we read those of skopeo with gpg; what is not good is refused by its reason.
 //! (Debian's skopeo and podman are built without sigstore.)
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test may panic and say why"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic and say why")]
 
 mod common;
 
@@ -58,8 +54,7 @@ impl Scene {
     }
 
     fn generate(&self, prefix: &str) {
-        self.imgctl(&["key", "generate", "--output-key-prefix", prefix])
-            .ok();
+        self.imgctl(&["key", "generate", "--output-key-prefix", prefix]).ok();
     }
 
     fn sign(&self, more: &[&str]) -> Ran {
@@ -79,9 +74,7 @@ impl Scene {
     fn digest(&self, tag: &str) -> String {
         let image = format!("docker://{}", self.image(tag));
         let format = ["inspect", "--tls-verify=false", "--format", "{{.Digest}}"];
-        Ran::new(tool("skopeo", format.iter().chain([&image.as_str()])))
-            .ok()
-            .stdout()
+        Ran::new(tool("skopeo", format.iter().chain([&image.as_str()]))).ok().stdout()
     }
 
     /// The manifest at `tag`, as it is.
@@ -152,11 +145,7 @@ fn keys_are_made_once_and_kept_from_others() {
     // Neither a variable nor a terminal.
     let asked = scene.env.imgctl(["key", "public", "--key", "ours.key"]);
     let asked = asked.fails(USAGE);
-    assert!(
-        asked.stderr().contains("COSIGN_PASSWORD"),
-        "{}",
-        asked.report()
-    );
+    assert!(asked.stderr().contains("COSIGN_PASSWORD"), "{}", asked.report());
     let swapped = ["sign", "--key", "ours.pub", &scene.image("v1")];
     let swapped = scene.imgctl(&swapped).fails(BAD_CONTENT);
     assert!(swapped.stderr().contains("not a private key"));
@@ -167,11 +156,7 @@ fn what_we_sign_is_good_for_openssl_and_for_the_policy() {
     let scene = Scene::new();
     let digest = scene.digest("v1");
     let before = scene.verify(&[]).fails(DENIED);
-    assert!(
-        before.stderr().contains("has no signatures"),
-        "{}",
-        before.report()
-    );
+    assert!(before.stderr().contains("has no signatures"), "{}", before.report());
     let signed = scene.sign(&[]).ok();
     assert_eq!(signed.stdout(), format!("{}@{digest}", scene.repository()));
     let claims = scene.verify(&[]).ok().json();
@@ -195,11 +180,7 @@ fn what_we_sign_is_good_for_openssl_and_for_the_policy() {
     scene.generate("other");
     let (good, bad) = (scene.sigstore("ours.pub"), scene.sigstore("other.pub"));
     let refused = scene.pull(&good).fails(DENIED);
-    assert!(
-        refused.stderr().contains("no place"),
-        "{}",
-        refused.report()
-    );
+    assert!(refused.stderr().contains("no place"), "{}", refused.report());
     scene.registries_d("use-sigstore-attachments: true");
     scene.pull(&bad).fails(DENIED);
     scene.pull(&good).ok();
@@ -243,10 +224,7 @@ fn key_files_are_those_of_cosign() {
     let mut python = tool("/usr/bin/python3", ["-c", SEALED]);
     python.current_dir(env.path("."));
     Ran::new(python).ok();
-    let mut openssl = tool(
-        "openssl",
-        ["pkey", "-inform", "DER", "-in", "ours.der", "-pubout"],
-    );
+    let mut openssl = tool("openssl", ["pkey", "-inform", "DER", "-in", "ours.der", "-pubout"]);
     openssl.current_dir(env.path("."));
     let public = std::fs::read_to_string(env.path("ours.pub")).unwrap();
     assert_eq!(Ran::new(openssl).ok().stdout(), public.trim_end());
@@ -266,11 +244,7 @@ fn a_signature_that_names_a_tag_counts_for_that_tag() {
     let verify = |image: &str| scene.imgctl(&["verify", "--key", "ours.pub", image]);
     verify(&v2).ok();
     let other = verify(&v1).fails(DENIED);
-    assert!(
-        other.stderr().contains(&format!("for the name {v2}")),
-        "{}",
-        other.report()
-    );
+    assert!(other.stderr().contains(&format!("for the name {v2}")), "{}", other.report());
     let identity = ["verify", "--key", "ours.pub", "--identity", &v2, &v1];
     scene.imgctl(&identity).ok();
 
@@ -338,9 +312,7 @@ fn an_index_is_signed_with_all_it_lists_and_vouches_for_it() {
     let policy = scene.sigstore("ours.pub");
     scene.imgctl(&["rmi", &image]).ok();
     // Only this machine's platform is taken out of the index that is signed.
-    scene
-        .imgctl(&["pull", "--signature-policy", &policy, &image])
-        .ok();
+    scene.imgctl(&["pull", "--signature-policy", &policy, &image]).ok();
     let all = sign(&["--recursive"]);
     assert_eq!(all.as_array().unwrap().len(), 3);
     for signed in all.as_array().unwrap() {
@@ -369,26 +341,18 @@ fn what_was_tampered_with_is_refused_by_its_reason() {
     let good = std::fs::read(&payload).unwrap();
     std::fs::write(&payload, vec![b' '; good.len()]).unwrap();
     let refused = scene.verify(&[]).fails(DENIED);
-    assert!(
-        refused.stderr().contains("something else"),
-        "{}",
-        refused.report()
-    );
+    assert!(refused.stderr().contains("something else"), "{}", refused.report());
     std::fs::write(&payload, good).unwrap();
     scene.verify(&[]).ok();
 
     // A signature of another image at our image's tag.
-    let context = scene
-        .env
-        .context("second", "FROM scratch\nCOPY b /b\n", &[("b", "b\n")]);
+    let context = scene.env.context("second", "FROM scratch\nCOPY b /b\n", &[("b", "b\n")]);
     let second = scene.image("second");
     scene.env.build(&second, &context);
     scene.imgctl(&["push", &second]).ok();
     let moved = format!("{}.sig", scene.digest("second").replace(':', "-"));
-    let (from, to) = (
-        format!("docker://{}", scene.image(&tag)),
-        format!("docker://{}", scene.image(&moved)),
-    );
+    let (from, to) =
+        (format!("docker://{}", scene.image(&tag)), format!("docker://{}", scene.image(&moved)));
     let copy = [
         "--insecure-policy",
         "copy",
@@ -398,18 +362,10 @@ fn what_was_tampered_with_is_refused_by_its_reason() {
         &to,
     ];
     Ran::new(tool("skopeo", copy)).ok();
-    let refused = scene
-        .imgctl(&["verify", "--key", "ours.pub", &second])
-        .fails(DENIED);
-    assert!(
-        refused.stderr().contains("another image"),
-        "{}",
-        refused.report()
-    );
+    let refused = scene.imgctl(&["verify", "--key", "ours.pub", &second]).fails(DENIED);
+    assert!(refused.stderr().contains("another image"), "{}", refused.report());
 
-    scene
-        .imgctl(&["verify", "--key", "ours.pub", &scene.image("missing")])
-        .fails(NOT_FOUND);
+    scene.imgctl(&["verify", "--key", "ours.pub", &scene.image("missing")]).fails(NOT_FOUND);
 }
 
 /// A gpg home; its agent ends with the value.
@@ -431,10 +387,8 @@ impl Gpg {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = tool(
-            "gpg",
-            ["--batch", "--pinentry-mode", "loopback", "--passphrase", ""],
-        );
+        let mut command =
+            tool("gpg", ["--batch", "--pinentry-mode", "loopback", "--passphrase", ""]);
         command.args(arguments).env("GNUPGHOME", &self.0);
         command
     }
@@ -450,10 +404,7 @@ impl Drop for Gpg {
 #[test]
 fn simple_signatures_by_gpg_are_found_in_lookasides() {
     let scene = Scene::new();
-    let (gpg, _other) = (
-        Gpg::new(&scene.env, "signer"),
-        Gpg::new(&scene.env, "other"),
-    );
+    let (gpg, _other) = (Gpg::new(&scene.env, "signer"), Gpg::new(&scene.env, "other"));
     let lookaside = scene.env.path("lookaside");
     let registries_d = scene.registries_d(&format!("lookaside: file://{}", lookaside.display()));
     let by = |keys: &str| {
@@ -464,11 +415,7 @@ fn simple_signatures_by_gpg_are_found_in_lookasides() {
     };
     let (good, bad) = (by("signer.gpg"), by("other.gpg"));
     let refused = scene.pull(&good).fails(DENIED);
-    assert!(
-        refused.stderr().contains("there is none"),
-        "{}",
-        refused.report()
-    );
+    assert!(refused.stderr().contains("there is none"), "{}", refused.report());
 
     let image = format!("docker://{}", scene.image("v1"));
     let mut skopeo = tool("skopeo", ["--insecure-policy", "--registries.d"]);
@@ -480,11 +427,7 @@ fn simple_signatures_by_gpg_are_found_in_lookasides() {
     Ran::new(skopeo).ok();
     scene.pull(&good).ok();
     let refused = scene.pull(&bad).fails(DENIED);
-    assert!(
-        refused.stderr().contains("another key"),
-        "{}",
-        refused.report()
-    );
+    assert!(refused.stderr().contains("another key"), "{}", refused.report());
     let names = scene.env.imgctl(["images", "-q", &scene.image("v1")]);
     assert_eq!(names.stdout(), "", "a refused image got a name");
 
@@ -516,13 +459,8 @@ impl Server {
             .unwrap();
         let mut line = String::new();
         let stdout = child.stdout.take().unwrap();
-        std::io::BufReader::new(stdout)
-            .read_line(&mut line)
-            .unwrap();
-        Self {
-            child,
-            port: line.trim().parse().unwrap(),
-        }
+        std::io::BufReader::new(stdout).read_line(&mut line).unwrap();
+        Self { child, port: line.trim().parse().unwrap() }
     }
 
     fn stop(&mut self) {
@@ -542,20 +480,14 @@ fn policies_hold_for_pull_copy_and_from_and_only_there() {
     let scene = Scene::new();
     let image = scene.image("v1");
     let reject = scene.policy("reject.json", &serde_json::json!({ "type": "reject" }));
-    let context = scene.env.context(
-        "child",
-        &format!("FROM {image}\nCOPY c /c\n"),
-        &[("c", "c")],
-    );
+    let context = scene.env.context("child", &format!("FROM {image}\nCOPY c /c\n"), &[("c", "c")]);
     let context = context.to_str().unwrap();
     scene.env.imgctl(["rmi", &image]).ok();
     let source = format!("docker://{image}");
     let to = format!("oci:{}", scene.env.path("layout").display());
-    for arguments in [
-        vec!["pull", &image],
-        vec!["copy", &source, &to],
-        vec!["build", "-t", "child:v1", context],
-    ] {
+    for arguments in
+        [vec!["pull", &image], vec!["copy", &source, &to], vec!["build", "-t", "child:v1", context]]
+    {
         let mut denied = arguments.clone();
         denied.extend(["--signature-policy", &reject]);
         let ran = scene.imgctl(&denied).fails(DENIED);
@@ -573,10 +505,7 @@ fn policies_hold_for_pull_copy_and_from_and_only_there() {
         scene.env.write(usual, text);
         scene.imgctl(&["pull", &image]).fails(code);
     }
-    scene.env.write(
-        usual,
-        r#"{"default": [{"type": "insecureAcceptAnything"}]}"#,
-    );
+    scene.env.write(usual, r#"{"default": [{"type": "insecureAcceptAnything"}]}"#);
     scene.imgctl(&["pull", &image]).ok();
     let missing = ["pull", "--signature-policy", "/nonexistent", &image];
     scene.imgctl(&missing).fails(NOT_FOUND);
@@ -610,8 +539,7 @@ fn an_sbom_names_files_layers_packages_and_embedded_images() {
     assert_eq!(sbom(&[]).json(), document);
     let names = |list: &serde_json::Value, member: &str| -> Vec<String> {
         let list = list.as_array().unwrap().iter();
-        list.map(|part| part[member].as_str().unwrap().to_owned())
-            .collect()
+        list.map(|part| part[member].as_str().unwrap().to_owned()).collect()
     };
     let packages = names(&document["packages"], "name");
     assert!(packages.contains(&"libc6".to_owned()), "{packages:?}");
@@ -624,11 +552,8 @@ fn an_sbom_names_files_layers_packages_and_embedded_images() {
     assert_eq!(embedded["versionInfo"], "v1");
     assert_eq!(embedded["checksums"][0]["checksumValue"], digest[7..]);
     assert!(names(&document["files"], "fileName").contains(&"./etc/hosts".to_owned()));
-    let hosts = &document["files"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|f| f["fileName"] == "./etc/hosts");
+    let hosts =
+        &document["files"].as_array().unwrap().iter().find(|f| f["fileName"] == "./etc/hosts");
     let sums = &hosts.unwrap()["checksums"];
     let mut sha = tool("sha256sum", [context.join("etc/hosts")]);
     let sha = Ran::new({
@@ -650,10 +575,7 @@ fn an_sbom_names_files_layers_packages_and_embedded_images() {
     assert!(written.get("files").is_none());
     let place = sbom(&["--files=false", "--attach"]).stdout();
     let raw = ["inspect", "--tls-verify=false", "--raw"];
-    let manifest = Ran::new(tool(
-        "skopeo",
-        raw.iter().chain([&&*format!("docker://{place}")]),
-    ));
+    let manifest = Ran::new(tool("skopeo", raw.iter().chain([&&*format!("docker://{place}")])));
     let manifest = manifest.ok().json();
     assert_eq!(manifest["artifactType"], "application/spdx+json");
     let blob = scene.blob(&manifest["layers"][0]["digest"]);
@@ -663,9 +585,7 @@ fn an_sbom_names_files_layers_packages_and_embedded_images() {
 #[test]
 fn a_build_writes_the_list_that_sbom_gives() {
     let scene = Scene::new();
-    let context = scene
-        .env
-        .context("made", "FROM scratch\nCOPY a /a\n", &[("a", "x")]);
+    let context = scene.env.context("made", "FROM scratch\nCOPY a /a\n", &[("a", "x")]);
     let context = context.to_str().unwrap();
     let made = ["build", "--sbom=sbom.json", "-t", "made:v1", context];
     scene.imgctl(&made).ok();
@@ -673,9 +593,7 @@ fn a_build_writes_the_list_that_sbom_gives() {
     let shown = scene.imgctl(&["sbom", "made:v1"]).ok().stdout();
     assert_eq!(shown, written.trim_end());
     let both = "--platform=linux/amd64,linux/arm64";
-    scene
-        .imgctl(&["build", both, "--sbom=both.json", context])
-        .fails(2);
+    scene.imgctl(&["build", both, "--sbom=both.json", context]).fails(2);
     assert!(!scene.env.path("both.json").exists());
 }
 
@@ -685,9 +603,7 @@ fn provenance_names_kubefile_arguments_bases_and_embedded_images() {
     let app = scene.image("v1");
     let kubefile = format!("FROM {app}\nARG VERSION\nARG API_TOKEN\nCOPY images images\n");
     let list = format!("{app}\n");
-    let context = scene
-        .env
-        .context("made", &kubefile, &[("images/shim/list", &list)]);
+    let context = scene.env.context("made", &kubefile, &[("images/shim/list", &list)]);
     let made = format!("{}/team/made:v1", scene.registry.host);
     let build = || {
         let arguments = [
@@ -709,9 +625,7 @@ fn provenance_names_kubefile_arguments_bases_and_embedded_images() {
     let definition = &statement["predicate"]["buildDefinition"];
     let parameters = &definition["externalParameters"];
     assert_eq!(parameters["buildArgs"]["VERSION"], "1");
-    let sum = Ran::new(tool("sha256sum", [context.join("Kubefile")]))
-        .ok()
-        .stdout();
+    let sum = Ran::new(tool("sha256sum", [context.join("Kubefile")])).ok().stdout();
     let digest = parameters["kubefile"]["digest"]["sha256"].as_str().unwrap();
     assert!(sum.starts_with(digest), "{sum} {digest}");
     let materials = definition["resolvedDependencies"].as_array().unwrap();

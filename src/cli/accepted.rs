@@ -24,12 +24,7 @@ enum Takes {
 use Takes::{MaybeBool, Nothing, Value};
 
 const fn flag(long: &'static str, takes: Takes, why: &'static str) -> Flag {
-    Flag {
-        long,
-        short: None,
-        takes,
-        why,
-    }
+    Flag { long, short: None, takes, why }
 }
 
 const NO_STORAGE_DRIVER: &str = "imgctl has one store, under --root";
@@ -43,11 +38,7 @@ const GLOBAL: &[Flag] = &[
     flag("runroot", Value, NO_STORAGE_DRIVER),
     flag("registries-conf", Value, REGISTRIES_CONF),
     flag("registries-conf-dir", Value, REGISTRIES_CONF),
-    flag(
-        "short-name-alias-conf",
-        Value,
-        "imgctl reads podman's alias file",
-    ),
+    flag("short-name-alias-conf", Value, "imgctl reads podman's alias file"),
     flag("cgroup-manager", Value, "RUN steps have no control group"),
     flag("userns-uid-map", Value, "imgctl determines the mapping"),
     flag("userns-gid-map", Value, "imgctl determines the mapping"),
@@ -74,11 +65,7 @@ const VERBS: &[(&str, &[Flag])] = &[
             flag("compress", MaybeBool, "layers are saved unchanged"),
             short(
                 'm',
-                flag(
-                    "multi-image-archive",
-                    MaybeBool,
-                    "an archive always holds all given images",
-                ),
+                flag("multi-image-archive", MaybeBool, "an archive always holds all given images"),
             ),
             flag("uncompressed", MaybeBool, "layers are saved unchanged"),
             flag("signature-policy", Value, NO_SIGNATURES),
@@ -101,19 +88,12 @@ const PULL: &[Flag] = &[
 
 const PUSH: &[Flag] = &[
     flag("disable-content-trust", MaybeBool, NO_SIGNATURES),
-    short(
-        'D',
-        flag("disable-compression", MaybeBool, "use --compression none"),
-    ),
+    short('D', flag("disable-compression", MaybeBool, "use --compression none")),
 ];
 
 const BUILD: &[Flag] = &[
     flag("isolation", Value, OWN_SANDBOX),
-    flag(
-        "layers",
-        MaybeBool,
-        "each step is a layer and is cached, unless --squash",
-    ),
+    flag("layers", MaybeBool, "each step is a layer and is cached, unless --squash"),
     flag("rm", MaybeBool, NO_CONTAINERS),
     flag("force-rm", MaybeBool, NO_CONTAINERS),
     flag("cache-from", Value, NO_CACHE_EXPORT),
@@ -121,10 +101,7 @@ const BUILD: &[Flag] = &[
     flag("cache-ttl", Value, "use imgctl prune --filter until=…"),
     flag("sign-by", Value, NO_SIGNATURES),
     flag("disable-content-trust", MaybeBool, NO_SIGNATURES),
-    short(
-        'D',
-        flag("disable-compression", MaybeBool, "use --compression none"),
-    ),
+    short('D', flag("disable-compression", MaybeBool, "use --compression none")),
     flag("ulimit", Value, NO_LIMITS),
     flag("shm-size", Value, NO_LIMITS),
     short('m', flag("memory", Value, NO_LIMITS)),
@@ -143,26 +120,15 @@ const BUILD: &[Flag] = &[
     flag("runtime", Value, OWN_SANDBOX),
     flag("runtime-flag", Value, OWN_SANDBOX),
     flag("dns", Value, "RUN steps use this machine's resolv.conf"),
-    flag(
-        "dns-option",
-        Value,
-        "RUN steps use this machine's resolv.conf",
-    ),
-    flag(
-        "dns-search",
-        Value,
-        "RUN steps use this machine's resolv.conf",
-    ),
+    flag("dns-option", Value, "RUN steps use this machine's resolv.conf"),
+    flag("dns-search", Value, "RUN steps use this machine's resolv.conf"),
     flag("identity-label", MaybeBool, "no such label is written"),
     flag("logfile", Value, "redirect stderr instead"),
     flag("stdin", Nothing, "RUN steps have no input"),
 ];
 
 const fn short(letter: char, flag: Flag) -> Flag {
-    Flag {
-        short: Some(letter),
-        ..flag
-    }
+    Flag { short: Some(letter), ..flag }
 }
 
 /// Adds the flags to the grammar.
@@ -186,22 +152,16 @@ pub(crate) fn extend(mut command: Command) -> Command {
 }
 
 fn argument(flag: &Flag) -> Arg {
-    let argument = Arg::new(flag.long)
-        .long(flag.long)
-        .hide(true)
-        .action(match flag.takes {
-            Nothing => ArgAction::Count,
-            MaybeBool | Value => ArgAction::Append,
-        });
+    let argument = Arg::new(flag.long).long(flag.long).hide(true).action(match flag.takes {
+        Nothing => ArgAction::Count,
+        MaybeBool | Value => ArgAction::Append,
+    });
     let argument = match flag.short {
         Some(short) => argument.short(short),
         None => argument,
     };
     match flag.takes {
-        MaybeBool => argument
-            .num_args(0..=1)
-            .require_equals(true)
-            .default_missing_value("true"),
+        MaybeBool => argument.num_args(0..=1).require_equals(true).default_missing_value("true"),
         Nothing | Value => argument,
     }
 }
@@ -211,10 +171,7 @@ pub(crate) fn notes(matches: &ArgMatches) -> Vec<String> {
     let Some((verb, inner)) = matches.subcommand() else {
         return Vec::new();
     };
-    let of_verb = VERBS
-        .iter()
-        .filter(|(name, _)| *name == verb)
-        .flat_map(|(_, flags)| *flags);
+    let of_verb = VERBS.iter().filter(|(name, _)| *name == verb).flat_map(|(_, flags)| *flags);
     GLOBAL
         .iter()
         .chain(of_verb)
@@ -251,20 +208,8 @@ mod tests {
             ".",
         ];
         let notes = notes_of(&words);
-        let flags: Vec<&str> = notes
-            .iter()
-            .filter_map(|note| note.split(' ').next())
-            .collect();
-        assert_eq!(
-            flags,
-            [
-                "--storage-driver",
-                "--isolation",
-                "--layers",
-                "--rm",
-                "--ulimit"
-            ]
-        );
+        let flags: Vec<&str> = notes.iter().filter_map(|note| note.split(' ').next()).collect();
+        assert_eq!(flags, ["--storage-driver", "--isolation", "--layers", "--rm", "--ulimit"]);
     }
 
     #[test]
@@ -283,10 +228,7 @@ mod tests {
     fn the_grammar_is_sound() {
         arguments::command().debug_assert();
         for (verb, _) in VERBS {
-            assert!(
-                arguments::command().find_subcommand(verb).is_some(),
-                "{verb}"
-            );
+            assert!(arguments::command().find_subcommand(verb).is_some(), "{verb}");
         }
     }
 }

@@ -46,11 +46,7 @@ impl ClusterKeeper {
             current,
             desired: Mutex::new(desired),
             mounts: scene.images.iter().map(Mount::of).collect(),
-            leaving: scene
-                .leaving
-                .iter()
-                .map(|host| host.address.clone())
-                .collect(),
+            leaving: scene.leaving.iter().map(|host| host.address.clone()).collect(),
             new_registry: scene.registry.clone().filter(|_| registry_is_new),
             registry: scene.registry.clone(),
         }
@@ -124,12 +120,8 @@ impl StateStore for ClusterKeeper {
                     false => Phase::Failed,
                 };
                 let mut stored = self.unfinished(phase);
-                stored.cluster.status.conditions = vec![condition(
-                    "ApplyClusterError",
-                    "Apply Cluster",
-                    &time,
-                    message,
-                )];
+                stored.cluster.status.conditions =
+                    vec![condition("ApplyClusterError", "Apply Cluster", &time, message)];
                 self.state.save(&stored)
             }
             PhaseUpdate::Gone => {

@@ -87,17 +87,12 @@ pub(crate) struct ClusterSshArgs {
 impl ClusterSshArgs {
     pub(crate) fn ssh(&self) -> Ssh {
         let inline = |text: &Option<Concealed>| {
-            text.as_ref()
-                .map(|text| SecretSource::Inline(Secret::new(text.expose())))
+            text.as_ref().map(|text| SecretSource::Inline(Secret::new(text.expose())))
         };
         Ssh {
             user: self.user.clone(),
             password: inline(&self.passwd),
-            keys: self
-                .pk
-                .iter()
-                .map(|key| key.to_string_lossy().into_owned())
-                .collect(),
+            keys: self.pk.iter().map(|key| key.to_string_lossy().into_owned()).collect(),
             key_passphrase: inline(&self.pk_passwd),
             port: self.port,
             ..Ssh::default()
@@ -201,20 +196,15 @@ pub(crate) fn runtime_root(environment: &Environment) -> Result<PathBuf> {
     if let Some(root) = environment.path("SEALOS_RUNTIME_ROOT") {
         return std::path::absolute(&root).path("use", &root);
     }
-    environment
-        .path("HOME")
-        .map(|home| home.join(".sealos"))
-        .ok_or_else(|| {
-            Error::usage("cannot locate the state of clusters: HOME is not set")
-                .hint("set SEALOS_RUNTIME_ROOT")
-        })
+    environment.path("HOME").map(|home| home.join(".sealos")).ok_or_else(|| {
+        Error::usage("cannot locate the state of clusters: HOME is not set")
+            .hint("set SEALOS_RUNTIME_ROOT")
+    })
 }
 
 /// Returns `SEALOS_DATA_ROOT`, or `/var/lib/sealos` by default: a path on every host.
 pub(crate) fn data_root(environment: &Environment) -> Result<String> {
-    let root = environment
-        .text("SEALOS_DATA_ROOT")?
-        .unwrap_or(paths::DATA_ROOT);
+    let root = environment.text("SEALOS_DATA_ROOT")?.unwrap_or(paths::DATA_ROOT);
     let fits = root.starts_with('/')
         && root != "/"
         && root.split('/').all(|part| part != ".." && part != ".")
@@ -296,10 +286,7 @@ mod tests {
 
     fn environment(variables: &[(&str, &str)]) -> Environment {
         Environment::new(
-            variables
-                .iter()
-                .map(|(name, value)| ((*name).into(), (*value).into()))
-                .collect(),
+            variables.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
         )
     }
 

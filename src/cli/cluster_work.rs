@@ -86,19 +86,12 @@ pub(crate) struct WorkArgs {
 impl WorkArgs {
     /// Returns the flags for another run, without those that name steps of this run.
     pub(crate) fn of_another_run(&self) -> Self {
-        Self {
-            assume_done: Vec::new(),
-            redo: Vec::new(),
-            ..self.clone()
-        }
+        Self { assume_done: Vec::new(), redo: Vec::new(), ..self.clone() }
     }
 
     /// Returns the flags for verbs that only read.
     pub(crate) fn look() -> Self {
-        Self {
-            dry_run: true,
-            ..Self::default()
-        }
+        Self { dry_run: true, ..Self::default() }
     }
 }
 
@@ -159,15 +152,7 @@ impl<'a> Work<'a> {
             }
             None => None,
         };
-        Ok(Self {
-            context,
-            args,
-            state,
-            current,
-            also: Vec::new(),
-            ssh: None,
-            _held: held,
-        })
+        Ok(Self { context, args, state, current, also: Vec::new(), ssh: None, _held: held })
     }
 
     /// Sets the SSH settings of a verb that changes hosts, so that hosts can be asked for what this
@@ -206,12 +191,7 @@ impl<'a> Work<'a> {
         let store = self.context.store()?;
         let mut images = Vec::new();
         for name in &desired.cluster.images {
-            let mount = desired
-                .cluster
-                .status
-                .mounts
-                .iter()
-                .find(|mount| mount.image == *name);
+            let mount = desired.cluster.status.mounts.iter().find(|mount| mount.image == *name);
             let read = ClusterImage::load(store, self.state.name(), name, None);
             images.push(match (read, mount) {
                 // The installed image counts, not the one that the name refers to now.
@@ -248,12 +228,7 @@ impl<'a> Work<'a> {
         })?;
         scene.leaving.clone_from(&change.remove);
         let registry_is_new = self.fill_registry(&mut scene)?;
-        Ok(Prepared {
-            scene,
-            change,
-            desired,
-            registry_is_new,
-        })
+        Ok(Prepared { scene, change, desired, registry_is_new })
     }
 
     /// Determines the access to the embedded registry, if an image contains one.
@@ -262,18 +237,14 @@ impl<'a> Work<'a> {
             return Ok(false);
         };
         let has_script = rootfs.label(&["init-registry"]).is_some();
-        let has_content = scene
-            .images
-            .iter()
-            .any(|image| image.layers.iter().any(|layer| layer.registry));
+        let has_content =
+            scene.images.iter().any(|image| image.layers.iter().any(|layer| layer.registry));
         if !has_script && !has_content {
             return Ok(false);
         }
         let files = self.files()?;
         let text = |path: &str| -> Result<Option<String>> {
-            Ok(files
-                .read(rootfs, path)?
-                .map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+            Ok(files.read(rootfs, path)?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
         };
         let file = text(registry_access::FILE)?;
         let template = text(registry_access::TEMPLATE)?;
@@ -281,10 +252,7 @@ impl<'a> Work<'a> {
         user.extend(scene.flag_environment.clone());
         let decide = |user: &BTreeMap<String, String>| {
             registry_access::decide(
-                ImageSays {
-                    file: file.as_deref(),
-                    template: template.as_deref(),
-                },
+                ImageSays { file: file.as_deref(), template: template.as_deref() },
                 &rootfs.environment,
                 user,
                 &scene.state_directory,
@@ -306,10 +274,7 @@ impl<'a> Work<'a> {
 
     /// Returns access to the files of images, for runtimes.
     pub(crate) fn files(&self) -> Result<StoreFiles<'a>> {
-        Ok(StoreFiles {
-            store: self.context.store()?,
-            platform: None,
-        })
+        Ok(StoreFiles { store: self.context.store()?, platform: None })
     }
 
     /// Plans with `plan`, and shows or executes the result. Returns `None` if it was a dry run.
@@ -349,8 +314,7 @@ impl<'a> Work<'a> {
                 return Err(Error::new(Kind::Denied, "declined; nothing was changed"));
             }
         }
-        self.execute(planned, &*means.keeper, &Interrupt::default())
-            .map(Some)
+        self.execute(planned, &*means.keeper, &Interrupt::default()).map(Some)
     }
 
     /// Calls `act` with the execution context of pipelines.
@@ -401,10 +365,7 @@ impl<'a> Work<'a> {
             clean_registry: &clean,
             keeper: Arc::clone(&keeper),
             parallel: self.args.parallel.max(1),
-            copy_state: context
-                .environment
-                .switch("SEALOS_SYNC_WORKDIR")?
-                .unwrap_or(true),
+            copy_state: context.environment.switch("SEALOS_SYNC_WORKDIR")?.unwrap_or(true),
             force,
         };
         act(&means)
@@ -462,10 +423,8 @@ impl<'a> Work<'a> {
             Some(text) => Some(text.as_str()),
             None => environment.text("SEALOS_EXECUTION_TIMEOUT")?,
         };
-        let timeout = timeout
-            .map(duration::parse)
-            .transpose()?
-            .filter(|limit| *limit > Duration::ZERO);
+        let timeout =
+            timeout.map(duration::parse).transpose()?.filter(|limit| *limit > Duration::ZERO);
         let retries = match self.args.retries {
             Some(retries) => retries,
             None => match environment.text("SEALOS_MAX_RETRY")? {
@@ -501,9 +460,7 @@ impl<'a> Work<'a> {
 
 /// Parses a duration in which `y` is a year of 365 days.
 fn validity_duration(text: &str) -> Result<Duration> {
-    let years = text
-        .strip_suffix('y')
-        .and_then(|years| years.parse::<u64>().ok());
+    let years = text.strip_suffix('y').and_then(|years| years.parse::<u64>().ok());
     match years {
         Some(years) => Ok(Duration::from_secs(years.saturating_mul(365 * 86_400))),
         None => duration::parse(text),
@@ -512,20 +469,16 @@ fn validity_duration(text: &str) -> Result<Duration> {
 
 /// Returns this machine's name, for journals and leases.
 pub(crate) fn controller() -> String {
-    rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned()
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// Applies `--cmd` to the image that it is meant for: the last of the installed ones.
 pub(crate) fn replacement(command: &[String], images: &[String]) -> Result<Option<Replacement>> {
     match (command.is_empty(), images.last()) {
         (true, _) => Ok(None),
-        (false, Some(image)) => Ok(Some(Replacement {
-            image: image.clone(),
-            command: command.to_vec(),
-        })),
+        (false, Some(image)) => {
+            Ok(Some(Replacement { image: image.clone(), command: command.to_vec() }))
+        }
         (false, None) => Err(Error::usage("--cmd requires an image to run")
             .hint("name the image whose CMD to replace")),
     }

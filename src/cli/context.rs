@@ -20,12 +20,7 @@ impl Context {
     /// Sets up logging and progress. Opens nothing.
     pub(crate) fn new(settings: Settings, environment: Environment) -> Self {
         let ui = Ui::new(&settings_for_ui(&settings));
-        Self {
-            settings,
-            environment,
-            ui,
-            store: OnceCell::new(),
-        }
+        Self { settings, environment, ui, store: OnceCell::new() }
     }
 
     /// Returns the store, which is opened on first use: `imgctl --version` touches no disk.
@@ -33,9 +28,7 @@ impl Context {
         if let Some(store) = self.store.get() {
             return Ok(store);
         }
-        let options = store::Options {
-            sync: self.settings.sync,
-        };
+        let options = store::Options { sync: self.settings.sync };
         let store = Store::open(&self.settings.root, options)?;
         let store = store.with_limits(self.settings.limits);
         Ok(self.store.get_or_init(|| store))

@@ -19,9 +19,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration> {
         let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
         let number: u64 = rest[..digits].parse().map_err(|_| wrong())?;
         rest = &rest[digits..];
-        let unit = rest
-            .find(|c: char| c.is_ascii_digit())
-            .unwrap_or(rest.len());
+        let unit = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
         let seconds = match &rest[..unit] {
             "s" => 1,
             "m" => 60,
@@ -45,9 +43,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration> {
 pub(crate) fn bytes(text: &str) -> Result<u64> {
     let wrong =
         || Error::usage(format!("`{text}` is not a size")).hint("a size looks like 500MB or 10GiB");
-    let split = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let unit = unit.trim().to_ascii_lowercase();
     let unit = unit.strip_suffix('b').unwrap_or(&unit);
@@ -83,13 +79,9 @@ mod tests {
 
     #[test]
     fn durations() {
-        for (text, seconds) in [
-            ("90", 90),
-            ("90s", 90),
-            ("1h30m", 5400),
-            ("7d", 604_800),
-            ("2w", 1_209_600),
-        ] {
+        for (text, seconds) in
+            [("90", 90), ("90s", 90), ("1h30m", 5400), ("7d", 604_800), ("2w", 1_209_600)]
+        {
             assert_eq!(parse(text).unwrap().as_secs(), seconds, "{text}");
         }
         for wrong in ["", "h", "1x", "1h2", "99999999999999999999w", "-1s"] {

@@ -40,9 +40,7 @@ impl Environment {
 
     /// Returns a path variable if it is set and not empty.
     pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
-        self.get(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
+        self.get(name).filter(|value| !value.is_empty()).map(PathBuf::from)
     }
 
     /// Reads a switch: `1 true yes on` or `0 false no off`; unset and empty are `None`.
@@ -53,10 +51,8 @@ impl Environment {
         match text.to_ascii_lowercase().as_str() {
             "1" | "true" | "yes" | "on" => Ok(Some(true)),
             "0" | "false" | "no" | "off" => Ok(Some(false)),
-            _ => Err(
-                Error::usage(format!("the variable {name} is `{text}`, not yes or no"))
-                    .hint(format!("set {name}=1 or {name}=0, or leave it unset")),
-            ),
+            _ => Err(Error::usage(format!("the variable {name} is `{text}`, not yes or no"))
+                .hint(format!("set {name}=1 or {name}=0, or leave it unset"))),
         }
     }
 
@@ -79,26 +75,16 @@ mod tests {
 
     fn environment(variables: &[(&str, &str)]) -> Environment {
         Environment::new(
-            variables
-                .iter()
-                .map(|(name, value)| ((*name).into(), (*value).into()))
-                .collect(),
+            variables.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
         )
     }
 
     #[test]
     fn switches_read_the_usual_words_and_refuse_others() {
-        for (value, expected) in [
-            ("1", Some(true)),
-            ("Yes", Some(true)),
-            ("off", Some(false)),
-            ("", None),
-        ] {
-            assert_eq!(
-                environment(&[("X", value)]).switch("X").unwrap(),
-                expected,
-                "{value}"
-            );
+        for (value, expected) in
+            [("1", Some(true)), ("Yes", Some(true)), ("off", Some(false)), ("", None)]
+        {
+            assert_eq!(environment(&[("X", value)]).switch("X").unwrap(), expected, "{value}");
         }
         assert!(environment(&[("X", "maybe")]).switch("X").is_err());
         assert_eq!(environment(&[]).switch("X").unwrap(), None);

@@ -67,11 +67,8 @@ pub(crate) fn of_parser(error: &clap::Error, early: Early) -> ExitCode {
 /// Formats the error as `error:`, with the causes indented under it and a `hint:` line for each
 /// hint.
 fn as_text(error: &Error, colour: bool) -> String {
-    let (red, cyan, reset) = if colour {
-        ("\x1b[1;31m", "\x1b[1;36m", "\x1b[0m")
-    } else {
-        ("", "", "")
-    };
+    let (red, cyan, reset) =
+        if colour { ("\x1b[1;31m", "\x1b[1;36m", "\x1b[0m") } else { ("", "", "") };
     let chain = error.chain();
     let mut text = String::new();
     for (depth, message) in chain.iter().enumerate() {
@@ -105,11 +102,7 @@ fn printable(text: &str) -> String {
         .flat_map(|c| {
             let escape = c.is_control() && c != '\n' && c != '\t';
             let plain = (!escape).then_some(c);
-            escape
-                .then(|| c.escape_default())
-                .into_iter()
-                .flatten()
-                .chain(plain)
+            escape.then(|| c.escape_default()).into_iter().flatten().chain(plain)
         })
         .collect()
 }

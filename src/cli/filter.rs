@@ -56,9 +56,7 @@ impl Filters {
             },
             "reference" => Filter::Reference(value.to_owned()),
             "dangling" => Filter::Dangling(value.parse().map_err(|_| {
-                Error::usage(format!(
-                    "--filter dangling must be true or false, not `{value}`"
-                ))
+                Error::usage(format!("--filter dangling must be true or false, not `{value}`"))
             })?),
             "before" => moment(value).map(|(time, digest)| Filter::Before(time, digest))?,
             "since" | "after" => moment(value).map(|(time, digest)| Filter::Since(time, digest))?,
@@ -116,9 +114,7 @@ fn has_tag(name: &str) -> bool {
 
 fn seconds(image: &ImageSummary) -> Option<i64> {
     let created = image.created.as_deref()?;
-    imgctl_base::image::time::parse_rfc3339(created)
-        .ok()
-        .map(|(seconds, _)| seconds)
+    imgctl_base::image::time::parse_rfc3339(created).ok().map(|(seconds, _)| seconds)
 }
 
 #[cfg(test)]

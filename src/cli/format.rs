@@ -63,12 +63,9 @@ impl Listing {
             lines.push(template.render(&from_json(&Value::Object(row.fields.clone())))?);
         }
         if !as_table {
-            return context.ui.print(
-                &lines
-                    .iter()
-                    .map(|line| format!("{line}\n"))
-                    .collect::<String>(),
-            );
+            return context
+                .ui
+                .print(&lines.iter().map(|line| format!("{line}\n")).collect::<String>());
         }
         let names = headings_of(&text);
         let names: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -24,9 +24,7 @@ pub(crate) fn for_each<T: Send>(
                 }
             }
         };
-        let workers: Vec<_> = (0..parallel.min(hosts.len()))
-            .map(|_| scope.spawn(worker))
-            .collect();
+        let workers: Vec<_> = (0..parallel.min(hosts.len())).map(|_| scope.spawn(worker)).collect();
         workers
             .into_iter()
             .flat_map(|worker| match worker.join() {
@@ -45,17 +43,13 @@ pub(crate) fn sum_up(doing: &str, hosts: usize, mut failed: Vec<(String, Error)>
     if failed.len() <= 1 {
         return failed.pop().map(|(_, error)| error);
     }
-    let first = failed
-        .first()
-        .map_or(Kind::Failed, |(_, error)| error.kind());
+    let first = failed.first().map_or(Kind::Failed, |(_, error)| error.kind());
     let same = failed.iter().all(|(_, error)| error.kind() == first);
     let kind = if same { first } else { Kind::CommandFailed };
     let reasons: Vec<String> = failed.iter().map(|(_, error)| error.to_string()).collect();
-    let mut whole = Error::new(
-        kind,
-        format!("cannot {doing} on {} of {hosts} hosts", failed.len()),
-    )
-    .caused_by(reasons.join("\n"));
+    let mut whole =
+        Error::new(kind, format!("cannot {doing} on {} of {hosts} hosts", failed.len()))
+            .caused_by(reasons.join("\n"));
     let mut hints: Vec<&str> = failed.iter().flat_map(|(_, error)| error.hints()).collect();
     hints.sort_unstable();
     hints.dedup();

@@ -67,11 +67,8 @@ impl HostPool for Agents {
             .connections
             .connect(&host.address, &host.login, host.local)
             .map_err(|error| unreachable(host, error))?;
-        let agent: Arc<dyn Agent> = Arc::new(Remote::new(
-            transport,
-            self.launch.clone(),
-            self.runtime.clone(),
-        ));
+        let agent: Arc<dyn Agent> =
+            Arc::new(Remote::new(transport, self.launch.clone(), self.runtime.clone()));
         *place = Some(Arc::clone(&agent));
         Ok(agent)
     }

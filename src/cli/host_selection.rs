@@ -96,14 +96,8 @@ fn preferred(flags: &Login, stored: &Login) -> Login {
         password: flags.password.clone().or_else(|| stored.password.clone()),
         keys,
         key_data: own_keys,
-        key_passphrase: flags
-            .key_passphrase
-            .clone()
-            .or_else(|| stored.key_passphrase.clone()),
-        sudo_password: flags
-            .sudo_password
-            .clone()
-            .or_else(|| stored.sudo_password.clone()),
+        key_passphrase: flags.key_passphrase.clone().or_else(|| stored.key_passphrase.clone()),
+        sudo_password: flags.sudo_password.clone().or_else(|| stored.sudo_password.clone()),
         jump: flags.jump.clone().or_else(|| stored.jump.clone()),
     }
 }
@@ -117,13 +111,9 @@ pub(crate) fn select(hosts: Vec<Host>, roles: &[String], ips: &[Address]) -> Res
             || (address.port == imgctl_host::host::address::SSH_PORT
                 && host.address.name == address.name)
     };
-    let stranger = ips
-        .iter()
-        .find(|address| !hosts.iter().any(|host| is(host, address)));
+    let stranger = ips.iter().find(|address| !hosts.iter().any(|host| is(host, address)));
     if let Some(stranger) = stranger {
-        return Err(Error::not_found(format!(
-            "{stranger} is not a host of the cluster"
-        )));
+        return Err(Error::not_found(format!("{stranger} is not a host of the cluster")));
     }
     let wanted = |host: &Host| {
         (roles.is_empty() || roles.iter().any(|role| host.has_role(role)))

@@ -44,16 +44,9 @@ impl ImageFiles for StoreFiles<'_> {
         let toc = Arc::new(self.store.toc(&layer.digest, diff_id)?);
         let mut reader = ContentReader::new(self.store.open_blob(&layer.digest)?, toc)?;
         let mut bytes = Vec::new();
-        reader
-            .open(entry.entry)?
-            .take(LONGEST + 1)
-            .read_to_end(&mut bytes)
-            .doing(what)?;
+        reader.open(entry.entry)?.take(LONGEST + 1).read_to_end(&mut bytes).doing(what)?;
         if bytes.len() as u64 > LONGEST {
-            return Err(Error::bad_content(format!(
-                "{}: file exceeds {LONGEST} bytes",
-                what()
-            )));
+            return Err(Error::bad_content(format!("{}: file exceeds {LONGEST} bytes", what())));
         }
         Ok(Some(bytes))
     }

@@ -78,21 +78,11 @@ mod tests {
             max_size: Some("2GiB".to_owned()),
             ..LimitsArgs::default()
         };
-        let expected = Limits {
-            entries: 7,
-            size: 2 << 30,
-            ..Limits::default()
-        };
+        let expected = Limits { entries: 7, size: 2 << 30, ..Limits::default() };
         assert_eq!(given.limits().unwrap(), expected);
         for wrong in [
-            LimitsArgs {
-                max_size: Some("big".to_owned()),
-                ..LimitsArgs::default()
-            },
-            LimitsArgs {
-                max_path: Some(4097),
-                ..LimitsArgs::default()
-            },
+            LimitsArgs { max_size: Some("big".to_owned()), ..LimitsArgs::default() },
+            LimitsArgs { max_path: Some(4097), ..LimitsArgs::default() },
         ] {
             assert!(wrong.limits().is_err(), "{wrong:?}");
         }

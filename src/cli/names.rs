@@ -54,10 +54,8 @@ pub(crate) fn image_and_path(text: &OsStr) -> Result<(String, LayerPath)> {
     let image = str::from_utf8(image)
         .map_err(|_| Error::usage(format!("`{}` is not an image name", text.display())))?;
     if image.is_empty() {
-        return Err(
-            Error::usage(format!("`{}` does not name an image", text.display()))
-                .hint("write IMAGE:/PATH, for example etcd:v1:/etc"),
-        );
+        return Err(Error::usage(format!("`{}` does not name an image", text.display()))
+            .hint("write IMAGE:/PATH, for example etcd:v1:/etc"));
     }
     // The path is user input, not untrusted content.
     let path = LayerPath::parse(path).map_err(|error| {
@@ -99,11 +97,7 @@ mod tests {
             ("a@sha256:12:/x:/y", "a@sha256:12", "/x:/y"),
         ] {
             let (found, at) = image_and_path(OsStr::new(text)).unwrap();
-            assert_eq!(
-                (found.as_str(), at.to_string().as_str()),
-                (image, path),
-                "{text}"
-            );
+            assert_eq!((found.as_str(), at.to_string().as_str()), (image, path), "{text}");
         }
         for wrong in [":/etc", "", "a:/../x"] {
             assert!(image_and_path(OsStr::new(wrong)).is_err(), "{wrong}");

@@ -9,12 +9,7 @@ use crate::cli::settings::Globals;
 
 /// Each visible verb, under the heading of what it is for.
 const GROUPS: [(&str, &[&str]); 7] = [
-    (
-        "Build images",
-        &[
-            "build", "merge", "rebase", "annotate", "tag", "manifest", "sbom",
-        ],
-    ),
+    ("Build images", &["build", "merge", "rebase", "annotate", "tag", "manifest", "sbom"]),
     (
         "Ship images",
         &[
@@ -24,18 +19,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ),
     (
         "Run clusters",
-        &[
-            "run",
-            "apply",
-            "add",
-            "delete",
-            "uninstall",
-            "reset",
-            "gen",
-            "plan",
-            "exec",
-            "scp",
-        ],
+        &["run", "apply", "add", "delete", "uninstall", "reset", "gen", "plan", "exec", "scp"],
     ),
     ("Upgrade clusters", &["upgrade", "rollback", "inplace"]),
     (
@@ -89,10 +73,7 @@ fn line(command: &Command, verb: &str) -> Option<String> {
         [] => String::new(),
         _ => format!(" [alias: {}]", aliases.join(", ")),
     };
-    Some(format!(
-        "  {verb:<12}{}{aliases}",
-        about.unwrap_or_default()
-    ))
+    Some(format!("  {verb:<12}{}{aliases}", about.unwrap_or_default()))
 }
 
 /// Returns the global options in their short form.
@@ -118,11 +99,7 @@ mod tests {
             .map(Command::get_name)
             .chain([HELP.0])
             .collect();
-        let mut grouped: Vec<&str> = GROUPS
-            .iter()
-            .flat_map(|(_, verbs)| *verbs)
-            .copied()
-            .collect();
+        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, verbs)| *verbs).copied().collect();
         there.sort_unstable();
         there.dedup();
         grouped.sort_unstable();

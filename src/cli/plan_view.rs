@@ -21,10 +21,9 @@ pub(crate) fn show(planned: &Planned, context: &Context) -> Result<()> {
         context.ui.note(note);
     }
     if view.phases.is_empty() {
-        return context.ui.line(&format!(
-            "cluster {}: nothing to do, every host is up to date",
-            view.cluster
-        ));
+        return context
+            .ui
+            .line(&format!("cluster {}: nothing to do, every host is up to date", view.cluster));
     }
     let mut text = String::new();
     for phase in &view.phases {

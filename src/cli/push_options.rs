@@ -15,11 +15,7 @@ use imgctl_transfer::transfer::recompress_image::{Change, Format};
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PushFlags {
     /// Compress every layer with zstd, gzip or none [default: unchanged]
-    #[arg(
-        long,
-        visible_alias = "compression-format",
-        value_name = "METHOD[:LEVEL]"
-    )]
+    #[arg(long, visible_alias = "compression-format", value_name = "METHOD[:LEVEL]")]
     pub(crate) compression: Option<String>,
 
     /// Compression level for --compression

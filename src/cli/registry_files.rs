@@ -24,9 +24,7 @@ const PROXIES: [&str; 8] = [
 
 /// Returns the credentials files; the first one is the one that is written.
 pub(crate) fn credential_files(flag: Option<&Path>, environment: &Environment) -> Vec<PathBuf> {
-    if let Some(file) = flag
-        .map(Path::to_owned)
-        .or_else(|| environment.path("REGISTRY_AUTH_FILE"))
+    if let Some(file) = flag.map(Path::to_owned).or_else(|| environment.path("REGISTRY_AUTH_FILE"))
     {
         return vec![file];
     }
@@ -91,17 +89,11 @@ pub(crate) fn configuration_files(
         drop_ins.extend(conf_files(&own.join("registries.conf.d"))?);
     }
     drop_ins.extend(recorded_aliases(environment));
-    let mut certificate_trees: Vec<PathBuf> = own
-        .iter()
-        .map(|directory| directory.join("certs.d"))
-        .collect();
+    let mut certificate_trees: Vec<PathBuf> =
+        own.iter().map(|directory| directory.join("certs.d")).collect();
     certificate_trees.extend(
-        [
-            "/etc/containers/certs.d",
-            "/etc/docker/certs.d",
-            "/etc/containerd/certs.d",
-        ]
-        .map(PathBuf::from),
+        ["/etc/containers/certs.d", "/etc/docker/certs.d", "/etc/containerd/certs.d"]
+            .map(PathBuf::from),
     );
     let mut docker_daemons = vec![PathBuf::from("/etc/docker/daemon.json")];
     if !rustix::process::geteuid().is_root() {
@@ -123,12 +115,7 @@ pub(crate) fn configuration_files(
 pub(crate) fn guard(flag: Option<&Path>, environment: &Environment) -> Guard {
     let own = config_home(environment).map(|directory| directory.join("containers"));
     let system = PathBuf::from("/etc/containers");
-    let both = |name: &str| {
-        own.iter()
-            .chain([&system])
-            .map(|at| at.join(name))
-            .collect()
-    };
+    let both = |name: &str| own.iter().chain([&system]).map(|at| at.join(name)).collect();
     let is_root = rustix::process::geteuid().is_root();
     Guard {
         policy: flag.map(Path::to_owned),
@@ -136,9 +123,9 @@ pub(crate) fn guard(flag: Option<&Path>, environment: &Environment) -> Guard {
         lookasides: both("registries.d"),
         default_lookaside: match is_root {
             true => Some(PathBuf::from("/var/lib/containers/sigstore")),
-            false => environment
-                .path("HOME")
-                .map(|home| home.join(".local/share/containers/sigstore")),
+            false => {
+                environment.path("HOME").map(|home| home.join(".local/share/containers/sigstore"))
+            }
         },
     }
 }
@@ -157,12 +144,8 @@ pub(crate) fn proxies(environment: &Environment) -> Result<Vec<(String, String)>
 /// Returns the directories of `PATH`. Omits relative ones: the programs that run must not depend on
 /// the working directory.
 pub(crate) fn search_path(environment: &Environment) -> Vec<PathBuf> {
-    let path = environment
-        .get("PATH")
-        .unwrap_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"));
-    std::env::split_paths(path)
-        .filter(|directory| directory.is_absolute())
-        .collect()
+    let path = environment.get("PATH").unwrap_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"));
+    std::env::split_paths(path).filter(|directory| directory.is_absolute()).collect()
 }
 
 /// Returns `$XDG_CONFIG_HOME` or `~/.config`.
@@ -210,10 +193,7 @@ mod tests {
 
     fn environment(variables: &[(&str, &str)]) -> Environment {
         Environment::new(
-            variables
-                .iter()
-                .map(|(name, value)| ((*name).into(), (*value).into()))
-                .collect(),
+            variables.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
         )
     }
 
@@ -263,11 +243,8 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let own = home.path().join(".config/containers");
         std::fs::create_dir_all(own.join("registries.conf.d")).unwrap();
-        for name in [
-            "registries.conf.d/b.conf",
-            "registries.conf.d/a.conf",
-            "registries.conf.d/x",
-        ] {
+        for name in ["registries.conf.d/b.conf", "registries.conf.d/a.conf", "registries.conf.d/x"]
+        {
             std::fs::write(own.join(name), "").unwrap();
         }
         let home_text = home.path().to_str().unwrap();
@@ -277,16 +254,10 @@ mod tests {
             configuration_files(None, &environment(&all))
         };
         let files = find(&[]).unwrap();
-        assert_eq!(
-            files.main.unwrap(),
-            Path::new("/etc/containers/registries.conf")
-        );
+        assert_eq!(files.main.unwrap(), Path::new("/etc/containers/registries.conf"));
         let at = files.drop_ins.len() - 3;
         let drop_ins = own.join("registries.conf.d");
-        assert_eq!(
-            files.drop_ins[at..at + 2],
-            [drop_ins.join("a.conf"), drop_ins.join("b.conf")]
-        );
+        assert_eq!(files.drop_ins[at..at + 2], [drop_ins.join("a.conf"), drop_ins.join("b.conf")]);
         assert_eq!(files.certificate_trees[0], own.join("certs.d"));
 
         let main = own.join("registries.conf");
@@ -318,9 +289,6 @@ mod tests {
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
         assert_eq!(names, ["http_proxy=http://p:1", "NO_PROXY=x"]);
-        assert_eq!(
-            search_path(&environment),
-            [Path::new("/a"), Path::new("/b")]
-        );
+        assert_eq!(search_path(&environment), [Path::new("/a"), Path::new("/b")]);
     }
 }

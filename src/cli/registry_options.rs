@@ -74,15 +74,11 @@ impl RegistryArgs {
     /// Creates a client from these flags, the environment and the configuration files.
     pub(crate) fn client(&self, context: &Context) -> Result<Client> {
         if let Some(file) = self.authfile.as_deref().filter(|file| !file.exists()) {
-            return Err(
-                Error::not_found(format!("the file {} does not exist", file.display()))
-                    .hint("run `imgctl login --authfile FILE REGISTRY` to create it"),
-            );
+            return Err(Error::not_found(format!("the file {} does not exist", file.display()))
+                .hint("run `imgctl login --authfile FILE REGISTRY` to create it"));
         }
         if self.retry_delay.is_some() {
-            context
-                .ui
-                .note("--retry-delay has no effect: each wait is longer than the one before");
+            context.ui.note("--retry-delay has no effect: each wait is longer than the one before");
         }
         Client::new(self.options(context, self.explicit_login(context)?)?)
     }
@@ -133,10 +129,7 @@ impl RegistryArgs {
             Some(password) => password,
             None => ask_password(context)?,
         };
-        Ok(Some(Login::Password {
-            user: user.to_owned(),
-            password,
-        }))
+        Ok(Some(Login::Password { user: user.to_owned(), password }))
     }
 }
 
@@ -144,11 +137,8 @@ impl RegistryArgs {
 pub(crate) fn ask_password(context: &Context) -> Result<Secret> {
     match context.ui.ask_secret("Password: ")? {
         Some(password) => Ok(Secret::new(password)),
-        None => Err(
-            Error::usage("no password given, and no terminal to prompt for one").hint(
-                "pipe it in (imgctl login --password-stdin), or log in first and omit --creds",
-            ),
-        ),
+        None => Err(Error::usage("no password given, and no terminal to prompt for one")
+            .hint("pipe it in (imgctl login --password-stdin), or log in first and omit --creds")),
     }
 }
 
@@ -177,11 +167,7 @@ mod tests {
             // As in Go, the value of a switch is never a separate argument.
             (&["--tls-verify", "x"], Some(true), None),
             (&["--retry", "3", "x"], None, Some(3)),
-            (
-                &["--retry-times", "3", "--retry-delay", "2s", "x"],
-                None,
-                Some(3),
-            ),
+            (&["--retry-times", "3", "--retry-delay", "2s", "x"], None, Some(3)),
         ] {
             let verb = parse(words);
             assert_eq!(verb.registry.tls_verify, verify, "{words:?}");

@@ -41,10 +41,7 @@ pub(crate) fn of_hosts(
         match told {
             Ok(Told::Password(password)) => return Ok(Some(password)),
             Ok(Told::Hidden) => {
-                problems.push(format!(
-                    "{}: no file on it contains the password",
-                    host.id()
-                ));
+                problems.push(format!("{}: no file on it contains the password", host.id()));
             }
             Ok(Told::Unused) => {}
             Err(error) => problems.push(format!("{}: {error}", host.id())),
@@ -76,11 +73,7 @@ fn of_host(scene: &ClusterContext, agent: &dyn Agent) -> Result<Told> {
     {
         return Ok(Told::Password(password));
     }
-    let copy = format!(
-        "{}/state/{}",
-        scene.paths.root(),
-        registry_access::KEPT_PASSWORD
-    );
+    let copy = format!("{}/state/{}", scene.paths.root(), registry_access::KEPT_PASSWORD);
     let text = agent.read_file(&copy, LARGEST)?.unwrap_or_default();
     let text = String::from_utf8_lossy(&text).trim().to_owned();
     if !text.is_empty() {

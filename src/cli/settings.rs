@@ -89,11 +89,7 @@ impl Settings {
             Some("disabled" | "disable" | "false" | "0")
         );
         Ok(Self {
-            root: match globals
-                .root
-                .clone()
-                .or_else(|| environment.path("IMGCTL_ROOT"))
-            {
+            root: match globals.root.clone().or_else(|| environment.path("IMGCTL_ROOT")) {
                 Some(root) => absolute(&root)?,
                 None => default_root(environment)?,
             },
@@ -195,18 +191,13 @@ fn default_root(environment: &Environment) -> Result<PathBuf> {
         return Ok(PathBuf::from("/var/lib/imgctl"));
     }
     // The XDG base directory specification requires relative paths to be ignored.
-    if let Some(data) = environment
-        .path("XDG_DATA_HOME")
-        .filter(|path| path.is_absolute())
-    {
+    if let Some(data) = environment.path("XDG_DATA_HOME").filter(|path| path.is_absolute()) {
         return Ok(data.join("imgctl"));
     }
     match environment.path("HOME") {
         Some(home) => Ok(home.join(".local/share/imgctl")),
-        None => Err(
-            Error::usage("cannot locate the image store: HOME is not set")
-                .hint("pass --root DIR or set IMGCTL_ROOT"),
-        ),
+        None => Err(Error::usage("cannot locate the image store: HOME is not set")
+            .hint("pass --root DIR or set IMGCTL_ROOT")),
     }
 }
 
@@ -224,10 +215,7 @@ mod tests {
 
     fn resolve(globals: &Globals, variables: &[(&str, &str)]) -> Result<Settings> {
         let environment = Environment::new(
-            variables
-                .iter()
-                .map(|(name, value)| ((*name).into(), (*value).into()))
-                .collect(),
+            variables.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
         );
         Settings::resolve(globals, &environment)
     }
@@ -269,19 +257,12 @@ mod tests {
     fn sealos_prompt_and_colour_conventions_are_known() {
         let settings = resolve(
             &Globals::default(),
-            &[
-                ("SEALOS_PROMPT", "disabled"),
-                ("NO_COLOR", "1"),
-                ("HOME", "/h"),
-            ],
+            &[("SEALOS_PROMPT", "disabled"), ("NO_COLOR", "1"), ("HOME", "/h")],
         )
         .unwrap();
         assert!(settings.assume_yes);
         assert_eq!(settings.colour, Colour::Never);
-        let forced = resolve(
-            &Globals::default(),
-            &[("CLICOLOR_FORCE", "1"), ("HOME", "/h")],
-        );
+        let forced = resolve(&Globals::default(), &[("CLICOLOR_FORCE", "1"), ("HOME", "/h")]);
         assert_eq!(forced.unwrap().colour, Colour::Always);
     }
 

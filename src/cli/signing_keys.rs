@@ -63,11 +63,9 @@ impl PasswordArg {
 fn ask(context: &Context, question: &str) -> Result<Secret> {
     match context.ui.ask_secret(question)? {
         Some(password) => Ok(Secret::new(password)),
-        None => Err(
-            Error::usage("no password given, and no terminal to prompt for one").hint(format!(
-                "set the variable {VARIABLE} or pipe the password in with --password-stdin"
-            )),
-        ),
+        None => Err(Error::usage("no password given, and no terminal to prompt for one").hint(
+            format!("set the variable {VARIABLE} or pipe the password in with --password-stdin"),
+        )),
     }
 }
 
@@ -76,12 +74,8 @@ fn ask(context: &Context, question: &str) -> Result<Secret> {
 pub(crate) fn remote_image(text: &str) -> Result<Reference> {
     let reference = Reference::parse(text.strip_prefix("docker://").unwrap_or(text))?;
     if reference.registry().is_none() {
-        return Err(
-            Error::usage(format!("`{text}` does not name a registry")).hint(format!(
-                "write the full name, for example {}",
-                expanded(&reference)
-            )),
-        );
+        return Err(Error::usage(format!("`{text}` does not name a registry"))
+            .hint(format!("write the full name, for example {}", expanded(&reference))));
     }
     Ok(reference.with_default_tag())
 }

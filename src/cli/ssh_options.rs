@@ -98,10 +98,7 @@ impl SshArgs {
         let password = match from_file(&self.passwd_file)?.or(shown(&self.passwd)) {
             Some(password) => Some(password),
             None if self.ask_passwd => Some(ask(context)?),
-            None => context
-                .environment
-                .text("IMGCTL_SSH_PASSWORD")?
-                .map(Secret::new),
+            None => context.environment.text("IMGCTL_SSH_PASSWORD")?.map(Secret::new),
         };
         if self.user.as_deref() == Some("") {
             return Err(Error::usage("the user name is empty"));
@@ -157,10 +154,8 @@ impl SshArgs {
 fn ask(context: &Context) -> Result<Secret> {
     match context.ui.ask_secret("SSH password: ")? {
         Some(password) => Ok(Secret::new(password)),
-        None => Err(
-            Error::usage("there is no terminal to prompt for the SSH password")
-                .hint("pass --passwd-file FILE or set IMGCTL_SSH_PASSWORD"),
-        ),
+        None => Err(Error::usage("there is no terminal to prompt for the SSH password")
+            .hint("pass --passwd-file FILE or set IMGCTL_SSH_PASSWORD")),
     }
 }
 
@@ -178,10 +173,7 @@ fn first_line(path: &Path) -> Result<Secret> {
     let text = Secret::new(text);
     match text.expose().lines().next() {
         Some(line) if !line.is_empty() => Ok(Secret::new(line)),
-        _ => Err(Error::usage(format!(
-            "the first line of {} is empty",
-            path.display()
-        ))),
+        _ => Err(Error::usage(format!("the first line of {} is empty", path.display()))),
     }
 }
 

@@ -206,10 +206,7 @@ impl MovingArgs {
         };
         Ok(Choices {
             batch: self.batch.clone().unwrap_or(usual.batch.clone()),
-            max_unavailable: self
-                .max_unavailable
-                .clone()
-                .unwrap_or(usual.max_unavailable.clone()),
+            max_unavailable: self.max_unavailable.clone().unwrap_or(usual.max_unavailable.clone()),
             kubelet_swap: self.kubelet_swap.unwrap_or_default().into(),
             drain_timeout_seconds: seconds(&self.drain_timeout, usual.drain_timeout_seconds)?,
             drain_on_timeout: self.drain_on_timeout.unwrap_or_default().into(),
@@ -230,27 +227,11 @@ impl MovingArgs {
     fn given(&self) -> Vec<(&'static str, &'static str)> {
         given([
             ("--batch", "batch", self.batch.is_some()),
-            (
-                "--max-unavailable",
-                "maxUnavailable",
-                self.max_unavailable.is_some(),
-            ),
+            ("--max-unavailable", "maxUnavailable", self.max_unavailable.is_some()),
             ("--kubelet-swap", "kubeletSwap", self.kubelet_swap.is_some()),
-            (
-                "--drain-timeout",
-                "drainTimeoutSeconds",
-                self.drain_timeout.is_some(),
-            ),
-            (
-                "--drain-on-timeout",
-                "drainOnTimeout",
-                self.drain_on_timeout.is_some(),
-            ),
-            (
-                "--delete-emptydir-data",
-                "deleteEmptydirData",
-                self.delete_emptydir_data,
-            ),
+            ("--drain-timeout", "drainTimeoutSeconds", self.drain_timeout.is_some()),
+            ("--drain-on-timeout", "drainOnTimeout", self.drain_on_timeout.is_some()),
+            ("--delete-emptydir-data", "deleteEmptydirData", self.delete_emptydir_data),
             ("--force-unmanaged", "forceUnmanaged", self.force_unmanaged),
             ("--skip-check", "skipChecks", !self.skip_check.is_empty()),
             ("--max-restarts", "maxRestarts", self.max_restarts.is_some()),
@@ -271,9 +252,7 @@ impl ChoiceArgs {
     pub(crate) fn choices(&self, images: usize) -> Result<Choices> {
         let no_canary = self.canary.iter().any(|host| host == "none");
         if no_canary && self.canary.len() > 1 {
-            return Err(Error::usage(
-                "--canary none cannot be combined with --canary HOST",
-            ));
+            return Err(Error::usage("--canary none cannot be combined with --canary HOST"));
         }
         let hop = match self.hop {
             Some(hop) => hop.into(),
@@ -301,23 +280,11 @@ impl ChoiceArgs {
         let mut all = given([
             ("--strategy", "strategy", self.strategy.is_some()),
             ("--spare", "spares", !self.spares.is_empty()),
-            (
-                "--canary",
-                "canary",
-                self.canary.iter().any(|host| host != "none"),
-            ),
-            (
-                "--canary",
-                "noCanary",
-                self.canary.iter().any(|host| host == "none"),
-            ),
+            ("--canary", "canary", self.canary.iter().any(|host| host != "none")),
+            ("--canary", "noCanary", self.canary.iter().any(|host| host == "none")),
             ("--hop", "hop", self.hop.is_some()),
             ("--on-failure", "onFailure", self.on_failure.is_some()),
-            (
-                "--certificate-renewal",
-                "certificateRenewal",
-                self.certificate_renewal.is_some(),
-            ),
+            ("--certificate-renewal", "certificateRenewal", self.certificate_renewal.is_some()),
         ]);
         all.extend(self.moving.given());
         all
@@ -388,9 +355,7 @@ mod tests {
     }
 
     fn args(line: &str) -> ChoiceArgs {
-        Line::try_parse_from(std::iter::once("x").chain(line.split_whitespace()))
-            .unwrap()
-            .choices
+        Line::try_parse_from(std::iter::once("x").chain(line.split_whitespace())).unwrap().choices
     }
 
     #[test]

@@ -54,12 +54,7 @@ fn parted(book: &UpgradeStore, document: &Document, reopens: Option<String>) -> 
                 .map(|(id, _)| id.clone());
             book.do_again(open, &hosts.collect::<Vec<_>>())?;
         }
-        book.end_for(
-            &document,
-            UpgradeStatus::Committed,
-            &now(),
-            reopens.as_deref(),
-        )
+        book.end_for(&document, UpgradeStatus::Committed, &now(), reopens.as_deref())
     })
     .always()
 }
@@ -148,9 +143,7 @@ pub(crate) fn end(went: &RunOutcome, document: &Document, context: &Context) -> 
                 }
                 return Ok(());
             }
-            context
-                .ui
-                .say(&format!("cluster {} is now {version}", document.cluster));
+            context.ui.say(&format!("cluster {} is now {version}", document.cluster));
             Ok(())
         }
     }

@@ -40,11 +40,7 @@ impl UpgradeImage {
         let own = &Platform::host().architecture;
         Self {
             name: release.image.clone(),
-            digest: release
-                .digests
-                .get(own)
-                .or_else(|| release.digests.values().next())
-                .cloned(),
+            digest: release.digests.get(own).or_else(|| release.digests.values().next()).cloned(),
         }
     }
 }
@@ -103,10 +99,7 @@ fn former(open: &Document, work: &Work<'_>) -> Result<Option<Clusterfile>> {
 
 /// Whether the upgrade `open` has recorded its target for the cluster.
 pub(crate) fn is_recorded(open: &Document, work: &Work<'_>) -> Result<bool> {
-    let (from, target) = (
-        UpgradeImage::of(&open.from),
-        UpgradeImage::of(open.target()),
-    );
+    let (from, target) = (UpgradeImage::of(&open.from), UpgradeImage::of(open.target()));
     if let Some(former) = former(open, work)?
         && is_of(&target, &former)?
     {
@@ -153,11 +146,7 @@ pub(crate) fn sides_to(
     for side in hops {
         prepared.push(side_of(work, after, side, install, registry)?);
     }
-    Ok(UpgradeImages {
-        from,
-        hops: prepared,
-        install: install.to_vec(),
-    })
+    Ok(UpgradeImages { from, hops: prepared, install: install.to_vec() })
 }
 
 /// Returns the cluster with another rootfs image.

@@ -35,24 +35,19 @@ pub(crate) fn take_back<T>(
         Ok(Some(found)) => found,
         Ok(None) => return Err(failure),
         Err(error) => {
-            return Err(failure.hint(format!(
-                "nothing was rolled back: {}",
-                error.chain().join(": ")
-            )));
+            return Err(
+                failure.hint(format!("nothing was rolled back: {}", error.chain().join(": ")))
+            );
         }
     };
     // The operator has already agreed to roll back failed hosts.
     for host in hosts {
-        context.ui.note(&format!(
-            "{host} failed: rolling it back to {}",
-            open.from.version
-        ));
+        context.ui.note(&format!("{host} failed: rolling it back to {}", open.from.version));
         let args = RollbackArgs::of_host(&host, &open.choices, reaching);
         if let Err(error) = rollback::run_agreed(&args, context) {
-            return Err(failure.hint(format!(
-                "cannot roll back {host}: {}",
-                error.chain().join(": ")
-            )));
+            return Err(
+                failure.hint(format!("cannot roll back {host}: {}", error.chain().join(": ")))
+            );
         }
         context.ui.note(&format!(
             "{host} is back at {}; fix what failed, then run `imgctl upgrade resume`",
@@ -88,10 +83,7 @@ fn failed(reaching: &Reaching<'_>, context: &Context) -> Result<Option<(Document
     for step in past.order.iter().filter(is_failed) {
         if let Some(host) = step.split('/').nth(1)
             && !hosts.iter().any(|known| known == host)
-            && past
-                .order
-                .iter()
-                .any(|other| other.ends_with(&format!("/{host}/switch")))
+            && past.order.iter().any(|other| other.ends_with(&format!("/{host}/switch")))
         {
             hosts.push(host.to_owned());
         }

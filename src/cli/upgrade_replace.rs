@@ -29,14 +29,11 @@ pub(crate) struct Pair {
 /// Parses the pairs of `--spare NEW=OLD`.
 pub(crate) fn pairs(choices: &Choices) -> Result<Vec<Pair>> {
     let read = |text: &String| match text.split_once('=') {
-        Some((spare, old)) if !spare.is_empty() && !old.is_empty() => Ok(Pair {
-            spare: spare.to_owned(),
-            old: old.to_owned(),
-        }),
-        _ => Err(
-            Error::usage(format!("--spare {text} does not name the host to replace"))
-                .hint("write --spare NEW=OLD: the spare, and the host of the cluster to replace"),
-        ),
+        Some((spare, old)) if !spare.is_empty() && !old.is_empty() => {
+            Ok(Pair { spare: spare.to_owned(), old: old.to_owned() })
+        }
+        _ => Err(Error::usage(format!("--spare {text} does not name the host to replace"))
+            .hint("write --spare NEW=OLD: the spare, and the host of the cluster to replace")),
     };
     choices.spares.iter().map(read).collect()
 }

@@ -22,10 +22,7 @@ pub(crate) struct After {
 impl After {
     /// Returns a result in which only the rootfs image changes.
     pub(crate) fn unchanged(current: &Clusterfile) -> Self {
-        Self {
-            cluster: current.clone(),
-            told: Vec::new(),
-        }
+        Self { cluster: current.clone(), told: Vec::new() }
     }
 
     /// Prints the messages about the applications if the rollback is done.
@@ -82,11 +79,7 @@ fn as_of(current: &Clusterfile, former: &Clusterfile, is_here: &dyn Fn(&Mount) -
         }
         let image = &now.image;
         cluster.cluster.images.retain(|own| own != image);
-        cluster
-            .cluster
-            .status
-            .mounts
-            .retain(|mount| mount.image != *image);
+        cluster.cluster.status.mounts.retain(|mount| mount.image != *image);
         told.push(format!(
             "{image} was installed after the snapshot: it is removed from the record; `imgctl run \
              {image}` reinstalls it"
@@ -155,10 +148,7 @@ mod tests {
             ("new:v1", "application", "i"),
         ]);
         let after = as_of(&current, &former, &|mount| mount.image != "gone:v1");
-        assert_eq!(
-            after.cluster.cluster.images,
-            ["k8s:v2", "fix:v1", "both:v1", "old:v1"]
-        );
+        assert_eq!(after.cluster.cluster.images, ["k8s:v2", "fix:v1", "both:v1", "old:v1"]);
         let mounts = after.cluster.cluster.status.mounts.iter();
         let mounts: Vec<&str> = mounts.map(|mount| &*mount.image).collect();
         assert_eq!(mounts, after.cluster.cluster.images);

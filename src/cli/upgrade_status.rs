@@ -20,9 +20,7 @@ pub(crate) fn show(
     context: &Context,
 ) -> Result<()> {
     match open {
-        None => context
-            .ui
-            .line(&format!("cluster {cluster}: no upgrade is open"))?,
+        None => context.ui.line(&format!("cluster {cluster}: no upgrade is open"))?,
         Some(open) => {
             context.ui.line(&format!(
                 "cluster {cluster}: {} {} from {} to {}: {}",
@@ -94,9 +92,7 @@ pub(crate) fn came(report: &Report, context: &Context) -> Result<()> {
         context.ui.note(workload);
     }
     if agreed + wrong > 0 {
-        context
-            .ui
-            .line(&format!("containers: {agreed} as predicted, {wrong} not"))?;
+        context.ui.line(&format!("containers: {agreed} as predicted, {wrong} not"))?;
     }
     Ok(())
 }
@@ -105,11 +101,8 @@ pub(crate) fn came(report: &Report, context: &Context) -> Result<()> {
 fn steps(open: &Document, past: &Past, context: &Context) -> Result<()> {
     let mut table = Table::new(&["HOST", "DONE", "LAST STEP", "OUTCOME"]);
     for host in open.hosts.keys() {
-        let own: Vec<&String> = past
-            .order
-            .iter()
-            .filter(|step| step.split('/').nth(1) == Some(host))
-            .collect();
+        let own: Vec<&String> =
+            past.order.iter().filter(|step| step.split('/').nth(1) == Some(host)).collect();
         let outcome = |step: &String| past.steps.get(step).and_then(|step| step.outcome);
         let done = own
             .iter()
@@ -119,8 +112,7 @@ fn steps(open: &Document, past: &Past, context: &Context) -> Result<()> {
             host.clone(),
             done.count().to_string(),
             last.map_or_else(String::new, |step| (*step).clone()),
-            last.map_or("", |step| outcome(step).map_or("under way", Outcome::word))
-                .to_owned(),
+            last.map_or("", |step| outcome(step).map_or("under way", Outcome::word)).to_owned(),
         ]);
     }
     context.ui.print(&table.render(true))?;

@@ -74,11 +74,7 @@ fn text(document: &Document) -> Result<String> {
     }
     let blockers = document.blockers().count();
     if blockers > 0 {
-        let what = if blockers == 1 {
-            "error blocks"
-        } else {
-            "errors block"
-        };
+        let what = if blockers == 1 { "error blocks" } else { "errors block" };
         text.push_str(&format!("\n{blockers} {what} the start\n"));
     }
     Ok(text)
@@ -90,16 +86,12 @@ fn release(release: &Release) -> String {
 
 /// Returns the hosts in upgrade order; a rollback begins with the workers.
 fn order(document: &Document) -> String {
-    let planes = document
-        .control_planes
-        .iter()
-        .map(|id| ("control plane".to_owned(), id));
+    let planes = document.control_planes.iter().map(|id| ("control plane".to_owned(), id));
     let canary = document.canary.iter().map(|id| ("canary".to_owned(), id));
-    let batches = document
-        .batches
-        .iter()
-        .zip(1..)
-        .flat_map(|(batch, number)| batch.iter().map(move |id| (format!("batch {number}"), id)));
+    let batches =
+        document.batches.iter().zip(1..).flat_map(|(batch, number)| {
+            batch.iter().map(move |id| (format!("batch {number}"), id))
+        });
     let workers = canary.chain(batches);
     let rows: Vec<(String, &String)> = match document.direction {
         Direction::Forward => planes.chain(workers).collect(),
@@ -164,12 +156,7 @@ fn restarts(document: &Document) -> String {
             .flatten();
         let word = |one: &Value, key: &str| one[key].as_str().unwrap_or_default().to_owned();
         let disturbed: Vec<String> = containers
-            .filter(|one| {
-                !matches!(
-                    word(one, "verdict").to_lowercase().as_str(),
-                    "keep" | "ended"
-                )
-            })
+            .filter(|one| !matches!(word(one, "verdict").to_lowercase().as_str(), "keep" | "ended"))
             .map(|one| {
                 format!(
                     "    {} {}/{} {}: {}\n",

@@ -286,11 +286,7 @@ pub(crate) fn pipeline_of(
         from: Arc::clone(&known.from),
         hops: known.hops.clone(),
         upgrader: means.runtime.upgrader()?,
-        hooks: known
-            .hops
-            .iter()
-            .map(|scene| Hooks::of(scene, store))
-            .collect::<Result<_>>()?,
+        hooks: known.hops.iter().map(|scene| Hooks::of(scene, store)).collect::<Result<_>>()?,
         install: install.to_vec(),
         commit: carrying.commit.clone(),
         snapshot: carrying.snapshot.clone(),
@@ -331,9 +327,7 @@ pub(crate) fn carry(
         .pause_after
         .is_some_and(|after| pause::cut(&mut planned.plan, after, past.as_ref()));
     if carrying.pause_after.is_some() && !is_cut {
-        work.context
-            .ui
-            .note("nothing is left to pause after: it runs to the end");
+        work.context.ui.note("nothing is left to pause after: it runs to the end");
     }
     let again: Vec<String> = planned
         .plan
@@ -354,12 +348,7 @@ pub(crate) fn carry(
     book.keep_install(&document.id, install)?;
     book.begin(document)?;
     let mirror = match means.copy_state {
-        true => Some(Mirror::begin(
-            &known.from,
-            &means.crew,
-            &document.id,
-            &controller(),
-        )?),
+        true => Some(Mirror::begin(&known.from, &means.crew, &document.id, &controller())?),
         false => None,
     };
     let also: &dyn Listener = match &mirror {
@@ -428,9 +417,7 @@ fn went(
 /// Whether a step was done again after it had been undone.
 fn is_since(past: Option<&Past>, step: &Step, again: &Again) -> bool {
     let known = past.and_then(|past| past.steps.get(&step.id));
-    known
-        .and_then(|known| known.at)
-        .is_some_and(|at| at > again.undone)
+    known.and_then(|known| known.at).is_some_and(|at| at > again.undone)
 }
 
 fn told(error: Error, document: &Document) -> Error {
@@ -467,16 +454,11 @@ fn watch(file: &Path, lock: Option<&Held>, interrupt: &Interrupt, ended: &Atomic
 /// Fails unless a resumed upgrade finds the cluster that it was planned for.
 fn check_identity(document: &Document, known: &ClusterSnapshot) -> Result<()> {
     if let (Some(before), Some(Ok(api))) = (&document.identity.kube_system, &known.api) {
-        let now = api
-            .get("/api/v1/namespaces/kube-system")
-            .map_err(Error::from)?;
+        let now = api.get("/api/v1/namespaces/kube-system").map_err(Error::from)?;
         if now["metadata"]["uid"] != before.as_str() {
             return Err(Error::new(
                 Kind::CheckFailed,
-                format!(
-                    "this is not the cluster that {} was planned for",
-                    document.id
-                ),
+                format!("this is not the cluster that {} was planned for", document.id),
             )
             .hint("run `imgctl upgrade abort` to discard the plan"));
         }
@@ -508,11 +490,7 @@ pub(crate) fn check_fresh(document: &Document, observation: &Observation) -> Res
     }
     let error = Error::new(
         Kind::CheckFailed,
-        format!(
-            "the plan {} is stale:\n  {}",
-            document.id,
-            changes.join("\n  ")
-        ),
+        format!("the plan {} is stale:\n  {}", document.id, changes.join("\n  ")),
     );
     Err(error.hint("make a new plan with --plan"))
 }

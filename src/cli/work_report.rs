@@ -22,9 +22,9 @@ pub(crate) fn report(summary: &Summary, cluster: &str, context: &Context) -> Res
         return Ok(());
     }
     if summary.done == 0 {
-        return context.ui.line(&format!(
-            "cluster {cluster}: nothing to do, every host is up to date"
-        ));
+        return context
+            .ui
+            .line(&format!("cluster {cluster}: nothing to do, every host is up to date"));
     }
     context.ui.line(&format!(
         "cluster {cluster}: {} steps done{}",

@@ -64,12 +64,7 @@ struct Totals {
 impl HostsView {
     /// Creates a view on `terminal`.
     pub(crate) fn new(terminal: Arc<Terminal>, live: bool, verbose: bool) -> Self {
-        Self {
-            terminal,
-            live,
-            verbose,
-            state: Mutex::default(),
-        }
+        Self { terminal, live, verbose, state: Mutex::default() }
     }
 
     /// Summarises the results: all hosts, or only the failed ones if there are many.
@@ -106,11 +101,7 @@ impl HostsView {
             _ => table.render(true),
         };
         if many {
-            let failed = state
-                .totals
-                .values()
-                .filter(|one| one.failed.is_some())
-                .count();
+            let failed = state.totals.values().filter(|one| one.failed.is_some()).count();
             let _ = writeln!(
                 text,
                 "{} hosts: {} ok, {failed} failed",
@@ -133,28 +124,11 @@ impl HostsView {
     fn take(&self, state: &mut State, event: &Event) -> Vec<String> {
         let mut lines = Vec::new();
         match event {
-            Event::Start {
-                verb,
-                cluster,
-                hosts,
-                steps,
-                resumed,
-                ..
-            } => {
-                let again = if *resumed {
-                    ", resuming where it stopped"
-                } else {
-                    ""
-                };
-                lines.push(format!(
-                    "{verb} {cluster}: {steps} steps on {hosts} hosts{again}"
-                ));
+            Event::Start { verb, cluster, hosts, steps, resumed, .. } => {
+                let again = if *resumed { ", resuming where it stopped" } else { "" };
+                lines.push(format!("{verb} {cluster}: {steps} steps on {hosts} hosts{again}"));
             }
-            Event::PhaseStart {
-                phase,
-                hosts,
-                steps,
-            } => {
+            Event::PhaseStart { phase, hosts, steps } => {
                 state.phase.clone_from(phase);
                 (state.phase_hosts, state.steps, state.ended) = (*hosts, *steps, 0);
                 state.hosts.clear();
@@ -162,14 +136,7 @@ impl HostsView {
                     lines.push(format!("== {phase}: {hosts} hosts"));
                 }
             }
-            Event::StepStart {
-                host,
-                step,
-                says,
-                bytes,
-                attempt,
-                ..
-            } => {
+            Event::StepStart { host, step, says, bytes, attempt, .. } => {
                 let says = says.first().cloned().unwrap_or_default();
                 if !self.live && (state.phase_hosts <= MOST_LINES || *attempt > 1) {
                     lines.push(format!("{host}: {}: {says}", name_of(step)));
@@ -201,13 +168,7 @@ impl HostsView {
                     line.bytes = *bytes;
                 }
             }
-            Event::StepEnd {
-                host,
-                step,
-                outcome,
-                duration_ms,
-                ..
-            } => {
+            Event::StepEnd { host, step, outcome, duration_ms, .. } => {
                 state.ended += 1;
                 let moved = state.hosts.remove(host).map_or(0, |line| line.bytes);
                 let totals = state.totals.entry(host.clone()).or_default();
@@ -219,21 +180,10 @@ impl HostsView {
                 }
                 let took = Duration::from_millis(*duration_ms);
                 if !self.live && *outcome == Outcome::Done && took >= SLOW {
-                    lines.push(format!(
-                        "{host}: {} done in {}",
-                        name_of(step),
-                        seconds(took)
-                    ));
+                    lines.push(format!("{host}: {} done in {}", name_of(step), seconds(took)));
                 }
             }
-            Event::Failure {
-                host,
-                step,
-                message,
-                causes,
-                hints,
-                log,
-            } => {
+            Event::Failure { host, step, message, causes, hints, log } => {
                 state.totals.entry(host.clone()).or_default().failed = Some(step.clone());
                 let mut text = format!("FAILED {host}: {step}: {message}");
                 for cause in causes {
@@ -258,14 +208,7 @@ impl HostsView {
                     lines.push(format!("{phase}: {} hosts, {took}", state.phase_hosts));
                 }
             }
-            Event::End {
-                outcome,
-                done,
-                skipped,
-                failed,
-                duration_ms,
-                journal,
-            } => {
+            Event::End { outcome, done, skipped, failed, duration_ms, journal } => {
                 state.hosts.clear();
                 lines.extend(Self::summary(state).lines().map(str::to_owned));
                 lines.push(format!(
@@ -295,20 +238,12 @@ impl HostsView {
                 _ => {}
             }
             let _ = write!(text, "{}  ", seconds(line.since.elapsed()));
-            let more = if line.last.is_empty() {
-                &line.says
-            } else {
-                &line.last
-            };
+            let more = if line.last.is_empty() { &line.says } else { &line.last };
             text.push_str(&cut(&one_line(more), 60));
             text
         };
         if state.phase_hosts <= MOST_LINES {
-            return state
-                .hosts
-                .iter()
-                .map(|(host, one)| line(host, one))
-                .collect();
+            return state.hosts.iter().map(|(host, one)| line(host, one)).collect();
         }
         let mut lines = vec![format!(
             "  {}: {} of {} steps, {} hosts active",
@@ -317,17 +252,10 @@ impl HostsView {
             state.steps,
             state.hosts.len()
         )];
-        let mut slow: Vec<(&String, &Line)> = state
-            .hosts
-            .iter()
-            .filter(|(_, one)| one.since.elapsed() >= SLOW)
-            .collect();
+        let mut slow: Vec<(&String, &Line)> =
+            state.hosts.iter().filter(|(_, one)| one.since.elapsed() >= SLOW).collect();
         slow.sort_by_key(|(_, one)| one.since);
-        lines.extend(
-            slow.into_iter()
-                .take(MOST_SLOW)
-                .map(|(host, one)| line(host, one)),
-        );
+        lines.extend(slow.into_iter().take(MOST_SLOW).map(|(host, one)| line(host, one)));
         lines
     }
 
@@ -394,11 +322,7 @@ mod tests {
 
     fn start(view: &HostsView, hosts: usize) -> State {
         let mut state = State::default();
-        let phase = Event::PhaseStart {
-            phase: "sync".into(),
-            hosts,
-            steps: hosts,
-        };
+        let phase = Event::PhaseStart { phase: "sync".into(), hosts, steps: hosts };
         view.take(&mut state, &phase);
         for number in 0..hosts {
             let step = Event::StepStart {
@@ -418,19 +342,11 @@ mod tests {
     fn few_hosts_are_lines_and_many_are_counted() {
         let view = view();
         let mut state = start(&view, 2);
-        let moved = Event::Progress {
-            host: "h001".into(),
-            step: String::new(),
-            bytes: 1_000_000,
-        };
+        let moved = Event::Progress { host: "h001".into(), step: String::new(), bytes: 1_000_000 };
         view.take(&mut state, &moved);
         let lines = HostsView::drawing(&state);
         assert_eq!(lines.len(), 2);
-        assert!(
-            lines[1].contains("h001  sync/files  1.00 MB of 2.00 MB"),
-            "{}",
-            lines[1]
-        );
+        assert!(lines[1].contains("h001  sync/files  1.00 MB of 2.00 MB"), "{}", lines[1]);
         let state = start(&view, 300);
         let lines = HostsView::drawing(&state);
         assert_eq!(lines, ["  sync: 0 of 300 steps, 300 hosts active"]);
@@ -459,12 +375,7 @@ mod tests {
             journal: "/j".into(),
         };
         let lines = view.take(&mut state, &end);
-        assert!(
-            lines
-                .iter()
-                .any(|line| line.contains("failed at sync/h000/files")),
-            "{lines:?}"
-        );
+        assert!(lines.iter().any(|line| line.contains("failed at sync/h000/files")), "{lines:?}");
         assert!(lines[lines.len() - 1].starts_with("failed: 0 steps done"));
     }
 }

@@ -44,10 +44,7 @@ impl<'a> MakeWriter<'a> for Through {
     type Writer = Record;
 
     fn make_writer(&'a self) -> Record {
-        Record {
-            terminal: Arc::clone(&self.0),
-            bytes: Vec::new(),
-        }
+        Record { terminal: Arc::clone(&self.0), bytes: Vec::new() }
     }
 }
 

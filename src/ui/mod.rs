@@ -81,11 +81,7 @@ impl Ui {
     pub(crate) fn new(options: &Options) -> Self {
         let on_terminal = terminal::is_terminal(terminal::Stream::Error);
         let terminal = Arc::new(Terminal::new());
-        log::start(
-            options.level,
-            colours(options.colour, on_terminal),
-            &terminal,
-        );
+        log::start(options.level, colours(options.colour, on_terminal), &terminal);
         let quiet = options.quiet || options.json;
         let reporter: Box<dyn Reporter> = match options.progress {
             ProgressMode::None => Box::new(Silent),
@@ -97,11 +93,7 @@ impl Ui {
             }
             ProgressMode::Auto => Box::new(progress::PlainLines::new(Arc::clone(&terminal))),
         };
-        Self {
-            options: *options,
-            reporter,
-            terminal,
-        }
+        Self { options: *options, reporter, terminal }
     }
 
     /// Returns the view for a run over hosts; `None` if it must not be displayed.

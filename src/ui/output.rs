@@ -25,11 +25,7 @@ pub(crate) fn reader_is_gone(error: &Error) -> bool {
     while let Some(current) = source {
         if let Some(io) = current.downcast_ref::<io::Error>() {
             // An `io::Error` does not include its inner error in the source chain.
-            if io
-                .get_ref()
-                .and_then(|inner| inner.downcast_ref::<ReaderIsGone>())
-                .is_some()
-            {
+            if io.get_ref().and_then(|inner| inner.downcast_ref::<ReaderIsGone>()).is_some() {
                 return true;
             }
             if let Some(ours) = io.get_ref().and_then(|inner| inner.downcast_ref::<Error>())

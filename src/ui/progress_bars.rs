@@ -28,17 +28,11 @@ impl Reporter for Bars {
             Some(total) => ProgressBar::new(total),
             None => ProgressBar::new_spinner(),
         };
-        let bar = self
-            .terminal
-            .bars()
-            .add(bar.with_style(style(unit, total.is_some())));
+        let bar = self.terminal.bars().add(bar.with_style(style(unit, total.is_some())));
         bar.set_message(one_line(title));
         // Keeps the bar's clock running between updates.
         bar.enable_steady_tick(Duration::from_millis(200));
-        Box::new(Bar {
-            terminal: Arc::clone(&self.terminal),
-            bar,
-        })
+        Box::new(Bar { terminal: Arc::clone(&self.terminal), bar })
     }
 
     fn note(&self, message: &str) {

@@ -23,10 +23,7 @@ pub(crate) struct JsonEvents {
 impl JsonEvents {
     /// Writes events to `sink`.
     pub(crate) fn new(sink: impl Write + Send + 'static) -> Self {
-        Self {
-            sink: Arc::new(Mutex::new(Box::new(sink))),
-            next: AtomicU64::new(1),
-        }
+        Self { sink: Arc::new(Mutex::new(Box::new(sink))), next: AtomicU64::new(1) }
     }
 }
 
@@ -56,10 +53,7 @@ impl Reporter for JsonEvents {
     fn output(&self, line: &[u8], error_stream: bool) {
         let stream = if error_stream { "stderr" } else { "stdout" };
         let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(line));
-        emit(
-            &self.sink,
-            &json!({"event": "output", "stream": stream, "text": text}),
-        );
+        emit(&self.sink, &json!({"event": "output", "stream": stream, "text": text}));
     }
 }
 
@@ -87,10 +81,7 @@ impl Task for Event {
         };
         if said.elapsed() >= INTERVAL {
             *said = Instant::now();
-            emit(
-                &self.sink,
-                &json!({"event": "progress", "id": self.id, "done": done}),
-            );
+            emit(&self.sink, &json!({"event": "progress", "id": self.id, "done": done}));
         }
     }
 

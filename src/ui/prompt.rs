@@ -17,10 +17,7 @@ pub(crate) fn can_ask() -> bool {
 pub(crate) fn confirm(question: &str) -> Result<bool> {
     output::stderr(&format!("{question} [y/N] "));
     let mut answer = String::new();
-    io::stdin()
-        .lock()
-        .read_line(&mut answer)
-        .doing(|| "cannot read the answer".to_owned())?;
+    io::stdin().lock().read_line(&mut answer).doing(|| "cannot read the answer".to_owned())?;
     Ok(is_yes(&answer))
 }
 
@@ -28,10 +25,7 @@ pub(crate) fn confirm(question: &str) -> Result<bool> {
 pub(crate) fn line(question: &str) -> Result<String> {
     output::stderr(question);
     let mut answer = String::new();
-    io::stdin()
-        .lock()
-        .read_line(&mut answer)
-        .doing(|| "cannot read the answer".to_owned())?;
+    io::stdin().lock().read_line(&mut answer).doing(|| "cannot read the answer".to_owned())?;
     Ok(answer.trim().to_owned())
 }
 
@@ -67,9 +61,7 @@ impl Silent {
         let before = termios::tcgetattr(io::stdin())
             .doing(|| "cannot read the terminal's settings".to_owned())?;
         let mut silent = before.clone();
-        silent
-            .local_flags
-            .remove(LocalFlags::ECHO | LocalFlags::ICANON | LocalFlags::ISIG);
+        silent.local_flags.remove(LocalFlags::ECHO | LocalFlags::ICANON | LocalFlags::ISIG);
         termios::tcsetattr(io::stdin(), SetArg::TCSADRAIN, &silent)
             .doing(|| "cannot turn off the terminal's echo".to_owned())?;
         Ok(Self(before))
@@ -133,12 +125,9 @@ mod tests {
 
     #[test]
     fn only_a_clear_yes_is_one() {
-        for (answer, expected) in [
-            ("y\n", true),
-            (" YES \n", true),
-            ("\n", false),
-            ("yeah\n", false),
-        ] {
+        for (answer, expected) in
+            [("y\n", true), (" YES \n", true), ("\n", false), ("yeah\n", false)]
+        {
             assert_eq!(is_yes(answer), expected);
         }
     }

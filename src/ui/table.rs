@@ -15,10 +15,7 @@ impl Table {
     /// Creates an empty table.
     pub(crate) fn new(headings: &[&str]) -> Self {
         Self {
-            headings: headings
-                .iter()
-                .map(|heading| (*heading).to_owned())
-                .collect(),
+            headings: headings.iter().map(|heading| (*heading).to_owned()).collect(),
             right: Vec::new(),
             gap: 3,
             rows: Vec::new(),
@@ -46,8 +43,7 @@ impl Table {
     /// requested.
     pub(crate) fn render(&self, heading: bool) -> String {
         let mut grid = Grid::new();
-        grid.load_style(NOTHING)
-            .set_content_arrangement(ContentArrangement::Disabled);
+        grid.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
         if heading {
             grid.add_row(self.headings.iter().map(Cell::new));
         }

@@ -28,9 +28,7 @@ pub(crate) struct Terminal {
 impl Terminal {
     /// Bars are drawn at most 15 times a second, and only if stderr is a terminal.
     pub(crate) fn new() -> Self {
-        Self {
-            bars: MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(15)),
-        }
+        Self { bars: MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(15)) }
     }
 
     /// The bars.

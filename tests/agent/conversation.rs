@@ -60,10 +60,7 @@ impl Conversation {
                 .unwrap();
             let mut output = BufReader::new(child.stdout.take().unwrap());
             let mut greeting = Vec::new();
-            while !greeting
-                .last()
-                .is_some_and(|line: &String| line.starts_with("imgctl-agent "))
-            {
+            while !greeting.last().is_some_and(|line: &String| line.starts_with("imgctl-agent ")) {
                 let mut line = String::new();
                 let count = output.read_line(&mut line).await.unwrap();
                 assert!(count > 0, "the agent ended after {greeting:?}");
@@ -80,12 +77,7 @@ impl Conversation {
         };
         let limited = async { tokio::time::timeout(Duration::from_secs(30), talk).await };
         let (child, sender, greeting) = runtime.block_on(limited).expect("no agent in time");
-        Self {
-            runtime,
-            sender: Some(sender),
-            child,
-            greeting,
-        }
+        Self { runtime, sender: Some(sender), child, greeting }
     }
 
     /// Sends one request.
@@ -96,15 +88,11 @@ impl Conversation {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> Got {
-        let mut request = Request::builder()
-            .method(method)
-            .uri(format!("http://agent{path}"));
+        let mut request = Request::builder().method(method).uri(format!("http://agent{path}"));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let request = request
-            .body(Full::new(Bytes::copy_from_slice(body)))
-            .unwrap();
+        let request = request.body(Full::new(Bytes::copy_from_slice(body))).unwrap();
         let mut sender = self.sender.clone().unwrap();
         self.runtime.block_on(async {
             sender.ready().await.unwrap();

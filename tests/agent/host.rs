@@ -28,10 +28,8 @@ fn the_hosts_file_of_a_container_is_written_in_place() {
     let Some(agent) = apart(&env, &setup) else {
         return;
     };
-    let set = agent.call(
-        "set-hosts",
-        &block("c", &[["10.0.0.1", "api.c"], ["10.0.0.1", "sealos.hub"]]),
-    );
+    let set =
+        agent.call("set-hosts", &block("c", &[["10.0.0.1", "api.c"], ["10.0.0.1", "sealos.hub"]]));
     assert_eq!(set["done"]["changed"], true, "{set}");
     let note = set["done"]["notes"][0].as_str().unwrap();
     assert!(note.contains("line 2 maps api.c to 9.9.9.9"), "{note}");
@@ -41,10 +39,8 @@ fn the_hosts_file_of_a_container_is_written_in_place() {
         "127.0.0.1 localhost\n9.9.9.9 api.c # by hand\n\
          # imgctl begin c\n10.0.0.1 api.c\n10.0.0.1 sealos.hub\n# imgctl end c"
     );
-    let again = agent.call(
-        "set-hosts",
-        &block("c", &[["10.0.0.1", "api.c"], ["10.0.0.1", "sealos.hub"]]),
-    );
+    let again =
+        agent.call("set-hosts", &block("c", &[["10.0.0.1", "api.c"], ["10.0.0.1", "sealos.hub"]]));
     assert_eq!(again["done"]["changed"], false);
     let gone = agent.call("set-hosts", &block("c", &[]));
     assert_eq!(gone["done"]["changed"], true);
@@ -60,11 +56,7 @@ fn removal_stops_at_mounts_and_names_them() {
     env.write("tree/a/with blank/x", "");
     env.write("tree/b/file", "");
     let tree = env.path("tree");
-    let setup = format!(
-        "mount --bind '{}' '{}/a/with blank'",
-        other.display(),
-        tree.display()
-    );
+    let setup = format!("mount --bind '{}' '{}/a/with blank'", other.display(), tree.display());
     let Some(agent) = apart(&env, &setup) else {
         return;
     };
@@ -72,10 +64,7 @@ fn removal_stops_at_mounts_and_names_them() {
     let left = left["done"].as_array().unwrap();
     assert_eq!(left.len(), 1, "{left:?}");
     let text = left[0].as_str().unwrap();
-    assert!(
-        text.contains("a/with blank: something is mounted on it"),
-        "{text}"
-    );
+    assert!(text.contains("a/with blank: something is mounted on it"), "{text}");
     assert!(other.join("kept").exists());
     assert!(!tree.join("b").exists() && !tree.join("a/file").exists());
 }
@@ -93,10 +82,5 @@ fn a_read_only_place_is_told() {
     assert_eq!(facts["done"]["facts"]["writable"], false);
     let file = json!({"path": place.join("new"), "mode": 420, "content": "aGk="});
     let failed = agent.call("write-file", &file);
-    assert!(
-        failed["failed"]["chain"]
-            .to_string()
-            .contains("Read-only file system"),
-        "{failed}"
-    );
+    assert!(failed["failed"]["chain"].to_string().contains("Read-only file system"), "{failed}");
 }

@@ -8,10 +8,7 @@ use crate::conversation::Conversation;
 
 /// An address of a blob, by its digest and size, to which it is sent.
 fn upload(digest: &str, size: usize) -> String {
-    format!(
-        "/v2/imgctl/blobs/uploads/{}.{size}",
-        digest.replace(':', ".")
-    )
+    format!("/v2/imgctl/blobs/uploads/{}.{size}", digest.replace(':', "."))
 }
 
 fn sha256(env: &TestEnv, bytes: &[u8]) -> String {
@@ -32,12 +29,8 @@ fn a_blob_goes_on_after_kill_9_and_is_served() {
         (none.status.as_u16(), &none.headers["range"]),
         (204, &http::HeaderValue::from_static("0-0"))
     );
-    let half = agent.ask(
-        Method::PATCH,
-        &place,
-        &[("content-range", "0-1999999")],
-        &bytes[..2_000_000],
-    );
+    let half =
+        agent.ask(Method::PATCH, &place, &[("content-range", "0-1999999")], &bytes[..2_000_000]);
     assert_eq!(half.status, 202);
     agent.child.start_kill().unwrap();
     drop(agent);
@@ -66,11 +59,7 @@ fn a_blob_goes_on_after_kill_9_and_is_served() {
         &json!({"root": "/nowhere", "blobs": [digest], "registry_layers": [], "trees": []}),
     );
     assert_eq!(had["done"]["blobs"], json!([digest]));
-    assert_eq!(
-        agent.ask(Method::GET, &place, &[], b"").status,
-        404,
-        "it is there"
-    );
+    assert_eq!(agent.ask(Method::GET, &place, &[], b"").status, 404, "it is there");
     assert_eq!(agent.end(), Some(0));
     env.imgctl(["scrub"]).ok();
 }

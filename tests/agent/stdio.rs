@@ -16,12 +16,7 @@ fn it_greets_answers_and_ends_with_stdin() {
     assert_eq!(agent.greeting.last(), Some(&expected));
     let facts = agent.call("facts", &json!({"data_root": "/nowhere"}));
     let facts = &facts["done"]["facts"];
-    assert!(
-        facts["hostname"]
-            .as_str()
-            .is_some_and(|name| !name.is_empty()),
-        "{facts}"
-    );
+    assert!(facts["hostname"].as_str().is_some_and(|name| !name.is_empty()), "{facts}");
     assert_eq!(agent.end(), Some(0));
 }
 

@@ -16,14 +16,9 @@ const BLOB: &str = "what a registry holds";
 /// Path of a blob in a registry.
 fn blob(content: &str) -> String {
     use sha2::Digest;
-    let hex: String = sha2::Sha256::digest(content.as_bytes())
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    format!(
-        "registry/docker/registry/v2/blobs/sha256/{}/{hex}/data",
-        &hex[..2]
-    )
+    let hex: String =
+        sha2::Sha256::digest(content.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("registry/docker/registry/v2/blobs/sha256/{}/{hex}/data", &hex[..2])
 }
 
 /// Builds `rootfs:1` (with a registry in its layers) and `patch:1`.
@@ -34,10 +29,7 @@ fn images(env: &TestEnv) {
         "FROM scratch\nENV port=5000 name=rootfs\nCOPY . /\n",
         &[
             ("bin/tool", "#!/bin/sh\necho tool\n"),
-            (
-                "etc/x.conf.tmpl",
-                "port={{ .port }} name={{ .name }} host={{ .Host.name }}\n",
-            ),
+            ("etc/x.conf.tmpl", "port={{ .port }} name={{ .name }} host={{ .Host.name }}\n"),
             ("scripts/init.sh.tmpl", "#!/bin/bash\necho {{ .port }}\n"),
             ("etc/data.yaml", "# comment\na: 1 # one\nb: 2\n"),
             ("removed", "x"),
@@ -51,10 +43,7 @@ fn images(env: &TestEnv) {
         "FROM scratch\nENV name=patch\nCOPY . /\n",
         &[
             ("etc/y.conf.tera", "{{ name }} {{ Env.port }}\n"),
-            (
-                "etc/z.conf.tmpl",
-                "{{ .name }} {{ env \"port\" }} {{ env \"HOME\" }}|\n",
-            ),
+            ("etc/z.conf.tmpl", "{{ .name }} {{ env \"port\" }} {{ env \"HOME\" }}|\n"),
             ("bin/tool", "#!/bin/sh\necho patched\n"),
         ],
     );
@@ -116,16 +105,9 @@ fn a_tree_is_made_rendered_switched_and_not_made_twice() {
     let root = env.path("data/c");
     let read = |path: &str| fs::read_to_string(root.join("rootfs").join(path)).unwrap();
     let mode = |path: &str| {
-        fs::metadata(root.join("rootfs").join(path))
-            .unwrap()
-            .permissions()
-            .mode()
-            & 0o777
+        fs::metadata(root.join("rootfs").join(path)).unwrap().permissions().mode() & 0o777
     };
-    assert_eq!(
-        fs::read_link(root.join("rootfs")).unwrap(),
-        Path::new("rootfs.one")
-    );
+    assert_eq!(fs::read_link(root.join("rootfs")).unwrap(), Path::new("rootfs.one"));
     assert_eq!(read("etc/x.conf"), "port=6000 name=rootfs host=h1\n");
     assert_eq!(read("etc/y.conf"), "patch 6000\n");
     assert_eq!(read("etc/z.conf"), "patch 6000 |\n");
@@ -133,18 +115,10 @@ fn a_tree_is_made_rendered_switched_and_not_made_twice() {
     assert_eq!(read("bin/tool"), "#!/bin/sh\necho patched\n");
     assert_eq!(mode("scripts/init.sh"), 0o755);
     assert_eq!(mode("."), 0o755);
-    assert_eq!(
-        fs::read_link(root.join("rootfs/registry")).unwrap(),
-        Path::new("../registry")
-    );
+    assert_eq!(fs::read_link(root.join("rootfs/registry")).unwrap(), Path::new("../registry"));
     assert_eq!(fs::read_to_string(root.join(blob(BLOB))).unwrap(), BLOB);
-    let rendered = json!([
-        "etc/data.yaml",
-        "etc/x.conf",
-        "etc/y.conf",
-        "etc/z.conf",
-        "scripts/init.sh"
-    ]);
+    let rendered =
+        json!(["etc/data.yaml", "etc/x.conf", "etc/y.conf", "etc/z.conf", "scripts/init.sh"]);
     assert_eq!(made.last()["rendered"], rendered);
 
     let stamp = |path: &Path| fs::symlink_metadata(path).unwrap().modified().unwrap();
@@ -165,13 +139,7 @@ fn a_tree_is_made_rendered_switched_and_not_made_twice() {
         "trees": ["rootfs", "applications/x/workdir"]});
     let inventory = act(&env, "inventory", &question);
     assert_eq!(inventory.last()["trees"], json!({"rootfs": "one"}));
-    assert_eq!(
-        inventory.last()["registry_layers"]
-            .as_array()
-            .unwrap()
-            .len(),
-        digests.len()
-    );
+    assert_eq!(inventory.last()["registry_layers"].as_array().unwrap().len(), digests.len());
     // Without the data the records say nothing.
     fs::remove_dir_all(root.join("registry")).unwrap();
     let inventory = act(&env, "inventory", &question);
@@ -188,22 +156,14 @@ fn the_tree_is_what_others_unpack() {
     assert!(act(&env, "checkout", &request).success);
     let layout = env.path("layout-rootfs-1");
     let index = crate::common::json(&layout.join("index.json"));
-    let digest = index["manifests"][0]["digest"]
-        .as_str()
-        .unwrap()
-        .replace(':', "/");
+    let digest = index["manifests"][0]["digest"].as_str().unwrap().replace(':', "/");
     let manifest = crate::common::json(&layout.join("blobs").join(digest));
     let theirs = env.path("theirs");
     fs::create_dir(&theirs).unwrap();
     for layer in manifest["layers"].as_array().unwrap() {
-        let blob = layout
-            .join("blobs")
-            .join(layer["digest"].as_str().unwrap().replace(':', "/"));
-        let tar = if layer["mediaType"].as_str().unwrap().ends_with("zstd") {
-            "--zstd"
-        } else {
-            "-p"
-        };
+        let blob = layout.join("blobs").join(layer["digest"].as_str().unwrap().replace(':', "/"));
+        let tar =
+            if layer["mediaType"].as_str().unwrap().ends_with("zstd") { "--zstd" } else { "-p" };
         let arguments = ["-x", "-p", tar, "--exclude=registry", "-C"].map(Path::new);
         let mut command = tool("tar", arguments);
         command.arg(&theirs).arg("-f").arg(blob);
@@ -212,16 +172,8 @@ fn the_tree_is_what_others_unpack() {
     for made in ["etc/x.conf", "scripts/init.sh"] {
         fs::remove_file(env.path("data/c/rootfs").join(made)).unwrap();
     }
-    let compare = Compare {
-        times_before: i64::MAX,
-        directory_times: false,
-    };
-    assert_same(
-        "tar",
-        &list(&env.path("data/c/rootfs.plain")),
-        &list(&theirs),
-        compare,
-    );
+    let compare = Compare { times_before: i64::MAX, directory_times: false };
+    assert_same("tar", &list(&env.path("data/c/rootfs.plain")), &list(&theirs), compare);
     assert!(!env.path("data/c/registry").exists());
 }
 
@@ -234,12 +186,7 @@ fn former_trees_are_kept_as_many_as_asked_and_foreign_ones_moved_aside() {
     fs::write(root.join("rootfs/etc/theirs"), "x").unwrap();
     let base = request(&env, "a", &["rootfs:1"]);
     let first = act(&env, "checkout", &base);
-    assert!(
-        first.last()["notes"][0]
-            .as_str()
-            .unwrap()
-            .contains("rootfs.former")
-    );
+    assert!(first.last()["notes"][0].as_str().unwrap().contains("rootfs.former"));
     for id in ["b", "c"] {
         assert!(act(&env, "checkout", &with(base.clone(), "id", json!(id))).success);
     }
@@ -253,20 +200,14 @@ fn former_trees_are_kept_as_many_as_asked_and_foreign_ones_moved_aside() {
     };
     let before = inode("rootfs.b");
     assert!(act(&env, "checkout", &with(base, "id", json!("b"))).success);
-    assert_eq!(
-        fs::read_link(root.join("rootfs")).unwrap(),
-        Path::new("rootfs.b")
-    );
+    assert_eq!(fs::read_link(root.join("rootfs")).unwrap(), Path::new("rootfs.b"));
     assert_eq!((inode("rootfs.b"), exists("rootfs.c")), (before, true));
     // The layers of both survive a prune, and each tree can be made again.
     Ran::new(env.command(["rmi", "rootfs:1", "patch:1"])).ok();
     Ran::new(env.command(["prune", "--yes"])).ok();
     fs::remove_dir_all(root.join("rootfs.c")).unwrap();
     let mut again = with(request_from(&env, &root), "registry", json!(false));
-    again["layers"]
-        .as_array_mut()
-        .unwrap()
-        .retain(|layer| layer["registry"] == false);
+    again["layers"].as_array_mut().unwrap().retain(|layer| layer["registry"] == false);
     assert!(act(&env, "checkout", &again).success);
 }
 
@@ -344,19 +285,11 @@ fn errors_name_all_templates_and_leave_the_current_tree() {
     bad["inputs"]["environment"] = json!({});
     let answer = act(&env, "checkout", &bad);
     assert!(!answer.success);
-    for says in [
-        "2 of 2 templates",
-        "etc/x.conf.tmpl:1",
-        "scripts/init.sh.tmpl:2",
-        "set `port`",
-    ] {
+    for says in ["2 of 2 templates", "etc/x.conf.tmpl:1", "scripts/init.sh.tmpl:2", "set `port`"] {
         assert!(answer.error.contains(says), "{says}: {}", answer.error);
     }
     let root = env.path("data/c");
-    assert_eq!(
-        fs::read_link(root.join("rootfs")).unwrap(),
-        Path::new("rootfs.good")
-    );
+    assert_eq!(fs::read_link(root.join("rootfs")).unwrap(), Path::new("rootfs.good"));
     assert!(!root.join("rootfs.bad").exists());
 }
 
@@ -402,10 +335,7 @@ fn killed_at_any_moment_the_next_call_converges() {
         let _ = child.wait();
         // Whatever is current is whole.
         if let Ok(target) = fs::read_link(root.join("rootfs")) {
-            let compare = Compare {
-                times_before: 0,
-                directory_times: false,
-            };
+            let compare = Compare { times_before: 0, directory_times: false };
             assert_same("killed", &list(&root.join(target)), &expected, compare);
             whole += 1;
         }
@@ -417,19 +347,10 @@ fn killed_at_any_moment_the_next_call_converges() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     assert!(
-        !names
-            .iter()
-            .any(|name| name.contains(".partial") || name.contains(".link")),
+        !names.iter().any(|name| name.contains(".partial") || name.contains(".link")),
         "{names:?}"
     );
-    assert!(
-        names
-            .iter()
-            .filter(|name| name.starts_with("rootfs."))
-            .count()
-            <= 2,
-        "{names:?}"
-    );
+    assert!(names.iter().filter(|name| name.starts_with("rootfs.")).count() <= 2, "{names:?}");
     assert_eq!(fs::read_to_string(root.join(blob(BLOB))).unwrap(), BLOB);
     assert!(whole > 0, "every call was killed before it did anything");
 }
@@ -439,14 +360,9 @@ fn two_at_once_make_one_tree() {
     let env = TestEnv::new();
     images(&env);
     let request = request(&env, "x", &["rootfs:1"]);
-    let both = [
-        start(&env, "checkout", &request),
-        start(&env, "checkout", &request),
-    ];
-    let changed: Vec<bool> = both
-        .into_iter()
-        .map(|child| finish(child).last()["changed"] == true)
-        .collect();
+    let both = [start(&env, "checkout", &request), start(&env, "checkout", &request)];
+    let changed: Vec<bool> =
+        both.into_iter().map(|child| finish(child).last()["changed"] == true).collect();
     assert_eq!(changed.iter().filter(|changed| **changed).count(), 1);
 }
 
@@ -491,29 +407,18 @@ fn a_disk_that_fills_while_unpacking_is_told() {
         .output()
         .unwrap();
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        error.contains("not enough space") && error.contains("small"),
-        "{error}"
-    );
+    assert!(error.contains("not enough space") && error.contains("small"), "{error}");
 }
 
 #[test]
 fn a_damaged_registry_blob_is_refused() {
     let env = TestEnv::new();
-    env.context(
-        "bad",
-        "FROM scratch\nCOPY . /\n",
-        &[(&blob("one thing"), "another thing")],
-    );
+    env.context("bad", "FROM scratch\nCOPY . /\n", &[(&blob("one thing"), "another thing")]);
     env.build("bad:1", &env.path("bad"));
     let mut request = request(&env, "x", &["bad:1"]);
     request["inputs"]["configs"] = json!([]);
     let answer = act(&env, "checkout", &request);
-    assert!(
-        !answer.success && answer.error.contains("damaged"),
-        "{}",
-        answer.error
-    );
+    assert!(!answer.success && answer.error.contains("damaged"), "{}", answer.error);
     assert!(!env.path("data/c/rootfs").exists());
 }
 
@@ -530,11 +435,7 @@ fn links_in_the_tree_lead_nowhere_outside() {
     let mut request = request(&env, "x", &["evil:1"]);
     request["inputs"]["configs"] = json!([]);
     let answer = act(&env, "checkout", &request);
-    assert!(
-        answer.error.contains("not in the image"),
-        "{}",
-        answer.error
-    );
+    assert!(answer.error.contains("not in the image"), "{}", answer.error);
     fs::remove_file(context.join("scripts/x.tmpl")).unwrap();
     env.build("evil:2", &context);
     let mut request = self::request(&env, "y", &["evil:2"]);

@@ -54,11 +54,7 @@ fn kill_supervisor(env: &TestEnv, key: &str) {
 fn a_key_runs_once_and_is_recalled() {
     let env = TestEnv::new();
     let line = "echo out; echo err >&2; printf last; echo x >> count; exit 3";
-    let request = with(
-        request(&env, "run/step", line),
-        "workdir",
-        json!(env.path("")),
-    );
+    let request = with(request(&env, "run/step", line), "workdir", json!(env.path("")));
     let first = act(&env, "run", &request);
     assert_eq!(first.output(), ["out", "err", "last"]);
     assert_eq!(first.lines[1]["error_stream"], true);
@@ -66,29 +62,20 @@ fn a_key_runs_once_and_is_recalled() {
     assert_eq!(first.last()["recalled"], false);
     let second = act(&env, "run", &request);
     assert_eq!(second.output(), first.output());
-    assert_eq!(
-        (&second.last()["code"], &second.last()["recalled"]),
-        (&json!(3), &json!(true))
-    );
+    assert_eq!((&second.last()["code"], &second.last()["recalled"]), (&json!(3), &json!(true)));
     assert_eq!(lines(&env, "count"), 1);
     let again = act(&env, "run", &with(request, "again", json!(true)));
     assert_eq!(again.last()["recalled"], false);
     assert_eq!(lines(&env, "count"), 2);
     let log = fs::read_to_string(again.last()["log"].as_str().unwrap()).unwrap();
-    assert!(
-        log.contains(" o out\n") && log.contains(" e err\n"),
-        "{log}"
-    );
+    assert!(log.contains(" o out\n") && log.contains(" e err\n"), "{log}");
 }
 
 #[test]
 fn a_failing_line_ends_the_command_and_pipes_are_plain() {
     let env = TestEnv::new();
     let ended = act(&env, "run", &request(&env, "a", "false; echo never"));
-    assert_eq!(
-        (ended.output().len(), &ended.last()["code"]),
-        (0, &json!(1))
-    );
+    assert_eq!((ended.output().len(), &ended.last()["code"]), (0, &json!(1)));
     let piped = act(&env, "run", &request(&env, "b", "false | true; echo on"));
     assert_eq!(piped.output(), ["on"]);
     let input = with(request(&env, "c", "cat; echo end"), "input", json!("a\nb"));
@@ -138,19 +125,14 @@ fn an_end_is_not_taken_for_that_of_the_next() {
 #[test]
 fn many_askers_start_one_command() {
     let env = TestEnv::new();
-    let line = format!(
-        "echo x >> {}; sleep 0.3; echo end",
-        env.path("count").display()
-    );
+    let line = format!("echo x >> {}; sleep 0.3; echo end", env.path("count").display());
     let request = request(&env, "k", &line);
     let askers: Vec<_> = (0..8).map(|_| start(&env, "run", &request)).collect();
     let answers: Vec<_> = askers.into_iter().map(finish).collect();
     for answer in &answers {
         assert_eq!(answer.output(), ["end"]);
     }
-    let ours = answers
-        .iter()
-        .filter(|answer| answer.last()["recalled"] == false);
+    let ours = answers.iter().filter(|answer| answer.last()["recalled"] == false);
     assert_eq!(ours.count(), 1);
     assert_eq!(lines(&env, "count"), 1);
 }
@@ -159,17 +141,11 @@ fn many_askers_start_one_command() {
 fn a_killed_supervisor_and_a_reboot_are_told_and_nothing_runs_on() {
     let env = TestEnv::new();
     let line = format!("echo $$ > {}; exec sleep 1000", env.path("pid").display());
-    for (key, reason) in [
-        ("killed", "supervisor was killed"),
-        ("rebooted", "was rebooted"),
-    ] {
+    for (key, reason) in [("killed", "supervisor was killed"), ("rebooted", "was rebooted")] {
         let request = request(&env, key, &line);
         let asker = start(&env, "run", &request);
         wait(|| lines(&env, "pid") == 1);
-        let pid = fs::read_to_string(env.path("pid"))
-            .unwrap()
-            .trim()
-            .to_owned();
+        let pid = fs::read_to_string(env.path("pid")).unwrap().trim().to_owned();
         kill_supervisor(&env, key);
         if key == "rebooted" {
             let mut asker = asker;
@@ -189,17 +165,9 @@ fn a_killed_supervisor_and_a_reboot_are_told_and_nothing_runs_on() {
         }
         let answer = act(&env, "run", &request);
         assert_eq!(answer.last()["code"], Value::Null);
-        assert!(
-            answer.last()["reason"].as_str().unwrap().contains(reason),
-            "{:?}",
-            answer.lines
-        );
+        assert!(answer.last()["reason"].as_str().unwrap().contains(reason), "{:?}", answer.lines);
         fs::remove_file(env.path("pid")).unwrap();
-        let repaired = with(
-            with(request, "again", json!(true)),
-            "line",
-            json!("echo fine"),
-        );
+        let repaired = with(with(request, "again", json!(true)), "line", json!("echo fine"));
         assert_eq!(act(&env, "run", &repaired).output(), ["fine"]);
     }
 }
@@ -258,28 +226,13 @@ fn much_output_and_long_lines_stay_small_on_disk() {
 #[test]
 fn what_is_missing_is_said_and_nothing_counts_as_run() {
     let env = TestEnv::new();
-    let no_bash = with(
-        request(&env, "k", "true"),
-        "environment",
-        json!({"PATH": "/nowhere"}),
-    );
+    let no_bash = with(request(&env, "k", "true"), "environment", json!({"PATH": "/nowhere"}));
     let answer = act(&env, "run", &no_bash);
-    assert!(
-        !answer.success && answer.error.contains("install bash"),
-        "{}",
-        answer.error
-    );
+    assert!(!answer.success && answer.error.contains("install bash"), "{}", answer.error);
     let no_directory = with(request(&env, "k", "true"), "workdir", json!("/not/there"));
     let answer = act(&env, "run", &no_directory);
-    assert!(
-        !answer.success && answer.error.contains("/not/there"),
-        "{}",
-        answer.error
-    );
-    assert_eq!(
-        act(&env, "run", &request(&env, "k", "echo ok")).last()["recalled"],
-        false
-    );
+    assert!(!answer.success && answer.error.contains("/not/there"), "{}", answer.error);
+    assert_eq!(act(&env, "run", &request(&env, "k", "echo ok")).last()["recalled"], false);
 }
 
 #[test]
@@ -287,11 +240,7 @@ fn secrets_are_on_no_command_line_and_in_no_file() {
     let env = TestEnv::new();
     let secret = "s3cr3t-value-of-a-variable";
     let line = "cat /proc/*/cmdline 2>/dev/null | grep -ac 's3cr3[t]-value' || true";
-    let request = with(
-        request(&env, "k", line),
-        "environment",
-        json!({"TOKEN": secret}),
-    );
+    let request = with(request(&env, "k", line), "environment", json!({"TOKEN": secret}));
     assert_eq!(act(&env, "run", &request).output(), ["0"]);
     for entry in fs::read_dir(place(&env, "k")).unwrap() {
         let bytes = fs::read(entry.unwrap().path()).unwrap();

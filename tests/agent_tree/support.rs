@@ -52,10 +52,7 @@ pub(crate) fn finish(child: Child) -> Answer {
     let text = String::from_utf8(output.stdout).unwrap();
     Answer {
         success: output.status.success(),
-        lines: text
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect(),
+        lines: text.lines().map(|line| serde_json::from_str(line).unwrap()).collect(),
         error: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
 }

@@ -61,20 +61,12 @@ fn commands_of_applications() {
     let install =
         "install -m 755 record /usr/local/bin/kubectl\ninstall -m 755 record /usr/local/bin/helm\n";
     let clean = "rm -f /usr/local/bin/kubectl /usr/local/bin/helm\n";
-    let files = [
-        ("scripts/init.sh", install),
-        ("scripts/clean.sh", clean),
-        ("scripts/record", RECORD),
-    ];
+    let files =
+        [("scripts/init.sh", install), ("scripts/clean.sh", clean), ("scripts/record", RECORD)];
     built(&bed, "base", ROOTFS, &files);
     let odd = "kubectl odd \"$ODD\" \"$HOST_IP\"\n";
     let uninstall = "kubectl gone $NAME\n";
-    built(
-        &bed,
-        "list",
-        LIST,
-        &[("odd.sh", odd), ("uninstall.sh", uninstall)],
-    );
+    built(&bed, "list", LIST, &[("odd.sh", odd), ("uninstall.sh", uninstall)]);
     built(&bed, "shell", SHELL, &[("one.yaml", "")]);
     built(&bed, "fails", FAILS, &[("f", "")]);
     keyed(&bed, &["run", "base:v1", "--masters", &bed.ip(1)]).ok();
@@ -100,13 +92,7 @@ fn commands_of_applications() {
     keyed(&bed, &["run", "shell:v1", "--env", "WHAT=a b"]).ok();
     let shell = ["kubectl|apply -f one.yaml", "kubectl|wait --for=a b"];
     assert_eq!(called(&bed), shell);
-    let cmd = [
-        "run",
-        "shell:v1",
-        "--force",
-        "--cmd",
-        "kubectl other $(WHAT)",
-    ];
+    let cmd = ["run", "shell:v1", "--force", "--cmd", "kubectl other $(WHAT)"];
     keyed(&bed, &cmd).ok();
     assert_eq!(called(&bed), ["kubectl|other a b"]);
 
@@ -114,10 +100,7 @@ fn commands_of_applications() {
     let failed = keyed(&bed, &["run", "fails:v1"]);
     assert!(!failed.success());
     let report = failed.report();
-    assert!(
-        report.contains("exit code 7") && report.contains("no such thing"),
-        "{report}"
-    );
+    assert!(report.contains("exit code 7") && report.contains("no such thing"), "{report}");
     assert!(called(&bed).is_empty());
 
     let gone = keyed(&bed, &["uninstall", "list:v1", "--yes"]);

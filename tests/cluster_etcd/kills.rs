@@ -31,25 +31,19 @@ COPY scripts scripts
 "#;
 
 pub(crate) fn build(bed: &Bed) {
-    let context = bed
-        .env
-        .context("counting", KUBEFILE, &[("scripts/does.sh", SCRIPT)]);
+    let context = bed.env.context("counting", KUBEFILE, &[("scripts/does.sh", SCRIPT)]);
     bed.env.build("counting:v1", &context);
 }
 
 /// What the scripts did on a host, in order; forgotten with this.
 pub(crate) fn counted(bed: &Bed, host: usize) -> String {
-    let words = bed.says(
-        host,
-        "cat /var/log/counted 2>/dev/null; rm -f /var/log/counted /run/begun",
-    );
+    let words =
+        bed.says(host, "cat /var/log/counted 2>/dev/null; rm -f /var/log/counted /run/begun");
     words.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn wait_for_script(bed: &Bed, host: usize) {
-    wait_for("the script", LIMIT, || {
-        bed.exec(host, "test -s /run/begun").success()
-    });
+    wait_for("the script", LIMIT, || bed.exec(host, "test -s /run/begun").success());
 }
 
 #[test]
@@ -92,10 +86,7 @@ fn cycle(bed: &Bed, record: u64) -> usize {
     assert_eq!(counted(bed, 2), "join", "run, {record}");
     twice(&["add", "--nodes", &third], "");
     assert_eq!(counted(bed, 3), "join", "add, {record}");
-    twice(
-        &["delete", "--nodes", &third, "--yes"],
-        "does not belong to cluster",
-    );
+    twice(&["delete", "--nodes", &third, "--yes"], "does not belong to cluster");
     assert_eq!(counted(bed, 3), "leave clean", "delete, {record}");
     twice(&["reset", "--yes"], "there is no cluster");
     for host in [1, 2] {
@@ -186,18 +177,10 @@ fn whatever_dies_or_is_cut_the_same_command_goes_on() {
     assert!(asked.elapsed() < Duration::from_secs(8));
     assert!(!bed.exec(1, "pgrep -f '[d]oes.sh'").success(), "it goes on");
     let journal = bed.imgctl(["journal", "last"]).ok();
-    assert!(
-        journal.stdout().contains("interrupted"),
-        "{}",
-        journal.report()
-    );
+    assert!(journal.stdout().contains("interrupted"), "{}", journal.report());
     slow("0");
     run(&bed, &command).ok();
-    assert_eq!(
-        counted(&bed, 1),
-        "init",
-        "the second Ctrl-C ended the script"
-    );
+    assert_eq!(counted(&bed, 1), "init", "the second Ctrl-C ended the script");
     timed("two Ctrl-C", began);
 
     // A host on which `add` failed is no member, and yet cleaned.

@@ -57,20 +57,12 @@ fn etcd_lives_through_everything() {
         assert_untouched(&bed, host, &before[host - 1]);
     }
     let again = bed.imgctl(["reset", "--yes"]).fails(3);
-    assert!(
-        again.stderr().contains("there is no cluster `default`"),
-        "{}",
-        again.report()
-    );
+    assert!(again.stderr().contains("there is no cluster `default`"), "{}", again.report());
 }
 
 /// The same command once more: no step, no byte, no journal.
 fn nothing_moves(bed: &Bed, command: &[&str]) {
-    let journals = || {
-        std::fs::read_dir(bed.env.path("clusters/default/journal"))
-            .unwrap()
-            .count()
-    };
+    let journals = || std::fs::read_dir(bed.env.path("clusters/default/journal")).unwrap().count();
     let before = journals();
     let received = |host: usize| -> u64 {
         let text = bed.says(host, "cat /sys/class/net/eth0/statistics/rx_bytes");
@@ -102,33 +94,17 @@ fn status(bed: &mut Bed) {
 
 /// `exec` and `scp` find the cluster's hosts by themselves.
 fn chosen(bed: &Bed) {
-    let names = bed
-        .imgctl(["exec", "--cluster", "default", "hostname"])
-        .ok();
+    let names = bed.imgctl(["exec", "--cluster", "default", "hostname"]).ok();
     for host in 1..=4 {
         let line = format!("{}: h{host}", bed.ip(host));
         assert!(names.stdout().contains(&line), "{}", names.report());
     }
-    let one = bed.imgctl([
-        "exec",
-        "--ips",
-        &bed.ip(3),
-        "--cluster",
-        "default",
-        "hostname",
-    ]);
+    let one = bed.imgctl(["exec", "--ips", &bed.ip(3), "--cluster", "default", "hostname"]);
     assert_eq!(one.ok().stdout(), "h3");
     let none = bed.imgctl(["exec", "--roles", "node", "hostname"]);
     none.fails(3);
     let file = bed.env.write("note", "a note\n");
-    bed.imgctl([
-        "scp",
-        "--roles",
-        "master",
-        file.to_str().unwrap(),
-        "/run/note",
-    ])
-    .ok();
+    bed.imgctl(["scp", "--roles", "master", file.to_str().unwrap(), "/run/note"]).ok();
     for host in 1..=4 {
         assert_eq!(bed.says(host, "cat /run/note; rm /run/note"), "a note");
     }

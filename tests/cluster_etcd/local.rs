@@ -17,17 +17,10 @@ fn without_hosts_it_is_this_machine() {
     bed.imgctl(["save", "-o", archive, "counting:v1"]).ok();
     let ip = bed.ip(1);
     let program = agent().to_str().unwrap();
-    run(
-        &bed,
-        &["scp", "--ips", &ip, program, "/usr/local/bin/imgctl"],
-    )
-    .ok();
+    run(&bed, &["scp", "--ips", &ip, program, "/usr/local/bin/imgctl"]).ok();
     run(&bed, &["scp", "--ips", &ip, archive, "/root/counting.tar"]).ok();
     // Nobody could log in any more.
-    bed.says(
-        1,
-        "systemctl stop ssh ssh.socket; export HOME=/root; cd; imgctl run counting.tar",
-    );
+    bed.says(1, "systemctl stop ssh ssh.socket; export HOME=/root; cd; imgctl run counting.tar");
     assert_eq!(counted(&bed, 1), "init");
     let again = bed.says(1, "HOME=/root imgctl run /root/counting.tar");
     assert!(again.contains("nothing to do"), "{again}");

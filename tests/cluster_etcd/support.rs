@@ -28,11 +28,7 @@ pub(crate) fn killed(bed: &Bed, arguments: &[&str], record: u64) -> bool {
     if ran.success() {
         return false;
     }
-    assert!(
-        ran.report().contains("signal: 9"),
-        "died of something else: {}",
-        ran.report()
-    );
+    assert!(ran.report().contains("signal: 9"), "died of something else: {}", ran.report());
     true
 }
 
@@ -78,19 +74,12 @@ pub(crate) fn bytes(events: &[Value]) -> u64 {
 
 /// Puts etcd's binaries into the example and builds it; `false`, with a word on why, when they
 /// cannot be had here.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "whether this is CI is told by the environment"
-)]
+#[allow(clippy::disallowed_methods, reason = "whether this is CI is told by the environment")]
 pub(crate) fn build_etcd(bed: &Bed) -> bool {
     let example = repository().join("Kubefile.examples/etcd");
     let fetched = Ran::new(tool::<&str>(example.join("fetch").to_str().unwrap(), []));
     if !fetched.success() {
-        assert!(
-            std::env::var_os("CI").is_none(),
-            "CI needs etcd: {}",
-            fetched.report()
-        );
+        assert!(std::env::var_os("CI").is_none(), "CI needs etcd: {}", fetched.report());
         println!("skipped: {}", fetched.report());
         return false;
     }
@@ -101,10 +90,7 @@ pub(crate) fn build_etcd(bed: &Bed) -> bool {
 /// `etcdctl ARGUMENTS` on a host against its own member.
 pub(crate) fn etcdctl(bed: &Bed, host: usize, arguments: &str) -> String {
     let endpoint = format!("http://{}:2379", bed.ip(host));
-    bed.says(
-        host,
-        &format!("ETCDCTL_API=3 etcdctl --endpoints={endpoint} {arguments}"),
-    )
+    bed.says(host, &format!("ETCDCTL_API=3 etcdctl --endpoints={endpoint} {arguments}"))
 }
 
 /// The names of the members that have started, sorted.
@@ -145,8 +131,5 @@ pub(crate) fn assert_untouched(bed: &Bed, host: usize, before: &str) {
         lines.map(str::to_owned).collect()
     };
     let (more, less) = (differs(&now, before), differs(before, &now));
-    assert!(
-        more.is_empty() && less.is_empty(),
-        "h{host}: new {more:#?}, gone {less:#?}"
-    );
+    assert!(more.is_empty() && less.is_empty(), "h{host}: new {more:#?}, gone {less:#?}");
 }

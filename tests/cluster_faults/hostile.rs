@@ -32,20 +32,11 @@ fn an_image_cannot_reach_out_of_its_tree_and_a_host_cannot_lead_us_astray() {
     );
     if ran.success() {
         crate::support::reset(&bed, "default");
-        assert_eq!(
-            bed.says(1, "cat /root/prey/file; ls /root/prey"),
-            "mine\nfile\nkept.conf"
-        );
+        assert_eq!(bed.says(1, "cat /root/prey/file; ls /root/prey"), "mine\nfile\nkept.conf");
     }
 
     // What an image says of itself goes into no shell but the host's.
-    let file = |text: &str| {
-        bed.env
-            .write("Clusterfile", text)
-            .to_str()
-            .unwrap()
-            .to_owned()
-    };
+    let file = |text: &str| bed.env.write("Clusterfile", text).to_str().unwrap().to_owned();
     let head = "apiVersion: apps.sealos.io/v1beta1\nkind: Cluster\nmetadata:\n  name: ";
     for (name, spec, word) in [
         ("../../etc", "image: [f:1]", "../../etc"),
@@ -67,11 +58,7 @@ fn an_image_cannot_reach_out_of_its_tree_and_a_host_cannot_lead_us_astray() {
         let path = file(&format!("{head}\"{name}\"\nspec:\n  {spec}\n"));
         let ran = bed.imgctl(["apply", "-f", &path]);
         assert!(!ran.success(), "{name} {spec}");
-        assert!(
-            error(&ran).contains(word),
-            "{name} {spec}\n{}",
-            ran.report()
-        );
+        assert!(error(&ran).contains(word), "{name} {spec}\n{}", ran.report());
     }
 
     // Stand-ins for the agent: they answer rubbish, nothing, or without end.
@@ -88,17 +75,7 @@ fn an_image_cannot_reach_out_of_its_tree_and_a_host_cannot_lead_us_astray() {
         let agent = bed.env.write(format!("agent-{at}"), script);
         std::fs::set_permissions(&agent, std::fs::Permissions::from_mode(0o755)).unwrap();
         let name = format!("lied-{at}");
-        let more = [
-            "run",
-            "f:1",
-            "--cluster",
-            &name,
-            "--masters",
-            &ip,
-            "--retries",
-            "0",
-            "--pk",
-        ];
+        let more = ["run", "f:1", "--cluster", &name, "--masters", &ip, "--retries", "0", "--pk"];
         let mut command = bed.command(more);
         command.arg(bed.key()).env("IMGCTL_AGENT", &agent);
         let started = std::time::Instant::now();
@@ -106,10 +83,6 @@ fn an_image_cannot_reach_out_of_its_tree_and_a_host_cannot_lead_us_astray() {
         assert!(!ran.success(), "{script}");
         says(&ran, &[&ip, "check/", "agent"]);
         assert!(started.elapsed().as_secs() < 40, "{script}");
-        assert!(
-            ran.stderr().len() < 20_000,
-            "{script}: {}",
-            ran.stderr().len()
-        );
+        assert!(ran.stderr().len() < 20_000, "{script}: {}", ran.stderr().len());
     }
 }

@@ -15,38 +15,20 @@ fn hosts_that_do_not_let_us_in_say_why() {
     };
 
     let wrong = on(&["--passwd", "wr0ng-secret"]).fails(LOGIN);
-    says(
-        &wrong,
-        &[&ip, "check/", "does not let root log in", "--passwd-file"],
-    );
-    assert!(
-        !wrong
-            .report()
-            .replace("--passwd wr0ng-secret", "")
-            .contains("wr0ng-secret")
-    );
-    assert_eq!(
-        error(&wrong).matches(&format!("{ip}: {ip}")).count(),
-        0,
-        "{}",
-        wrong.report()
-    );
+    says(&wrong, &[&ip, "check/", "does not let root log in", "--passwd-file"]);
+    assert!(!wrong.report().replace("--passwd wr0ng-secret", "").contains("wr0ng-secret"));
+    assert_eq!(error(&wrong).matches(&format!("{ip}: {ip}")).count(), 0, "{}", wrong.report());
 
     // The key of the other host under this host's name.
     let known = std::fs::read_to_string(bed.known_hosts()).unwrap();
     let other = bed.ip(2);
-    let line = known
-        .lines()
-        .find(|line| line.starts_with(&other) && line.contains("ed25519"))
-        .unwrap();
+    let line =
+        known.lines().find(|line| line.starts_with(&other) && line.contains("ed25519")).unwrap();
     let key = line.split_once(' ').unwrap().1;
     let file = bed.env.write("known", format!("# mine\n{ip} {key}\n"));
     let file = file.to_str().unwrap();
     let changed = run(&bed, "f:1", "default", &ip, &["--known-hosts", file]).fails(LOGIN);
-    says(
-        &changed,
-        &[&ip, "known:2", "SHA256:", "ssh-keygen", "was reinstalled"],
-    );
+    says(&changed, &[&ip, "known:2", "SHA256:", "ssh-keygen", "was reinstalled"]);
     let unknown = &["--known-hosts", "/dev/null", "--strict-host-key"];
     let strict = run(&bed, "f:1", "default", &ip, unknown).fails(LOGIN);
     says(&strict, &[&ip, "is not known", "ssh-keyscan"]);
@@ -64,12 +46,7 @@ fn hosts_that_do_not_let_us_in_say_why() {
     reset(&bed, "default");
     run(&bed, "f:1", "second", &ip, &["--user", "deploy"]).ok();
     let password = bed.env.write("password", "test\n");
-    let password = &[
-        "--user",
-        "ops",
-        "--sudo-passwd-file",
-        password.to_str().unwrap(),
-    ];
+    let password = &["--user", "ops", "--sudo-passwd-file", password.to_str().unwrap()];
     let nothing = run(&bed, "f:1", "second", &ip, password).ok();
     assert!(nothing.stdout().contains("nothing to do"));
 }

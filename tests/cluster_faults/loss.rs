@@ -65,17 +65,12 @@ fn a_host_lost_in_any_phase_is_named_and_the_next_run_ends() {
     let Some(bed) = bed(2) else { return };
     let slow =
         |name: &str| format!("touch /var/lib/in-{name}; sleep 2; echo {name} >> /var/lib/ran\n");
-    let noise = std::process::Command::new("head")
-        .args(["-c", "6000000", "/dev/urandom"])
-        .output();
+    let noise = std::process::Command::new("head").args(["-c", "6000000", "/dev/urandom"]).output();
     image(
         &bed,
         "f:1",
         "",
-        &[
-            ("scripts/check.sh", &slow("check")),
-            ("scripts/join.sh", &slow("join")),
-        ],
+        &[("scripts/check.sh", &slow("check")), ("scripts/join.sh", &slow("join"))],
     );
     std::fs::write(bed.env.path("context-f-1/noise"), noise.unwrap().stdout).unwrap();
     bed.env.build("f:1", &bed.env.path("context-f-1"));
@@ -96,12 +91,8 @@ fn a_host_lost_in_any_phase_is_named_and_the_next_run_ends() {
         }
         let going = Going::start(&bed, &both, &["--retries", "0"]);
         match *phase {
-            "sync" => until("sync", || {
-                going.text().contains(&format!("{}: files", bed.ip(2)))
-            }),
-            _ => until(phase, || {
-                bed.exec(2, &format!("test -e /var/lib/{mark}")).success()
-            }),
+            "sync" => until("sync", || going.text().contains(&format!("{}: files", bed.ip(2)))),
+            _ => until(phase, || bed.exec(2, &format!("test -e /var/lib/{mark}")).success()),
         }
         if *phase == "sync" {
             std::thread::sleep(Duration::from_millis(1000));
@@ -111,10 +102,7 @@ fn a_host_lost_in_any_phase_is_named_and_the_next_run_ends() {
         assert_eq!(code, Some(NETWORK), "{phase}: {text}");
         let step = format!("{phase}/{}", bed.ip(2));
         assert!(text.contains(&step), "{phase}: {text}");
-        assert!(
-            text.contains("run the same command again"),
-            "{phase}: {text}"
-        );
+        assert!(text.contains("run the same command again"), "{phase}: {text}");
         bed.start(2);
         bed.rate(2, 0);
     }
@@ -133,9 +121,8 @@ fn a_blob_goes_on_where_the_link_was_cut() {
     // The agent is there already.
     run(&bed, "f:1", "default", &ip, &[]).ok();
     reset(&bed, "default");
-    let noise = std::process::Command::new("head")
-        .args(["-c", &size.to_string(), "/dev/urandom"])
-        .output();
+    let noise =
+        std::process::Command::new("head").args(["-c", &size.to_string(), "/dev/urandom"]).output();
     std::fs::write(bed.env.path("context-f-1/noise"), noise.unwrap().stdout).unwrap();
     bed.env.build("f:1", &bed.env.path("context-f-1"));
     let received = || -> u64 {

@@ -18,11 +18,7 @@ pub(crate) fn bed(hosts: usize) -> Option<Bed> {
 /// further lines of its Kubefile, `files` further files and other scripts.
 pub(crate) fn image(bed: &Bed, name: &str, more: &str, files: &[(&str, &str)]) {
     let kubefile = format!("FROM scratch\n{LABELS}{more}\nCOPY . .\n");
-    let context = bed.env.context(
-        &format!("context-{}", name.replace(':', "-")),
-        &kubefile,
-        &[],
-    );
+    let context = bed.env.context(&format!("context-{}", name.replace(':', "-")), &kubefile, &[]);
     for script in ["check", "init", "join", "clean"] {
         let text = format!("echo {script} on $HOST_NAME\necho {script} >> /var/lib/ran\n");
         std::fs::create_dir_all(context.join("scripts")).unwrap();
@@ -54,8 +50,7 @@ pub(crate) fn run(bed: &Bed, image: &str, cluster: &str, hosts: &str, more: &[&s
 /// Takes a cluster down; nothing of it is left.
 #[track_caller]
 pub(crate) fn reset(bed: &Bed, cluster: &str) {
-    bed.imgctl(arguments(bed, &["reset", "--yes"], cluster, &[]))
-        .ok();
+    bed.imgctl(arguments(bed, &["reset", "--yes"], cluster, &[])).ok();
 }
 
 /// The error names all of `words`, and a log that is there, and says what to do next, what is
@@ -66,9 +61,7 @@ pub(crate) fn says(ran: &Ran, words: &[&str]) {
     for word in words {
         assert!(text.contains(word), "no `{word}`\n{}", ran.report());
     }
-    let log = text
-        .lines()
-        .find_map(|line| line.strip_prefix("hint: log: "));
+    let log = text.lines().find_map(|line| line.strip_prefix("hint: log: "));
     let log = log.unwrap_or_else(|| panic!("no log is named\n{}", ran.report()));
     assert!(std::path::Path::new(log).exists(), "{log}");
     let mut hints = text.lines().filter(|line| line.starts_with("hint: "));

@@ -8,21 +8,13 @@ const BUSY: i32 = 6;
 #[test]
 fn a_second_run_is_told_who_is_at_work_and_does_nothing() {
     let Some(bed) = bed(2) else { return };
-    image(
-        &bed,
-        "f:1",
-        "",
-        &[("scripts/init.sh", "echo init >> /var/lib/ran; sleep 4")],
-    );
+    image(&bed, "f:1", "", &[("scripts/init.sh", "echo init >> /var/lib/ran; sleep 4")]);
     let ip = bed.ip(1);
     std::thread::scope(|scope| {
         let first = scope.spawn(|| run(&bed, "f:1", "default", &ip, &[]));
         let begun = std::time::Instant::now();
         while !bed.exec(1, "grep -q init /var/lib/ran").success() {
-            assert!(
-                begun.elapsed().as_secs() < 60,
-                "the first run does not begin"
-            );
+            assert!(begun.elapsed().as_secs() < 60, "the first run does not begin");
         }
         let second = run(&bed, "f:1", "default", &ip, &[]).fails(BUSY);
         let text = error(&second);

@@ -29,22 +29,13 @@ fn keyed(bed: &Bed, arguments: &[&str]) -> Ran {
 fn build(bed: &Bed) {
     let context = bed.env.path("k3s");
     let example = repository().join("Kubefile.examples/k3s");
-    Ran::new(tool(
-        "cp",
-        [OsStr::new("-R"), example.as_ref(), context.as_ref()],
-    ))
-    .ok();
+    Ran::new(tool("cp", [OsStr::new("-R"), example.as_ref(), context.as_ref()])).ok();
     let mut fetch = tool::<&str>(context.join("fetch").to_str().unwrap(), []);
-    fetch.env(
-        "K3S_BIN",
-        repository().join("tests/cluster_k3s/stand-in-k3s"),
-    );
+    fetch.env("K3S_BIN", repository().join("tests/cluster_k3s/stand-in-k3s"));
     Ran::new(fetch).ok();
 
     let registry = Registry::start();
-    let small = bed
-        .env
-        .context("small", "FROM scratch\nCOPY f /f\n", &[("f", "x")]);
+    let small = bed.env.context("small", "FROM scratch\nCOPY f /f\n", &[("f", "x")]);
     bed.env.build("localhost/small", &small);
     let store = bed.env.root().join("store");
     let from = format!("oci:{}:localhost/small:latest", store.display());
@@ -56,12 +47,9 @@ fn build(bed: &Bed) {
         registry.host
     );
     let mirrors = bed.env.write("registries.conf", mirrors);
-    bed.env
-        .write("k3s/images/shim/k3s", "docker.io/test/small:v1\n");
+    bed.env.write("k3s/images/shim/k3s", "docker.io/test/small:v1\n");
     let mut build = bed.env.command(["build", "-q", "-t", "k3s:v1"]);
-    build
-        .arg(&context)
-        .env("CONTAINERS_REGISTRIES_CONF", mirrors);
+    build.arg(&context).env("CONTAINERS_REGISTRIES_CONF", mirrors);
     Ran::new(build).ok();
 }
 
@@ -88,10 +76,7 @@ fn changes(bed: &Bed, host: usize) -> Vec<String> {
 }
 
 fn nodes(bed: &Bed) -> Vec<String> {
-    let text = bed.says(
-        1,
-        "k3s kubectl get nodes | tail -n +2 | cut -d' ' -f1 | sort",
-    );
+    let text = bed.says(1, "k3s kubectl get nodes | tail -n +2 | cut -d' ' -f1 | sort");
     text.lines().map(str::to_owned).collect()
 }
 
@@ -160,11 +145,7 @@ fn on_another_controller(bed: &Bed) {
     keyed(bed, &add).ok();
     let after: Vec<String> = (1..=2).map(|host| bed.says(host, LOGIN)).collect();
     assert_eq!(before, after);
-    assert!(
-        bed.env
-            .path("clusters/default/etc/registry_password")
-            .exists()
-    );
+    assert!(bed.env.path("clusters/default/etc/registry_password").exists());
 }
 
 /// A Node that lacks a network: a run says so, waits where one is installed or it is told to, and
@@ -172,24 +153,15 @@ fn on_another_controller(bed: &Bed) {
 fn networkless(bed: &Bed) {
     const STATE: &str = "/var/lib/rancher/k3s/stand-in";
     bed.says(1, &format!("echo h3 >{STATE}/ill"));
-    let context = bed.env.context(
-        "app",
-        "FROM scratch\nCOPY f /f\nCMD [\"true\"]\n",
-        &[("f", "x")],
-    );
+    let context =
+        bed.env.context("app", "FROM scratch\nCOPY f /f\nCMD [\"true\"]\n", &[("f", "x")]);
     bed.env.build("app:v1", &context);
     let run = ["run", "app:v1", "--force"];
     let said = keyed(bed, &run).ok().report();
-    assert!(
-        said.contains("(CNI) is installed: h3") && said.contains("network plugin"),
-        "{said}"
-    );
+    assert!(said.contains("(CNI) is installed: h3") && said.contains("network plugin"), "{said}");
     let waited = keyed(bed, &[&run[..], &["--wait=1s"]].concat());
     let report = waited.report();
-    assert!(
-        !waited.success() && report.contains("timed out after 1 s"),
-        "{report}"
-    );
+    assert!(!waited.success() && report.contains("timed out after 1 s"), "{report}");
     keyed(bed, &[&run[..], &["--no-wait"]].concat()).ok();
 
     let report = keyed(bed, &["status"]).fails(10).report();
@@ -203,27 +175,14 @@ fn networkless(bed: &Bed) {
     let line = report.lines().find(|line| line.starts_with(&host)).unwrap();
     assert!(line.contains("ill"), "{report}");
     let status = keyed(bed, &["status", "--json"]).json();
-    let node = status["nodes"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|node| node["name"] == "h3");
-    assert!(
-        node.unwrap()["reason"]
-            .as_str()
-            .unwrap()
-            .contains("cni plugin"),
-        "{status}"
-    );
+    let node = status["nodes"].as_array().unwrap().iter().find(|node| node["name"] == "h3");
+    assert!(node.unwrap()["reason"].as_str().unwrap().contains("cni plugin"), "{status}");
 
     // A network that is installed comes up.
     let heals = format!("touch {STATE}/network; (sleep 3; rm {STATE}/ill) >/dev/null 2>&1 &");
     bed.says(1, &heals);
     let said = keyed(bed, &run).ok().report();
-    assert!(
-        !said.contains("no network plugin (CNI) is installed"),
-        "{said}"
-    );
+    assert!(!said.contains("no network plugin (CNI) is installed"), "{said}");
     keyed(bed, &["status"]).ok();
     bed.says(1, &format!("rm {STATE}/network"));
 }
@@ -234,10 +193,7 @@ fn balanced(bed: &Bed) {
     bed.says(1, "systemctl stop k3s");
     let began = Instant::now();
     while api(bed, 3) != "h2" || api(bed, 3) != "h2" {
-        assert!(
-            began.elapsed() < Duration::from_secs(15),
-            "still at the dead server"
-        );
+        assert!(began.elapsed() < Duration::from_secs(15), "still at the dead server");
     }
     let ill = keyed(bed, &["status"]);
     assert!(!ill.success(), "{}", ill.report());

@@ -63,9 +63,7 @@ fn status(bed: &Bed) -> serde_json::Value {
 fn nothing_is_sent_twice(bed: &Bed) {
     build(bed, "1.3.0", "");
     let to = ["upgrade", "counting:1.3.0", "--json", "--yes"];
-    let staged = bed
-        .imgctl([&to[..], &["--pause-after", "stage"]].concat())
-        .ok();
+    let staged = bed.imgctl([&to[..], &["--pause-after", "stage"]].concat()).ok();
     assert!(bytes(&events(&staged)) > 0, "{}", staged.report());
     bed.imgctl(["upgrade", "abort"]).ok();
     let again = bed.imgctl(to).ok();
@@ -79,9 +77,7 @@ fn behind_the_record(bed: &Bed) {
     let record = last_record(bed, "counting:1.1.0");
     die_at(bed, &["upgrade", "counting:1.1.0"], record);
     for force in [&[][..], &["--force"]] {
-        let late = bed
-            .imgctl([&["upgrade", "abort"], force].concat())
-            .fails(10);
+        let late = bed.imgctl([&["upgrade", "abort"], force].concat()).fails(10);
         refused(&late, "that is recorded");
         refused(&late, "`imgctl upgrade resume` to close it");
     }
@@ -100,11 +96,7 @@ fn a_way_back(bed: &Bed) {
     die_at(bed, &["rollback"], 3);
     assert_eq!(status(bed)["open"]["direction"], "back");
     let given_up = bed.imgctl(["upgrade", "abort"]).ok();
-    assert!(
-        given_up.report().contains("is open again"),
-        "{}",
-        given_up.report()
-    );
+    assert!(given_up.report().contains("is open again"), "{}", given_up.report());
     assert_eq!(status(bed)["open"]["id"], open);
     bed.imgctl(["upgrade", "resume"]).ok();
     assert_eq!(versions(bed), ["1.1.0"; 3]);
@@ -119,9 +111,7 @@ fn a_part_of_a_way_back(bed: &Bed) {
     all_counted(bed);
     let scope = format!("node={}", bed.ip(1));
     die_at(bed, &["rollback", "--scope", &scope], 8);
-    let other = bed
-        .imgctl(["rollback", "--scope", "workers", "--yes"])
-        .fails(6);
+    let other = bed.imgctl(["rollback", "--scope", "workers", "--yes"]).fails(6);
     refused(&other, "a different --scope");
     bed.imgctl(["upgrade", "resume"]).ok();
     assert_eq!(versions(bed), ["1.0.0"; 3]);
@@ -138,39 +128,17 @@ fn a_part_of_a_way_back(bed: &Bed) {
 fn options(bed: &Bed) {
     let plan = bed.env.path("options.json");
     let plan = plan.to_str().unwrap();
-    bed.imgctl([
-        "upgrade",
-        "counting:1.1.0",
-        "--batch",
-        "2",
-        "--save-plan",
-        plan,
-    ])
-    .ok();
-    for beside in [
-        &["--batch", "3"][..],
-        &["--pause-after", "batch"],
-        &["--id", "other"],
-    ] {
+    bed.imgctl(["upgrade", "counting:1.1.0", "--batch", "2", "--save-plan", plan]).ok();
+    for beside in [&["--batch", "3"][..], &["--pause-after", "batch"], &["--id", "other"]] {
         let odd = bed.imgctl([&["upgrade", "--plan-file", plan], beside].concat());
         refused(&odd.fails(2), beside[0]);
     }
     let odd = bed.imgctl(["upgrade", "counting:1.2.0", "--plan-file", plan]);
-    refused(
-        &odd.fails(2),
-        "counting:1.2.0 cannot be combined with --plan-file",
-    );
-    for option in [
-        "--canary",
-        "--hop",
-        "--strategy",
-        "--certificate-renewal",
-        "--spare",
-    ] {
+    refused(&odd.fails(2), "counting:1.2.0 cannot be combined with --plan-file");
+    for option in ["--canary", "--hop", "--strategy", "--certificate-renewal", "--spare"] {
         bed.imgctl(["rollback", option, "x"]).fails(2);
     }
-    bed.imgctl(["upgrade", "--plan-file", plan, "--yes", "--dry-run"])
-        .ok();
+    bed.imgctl(["upgrade", "--plan-file", plan, "--yes", "--dry-run"]).ok();
     let to = ["counting:1.1.0", "--pause-after", "stage"];
     upgrade(bed, &to).ok();
     let odd = upgrade(bed, &["counting:1.1.0", "--batch", "2"]).fails(6);

@@ -15,14 +15,7 @@ fn workers_go_in_batches_come_late_and_go_back() {
     for version in ["1.0.0", "1.1.0", "1.2.0"] {
         build(&bed, version, "");
     }
-    let command = [
-        "run",
-        "counting:1.0.0",
-        "--masters",
-        &bed.ip(1),
-        "--nodes",
-        &bed.ips(2..=5),
-    ];
+    let command = ["run", "counting:1.0.0", "--masters", &bed.ip(1), "--nodes", &bed.ips(2..=5)];
     run(&bed, &command).ok();
     all_counted(&bed);
     let before: Vec<String> = (1..=5).map(|host| files(&bed, host)).collect();
@@ -34,35 +27,12 @@ fn workers_go_in_batches_come_late_and_go_back() {
     // There is nothing before the first.
     let further = bed.imgctl(["rollback", "--yes"]).fails(3);
     refused(&further, "no upgrade to roll back");
-    upgrade(
-        &bed,
-        &[
-            "counting:1.1.0",
-            "--batch",
-            "100%",
-            "--max-unavailable",
-            "100%",
-        ],
-    )
-    .ok();
-    bed.imgctl([
-        "rollback",
-        "--batch",
-        "2",
-        "--max-unavailable",
-        "2",
-        "--yes",
-    ])
-    .ok();
+    upgrade(&bed, &["counting:1.1.0", "--batch", "100%", "--max-unavailable", "100%"]).ok();
+    bed.imgctl(["rollback", "--batch", "2", "--max-unavailable", "2", "--yes"]).ok();
     assert_same(&bed, &before);
     assert_eq!(
         history(&bed),
-        [
-            "forward committed",
-            "back committed",
-            "forward committed",
-            "back committed"
-        ]
+        ["forward committed", "back committed", "forward committed", "back committed"]
     );
     all_counted(&bed);
     one_comes_late(&bed);
@@ -102,9 +72,7 @@ fn two_at_a_time(bed: &Bed) {
     ];
     upgrade(bed, &to).ok();
     assert_eq!(versions(bed), ["1.1.0", "1.1.0", "1.1.0", "1.0.0", "1.0.0"]);
-    let going = bed
-        .imgctl(["upgrade", "resume", "--pause-after", "batch"])
-        .ok();
+    let going = bed.imgctl(["upgrade", "resume", "--pause-after", "batch"]).ok();
     assert!(going.report().contains("is paused"), "{}", going.report());
     assert_eq!(versions(bed), ["1.1.0"; 5]);
     let status = bed.imgctl(["upgrade", "status"]).ok();
@@ -117,16 +85,9 @@ fn two_at_a_time(bed: &Bed) {
 /// A worker is away while the others go; the same upgrade does it later, and nothing else.
 fn one_comes_late(bed: &Bed) {
     bed.kill(5);
-    refused(
-        &upgrade(bed, &["counting:1.1.0"]).fails(10),
-        "unavailable-budget",
-    );
+    refused(&upgrade(bed, &["counting:1.1.0"]).fails(10), "unavailable-budget");
     let going = upgrade(bed, &["counting:1.1.0", "--max-unavailable", "2"]).ok();
-    assert!(
-        going.stdout().contains("it is skipped"),
-        "{}",
-        going.report()
-    );
+    assert!(going.stdout().contains("it is skipped"), "{}", going.report());
     bed.start(5);
     assert_eq!(versions(bed), ["1.1.0", "1.1.0", "1.1.0", "1.1.0", "1.0.0"]);
     all_counted(bed);
@@ -137,11 +98,7 @@ fn one_comes_late(bed: &Bed) {
         line.unwrap_or_else(|| panic!("{}", planned.report()))
     };
     assert!(row(5).contains("v1.0.0"), "{}", planned.report());
-    assert!(
-        row(2).contains("it is already at v1.1.0"),
-        "{}",
-        planned.report()
-    );
+    assert!(row(2).contains("it is already at v1.1.0"), "{}", planned.report());
     upgrade(bed, &["counting:1.1.0"]).ok();
     assert_eq!(versions(bed), ["1.1.0"; 5]);
     assert_eq!(all_counted(bed), ["", "", "", "", "upgrade"]);
@@ -156,8 +113,7 @@ fn history(bed: &Bed) -> Vec<String> {
     let status = bed.imgctl(["upgrade", "status", "--json"]).ok().json();
     let all = status["history"].as_array().unwrap().iter();
     let text = |one: &serde_json::Value, key: &str| one[key].as_str().unwrap().to_owned();
-    all.map(|one| format!("{} {}", text(one, "direction"), text(one, "end")))
-        .collect()
+    all.map(|one| format!("{} {}", text(one, "direction"), text(one, "end"))).collect()
 }
 
 /// `run` with the image that the cluster has: a worker that was away is upgraded, not only given the
@@ -183,25 +139,14 @@ fn a_worker_that_was_away_is_not_switched_under_its_members() {
     refused(&refusal, "imgctl upgrade counting:1.1.0");
     refused(&refusal, &bed.ip(3));
     assert_eq!(trees(&bed), late);
-    let both = [
-        "run",
-        "counting:1.1.0",
-        "app:v1",
-        "--masters",
-        &bed.ip(1),
-        "--nodes",
-        &bed.ips(2..=3),
-    ];
+    let both =
+        ["run", "counting:1.1.0", "app:v1", "--masters", &bed.ip(1), "--nodes", &bed.ips(2..=3)];
     run(&bed, &both).ok();
     assert_eq!(versions(&bed), ["1.1.0"; 3]);
     assert_eq!(trees(&bed), ["1.1.0"; 3]);
     assert_eq!(all_counted(&bed), ["app", "", "upgrade"]);
     let again = run(&bed, &both).ok();
-    assert!(
-        again.stdout().contains("nothing to do"),
-        "{}",
-        again.report()
-    );
+    assert!(again.stdout().contains("nothing to do"), "{}", again.report());
     assert_eq!(all_counted(&bed), [""; 3]);
 
     // One that went back alone is behind as well; others may still come and go.
@@ -210,11 +155,7 @@ fn a_worker_that_was_away_is_not_switched_under_its_members() {
     assert_eq!(trees(&bed), late);
     run(&bed, &["delete", "--nodes", &bed.ip(2), "--yes"]).ok();
     let added = run(&bed, &["add", "--nodes", &bed.ip(2)]).ok();
-    assert!(
-        added.report().contains("keeps its files"),
-        "{}",
-        added.report()
-    );
+    assert!(added.report().contains("keeps its files"), "{}", added.report());
     assert_eq!(versions(&bed), late);
     assert_eq!(trees(&bed), late);
     run(&bed, &["run", "counting:1.1.0"]).ok();

@@ -22,14 +22,7 @@ fn a_lost_controller_is_replaced_in_the_middle() {
         build(&bed, version, "");
     }
     let masters = bed.ips(1..=2);
-    let command = [
-        "run",
-        "counting:1.0.0",
-        "--masters",
-        &masters,
-        "--nodes",
-        &bed.ip(3),
-    ];
+    let command = ["run", "counting:1.0.0", "--masters", &masters, "--nodes", &bed.ip(3)];
     run(&bed, &command).ok();
     all_counted(&bed);
 
@@ -45,9 +38,7 @@ fn killed_on_the_second_host(bed: &Bed) {
     let mut command = bed.command(["upgrade", "counting:1.1.0", "--yes"]);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut running = command.spawn().unwrap();
-    wait_for("the script", LIMIT, || {
-        bed.exec(2, "grep -q upgrade /run/begun").success()
-    });
+    wait_for("the script", LIMIT, || bed.exec(2, "grep -q upgrade /run/begun").success());
     signal(&running, "-KILL");
     running.wait().unwrap();
     bed.says(2, "rm /run/slow");
@@ -76,29 +67,15 @@ fn told_by_control_planes(bed: &Bed) {
         let first = format!("/{}/", bed.ip(1));
         assert_eq!(steps(&told, &first), steps(&home, &first));
         let text = imgctl_on(bed, host, "upgrade status").ok();
-        assert!(
-            text.stdout().contains("to v1.1.0: running"),
-            "{}",
-            text.report()
-        );
+        assert!(text.stdout().contains("to v1.1.0: running"), "{}", text.report());
         assert!(text.stderr().contains("copy as of"), "{}", text.report());
-        let open = bed.says(
-            host,
-            &format!("find {STATE} -type f ! -perm 600; find {STATE} ! -uid 0"),
-        );
+        let open =
+            bed.says(host, &format!("find {STATE} -type f ! -perm 600; find {STATE} ! -uid 0"));
         assert_eq!(open, "");
-        let secret = bed.exec(
-            host,
-            &format!("grep -rlE 'PRIVATE KEY|passwd: *[^ ]' {STATE}"),
-        );
+        let secret = bed.exec(host, &format!("grep -rlE 'PRIVATE KEY|passwd: *[^ ]' {STATE}"));
         assert!(!secret.success(), "{}", secret.report());
         // Nothing is done on a copy, but it is said how it can be taken over.
-        for verb in [
-            "upgrade resume",
-            "upgrade abort",
-            "upgrade pause",
-            "rollback",
-        ] {
+        for verb in ["upgrade resume", "upgrade abort", "upgrade pause", "rollback"] {
             let only = imgctl_on(bed, host, &format!("{verb} --yes")).fails(3);
             refused(&only, &format!("cp -a {STATE}/. /root/.sealos/default/"));
         }
@@ -113,27 +90,14 @@ fn taken_over(bed: &Bed) {
     std::fs::create_dir(&home).unwrap();
     let copy = bed.exec(1, &format!("tar -C {STATE} -cf - .")).ok();
     let archive = bed.env.write("copy.tar", copy.bytes());
-    Ran::new(tool(
-        "tar",
-        [
-            "-C",
-            home.to_str().unwrap(),
-            "-xpf",
-            archive.to_str().unwrap(),
-        ],
-    ))
-    .ok();
+    Ran::new(tool("tar", ["-C", home.to_str().unwrap(), "-xpf", archive.to_str().unwrap()])).ok();
     run(bed, &["upgrade", "resume", "--yes"]).ok();
     assert_eq!(versions(bed), ["1.1.0"; 3]);
     assert_eq!(trees(bed), ["1.1.0"; 3]);
     assert_eq!(all_counted(bed), ["backup upgrade", "upgrade", "upgrade"]);
     for host in 1..=2 {
         let told = imgctl_on(bed, host, "upgrade status").ok();
-        assert!(
-            told.stdout().contains("no upgrade is open"),
-            "{}",
-            told.report()
-        );
+        assert!(told.stdout().contains("no upgrade is open"), "{}", told.report());
         assert!(told.stdout().contains("committed"), "{}", told.report());
     }
     // The way back is known, too, and who logs in.
@@ -153,8 +117,7 @@ fn one_host_back_while_another_is_away(bed: &Bed) {
     assert!(planned.stdout().contains(left_out), "{}", planned.report());
     let back = bed.imgctl(["rollback", "--scope", &scope, "--yes"]).ok();
     assert!(
-        back.stderr()
-            .contains(&format!("{} has no up-to-date copy", bed.ip(2))),
+        back.stderr().contains(&format!("{} has no up-to-date copy", bed.ip(2))),
         "{}",
         back.report()
     );

@@ -54,13 +54,10 @@ pub(crate) fn build_as(bed: &Bed, name: &str, version: &str, mark: &str) {
 
 /// The context of counting:VERSION, with `more` at the end of its Kubefile.
 pub(crate) fn context(bed: &Bed, version: &str, mark: &str, more: &str) -> PathBuf {
-    let words = [
-        "init", "join", "upgrade", "rollback", "health", "before", "backup", "restore", "clean",
-    ];
-    let labels: Vec<String> = words
-        .iter()
-        .map(|word| format!("{word}=\"does.sh {word}\""))
-        .collect();
+    let words =
+        ["init", "join", "upgrade", "rollback", "health", "before", "backup", "restore", "clean"];
+    let labels: Vec<String> =
+        words.iter().map(|word| format!("{word}=\"does.sh {word}\"")).collect();
     let kubefile = format!(
         "FROM scratch\nENV counted={version}\n\
          LABEL sealos.io.type=rootfs sealos.io.version=v1beta1 sealos.io.distribution=script \
@@ -70,10 +67,7 @@ pub(crate) fn context(bed: &Bed, version: &str, mark: &str, more: &str) -> PathB
     bed.env.context(
         &format!("counting-{version}"),
         &kubefile,
-        &[
-            ("scripts/does.sh", SCRIPT),
-            (&format!("only-{version}"), mark),
-        ],
+        &[("scripts/does.sh", SCRIPT), (&format!("only-{version}"), mark)],
     )
 }
 
@@ -94,34 +88,20 @@ pub(crate) fn create(bed: &Bed) {
 
 /// The same with further arguments of `run`.
 pub(crate) fn create_with(bed: &Bed, more: &[&str]) {
-    let command = [
-        "run",
-        "counting:1.0.0",
-        "--masters",
-        &bed.ip(1),
-        "--nodes",
-        &bed.ips(2..=bed.len()),
-    ];
+    let command =
+        ["run", "counting:1.0.0", "--masters", &bed.ip(1), "--nodes", &bed.ips(2..=bed.len())];
     run(bed, &[&command[..], more].concat()).ok();
     let did = all_counted(bed);
-    assert!(
-        did[0] == "init" && did[1..].iter().all(|did| did == "join"),
-        "{did:?}"
-    );
+    assert!(did[0] == "init" && did[1..].iter().all(|did| did == "join"), "{did:?}");
 }
 
 /// The record behind which all hosts have moved and it is on record, and only the end is missing, in
 /// an upgrade that begins now; for [`die_at`].
 pub(crate) fn last_record(bed: &Bed, image: &str) -> u64 {
-    let shown = bed
-        .imgctl(["upgrade", image, "--dry-run", "--json"])
-        .ok()
-        .json();
+    let shown = bed.imgctl(["upgrade", image, "--dry-run", "--json"]).ok().json();
     let phases = shown["phases"].as_array().unwrap().iter();
     let lanes = phases.flat_map(|phase| phase["hosts"].as_array().unwrap());
-    let steps: usize = lanes
-        .map(|lane| lane["steps"].as_array().unwrap().len())
-        .sum();
+    let steps: usize = lanes.map(|lane| lane["steps"].as_array().unwrap().len()).sum();
     // The start; two for each step; of the last its begin.
     2 * steps as u64
 }
@@ -148,9 +128,7 @@ pub(crate) fn all_counted(bed: &Bed) -> Vec<String> {
 
 /// What runs on each host.
 pub(crate) fn versions(bed: &Bed) -> Vec<String> {
-    (1..=bed.len())
-        .map(|host| bed.says(host, "cat /var/lib/member"))
-        .collect()
+    (1..=bed.len()).map(|host| bed.says(host, "cat /var/lib/member")).collect()
 }
 
 /// The rootfs on each host, by the file that only that version has.

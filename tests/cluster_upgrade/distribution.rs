@@ -29,8 +29,7 @@ fn files_come_whole_or_not_at_all() {
     noise(&noisy.join("etc/noise"));
     bed.env.build("counting:1.1.0", &noisy);
     let long = context(&bed, "1.2.0", "", "COPY etc etc\n");
-    bed.env
-        .write(long.join("etc/long"), "yes\n".repeat(40_000_000));
+    bed.env.write(long.join("etc/long"), "yes\n".repeat(40_000_000));
     bed.env.build("counting:1.2.0", &long);
     create(&bed);
     damaged_registry(&bed);
@@ -46,9 +45,7 @@ fn with_registry(bed: &Bed, version: &str, images: &[&str]) -> std::path::PathBu
     std::fs::create_dir_all(&tree).unwrap();
     bed.env.write(context.join("etc/version"), version);
     for image in images {
-        let app = bed
-            .env
-            .context("app", "FROM scratch\nCOPY app app\n", &[("app", image)]);
+        let app = bed.env.context("app", "FROM scratch\nCOPY app app\n", &[("app", image)]);
         bed.env.build(image, &app);
         let to = format!("registry-dir:{}:{image}", tree.display());
         bed.imgctl(["copy", image, &to]).ok();
@@ -85,10 +82,7 @@ fn damaged_registry(bed: &Bed) {
         "for blob in blobs/sha256/*/*/data; do truncate -s 10 $blob; done",
     ];
     for damage in damages {
-        bed.says(
-            1,
-            &format!("cd {DATA}/registry/docker/registry/v2 && {damage}"),
-        );
+        bed.says(1, &format!("cd {DATA}/registry/docker/registry/v2 && {damage}"));
         let broken = pull(bed, "app:v1");
         assert!(!broken.success(), "{damage}: {}", broken.report());
         upgrade(bed, &["counting:1.1.0", "--pause-after", "stage"]).ok();
@@ -98,14 +92,8 @@ fn damaged_registry(bed: &Bed) {
     }
     assert_eq!(trees(bed), ["1.0.0"; 3]);
     // What was brought is found, and nothing is brought again.
-    let again = bed.imgctl([
-        "--json",
-        "upgrade",
-        "counting:1.1.0",
-        "--pause-after",
-        "stage",
-        "--yes",
-    ]);
+    let again =
+        bed.imgctl(["--json", "upgrade", "counting:1.1.0", "--pause-after", "stage", "--yes"]);
     let moved = bytes(&events(&again.ok()));
     assert_eq!(moved, 0);
     bed.imgctl(["upgrade", "abort", "--yes"]).ok();
@@ -164,10 +152,7 @@ fn old_files(bed: &Bed) {
     bed.imgctl(["rollback", "--yes"]).ok();
     assert_eq!(trees(bed), ["1.0.0"; 3]);
     assert_eq!(written(1), "written-by-1.0.0");
-    assert!(
-        !bed.exec(1, &format!("test -e {DATA}/rootfs/etc/noise"))
-            .success()
-    );
+    assert!(!bed.exec(1, &format!("test -e {DATA}/rootfs/etc/noise")).success());
     all_counted(bed);
 }
 
@@ -179,33 +164,20 @@ fn without_room(bed: &Bed) {
     bed.says(3, most);
     let full = upgrade(bed, &["counting:1.2.0"]).fails(NO_SPACE);
     let step = format!("step stage/{}/files", bed.ip(3));
-    let words = [
-        &*step,
-        "(attempt 1)",
-        DATA,
-        "MB are free",
-        "imgctl upgrade resume",
-        "log: ",
-    ];
+    let words = [&*step, "(attempt 1)", DATA, "MB are free", "imgctl upgrade resume", "log: "];
     says(&full, &words);
     assert_eq!(trees(bed), ["1.0.0"; 3]);
     assert_eq!(versions(bed), ["1.0.0"; 3]);
     assert_eq!(all_counted(bed), [""; 3]);
-    let left = bed.says(
-        3,
-        &format!("cd {DATA} && ls -d rootfs.*.partial 2>/dev/null | wc -l"),
-    );
+    let left = bed.says(3, &format!("cd {DATA} && ls -d rootfs.*.partial 2>/dev/null | wc -l"));
     assert_eq!(left, "0");
     // It may be given up, or resumed.
     bed.imgctl(["upgrade", "abort", "--yes"]).ok();
     upgrade(bed, &["counting:1.2.0"]).fails(NO_SPACE);
     bed.says(3, "rm /var/lib/most");
     let resumed = bed.imgctl(["--json", "upgrade", "resume", "--yes"]).ok();
-    let seen: Vec<Value> = resumed
-        .stdout()
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect();
+    let seen: Vec<Value> =
+        resumed.stdout().lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let staged: Vec<&str> = seen
         .iter()
         .filter(|event| event["event"] == "step-start" && event["phase"] == "stage")

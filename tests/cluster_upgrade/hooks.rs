@@ -47,26 +47,10 @@ fn image(bed: &Bed) {
         let path = bed.env.write(context.join("hooks").join(path), text);
         std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
     };
-    add(
-        "pre-control-plane.d/10 with 'a' space",
-        "echo spaced >>/run/ran\n",
-        0o644,
-    );
-    add(
-        "pre-control-plane.d/20-was-done",
-        "echo again >>/run/ran; exit 10\n",
-        0o644,
-    );
-    add(
-        "pre-control-plane.d/directory/10-inner",
-        "echo inner >>/run/ran\n",
-        0o755,
-    );
-    add(
-        "pre-control-plane.d/.hidden",
-        "echo hidden >>/run/ran\n",
-        0o755,
-    );
+    add("pre-control-plane.d/10 with 'a' space", "echo spaced >>/run/ran\n", 0o644);
+    add("pre-control-plane.d/20-was-done", "echo again >>/run/ran; exit 10\n", 0o644);
+    add("pre-control-plane.d/directory/10-inner", "echo inner >>/run/ran\n", 0o755);
+    add("pre-control-plane.d/.hidden", "echo hidden >>/run/ran\n", 0o755);
     add("pre-node.d/-c", "echo dashed >>/run/ran\n", 0o644);
     add("pre-node.d/50-asks", ASKS, 0o755);
     let slow = "sleep \"$(cat /run/hook-slow 2>/dev/null || echo 0)\"; echo post >>/run/ran\n";
@@ -89,13 +73,7 @@ fn plan(bed: &Bed) {
     ] {
         assert!(text.contains(words), "{words}: {}", shown.report());
     }
-    for words in [
-        "directory",
-        "hidden",
-        "can-upgrade",
-        "post-control-plane",
-        "-cluster",
-    ] {
+    for words in ["directory", "hidden", "can-upgrade", "post-control-plane", "-cluster"] {
         assert!(!text.contains(words), "{words}: {}", shown.report());
     }
     assert!(!text.contains(SECRET), "{}", shown.report());
@@ -115,10 +93,7 @@ fn not_now(bed: &Bed) {
     ];
     says(&stopped, &words);
     assert_eq!(versions(bed), ["1.1.0", "1.0.0"]);
-    assert_eq!(
-        bed.says(2, "cat /run/attempts; rm /run/attempts"),
-        "1\n2\n3"
-    );
+    assert_eq!(bed.says(2, "cat /run/attempts; rm /run/attempts"), "1\n2\n3");
     assert_eq!(bed.says(1, "cat /run/ran; rm /run/ran"), "spaced\nagain");
     assert_eq!(bed.says(2, "cat /run/ran; rm /run/ran"), "dashed");
     told(bed);
@@ -129,10 +104,7 @@ fn not_now(bed: &Bed) {
 fn told(bed: &Bed) {
     let told = bed.says(2, "cat /run/told");
     let variables: Vec<&str> = told.split('\0').collect();
-    let tree = bed.says(
-        2,
-        "cd /var/lib/sealos/data/default && ls -d rootfs.?* | grep -v partial",
-    );
+    let tree = bed.says(2, "cd /var/lib/sealos/data/default && ls -d rootfs.?* | grep -v partial");
     let rootfs = variables
         .iter()
         .find_map(|variable| variable.strip_prefix("IMGCTL_ROOTFS=/var/lib/sealos/data/default/"))
@@ -206,11 +178,7 @@ fn fails(bed: &Bed) {
     let step = format!("/{}/pre-node-50-asks failed on {0} (attempt 2)", bed.ip(2));
     says(
         &failed,
-        &[
-            &*step,
-            "hook pre-node.d/50-asks failed: exit code 1",
-            "imgctl upgrade resume",
-        ],
+        &[&*step, "hook pre-node.d/50-asks failed: exit code 1", "imgctl upgrade resume"],
     );
     no_secret(bed, &failed.report());
     assert_eq!(bed.says(2, "cat /run/attempts; rm /run/attempts"), "4");
@@ -220,14 +188,9 @@ fn fails(bed: &Bed) {
 /// A hook that does not end is ended; the host is switched by then, and the next run goes on there.
 fn takes_too_long(bed: &Bed) {
     bed.says(2, "echo 10 >/run/code; echo 60 >/run/hook-slow");
-    let late = bed
-        .imgctl(["upgrade", "resume", "--yes", "--timeout", "2s"])
-        .fails(9);
+    let late = bed.imgctl(["upgrade", "resume", "--yes", "--timeout", "2s"]).fails(9);
     let step = format!("/{}/post-node-linked failed on {0} (attempt 1)", bed.ip(2));
-    says(
-        &late,
-        &[&*step, "timed out after 2 s", "imgctl upgrade resume"],
-    );
+    says(&late, &[&*step, "timed out after 2 s", "imgctl upgrade resume"]);
     bed.says(2, "rm /run/hook-slow");
 }
 
@@ -247,13 +210,7 @@ fn leads_out(bed: &Bed) {
     symlink("../../../../../../../../bin/true", folder.join("10-out")).unwrap();
     bed.env.build("counting:1.2.0", &context);
     let failed = upgrade(bed, &["counting:1.2.0"]).fails(9);
-    says(
-        &failed,
-        &[
-            "pre-control-plane-10-out",
-            "it leads out of the image's files",
-        ],
-    );
+    says(&failed, &["pre-control-plane-10-out", "it leads out of the image's files"]);
     assert_eq!(versions(bed), ["1.1.0"; 2]);
     bed.imgctl(["upgrade", "abort", "--yes"]).ok();
 
@@ -269,8 +226,7 @@ fn leads_out(bed: &Bed) {
 fn sealer(bed: &Bed) {
     let more = "LABEL upgrade=\"\"\nCOPY plugins plugins\nCOPY registry registry\n";
     let context = context(bed, "1.2.0", "", more);
-    bed.env
-        .write(context.join("registry/docker/marker"), "new images");
+    bed.env.write(context.join("registry/docker/marker"), "new images");
     let plugin = |name: &str, action: &str, data: &str| {
         format!(
             "apiVersion: sealer.io/v1\nkind: Plugin\nmetadata:\n  name: {name}\nspec:\n  type: SHELL\n  \
@@ -293,9 +249,7 @@ fn sealer(bed: &Bed) {
     assert_eq!(versions(bed), ["1.2.0"; 2]);
     assert_eq!(bed.says(1, "cat /run/legacy"), "new images");
     let at = |host: usize, what: &str| -> u64 {
-        bed.says(host, &format!("cat /run/at-{what}"))
-            .parse()
-            .unwrap()
+        bed.says(host, &format!("cat /run/at-{what}")).parse().unwrap()
     };
     assert!(at(1, "host") < at(2, "host") && at(2, "host") < at(1, "cluster"));
     assert!(!bed.exec(2, "test -e /run/at-cluster").success());

@@ -19,11 +19,7 @@ fn killed_after_any_record_each_act_is_done_once() {
         let there = once(&bed, &["upgrade", "counting:1.1.0", "--yes"], record);
         assert_eq!(versions(&bed), ["1.1.0"; 3], "{record}");
         assert_eq!(trees(&bed), ["1.1.0"; 3], "{record}");
-        assert_eq!(
-            all_counted(&bed),
-            ["backup upgrade", "upgrade", "upgrade"],
-            "{record}"
-        );
+        assert_eq!(all_counted(&bed), ["backup upgrade", "upgrade", "upgrade"], "{record}");
         let back = once(&bed, &["rollback", "--yes"], record);
         assert_eq!(versions(&bed), ["1.0.0"; 3], "{record}");
         assert_eq!(trees(&bed), ["1.0.0"; 3], "{record}");
@@ -50,11 +46,6 @@ fn once(bed: &Bed, arguments: &[&str], record: u64) -> bool {
     let again = bed.imgctl(arguments);
     // It died behind its last change: then there is nothing to go back from any more.
     let is_over = again.stderr().contains("has no upgrade to roll back");
-    assert!(
-        again.success() || is_over,
-        "{record}: {}\n{}",
-        again.report(),
-        shown.report()
-    );
+    assert!(again.success() || is_over, "{record}: {}\n{}", again.report(), shown.report());
     true
 }

@@ -13,15 +13,11 @@ fn plans_change_nothing_and_stale_ones_are_refused() {
     let plan = bed.env.path("plan.json");
     let plan = plan.to_str().unwrap();
     let before = everything(&bed);
-    let shown = bed
-        .imgctl(["upgrade", "counting:1.1.0", "--plan", "--save-plan", plan])
-        .ok();
+    let shown = bed.imgctl(["upgrade", "counting:1.1.0", "--plan", "--save-plan", plan]).ok();
     for host in 1..=3 {
         assert!(shown.stdout().contains(&bed.ip(host)), "{}", shown.report());
     }
-    bed.imgctl(["upgrade", "counting:1.1.0", "--plan", "--json"])
-        .ok()
-        .json();
+    bed.imgctl(["upgrade", "counting:1.1.0", "--plan", "--json"]).ok().json();
     let rollback = bed.imgctl(["rollback", "--plan"]);
     assert!(!rollback.success(), "{}", rollback.report());
     let after = everything(&bed);
@@ -30,18 +26,12 @@ fn plans_change_nothing_and_stale_ones_are_refused() {
 
     // What is not there cannot be planned.
     refused(&upgrade(&bed, &["counting:9.9.9"]), "counting:9.9.9");
-    refused(
-        &upgrade(&bed, &["counting:1.1.0", "--skip-check", "no-such-check"]),
-        "no-such-check",
-    );
+    refused(&upgrade(&bed, &["counting:1.1.0", "--skip-check", "no-such-check"]), "no-such-check");
 
     // The same tag is another image now.
     build(&bed, "1.1.0", "another");
     let stale = bed.imgctl(["upgrade", "--plan-file", plan, "--yes"]);
-    refused(
-        &stale.fails(10),
-        "the plan is stale: counting:1.1.0 is now sha256:",
-    );
+    refused(&stale.fails(10), "the plan is stale: counting:1.1.0 is now sha256:");
     assert_eq!(versions(&bed), ["1.0.0"; 3]);
     assert_eq!(trees(&bed), ["1.0.0"; 3]);
     // Nor is it what an upgrade goes on with that has begun.
@@ -98,14 +88,8 @@ fn several_at_once(bed: &Bed) {
     }
     all_counted(bed);
     let way = ["counting:1.1.0", "counting:1.2.0"];
-    refused(
-        &upgrade(bed, &[&way[..], &["--hop", "single"]].concat()),
-        "--hop auto",
-    );
-    refused(
-        &upgrade(bed, &["counting:1.2.0", "counting:1.1.0"]),
-        "older",
-    );
+    refused(&upgrade(bed, &[&way[..], &["--hop", "single"]].concat()), "--hop auto");
+    refused(&upgrade(bed, &["counting:1.2.0", "counting:1.1.0"]), "older");
     assert_eq!(all_counted(bed), [""; 3]);
     // The second image's script fails on the last host: what is done stays done.
     bed.says(3, "touch /run/ill");
@@ -114,11 +98,7 @@ fn several_at_once(bed: &Bed) {
     bed.imgctl(["upgrade", "resume", "--yes"]).ok();
     assert_eq!(versions(bed), ["1.2.0"; 3]);
     assert_eq!(trees(bed), ["1.2.0"; 3]);
-    let once_each = [
-        "backup upgrade upgrade",
-        "upgrade upgrade",
-        "upgrade upgrade",
-    ];
+    let once_each = ["backup upgrade upgrade", "upgrade upgrade", "upgrade upgrade"];
     assert_eq!(all_counted(bed), once_each);
     // The way back is one step, to what was before.
     bed.imgctl(["rollback", "--yes"]).ok();

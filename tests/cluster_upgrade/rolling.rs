@@ -13,10 +13,7 @@ use crate::writer::{Writer, Written};
 
 /// Builds etcd:vVERSION from the example; `false`, with a word on why, when the binaries cannot be
 /// had here.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "whether this is CI is told by the environment"
-)]
+#[allow(clippy::disallowed_methods, reason = "whether this is CI is told by the environment")]
 pub(crate) fn build(bed: &Bed, version: &str) -> bool {
     let example = bed.env.path("etcd");
     if !example.exists() {
@@ -27,19 +24,14 @@ pub(crate) fn build(bed: &Bed, version: &str) -> bool {
     fetch.env("ETCD_VERSION", version);
     let fetched = Ran::new(fetch);
     if !fetched.success() {
-        assert!(
-            std::env::var_os("CI").is_none(),
-            "CI needs etcd: {}",
-            fetched.report()
-        );
+        assert!(std::env::var_os("CI").is_none(), "CI needs etcd: {}", fetched.report());
         println!("skipped: {}", fetched.report());
         return false;
     }
     let argument = format!("ETCD_VERSION={version}");
     let name = format!("etcd:v{version}");
     let context = example.to_str().unwrap();
-    bed.imgctl(["build", "--build-arg", &argument, "-t", &name, context])
-        .ok();
+    bed.imgctl(["build", "--build-arg", &argument, "-t", &name, context]).ok();
     true
 }
 
@@ -125,10 +117,7 @@ fn stopped_at_the_gate(bed: &Bed, clock: &Clock) {
 fn one_host_goes_back(bed: &Bed, clock: &Clock) {
     let scope = format!("node={}", bed.ip(2));
     bed.imgctl(["rollback", "--scope", &scope, "--yes"]).ok();
-    assert_eq!(
-        running(bed),
-        ["3.5.0 3.4.0", "3.4.23 3.4.0", "3.4.23 3.4.0"]
-    );
+    assert_eq!(running(bed), ["3.5.0 3.4.0", "3.4.23 3.4.0", "3.4.23 3.4.0"]);
     bed.says(2, "rm /run/ill");
     clock.says("one host back");
 }
@@ -155,13 +144,9 @@ fn back_to_the_snapshot(bed: &Bed, written: &Written, clock: &Clock) {
     let unsure = bed.imgctl([&from[..], &["--yes"]].concat());
     refused(&unsure, "--i-understand-data-loss");
     assert_eq!(cluster_id(bed, 1), before);
-    bed.imgctl([&from[..], &["--i-understand-data-loss", "--yes"]].concat())
-        .ok();
+    bed.imgctl([&from[..], &["--i-understand-data-loss", "--yes"]].concat()).ok();
     let now: Vec<String> = (1..=3).map(|host| cluster_id(bed, host)).collect();
-    assert!(
-        now.iter().all(|id| *id == now[0] && *id != before),
-        "{now:?}"
-    );
+    assert!(now.iter().all(|id| *id == now[0] && *id != before), "{now:?}");
     written.assert_as_of_some_moment("first", &addresses(bed));
     bed.imgctl(["status"]).ok();
     clock.says("back to the snapshot");
@@ -182,10 +167,7 @@ fn snapshots(bed: &Bed) -> Vec<PathBuf> {
 
 /// Which cluster the member of this host belongs to.
 fn cluster_id(bed: &Bed, host: usize) -> String {
-    let line = format!(
-        "curl -fsS -d '{{}}' http://{}:2379/v3/maintenance/status",
-        bed.ip(host)
-    );
+    let line = format!("curl -fsS -d '{{}}' http://{}:2379/v3/maintenance/status", bed.ip(host));
     let known = Ran::new(tool("sh", ["-c", &line])).ok().json();
     known["header"]["cluster_id"].as_str().unwrap().to_owned()
 }

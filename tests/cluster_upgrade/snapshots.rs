@@ -27,16 +27,8 @@ fn the_record_goes_back_with_the_data() {
     assert_eq!(installed(), "old\nnew");
 
     let snapshot = snapshot(&bed);
-    let back = [
-        "rollback",
-        "--from-snapshot",
-        &snapshot,
-        "--i-understand-data-loss",
-    ];
-    let words = [
-        "`imgctl run new:v1` reinstalls it",
-        "old:v1 was uninstalled",
-    ];
+    let back = ["rollback", "--from-snapshot", &snapshot, "--i-understand-data-loss"];
+    let words = ["`imgctl run new:v1` reinstalls it", "old:v1 was uninstalled"];
     let planned = bed.imgctl([&back[..], &["--plan"]].concat()).ok();
     let gone = bed.imgctl([&back[..], &["--yes"]].concat()).ok();
     for words in words {
@@ -67,11 +59,7 @@ fn who_is_left_out_is_told() {
     bed.says(1, "touch /run/ill");
     let failed = run(&bed, &["run", "counting:1.1.0"]).fails(9);
     refused(&failed, "run `imgctl upgrade resume` once that is fixed");
-    assert!(
-        !failed.stderr().contains("same command"),
-        "{}",
-        failed.report()
-    );
+    assert!(!failed.stderr().contains("same command"), "{}", failed.report());
     bed.says(1, "rm /run/ill");
     bed.imgctl(["upgrade", "resume"]).ok();
 
@@ -79,10 +67,7 @@ fn who_is_left_out_is_told() {
     let planned = bed.imgctl(["rollback", "--scope", &alone, "--plan"]).ok();
     let said = planned.stdout();
     assert!(!said.contains("the API"), "{said}");
-    assert!(
-        said.matches("it is not in the scope").count() == 2,
-        "{said}"
-    );
+    assert!(said.matches("it is not in the scope").count() == 2, "{said}");
     bed.imgctl(["rollback", "--scope", &alone, "--yes"]).ok();
     assert_eq!(trees(&bed), ["1.1.0", "1.1.0", "1.0.0"]);
     let planned = bed.imgctl(["rollback", "--plan"]).ok();
@@ -90,10 +75,7 @@ fn who_is_left_out_is_told() {
     let row = said.lines().find(|line| line.contains(&bed.ip(3))).unwrap();
     assert!(row.contains("it is already back at v1.0.0"), "{said}");
     let gone = bed.imgctl(["rollback", "--yes"]).ok();
-    let left = format!(
-        "host {} was skipped: it is already back at v1.0.0",
-        bed.ip(3)
-    );
+    let left = format!("host {} was skipped: it is already back at v1.0.0", bed.ip(3));
     assert!(gone.report().contains(&left), "{}", gone.report());
     assert_eq!(versions(&bed), ["1.0.0"; 3]);
 
@@ -104,15 +86,9 @@ fn who_is_left_out_is_told() {
         assert!(going.report().contains(words), "{}", going.report());
     }
     let status = bed.imgctl(["upgrade", "status"]).ok().stdout();
-    let ends: Vec<&str> = status
-        .lines()
-        .filter(|line| line.ends_with("committed"))
-        .collect();
+    let ends: Vec<&str> = status.lines().filter(|line| line.ends_with("committed")).collect();
     let but = format!("all but {}", bed.ip(3));
-    for (line, hosts) in ends
-        .iter()
-        .zip(["  all ", &format!("  {} ", bed.ip(3)), &but, &but])
-    {
+    for (line, hosts) in ends.iter().zip(["  all ", &format!("  {} ", bed.ip(3)), &but, &but]) {
         assert!(line.contains(hosts), "{hosts}: {status}");
     }
 }

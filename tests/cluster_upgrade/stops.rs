@@ -28,10 +28,7 @@ fn it_stops_where_it_must_and_goes_on() {
 /// Behind the canary, behind a batch, and when somebody says so.
 fn pauses(bed: &Bed) {
     let to = ["counting:1.1.0", "--canary", &bed.ip(3)];
-    upgrade(
-        bed,
-        &[&to[..], &["--pause-after", "control-plane"]].concat(),
-    );
+    upgrade(bed, &[&to[..], &["--pause-after", "control-plane"]].concat());
     assert_eq!(versions(bed), ["1.1.0", "1.0.0", "1.0.0"]);
     let status = bed.imgctl(["upgrade", "status"]);
     assert!(status.stdout().contains("pause"), "{}", status.report());
@@ -50,9 +47,7 @@ fn pauses(bed: &Bed) {
     // While the first host is at it.
     bed.says(1, "echo 4 >/run/slow");
     let running = begin_upgrade(bed, "counting:1.1.0");
-    wait_for("the script", LIMIT, || {
-        bed.exec(1, "grep -q upgrade /run/begun").success()
-    });
+    wait_for("the script", LIMIT, || bed.exec(1, "grep -q upgrade /run/begun").success());
     bed.imgctl(["upgrade", "pause"]).ok();
     running.wait_with_output().unwrap();
     bed.says(1, "rm /run/slow");
@@ -65,13 +60,7 @@ fn pauses(bed: &Bed) {
 /// The host that fails goes back by itself, and the upgrade stops there; later it goes on.
 fn taken_back(bed: &Bed) {
     bed.says(2, "touch /run/ill-1.1.0");
-    let to = [
-        "counting:1.1.0",
-        "--canary",
-        &bed.ip(2),
-        "--on-failure",
-        "rollback",
-    ];
+    let to = ["counting:1.1.0", "--canary", &bed.ip(2), "--on-failure", "rollback"];
     let failed = upgrade(bed, &to).fails(9);
     refused(&failed, "ill with 1.1.0");
     let back = format!("{} is back at v1.0.0", bed.ip(2));
@@ -113,9 +102,7 @@ fn ill_canary(bed: &Bed) {
 fn two_operators(bed: &Bed) {
     bed.says(1, "echo 4 >/run/slow");
     let running = begin_upgrade(bed, "counting:1.1.0");
-    wait_for("the script", LIMIT, || {
-        bed.exec(1, "grep -q upgrade /run/begun").success()
-    });
+    wait_for("the script", LIMIT, || bed.exec(1, "grep -q upgrade /run/begun").success());
     let second = upgrade(bed, &["counting:1.1.0"]).fails(6);
     refused(&second, &format!("process {}", running.id()));
     signal(&running, "-KILL");
@@ -190,8 +177,6 @@ fn back(bed: &Bed) {
 
 fn begin_upgrade(bed: &Bed, image: &str) -> std::process::Child {
     let mut command = bed.command(["upgrade", image, "--yes"]);
-    command
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped());
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     command.spawn().unwrap()
 }

@@ -71,10 +71,7 @@ impl Writer {
         let wanted = self.count.load(Ordering::Relaxed) + 10;
         let began = Instant::now();
         while self.count.load(Ordering::Relaxed) < wanted {
-            assert!(
-                began.elapsed() < Duration::from_secs(30),
-                "nothing is written any more"
-            );
+            assert!(began.elapsed() < Duration::from_secs(30), "nothing is written any more");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -84,11 +81,7 @@ impl Writer {
         self.stop.store(true, Ordering::Relaxed);
         let lanes = std::mem::take(&mut self.lanes);
         let lanes = lanes.into_iter().map(|lane| lane.join().unwrap()).collect();
-        Written {
-            began,
-            ended: Instant::now(),
-            lanes,
-        }
+        Written { began, ended: Instant::now(), lanes }
     }
 }
 
@@ -129,11 +122,7 @@ fn lane(prefix: &str, endpoint: SocketAddr, stop: &AtomicBool, count: &AtomicUsi
 
 fn put(endpoint: SocketAddr, key: &str) -> std::io::Result<u64> {
     let encoded = STANDARD.encode(key);
-    let answer = post(
-        endpoint,
-        "/v3/kv/put",
-        &json!({"key": encoded, "value": encoded}),
-    )?;
+    let answer = post(endpoint, "/v3/kv/put", &json!({"key": encoded, "value": encoded}))?;
     number(&answer["header"]["revision"])
         .ok_or_else(|| std::io::Error::other(format!("no revision: {answer}")))
 }
@@ -172,10 +161,7 @@ pub(crate) fn keys(address: &str, prefix: &str) -> BTreeMap<String, u64> {
     let known = answer["kvs"].as_array().cloned().unwrap_or_default();
     let entry = |item: &Value| {
         let key = STANDARD.decode(item["key"].as_str().unwrap()).unwrap();
-        (
-            String::from_utf8(key).unwrap(),
-            number(&item["mod_revision"]).unwrap(),
-        )
+        (String::from_utf8(key).unwrap(), number(&item["mod_revision"]).unwrap())
     };
     known.iter().map(entry).collect()
 }
@@ -234,9 +220,8 @@ impl Written {
         let newest = there[0].values().max().copied().unwrap_or_default();
         assert!(newest > 0, "nothing is there");
         for (address, keys) in addresses.iter().zip(&there) {
-            let odd = self
-                .all()
-                .find(|one| keys.contains_key(&one.key) != (one.revision <= newest));
+            let odd =
+                self.all().find(|one| keys.contains_key(&one.key) != (one.revision <= newest));
             let odd = odd.map(|one| (&one.key, one.revision));
             assert!(odd.is_none(), "{address}, as of {newest}: {odd:?}");
         }
@@ -250,12 +235,7 @@ impl Written {
             for (other, second) in self.lanes.iter().enumerate().skip(one + 1) {
                 for (begin, end) in &lane.down {
                     let both = second.down.iter().any(|(b, e)| b < end && begin < e);
-                    assert!(
-                        !both,
-                        "members {} and {} were down at once",
-                        one + 1,
-                        other + 1
-                    );
+                    assert!(!both, "members {} and {} were down at once", one + 1, other + 1);
                 }
             }
         }

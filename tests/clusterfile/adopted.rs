@@ -14,10 +14,7 @@ fn stored(env: &TestEnv, cluster: &str, text: &str) {
 fn a_cluster_of_sealos_4_3_is_known_with_its_variables() {
     let env = TestEnv::new();
     stored(&env, "default", include_str!("fixtures/sealos-4.3"));
-    env.write(
-        ".sealos/default/etc/kubeadm-init.yaml",
-        include_str!("fixtures/kubeadm-init.yaml"),
-    );
+    env.write(".sealos/default/etc/kubeadm-init.yaml", include_str!("fixtures/kubeadm-init.yaml"));
     let ran = env.imgctl(["env", "--cluster", "default", "--json"]).ok();
     let hosts = ran.json();
     assert_eq!(hosts.as_array().unwrap().len(), 3);
@@ -38,11 +35,7 @@ fn a_cluster_of_sealos_4_3_is_known_with_its_variables() {
         assert_eq!(variables[name]["from"], from, "{name}");
     }
     let told = env.imgctl(["env", "--cluster", "default"]).ok();
-    assert!(
-        told.stderr().contains("4 kubeadm documents"),
-        "{}",
-        told.report()
-    );
+    assert!(told.stderr().contains("4 kubeadm documents"), "{}", told.report());
     assert!(!told.report().contains("passw0rd"), "{}", told.report());
     let shown = env.imgctl(["env", "-c", "default", "--show-secrets"]).ok();
     assert!(shown.stdout().contains("passw0rd"), "{}", shown.report());
@@ -52,52 +45,26 @@ fn a_cluster_of_sealos_4_3_is_known_with_its_variables() {
 fn a_cluster_of_sealos_5_is_known() {
     let env = TestEnv::new();
     stored(&env, "prod", include_str!("fixtures/sealos-5"));
-    let ran = env
-        .imgctl(["env", "--cluster", "prod", "--host", "10.1.0.1", "--json"])
-        .ok();
+    let ran = env.imgctl(["env", "--cluster", "prod", "--host", "10.1.0.1", "--json"]).ok();
     let variables = &ran.json()[0]["variables"];
     assert_eq!(variables["criData"]["from"], "spec.env");
     assert_eq!(variables["ARCH"]["value"], "arm64");
-    let wrong = env
-        .imgctl(["env", "--cluster", "prod", "--host", "10.1.0.9"])
-        .fails(3);
-    assert!(
-        wrong.stderr().contains("does not belong"),
-        "{}",
-        wrong.report()
-    );
-    let wrong = env
-        .imgctl(["env", "--cluster", "prod", "--image", "x:v1"])
-        .fails(3);
-    assert!(
-        wrong.stderr().contains("kubernetes:v1.31.4"),
-        "{}",
-        wrong.report()
-    );
+    let wrong = env.imgctl(["env", "--cluster", "prod", "--host", "10.1.0.9"]).fails(3);
+    assert!(wrong.stderr().contains("does not belong"), "{}", wrong.report());
+    let wrong = env.imgctl(["env", "--cluster", "prod", "--image", "x:v1"]).fails(3);
+    assert!(wrong.stderr().contains("kubernetes:v1.31.4"), "{}", wrong.report());
 }
 
 #[test]
 fn what_is_not_there_or_not_a_name_is_told() {
     let env = TestEnv::new();
     let ran = env.imgctl(["env", "--cluster", "none"]).fails(3);
-    assert!(
-        ran.stderr().contains("no cluster `none`"),
-        "{}",
-        ran.report()
-    );
+    assert!(ran.stderr().contains("no cluster `none`"), "{}", ran.report());
     let ran = env.imgctl(["env", "--cluster", "../etc"]).fails(2);
-    assert!(
-        ran.stderr().contains("not a valid cluster name"),
-        "{}",
-        ran.report()
-    );
+    assert!(ran.stderr().contains("not a valid cluster name"), "{}", ran.report());
     stored(&env, "one", include_str!("fixtures/sealos-5"));
     let ran = env.imgctl(["env", "--cluster", "one"]).fails(4);
-    assert!(
-        ran.stderr().contains("a cluster named `prod`"),
-        "{}",
-        ran.report()
-    );
+    assert!(ran.stderr().contains("a cluster named `prod`"), "{}", ran.report());
 }
 
 #[test]
@@ -107,13 +74,7 @@ fn settings_are_shown_with_where_they_come_from() {
     command.env("SEALOS_RUNTIME_ROOT", "/somewhere");
     let settings = crate::common::Ran::new(command).ok().json();
     let of = |name: &str| {
-        settings
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(|setting| setting["name"] == name)
-            .unwrap()
-            .clone()
+        settings.as_array().unwrap().iter().find(|setting| setting["name"] == name).unwrap().clone()
     };
     assert_eq!(of("SEALOS_RUNTIME_ROOT")["value"], "/somewhere");
     assert_eq!(of("SEALOS_RUNTIME_ROOT")["from"], "environment");

@@ -1,11 +1,6 @@
 //! The Clusterfile as users meet it: `gen`, `render`, `env`, and directories that sealos has made.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test may panic"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
 #[path = "../common/mod.rs"]
 mod common;

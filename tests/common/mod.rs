@@ -64,10 +64,7 @@ impl Drop for TestEnv {
             .rev()
             .filter_map(|line| line.split(|byte| *byte == b' ').nth(1));
         for point in points.filter(|point| point.starts_with(below)) {
-            let _ = Command::new("umount")
-                .arg("-l")
-                .arg(OsStr::from_bytes(point))
-                .output();
+            let _ = Command::new("umount").arg("-l").arg(OsStr::from_bytes(point)).output();
         }
     }
 }
@@ -124,10 +121,7 @@ impl TestEnv {
         let mut command = Command::new(IMGCTL);
         command
             .env_clear()
-            .env(
-                "PATH",
-                "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-            )
+            .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
             .env("HOME", self.directory.path())
             .env("LC_ALL", "C.UTF-8")
             .arg("--root")
@@ -145,24 +139,14 @@ impl TestEnv {
 
     /// Builds `context` as `name`; panics with imgctl's own words when that fails.
     pub(crate) fn build(&self, name: &str, context: &Path) -> Ran {
-        let arguments = [
-            OsStr::new("build"),
-            "-t".as_ref(),
-            name.as_ref(),
-            context.as_ref(),
-        ];
+        let arguments = [OsStr::new("build"), "-t".as_ref(), name.as_ref(), context.as_ref()];
         self.imgctl(arguments).ok()
     }
 
     /// Checks an image out into a new directory and gives its path.
     pub(crate) fn export(&self, image: &str, to: &str) -> PathBuf {
         let path = self.path(to);
-        let arguments = [
-            OsStr::new("export"),
-            image.as_ref(),
-            "-o".as_ref(),
-            path.as_ref(),
-        ];
+        let arguments = [OsStr::new("export"), image.as_ref(), "-o".as_ref(), path.as_ref()];
         self.imgctl(arguments).ok();
         path
     }
@@ -271,9 +255,7 @@ impl Ran {
 }
 
 fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes)
-        .trim_end_matches('\n')
-        .to_owned()
+    String::from_utf8_lossy(bytes).trim_end_matches('\n').to_owned()
 }
 
 /// A command of this machine (a peer, a tool), to be run with [`Ran::new`].

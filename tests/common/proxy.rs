@@ -79,9 +79,7 @@ pub(crate) struct Answer {
 }
 
 fn header<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
-    let found = headers
-        .iter()
-        .find(|(known, _)| known.eq_ignore_ascii_case(name));
+    let found = headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
     found.map(|(_, value)| value.as_str())
 }
 
@@ -114,8 +112,7 @@ impl Answer {
 
     /// Replaces a header, or adds it.
     pub(crate) fn set(&mut self, name: &str, value: &str) {
-        self.headers
-            .retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        self.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         self.headers.push((name.to_owned(), value.to_owned()));
     }
 }
@@ -146,11 +143,8 @@ impl Proxy {
     fn listen(upstream: Option<String>, address: &str) -> Self {
         let listener = TcpListener::bind((address, 0)).unwrap();
         let host = listener.local_addr().unwrap().to_string();
-        let shared = Arc::new(Shared {
-            upstream,
-            rules: Mutex::default(),
-            requests: Mutex::default(),
-        });
+        let shared =
+            Arc::new(Shared { upstream, rules: Mutex::default(), requests: Mutex::default() });
         let theirs = Arc::clone(&shared);
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
@@ -235,9 +229,9 @@ impl Shared {
                 return send(client, &request, &answer);
             }
             Some(Fault::Endless) => return endless(client),
-            Some(Fault::Without(name)) => request
-                .headers
-                .retain(|(known, _)| !known.eq_ignore_ascii_case(name)),
+            Some(Fault::Without(name)) => {
+                request.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name))
+            }
             _ => {}
         }
         let Some(upstream) = &self.upstream else {
@@ -270,12 +264,7 @@ fn relay(
         let mut body = Vec::new();
         reader.read_to_end(&mut body)?;
         let status = line.split_once(' ').unwrap_or_default().1;
-        let mut answer = Answer {
-            status: status.to_owned(),
-            headers,
-            body,
-            length: None,
-        };
+        let mut answer = Answer { status: status.to_owned(), headers, body, length: None };
         change(request, &mut answer);
         return send(client, request, &answer);
     }
@@ -352,9 +341,7 @@ fn send(mut client: &TcpStream, request: &Request, answer: &Answer) -> std::io::
         let length = answer.length.unwrap_or(answer.body.len());
         answer.set("Content-Length", &length.to_string());
     }
-    answer
-        .headers
-        .retain(|(name, _)| !name.eq_ignore_ascii_case("transfer-encoding"));
+    answer.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("transfer-encoding"));
     let line = format!("HTTP/1.1 {}", answer.status);
     write_head(client, &line, &answer.headers)?;
     if !head_only {

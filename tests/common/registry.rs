@@ -68,10 +68,8 @@ impl Registry {
         if !htpasswd.is_empty() {
             let file = path.join("htpasswd");
             std::fs::write(&file, htpasswd).unwrap();
-            configuration += &format!(
-                "auth:\n  htpasswd:\n    realm: test\n    path: {}\n",
-                file.display()
-            );
+            configuration +=
+                &format!("auth:\n  htpasswd:\n    realm: test\n    path: {}\n", file.display());
         }
         let file = path.join("config.yml");
         std::fs::write(&file, configuration).unwrap();
@@ -100,13 +98,7 @@ impl Registry {
                 said.lock().unwrap().push(line);
             }
         });
-        Self {
-            child,
-            host,
-            data,
-            _directory: directory,
-            log,
-        }
+        Self { child, host, data, _directory: directory, log }
     }
 
     /// Brings an image of the store at `root`, where it is `localhost/NAME`, in with skopeo.
@@ -135,9 +127,7 @@ impl Registry {
         let from = format!("docker://{}/{name}", self.host);
         let to = format!("dir:{}", to.path().display());
         let words = ["--insecure-policy", "copy", "-q", "--all"];
-        let words = words
-            .into_iter()
-            .chain(["--src-tls-verify=false", &from, &to]);
+        let words = words.into_iter().chain(["--src-tls-verify=false", &from, &to]);
         super::Ran::new(super::tool("skopeo", words)).ok();
     }
 
@@ -150,9 +140,7 @@ impl Registry {
             let start = line.split_once(&format!("\"{name}\":\""))?.1;
             Some(start.split('"').next()?.to_owned())
         };
-        let answered = lines
-            .iter()
-            .filter(|line| line.contains("response completed"));
+        let answered = lines.iter().filter(|line| line.contains("response completed"));
         let mut blobs: Vec<String> = answered
             .filter(|line| member(line, "http.request.method").as_deref() == Some("GET"))
             .filter_map(|line| member(line, "http.request.uri"))

@@ -49,11 +49,7 @@ impl Bed {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let pid = std::process::id();
         let name = format!("t{pid}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-        let mut bed = Self {
-            name,
-            env: TestEnv::new(),
-            known: Value::Null,
-        };
+        let mut bed = Self { name, env: TestEnv::new(), known: Value::Null };
         bed.grow(hosts, &[&["--owner", &pid.to_string()], arguments].concat());
         bed
     }
@@ -116,9 +112,7 @@ impl Bed {
 
     fn text(&self, value: &Value) -> String {
         let found = value.as_str();
-        found
-            .unwrap_or_else(|| panic!("not there: {:#}", self.known))
-            .to_owned()
+        found.unwrap_or_else(|| panic!("not there: {:#}", self.known)).to_owned()
     }
 
     /// Runs a shell line as root in a host, not over its network.
@@ -146,8 +140,7 @@ impl Bed {
     /// Nothing passes between the two hosts any more.
     #[track_caller]
     pub(crate) fn cut_apart(&self, one: usize, other: usize) {
-        self.testbed(["cut", &one.to_string(), &other.to_string()])
-            .ok();
+        self.testbed(["cut", &one.to_string(), &other.to_string()]).ok();
     }
 
     /// Nothing passes between this machine and the hosts any more.
@@ -165,8 +158,7 @@ impl Bed {
     /// Limits a host's link in both directions, in Mbit/s; 0 is no limit.
     #[track_caller]
     pub(crate) fn rate(&self, host: usize, mbit: u32) {
-        self.testbed(["rate", &host.to_string(), &mbit.to_string()])
-            .ok();
+        self.testbed(["rate", &host.to_string(), &mbit.to_string()]).ok();
     }
 
     /// Limits this machine's link in both directions, in Mbit/s; 0 is no limit.
@@ -202,8 +194,7 @@ impl Bed {
     /// Gives the host's /var/lib a size in MB; 0 is this machine's disk.
     #[track_caller]
     pub(crate) fn disk(&self, host: usize, megabytes: u32) {
-        self.testbed(["disk", &host.to_string(), &megabytes.to_string()])
-            .ok();
+        self.testbed(["disk", &host.to_string(), &megabytes.to_string()]).ok();
     }
 
     /// `imgctl ARGUMENTS`, not yet run, with the bed's home, store and runtime root, and a stripped
@@ -213,9 +204,7 @@ impl Bed {
         arguments: impl IntoIterator<Item = S>,
     ) -> Command {
         let mut command = self.env.command(arguments);
-        command
-            .env("SEALOS_RUNTIME_ROOT", self.env.path("clusters"))
-            .env("IMGCTL_AGENT", agent());
+        command.env("SEALOS_RUNTIME_ROOT", self.env.path("clusters")).env("IMGCTL_AGENT", agent());
         command
     }
 

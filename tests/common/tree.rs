@@ -76,9 +76,8 @@ pub(crate) fn list(root: &Path) -> Tree {
         let name = show(path.strip_prefix(root).unwrap().as_os_str().as_bytes());
         let mut entry = entry(path, metadata);
         if metadata.nlink() > 1 && !metadata.is_dir() {
-            let first = first_names
-                .entry((metadata.dev(), metadata.ino()))
-                .or_insert_with(|| name.clone());
+            let first =
+                first_names.entry((metadata.dev(), metadata.ino())).or_insert_with(|| name.clone());
             // The first name itself says so too, so that a group of one (the other name lies
             // outside of the tree) does not look like a group.
             entry.same_as = Some(first.clone());
@@ -110,11 +109,7 @@ fn drop_groups_of_one(tree: &mut Tree) {
         *sizes.entry(first.clone()).or_default() += 1;
     }
     for entry in tree.values_mut() {
-        if entry
-            .same_as
-            .as_ref()
-            .is_some_and(|first| sizes[first] == 1)
-        {
+        if entry.same_as.as_ref().is_some_and(|first| sizes[first] == 1) {
             entry.same_as = None;
         }
     }
@@ -125,10 +120,7 @@ fn entry(path: &Path, metadata: &Metadata) -> Entry {
     let (kind, content) = if kind.is_dir() {
         ('d', String::new())
     } else if kind.is_symlink() {
-        (
-            'l',
-            show(std::fs::read_link(path).unwrap().as_os_str().as_bytes()),
-        )
+        ('l', show(std::fs::read_link(path).unwrap().as_os_str().as_bytes()))
     } else if kind.is_file() {
         ('f', digest(path))
     } else if kind.is_char_device() {
@@ -143,11 +135,7 @@ fn entry(path: &Path, metadata: &Metadata) -> Entry {
     Entry {
         kind,
         // A symbolic link has no mode of its own.
-        mode: if kind == 'l' {
-            0o777
-        } else {
-            metadata.mode() & 0o7777
-        },
+        mode: if kind == 'l' { 0o777 } else { metadata.mode() & 0o7777 },
         uid: metadata.uid(),
         gid: metadata.gid(),
         size: if kind == 'f' { metadata.size() } else { 0 },
@@ -224,13 +212,7 @@ pub(crate) fn show(bytes: &[u8]) -> String {
 
 /// One line per entry: what kind, mode, owner, name, and what is in it.
 pub(crate) fn line(name: &str, entry: &Entry) -> String {
-    let Entry {
-        kind,
-        mode,
-        uid,
-        gid,
-        ..
-    } = entry;
+    let Entry { kind, mode, uid, gid, .. } = entry;
     let mut line = format!("{kind} {mode:04o} {uid}:{gid} {name}");
     match kind {
         'f' => {

@@ -82,21 +82,11 @@ impl Entry {
         }
         let corpus = common::repository().join("tests/corpus");
         let own = work.join("context.sh");
-        let script = if own.exists() {
-            own
-        } else {
-            corpus.join("context.sh")
-        };
-        let flags = [
-            OsString::from("-euc"),
-            OsString::from("umask 022; source \"$0\""),
-            script.into(),
-        ];
+        let script = if own.exists() { own } else { corpus.join("context.sh") };
+        let flags =
+            [OsString::from("-euc"), OsString::from("umask 022; source \"$0\""), script.into()];
         let mut command = common::tool("bash", flags);
-        command
-            .env("CORPUS", corpus)
-            .env("LC_ALL", "C")
-            .current_dir(&context);
+        command.env("CORPUS", corpus).env("LC_ALL", "C").current_dir(&context);
         common::Ran::new(command).ok();
         settle_times(&context);
         work
@@ -104,10 +94,8 @@ impl Entry {
 
     /// `build …` for imgctl; the referee's differ only in what is before.
     pub(crate) fn build_arguments(&self, kubefile: &str, image: &str, own: bool) -> Vec<OsString> {
-        let mut arguments: Vec<OsString> = ["build", "-f", kubefile, "-t", image]
-            .iter()
-            .map(OsString::from)
-            .collect();
+        let mut arguments: Vec<OsString> =
+            ["build", "-f", kubefile, "-t", image].iter().map(OsString::from).collect();
         if own {
             let extra = self.text("args").unwrap_or_default();
             arguments.extend(extra.lines().map(OsString::from));
@@ -124,28 +112,16 @@ fn settle_times(root: &Path) {
     while let Some(path) = pending.pop() {
         let metadata = path.symlink_metadata().unwrap();
         if metadata.is_dir() {
-            pending.extend(
-                std::fs::read_dir(&path)
-                    .unwrap()
-                    .map(|entry| entry.unwrap().path()),
-            );
+            pending.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
         }
         found.push((path, metadata));
     }
-    let now = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let now = i64::try_from(now.as_secs()).unwrap();
     for (path, metadata) in found {
         if (now - 3600..now + 3600).contains(&metadata.mtime()) {
-            let time = Timespec {
-                tv_sec: CONTEXT_TIME,
-                tv_nsec: 0,
-            };
-            let times = Timestamps {
-                last_access: time,
-                last_modification: time,
-            };
+            let time = Timespec { tv_sec: CONTEXT_TIME, tv_nsec: 0 };
+            let times = Timestamps { last_access: time, last_modification: time };
             rustix::fs::utimensat(CWD, &path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
         }
     }
@@ -166,7 +142,5 @@ fn replace(text: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
 /// What a panicking check said.
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("panic")
-        .to_owned()
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("panic").to_owned()
 }

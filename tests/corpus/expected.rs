@@ -63,10 +63,8 @@ pub(crate) fn tree_differences(text: &str, tree: &Tree) -> Vec<String> {
             found.push(format!("- {written}"));
             continue;
         };
-        let same = format!(
-            "{} {:04o} {}:{}",
-            entry.kind, entry.mode, entry.uid, entry.gid
-        ) == format!("{kind} {mode} {owner}")
+        let same = format!("{} {:04o} {}:{}", entry.kind, entry.mode, entry.uid, entry.gid)
+            == format!("{kind} {mode} {owner}")
             && target.is_none_or(|target| target == entry.content)
             && digest.is_none_or(|digest| digest == entry.content);
         if !same {
@@ -76,16 +74,13 @@ pub(crate) fn tree_differences(text: &str, tree: &Tree) -> Vec<String> {
     }
     let inside = |path: &str| {
         let below = |only: &&str| {
-            path.strip_prefix(*only)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            path.strip_prefix(*only).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         only.as_ref().is_none_or(|only| only.iter().any(below))
     };
     let unexpected = |(path, _): &(&String, &Entry)| inside(path) && !named.contains(*path);
     found.extend(
-        tree.iter()
-            .filter(unexpected)
-            .map(|(path, entry)| format!("+ {}", line(path, entry))),
+        tree.iter().filter(unexpected).map(|(path, entry)| format!("+ {}", line(path, entry))),
     );
     found
 }

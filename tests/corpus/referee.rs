@@ -41,12 +41,7 @@ impl Referee {
         let fetch = std::fs::read(repository().join("images/busybox/fetch")).unwrap();
         let version = Ran::new(tool("buildah", ["--version"])).ok().stdout();
         let version = format!("{VERSION} {version} {}", digest([&busybox[..], &fetch]));
-        Self {
-            storage: env.path("buildah"),
-            kept,
-            version,
-            busybox: OnceLock::new(),
-        }
+        Self { storage: env.path("buildah"), kept, version, busybox: OnceLock::new() }
     }
 
     /// The base image as a docker archive, built from images/busybox and known to this buildah.
@@ -56,16 +51,10 @@ impl Referee {
             std::fs::create_dir_all(&context).unwrap();
             let source = repository().join("images/busybox");
             std::fs::copy(source.join("Kubefile"), context.join("Kubefile")).unwrap();
-            Ran::new(tool(
-                source.join("fetch").to_str().unwrap(),
-                [context.join("rootfs")],
-            ))
-            .ok();
+            Ran::new(tool(source.join("fetch").to_str().unwrap(), [context.join("rootfs")])).ok();
             self.run(
                 &context,
-                [
-                    "build", "--format", "docker", "-f", "Kubefile", "-t", BUSYBOX, ".",
-                ],
+                ["build", "--format", "docker", "-f", "Kubefile", "-t", BUSYBOX, "."],
             );
             let archive = self.storage.join("busybox.tar");
             let to = format!("docker-archive:{}:{BUSYBOX}", archive.display());
@@ -76,9 +65,7 @@ impl Referee {
 
     /// What buildah makes of the entry prepared in `work`.
     pub(crate) fn result(&self, entry: &Entry, work: &Path) -> Result {
-        let kept = self
-            .kept
-            .join(format!("{}.{:.16}.json", entry.name, self.key(entry)));
+        let kept = self.kept.join(format!("{}.{:.16}.json", entry.name, self.key(entry)));
         if let Ok(bytes) = std::fs::read(&kept) {
             return serde_json::from_slice(&bytes).unwrap();
         }
@@ -94,29 +81,15 @@ impl Referee {
             self.busybox();
         }
         if entry.has("base.Kubefile") {
-            self.bud(
-                work,
-                entry.build_arguments("base.Kubefile", &entry.base_image(), false),
-            );
+            self.bud(work, entry.build_arguments("base.Kubefile", &entry.base_image(), false));
         }
         let image = format!("localhost/corpus/{}", entry.name);
         self.bud(work, entry.build_arguments("Kubefile", &image, true));
 
-        let format = [
-            "inspect",
-            "--type",
-            "image",
-            "--format",
-            "{{.Config}}",
-            &image,
-        ];
+        let format = ["inspect", "--type", "image", "--format", "{{.Config}}", &image];
         let config: Value = serde_json::from_str(&self.run(work, format).stdout()).unwrap();
         let layers = config["rootfs"]["diff_ids"].as_array().map_or(0, Vec::len);
-        let tree = if layers == 0 {
-            Tree::new()
-        } else {
-            self.tree(work, &image)
-        };
+        let tree = if layers == 0 { Tree::new() } else { self.tree(work, &image) };
         Result { tree, config }
     }
 
@@ -178,14 +151,9 @@ impl Referee {
     /// The digest of all that the answer depends on.
     fn key(&self, entry: &Entry) -> String {
         let shared = repository().join("tests/corpus/context.sh");
-        let mut parts = vec![
-            self.version.clone().into_bytes(),
-            std::fs::read(shared).unwrap(),
-        ];
-        let mut files: Vec<PathBuf> = std::fs::read_dir(&entry.folder)
-            .unwrap()
-            .map(|file| file.unwrap().path())
-            .collect();
+        let mut parts = vec![self.version.clone().into_bytes(), std::fs::read(shared).unwrap()];
+        let mut files: Vec<PathBuf> =
+            std::fs::read_dir(&entry.folder).unwrap().map(|file| file.unwrap().path()).collect();
         files.sort();
         for file in files {
             parts.push(file.file_name().unwrap().as_encoded_bytes().to_vec());
@@ -197,16 +165,8 @@ impl Referee {
 
 /// buildah leaves the mount points that it made for RUN in the layer; we leave no trace of ours.
 fn drop_stubs(tree: &mut Tree) {
-    for name in [
-        "etc/hostname",
-        "etc/hosts",
-        "etc/resolv.conf",
-        "run/secrets",
-    ] {
-        if tree
-            .get(name)
-            .is_some_and(|stub| stub.size == 0 && stub.mode == 0o755)
-        {
+    for name in ["etc/hostname", "etc/hosts", "etc/resolv.conf", "run/secrets"] {
+        if tree.get(name).is_some_and(|stub| stub.size == 0 && stub.mode == 0o755) {
             tree.remove(name);
         }
     }

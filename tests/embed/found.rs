@@ -27,10 +27,7 @@ fn the_report_names_what_is_found_and_left_out_with_file_and_line() {
     let path = context.to_str().unwrap();
     let missing = upstream.name("team/missing:v1");
     let flags = ["build", "--images-report", "--image", &missing];
-    let report = env
-        .imgctl(flags.iter().chain(&["--json", path]))
-        .ok()
-        .json();
+    let report = env.imgctl(flags.iter().chain(&["--json", path])).ok().json();
     let images = report["images"].as_array().unwrap();
     assert_eq!(images.len(), 2, "{report}");
     assert_eq!(images[0]["name"], app);
@@ -44,10 +41,7 @@ fn the_report_names_what_is_found_and_left_out_with_file_and_line() {
         ])
     );
     assert_eq!(images[1]["name"], missing);
-    assert!(
-        images[1]["error"].as_str().unwrap().contains("404"),
-        "{report}"
-    );
+    assert!(images[1]["error"].as_str().unwrap().contains("404"), "{report}");
     let skipped: Vec<(&str, u64)> = report["skipped"]
         .as_array()
         .unwrap()
@@ -57,22 +51,12 @@ fn the_report_names_what_is_found_and_left_out_with_file_and_line() {
             (file, skipped["line"].as_u64().unwrap())
         })
         .collect();
-    assert_eq!(
-        skipped,
-        [("images/shim/list", 3), ("manifests/app.yaml", 7)]
-    );
+    assert_eq!(skipped, [("images/shim/list", 3), ("manifests/app.yaml", 7)]);
     let text = env.imgctl(flags.iter().chain(&[path])).ok().stdout();
-    for part in [
-        &*app,
-        "images/shim/list:2, manifests/app.yaml:6",
-        "manifests/app.yaml:7",
-    ] {
+    for part in [&*app, "images/shim/list:2, manifests/app.yaml:6", "manifests/app.yaml:7"] {
         assert!(text.contains(part), "{text}");
     }
-    assert!(
-        !env.imgctl(["inspect", "context"]).success(),
-        "nothing is built"
-    );
+    assert!(!env.imgctl(["inspect", "context"]).success(), "nothing is built");
 }
 
 #[test]
@@ -158,15 +142,9 @@ fn charts_are_rendered_with_their_values() {
     assert_eq!(report(&env, &[path]), expected("v1", "v2"));
     let values = env.write("more.yaml", "image: {tag: v3}\n");
     let values = values.to_str().unwrap();
-    assert_eq!(
-        report(&env, &["--values", values, path]),
-        expected("v3", "v3")
-    );
+    assert_eq!(report(&env, &["--values", values, path]), expected("v3", "v3"));
     let one = format!("packed={values}");
-    assert_eq!(
-        report(&env, &["--values", &one, path]),
-        expected("v3", "v2")
-    );
+    assert_eq!(report(&env, &["--values", &one, path]), expected("v3", "v2"));
 }
 
 #[test]
@@ -181,12 +159,7 @@ fn a_chart_that_does_not_render_is_an_error_with_file_and_line() {
     let ran = build(&env, "cluster", &context, &[]);
     assert!(!ran.success());
     let error = ran.stderr();
-    for part in [
-        "charts/web",
-        "bad.yaml:3",
-        "say x",
-        "charts/web.values.yaml",
-    ] {
+    for part in ["charts/web", "bad.yaml:3", "say x", "charts/web.values.yaml"] {
         assert!(error.contains(part), "{part}: {error}");
     }
 }

@@ -75,10 +75,7 @@ fn the_same_images_give_the_same_digest_in_any_store() {
 fn a_registry_that_lies_is_found_out() {
     let upstream = Upstream::new();
     upstream.image("a:v1", "base", "a");
-    let blobs = upstream
-        .registry
-        .data()
-        .join("docker/registry/v2/blobs/sha256");
+    let blobs = upstream.registry.data().join("docker/registry/v2/blobs/sha256");
     let find = ["-type", "f", "-size", "+0", "-name", "data"];
     let arguments = std::iter::once(blobs.to_str().unwrap()).chain(find);
     let files = crate::common::Ran::new(crate::common::tool("find", arguments)).ok();

@@ -15,32 +15,21 @@ fn a_locked_build_needs_no_registry_and_gives_the_same_image() {
     build(&env, "none", &context, &["--locked"]).fails(2);
     build(&env, "plain", &context, &[]).ok();
     assert!(!lock.exists(), "only --update-lock writes into the context");
-    let first = build(&env, "locked", &context, &["--update-lock"])
-        .ok()
-        .stdout();
+    let first = build(&env, "locked", &context, &["--update-lock"]).ok().stdout();
     let text = std::fs::read_to_string(&lock).unwrap();
-    for part in [
-        &*names[0],
-        &*upstream.digest("a:v1"),
-        &*upstream.digest("b:v1"),
-    ] {
+    for part in [&*names[0], &*upstream.digest("a:v1"), &*upstream.digest("b:v1")] {
         assert!(text.contains(part), "{text}");
     }
     // The tag moves on; the lock does not.
     upstream.image("a:v1", "base", "changed");
     assert_eq!(build(&env, "used", &context, &[]).ok().stdout(), first);
     drop(upstream);
-    let again = build(&env, "offline", &context, &["--locked"])
-        .ok()
-        .stdout();
+    let again = build(&env, "offline", &context, &["--locked"]).ok().stdout();
     assert_eq!(again, first);
     let anew = build(&env, "offline", &context, &["--locked", "--no-cache"]);
     assert_eq!(anew.ok().stdout(), first);
     env.imgctl(["prune"]).ok();
-    assert_eq!(
-        build(&env, "pruned", &context, &["--locked"]).ok().stdout(),
-        first
-    );
+    assert_eq!(build(&env, "pruned", &context, &["--locked"]).ok().stdout(), first);
     assert_eq!(std::fs::read_to_string(&lock).unwrap(), text);
 }
 
@@ -62,9 +51,6 @@ fn drift_is_refused_with_what_has_changed() {
     std::fs::write(context.join("images/shim/list"), &names[1]).unwrap();
     let error = build(&env, "cluster", &context, &flags).fails(2).stderr();
     assert!(error.contains(&format!("{} is new", names[1])), "{error}");
-    assert!(
-        error.contains(&format!("{} is no longer used", names[0])),
-        "{error}"
-    );
+    assert!(error.contains(&format!("{} is no longer used", names[0])), "{error}");
     assert!(error.contains("--update-lock"), "{error}");
 }

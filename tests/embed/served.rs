@@ -21,11 +21,7 @@ fn single_images_indexes_and_digests_are_served_byte_for_byte() {
     let platforms = ["--platform=linux/amd64,linux/arm64"];
     build(&env, "cluster", &context, &platforms).ok();
     let served = serve(&env, "cluster", "out");
-    for name in [
-        "team/single:v1",
-        "team/index:v1",
-        &format!("team/pinned@{pinned}"),
-    ] {
+    for name in ["team/single:v1", "team/index:v1", &format!("team/pinned@{pinned}")] {
         assert_eq!(raw(&served, name), upstream.raw(name), "{name}");
         let whole = fetched(&served, name, true);
         assert_eq!(whole, fetched(&upstream.registry, name, true), "{name}");
@@ -101,26 +97,13 @@ fn archives_and_images_of_the_store_are_embedded_too() {
         "FROM scratch\nCOPY m /m\n",
         &[
             ("m", ""),
-            (
-                "images/skopeo/tar.txt",
-                "oci-archive:app.tar@quay.io/team/app:v2\n",
-            ),
-            (
-                "manifests/pod.yaml",
-                "spec: {containers: [{image: 'localhost/app:v1'}]}\n",
-            ),
+            ("images/skopeo/tar.txt", "oci-archive:app.tar@quay.io/team/app:v2\n"),
+            ("manifests/pod.yaml", "spec: {containers: [{image: 'localhost/app:v1'}]}\n"),
         ],
     );
     let archive = context.join("images/skopeo/app.tar");
     let archive = archive.to_str().unwrap();
-    env.imgctl([
-        "save",
-        "--format=oci-archive",
-        "-o",
-        archive,
-        "localhost/app:v1",
-    ])
-    .ok();
+    env.imgctl(["save", "--format=oci-archive", "-o", archive, "localhost/app:v1"]).ok();
     build(&env, "cluster", &context, &[]).ok();
     let served = serve(&env, "cluster", "out");
     assert_eq!(raw(&served, "team/app:v2"), raw(&served, "app:v1"));
@@ -183,9 +166,7 @@ fn a_registry_folder_is_taken_apart_and_nothing_is_there_twice() {
     crate::common::Ran::new(crate::common::tool("cp", arguments)).ok();
     build(&env, "cluster", &context, &[]).ok();
     let second = registry_layers(&env, "cluster");
-    let same = second
-        .values()
-        .filter(|layer| first.values().any(|other| other == *layer));
+    let same = second.values().filter(|layer| first.values().any(|other| other == *layer));
     assert!(same.count() >= 4, "{first:?}\n{second:?}");
 }
 
@@ -207,11 +188,7 @@ trait Listed {
 
 impl Listed for TestEnv {
     fn tree_of(&self, directory: &std::path::Path) -> String {
-        let arguments = [
-            directory.to_str().unwrap(),
-            "-printf",
-            "%p %y %s %T@ %C@\\n",
-        ];
+        let arguments = [directory.to_str().unwrap(), "-printf", "%p %y %s %T@ %C@\\n"];
         let found = crate::common::Ran::new(crate::common::tool("find", arguments)).ok();
         let mut lines: Vec<String> = found.stdout().lines().map(str::to_owned).collect();
         lines.sort();

@@ -16,10 +16,7 @@ pub(crate) struct Upstream {
 
 impl Upstream {
     pub(crate) fn new() -> Self {
-        Self {
-            registry: Registry::start(),
-            maker: TestEnv::new(),
-        }
+        Self { registry: Registry::start(), maker: TestEnv::new() }
     }
 
     /// The full name of `name`.
@@ -49,11 +46,8 @@ impl Upstream {
         let layout = self.maker.root().join("store");
         let from = format!("oci:{}:{local}", layout.display());
         let to = format!("docker://{}", self.name(name));
-        Ran::new(tool(
-            "skopeo",
-            ["copy", "-q", "--all", "--dest-tls-verify=false", &from, &to],
-        ))
-        .ok();
+        Ran::new(tool("skopeo", ["copy", "-q", "--all", "--dest-tls-verify=false", &from, &to]))
+            .ok();
     }
 
     /// The bytes of what a tag or digest names.

@@ -50,14 +50,7 @@ impl Tar {
         let mut header = [0_u8; 512];
         let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
         put(0, &name[..name.len().min(100)]);
-        put(
-            100,
-            if flag == DIRECTORY {
-                b"0000755\0"
-            } else {
-                b"0000644\0"
-            },
-        );
+        put(100, if flag == DIRECTORY { b"0000755\0" } else { b"0000644\0" });
         put(108, b"0000000\0");
         put(116, b"0000000\0");
         put(124, format!("{size:011o}\0").as_bytes());
@@ -112,10 +105,7 @@ pub(crate) fn pax_record(key: &str, value: &[u8]) -> Vec<u8> {
 }
 
 pub(crate) fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -149,10 +139,7 @@ pub(crate) struct Layout {
 impl Layout {
     /// A sound image `localhost/hostile:v1` of these layers, as they are: plain tars or compressed.
     pub(crate) fn of(layers: &[Vec<u8>]) -> Self {
-        let diff_ids: Vec<String> = layers
-            .iter()
-            .map(|layer| sha256(&unpacked(layer)))
-            .collect();
+        let diff_ids: Vec<String> = layers.iter().map(|layer| sha256(&unpacked(layer))).collect();
         Self::with_diff_ids(layers, &diff_ids)
     }
 
@@ -163,15 +150,10 @@ impl Layout {
             "architecture": "amd64", "os": "linux", "config": {},
             "rootfs": {"type": "layers", "diff_ids": ids},
         });
-        let mut layout = Self {
-            blobs: BTreeMap::new(),
-            index: Value::Null,
-        };
+        let mut layout = Self { blobs: BTreeMap::new(), index: Value::Null };
         let config = layout.put(CONFIG, config.to_string().into_bytes());
-        let layers: Vec<Value> = layers
-            .iter()
-            .map(|layer| layout.put(media_of(layer), layer.clone()))
-            .collect();
+        let layers: Vec<Value> =
+            layers.iter().map(|layer| layout.put(media_of(layer), layer.clone())).collect();
         layout.set_manifest(&json!({
             "schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers,
         }));
@@ -256,20 +238,13 @@ impl Layout {
 
 /// The hex of a digest in JSON.
 pub(crate) fn hex(digest: &Value) -> String {
-    digest
-        .as_str()
-        .unwrap()
-        .strip_prefix("sha256:")
-        .unwrap()
-        .to_owned()
+    digest.as_str().unwrap().strip_prefix("sha256:").unwrap().to_owned()
 }
 
 /// What a docker archive consists of: the config and the layers' paths can be made worse.
 pub(crate) fn docker_archive(layers: &[(&str, Vec<u8>)], extra: Tar) -> Vec<u8> {
-    let ids: Vec<String> = layers
-        .iter()
-        .map(|(_, layer)| format!("sha256:{}", sha256(&unpacked(layer))))
-        .collect();
+    let ids: Vec<String> =
+        layers.iter().map(|(_, layer)| format!("sha256:{}", sha256(&unpacked(layer)))).collect();
     let config = json!({
         "architecture": "amd64", "os": "linux", "config": {},
         "rootfs": {"type": "layers", "diff_ids": ids},

@@ -26,27 +26,14 @@ fn no_command_opens_the_hosts_name_services() {
         &["export", "app", "-o", "out"],
         &["prune"],
     ] {
-        let mut command = tool(
-            "strace",
-            ["-f", "-e", "trace=open,openat,openat2,connect", "-o"],
-        );
-        command
-            .arg(&trace)
-            .arg(IMGCTL)
-            .arg("--root")
-            .arg(env.root());
+        let mut command = tool("strace", ["-f", "-e", "trace=open,openat,openat2,connect", "-o"]);
+        command.arg(&trace).arg(IMGCTL).arg("--root").arg(env.root());
         command.args(arguments).current_dir(env.path(""));
         Ran::new(command).ok();
         all.push_str(&std::fs::read_to_string(&trace).unwrap());
     }
     assert!(all.contains("index.json"), "the trace is empty");
-    for forbidden in [
-        "nsswitch",
-        "libnss",
-        "nscd",
-        "/etc/passwd\"",
-        "/etc/group\"",
-    ] {
+    for forbidden in ["nsswitch", "libnss", "nscd", "/etc/passwd\"", "/etc/group\""] {
         let line = all.lines().find(|line| line.contains(forbidden));
         assert_eq!(line, None, "{forbidden}");
     }
@@ -58,11 +45,7 @@ fn an_ordinary_user_with_an_empty_home_builds() {
         return;
     }
     let env = TestEnv::new();
-    env.context(
-        "context",
-        "FROM scratch\nCOPY . /\nWORKDIR /w\n",
-        &[("a/b", "x")],
-    );
+    env.context("context", "FROM scratch\nCOPY . /\nWORKDIR /w\n", &[("a/b", "x")]);
     let nobody = Nobody::new(&env);
     nobody.imgctl(["build", "-t", "app", "../context"]).ok();
     nobody.imgctl(["ls", "app:/a"]).ok();
@@ -85,11 +68,7 @@ fn a_root_with_nothing_but_the_binary_is_enough() {
     let root = env.path("root-directory");
     install(&root);
     std::fs::create_dir_all(root.join("context")).unwrap();
-    std::fs::write(
-        root.join("context/Kubefile"),
-        "FROM scratch\nCOPY . /\nUSER 1\n",
-    )
-    .unwrap();
+    std::fs::write(root.join("context/Kubefile"), "FROM scratch\nCOPY . /\nUSER 1\n").unwrap();
     for arguments in [
         &["build", "-t", "app", "/context"][..],
         &["images"],
@@ -103,11 +82,7 @@ fn a_root_with_nothing_but_the_binary_is_enough() {
     ] {
         // There is no /proc, /dev, /etc or /tmp.
         let mut command = Command::new("/usr/sbin/chroot");
-        command
-            .arg(&root)
-            .arg("/imgctl")
-            .args(["--root", "/store"])
-            .args(arguments);
+        command.arg(&root).arg("/imgctl").args(["--root", "/store"]).args(arguments);
         command.env_clear();
         Ran::new(command).ok();
     }

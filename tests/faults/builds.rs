@@ -15,11 +15,7 @@ const DENIED: i32 = 5;
 fn stages_cannot_use_themselves_or_later_ones() {
     let env = TestEnv::new();
     for (kubefile, code, words) in [
-        (
-            "FROM scratch AS a\nCOPY --from=a /x /x\n",
-            USAGE,
-            "the stage itself",
-        ),
+        ("FROM scratch AS a\nCOPY --from=a /x /x\n", USAGE, "the stage itself"),
         (
             "FROM scratch AS a\nCOPY --from=b /x /x\nFROM scratch AS b\nCOPY --from=a /x /x\n",
             USAGE,
@@ -39,9 +35,7 @@ fn stages_cannot_use_themselves_or_later_ones() {
         ),
     ] {
         env.context("context", kubefile, &[("x", "x")]);
-        let ran = env
-            .imgctl(["build", "--pull=never", "-t", "app", "context"])
-            .fails(code);
+        let ran = env.imgctl(["build", "--pull=never", "-t", "app", "context"]).fails(code);
         assert!(ran.stderr().contains(words), "{kubefile}{}", ran.report());
         assert!(ran.stderr().contains(" --> Kubefile:"), "{}", ran.report());
     }
@@ -51,33 +45,20 @@ fn stages_cannot_use_themselves_or_later_ones() {
 #[test]
 fn missing_sources_are_named_and_something_like_them() {
     let env = TestEnv::new();
-    env.context(
-        "context",
-        "",
-        &[("scripts/install.sh", "x"), ("Readme.md", "x")],
-    );
+    env.context("context", "", &[("scripts/install.sh", "x"), ("Readme.md", "x")]);
     for (source, meant) in [
         ("scripts/instal.sh", "scripts/install.sh"),
         ("README.md", "Readme.md"),
         ("script/install.sh", "scripts"),
     ] {
-        env.write(
-            "context/Kubefile",
-            format!("FROM scratch\nCOPY {source} /x\n"),
-        );
-        let ran = env
-            .imgctl(["build", "-t", "app", "context"])
-            .fails(NOT_FOUND);
+        env.write("context/Kubefile", format!("FROM scratch\nCOPY {source} /x\n"));
+        let ran = env.imgctl(["build", "-t", "app", "context"]).fails(NOT_FOUND);
         let said = ran.stderr();
         assert!(said.contains(source) && said.contains(meant), "{said}");
         assert!(said.contains("Kubefile:2"), "{said}");
     }
-    env.write(
-        "context/Kubefile",
-        "FROM scratch\nCOPY nothing-like-it* /x\n",
-    );
-    env.imgctl(["build", "-t", "app", "context"])
-        .fails(NOT_FOUND);
+    env.write("context/Kubefile", "FROM scratch\nCOPY nothing-like-it* /x\n");
+    env.imgctl(["build", "-t", "app", "context"]).fails(NOT_FOUND);
 }
 
 #[test]
@@ -95,24 +76,18 @@ fn what_cannot_be_read_is_named() {
         std::fs::write(context.join(secret), "x").unwrap();
         let path = context.join(secret);
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
-        let ran = nobody
-            .imgctl(["build", "-t", "app", "context"])
-            .fails(DENIED);
+        let ran = nobody.imgctl(["build", "-t", "app", "context"]).fails(DENIED);
         assert!(ran.stderr().contains(secret), "{}", ran.report());
     }
     std::fs::set_permissions(context.join("d"), PermissionsExt::from_mode(0o700)).unwrap();
     std::fs::remove_file(context.join("secret")).unwrap();
-    let ran = nobody
-        .imgctl(["build", "-t", "app", "context"])
-        .fails(DENIED);
+    let ran = nobody.imgctl(["build", "-t", "app", "context"]).fails(DENIED);
     assert!(ran.stderr().contains('d'), "{}", ran.report());
     // What is ignored need not be readable.
     std::fs::write(context.join(".dockerignore"), "d\n").unwrap();
     nobody.imgctl(["build", "-t", "app", "context"]).ok();
     std::fs::set_permissions(context.join("Kubefile"), PermissionsExt::from_mode(0o600)).unwrap();
-    let ran = nobody
-        .imgctl(["build", "-t", "app", "context"])
-        .fails(DENIED);
+    let ran = nobody.imgctl(["build", "-t", "app", "context"]).fails(DENIED);
     assert!(ran.stderr().contains("Kubefile"), "{}", ran.report());
     nobody.imgctl(["scrub", "--deep"]).ok();
 }
@@ -133,9 +108,7 @@ fn names_that_mean_something_in_layers_are_refused() {
 /// `imgctl` with little memory and little time.
 fn confined(env: &TestEnv, arguments: &[&str]) -> Ran {
     let mut command = std::process::Command::new("prlimit");
-    command
-        .args(["--as=1500000000", "--cpu=20", IMGCTL, "--root"])
-        .arg(env.root());
+    command.args(["--as=1500000000", "--cpu=20", IMGCTL, "--root"]).arg(env.root());
     command.args(arguments).current_dir(env.path(""));
     Ran::new(command)
 }
@@ -162,40 +135,22 @@ fn kubefiles_cannot_eat_memory_or_time() {
             ),
             USAGE,
         ),
-        (
-            "stars",
-            format!("FROM scratch\nCOPY {stars} /\n"),
-            NOT_FOUND,
-        ),
+        ("stars", format!("FROM scratch\nCOPY {stars} /\n"), NOT_FOUND),
         (
             "a line of 20 MB",
             format!("FROM scratch\nLABEL a={}\n", "x".repeat(20 << 20)),
             BAD_CONTENT,
         ),
-        (
-            "braces",
-            format!("FROM scratch\nENV A={}x\n", "${B:-".repeat(100_000)),
-            USAGE,
-        ),
-        (
-            "brackets",
-            format!("FROM scratch\nCMD {}\n", "[".repeat(200_000)),
-            0,
-        ),
+        ("braces", format!("FROM scratch\nENV A={}x\n", "${B:-".repeat(100_000)), USAGE),
+        ("brackets", format!("FROM scratch\nCMD {}\n", "[".repeat(200_000)), 0),
     ] {
         env.write("context/Kubefile", kubefile);
         env.write(format!("context/{long_name}"), "x");
         let ran = confined(&env, &["build", "-t", "app", "context"]);
         let report: String = ran.report().chars().take(3000).collect();
-        assert!(
-            !report.contains("signal") && !report.contains("defect"),
-            "{what}: {report}"
-        );
+        assert!(!report.contains("signal") && !report.contains("defect"), "{what}: {report}");
         if code != 0 {
-            assert!(
-                report.contains(&format!("exit status: {code}")),
-                "{what}: {report}"
-            );
+            assert!(report.contains(&format!("exit status: {code}")), "{what}: {report}");
         }
     }
     env.write("context/Kubefile", "FROM scratch\nCOPY . /\n");
@@ -220,11 +175,7 @@ fn contexts_deeper_than_paths_may_be_are_refused() {
     let ran = env.imgctl(["build", "-t", "app", "context"]);
     assert!(!ran.success(), "{}", ran.report());
     assert!(!ran.report().contains("signal"), "{}", ran.report());
-    assert!(
-        ran.stderr().contains("levels of directories"),
-        "{}",
-        ran.report()
-    );
+    assert!(ran.stderr().contains("levels of directories"), "{}", ran.report());
     assert_prunes_clean(&env);
 }
 
@@ -311,10 +262,7 @@ fn a_context_that_changes_gives_a_sound_image_or_an_error() {
     // When it keeps still, the next build has what is there now, whatever the caches have seen.
     std::fs::write(&path, "at rest").unwrap();
     env.imgctl(["build", "-t", "app", "context"]).ok();
-    assert_eq!(
-        env.imgctl(["cat", "app:/changing"]).ok().bytes(),
-        b"at rest"
-    );
+    assert_eq!(env.imgctl(["cat", "app:/changing"]).ok().bytes(), b"at rest");
     assert_prunes_clean(&env);
 }
 
@@ -333,42 +281,21 @@ fn what_ignore_rules_leave_nothing_of_is_not_there() {
     for (instruction, words) in [
         ("ADD dir /x/", "an ignore rule excludes it; add `!dir`"),
         ("COPY dir/sub /x/", "add `!dir/sub`"),
-        (
-            "COPY dir* /x/",
-            "`dir*` matches nothing in the build context",
-        ),
-        (
-            "COPY no* nor* /x/",
-            "`no*` matches nothing in the build context",
-        ),
-        (
-            "RUN --mount=type=bind,source=dir,target=/d true",
-            "/dir is not in the build context",
-        ),
+        ("COPY dir* /x/", "`dir*` matches nothing in the build context"),
+        ("COPY no* nor* /x/", "`no*` matches nothing in the build context"),
+        ("RUN --mount=type=bind,source=dir,target=/d true", "/dir is not in the build context"),
     ] {
         env.write("context/Kubefile", format!("FROM scratch\n{instruction}\n"));
-        let ran = env
-            .imgctl(["build", "-t", "app", "context"])
-            .fails(NOT_FOUND);
-        assert!(
-            ran.stderr().contains(words),
-            "{instruction}{}",
-            ran.report()
-        );
+        let ran = env.imgctl(["build", "-t", "app", "context"]).fails(NOT_FOUND);
+        assert!(ran.stderr().contains(words), "{instruction}{}", ran.report());
         assert!(ran.stderr().contains("Kubefile:2"), "{}", ran.report());
     }
     // One file is enough.
     env.write("context/dir/sub/file.md", "x");
-    env.write(
-        "context/Kubefile",
-        "FROM scratch\nADD dir /x/\nCOPY a no* /\n",
-    );
+    env.write("context/Kubefile", "FROM scratch\nADD dir /x/\nCOPY a no* /\n");
     env.imgctl(["build", "-t", "app", "context"]).ok();
     let listed = env.imgctl(["ls", "-R", "app"]).ok().stdout();
-    assert!(
-        listed.contains("file.md") && listed.contains("a\n"),
-        "{listed}"
-    );
+    assert!(listed.contains("file.md") && listed.contains("a\n"), "{listed}");
 }
 
 #[test]
@@ -390,10 +317,7 @@ fn patterns_that_are_wrong_are_shown_in_their_file() {
         assert!(ran.stderr().contains(words), "{words}{}", ran.report());
     }
     std::fs::remove_file(env.path("context/.dockerignore")).unwrap();
-    env.write(
-        "context/Kubefile",
-        "FROM scratch\nCOPY --exclude=[z-a] . /\n",
-    );
+    env.write("context/Kubefile", "FROM scratch\nCOPY --exclude=[z-a] . /\n");
     let ran = env.imgctl(["build", "-t", "app", "context"]).fails(USAGE);
     assert!(ran.stderr().contains("the range z-a"), "{}", ran.report());
 }
@@ -407,11 +331,7 @@ fn a_variable_names_no_stage() {
         &[],
     );
     let ran = env.imgctl(["build", "-t", "app", "context"]).fails(USAGE);
-    for words in [
-        "Kubefile:5:6",
-        "--from takes no variables",
-        "FROM ${X} AS name",
-    ] {
+    for words in ["Kubefile:5:6", "--from takes no variables", "FROM ${X} AS name"] {
         assert!(ran.stderr().contains(words), "{words}{}", ran.report());
     }
 }

@@ -17,10 +17,7 @@ fn start(env: &TestEnv, arguments: &[&str]) -> (String, Child) {
 /// codes that it may have.
 #[track_caller]
 fn all(env: &TestEnv, commands: &[(&[&str], &[i32])]) {
-    let running: Vec<_> = commands
-        .iter()
-        .map(|(arguments, _)| start(env, arguments))
-        .collect();
+    let running: Vec<_> = commands.iter().map(|(arguments, _)| start(env, arguments)).collect();
     for ((line, child), (_, may)) in running.into_iter().zip(commands) {
         let output = child.wait_with_output().unwrap();
         let code = output.status.code().unwrap_or(-1);
@@ -34,19 +31,12 @@ fn rounds() -> u32 {
 }
 
 fn context(env: &TestEnv, name: &str, round: u32, seed: u64) -> PathBuf {
-    let path = env.context(
-        name,
-        "FROM scratch\nCOPY a /a\nCOPY b /b\nCOPY small /small\n",
-        &[],
-    );
+    let path = env.context(name, "FROM scratch\nCOPY a /a\nCOPY b /b\nCOPY small /small\n", &[]);
     let seed = u64::from(round) << 16 | seed << 8;
     env.write(path.join("a"), noise(seed + 1, 300_000));
     env.write(path.join("b"), noise(seed + 2, 300_000));
     for number in 0..30 {
-        env.write(
-            path.join(format!("small/{number}")),
-            format!("{name} {round}"),
-        );
+        env.write(path.join(format!("small/{number}")), format!("{name} {round}"));
     }
     path
 }
@@ -65,10 +55,7 @@ fn assert_sound(env: &TestEnv) {
 fn builds_and_prunes() {
     let env = TestEnv::new();
     for round in 0..rounds() {
-        let (one, two) = (
-            context(&env, "one", round, 1),
-            context(&env, "two", round, 2),
-        );
+        let (one, two) = (context(&env, "one", round, 1), context(&env, "two", round, 2));
         all(
             &env,
             &[
@@ -93,18 +80,9 @@ fn builds_of_the_same_context() {
     for round in 0..rounds() {
         let same = context(&env, "same", round, 1);
         let build = |name| ["build", "--timestamp=0", "-t", name, text(&same)];
-        all(
-            &env,
-            &[
-                (&build("first"), &[]),
-                (&build("second"), &[]),
-                (&build("third"), &[]),
-            ],
-        );
-        let ids = env
-            .imgctl(["images", "-q", "--no-trunc", "--filter=dangling=false"])
-            .ok()
-            .stdout();
+        all(&env, &[(&build("first"), &[]), (&build("second"), &[]), (&build("third"), &[])]);
+        let ids =
+            env.imgctl(["images", "-q", "--no-trunc", "--filter=dangling=false"]).ok().stdout();
         let mut ids: Vec<&str> = ids.lines().collect();
         ids.dedup();
         assert_eq!(ids.len(), 1, "{ids:?}");
@@ -136,8 +114,7 @@ fn loads_saves_and_prunes() {
     let env = TestEnv::new();
     let one = context(&env, "one", 0, 1);
     env.build("localhost/one:v1", &one);
-    env.imgctl(["save", "localhost/one:v1", "-o", "one.tar"])
-        .ok();
+    env.imgctl(["save", "localhost/one:v1", "-o", "one.tar"]).ok();
     for round in 0..rounds() {
         if round % 2 == 0 {
             env.imgctl(["rmi", "--all"]).ok();
@@ -174,23 +151,11 @@ fn mounts_removals_and_prunes() {
                 (&["mounts"], &[]),
             ],
         );
-        for line in env
-            .imgctl(["mounts", "--format={{.Path}}"])
-            .ok()
-            .stdout()
-            .lines()
-        {
+        for line in env.imgctl(["mounts", "--format={{.Path}}"]).ok().stdout().lines() {
             let got = std::fs::read(Path::new(line).join("a")).unwrap();
             assert_eq!(got, std::fs::read(one.join("a")).unwrap());
         }
-        all(
-            &env,
-            &[
-                (&["umount", "--all"], &[]),
-                (&["umount", "--all"], &[]),
-                (&["prune"], &[]),
-            ],
-        );
+        all(&env, &[(&["umount", "--all"], &[]), (&["umount", "--all"], &[]), (&["prune"], &[])]);
         env.imgctl(["umount", "--all"]).ok();
     }
     assert_sound(&env);

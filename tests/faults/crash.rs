@@ -88,10 +88,7 @@ fn change_context(env: &TestEnv, round: u32) {
         env.write(format!("context/data/{number}"), noise(seed, 700_000));
     }
     for number in 0..60 {
-        env.write(
-            format!("context/small/{number}"),
-            format!("{round} {number}\n"),
-        );
+        env.write(format!("context/small/{number}"), format!("{round} {number}\n"));
     }
 }
 
@@ -137,10 +134,7 @@ fn build_with_run() {
     let kubefile = "FROM scratch\nCOPY busybox /bin/sh\nARG ROUND\nRUN echo $ROUND >/round\nRUN echo $ROUND >>/round\n";
     env.context(
         "context",
-        &kubefile.replace(
-            "[\"/bin/sh\", \"mkdir\", \"/made\"]",
-            "exec /bin/sh -c 'mkdir /made'",
-        ),
+        &kubefile.replace("[\"/bin/sh\", \"mkdir\", \"/made\"]", "exec /bin/sh -c 'mkdir /made'"),
         &[],
     );
     std::fs::copy("/bin/busybox", env.path("context/busybox"))

@@ -27,8 +27,7 @@ impl Fixture {
         let env = TestEnv::new();
         let canary = Canary::new(&env);
         env.write("sound.tar", Layout::of(&[plain_layer(b"sound")]).archive());
-        env.imgctl(["load", "-i", "sound.tar", "--tag", "sound:v1"])
-            .ok();
+        env.imgctl(["load", "-i", "sound.tar", "--tag", "sound:v1"]).ok();
         Self { env, canary }
     }
 
@@ -60,21 +59,14 @@ impl Drop for Fixture {
 }
 
 fn sound() -> Layout {
-    Layout::of(&[
-        plain_layer(b"one"),
-        gzip(&plain_layer(b"two")),
-        zstd(&plain_layer(b"three")),
-    ])
+    Layout::of(&[plain_layer(b"one"), gzip(&plain_layer(b"two")), zstd(&plain_layer(b"three"))])
 }
 
 #[test]
 fn the_archives_are_sound_until_they_are_made_worse() {
     let fixture = Fixture::new();
     fixture.load(&sound().archive()).ok();
-    let layers = [
-        ("a/layer.tar", plain_layer(b"x")),
-        ("b/layer.tar", plain_layer(b"y")),
-    ];
+    let layers = [("a/layer.tar", plain_layer(b"x")), ("b/layer.tar", plain_layer(b"y"))];
     fixture.load(&docker_archive(&layers, Tar::new())).ok();
 }
 
@@ -84,21 +76,9 @@ fn oci_archives_that_lie() {
     let other = format!("sha256:{}", sha256(b"other"));
     let layer = plain_layer(b"one");
     let lies: Vec<(&str, Layout, &str)> = vec![
-        (
-            "flipped bit",
-            sound().damage_layer(|layer| layer[700] ^= 1),
-            "digest",
-        ),
-        (
-            "short blob",
-            sound().damage_layer(|layer| layer.truncate(100)),
-            "digest",
-        ),
-        (
-            "longer blob",
-            sound().damage_layer(|layer| layer.push(0)),
-            "digest",
-        ),
+        ("flipped bit", sound().damage_layer(|layer| layer[700] ^= 1), "digest"),
+        ("short blob", sound().damage_layer(|layer| layer.truncate(100)), "digest"),
+        ("longer blob", sound().damage_layer(|layer| layer.push(0)), "digest"),
         (
             "wrong diff-id",
             Layout::with_diff_ids(std::slice::from_ref(&layer), &[sha256(b"else")]),
@@ -109,36 +89,12 @@ fn oci_archives_that_lie() {
             Layout::with_diff_ids(&[gzip(&layer)], &[sha256(&gzip(&layer))]),
             "instead of",
         ),
-        (
-            "layer size that lies",
-            sound().edit(|m| m["layers"][0]["size"] = json!(5)),
-            "bytes",
-        ),
-        (
-            "huge size",
-            sound().edit(|m| m["layers"][0]["size"] = json!(u64::MAX)),
-            "bytes",
-        ),
-        (
-            "negative size",
-            sound().edit(|m| m["layers"][0]["size"] = json!(-1)),
-            "malformed",
-        ),
-        (
-            "config size that lies",
-            sound().edit(|m| m["config"]["size"] = json!(5)),
-            "bytes",
-        ),
-        (
-            "missing layer",
-            sound().edit(|m| m["layers"][1]["digest"] = json!(other)),
-            "missing",
-        ),
-        (
-            "missing config",
-            sound().edit(|m| m["config"]["digest"] = json!(other)),
-            "incomplete",
-        ),
+        ("layer size that lies", sound().edit(|m| m["layers"][0]["size"] = json!(5)), "bytes"),
+        ("huge size", sound().edit(|m| m["layers"][0]["size"] = json!(u64::MAX)), "bytes"),
+        ("negative size", sound().edit(|m| m["layers"][0]["size"] = json!(-1)), "malformed"),
+        ("config size that lies", sound().edit(|m| m["config"]["size"] = json!(5)), "bytes"),
+        ("missing layer", sound().edit(|m| m["layers"][1]["digest"] = json!(other)), "missing"),
+        ("missing config", sound().edit(|m| m["config"]["digest"] = json!(other)), "incomplete"),
         (
             "a path as digest",
             sound().edit(|m| m["layers"][0]["digest"] = json!("sha256:../../canary/file")),
@@ -149,11 +105,7 @@ fn oci_archives_that_lie() {
             sound().edit_config(|c| drop(c["rootfs"]["diff_ids"].as_array_mut().unwrap().pop())),
             "layers",
         ),
-        (
-            "manifest and index at once",
-            sound().edit(|m| m["manifests"] = json!([])),
-            "manifest",
-        ),
+        ("manifest and index at once", sound().edit(|m| m["manifests"] = json!([])), "manifest"),
         (
             "manifest that says it is an index",
             sound().edit(|m| m["mediaType"] = json!(INDEX)),
@@ -175,16 +127,8 @@ fn oci_archives_that_lie() {
             },
             "config",
         ),
-        (
-            "layer that is no tar",
-            Layout::of(&[gzip(&noise(1, 5000))]),
-            "tar",
-        ),
-        (
-            "layer that is cut short",
-            Layout::of(&[gzip(&layer[..514])]),
-            "",
-        ),
+        ("layer that is no tar", Layout::of(&[gzip(&noise(1, 5000))]), "tar"),
+        ("layer that is cut short", Layout::of(&[gzip(&layer[..514])]), ""),
     ];
     for (what, layout, words) in lies {
         fixture.refuses(what, &layout.archive(), words);
@@ -214,22 +158,10 @@ fn documents_that_are_not_what_they_should_be() {
     let deep = [vec![b'['; 200_000], vec![b']'; 200_000]].concat();
     let nested = nested_index(12);
     for (what, archive, words) in [
-        (
-            "schema 1",
-            document(MANIFEST, schema1.to_string().into_bytes()),
-            "schema",
-        ),
-        (
-            "200,000 layers",
-            document(MANIFEST, many.to_string().into_bytes()),
-            "",
-        ),
+        ("schema 1", document(MANIFEST, schema1.to_string().into_bytes()), "schema"),
+        ("200,000 layers", document(MANIFEST, many.to_string().into_bytes()), ""),
         ("deep JSON", document(MANIFEST, deep), "recursion"),
-        (
-            "manifest too big",
-            document(MANIFEST, vec![b' '; 17 << 20]),
-            "bytes",
-        ),
+        ("manifest too big", document(MANIFEST, vec![b' '; 17 << 20]), "bytes"),
         ("indexes in indexes", nested.archive(), "nested"),
         (
             "an index of nothing that is there",
@@ -241,11 +173,7 @@ fn documents_that_are_not_what_they_should_be() {
             },
             "platform",
         ),
-        (
-            "no image",
-            Tar::new().file(b"a", b"b").end(),
-            "not an image archive",
-        ),
+        ("no image", Tar::new().file(b"a", b"b").end(), "not an image archive"),
         (
             "index that is too big",
             {
@@ -317,43 +245,20 @@ fn members_of_archives_that_are_not_files() {
             linked(Tar::new().symlink(b"layer.tar", canary)),
             "outside the archive",
         ),
-        (
-            "hard link out",
-            linked(Tar::new().hard_link(b"layer.tar", b"../canary/file")),
-            "",
-        ),
-        (
-            "hard link to nothing",
-            linked(Tar::new().hard_link(b"layer.tar", b"gone")),
-            "contain",
-        ),
+        ("hard link out", linked(Tar::new().hard_link(b"layer.tar", b"../canary/file")), ""),
+        ("hard link to nothing", linked(Tar::new().hard_link(b"layer.tar", b"gone")), "contain"),
         (
             "links in circles",
-            linked(
-                Tar::new()
-                    .symlink(b"layer.tar", b"b")
-                    .symlink(b"b", b"layer.tar"),
-            ),
+            linked(Tar::new().symlink(b"layer.tar", b"b").symlink(b"b", b"layer.tar")),
             "loop",
         ),
-        (
-            "..",
-            docker_archive(&layers(), Tar::new().file(b"../canary/file", b"dead")),
-            "..",
-        ),
+        ("..", docker_archive(&layers(), Tar::new().file(b"../canary/file", b"dead")), ".."),
         (
             "device",
-            docker_archive(
-                &layers(),
-                Tar::new().entry(CHARACTER_DEVICE, b"null", b"", b""),
-            ),
+            docker_archive(&layers(), Tar::new().entry(CHARACTER_DEVICE, b"null", b"", b"")),
             "device",
         ),
-        (
-            "pipe",
-            docker_archive(&layers(), Tar::new().entry(FIFO, b"pipe", b"", b"")),
-            "pipes",
-        ),
+        ("pipe", docker_archive(&layers(), Tar::new().entry(FIFO, b"pipe", b"", b"")), "pipes"),
         (
             "two files of one name",
             docker_archive(&layers(), Tar::new().file(b"layer.tar", b"other")),
@@ -372,9 +277,7 @@ fn members_of_archives_that_are_not_files() {
         fixture.refuses(what, &archive, words);
     }
     // An absolute name is one below the archive's top: nothing is written to it.
-    let absolute = Tar::new()
-        .file(canary, b"dead")
-        .entry(DIRECTORY, b"/", b"", b"");
+    let absolute = Tar::new().file(canary, b"dead").entry(DIRECTORY, b"/", b"", b"");
     fixture.load(&docker_archive(&layers(), absolute)).ok();
     fixture.canary.assert_untouched("absolute name");
     fixture.env.imgctl(["rmi", "localhost/hostile:v1"]).ok();
@@ -383,10 +286,7 @@ fn members_of_archives_that_are_not_files() {
 /// Replaces bytes by as many others; checksums cover headers only.
 fn replace(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     assert_eq!(from.len(), to.len());
-    let at = bytes
-        .windows(from.len())
-        .position(|window| window == from)
-        .unwrap();
+    let at = bytes.windows(from.len()).position(|window| window == from).unwrap();
     [&bytes[..at], to, &bytes[at + from.len()..]].concat()
 }
 
@@ -407,10 +307,7 @@ fn archives_that_are_cut_short_or_have_a_bit_flipped() {
         // A bit of a header or of padding may mean nothing; content is never taken as it is.
         let ran = fixture.load(&flipped);
         if ran.success() {
-            fixture
-                .env
-                .imgctl(["rmi", "--force", "localhost/hostile:v1"])
-                .ok();
+            fixture.env.imgctl(["rmi", "--force", "localhost/hostile:v1"]).ok();
         } else {
             ran.fails(BAD_CONTENT);
         }
@@ -427,14 +324,8 @@ fn decompression_bombs() {
     let layout = Layout::with_diff_ids(std::slice::from_ref(&bomb), &[sha256(b"any")]);
     fixture.refuses("zstd bomb", &layout.archive(), "times its size");
     // An entry that says it has much more than there is.
-    let huge = Tar::new()
-        .lying(b'0', b"huge", b"", b"", (8 << 30) - 1)
-        .end();
-    fixture.refuses(
-        "a file of 8 GiB that is not there",
-        &Layout::of(&[gzip(&huge)]).archive(),
-        "",
-    );
+    let huge = Tar::new().lying(b'0', b"huge", b"", b"", (8 << 30) - 1).end();
+    fixture.refuses("a file of 8 GiB that is not there", &Layout::of(&[gzip(&huge)]).archive(), "");
     if long() {
         // The archive itself as a bomb; what it brings is on disk until it is refused.
         fixture.refuses("archive bomb", &bomb, "times its size");
@@ -460,14 +351,8 @@ fn bomb(name: &[u8]) -> Vec<u8> {
 fn a_bomb_takes_no_memory() {
     let fixture = Fixture::new();
     // A PAX header, a GNU long name and a sparse map that each claim a gigabyte.
-    for (what, flag) in [
-        ("PAX header", b'x'),
-        ("global PAX header", b'g'),
-        ("long name", b'L'),
-    ] {
-        let layer = Tar::new()
-            .lying(flag, b"x", b"", &[b'a'; 4096], 1 << 30)
-            .end();
+    for (what, flag) in [("PAX header", b'x'), ("global PAX header", b'g'), ("long name", b'L')] {
+        let layer = Tar::new().lying(flag, b"x", b"", &[b'a'; 4096], 1 << 30).end();
         let archive = Layout::of(&[gzip(&layer)]).archive();
         fixture.env.write("hostile.tar", &archive);
         let mut command = std::process::Command::new("prlimit");
@@ -488,10 +373,8 @@ fn a_bomb_takes_no_memory() {
 fn a_plain_layer_that_is_no_tar_is_refused_when_it_is_used() {
     // Its digest holds, so it can be loaded; nothing can be made of it.
     let fixture = Fixture::new();
-    for (what, layer) in [
-        ("noise", noise(1, 5000)),
-        ("half", plain_layer(b"one")[..514].to_vec()),
-    ] {
+    for (what, layer) in [("noise", noise(1, 5000)), ("half", plain_layer(b"one")[..514].to_vec())]
+    {
         fixture.load(&Layout::of(&[layer]).archive()).ok();
         let image = "localhost/hostile:v1";
         for way in [
@@ -519,10 +402,7 @@ fn errors_are_json_on_request() {
     let fixture = Fixture::new();
     let layout = sound().damage_layer(|layer| layer[700] ^= 1);
     fixture.env.write("hostile.tar", layout.archive());
-    let ran = fixture
-        .env
-        .imgctl(["--json", "load", "-i", "hostile.tar"])
-        .fails(BAD_CONTENT);
+    let ran = fixture.env.imgctl(["--json", "load", "-i", "hostile.tar"]).fails(BAD_CONTENT);
     let error: Value = serde_json::from_str(&ran.stderr()).unwrap();
     assert_eq!(error["error"]["kind"], "bad-content", "{}", ran.report());
 }

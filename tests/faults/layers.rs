@@ -50,18 +50,9 @@ fn attacks(outside: &str) -> Vec<Attack> {
     let tar = Tar::new;
     vec![
         attack("dots", vec![tar().file(b"../canary/file", b"dead")]),
-        attack(
-            "dots inside",
-            vec![tar().directory(b"a").file(b"a/../../canary/file", b"dead")],
-        ),
-        attack(
-            "absolute",
-            vec![tar().file(format!("{outside}/file").as_bytes(), b"dead")],
-        ),
-        attack(
-            "through a symlink",
-            vec![tar().symlink(b"a", out).file(b"a/file", b"dead")],
-        ),
+        attack("dots inside", vec![tar().directory(b"a").file(b"a/../../canary/file", b"dead")]),
+        attack("absolute", vec![tar().file(format!("{outside}/file").as_bytes(), b"dead")]),
+        attack("through a symlink", vec![tar().symlink(b"a", out).file(b"a/file", b"dead")]),
         attack(
             "through a symlink of a lower layer",
             vec![tar().symlink(b"a", out), tar().file(b"a/file", b"dead")],
@@ -72,51 +63,25 @@ fn attacks(outside: &str) -> Vec<Attack> {
         ),
         attack(
             "through two symlinks",
-            vec![
-                tar()
-                    .symlink(b"a", b"b")
-                    .symlink(b"b", out)
-                    .file(b"a/new", b"dead"),
-            ],
+            vec![tar().symlink(b"a", b"b").symlink(b"b", out).file(b"a/new", b"dead")],
         ),
         attack(
             "onto a symlink",
-            vec![
-                tar()
-                    .symlink(b"a", format!("{outside}/file").as_bytes())
-                    .file(b"a", b"dead"),
-            ],
+            vec![tar().symlink(b"a", format!("{outside}/file").as_bytes()).file(b"a", b"dead")],
         ),
         attack(
             "a directory onto a symlink",
             vec![
-                tar()
-                    .symlink(b"a", directory.as_bytes())
-                    .directory(b"a")
-                    .file(b"a/inner", b"dead"),
+                tar().symlink(b"a", directory.as_bytes()).directory(b"a").file(b"a/inner", b"dead"),
             ],
         ),
-        attack(
-            "the root as a symlink",
-            vec![tar().symlink(b".", out).file(b"file", b"dead")],
-        ),
+        attack("the root as a symlink", vec![tar().symlink(b".", out).file(b"file", b"dead")]),
         attack("the root as a file", vec![tar().file(b"./", b"dead")]),
-        attack(
-            "hard link out",
-            vec![tar().hard_link(b"a", format!("{outside}/file").as_bytes())],
-        ),
-        attack(
-            "hard link up",
-            vec![tar().hard_link(b"a", b"../canary/file")],
-        ),
+        attack("hard link out", vec![tar().hard_link(b"a", format!("{outside}/file").as_bytes())]),
+        attack("hard link up", vec![tar().hard_link(b"a", b"../canary/file")]),
         attack(
             "hard link through a symlink, written to",
-            vec![
-                tar()
-                    .symlink(b"s", out)
-                    .hard_link(b"a", b"s/file")
-                    .file(b"a", b"dead"),
-            ],
+            vec![tar().symlink(b"s", out).hard_link(b"a", b"s/file").file(b"a", b"dead")],
         ),
         attack(
             "hard link to a symlink, written to",
@@ -133,10 +98,7 @@ fn attacks(outside: &str) -> Vec<Attack> {
         ),
         attack(
             "opaque through a symlink",
-            vec![
-                tar().symlink(b"a", directory.as_bytes()),
-                tar().file(b"a/.wh..wh..opq", b""),
-            ],
+            vec![tar().symlink(b"a", directory.as_bytes()), tar().file(b"a/.wh..wh..opq", b"")],
         ),
         attack("whiteout of dots", vec![tar().file(b".wh...", b"")]),
         attack("whiteout of a path", vec![tar().file(b"a/.wh.", b"")]),
@@ -218,11 +180,8 @@ fn images_cannot_reach_out() {
     let outside = canary.path.to_str().unwrap().to_owned();
     for attack in attacks(&outside) {
         let what = attack.name;
-        let layers: Vec<Vec<u8>> = attack
-            .layers
-            .iter()
-            .map(|tar| gzip(&tar.clone().end()))
-            .collect();
+        let layers: Vec<Vec<u8>> =
+            attack.layers.iter().map(|tar| gzip(&tar.clone().end())).collect();
         env.write("hostile.tar", Layout::of(&layers).archive());
         let loaded = done_or_refused(what, &env.imgctl(["load", "-i", "hostile.tar"]), &[]);
         canary.assert_untouched(what);
@@ -286,11 +245,7 @@ fn tars_that_are_built_from_cannot_reach_out() {
     let env = TestEnv::new();
     let canary = Canary::new(&env);
     let outside = canary.path.to_str().unwrap().to_owned();
-    env.context(
-        "context",
-        "FROM scratch\nADD hostile.tar /\nADD hostile.tar /a/\n",
-        &[],
-    );
+    env.context("context", "FROM scratch\nADD hostile.tar /\nADD hostile.tar /a/\n", &[]);
     for attack in attacks(&outside) {
         for layer in &attack.layers {
             let what = attack.name;
@@ -298,16 +253,9 @@ fn tars_that_are_built_from_cannot_reach_out() {
             env.write("context/hostile.tar", &bytes);
             done_or_refused(what, &env.imgctl(["build", "-t", "added", "context"]), &[2]);
             canary.assert_untouched(what);
-            let with_kubefile = layer
-                .clone()
-                .file(b"Kubefile", b"FROM scratch\nCOPY . /\n")
-                .end();
+            let with_kubefile = layer.clone().file(b"Kubefile", b"FROM scratch\nCOPY . /\n").end();
             env.write("context.tar", &with_kubefile);
-            done_or_refused(
-                what,
-                &env.imgctl(["build", "-t", "context", "context.tar"]),
-                &[2, 3],
-            );
+            done_or_refused(what, &env.imgctl(["build", "-t", "context", "context.tar"]), &[2, 3]);
             canary.assert_untouched(what);
         }
     }
@@ -325,16 +273,10 @@ fn contexts_with_links_out_give_links() {
     env.build("links", &context);
     let tree = env.export("links", "export");
     assert_eq!(std::fs::read_link(tree.join("out")).unwrap(), canary.path);
-    assert_eq!(
-        std::fs::read_link(tree.join("d/up")).unwrap(),
-        Path::new("../../canary/file")
-    );
+    assert_eq!(std::fs::read_link(tree.join("d/up")).unwrap(), Path::new("../../canary/file"));
     // Named as a source, a link is followed, but never out of the context.
     for source in ["out/file", "d/up", "../canary/file", "out"] {
-        env.write(
-            "context/Kubefile",
-            format!("FROM scratch\nCOPY {source} /got\n"),
-        );
+        env.write("context/Kubefile", format!("FROM scratch\nCOPY {source} /got\n"));
         let ran = env.imgctl(["build", "-t", "leak", "context"]);
         if ran.success() {
             let tree = env.export("leak", &format!("leak-{}", source.replace('/', "-")));
@@ -372,34 +314,18 @@ fn device_nodes_need_root() {
     assert!(is_device(&tree.join("null")));
     let nobody = Nobody::new(&env);
     let archive = env.path("devices.tar");
-    nobody
-        .imgctl(["load".as_ref(), "-i".as_ref(), archive.as_os_str()])
-        .ok();
+    nobody.imgctl(["load".as_ref(), "-i".as_ref(), archive.as_os_str()]).ok();
     nobody.imgctl(["ls", "localhost/hostile:v1:/"]).ok();
-    let ran = nobody
-        .imgctl(["export", "localhost/hostile:v1", "-o", "out"])
-        .ok();
+    let ran = nobody.imgctl(["export", "localhost/hostile:v1", "-o", "out"]).ok();
     assert!(ran.stderr().contains("device"), "{}", ran.report());
     let out = nobody.home().join("out");
     assert_eq!(std::fs::read(out.join("file")).unwrap(), b"x");
     for name in ["null", "disk"] {
-        let kind = out
-            .join(name)
-            .symlink_metadata()
-            .map(|metadata| metadata.file_type());
-        assert!(
-            !kind.is_ok_and(|kind| kind.is_char_device() || kind.is_block_device()),
-            "{name}"
-        );
+        let kind = out.join(name).symlink_metadata().map(|metadata| metadata.file_type());
+        assert!(!kind.is_ok_and(|kind| kind.is_char_device() || kind.is_block_device()), "{name}");
     }
-    let mounted = nobody
-        .imgctl(["mount", "localhost/hostile:v1"])
-        .ok()
-        .stdout();
-    assert_eq!(
-        std::fs::read(Path::new(&mounted).join("file")).unwrap(),
-        b"x"
-    );
+    let mounted = nobody.imgctl(["mount", "localhost/hostile:v1"]).ok().stdout();
+    assert_eq!(std::fs::read(Path::new(&mounted).join("file")).unwrap(), b"x");
 }
 
 #[test]
@@ -408,26 +334,15 @@ fn setuid_files_belong_to_whom_the_image_says_or_are_not_setuid() {
     if !needs_root() {
         return;
     }
-    env.write(
-        "plain.tar",
-        docker_archive(&[("l.tar", plain_layer(b"x"))], Tar::new()),
-    );
-    let context = env.context(
-        "context",
-        "FROM scratch\nCOPY --chmod=4755 tool /tool\n",
-        &[("tool", "#!")],
-    );
+    env.write("plain.tar", docker_archive(&[("l.tar", plain_layer(b"x"))], Tar::new()));
+    let context =
+        env.context("context", "FROM scratch\nCOPY --chmod=4755 tool /tool\n", &[("tool", "#!")]);
     env.build("localhost/setuid:v1", &context);
-    env.imgctl(["save", "localhost/setuid:v1", "-o", "setuid.tar"])
-        .ok();
+    env.imgctl(["save", "localhost/setuid:v1", "-o", "setuid.tar"]).ok();
     let nobody = Nobody::new(&env);
     let archive = env.path("setuid.tar");
-    nobody
-        .imgctl(["load".as_ref(), "-i".as_ref(), archive.as_os_str()])
-        .ok();
-    nobody
-        .imgctl(["export", "localhost/setuid:v1", "-o", "out"])
-        .ok();
+    nobody.imgctl(["load".as_ref(), "-i".as_ref(), archive.as_os_str()]).ok();
+    nobody.imgctl(["export", "localhost/setuid:v1", "-o", "out"]).ok();
     let metadata = nobody.home().join("out/tool").metadata().unwrap();
     let (owner, mode) = {
         use std::os::unix::fs::MetadataExt;

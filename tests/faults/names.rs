@@ -39,10 +39,7 @@ fn listing(root: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
         } else if kind.is_symlink() {
             found.insert(
                 name,
-                std::fs::read_link(entry.path())
-                    .unwrap()
-                    .into_os_string()
-                    .into_vec(),
+                std::fs::read_link(entry.path()).unwrap().into_os_string().into_vec(),
             );
         } else {
             found.insert(name, std::fs::read(entry.path()).unwrap());
@@ -77,24 +74,16 @@ fn odd_names_come_through_everything_unchanged() {
     for format in ["oci-archive", "docker-archive", "oci-dir"] {
         let output = env.path(format);
         let flag = format!("--format={format}");
-        env.imgctl(["save", &flag, image, "-o", output.to_str().unwrap()])
-            .ok();
+        env.imgctl(["save", &flag, image, "-o", output.to_str().unwrap()]).ok();
         env.imgctl(["rmi", image]).ok();
-        env.imgctl(["load", "-i", output.to_str().unwrap(), "--tag", image])
-            .ok();
-        assert_eq!(
-            listing(&env.export(image, &format!("from-{format}"))),
-            expected,
-            "{format}"
-        );
+        env.imgctl(["load", "-i", output.to_str().unwrap(), "--tag", image]).ok();
+        assert_eq!(listing(&env.export(image, &format!("from-{format}"))), expected, "{format}");
     }
     for backend in ["overlay", "erofs", "checkout"] {
         if backend != "checkout" && !crate::common::needs_root() {
             continue;
         }
-        let mounted = env
-            .imgctl(["mount", &format!("--backend={backend}"), image])
-            .ok();
+        let mounted = env.imgctl(["mount", &format!("--backend={backend}"), image]).ok();
         assert_eq!(listing(Path::new(&mounted.stdout())), expected, "{backend}");
     }
     env.imgctl(["umount", "--all"]).ok();
@@ -106,20 +95,13 @@ fn odd_names_come_through_everything_unchanged() {
 fn names_on_the_command_line(env: &TestEnv, image: &str) {
     for name in ODD {
         let path = [image.as_bytes(), b":/", name, b"/", name].concat();
-        let ran = env
-            .imgctl([OsStr::new("cat"), OsStr::from_bytes(&path)])
-            .ok();
+        let ran = env.imgctl([OsStr::new("cat"), OsStr::from_bytes(&path)]).ok();
         assert_eq!(ran.bytes(), name);
     }
-    let json = env
-        .imgctl(["--json", "ls", "-R", &format!("{image}:/")])
-        .ok()
-        .json();
+    let json = env.imgctl(["--json", "ls", "-R", &format!("{image}:/")]).ok().json();
     assert!(json.to_string().len() > 1000);
     let missing = [image.as_bytes(), b":/\x1b[31m\xff"].concat();
-    let ran = env
-        .imgctl([OsStr::new("cat"), OsStr::from_bytes(&missing)])
-        .fails(3);
+    let ran = env.imgctl([OsStr::new("cat"), OsStr::from_bytes(&missing)]).fails(3);
     assert!(!ran.stderr().contains('\x1b'), "{}", ran.stderr());
 }
 
@@ -137,25 +119,9 @@ fn odd_names_of_contexts_stores_and_archives() {
         command.arg("--root").arg(&root).args(arguments);
         crate::common::Ran::new(command).ok()
     };
-    run(&[
-        "build".as_ref(),
-        "-t".as_ref(),
-        "app".as_ref(),
-        context.as_ref(),
-    ]);
-    run(&[
-        "save".as_ref(),
-        "app".as_ref(),
-        "-o".as_ref(),
-        archive.as_ref(),
-    ]);
-    run(&[
-        "load".as_ref(),
-        "-i".as_ref(),
-        archive.as_ref(),
-        "--tag".as_ref(),
-        "again".as_ref(),
-    ]);
+    run(&["build".as_ref(), "-t".as_ref(), "app".as_ref(), context.as_ref()]);
+    run(&["save".as_ref(), "app".as_ref(), "-o".as_ref(), archive.as_ref()]);
+    run(&["load".as_ref(), "-i".as_ref(), archive.as_ref(), "--tag".as_ref(), "again".as_ref()]);
     let mounted = run(&["mount".as_ref(), "app".as_ref()]);
     let path = mounted.bytes().strip_suffix(b"\n").unwrap();
     assert!(Path::new(OsStr::from_bytes(path)).join("Kubefile").exists());

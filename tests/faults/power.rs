@@ -40,14 +40,7 @@ enum Verb {
     Prune,
 }
 
-const VERBS: [Verb; 6] = [
-    Verb::Build,
-    Verb::Pull,
-    Verb::Load,
-    Verb::Tag,
-    Verb::Rmi,
-    Verb::Prune,
-];
+const VERBS: [Verb; 6] = [Verb::Build, Verb::Pull, Verb::Load, Verb::Tag, Verb::Rmi, Verb::Prune];
 
 /// What one command does to the names.
 struct Change {
@@ -74,10 +67,7 @@ struct Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        let _ = Command::new("umount")
-            .arg("-l")
-            .arg(self.env.root())
-            .output();
+        let _ = Command::new("umount").arg("-l").arg(self.env.root()).output();
     }
 }
 
@@ -86,10 +76,7 @@ fn context(env: &TestEnv, directory: &str, marker: &str) -> PathBuf {
     let kubefile = "FROM scratch\nCOPY data /data\nCOPY marker /marker\n";
     let context = env.context(directory, kubefile, &[("marker", marker)]);
     for number in 0..4 {
-        env.write(
-            format!("{directory}/data/{number}"),
-            noise(random(), 250_000),
-        );
+        env.write(format!("{directory}/data/{number}"), noise(random(), 250_000));
     }
     context
 }
@@ -108,9 +95,7 @@ impl Machine {
             registry.fill(&elsewhere.root(), &format!("pulled:{variant}"));
             let archive = env.path(format!("loaded-{variant}.tar"));
             let loaded = format!("loaded:{variant}");
-            elsewhere
-                .imgctl(["save", &loaded, "-o", archive.to_str().unwrap()])
-                .ok();
+            elsewhere.imgctl(["save", &loaded, "-o", archive.to_str().unwrap()]).ok();
         }
         let disks = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let disks = disks.unwrap();
@@ -151,10 +136,8 @@ impl Machine {
         let name = Path::new(device.trim()).file_name().unwrap().to_owned();
         let path = Path::new("/sys/block").join(name).join("stat");
         let text = std::fs::read_to_string(path).unwrap();
-        let figures: Vec<u64> = text
-            .split_whitespace()
-            .map(|figure| figure.parse().unwrap())
-            .collect();
+        let figures: Vec<u64> =
+            text.split_whitespace().map(|figure| figure.parse().unwrap()).collect();
         let writes = [4, 6, 11, 13, 15];
         let completed = writes.iter().filter_map(|at| figures.get(*at).copied());
         (completed.collect(), figures[8])
@@ -173,10 +156,7 @@ impl Machine {
                     break;
                 }
             }
-            assert!(
-                begun.elapsed() < Duration::from_secs(120),
-                "the device never rests"
-            );
+            assert!(begun.elapsed() < Duration::from_secs(120), "the device never rests");
             std::thread::sleep(Duration::from_millis(2));
         }
         if let Some(child) = running {
@@ -236,17 +216,11 @@ impl Machine {
             }
             Verb::Rmi => {
                 let (name, _) = some(random());
-                Change {
-                    arguments: words(&["rmi", name]),
-                    sets: None,
-                    removes: Some(name.clone()),
-                }
+                Change { arguments: words(&["rmi", name]), sets: None, removes: Some(name.clone()) }
             }
-            Verb::Prune => Change {
-                arguments: words(&["prune", "--all"]),
-                sets: None,
-                removes: None,
-            },
+            Verb::Prune => {
+                Change { arguments: words(&["prune", "--all"]), sets: None, removes: None }
+            }
         }
     }
 
@@ -293,10 +267,7 @@ impl Machine {
                 self.cut(None);
             }
         }
-        println!(
-            "round {round}: {verb:?} {delay:?}, ended: {}",
-            ended.is_some()
-        );
+        println!("round {round}: {verb:?} {delay:?}, ended: {}", ended.is_some());
         self.check(&change, ended.is_some());
         ended.is_some()
     }

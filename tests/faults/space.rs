@@ -37,13 +37,8 @@ impl Small {
         let free = stat.f_bavail * stat.f_frsize;
         let ballast = std::fs::File::create(self.ballast()).unwrap();
         let length = free.saturating_sub(left);
-        rustix::fs::fallocate(
-            &ballast,
-            rustix::fs::FallocateFlags::empty(),
-            0,
-            length.max(1),
-        )
-        .unwrap();
+        rustix::fs::fallocate(&ballast, rustix::fs::FallocateFlags::empty(), 0, length.max(1))
+            .unwrap();
     }
 
     fn ballast(&self) -> PathBuf {
@@ -94,35 +89,17 @@ impl Drop for Small {
     }
 }
 
-const STEPS: [u64; 8] = [
-    0,
-    4 << 10,
-    40 << 10,
-    200 << 10,
-    800 << 10,
-    1500 << 10,
-    2100 << 10,
-    2900 << 10,
-];
+const STEPS: [u64; 8] =
+    [0, 4 << 10, 40 << 10, 200 << 10, 800 << 10, 1500 << 10, 2100 << 10, 2900 << 10];
 
 /// A context of about 2 MB that does not compress, with many small files too.
 fn context(env: &TestEnv) -> PathBuf {
-    let path = env.context(
-        "context",
-        "FROM scratch\nCOPY data /data\nCOPY small /small\n",
-        &[],
-    );
+    let path = env.context("context", "FROM scratch\nCOPY data /data\nCOPY small /small\n", &[]);
     for number in 0..4 {
-        env.write(
-            path.join(format!("data/{number}")),
-            noise(number + 1, 500_000),
-        );
+        env.write(path.join(format!("data/{number}")), noise(number + 1, 500_000));
     }
     for number in 0..50 {
-        env.write(
-            path.join(format!("small/{number}")),
-            noise(number + 100, 300),
-        );
+        env.write(path.join(format!("small/{number}")), noise(number + 100, 300));
     }
     path
 }
@@ -167,16 +144,7 @@ fn mount_with_each_back_end() {
         };
         let context = context(&small.env);
         // Compressed a little, so that an EROFS mount has to write the tars.
-        small
-            .env
-            .imgctl([
-                "build",
-                "--compression=gzip",
-                "-t",
-                "app:v1",
-                text(&context),
-            ])
-            .ok();
+        small.env.imgctl(["build", "--compression=gzip", "-t", "app:v1", text(&context)]).ok();
         let flag = format!("--backend={backend}");
         let failures = small.squeeze(&["mount", &flag, "app:v1"], &STEPS, &|| {
             small.env.imgctl(["umount", "--all"]).ok();
@@ -187,11 +155,7 @@ fn mount_with_each_back_end() {
         let inside = text(&small.root).to_owned();
         let table = std::fs::read("/proc/self/mountinfo").unwrap();
         let table = String::from_utf8_lossy(&table);
-        assert_eq!(
-            table.lines().filter(|line| line.contains(&inside)).count(),
-            1,
-            "{table}"
-        );
+        assert_eq!(table.lines().filter(|line| line.contains(&inside)).count(), 1, "{table}");
     }
 }
 
@@ -209,12 +173,7 @@ fn removing_frees_a_full_disk() {
     if !removed.success() {
         removed.fails(NO_SPACE);
         small.env.imgctl(["images"]).ok();
-        std::fs::File::options()
-            .write(true)
-            .open(small.ballast())
-            .unwrap()
-            .set_len(1)
-            .unwrap();
+        std::fs::File::options().write(true).open(small.ballast()).unwrap().set_len(1).unwrap();
         small.env.imgctl(["rmi", "--all"]).ok();
     }
     assert_eq!(small.env.imgctl(["images", "-q"]).ok().stdout(), "");
@@ -231,19 +190,11 @@ fn save_and_export_to_a_full_disk() {
     let context = context(&env);
     env.build("app:v1", &context);
     let target = small.root.join("app.tar");
-    let ran = env
-        .imgctl(["save", "app:v1", "-o", text(&target)])
-        .fails(NO_SPACE);
+    let ran = env.imgctl(["save", "app:v1", "-o", text(&target)]).fails(NO_SPACE);
     assert!(ran.stderr().contains("app.tar"), "{}", ran.report());
-    assert_eq!(
-        std::fs::read_dir(&small.root).unwrap().count(),
-        0,
-        "half an archive is left"
-    );
-    env.imgctl(["export", "app:v1", "-o", text(&small.root.join("tree"))])
-        .fails(NO_SPACE);
-    env.imgctl(["export", "app:v1", "-o", text(&small.root.join("tree.tar"))])
-        .fails(NO_SPACE);
+    assert_eq!(std::fs::read_dir(&small.root).unwrap().count(), 0, "half an archive is left");
+    env.imgctl(["export", "app:v1", "-o", text(&small.root.join("tree"))]).fails(NO_SPACE);
+    env.imgctl(["export", "app:v1", "-o", text(&small.root.join("tree.tar"))]).fails(NO_SPACE);
     assert!(!small.root.join("tree.tar").exists());
     assert_scrubs_clean(&env);
     assert_no_mounts(&env);

@@ -34,16 +34,9 @@ pub(crate) fn assert_prunes_clean(env: &TestEnv) {
 pub(crate) fn assert_no_garbage(env: &TestEnv) {
     let store = env.path("root/store");
     for directory in ["ingest", "leases", "trash"] {
-        assert_eq!(
-            names(&store.join(directory)),
-            BTreeSet::new(),
-            "{directory}"
-        );
+        assert_eq!(names(&store.join(directory)), BTreeSet::new(), "{directory}");
     }
-    let mounts = env
-        .imgctl(["mounts", "--format={{.ID}} {{.State}}"])
-        .ok()
-        .stdout();
+    let mounts = env.imgctl(["mounts", "--format={{.ID}} {{.State}}"]).ok().stdout();
     let mut found = names(&store.join("mounts"));
     found.remove(".lock");
     found.retain(|id| !mounts.lines().any(|line| *line == format!("{id} mounted")));
@@ -53,10 +46,8 @@ pub(crate) fn assert_no_garbage(env: &TestEnv) {
     // Finished things have names of hex digits only.
     let temporary = |name: &String| name.contains('.');
     for directory in ["cache", "cache/steps", "snapshots", "toc", "tars"] {
-        let left: Vec<String> = names(&store.join(directory))
-            .into_iter()
-            .filter(temporary)
-            .collect();
+        let left: Vec<String> =
+            names(&store.join(directory)).into_iter().filter(temporary).collect();
         assert_eq!(left, Vec::<String>::new(), "{directory}");
     }
 }
@@ -68,10 +59,8 @@ pub(crate) fn assert_no_mounts(env: &TestEnv) {
     // Names in it may be anything.
     let table = std::fs::read("/proc/self/mountinfo").unwrap();
     let table = String::from_utf8_lossy(&table);
-    let ours: Vec<&str> = table
-        .lines()
-        .filter(|line| line.contains(directory.to_str().unwrap()))
-        .collect();
+    let ours: Vec<&str> =
+        table.lines().filter(|line| line.contains(directory.to_str().unwrap())).collect();
     assert_eq!(ours, Vec::<&str>::new());
 }
 
@@ -91,12 +80,7 @@ fn age_leftovers(store: &Path) {
         for name in names(&store.join(directory)) {
             let path = store.join(directory).join(&name);
             if name.ends_with(".tmp") && path.is_file() {
-                std::fs::File::options()
-                    .write(true)
-                    .open(path)
-                    .unwrap()
-                    .set_modified(old)
-                    .unwrap();
+                std::fs::File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
             }
         }
     }
@@ -107,9 +91,7 @@ fn needed_blobs(store: &Path) -> BTreeSet<String> {
     let mut needed = BTreeSet::new();
     let mut pending = vec![json(&store.join("index.json"))];
     while let Some(document) = pending.pop() {
-        let lists = ["manifests", "layers"]
-            .iter()
-            .filter_map(|key| document[key].as_array());
+        let lists = ["manifests", "layers"].iter().filter_map(|key| document[key].as_array());
         for descriptor in lists.flatten().chain(document.get("config")) {
             let Some(hex) = hex_of(descriptor) else {
                 continue;

@@ -45,21 +45,14 @@ impl Drop for Actors {
 impl Actors {
     pub(crate) fn start(api: Arc<dyn Api>) -> Self {
         let shared = Arc::new(Shared::default());
-        let mut play = Play {
-            api,
-            shared: Arc::clone(&shared),
-            restarts: BTreeMap::new(),
-        };
+        let mut play = Play { api, shared: Arc::clone(&shared), restarts: BTreeMap::new() };
         let thread = std::thread::spawn(move || {
             while !play.shared.ends.load(Ordering::SeqCst) {
                 play.once();
                 std::thread::sleep(Duration::from_millis(40));
             }
         });
-        Self {
-            shared,
-            thread: Some(thread),
-        }
+        Self { shared, thread: Some(thread) }
     }
 
     /// Whether controllers of workloads do nothing.
@@ -103,10 +96,7 @@ fn owner(kind: &str, object: &Value) -> Value {
 }
 
 fn containers(template: &Value) -> Vec<Value> {
-    let lists = [
-        &template["spec"]["initContainers"],
-        &template["spec"]["containers"],
-    ];
+    let lists = [&template["spec"]["initContainers"], &template["spec"]["containers"]];
     let all = lists.into_iter().filter_map(|list| list.as_array());
     all.flatten().cloned().collect()
 }
@@ -211,10 +201,7 @@ impl Play {
             let is_missing =
                 image.contains("bad") || (node == "n2" && image.contains("absent-on-n2"));
             if status["image"] != image {
-                let ended = *self
-                    .restarts
-                    .entry(key.clone())
-                    .or_insert_with(Instant::now);
+                let ended = *self.restarts.entry(key.clone()).or_insert_with(Instant::now);
                 status["ready"] = json!(false);
                 if is_missing {
                     status["state"] = json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}});
@@ -246,10 +233,7 @@ impl Play {
                 }
             }
             if let Some(resources) = spec["resources"].as_object().filter(|one| !one.is_empty()) {
-                match resources
-                    .get("requests")
-                    .is_some_and(|one| one["cpu"] == "999")
-                {
+                match resources.get("requests").is_some_and(|one| one["cpu"] == "999") {
                     true => infeasible = true,
                     false => status["resources"] = json!(resources),
                 }
@@ -257,10 +241,8 @@ impl Play {
             told.push(status);
         }
         let ready = told.iter().all(|one| one["ready"] == true);
-        let mut conditions: Vec<Value> = pod["status"]["conditions"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
+        let mut conditions: Vec<Value> =
+            pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let gates = pod["spec"]["readinessGates"].as_array();
         let open = gates.is_none_or(|gates| {
             gates.iter().all(|gate| {
@@ -276,10 +258,9 @@ impl Play {
         conditions.push(json!({"type": "ContainersReady", "status": word(ready)}));
         conditions.push(json!({"type": "Ready", "status": word(ready && open)}));
         if infeasible {
-            conditions.push(
-                json!({"type": "PodResizePending", "status": "True", "reason": "Infeasible",
-                "message": "Node didn't have enough capacity: cpu"}),
-            );
+            conditions
+                .push(json!({"type": "PodResizePending", "status": "True", "reason": "Infeasible",
+                "message": "Node didn't have enough capacity: cpu"}));
         }
         conditions.sort_by_key(|one| one["type"].to_string());
         let status = json!({
@@ -294,16 +275,10 @@ impl Play {
     /// The oldest ReplicaSet of the same template is its own. Without one, and not paused, it
     /// begins a rollout: all Pods are made anew.
     fn deployment(&self, deployment: &Value, sets: &[Value], pods: &[Value]) {
-        let mut own: Vec<&Value> = sets
-            .iter()
-            .filter(|set| is_owned(set, deployment))
-            .collect();
+        let mut own: Vec<&Value> = sets.iter().filter(|set| is_owned(set, deployment)).collect();
         own.sort_by_key(|set| {
             let meta = &set["metadata"];
-            (
-                meta["creationTimestamp"].to_string(),
-                meta["name"].to_string(),
-            )
+            (meta["creationTimestamp"].to_string(), meta["name"].to_string())
         });
         let replicas = &deployment["spec"]["replicas"];
         let current = own.iter().find(|set| bare(set) == bare(deployment));
@@ -368,16 +343,12 @@ impl Play {
         let own: Vec<&Value> = members(pods, set).collect();
         let count = own.len() as u64;
         for pod in own.iter().skip(wanted as usize) {
-            let _ = self
-                .api
-                .delete(&format!("{PODS}/{}", name(pod)), &Value::Null);
+            let _ = self.api.delete(&format!("{PODS}/{}", name(pod)), &Value::Null);
         }
         if count < wanted {
             let number = (0..).find(|number| {
                 let name = format!("{}-{number}", name(set));
-                !pods
-                    .iter()
-                    .any(|pod| pod["metadata"]["name"] == name.as_str())
+                !pods.iter().any(|pod| pod["metadata"]["name"] == name.as_str())
             });
             self.make_pod("ReplicaSet", set, number.unwrap(), &json!({}));
         }
@@ -431,9 +402,7 @@ impl Play {
             && again["revision"].as_u64() < newest
         {
             let patch = json!({"revision": newest.unwrap_or(0) + 1});
-            let _ = self
-                .api
-                .patch(&format!("{path}/{object}"), PatchKind::Merge, &patch);
+            let _ = self.api.patch(&format!("{path}/{object}"), PatchKind::Merge, &patch);
         }
         let members: Vec<&Value> = members(pods, set).collect();
         let is_new = |pod: &&&Value| pod["metadata"]["labels"][REVISION] == revision.as_str();
@@ -449,16 +418,11 @@ impl Play {
             strategy["type"] == "OnDelete" || ordinal.parse::<u64>().unwrap() < partition
         };
         for pod in members.iter().filter(|pod| !is_new(pod) && !held(pod)) {
-            let _ = self
-                .api
-                .delete(&format!("{PODS}/{}", name(pod)), &Value::Null);
+            let _ = self.api.delete(&format!("{PODS}/{}", name(pod)), &Value::Null);
         }
         for number in 0..wanted as usize {
             let name = format!("{}-{number}", name(set));
-            if !pods
-                .iter()
-                .any(|pod| pod["metadata"]["name"] == name.as_str())
-            {
+            if !pods.iter().any(|pod| pod["metadata"]["name"] == name.as_str()) {
                 self.make_pod(kind, set, number, &json!({REVISION: revision}));
             }
         }
@@ -484,6 +448,5 @@ impl Play {
 }
 
 fn members<'a>(pods: &'a [Value], set: &'a Value) -> impl Iterator<Item = &'a Value> {
-    pods.iter()
-        .filter(move |pod| is_owned(pod, set) && !is_going(pod))
+    pods.iter().filter(move |pod| is_owned(pod, set) && !is_going(pod))
 }

@@ -26,8 +26,7 @@ fn a_budget_that_allows_nothing_refuses_the_plan() {
     let plan = [&["plan"], &words[..]].concat();
     let ran = cluster.inplace(&plan).fails(10);
     assert!(
-        ran.stdout()
-            .contains("PodDisruptionBudget shop/all: it never allows"),
+        ran.stdout().contains("PodDisruptionBudget shop/all: it never allows"),
         "{}",
         ran.report()
     );
@@ -45,11 +44,7 @@ fn one_replica_and_templates_are_asked_about() {
         cluster.inplace(&words)
     };
     let ran = plan(&["--template", "keep"]).fails(10);
-    assert!(
-        ran.stdout().contains("--allow-single-replica"),
-        "{}",
-        ran.report()
-    );
+    assert!(ran.stdout().contains("--allow-single-replica"), "{}", ran.report());
     let ran = plan(&["--allow-single-replica"]).fails(10);
     assert!(ran.stdout().contains("--template sync"), "{}", ran.report());
     plan(&["--allow-single-replica", "--template", "sync"]).ok();
@@ -74,43 +69,22 @@ fn init_containers_and_sidecars_are_asked_for() {
     let cluster = Cluster::start();
     let mut sidecar = container("proxy");
     sidecar["restartPolicy"] = json!("Always");
-    cluster.bare_pod(
-        "lone",
-        &json!({"initContainers": [container("setup"), sidecar]}),
-    );
+    cluster.bare_pod("lone", &json!({"initContainers": [container("setup"), sidecar]}));
     let with = |verb: &str, container: &str, more: &[&str]| {
         let new = format!("{container}={}", image("2"));
-        let words = [
-            &[verb, "-n", "shop", "--pods", "lone", "--set", &new][..],
-            more,
-        ]
-        .concat();
+        let words = [&[verb, "-n", "shop", "--pods", "lone", "--set", &new][..], more].concat();
         cluster.inplace(&words)
     };
     let ran = with("plan", "setup", &[]).fails(10);
     let text = ran.stdout();
-    assert!(
-        text.contains("no effect until the Pod is recreated"),
-        "{text}"
-    );
+    assert!(text.contains("no effect until the Pod is recreated"), "{text}");
     let ran = with("plan", "proxy", &[]).fails(10);
-    assert!(
-        ran.stdout().contains("--include-sidecars"),
-        "{}",
-        ran.report()
-    );
+    assert!(ran.stdout().contains("--include-sidecars"), "{}", ran.report());
     let ran = with("plan", "nobody", &[]).fails(10);
-    assert!(
-        ran.stdout().contains("it has no container `nobody`"),
-        "{}",
-        ran.report()
-    );
+    assert!(ran.stdout().contains("it has no container `nobody`"), "{}", ran.report());
     with("apply", "setup", &["--include-init", "--bake", "0s"]).ok();
     let pod = cluster.pod("lone");
-    assert_eq!(
-        pod["spec"]["initContainers"][0]["image"],
-        image("2").as_str()
-    );
+    assert_eq!(pod["spec"]["initContainers"][0]["image"], image("2").as_str());
     assert_eq!(cluster.pods()["lone"].restarts, 0);
 }
 
@@ -126,11 +100,7 @@ fn a_stale_plan_is_refused() {
     cluster.set_image(&first, &image("theirs"));
     let with = |digest: &str| cluster.apply(&[&words[..], &["--plan-digest", digest]].concat());
     let ran = with(digest).fails(10);
-    assert!(
-        ran.stderr().contains("the plan is stale"),
-        "{}",
-        ran.report()
-    );
+    assert!(ran.stderr().contains("the plan is stale"), "{}", ran.report());
     cluster.set_image(&first, &image("1"));
     cluster.until("it is ready", || cluster.ready() == 2);
     with(digest).ok();
@@ -145,16 +115,10 @@ fn a_pod_leaves_its_services_before_it_restarts() {
         "metadata": {"name": "lone", "namespace": "shop", "labels": {"app": "bare"}},
         "spec": {"nodeName": "n1", "containers": [container("app")], "readinessGates": gates},
     });
-    cluster
-        .api
-        .create("/api/v1/namespaces/shop/pods", &pod)
-        .unwrap();
+    cluster.api.create("/api/v1/namespaces/shop/pods", &pod).unwrap();
     let gate = |wanted: &str| {
         let pod = cluster.pod("lone");
-        let conditions = pod["status"]["conditions"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
+        let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let mut all = conditions.iter();
         all.any(|one| one["type"] == "InPlaceUpdateReady" && one["status"] == wanted)
     };
@@ -178,29 +142,15 @@ fn a_pod_leaves_its_services_before_it_restarts() {
     });
     let slices = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices";
     cluster.api.create(slices, &slice).unwrap();
-    let mut run = cluster.begin(&[
-        "-n",
-        "shop",
-        "--pods",
-        "lone",
-        "--set",
-        &set("2"),
-        "--pre-pull",
-        "none",
-    ]);
+    let mut run =
+        cluster.begin(&["-n", "shop", "--pods", "lone", "--set", &set("2"), "--pre-pull", "none"]);
     run.until_phase("intent", 1);
     cluster.until("the gate is closed", || gate("False"));
     std::thread::sleep(std::time::Duration::from_millis(1500));
     assert_eq!(cluster.pods()["lone"].image, image("1"), "it still serves");
-    cluster
-        .api
-        .delete(&format!("{slices}/web-x"), &serde_json::Value::Null)
-        .unwrap();
+    cluster.api.delete(&format!("{slices}/web-x"), &serde_json::Value::Null).unwrap();
     assert_eq!(run.end(), Some(0));
     assert!(gate("True"));
     let pod = &cluster.pods()["lone"];
-    assert_eq!(
-        (&pod.image, pod.restarts, pod.ready),
-        (&image("2"), 1, true)
-    );
+    assert_eq!((&pod.image, pod.restarts, pod.ready), (&image("2"), 1, true));
 }

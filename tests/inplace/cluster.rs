@@ -65,12 +65,7 @@ impl Cluster {
             let path = format!("/api/v1/nodes/{name}/status");
             api.patch(&path, PatchKind::Merge, &status).unwrap();
         }
-        Self {
-            env: TestEnv::new(),
-            actors: Actors::start(Arc::clone(&api)),
-            api,
-            server,
-        }
+        Self { env: TestEnv::new(), actors: Actors::start(Arc::clone(&api)), api, server }
     }
 
     /// The API server in memory; `None`: this one is real.
@@ -115,9 +110,7 @@ impl Cluster {
             "apiVersion": "apps/v1", "kind": kind,
             "metadata": {"name": "web", "namespace": "shop"}, "spec": spec,
         });
-        self.api
-            .create(&format!("{APPS}/{plural}"), &object)
-            .unwrap();
+        self.api.create(&format!("{APPS}/{plural}"), &object).unwrap();
         self.until("its Pods are ready", || self.ready() == replicas);
         self.until("its controller has seen them", || {
             let status = &self.web(kind)["status"];
@@ -167,9 +160,7 @@ impl Cluster {
     /// Pods by name, without those on their way out.
     pub(crate) fn pods(&self) -> BTreeMap<String, Seen> {
         let all = self.api.list(PODS).unwrap();
-        let alive = all
-            .iter()
-            .filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+        let alive = all.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
         alive.map(seen).collect()
     }
 
@@ -184,15 +175,11 @@ impl Cluster {
     /// Sets the image of the container `app`, as somebody else would.
     pub(crate) fn set_image(&self, pod: &str, image: &str) {
         let patch = json!({"spec": {"containers": [{"name": "app", "image": image}]}});
-        self.api
-            .patch(&format!("{PODS}/{pod}"), PatchKind::Strategic, &patch)
-            .unwrap();
+        self.api.patch(&format!("{PODS}/{pod}"), PatchKind::Strategic, &patch).unwrap();
     }
 
     pub(crate) fn delete(&self, pod: &str) {
-        self.api
-            .delete(&format!("{PODS}/{pod}"), &Value::Null)
-            .unwrap();
+        self.api.delete(&format!("{PODS}/{pod}"), &Value::Null).unwrap();
     }
 
     /// Panics unless `done` becomes true in time.
@@ -200,21 +187,14 @@ impl Cluster {
     pub(crate) fn until(&self, what: &str, done: impl Fn() -> bool) {
         let until = Instant::now() + LIMIT;
         while !done() {
-            assert!(
-                Instant::now() < until,
-                "not in time: {what}: {:#?}",
-                self.pods()
-            );
+            assert!(Instant::now() < until, "not in time: {what}: {:#?}", self.pods());
             std::thread::sleep(Duration::from_millis(40));
         }
     }
 
     fn command(&self, words: &[&str]) -> Command {
         let mut command = self.env.command(["inplace"]);
-        command
-            .args(words)
-            .arg("--kubeconfig")
-            .arg(self.kubeconfig());
+        command.args(words).arg("--kubeconfig").arg(self.kubeconfig());
         command
     }
 
@@ -356,7 +336,5 @@ impl Running {
 pub(crate) fn events(ran: &Ran) -> Vec<Value> {
     let text = ran.stdout();
     let lines = text.lines();
-    lines
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+    lines.map(|line| serde_json::from_str(line).unwrap()).collect()
 }

@@ -9,10 +9,7 @@ fn shaped(value: &Value) -> Value {
     let replace = |text: &str| {
         let mut text = text.to_owned();
         for (pattern, word) in [
-            (
-                r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
-                "UID",
-            ),
+            (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UID"),
             (r"sha256:[0-9a-f]{64}", "DIGEST"),
             (r"\d{4}-\d\d-\d\dT[0-9:.]+Z", "TIME"),
             (r"web-[0-9a-f]{8}-", "web-HASH-"),
@@ -29,9 +26,7 @@ fn shaped(value: &Value) -> Value {
         Value::Array(all) => all.iter().map(shaped).collect(),
         Value::Object(all) => {
             let members = all.iter();
-            members
-                .map(|(key, one)| (replace(key), shaped(one)))
-                .collect()
+            members.map(|(key, one)| (replace(key), shaped(one))).collect()
         }
         // It depends on the machine.
         Value::Number(_) => value.clone(),
@@ -67,10 +62,7 @@ fn documents_have_these_members() {
         }
     }
     let back_pod: Vec<&String> = back["pods"][0].as_object().unwrap().keys().collect();
-    assert!(
-        back_pod.iter().any(|key| *key == "stopSeconds"),
-        "{back_pod:?}"
-    );
+    assert!(back_pod.iter().any(|key| *key == "stopSeconds"), "{back_pod:?}");
     assert_eq!(back["rollback"], true);
     let mut all = vec![refused];
     all.extend(lines);

@@ -16,10 +16,7 @@ fn push(env: &TestEnv, registry: &Registry, images: &[(&str, &str)]) {
         if !env.imgctl(["inspect", &name]).success() {
             env.build(&name, &context);
         }
-        let from = format!(
-            "oci:{}:localhost/{name}",
-            env.root().join("store").display()
-        );
+        let from = format!("oci:{}:localhost/{name}", env.root().join("store").display());
         let to = format!("docker://{}/app:{tag}", registry.host);
         let creds = format!("{USER}:{PASSWORD}");
         let words = [
@@ -47,11 +44,7 @@ fn digest(registry: &Registry, tag: &str) -> String {
 fn another_name_of_the_same_image_comes_to_its_end() {
     let cluster = Cluster::start();
     let registry = Registry::start();
-    push(
-        &cluster.env,
-        &registry,
-        &[("v1", "one"), ("same", "one"), ("v2", "two")],
-    );
+    push(&cluster.env, &registry, &[("v1", "one"), ("same", "one"), ("v2", "two")]);
     let name = |tag: &str| format!("{}/app:{tag}", registry.host);
     for tag in ["v1", "same", "v2"] {
         cluster.actors.know(&name(tag), &digest(&registry, tag));
@@ -63,17 +56,8 @@ fn another_name_of_the_same_image_comes_to_its_end() {
     let before = cluster.pods()["lone"].clone();
     let plan = |tag: &str| {
         let new = format!("app={}", name(tag));
-        let words = [
-            "plan",
-            "-n",
-            "shop",
-            "--pods",
-            "lone",
-            "--json",
-            "--tls-verify=false",
-            "--set",
-            &new,
-        ];
+        let words =
+            ["plan", "-n", "shop", "--pods", "lone", "--json", "--tls-verify=false", "--set", &new];
         cluster.inplace(&words).ok().json()["pods"][0]["verdict"].clone()
     };
     assert_eq!(
@@ -81,15 +65,7 @@ fn another_name_of_the_same_image_comes_to_its_end() {
         (json!("NOOP"), json!("RESTART-ONLY"), json!("CHANGE"))
     );
     let new = format!("app={}", name("same"));
-    let words = [
-        "-n",
-        "shop",
-        "--pods",
-        "lone",
-        "--tls-verify=false",
-        "--set",
-        &new,
-    ];
+    let words = ["-n", "shop", "--pods", "lone", "--tls-verify=false", "--set", &new];
     cluster.apply(&words).ok();
     let after = cluster.pods()["lone"].clone();
     assert_eq!((after.restarts, &after.image_id), (1, &before.image_id));
@@ -110,11 +86,7 @@ fn another_name_of_the_same_image_comes_to_its_end() {
         &new,
     ];
     let ran = cluster.apply(&words).fails(1);
-    assert!(
-        ran.stderr().contains("which is not the digest of"),
-        "{}",
-        ran.report()
-    );
+    assert!(ran.stderr().contains("which is not the digest of"), "{}", ran.report());
 }
 
 #[test]
@@ -123,21 +95,12 @@ fn a_registry_that_wants_a_login_is_found_out_before() {
     let registry = Registry::with_login();
     push(&cluster.env, &registry, &[("v2", "two")]);
     let new = format!("app={}/app:v2", registry.host);
-    cluster.actors.know(
-        &format!("{}/app:v2", registry.host),
-        &digest(&registry, "v2"),
-    );
+    cluster.actors.know(&format!("{}/app:v2", registry.host), &digest(&registry, "v2"));
     cluster.bare_pod("bare", &json!({}));
     let named =
         |names: &[&str]| -> Value { names.iter().map(|name| json!({"name": name})).collect() };
-    cluster.bare_pod(
-        "wrong",
-        &json!({"imagePullSecrets": named(&["gone", "wrong"])}),
-    );
-    cluster.bare_pod(
-        "right",
-        &json!({"imagePullSecrets": named(&["wrong", "right"])}),
-    );
+    cluster.bare_pod("wrong", &json!({"imagePullSecrets": named(&["gone", "wrong"])}));
+    cluster.bare_pod("right", &json!({"imagePullSecrets": named(&["wrong", "right"])}));
     let secret = |name: &str, password: &str| {
         let login = STANDARD.encode(format!("{USER}:{password}"));
         let text = json!({"auths": {&registry.host: {"auth": login}}}).to_string();
@@ -146,60 +109,30 @@ fn a_registry_that_wants_a_login_is_found_out_before() {
             "metadata": {"name": name, "namespace": "shop"},
             "data": {".dockerconfigjson": STANDARD.encode(text)},
         });
-        cluster
-            .api
-            .create("/api/v1/namespaces/shop/secrets", &secret)
-            .unwrap();
+        cluster.api.create("/api/v1/namespaces/shop/secrets", &secret).unwrap();
     };
     secret("wrong", "guessed");
     secret("right", PASSWORD);
     let plan = |pod: &str, more: &[&str]| {
-        let words = [
-            "plan",
-            "-n",
-            "shop",
-            "--pods",
-            pod,
-            "--tls-verify=false",
-            "--set",
-            &new,
-        ];
+        let words = ["plan", "-n", "shop", "--pods", pod, "--tls-verify=false", "--set", &new];
         cluster.inplace(&[&words[..], more].concat())
     };
     let ran = plan("bare", &[]).fails(10);
     assert!(
-        ran.stdout()
-            .contains("requires a login, and the Pod names no imagePullSecrets"),
+        ran.stdout().contains("requires a login, and the Pod names no imagePullSecrets"),
         "{}",
         ran.report()
     );
     let ran = plan("wrong", &[]).fails(10);
-    assert!(
-        ran.stdout().contains("no matching login in gone, wrong"),
-        "{}",
-        ran.report()
-    );
+    assert!(ran.stdout().contains("no matching login in gone, wrong"), "{}", ran.report());
     plan("right", &[]).ok();
     // The operator says that it is there.
     let ran = plan("bare", &["--pre-pull", "none"]).ok();
-    assert!(
-        ran.stdout()
-            .contains("the image must already be on its Node"),
-        "{}",
-        ran.report()
-    );
+    assert!(ran.stdout().contains("the image must already be on its Node"), "{}", ran.report());
     for ran in [plan("wrong", &[]), plan("right", &["--json"])] {
         assert!(!ran.report().contains(PASSWORD) && !ran.report().contains("guessed"));
     }
-    let words = [
-        "-n",
-        "shop",
-        "--pods",
-        "right",
-        "--tls-verify=false",
-        "--set",
-        &new,
-    ];
+    let words = ["-n", "shop", "--pods", "right", "--tls-verify=false", "--set", &new];
     cluster.apply(&words).ok();
 }
 
@@ -218,22 +151,12 @@ fn a_name_that_admission_rewrites_is_what_counts() {
                 json!(name.replace("127.0.0.1:9/app:2", "mirror.example:5000/app:2"));
         }
     });
-    let words = [
-        WEB[0],
-        WEB[1],
-        "--set",
-        &set("2"),
-        "--template",
-        "sync",
-        "--id",
-        "one",
-    ];
+    let words = [WEB[0], WEB[1], "--set", &set("2"), "--template", "sync", "--id", "one"];
     let ran = cluster.apply(&words).ok();
     assert_eq!(events(&ran).pop().unwrap()["changed"], 2);
     let pods = cluster.pods();
     assert!(
-        pods.values()
-            .all(|pod| pod.image == "mirror.example:5000/app:2" && pod.restarts == 1),
+        pods.values().all(|pod| pod.image == "mirror.example:5000/app:2" && pod.restarts == 1),
         "{pods:?}"
     );
     assert_eq!(cluster.template("Deployment"), image("2"));

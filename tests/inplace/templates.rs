@@ -10,25 +10,11 @@ fn follows_without_new_pods(kind: &str) {
     let before = cluster.pods();
     let strategy = cluster.web(kind)["spec"]["updateStrategy"].clone();
     let name = format!("{}/shop/web", kind.to_lowercase());
-    let words = [
-        "--workload",
-        &name,
-        "--set",
-        &set("2"),
-        "--template",
-        "sync",
-        "--id",
-        "one",
-    ];
+    let words = ["--workload", &name, "--set", &set("2"), "--template", "sync", "--id", "one"];
     cluster.apply(&words).ok();
     let after = cluster.pods();
     assert_eq!(uids(&before), uids(&after));
-    assert!(
-        after
-            .values()
-            .all(|pod| pod.image == image("2") && pod.restarts == 1),
-        "{after:?}"
-    );
+    assert!(after.values().all(|pod| pod.image == image("2") && pod.restarts == 1), "{after:?}");
     assert_eq!(cluster.template(kind), image("2"));
     let web = cluster.web(kind);
     assert_eq!(web["spec"]["updateStrategy"], strategy);
@@ -40,9 +26,7 @@ fn follows_without_new_pods(kind: &str) {
     assert_eq!(*updated, 2, "{status}");
     cluster.inplace(&["status"]).ok();
     // Back to a revision that is there already.
-    cluster
-        .inplace(&["rollback", "--id", "one", "--bake", "0s", "--yes"])
-        .ok();
+    cluster.inplace(&["rollback", "--id", "one", "--bake", "0s", "--yes"]).ok();
     let back = cluster.pods();
     assert_eq!(uids(&before), uids(&back));
     assert!(back.values().all(|pod| pod.image == image("1")), "{back:?}");
@@ -85,9 +69,7 @@ fn survives_a_kill(kind: &str) {
     cluster.actors.sleep(true);
     run.until_phase("ready", 1);
     let annotation = |name: &str| cluster.web(kind)["metadata"]["annotations"][name].clone();
-    cluster.until("its Pods are held back", || {
-        annotation("imgctl.io/inplace-restore").is_string()
-    });
+    cluster.until("its Pods are held back", || annotation("imgctl.io/inplace-restore").is_string());
     run.kill();
     cluster.actors.sleep(false);
     // Nothing rolls meanwhile, and it is told.
@@ -96,32 +78,14 @@ fn survives_a_kill(kind: &str) {
     let status = cluster.inplace(&["status", "--json"]).fails(10).json();
     assert_eq!(status["workloads"][0]["unfinished"], "one", "{status}");
     // Another run keeps away.
-    let others = [
-        "--workload",
-        &name,
-        "--set",
-        &set("3"),
-        "--template",
-        "sync",
-        "--id",
-        "two",
-    ];
+    let others = ["--workload", &name, "--set", &set("3"), "--template", "sync", "--id", "two"];
     let refused = cluster.apply(&others).fails(10);
-    assert!(
-        refused.report().contains("--id one"),
-        "{}",
-        refused.report()
-    );
+    assert!(refused.report().contains("--id one"), "{}", refused.report());
 
     cluster.apply(&["--id", "one"]).ok();
     let after = cluster.pods();
     assert_eq!(uids(&before), uids(&after));
-    assert!(
-        after
-            .values()
-            .all(|pod| pod.image == image("2") && pod.restarts == 1),
-        "{after:?}"
-    );
+    assert!(after.values().all(|pod| pod.image == image("2") && pod.restarts == 1), "{after:?}");
     assert_eq!(cluster.template(kind), image("2"));
     let web = cluster.web(kind);
     assert_eq!(web["spec"]["updateStrategy"], strategy);
@@ -149,18 +113,7 @@ fn a_template_that_stays_is_drift() {
     let cluster = Cluster::start();
     cluster.workload("Deployment", 2);
     cluster.inplace(&["status"]).ok();
-    cluster
-        .apply(&[
-            WEB[0],
-            WEB[1],
-            "--set",
-            &set("2"),
-            "--template",
-            "keep",
-            "--id",
-            "one",
-        ])
-        .ok();
+    cluster.apply(&[WEB[0], WEB[1], "--set", &set("2"), "--template", "keep", "--id", "one"]).ok();
     assert_eq!(cluster.template("Deployment"), image("1"));
     let drift = |pods: serde_json::Value| {
         let status = cluster.inplace(&["status", "--json"]).fails(10).json();
@@ -185,18 +138,7 @@ fn a_template_that_stays_is_drift() {
     let text = cluster.inplace(&["status"]).fails(10);
     assert!(text.stdout().contains("one (kept)"), "{}", text.report());
     // The template may still follow, with the Pod that came.
-    cluster
-        .apply(&[
-            WEB[0],
-            WEB[1],
-            "--set",
-            &set("2"),
-            "--template",
-            "sync",
-            "--id",
-            "two",
-        ])
-        .ok();
+    cluster.apply(&[WEB[0], WEB[1], "--set", &set("2"), "--template", "sync", "--id", "two"]).ok();
     assert_eq!(cluster.template("Deployment"), image("2"));
     cluster.inplace(&["status"]).ok();
 }

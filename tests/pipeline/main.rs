@@ -27,15 +27,7 @@ fn simulate(directory: &Path, more: &[&str]) -> Command {
         .env("HOME", directory)
         .args(["--no-sync", "--json", "--root"])
         .arg(directory.join("store"))
-        .args([
-            "simulate",
-            "--durable",
-            "--hosts",
-            "4",
-            "--masters",
-            "2",
-            "--dir",
-        ])
+        .args(["simulate", "--durable", "--hosts", "4", "--masters", "2", "--dir"])
         .arg(directory)
         .args(more)
         .stdin(Stdio::null())
@@ -46,11 +38,7 @@ fn simulate(directory: &Path, more: &[&str]) -> Command {
 
 fn finish(directory: &Path) -> Output {
     let output = simulate(directory, &["--takes", "0"]).output().unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     output
 }
 
@@ -91,19 +79,13 @@ fn killed_after_each_record_the_next_run_ends_and_nothing_runs_twice() {
     let step = if common::long() { 1 } else { 4 };
     for limit in (1..total).step_by(step) {
         let directory = tempfile::tempdir().unwrap();
-        let killed = simulate(
-            directory.path(),
-            &["--takes", "1", "--die-after", &limit.to_string()],
-        )
-        .output()
-        .unwrap();
+        let killed =
+            simulate(directory.path(), &["--takes", "1", "--die-after", &limit.to_string()])
+                .output()
+                .unwrap();
         assert_eq!(killed.status.signal(), Some(9), "record {limit} of {total}");
         finish(directory.path());
-        assert_eq!(
-            ran(directory.path()),
-            expected,
-            "killed after record {limit}"
-        );
+        assert_eq!(ran(directory.path()), expected, "killed after record {limit}");
     }
 }
 
@@ -114,9 +96,8 @@ fn killed_again_and_again_it_still_gets_to_the_end() {
     let expected = ran(whole.path());
     let directory = tempfile::tempdir().unwrap();
     for _ in 0..40 {
-        let killed = simulate(directory.path(), &["--takes", "1", "--die-after", "5"])
-            .output()
-            .unwrap();
+        let killed =
+            simulate(directory.path(), &["--takes", "1", "--die-after", "5"]).output().unwrap();
         if killed.status.success() {
             break;
         }
@@ -129,13 +110,7 @@ fn killed_again_and_again_it_still_gets_to_the_end() {
 
 fn signal(child: &Child, name: &str) {
     let id = child.id().to_string();
-    assert!(
-        Command::new("kill")
-            .args([name, &id])
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
 }
 
 fn wait_for_steps(directory: &Path) {
@@ -152,9 +127,7 @@ fn wait_for_steps(directory: &Path) {
 #[test]
 fn ctrl_c_lets_running_steps_end_and_a_second_one_does_not() {
     let directory = tempfile::tempdir().unwrap();
-    let child = simulate(directory.path(), &["--takes", "1500", "--events"])
-        .spawn()
-        .unwrap();
+    let child = simulate(directory.path(), &["--takes", "1500", "--events"]).spawn().unwrap();
     wait_for_steps(directory.path());
     signal(&child, "-INT");
     let output = child.wait_with_output().unwrap();
@@ -172,9 +145,7 @@ fn ctrl_c_lets_running_steps_end_and_a_second_one_does_not() {
     assert!(!after.iter().any(|step| step.ends_with(".2")), "{after:?}");
 
     let directory = tempfile::tempdir().unwrap();
-    let child = simulate(directory.path(), &["--takes", "60000"])
-        .spawn()
-        .unwrap();
+    let child = simulate(directory.path(), &["--takes", "60000"]).spawn().unwrap();
     wait_for_steps(directory.path());
     let asked = Instant::now();
     signal(&child, "-TERM");
@@ -182,9 +153,5 @@ fn ctrl_c_lets_running_steps_end_and_a_second_one_does_not() {
     signal(&child, "-TERM");
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
-    assert!(
-        asked.elapsed() < Duration::from_secs(8),
-        "{:?}",
-        asked.elapsed()
-    );
+    assert!(asked.elapsed() < Duration::from_secs(8), "{:?}", asked.elapsed());
 }

@@ -9,11 +9,7 @@ fn between_registries_nothing_changes_and_within_one_nothing_is_sent() {
     let bench = Bench::new();
     let env = &bench.env;
     let other = crate::common::registry::Registry::start();
-    bench.fill(
-        "team/app:v1",
-        &FILES,
-        &["--platform", "linux/amd64,linux/arm64"],
-    );
+    bench.fill("team/app:v1", &FILES, &["--platform", "linux/amd64,linux/arm64"]);
     let from = format!("docker://{}", bench.name("team/app:v1"));
     let digest = bench.digest("team/app:v1");
     let within = format!("docker://{}", bench.name("mirror/app:v1"));
@@ -25,16 +21,12 @@ fn between_registries_nothing_changes_and_within_one_nothing_is_sent() {
     let away = format!("docker://{}/app:v1", other.host);
     let copied = env.imgctl(["copy", "--all", &from, &away]).ok();
     assert_eq!(copied.stdout(), digest);
-    let again = env
-        .imgctl(["copy", "--json", "--all", &from, &away])
-        .ok()
-        .json();
+    let again = env.imgctl(["copy", "--json", "--all", &from, &away]).ok().json();
     assert_eq!(again["blobs"]["copied"], 0, "{again}");
     // One platform of it has another digest, unless that is forbidden.
     let one = format!("docker://{}/one:v1", other.host);
     assert_ne!(env.imgctl(["copy", &from, &one]).ok().stdout(), digest);
-    env.imgctl(["copy", "--preserve-digests", &from, &one])
-        .fails(2);
+    env.imgctl(["copy", "--preserve-digests", &from, &one]).fails(2);
     // The store has seen none of it.
     assert_eq!(env.imgctl(["images", "-a", "-q"]).ok().stdout(), "");
 }
@@ -57,11 +49,9 @@ fn artifacts_go_from_registry_to_registry_but_not_into_the_store() {
     })
     .to_string();
     let digest = crate::sha256(manifest.as_bytes());
-    for (name, content) in [
-        (&config_digest, config),
-        (&layer_digest, "chart"),
-        (&digest, &manifest),
-    ] {
+    for (name, content) in
+        [(&config_digest, config), (&layer_digest, "chart"), (&digest, &manifest)]
+    {
         let path = format!("artifact/blobs/{}", name.replace(':', "/"));
         env.write(path, content);
     }
@@ -78,11 +68,7 @@ fn artifacts_go_from_registry_to_registry_but_not_into_the_store() {
     env.imgctl(["copy", &there, &further]).ok();
     assert_eq!(bench.digest("other/chart:v1"), digest);
     let refused = env.imgctl(["pull", &bench.name("chart:v1")]).fails(4);
-    assert!(
-        refused.stderr().contains("artifact"),
-        "{}",
-        refused.stderr()
-    );
+    assert!(refused.stderr().contains("artifact"), "{}", refused.stderr());
 }
 
 #[test]
@@ -112,8 +98,7 @@ fn layouts_and_archives_are_read_and_written_as_skopeo_does() {
     // A second image joins the first in a layout.
     bench.fill("app:v2", &FILES[..1], &[]);
     let second = format!("docker://{}", bench.name("app:v2"));
-    env.imgctl(["copy", &second, &format!("oci:{}:v2", path("layout"))])
-        .ok();
+    env.imgctl(["copy", &second, &format!("oci:{}:v2", path("layout"))]).ok();
     assert_eq!(config(&oci), config(&remote));
     let unclear = format!("oci:{}", path("layout"));
     let several = env.imgctl(["copy", &unclear, "x"]).fails(2);

@@ -10,24 +10,16 @@ fn missing_images_of_from_and_copy_are_pulled() {
     let proxy = Proxy::start(&bench.registry.host);
     bench.fill("base:v1", &[("base", "one")], &[]);
     bench.fill("tools:v1", &[("tool", "hammer")], &[]);
-    let (base, tools) = (
-        format!("{}/base:v1", proxy.host),
-        format!("{}/tools:v1", proxy.host),
-    );
+    let (base, tools) = (format!("{}/base:v1", proxy.host), format!("{}/tools:v1", proxy.host));
     let kubefile = format!("FROM {base}\nCOPY --from={tools} /tool /tool\n");
     let context = env.context("app", &kubefile, &[]);
     let context = context.to_str().unwrap();
-    let never = env
-        .imgctl(["build", "--pull=never", "-t", "app", context])
-        .fails(3);
+    let never = env.imgctl(["build", "--pull=never", "-t", "app", context]).fails(3);
     assert!(never.stderr().contains("--pull"), "{}", never.stderr());
     assert_eq!(proxy.requests(), [""; 0]);
     env.imgctl(["build", "-t", "app", context]).ok();
     let tree = env.export("app", "tree");
-    assert_eq!(
-        std::fs::read_to_string(tree.join("tool")).unwrap(),
-        "hammer"
-    );
+    assert_eq!(std::fs::read_to_string(tree.join("tool")).unwrap(), "hammer");
     assert_eq!(std::fs::read_to_string(tree.join("base")).unwrap(), "one");
     // Both are in the store now: no registry is asked.
     proxy.requests();
@@ -81,10 +73,9 @@ fn what_no_registry_has_is_told_with_where_it_was_looked_for() {
     let bench = Bench::new();
     let env = &bench.env;
     let missing = bench.name("none:v1");
-    for (image, code, expected) in [
-        (missing.as_str(), 3, missing.as_str()),
-        ("localhost/none:v1", 3, "not in the store"),
-    ] {
+    for (image, code, expected) in
+        [(missing.as_str(), 3, missing.as_str()), ("localhost/none:v1", 3, "not in the store")]
+    {
         let context = env.context("app", &format!("FROM {image}\n"), &[]);
         let context = context.to_str().unwrap();
         let failed = env.imgctl(["build", "-t", "app", context]).fails(code);

@@ -1,12 +1,7 @@
 //! `pull`, `copy`, `tags`, `inspect` of remote images and `FROM` against Debian's docker-registry,
 //! filled by skopeo.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test may panic"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -30,19 +25,14 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new() -> Self {
-        Self {
-            env: TestEnv::new(),
-            registry: Registry::start(),
-        }
+        Self { env: TestEnv::new(), registry: Registry::start() }
     }
 
     /// Builds an image of some files in a store of its own and pushes it with skopeo; gives its
     /// store.
     pub(crate) fn fill(&self, name: &str, files: &[(&str, &str)], arguments: &[&str]) -> PathBuf {
-        let layers: String = files
-            .iter()
-            .map(|(path, _)| format!("COPY {path} /{path}\n"))
-            .collect();
+        let layers: String =
+            files.iter().map(|(path, _)| format!("COPY {path} /{path}\n")).collect();
         let kubefile = format!("FROM scratch\n{layers}LABEL test=yes\n");
         let directory = format!("fill-{}", name.replace([':', '/'], "-"));
         let context = self.env.context(&directory, &kubefile, files);

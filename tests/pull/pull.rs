@@ -26,10 +26,7 @@ fn what_skopeo_pushed_comes_in_and_nothing_comes_twice() {
     let requests = proxy.requests();
     let manifests = requests.iter().filter(|line| line.contains("/manifests/"));
     assert_eq!(manifests.count(), 1, "{requests:?}");
-    assert!(
-        !requests.iter().any(|line| line.contains("/blobs/")),
-        "{requests:?}"
-    );
+    assert!(!requests.iter().any(|line| line.contains("/blobs/")), "{requests:?}");
     assert_eq!(again[0]["blobs"]["copied"], 0, "{again}");
     assert_eq!(again[0]["blobs"]["existed"], 4, "{again}");
     assert_eq!(again[0]["bytesCopied"], 0, "{again}");
@@ -43,19 +40,11 @@ fn what_skopeo_pushed_comes_in_and_nothing_comes_twice() {
         env.imgctl(["pull", "--policy", policy, &name]).ok();
         assert_eq!(proxy.requests(), [""; 0]);
     }
-    let missing = env
-        .imgctl(["pull", "--policy=never", "reg.invalid/x:1"])
-        .fails(3);
+    let missing = env.imgctl(["pull", "--policy=never", "reg.invalid/x:1"]).fails(3);
     assert!(missing.stderr().contains("never"), "{}", missing.stderr());
     drop(bench.registry);
-    let newer = env
-        .imgctl(["pull", "--policy=newer", "--retry=0", &name])
-        .ok();
-    assert!(
-        newer.stderr().contains("using the image in the store"),
-        "{}",
-        newer.stderr()
-    );
+    let newer = env.imgctl(["pull", "--policy=newer", "--retry=0", &name]).ok();
+    assert!(newer.stderr().contains("using the image in the store"), "{}", newer.stderr());
 }
 
 #[test]
@@ -65,10 +54,7 @@ fn dockers_formats_and_every_compression_are_understood() {
         let root = bench.fill("a:v1", &FILES, &["--compression", compression]);
         let source = format!("oci:{}:localhost/a:v1", root.join("store").display());
         for format in ["oci", "v2s2"] {
-            let target = format!(
-                "docker://{}",
-                bench.name(&format!("{format}:{compression}"))
-            );
+            let target = format!("docker://{}", bench.name(&format!("{format}:{compression}")));
             // Docker's formats have no zstd.
             if (format, compression) == ("v2s2", "zstd") {
                 continue;
@@ -80,11 +66,7 @@ fn dockers_formats_and_every_compression_are_understood() {
             let name = &target["docker://".len()..];
             bench.env.imgctl(["pull", "--unpack", &target]).ok();
             let tree = bench.env.export(name, &name.replace(['/', ':'], "-"));
-            assert_eq!(
-                fs::read_to_string(tree.join("b")).unwrap(),
-                "second",
-                "{name}"
-            );
+            assert_eq!(fs::read_to_string(tree.join("b")).unwrap(), "second", "{name}");
         }
     }
 }
@@ -93,11 +75,7 @@ fn dockers_formats_and_every_compression_are_understood() {
 fn platforms_and_digests() {
     let bench = Bench::new();
     let env = &bench.env;
-    bench.fill(
-        "multi:v1",
-        &FILES,
-        &["--platform", "linux/amd64,linux/arm64"],
-    );
+    bench.fill("multi:v1", &FILES, &["--platform", "linux/amd64,linux/arm64"]);
     let name = bench.name("multi:v1");
     let index = bench.digest("multi:v1");
     let architecture = |image: &str, arguments: &[&str]| {
@@ -112,21 +90,11 @@ fn platforms_and_digests() {
         other => other,
     };
     assert_eq!(architecture(&name, &[]), ours);
-    env.imgctl(["pull", "--platform", "linux/arm64", &name])
-        .ok();
+    env.imgctl(["pull", "--platform", "linux/arm64", &name]).ok();
     assert_eq!(architecture(&name, &[]), "arm64");
-    let none = env
-        .imgctl(["pull", "--platform", "linux/s390x", &name])
-        .fails(3);
-    assert!(
-        none.stderr().contains("linux/amd64, linux/arm64"),
-        "{}",
-        none.stderr()
-    );
-    let all = env
-        .imgctl(["pull", "--json", "--all-platforms", &name])
-        .ok()
-        .json();
+    let none = env.imgctl(["pull", "--platform", "linux/s390x", &name]).fails(3);
+    assert!(none.stderr().contains("linux/amd64, linux/arm64"), "{}", none.stderr());
+    let all = env.imgctl(["pull", "--json", "--all-platforms", &name]).ok().json();
     assert_eq!(all[0]["digest"], *index);
     for platform in ["amd64", "arm64"] {
         let wanted = ["--platform", &format!("linux/{platform}")].map(str::to_owned);
@@ -162,10 +130,7 @@ fn all_tags_and_remote_looks() {
     bench.fill("team/app:v2", &FILES[..2], &[]);
     let repository = bench.name("team/app");
     assert_eq!(env.imgctl(["tags", &repository]).ok().stdout(), "v1\nv2");
-    let listed = env
-        .imgctl(["search", "tags", "--json", &repository])
-        .ok()
-        .json();
+    let listed = env.imgctl(["search", "tags", "--json", &repository]).ok().json();
     assert_eq!(listed["tags"], serde_json::json!(["v1", "v2"]));
     // Nothing is brought in by looking.
     let remote = format!("docker://{}", bench.name("team/app:v2"));
@@ -177,18 +142,10 @@ fn all_tags_and_remote_looks() {
     assert_eq!(env.imgctl(["images", "-q"]).ok().stdout(), "");
     env.imgctl(["pull", "--all-tags", &repository]).ok();
     let names = env.imgctl(["images", "--json"]).ok().json().to_string();
-    assert!(
-        names.contains("app:v1") && names.contains("app:v2"),
-        "{names}"
-    );
-    env.imgctl(["pull", "-a", &bench.name("team/app:v1")])
-        .fails(2);
+    assert!(names.contains("app:v1") && names.contains("app:v2"), "{names}");
+    env.imgctl(["pull", "-a", &bench.name("team/app:v1")]).fails(2);
     let nowhere = env.imgctl(["pull", &bench.name("team/none:v1")]).fails(3);
-    assert!(
-        nowhere.stderr().contains("team/none"),
-        "{}",
-        nowhere.stderr()
-    );
+    assert!(nowhere.stderr().contains("team/none"), "{}", nowhere.stderr());
     env.imgctl(["tags", &bench.name("team/none")]).fails(3);
 }
 
@@ -222,68 +179,30 @@ fn logins_and_certificates() {
         "--dest-tls-verify=false",
         "--dest-creds",
         &login,
-        &format!(
-            "oci:{}:localhost/app:v1",
-            env.root().join("store").display()
-        ),
+        &format!("oci:{}:localhost/app:v1", env.root().join("store").display()),
         &format!("docker://{name}"),
     ]);
     let verified = "--tls-verify=true";
     let unknown = env.imgctl(["pull", verified, "--retry=0", "--creds", &login, &name]);
     assert!(!unknown.success(), "{}", unknown.report());
     let directory = certificates.to_str().unwrap();
-    let anonymous = env
-        .imgctl(["pull", verified, "--cert-dir", directory, &name])
-        .fails(5);
-    assert!(
-        anonymous.stderr().contains("imgctl login"),
-        "{}",
-        anonymous.stderr()
-    );
-    let wrong = [
-        "pull",
-        verified,
-        "--cert-dir",
-        directory,
-        "--creds",
-        "me:wrong",
-        &name,
-    ];
+    let anonymous = env.imgctl(["pull", verified, "--cert-dir", directory, &name]).fails(5);
+    assert!(anonymous.stderr().contains("imgctl login"), "{}", anonymous.stderr());
+    let wrong = ["pull", verified, "--cert-dir", directory, "--creds", "me:wrong", &name];
     let wrong = env.imgctl(wrong).fails(5);
-    assert!(
-        wrong.stderr().contains("from the command line"),
-        "{}",
-        wrong.stderr()
-    );
+    assert!(wrong.stderr().contains("from the command line"), "{}", wrong.stderr());
     assert!(!wrong.stderr().contains("me:wrong"), "{}", wrong.stderr());
-    env.imgctl([
-        "pull",
-        verified,
-        "--cert-dir",
-        directory,
-        "--creds",
-        &login,
-        &name,
-    ])
-    .ok();
-    env.imgctl(["pull", "--tls-verify=false", "--creds", &login, &name])
-        .ok();
+    env.imgctl(["pull", verified, "--cert-dir", directory, "--creds", &login, &name]).ok();
+    env.imgctl(["pull", "--tls-verify=false", "--creds", &login, &name]).ok();
 }
 
 #[test]
 fn content_that_is_not_what_its_digest_says_stays_outside() {
     let bench = Bench::new();
     let env = &bench.env;
-    bench.fill(
-        "bad:v1",
-        &[("a", &crate::noise(100_000))],
-        &["--compression", "none"],
-    );
+    bench.fill("bad:v1", &[("a", &crate::noise(100_000))], &["--compression", "none"]);
     let name = bench.name("bad:v1");
-    let layers = env
-        .imgctl(["inspect", "-t", "layer", &format!("docker://{name}")])
-        .ok()
-        .json();
+    let layers = env.imgctl(["inspect", "-t", "layer", &format!("docker://{name}")]).ok().json();
     let digest = layers[0]["digest"].as_str().unwrap().to_owned();
     let hex = &digest["sha256:".len()..];
     let blob = format!("docker/registry/v2/blobs/sha256/{}/{hex}/data", &hex[..2]);
@@ -335,17 +254,11 @@ fn a_name_without_a_tag_means_latest_wherever_a_registry_is_asked() {
     assert_eq!(pulled[0]["digest"], *other);
     env.imgctl(["rmi", "--all", "--force"]).ok();
     // Copied: a bare name that only the registry has, and to a bare name.
-    let copied = env
-        .imgctl(["copy", &bare, &format!("{remote}/copy")])
-        .ok()
-        .stdout();
+    let copied = env.imgctl(["copy", &bare, &format!("{remote}/copy")]).ok().stdout();
     assert_eq!(copied, latest);
     assert_eq!(bench.digest("team/app/copy:latest"), latest);
     // Shown.
-    for verb in [
-        &["inspect", "-t", "manifest"][..],
-        &["manifest", "inspect"][..],
-    ] {
+    for verb in [&["inspect", "-t", "manifest"][..], &["manifest", "inspect"][..]] {
         let shown = env.imgctl(verb.iter().chain(&[&*remote])).ok().json();
         assert_eq!(shown["layers"].as_array().unwrap().len(), FILES.len());
     }
@@ -371,14 +284,8 @@ fn a_name_without_a_tag_means_latest_wherever_a_registry_is_asked() {
         save
     })
     .ok();
-    let listed = env
-        .imgctl(["registry", "ls", mirror.to_str().unwrap()])
-        .ok();
-    assert!(
-        listed.stdout().contains(&latest[7..19]),
-        "{}",
-        listed.stdout()
-    );
+    let listed = env.imgctl(["registry", "ls", mirror.to_str().unwrap()]).ok();
+    assert!(listed.stdout().contains(&latest[7..19]), "{}", listed.stdout());
     // Signed and verified: the tag that is asked for is the tag that must be signed.
     let key = env.path("key");
     let mut generate = env.command(["key", "generate", "--output-key-prefix"]);
@@ -390,10 +297,7 @@ fn a_name_without_a_tag_means_latest_wherever_a_registry_is_asked() {
         sign
     })
     .ok();
-    let verified = env
-        .imgctl(["verify", "--json", "--key", "key.pub", &bare])
-        .ok()
-        .json();
+    let verified = env.imgctl(["verify", "--json", "--key", "key.pub", &bare]).ok().json();
     assert_eq!(verified[0]["digest"], *latest, "{verified}");
     // Removed.
     env.imgctl(["registry", "rm", &bare]).ok();

@@ -39,11 +39,7 @@ fn a_killed_pull_is_gone_on_with() {
         proxy.slow(4 << 20);
         let words = ["pull", name.as_str()];
         let mut command = bench.env.command(words.iter().chain(unpack));
-        let mut pull = command
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut pull = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         wait_for(&bench.env.root().join("store/ingest"), SIZE as u64 / 2);
         pull.kill().unwrap();
         pull.wait().unwrap();
@@ -53,16 +49,10 @@ fn a_killed_pull_is_gone_on_with() {
         let words = ["pull", "--json", name.as_str()];
         let pulled = bench.env.imgctl(words.iter().chain(unpack)).ok().json();
         let came = proxy.bytes() - before;
-        assert!(
-            came < SIZE as u64 / 2 + (64 << 10),
-            "{came} bytes came again"
-        );
+        assert!(came < SIZE as u64 / 2 + (64 << 10), "{came} bytes came again");
         assert!(pulled[0]["bytesCopied"].as_u64().unwrap() < SIZE as u64 / 2 + 4096);
         let tree = bench.env.export(&name, "tree");
-        assert_eq!(
-            std::fs::read_to_string(tree.join("big")).unwrap(),
-            files[0].1
-        );
+        assert_eq!(std::fs::read_to_string(tree.join("big")).unwrap(), files[0].1);
         bench.env.imgctl(["scrub", "--deep"]).ok();
     }
 }
@@ -71,11 +61,7 @@ fn a_killed_pull_is_gone_on_with() {
 fn two_pulls_of_one_image_download_it_once() {
     let bench = Bench::new();
     let proxy = Proxy::start(&bench.registry.host);
-    bench.fill(
-        "app:v1",
-        &[("big", &noise(SIZE))],
-        &["--compression", "none"],
-    );
+    bench.fill("app:v1", &[("big", &noise(SIZE))], &["--compression", "none"]);
     let name = format!("{}/app:v1", proxy.host);
     proxy.slow(16 << 20);
     let pulls: Vec<_> = [&[][..], &["--unpack"], &[]]

@@ -40,11 +40,7 @@ impl Bench {
     /// With a registry in which there is nothing yet.
     pub(crate) fn around(registry: Registry) -> Self {
         let proxy = Proxy::start(&registry.host);
-        Self {
-            env: TestEnv::new(),
-            registry,
-            proxy,
-        }
+        Self { env: TestEnv::new(), registry, proxy }
     }
 
     /// With a hand-made image instead.
@@ -147,10 +143,7 @@ pub(crate) fn make(env: &TestEnv, root: &str, name: &str, seed: u64) -> PathBuf 
     let context = env.context(&directory, kubefile, &[("small", &seed.to_string())]);
     env.write(context.join("big"), noise(seed, BIG));
     let root = env.path(root);
-    let mut command = at(
-        &root,
-        ["build", "--timestamp=0", "--compression=none", "-t"],
-    );
+    let mut command = at(&root, ["build", "--timestamp=0", "--compression=none", "-t"]);
     command.arg(format!("localhost/{name}")).arg(context);
     Ran::new(command).ok();
     root

@@ -32,27 +32,15 @@ fn manifests_that_lie_are_refused_by_name() {
         ),
         (
             "schema 1",
-            Fault::answer(
-                "200 OK",
-                &[("Content-Type", schema1)],
-                r#"{"schemaVersion":1}"#,
-            ),
+            Fault::answer("200 OK", &[("Content-Type", schema1)], r#"{"schemaVersion":1}"#),
             "schema 1",
         ),
         (
             "schema 1 that does not say so",
-            Fault::answer(
-                "200 OK",
-                &[manifest],
-                r#"{"schemaVersion":1,"fsLayers":[]}"#,
-            ),
+            Fault::answer("200 OK", &[manifest], r#"{"schemaVersion":1,"fsLayers":[]}"#),
             "schema",
         ),
-        (
-            "17 MiB",
-            Fault::answer("200 OK", &[manifest], vec![b' '; 17 << 20]),
-            "more than",
-        ),
+        ("17 MiB", Fault::answer("200 OK", &[manifest], vec![b' '; 17 << 20]), "more than"),
         ("no end", Fault::Endless, "more than"),
         (
             "brackets without an end",
@@ -74,9 +62,7 @@ fn a_manifest_asked_for_by_digest_has_to_have_it() {
         "GET",
         "/v2/team/app/manifests/sha256:",
         Fault::edit(|_, answer| {
-            answer
-                .headers
-                .retain(|(name, _)| !name.eq_ignore_ascii_case("docker-content-digest"));
+            answer.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("docker-content-digest"));
             answer.body.push(b'\n');
         }),
     );
@@ -106,10 +92,7 @@ fn indexes_inside_indexes_end_somewhere() {
     bench.refuses("200 deep", BAD_CONTENT, &words);
     let ran = bench.pull(["--all-platforms"]).fails(BAD_CONTENT);
     says("200 deep, all of it", &ran, &words);
-    assert!(
-        bench.proxy.count("GET", "/manifests/") < 40,
-        "all were read"
-    );
+    assert!(bench.proxy.count("GET", "/manifests/") < 40, "all were read");
     bench.assert_nothing_left();
 }
 
@@ -141,16 +124,8 @@ fn lists_of_tags_end_somewhere() {
     let again = ("Link", "</v2/team/app/tags/list?n=1000>; rel=\"next\"");
     for (what, fault, word) in [
         ("no end", Fault::Endless, "more than"),
-        (
-            "not JSON",
-            Fault::answer("200 OK", &[], "<html>"),
-            "malformed",
-        ),
-        (
-            "a page that follows itself",
-            Fault::answer("200 OK", &[again], list),
-            "links to itself",
-        ),
+        ("not JSON", Fault::answer("200 OK", &[], "<html>"), "malformed"),
+        ("a page that follows itself", Fault::answer("200 OK", &[again], list), "links to itself"),
     ] {
         bench.proxy.on("GET", "/tags/list", fault);
         let ran = bench.env.imgctl(["tags", &repository]).fails(BAD_CONTENT);

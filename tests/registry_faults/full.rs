@@ -21,14 +21,7 @@ impl Small {
         let env = TestEnv::new();
         let tree = env.path("tree");
         std::fs::create_dir(&tree).unwrap();
-        mount(
-            "tmpfs",
-            &tree,
-            "tmpfs",
-            MountFlags::empty(),
-            c"size=32m,mode=755",
-        )
-        .unwrap();
+        mount("tmpfs", &tree, "tmpfs", MountFlags::empty(), c"size=32m,mode=755").unwrap();
         make(&env, "maker", "team/app:v1", 3);
         Self { env, tree }
     }
@@ -36,10 +29,7 @@ impl Small {
     fn push(&self, host: &str) -> Ran {
         let root = self.env.path("maker");
         let name = format!("{host}/team/app:v1");
-        Ran::new(at(
-            &root,
-            ["push", "--retry=2", "localhost/team/app:v1", &name],
-        ))
+        Ran::new(at(&root, ["push", "--retry=2", "localhost/team/app:v1", &name]))
     }
 
     /// Leaves so little of the disk that a layer of [`crate::bench::BIG`] bytes does not fit, sees
@@ -50,11 +40,7 @@ impl Small {
         let ran = self.push(host);
         println!("{}", ran.report());
         let ran = ran.fails(NETWORK);
-        says(
-            "full",
-            &ran,
-            &["cannot push blob sha256:", host, "team/app"],
-        );
+        says("full", &ran, &["cannot push blob sha256:", host, "team/app"]);
         says("full", &ran, words);
         Ran::new(at(&self.env.path("maker"), ["scrub", "--deep"])).ok();
         std::fs::remove_file(ballast).unwrap();

@@ -61,11 +61,7 @@ fn some_of(time: Duration) -> Duration {
 
 /// Whether it was still running.
 fn kill_after(delay: Duration, mut command: Command) -> bool {
-    let mut child = command
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     std::thread::sleep(delay);
     child.kill().unwrap();
     child.wait().unwrap().code().is_none()

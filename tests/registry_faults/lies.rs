@@ -36,11 +36,7 @@ fn a_blob_of_another_length() {
     let path = format!("{BLOB}{digest}");
     let repository = bench.repository();
     for (what, fault, code) in [
-        (
-            "shorter, and says so",
-            Fault::edit(|_, answer| answer.body.truncate(1000)),
-            BAD_CONTENT,
-        ),
+        ("shorter, and says so", Fault::edit(|_, answer| answer.body.truncate(1000)), BAD_CONTENT),
         (
             "longer, and says so",
             Fault::edit(|_, answer| answer.body.extend([0; 1000])),
@@ -52,11 +48,7 @@ fn a_blob_of_another_length() {
             BAD_CONTENT,
         ),
         ("nothing", Fault::answer("200 OK", &[], ""), BAD_CONTENT),
-        (
-            "no content",
-            Fault::answer("204 No Content", &[], ""),
-            BAD_CONTENT,
-        ),
+        ("no content", Fault::answer("204 No Content", &[], ""), BAD_CONTENT),
         (
             "shorter than it says, every time anew",
             Fault::edit(|_, answer| {
@@ -80,10 +72,7 @@ fn a_config_of_another_content() {
     let digest = manifest["config"]["digest"].as_str().unwrap();
     let path = format!("{BLOB}{digest}");
     for (what, fault) in [
-        (
-            "another config",
-            Fault::edit(|_, answer| answer.body[10] ^= 1),
-        ),
+        ("another config", Fault::edit(|_, answer| answer.body[10] ^= 1)),
         ("an endless config", Fault::Endless),
     ] {
         bench.proxy.on("GET", &path, fault);

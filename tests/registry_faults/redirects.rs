@@ -19,11 +19,7 @@ fn circles_and_chains_end() {
         ("a circle", itself, "loop"),
         ("a chain", chain, "too many"),
         ("nowhere", Fault::answer("302 Found", &[], ""), "Location"),
-        (
-            "a file",
-            Fault::Answer(Answer::redirect("file:///etc/passwd")),
-            "refused",
-        ),
+        ("a file", Fault::Answer(Answer::redirect("file:///etc/passwd")), "refused"),
         (
             "a password",
             Fault::Answer(Answer::redirect("http://me:pw-hidden@127.0.0.1:9/")),
@@ -73,9 +69,7 @@ fn the_next_host_does_not_learn_who_we_are() {
             bench.proxy.on(method, path, everything.clone());
         }
         let repository = bench.repository();
-        let tags = bench
-            .env
-            .imgctl(["tags", "--authfile=auth.json", &repository]);
+        let tags = bench.env.imgctl(["tags", "--authfile=auth.json", &repository]);
         let pull = bench.pull(["--authfile=auth.json", "--retry=1"]);
         assert!(!tags.success() || !pull.success(), "{path}");
         let asked = witness.requests();
@@ -104,19 +98,15 @@ fn the_way_back_home_goes_without_credentials_too() {
     witness.on(
         "GET",
         BLOB,
-        Fault::Answer(Answer::redirect(&format!(
-            "http://{home}/v2/secret/blobs/x"
-        ))),
+        Fault::Answer(Answer::redirect(&format!("http://{home}/v2/secret/blobs/x"))),
     );
     let to = Answer::redirect(&format!("http://{}{BLOB}x", witness.host));
     bench.proxy.on("GET", BLOB, Fault::Answer(to));
     let ran = bench.pull(["--authfile=auth.json", "--retry=1"]);
     assert!(!ran.success(), "{}", ran.report());
     let asked = bench.proxy.requests();
-    let returned: Vec<_> = asked
-        .iter()
-        .filter(|request| request.path.contains("/secret/"))
-        .collect();
+    let returned: Vec<_> =
+        asked.iter().filter(|request| request.path.contains("/secret/")).collect();
     assert!(!returned.is_empty());
     for request in returned {
         assert_eq!(request.header("authorization"), None);
@@ -142,17 +132,11 @@ fn an_upload_is_not_sent_elsewhere_with_credentials() {
         let words = ["push", "--authfile=auth.json", "--retry=1"];
         let mut command = crate::bench::at(&root, words);
         let to = format!("{}/{target}", bench.proxy.host);
-        command
-            .args(["localhost/team/app:v1", &to])
-            .current_dir(bench.env.path("."));
+        command.args(["localhost/team/app:v1", &to]).current_dir(bench.env.path("."));
         crate::common::Ran::new(command)
     };
     // Some registries do upload elsewhere; but what they tell of us stays with them.
-    says(
-        "elsewhere",
-        &push("team/other:v1").fails(BAD_CONTENT),
-        &["team/other"],
-    );
+    says("elsewhere", &push("team/other:v1").fails(BAD_CONTENT), &["team/other"]);
     for request in witness.requests() {
         assert_eq!(request.header("authorization"), None, "{}", request.line());
     }
@@ -162,11 +146,7 @@ fn an_upload_is_not_sent_elsewhere_with_credentials() {
         bench.proxy.on(method, "/blobs/uploads/", Fault::Answer(to));
     }
     let ran = push("team/third:v1");
-    says(
-        "redirected",
-        &ran.fails(BAD_CONTENT),
-        &["team/third", "127.0.0.2"],
-    );
+    says("redirected", &ran.fails(BAD_CONTENT), &["team/third", "127.0.0.2"]);
     assert!(witness.requests().is_empty(), "an upload went elsewhere");
 }
 
@@ -174,10 +154,7 @@ fn an_upload_is_not_sent_elsewhere_with_credentials() {
 fn pages_are_not_followed_to_another_host() {
     let bench = with_login();
     let witness = Proxy::alone("127.0.0.2");
-    let link = format!(
-        "<http://{}/v2/team/app/tags/list>; rel=\"next\"",
-        witness.host
-    );
+    let link = format!("<http://{}/v2/team/app/tags/list>; rel=\"next\"", witness.host);
     bench.proxy.on(
         "GET",
         "/tags/list",
@@ -188,9 +165,7 @@ fn pages_are_not_followed_to_another_host() {
         }),
     );
     let repository = bench.repository();
-    let ran = bench
-        .env
-        .imgctl(["tags", "--authfile=auth.json", &repository]);
+    let ran = bench.env.imgctl(["tags", "--authfile=auth.json", &repository]);
     let ran = ran.fails(BAD_CONTENT);
     says("a page elsewhere", &ran, &[&repository]);
     assert!(witness.requests().is_empty());
@@ -203,15 +178,11 @@ fn a_redirect_to_where_nobody_is_says_where() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = free.local_addr().unwrap().port();
     drop(free);
-    let to = Answer::redirect(&format!(
-        "http://127.0.0.1:{port}/signed?signature=pw-hidden"
-    ));
+    let to = Answer::redirect(&format!("http://127.0.0.1:{port}/signed?signature=pw-hidden"));
     bench.proxy.on("GET", BLOB, Fault::Answer(to));
     let repository = bench.repository();
     bench.refuses("nobody there", NETWORK, &[&repository, "cannot connect"]);
-    let ran = bench
-        .pull(["--retry=1", "--log-level=trace"])
-        .fails(NETWORK);
+    let ran = bench.pull(["--retry=1", "--log-level=trace"]).fails(NETWORK);
     assert!(!ran.stderr().contains("pw-hidden"), "{}", ran.report());
     assert!(layer.starts_with("sha256:"));
 }

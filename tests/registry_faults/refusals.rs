@@ -17,18 +17,8 @@ fn each_refusal_says_who_refused_what() {
     let login = format!("imgctl login {}", bench.proxy.host);
     let basic = ("WWW-Authenticate", "Basic realm=\"x\"");
     for (status, headers, code, words) in [
-        (
-            "401 Unauthorized",
-            &[basic][..],
-            DENIED,
-            &["no credentials", &login][..],
-        ),
-        (
-            "401 Unauthorized",
-            &[],
-            DENIED,
-            &["401", "asked for no credentials", &login],
-        ),
+        ("401 Unauthorized", &[basic][..], DENIED, &["no credentials", &login][..]),
+        ("401 Unauthorized", &[], DENIED, &["401", "asked for no credentials", &login]),
         (
             "403 Forbidden",
             &[],
@@ -42,24 +32,12 @@ fn each_refusal_says_who_refused_what() {
             NETWORK,
             &["429", "tried 2 times", "hint:"],
         ),
-        (
-            "500 Internal Server Error",
-            &[],
-            NETWORK,
-            &["500", "tried 2 times"],
-        ),
-        (
-            "503 Service Unavailable",
-            &[],
-            NETWORK,
-            &["503", "tried 2 times"],
-        ),
+        ("500 Internal Server Error", &[], NETWORK, &["500", "tried 2 times"]),
+        ("503 Service Unavailable", &[], NETWORK, &["503", "tried 2 times"]),
         ("418 I'm a teapot", &[], NETWORK, &["418"]),
     ] {
         for (path, about) in [(TAG, "v1"), ("/v2/team/app/blobs/", "blob sha256:")] {
-            bench
-                .proxy
-                .on("GET", path, Fault::answer(status, headers, said));
+            bench.proxy.on("GET", path, Fault::answer(status, headers, said));
             bench.refuses(status, code, &[&[&*repository, about], words].concat());
             bench.proxy.behave();
         }
@@ -72,15 +50,9 @@ fn a_refusal_names_where_the_credentials_come_from() {
     let repository = bench.repository();
     let file = bench.env.path("auth.json");
     let file = file.to_str().unwrap();
-    bench
-        .proxy
-        .on("GET", TAG, Fault::answer("403 Forbidden", &[], ""));
+    bench.proxy.on("GET", TAG, Fault::answer("403 Forbidden", &[], ""));
     let ran = bench.pull(["--authfile=auth.json"]).fails(DENIED);
-    says(
-        "403 before a login",
-        &ran,
-        &[&repository, "asked for no credentials"],
-    );
+    says("403 before a login", &ran, &[&repository, "asked for no credentials"]);
     bench.proxy.behave();
     let forbid = Fault::edit(|request, answer| {
         if request.header("authorization").is_some() {
@@ -107,18 +79,10 @@ fn files_of_credentials_that_are_wrong_are_named() {
     let bench = with_login();
     for (what, text) in [
         ("not JSON", "{\"auths\":"),
-        (
-            "not base64",
-            &format!(
-                "{{\"auths\":{{\"{}\":{{\"auth\":\"%%%\"}}}}}}",
-                bench.proxy.host
-            ),
-        ),
+        ("not base64", &format!("{{\"auths\":{{\"{}\":{{\"auth\":\"%%%\"}}}}}}", bench.proxy.host)),
         ("a directory", ""),
     ] {
-        let file = bench
-            .env
-            .path(format!("wrong-{}.json", what.replace(' ', "-")));
+        let file = bench.env.path(format!("wrong-{}.json", what.replace(' ', "-")));
         match text {
             "" => std::fs::create_dir(&file).unwrap(),
             text => std::fs::write(&file, text).unwrap(),
@@ -137,9 +101,7 @@ fn a_wish_to_wait_is_granted_and_the_pull_finishes() {
     let bench = Bench::new();
     let wish = [("Retry-After", "1")];
     let fault = Fault::answer("429 Too Many Requests", &wish, "");
-    bench
-        .proxy
-        .on_first(1, "GET", "/manifests/v1", fault.clone());
+    bench.proxy.on_first(1, "GET", "/manifests/v1", fault.clone());
     bench.proxy.on_first(1, "GET", "/blobs/", fault);
     let begun = Instant::now();
     bench.pulls(&[]);
@@ -151,9 +113,7 @@ fn refusals_that_pass_are_outlived() {
     let bench = Bench::new();
     for status in ["502 Bad Gateway", "503 Service Unavailable"] {
         for path in ["/manifests/v1", "/blobs/"] {
-            bench
-                .proxy
-                .on_first(1, "GET", path, Fault::answer(status, &[], ""));
+            bench.proxy.on_first(1, "GET", path, Fault::answer(status, &[], ""));
         }
     }
     bench.proxy.on_first(2, "GET", "/blobs/", Fault::Close);

@@ -49,17 +49,13 @@ fn tells_nothing(ran: &Ran) {
 #[test]
 fn the_most_talkative_log_shows_no_secret() {
     let bench = wants_token("http://HOST/token");
-    bench
-        .proxy
-        .on("GET", "^/token", Fault::answer("200 OK", &[], token()));
+    bench.proxy.on("GET", "^/token", Fault::answer("200 OK", &[], token()));
     let flags = ["--authfile=auth.json", "--log-level=trace"];
     let ran = bench.pull(flags).ok();
     assert!(ran.stderr().contains("TRACE"), "it logs nothing");
     tells_nothing(&ran);
     let asked = bench.proxy.requests();
-    let of_token = asked
-        .iter()
-        .find(|request| request.path.starts_with("/token"));
+    let of_token = asked.iter().find(|request| request.path.starts_with("/token"));
     let shown = of_token.unwrap().header("authorization").unwrap();
     assert_eq!(shown, format!("Basic {BASIC}"));
     for line in asked.iter().map(crate::common::proxy::Request::line) {
@@ -68,18 +64,12 @@ fn the_most_talkative_log_shows_no_secret() {
     // Pushes, refusals and JSON too.
     let push = ["push", "--authfile=auth.json", "--log-level=trace"];
     let mut push = crate::bench::at(&bench.env.path("maker"), push);
-    push.args([
-        "localhost/team/app:v1",
-        &format!("{}/team/new:v1", bench.proxy.host),
-    ]);
+    push.args(["localhost/team/app:v1", &format!("{}/team/new:v1", bench.proxy.host)]);
     push.current_dir(bench.env.path("."));
     tells_nothing(&Ran::new(push).ok());
     bench.proxy.behave();
     let echo = Fault::edit(|request, answer| {
-        let shown = request
-            .header("authorization")
-            .unwrap_or_default()
-            .to_owned();
+        let shown = request.header("authorization").unwrap_or_default().to_owned();
         let challenge = [("WWW-Authenticate", "Basic realm=x")];
         *answer = Answer::new("401 Unauthorized", &challenge, "");
         if !shown.is_empty() {
@@ -97,17 +87,9 @@ fn the_most_talkative_log_shows_no_secret() {
 fn a_password_that_a_registry_repeats_is_not_shown() {
     let bench = wants_token("http://HOST/token");
     let words = format!("who is me:{PASSWORD} ({BASIC})?");
-    bench.proxy.on(
-        "GET",
-        "^/token",
-        Fault::answer("401 Unauthorized", &[], words),
-    );
+    bench.proxy.on("GET", "^/token", Fault::answer("401 Unauthorized", &[], words));
     let ran = bench.pull(["--authfile=auth.json"]).fails(DENIED);
-    says(
-        "refused",
-        &ran,
-        &[&bench.repository(), "auth.json", "hint:"],
-    );
+    says("refused", &ran, &[&bench.repository(), "auth.json", "hint:"]);
     tells_nothing(&ran);
 }
 
@@ -118,14 +100,8 @@ fn token_servers_that_lie() {
     for (what, fault) in [
         ("not JSON", Fault::answer("200 OK", &[], "<html>")),
         ("no token", Fault::answer("200 OK", &[], "{}")),
-        (
-            "another token",
-            Fault::answer("200 OK", &[], r#"{"token":"x"}"#),
-        ),
-        (
-            "two lines",
-            Fault::answer("200 OK", &[], r#"{"token":"x\r\nX-Evil: 1"}"#),
-        ),
+        ("another token", Fault::answer("200 OK", &[], r#"{"token":"x"}"#)),
+        ("two lines", Fault::answer("200 OK", &[], r#"{"token":"x\r\nX-Evil: 1"}"#)),
         ("a number", Fault::answer("200 OK", &[], r#"{"token":1}"#)),
         ("2 MiB", Fault::answer("200 OK", &[], long)),
         ("no end", Fault::Endless),
@@ -142,10 +118,7 @@ fn token_servers_that_lie() {
         tells_nothing(&ran);
         bench.assert_nothing_left();
         let rest = bench.proxy.requests();
-        assert!(
-            rest.iter()
-                .all(|request| request.header("x-evil").is_none())
-        );
+        assert!(rest.iter().all(|request| request.header("x-evil").is_none()));
         bench.proxy.forget("^/token");
     }
 }

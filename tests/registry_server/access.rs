@@ -74,20 +74,14 @@ fn users_log_in_with_their_passwords() {
     ] {
         assert_eq!(status(&server, method, path, None), 401, "{path}");
     }
-    assert_eq!(
-        status(&server, "POST", "/v2/a/blobs/uploads/", Some(&right)),
-        202
-    );
+    assert_eq!(status(&server, "POST", "/v2/a/blobs/uploads/", Some(&right)), 202);
     // A new password counts within seconds, without a restart.
     std::thread::sleep(std::time::Duration::from_millis(1100));
     set_password(&env, "alice", "new");
     let new = basic("alice", "new");
     let begun = std::time::Instant::now();
     while status(&server, "GET", "/v2/", Some(&new)) != 200 {
-        assert!(
-            begun.elapsed().as_secs() < 20,
-            "the new password is never taken"
-        );
+        assert!(begun.elapsed().as_secs() < 20, "the new password is never taken");
         std::thread::sleep(std::time::Duration::from_millis(200));
     }
     assert_eq!(status(&server, "GET", "/v2/", Some(&right)), 401);
@@ -105,13 +99,7 @@ fn a_token_opens_too_and_reading_may_be_free() {
     let token = token.to_str().unwrap();
     let server = Server::start(
         &env.path("r"),
-        &[
-            "--token-file",
-            token,
-            "--anonymous-pull",
-            "--log-format",
-            "json",
-        ],
+        &["--token-file", token, "--anonymous-pull", "--log-format", "json"],
     );
     let bearer = "Bearer s3cr3t-token";
     for (method, path, login, expected) in [
@@ -131,10 +119,7 @@ fn a_token_opens_too_and_reading_may_be_free() {
     assert!(!log.contains("s3cr3t"), "{log}");
     for line in log.lines() {
         let record: serde_json::Value = serde_json::from_str(line).unwrap();
-        assert!(
-            record["status"].is_u64() && record["peer"].is_string(),
-            "{line}"
-        );
+        assert!(record["status"].is_u64() && record["peer"].is_string(), "{line}");
     }
 }
 
@@ -150,11 +135,7 @@ fn mistakes_are_told_before_anything_is_served() {
         (vec!["--token-file", empty], 2, "one token"),
         (vec!["--anonymous-pull"], 2, "--anonymous-pull"),
         (vec!["--addr", "host:5000"], 2, "address"),
-        (
-            vec!["--tls-cert", empty, "--tls-key", empty],
-            2,
-            "certificate",
-        ),
+        (vec!["--tls-cert", empty, "--tls-key", empty], 2, "certificate"),
         (vec!["--tls-cert", empty], 2, "--tls-key"),
     ] {
         let mut command = env.command(["registry", "serve"]);
@@ -172,30 +153,13 @@ fn tls_is_spoken_with_the_certificate_given() {
     let key = env.write("tls.key", made.signing_key.serialize_pem());
     let server = Server::start(
         &env.path("r"),
-        &[
-            "--tls-cert",
-            certificate.to_str().unwrap(),
-            "--tls-key",
-            key.to_str().unwrap(),
-        ],
+        &["--tls-cert", certificate.to_str().unwrap(), "--tls-key", key.to_str().unwrap()],
     );
     let port = server.address.rsplit_once(':').unwrap().1;
     let answer = |protocol: &str| {
         let mut child = Command::new("openssl")
-            .args([
-                "s_client",
-                "-quiet",
-                "-verify_return_error",
-                "-servername",
-                "localhost",
-            ])
-            .args([
-                "-alpn",
-                protocol,
-                "-connect",
-                &format!("localhost:{port}"),
-                "-CAfile",
-            ])
+            .args(["s_client", "-quiet", "-verify_return_error", "-servername", "localhost"])
+            .args(["-alpn", protocol, "-connect", &format!("localhost:{port}"), "-CAfile"])
             .arg(&certificate)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -214,9 +178,7 @@ fn tls_is_spoken_with_the_certificate_given() {
     assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
     // Plain HTTP gets nothing out of it.
     let mut plain = std::net::TcpStream::connect(&server.address).unwrap();
-    plain
-        .write_all(Request::new("GET", "/v2/").head().as_bytes())
-        .unwrap();
+    plain.write_all(Request::new("GET", "/v2/").head().as_bytes()).unwrap();
     let mut text = Vec::new();
     let _ = plain.read_to_end(&mut text);
     assert!(!text.starts_with(b"HTTP"), "{text:?}");
@@ -227,28 +189,15 @@ fn the_form_that_sealos_uses_is_taken() {
     let env = TestEnv::new();
     let pid = env.path("registry.pid");
     let mut command = Command::new(IMGCTL);
-    command.args([
-        "registry",
-        "serve",
-        "filesystem",
-        "--port",
-        "0",
-        "--pid-file",
-    ]);
+    command.args(["registry", "serve", "filesystem", "--port", "0", "--pid-file"]);
     command.arg(&pid).arg("--disable-logging=true");
-    let mut child = command
-        .arg(env.path("r"))
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child =
+        command.arg(env.path("r")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
     std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
     let port = line.trim().rsplit_once(':').unwrap().1;
-    Request::new("GET", "/v2/")
-        .send(&format!("127.0.0.1:{port}"))
-        .is(200);
+    Request::new("GET", "/v2/").send(&format!("127.0.0.1:{port}")).is(200);
     let written = std::fs::read_to_string(&pid).unwrap();
     assert_eq!(written.trim(), child.id().to_string());
     let number = rustix::process::Pid::from_child(&child);
@@ -257,10 +206,7 @@ fn the_form_that_sealos_uses_is_taken() {
     assert!(output.status.success());
     // `--port` opens it to everyone, which is said, and nothing else is.
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        stderr.starts_with("note: no login is required: "),
-        "{stderr}"
-    );
+    assert!(stderr.starts_with("note: no login is required: "), "{stderr}");
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
     assert!(!pid.exists());
 }
@@ -268,11 +214,7 @@ fn the_form_that_sealos_uses_is_taken() {
 /// Starts `registry serve` in a network of its own, where its usual port is free, and ends it when
 /// it listens; gives what it said until then on stdout and stderr.
 fn served_alone(env: &TestEnv, flags: &[&str]) -> (String, String) {
-    let user = if crate::common::is_root() {
-        "-n"
-    } else {
-        "-rn"
-    };
+    let user = if crate::common::is_root() { "-n" } else { "-rn" };
     let registry = env.path("r");
     let script = "ip link set lo up; exec \"$@\"";
     let mut child = Command::new("unshare")
@@ -300,10 +242,7 @@ fn without_a_login_only_this_machine_is_served_unless_told_otherwise() {
     assert_eq!(said, "listening on http://127.0.0.1:5000");
     assert_eq!(notes, "");
     let (said, notes) = served_alone(&env, &["--addr", ":5000", "--delete"]);
-    assert!(
-        said.ends_with("]:5000") || said.ends_with("0.0.0.0:5000"),
-        "{said}"
-    );
+    assert!(said.ends_with("]:5000") || said.ends_with("0.0.0.0:5000"), "{said}");
     assert!(notes.contains("no login is required"), "{notes}");
     assert!(notes.contains("push to it and delete in it"), "{notes}");
     let (_, notes) = served_alone(&env, &["--port", "5000", "--read-only"]);
@@ -312,9 +251,6 @@ fn without_a_login_only_this_machine_is_served_unless_told_otherwise() {
     let token = env.write("token", "secret");
     let flags = ["--token-file", token.to_str().unwrap()];
     let (said, notes) = served_alone(&env, &flags);
-    assert!(
-        !said.contains("127.0.0.1") && said.ends_with(":5000"),
-        "{said}"
-    );
+    assert!(!said.contains("127.0.0.1") && said.ends_with(":5000"), "{said}");
     assert_eq!(notes, "");
 }

@@ -52,22 +52,15 @@ fn tags_come_sorted_and_in_pages() {
         let list = server.ask("GET", format!("/v2/a/b/tags/list?{query}"));
         assert_eq!(list.is(200).json()["tags"], expected, "{query}");
     }
-    server
-        .ask("GET", "/v2/a/b/tags/list?n=many")
-        .fails(400, "PAGINATION_NUMBER_INVALID");
-    server
-        .ask("GET", "/v2/none/tags/list")
-        .fails(404, "NAME_UNKNOWN");
+    server.ask("GET", "/v2/a/b/tags/list?n=many").fails(400, "PAGINATION_NUMBER_INVALID");
+    server.ask("GET", "/v2/none/tags/list").fails(404, "NAME_UNKNOWN");
 }
 
 #[test]
 fn repositories_come_in_pages() {
     let env = TestEnv::new();
     let server = Server::start(&env.path("r"), &[]);
-    assert_eq!(
-        pages(&server, "/v2/_catalog", "repositories").concat(),
-        [""; 0]
-    );
+    assert_eq!(pages(&server, "/v2/_catalog", "repositories").concat(), [""; 0]);
     for repository in ["b/x", "a", "a-b", "a/b/c"] {
         server.push_image(repository, "v1", b"layer");
     }
@@ -101,9 +94,7 @@ fn referrers_are_found_and_filtered() {
     assert_eq!(none.json(), empty);
     let unknown = format!("/v2/none/referrers/{}", sha256(b"x"));
     assert_eq!(server.ask("GET", unknown).is(200).json(), empty);
-    server
-        .ask("GET", "/v2/a/referrers/sha256:no")
-        .fails(400, "DIGEST_INVALID");
+    server.ask("GET", "/v2/a/referrers/sha256:no").fails(400, "DIGEST_INVALID");
     let mut all = Vec::new();
     for artifact_type in [Some("x/one"), Some("x/two"), None] {
         let artifact = artifact(artifact_type);
@@ -132,9 +123,7 @@ fn referrers_are_found_and_filtered() {
     assert_eq!(list.json()["manifests"], json!([all[1]]));
     // A subject may come later, and its referrers may go one by one.
     let one = all[0]["digest"].as_str().unwrap();
-    server
-        .ask("DELETE", format!("/v2/a/manifests/{one}"))
-        .is(202);
+    server.ask("DELETE", format!("/v2/a/manifests/{one}")).is(202);
     let left = server.ask("GET", path).json();
     assert_eq!(left["manifests"].as_array().unwrap().len(), 2);
 }
@@ -158,9 +147,7 @@ fn referrers_pushed_the_old_way_are_found_too() {
     server.push_manifest("a", &tag, &index).is(201);
     drop(server);
     let server = Server::start(&directory, &[]);
-    let list = server
-        .ask("GET", format!("/v2/a/referrers/{subject}"))
-        .is(200);
+    let list = server.ask("GET", format!("/v2/a/referrers/{subject}")).is(200);
     assert_eq!(list.json()["manifests"][0]["digest"], json!(digest));
 }
 
@@ -172,12 +159,7 @@ fn server_image(server: &Server, repository: &str, tag: &str) -> String {
         let join = if path.contains('?') { '&' } else { '?' };
         let path = format!("{path}{join}digest={}", sha256(content));
         let put = crate::http::Request::new("PUT", path);
-        server
-            .send(
-                &put.header("Content-Type", "application/octet-stream")
-                    .body(content),
-            )
-            .is(201);
+        server.send(&put.header("Content-Type", "application/octet-stream").body(content)).is(201);
     }
     let manifest = image(&sha256(b"{}"), &sha256(b"layer"), 5);
     server.push_manifest(repository, tag, &manifest).is(201);

@@ -14,16 +14,13 @@ use crate::http::{Request, Response, sha256};
 use crate::server::Server;
 
 fn scrub(env: &TestEnv) {
-    env.imgctl(["registry", "scrub", env.path("r").to_str().unwrap()])
-        .ok();
+    env.imgctl(["registry", "scrub", env.path("r").to_str().unwrap()]).ok();
 }
 
 /// Sends a PATCH of which only `part` arrives; gives the connection.
 fn half(server: &Server, path: &str, length: usize, part: &[u8]) -> TcpStream {
     let head = Request::new("PATCH", path).header("Content-Type", "application/octet-stream");
-    let head = head
-        .head()
-        .replace("Content-Length: 0", &format!("Content-Length: {length}"));
+    let head = head.head().replace("Content-Length: 0", &format!("Content-Length: {length}"));
     let mut stream = TcpStream::connect(&server.address).unwrap();
     stream.write_all(head.as_bytes()).unwrap();
     stream.write_all(part).unwrap();
@@ -48,10 +45,7 @@ fn a_push_goes_on_after_the_client_was_cut_off() {
     let env = TestEnv::new();
     let server = Server::start(&env.path("r"), &[]);
     let content = vec![9_u8; 1_000_000];
-    let path = server
-        .ask("POST", "/v2/a/blobs/uploads/")
-        .is(202)
-        .location();
+    let path = server.ask("POST", "/v2/a/blobs/uploads/").is(202).location();
     drop(half(&server, &path, content.len(), &content[..600_000]));
     wait_for(&server, &path, "0-599999");
     let patch = Request::new("PATCH", path.as_str()).header("Content-Range", "600000-999999");
@@ -67,10 +61,7 @@ fn kill_9_in_the_middle_of_a_push_leaves_a_valid_tree_and_the_push_goes_on() {
     let content = vec![3_u8; 2_000_000];
     let server = Server::start(&env.path("r"), &[]);
     let manifest = server.push_image("a", "v1", b"layer");
-    let path = server
-        .ask("POST", "/v2/a/blobs/uploads/")
-        .is(202)
-        .location();
+    let path = server.ask("POST", "/v2/a/blobs/uploads/").is(202).location();
     let first = Request::new("PATCH", path.as_str()).header("Content-Range", "0-999999");
     server.send(&first.body(&content[..1_000_000])).is(202);
     let connection = half(&server, &path, 1_000_000, &content[1_000_000..1_500_000]);
@@ -130,10 +121,7 @@ fn servers_killed_at_random_never_leave_a_name_without_its_content() {
         let mut known: HashSet<&str> = HashSet::new();
         known.extend(listed.split([' ', ':', '\n']));
         for tag in &tags {
-            assert!(
-                known.contains(&**tag),
-                "{tag} was taken and is gone: {listed}"
-            );
+            assert!(known.contains(&**tag), "{tag} was taken and is gone: {listed}");
         }
     }
 }
@@ -196,13 +184,9 @@ fn many_push_the_same_blob_and_tag_at_once() {
         }
     });
     for repository in ["r0", "r1"] {
-        let got = server
-            .ask("GET", format!("/v2/{repository}/blobs/{digest}"))
-            .is(200);
+        let got = server.ask("GET", format!("/v2/{repository}/blobs/{digest}")).is(200);
         assert!(got.body == content);
-        let tags = server
-            .ask("GET", format!("/v2/{repository}/tags/list"))
-            .json();
+        let tags = server.ask("GET", format!("/v2/{repository}/tags/list")).json();
         assert_eq!(tags["tags"], json!(["same"]));
     }
     scrub(&env);
@@ -212,29 +196,20 @@ fn many_push_the_same_blob_and_tag_at_once() {
 fn requests_in_progress_end_before_the_server_does() {
     let env = TestEnv::new();
     let server = Server::start(&env.path("r"), &[]);
-    let path = server
-        .ask("POST", "/v2/a/blobs/uploads/")
-        .is(202)
-        .location();
+    let path = server.ask("POST", "/v2/a/blobs/uploads/").is(202).location();
     let mut stream = half(&server, &path, 10, b"01234");
     let mut idle = TcpStream::connect(&server.address).unwrap();
     std::thread::sleep(Duration::from_millis(100));
     server.signal(Signal::TERM);
     std::thread::sleep(Duration::from_millis(200));
-    assert!(
-        TcpStream::connect(&server.address).is_err(),
-        "it takes new clients"
-    );
+    assert!(TcpStream::connect(&server.address).is_err(), "it takes new clients");
     stream.write_all(b"56789").unwrap();
     let answer = Response::read(&mut stream).is(202);
     assert_eq!(answer.get("range"), Some("0-9"));
     let begun = Instant::now();
     let (code, _) = server.wait();
     assert_eq!(code, Some(0));
-    assert!(
-        begun.elapsed() < Duration::from_secs(10),
-        "an idle client held it up"
-    );
+    assert!(begun.elapsed() < Duration::from_secs(10), "an idle client held it up");
     let _ = idle.read(&mut [0; 1]);
 }
 

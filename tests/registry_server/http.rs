@@ -71,9 +71,7 @@ impl Request {
     #[track_caller]
     pub(crate) fn send(&self, address: &str) -> Response {
         let mut stream = TcpStream::connect(address).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(60)))
-            .unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream.write_all(self.head().as_bytes()).unwrap();
         // A refused body may be cut: what counts is the response.
         if self.chunked {
@@ -110,19 +108,12 @@ impl Response {
             .map(|line| line.split_once(':').unwrap())
             .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
             .collect();
-        Self {
-            status: status.parse().unwrap(),
-            headers,
-            body: bytes[end + 4..].to_vec(),
-        }
+        Self { status: status.parse().unwrap(), headers, body: bytes[end + 4..].to_vec() }
     }
 
     /// The value of a header.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(key, _)| key == name)
-            .map(|(_, value)| value.as_str())
+        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
     /// Panics unless the status is this one.

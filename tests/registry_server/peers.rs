@@ -39,10 +39,7 @@ pub(crate) fn layout(env: &TestEnv) -> PathBuf {
     let directory = env.path("layout");
     let add = |content: &[u8]| {
         let digest = sha256(content);
-        env.write(
-            format!("layout/blobs/{}", digest.replace(':', "/")),
-            content,
-        );
+        env.write(format!("layout/blobs/{}", digest.replace(':', "/")), content);
         json!({"digest": digest, "size": content.len()})
     };
     let typed = |mut descriptor: Value, media_type: &str| {
@@ -55,9 +52,7 @@ pub(crate) fn layout(env: &TestEnv) -> PathBuf {
         let tar = env.path(format!("{architecture}.tar"));
         let mut command = Command::new("tar");
         command.args(["--format=ustar", "-cf"]).arg(&tar).arg("-C");
-        command
-            .arg(env.path(format!("files-{architecture}")))
-            .arg(".");
+        command.arg(env.path(format!("files-{architecture}"))).arg(".");
         Ran::new(command).ok();
         let tar = std::fs::read(tar).unwrap();
         let config = json!({
@@ -89,26 +84,14 @@ pub(crate) fn skopeo_push(env: &TestEnv, layout: &Path, address: &str, name: &st
     peer(
         env,
         "skopeo",
-        &[
-            "copy",
-            "-q",
-            "--all",
-            "--preserve-digests",
-            "--dest-tls-verify=false",
-            &source,
-            &to,
-        ],
+        &["copy", "-q", "--all", "--preserve-digests", "--dest-tls-verify=false", &source, &to],
     );
 }
 
 /// The manifest behind a name, as skopeo sees it.
 pub(crate) fn raw(env: &TestEnv, address: &str, name: &str) -> String {
     let name = format!("docker://{address}/{name}");
-    peer(
-        env,
-        "skopeo",
-        &["inspect", "--raw", "--tls-verify=false", &name],
-    )
+    peer(env, "skopeo", &["inspect", "--raw", "--tls-verify=false", &name])
 }
 
 #[test]
@@ -124,51 +107,23 @@ fn skopeo_podman_and_buildah_push_and_pull() {
     let tags = peer(
         &env,
         "skopeo",
-        &[
-            "list-tags",
-            "--tls-verify=false",
-            &format!("docker://{address}/team/app"),
-        ],
+        &["list-tags", "--tls-verify=false", &format!("docker://{address}/team/app")],
     );
     assert!(tags.contains("\"v1\""), "{tags}");
     let name = format!("{address}/team/app:v1");
     peer(&env, "podman", &["pull", "-q", "--tls-verify=false", &name]);
     let pushed = format!("{address}/from/podman:v1");
-    peer(
-        &env,
-        "podman",
-        &["push", "-q", "--tls-verify=false", &name, &pushed],
-    );
-    let pulled = peer(
-        &env,
-        "buildah",
-        &["from", "--tls-verify=false", "--name", "c", &pushed],
-    );
+    peer(&env, "podman", &["push", "-q", "--tls-verify=false", &name, &pushed]);
+    let pulled = peer(&env, "buildah", &["from", "--tls-verify=false", "--name", "c", &pushed]);
     assert_eq!(pulled, "c");
     let docker = format!("docker://{address}/from/buildah:v1");
-    peer(
-        &env,
-        "buildah",
-        &[
-            "commit",
-            "-q",
-            "--tls-verify=false",
-            "-f",
-            "docker",
-            "c",
-            &docker,
-        ],
-    );
+    peer(&env, "buildah", &["commit", "-q", "--tls-verify=false", "-f", "docker", "c", &docker]);
     let manifest: Value = serde_json::from_str(&raw(&env, address, "from/buildah:v1")).unwrap();
-    assert_eq!(
-        manifest["mediaType"],
-        "application/vnd.docker.distribution.manifest.v2+json"
-    );
+    assert_eq!(manifest["mediaType"], "application/vnd.docker.distribution.manifest.v2+json");
     let gone = format!("docker://{address}/from/buildah:v1");
     peer(&env, "skopeo", &["delete", "--tls-verify=false", &gone]);
     server.ask("GET", "/v2/from/buildah/manifests/v1").is(404);
-    env.imgctl(["registry", "scrub", env.path("r").to_str().unwrap()])
-        .ok();
+    env.imgctl(["registry", "scrub", env.path("r").to_str().unwrap()]).ok();
 }
 
 #[test]
@@ -203,8 +158,7 @@ fn docker_registry_serves_our_tree_and_we_serve_its() {
         ],
     );
     drop((docker, other));
-    env.imgctl(["registry", "scrub", theirs.to_str().unwrap()])
-        .ok();
+    env.imgctl(["registry", "scrub", theirs.to_str().unwrap()]).ok();
     let server = Server::start(&theirs, &[]);
     assert_eq!(raw(&env, &server.address, "team/copy:v2"), index);
     // And what its blobs hold comes through us unchanged.
@@ -213,15 +167,7 @@ fn docker_registry_serves_our_tree_and_we_serve_its() {
     peer(
         &env,
         "skopeo",
-        &[
-            "copy",
-            "-q",
-            "--all",
-            "--preserve-digests",
-            "--src-tls-verify=false",
-            &from,
-            &target,
-        ],
+        &["copy", "-q", "--all", "--preserve-digests", "--src-tls-verify=false", &from, &target],
     );
     let names = |path: PathBuf| {
         let entries = std::fs::read_dir(path.join("blobs/sha256")).unwrap();
@@ -281,24 +227,13 @@ fn containerd_pulls_and_pushes_through_hosts_toml() {
     };
     let begun = Instant::now();
     while !ctr(&["version"]).success() {
-        assert!(
-            begun.elapsed() < Duration::from_secs(30),
-            "containerd does not start"
-        );
+        assert!(begun.elapsed() < Duration::from_secs(30), "containerd does not start");
         std::thread::sleep(Duration::from_millis(50));
     }
     let hosts = env.path("hosts");
     let hosts = hosts.to_str().unwrap();
     let name = "docker.io/library/app:v1";
-    ctr(&[
-        "content",
-        "fetch",
-        "--all-platforms",
-        "--hosts-dir",
-        hosts,
-        name,
-    ])
-    .ok();
+    ctr(&["content", "fetch", "--all-platforms", "--hosts-dir", hosts, name]).ok();
     let other = "docker.io/library/app:from-ctr";
     ctr(&["images", "tag", name, other]).ok();
     ctr(&["images", "push", "--hosts-dir", hosts, other]).ok();

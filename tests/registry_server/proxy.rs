@@ -44,9 +44,7 @@ fn a_cache_fetches_once_follows_tags_and_serves_without_its_upstream() {
     }
     let tags = proxy.ask("GET", "/v2/team/app/tags/list").is(200);
     assert_eq!(tags.json()["tags"], json!(["v1"]));
-    proxy
-        .ask("POST", "/v2/a/blobs/uploads/")
-        .fails(405, "UNSUPPORTED");
+    proxy.ask("POST", "/v2/a/blobs/uploads/").fails(405, "UNSUPPORTED");
     let log = upstream.stop();
     let fetched = |what: &str| {
         let is_get = |line: &&str| line.contains("\"GET /") && line.contains(what);
@@ -62,9 +60,7 @@ fn a_cache_fetches_once_follows_tags_and_serves_without_its_upstream() {
     proxy.ask("GET", by_tag).is(200);
     proxy.ask("GET", by_digest).is(200);
     assert!(proxy.ask("GET", blob).is(200).body == content);
-    proxy
-        .ask("GET", format!("/v2/team/app/blobs/{}", sha256(b"other")))
-        .fails(502, "UPSTREAM");
+    proxy.ask("GET", format!("/v2/team/app/blobs/{}", sha256(b"other"))).fails(502, "UPSTREAM");
     proxy.stop();
     env.imgctl(["registry", "scrub", env.path("cache").to_str().unwrap()]);
 }

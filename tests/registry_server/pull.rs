@@ -34,26 +34,15 @@ fn a_manifest_comes_back_byte_for_byte_by_tag_and_digest() {
             for response in [got, head] {
                 assert_eq!(response.get("content-type"), Some(MANIFEST));
                 assert_eq!(response.get("docker-content-digest"), Some(&*digest));
-                assert_eq!(
-                    response.get("content-length"),
-                    Some(&*text.len().to_string())
-                );
+                assert_eq!(response.get("content-length"), Some(&*text.len().to_string()));
             }
         }
     }
     for (path, status, code) in [
         ("/v2/team/app/manifests/none", 404, "MANIFEST_UNKNOWN"),
         ("/v2/team/none/manifests/v1", 404, "MANIFEST_UNKNOWN"),
-        (
-            &format!("/v2/other/manifests/{digest}"),
-            404,
-            "MANIFEST_UNKNOWN",
-        ),
-        (
-            &format!("/v2/team/app/manifests/{}", sha256(b"")),
-            404,
-            "MANIFEST_UNKNOWN",
-        ),
+        (&format!("/v2/other/manifests/{digest}"), 404, "MANIFEST_UNKNOWN"),
+        (&format!("/v2/team/app/manifests/{}", sha256(b"")), 404, "MANIFEST_UNKNOWN"),
         ("/v2/team/app/manifests/sha256:00", 400, "DIGEST_INVALID"),
         ("/v2/team/app/manifests/.tag", 400, "TAG_INVALID"),
         ("/v2/Team/manifests/v1", 400, "NAME_INVALID"),
@@ -86,11 +75,7 @@ fn a_blob_comes_back_whole_and_only_from_its_repository() {
         (format!("/v2/a/b/blobs/{missing}"), 404, "BLOB_UNKNOWN"),
         (format!("/v2/other/blobs/{digest}"), 404, "BLOB_UNKNOWN"),
         ("/v2/a/b/blobs/sha256:xyz".to_owned(), 400, "DIGEST_INVALID"),
-        (
-            "/v2/a/b/blobs/md5:d41d8cd98f00b204e9800998ecf8427e".to_owned(),
-            400,
-            "DIGEST_INVALID",
-        ),
+        ("/v2/a/b/blobs/md5:d41d8cd98f00b204e9800998ecf8427e".to_owned(), 400, "DIGEST_INVALID"),
     ] {
         server.ask("GET", path.as_str()).fails(status, code);
         server.ask("HEAD", path).is(status);
@@ -161,19 +146,13 @@ fn sha512_is_as_good() {
     let env = TestEnv::new();
     let server = Server::start(&env.path("r"), &[]);
     let digest = sha512(b"layer");
-    let started = server
-        .ask("POST", "/v2/a/blobs/uploads/?digest-algorithm=sha512")
-        .is(202);
+    let started = server.ask("POST", "/v2/a/blobs/uploads/?digest-algorithm=sha512").is(202);
     let path = format!("{}?digest={digest}", started.location());
-    server
-        .send(&Request::new("PUT", path).body(*b"layer"))
-        .is(201);
+    server.send(&Request::new("PUT", path).body(*b"layer")).is(201);
     // Without word of the algorithm at the beginning, too.
     let started = server.ask("POST", "/v2/b/blobs/uploads/").is(202);
     let path = format!("{}?digest={digest}", started.location());
-    server
-        .send(&Request::new("PUT", path).body(*b"layer"))
-        .is(201);
+    server.send(&Request::new("PUT", path).body(*b"layer")).is(201);
     for repository in ["a", "b"] {
         let got = server.ask("GET", format!("/v2/{repository}/blobs/{digest}"));
         assert_eq!(got.is(200).body, b"layer");
@@ -184,9 +163,7 @@ fn sha512_is_as_good() {
     server.push_manifest("a", &by_digest, &manifest).is(201);
     let got = server.ask("GET", format!("/v2/a/manifests/{by_digest}"));
     assert_eq!(got.is(200).body, manifest.to_string().as_bytes());
-    server
-        .ask("POST", "/v2/a/blobs/uploads/?digest-algorithm=md5")
-        .fails(400, "DIGEST_INVALID");
+    server.ask("POST", "/v2/a/blobs/uploads/?digest-algorithm=md5").fails(400, "DIGEST_INVALID");
 }
 
 #[test]

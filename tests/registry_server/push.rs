@@ -21,9 +21,7 @@ fn a_blob_is_taken_in_one_piece() {
     let location = format!("/v2/a/blobs/{digest}");
     // POST alone.
     let path = format!("{UPLOADS}?digest={digest}");
-    let made = server
-        .send(&Request::new("POST", path).body(*b"content"))
-        .is(201);
+    let made = server.send(&Request::new("POST", path).body(*b"content")).is(201);
     assert_eq!(made.location(), location);
     assert_eq!(made.get("docker-content-digest"), Some(&*digest));
     // POST, then PUT; with and without a length.
@@ -107,9 +105,7 @@ fn a_wrong_digest_keeps_nothing() {
     let post = Request::new("POST", path).body(*b"wrong");
     server.send(&post).fails(400, "DIGEST_INVALID");
     server.ask("HEAD", format!("/v2/a/blobs/{digest}")).is(404);
-    server
-        .ask("GET", format!("/v2/a/blobs/{}", sha256(b"wrong")))
-        .is(404);
+    server.ask("GET", format!("/v2/a/blobs/{}", sha256(b"wrong"))).is(404);
 }
 
 #[test]
@@ -158,9 +154,7 @@ fn a_blob_is_mounted_from_another_repository_or_uploaded() {
             _ => assert!(made.location().starts_with("/v2/to/blobs/uploads/")),
         }
     }
-    server
-        .ask("POST", "/v2/to/blobs/uploads/?mount=sha256:no")
-        .fails(400, "DIGEST_INVALID");
+    server.ask("POST", "/v2/to/blobs/uploads/?mount=sha256:no").fails(400, "DIGEST_INVALID");
 }
 
 #[test]
@@ -180,13 +174,7 @@ fn manifests_are_checked_before_they_are_kept() {
         ("v2", MANIFEST, "", 400, "MANIFEST_INVALID"),
         ("v2", MANIFEST, "{", 400, "MANIFEST_INVALID"),
         ("v2", MANIFEST, "[]", 400, "MANIFEST_INVALID"),
-        (
-            "v2",
-            MANIFEST,
-            r#"{"schemaVersion":1}"#,
-            400,
-            "MANIFEST_INVALID",
-        ),
+        ("v2", MANIFEST, r#"{"schemaVersion":1}"#, 400, "MANIFEST_INVALID"),
         ("v2", MANIFEST, &both, 400, "MANIFEST_INVALID"),
         ("v2", INDEX, &text, 400, "MANIFEST_INVALID"),
         ("v2", MANIFEST, &absent, 404, "MANIFEST_BLOB_UNKNOWN"),
@@ -260,9 +248,7 @@ fn deletion_has_to_be_allowed() {
     server.push_manifest("a", "v2", &manifest).is(201);
     server.ask("DELETE", "/v2/a/manifests/v1").is(202);
     server.ask("GET", "/v2/a/manifests/v1").is(404);
-    server
-        .ask("DELETE", "/v2/a/manifests/v1")
-        .fails(404, "MANIFEST_UNKNOWN");
+    server.ask("DELETE", "/v2/a/manifests/v1").fails(404, "MANIFEST_UNKNOWN");
     let path = format!("/v2/a/manifests/{digest}");
     server.ask("GET", path.as_str()).is(200);
     server.ask("DELETE", path.as_str()).is(202);
@@ -285,9 +271,7 @@ fn a_read_only_registry_takes_nothing() {
     let server = Server::start(&env.path("r"), &["--read-only", "--delete"]);
     server.ask("GET", "/v2/a/manifests/v1").is(200);
     server.ask("POST", UPLOADS).fails(405, "UNSUPPORTED");
-    server
-        .ask("DELETE", "/v2/a/manifests/v1")
-        .fails(405, "UNSUPPORTED");
+    server.ask("DELETE", "/v2/a/manifests/v1").fails(405, "UNSUPPORTED");
     let put = server.push_manifest("a", "v2", &manifest);
     put.fails(405, "UNSUPPORTED");
 }

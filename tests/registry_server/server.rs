@@ -44,15 +44,10 @@ impl Server {
     }
 
     fn run(mut command: Command) -> Self {
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let mut stderr = child.stderr.take().unwrap();
         let reader = std::thread::spawn(move || {
             let mut text = String::new();
@@ -62,11 +57,7 @@ impl Server {
         let Some((_, address)) = line.trim().split_once("://") else {
             panic!("it does not serve: {}", reader.join().unwrap());
         };
-        Self {
-            child,
-            address: address.to_owned(),
-            stderr: Some(reader),
-        }
+        Self { child, address: address.to_owned(), stderr: Some(reader) }
     }
 
     /// Debian's docker-registry on the same sort of directory.
@@ -90,11 +81,7 @@ impl Server {
                 .stderr(Stdio::null())
                 .spawn()
                 .expect("docker-registry is missing (scripts/setup installs it)");
-            let mut server = Self {
-                child,
-                address,
-                stderr: None,
-            };
+            let mut server = Self { child, address, stderr: None };
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_secs(20) {
                 // Another test may have been given the same port.
@@ -134,10 +121,7 @@ impl Server {
     /// Resident memory, in kibibytes.
     pub(crate) fn memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status
-            .lines()
-            .find(|line| line.starts_with("VmRSS"))
-            .unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 

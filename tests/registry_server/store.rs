@@ -10,11 +10,7 @@ use crate::server::{MANIFEST, Server, digest_of};
 /// A store with one image under several names, and its manifest's digest.
 fn filled(names: &[&str]) -> (TestEnv, String) {
     let env = TestEnv::new();
-    let context = env.context(
-        "context",
-        "FROM scratch\nCOPY file /file\n",
-        &[("file", "x")],
-    );
+    let context = env.context("context", "FROM scratch\nCOPY file /file\n", &[("file", "x")]);
     env.build(names[0], &context);
     for name in &names[1..] {
         env.imgctl(["tag", names[0], name]).ok();
@@ -31,12 +27,7 @@ fn digest(env: &TestEnv, name: &str) -> String {
 
 #[test]
 fn images_are_in_the_repositories_of_their_full_and_short_names() {
-    let names = [
-        "etcd:v1",
-        "quay.io/a/b:v1",
-        "host.example:5000/a/b:v2",
-        "ghcr.io/etcd:v1",
-    ];
+    let names = ["etcd:v1", "quay.io/a/b:v1", "host.example:5000/a/b:v2", "ghcr.io/etcd:v1"];
     let (env, digest) = filled(&names);
     let server = Server::of_store(&env, &[]);
     for name in [
@@ -52,18 +43,11 @@ fn images_are_in_the_repositories_of_their_full_and_short_names() {
     }
     let catalog = server.ask("GET", "/v2/_catalog").is(200).json();
     // Every image once: the short name means that of localhost.
-    assert_eq!(
-        catalog["repositories"],
-        json!(["a/b", "etcd", "ghcr.io/etcd"])
-    );
+    assert_eq!(catalog["repositories"], json!(["a/b", "etcd", "ghcr.io/etcd"]));
     let tags = server.ask("GET", "/v2/a/b/tags/list").is(200).json();
     assert_eq!(tags["tags"], json!(["v1", "v2"]));
-    server
-        .ask("GET", "/v2/b/tags/list")
-        .fails(404, "NAME_UNKNOWN");
-    server
-        .ask("GET", "/v2/etcd/manifests/v2")
-        .fails(404, "MANIFEST_UNKNOWN");
+    server.ask("GET", "/v2/b/tags/list").fails(404, "NAME_UNKNOWN");
+    server.ask("GET", "/v2/etcd/manifests/v2").fails(404, "MANIFEST_UNKNOWN");
     // A name that comes is served at once, and one that two registries have is nobody's.
     env.imgctl(["tag", "etcd:v1", "docker.io/team/x:v1"]).ok();
     env.imgctl(["tag", "etcd:v1", "quay.io/c/d:v1"]).ok();
@@ -77,16 +61,10 @@ fn images_are_in_the_repositories_of_their_full_and_short_names() {
 #[test]
 fn blobs_come_in_ranges_and_only_from_their_repository() {
     let (env, digest) = filled(&["etcd:v1"]);
-    let other = env.context(
-        "other",
-        "FROM scratch\nCOPY file /f\n",
-        &[("file", "secret")],
-    );
+    let other = env.context("other", "FROM scratch\nCOPY file /f\n", &[("file", "secret")]);
     env.build("other:v1", &other);
     let server = Server::of_store(&env, &[]);
-    let manifest = server
-        .ask("GET", format!("/v2/etcd/manifests/{digest}"))
-        .is(200);
+    let manifest = server.ask("GET", format!("/v2/etcd/manifests/{digest}")).is(200);
     assert_eq!(sha256(&manifest.body), digest);
     let layer = manifest.json()["layers"][0]["digest"].clone();
     let path = format!("/v2/etcd/blobs/{}", layer.as_str().unwrap());
@@ -110,14 +88,9 @@ fn what_a_client_has_begun_to_pull_outlives_its_name_and_prune() {
     env.imgctl(["rmi", "etcd:v1"]).ok();
     env.imgctl(["prune", "--all"]).ok();
     server.ask("HEAD", "/v2/etcd/manifests/v1").is(404);
-    server
-        .ask("GET", format!("/v2/etcd/manifests/{digest}"))
-        .is(200);
+    server.ask("GET", format!("/v2/etcd/manifests/{digest}")).is(200);
     let layer = manifest["layers"][0]["digest"].as_str().unwrap();
-    let bytes = server
-        .ask("GET", format!("/v2/etcd/blobs/{layer}"))
-        .is(200)
-        .body;
+    let bytes = server.ask("GET", format!("/v2/etcd/blobs/{layer}")).is(200).body;
     assert_eq!(sha256(&bytes), layer);
     // With the server the claim ends.
     server.stop();
@@ -131,8 +104,7 @@ fn skopeo_podman_and_imgctl_pull_from_the_store() {
     let env = TestEnv::new();
     let layout = layout(&env);
     let layout = layout.to_str().unwrap();
-    env.imgctl(["load", "-i", layout, "--tag", "team/app:v1"])
-        .ok();
+    env.imgctl(["load", "-i", layout, "--tag", "team/app:v1"]).ok();
     let server = Server::of_store(&env, &[]);
     let address = server.address.as_str();
     let index = raw(&env, address, "team/app:v1");
@@ -140,22 +112,10 @@ fn skopeo_podman_and_imgctl_pull_from_the_store() {
     let name = format!("{address}/team/app:v1");
     peer(&env, "podman", &["pull", "-q", "--tls-verify=false", &name]);
     let copy = env.path("copy");
-    let (from, to) = (
-        format!("docker://{name}"),
-        format!("oci:{}:x", copy.display()),
-    );
-    let flags = [
-        "copy",
-        "-q",
-        "--all",
-        "--preserve-digests",
-        "--src-tls-verify=false",
-    ];
+    let (from, to) = (format!("docker://{name}"), format!("oci:{}:x", copy.display()));
+    let flags = ["copy", "-q", "--all", "--preserve-digests", "--src-tls-verify=false"];
     peer(&env, "skopeo", &[&flags[..], &[&from, &to]].concat());
-    assert_eq!(
-        json(&copy.join("index.json"))["manifests"][0]["digest"],
-        sha256(index.as_bytes())
-    );
+    assert_eq!(json(&copy.join("index.json"))["manifests"][0]["digest"], sha256(index.as_bytes()));
     let other = TestEnv::new();
     let flags = ["pull", "--all-platforms", "--tls-verify=false"];
     other.imgctl([&flags[..], &[&name]].concat()).ok();
@@ -181,23 +141,12 @@ fn what_is_pushed_is_an_image_of_the_store() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|entry| {
-            entry["annotations"]["org.opencontainers.image.ref.name"]
-                .as_str()
-                .unwrap()
-        })
+        .map(|entry| entry["annotations"]["org.opencontainers.image.ref.name"].as_str().unwrap())
         .collect();
-    assert_eq!(
-        names,
-        ["localhost/team/app:v1", "quay.io/team/app:v2"],
-        "{shown:?}"
-    );
+    assert_eq!(names, ["localhost/team/app:v1", "quay.io/team/app:v2"], "{shown:?}");
     env.imgctl(["prune"]).ok();
     let tree = env.export("team/app:v1", "tree");
-    assert_eq!(
-        std::fs::read_to_string(tree.join("etc/arch")).unwrap(),
-        arch()
-    );
+    assert_eq!(std::fs::read_to_string(tree.join("etc/arch")).unwrap(), arch());
     // A referrer, by its digest alone, is found, kept and goes when it is deleted.
     let subject = sha256(index.as_bytes());
     server.push_blob("team/app", b"{}");
@@ -208,9 +157,7 @@ fn what_is_pushed_is_an_image_of_the_store() {
         "subject": {"mediaType": "application/vnd.oci.image.index.v1+json", "digest": subject, "size": index.len()},
     });
     let by_digest = digest_of(&referrer);
-    server
-        .push_manifest("team/app", &by_digest, &referrer)
-        .is(201);
+    server.push_manifest("team/app", &by_digest, &referrer).is(201);
     server.stop();
     env.imgctl(["prune", "--all"]).ok();
     env.imgctl(["images", "-a"]).ok();
@@ -220,14 +167,10 @@ fn what_is_pushed_is_an_image_of_the_store() {
         server.ask("GET", path).is(200).json()["manifests"].clone()
     };
     assert_eq!(found(&server)[0]["digest"], json!(by_digest));
-    server
-        .ask("DELETE", format!("/v2/team/app/manifests/{by_digest}"))
-        .is(202);
+    server.ask("DELETE", format!("/v2/team/app/manifests/{by_digest}")).is(202);
     assert_eq!(found(&server), json!([]));
     server.ask("DELETE", "/v2/team/app/manifests/v1").is(202);
-    server
-        .ask("HEAD", "/v2/localhost/team/app/manifests/v1")
-        .is(404);
+    server.ask("HEAD", "/v2/localhost/team/app/manifests/v1").is(404);
     server.stop();
     env.imgctl(["scrub"]).ok();
 }
@@ -257,15 +200,11 @@ fn a_push_says_what_is_missing_or_wrong() {
     server.send(&put.body(body)).is(201);
     assert_eq!(self::digest(&env, "new:v1"), digest);
     let wrong = Request::new("POST", format!("/v2/new/blobs/uploads/?digest={layer}"));
-    server
-        .send(&wrong.body(&b"other"[..]))
-        .fails(400, "DIGEST_INVALID");
+    server.send(&wrong.body(&b"other"[..])).fails(400, "DIGEST_INVALID");
     let by_sha512 = crate::http::sha512(b"text");
     let begun = server.ask("POST", "/v2/new/blobs/uploads/").is(202);
     let end = format!("{}?digest={by_sha512}", begun.location());
-    server
-        .send(&Request::new("PUT", end).body(&b"text"[..]))
-        .is(201);
+    server.send(&Request::new("PUT", end).body(&b"text"[..])).is(201);
     let path = format!("/v2/new/blobs/{by_sha512}");
     assert_eq!(server.ask("GET", path).is(200).body, b"text");
     server.stop();
@@ -290,10 +229,8 @@ fn what_is_deleted_is_gone() {
     // A second image shares the config.
     let other = server.push_image("app", "v2", b"another layer");
     let path = |what: &str| format!("/v2/app/{what}");
-    let (manifest_path, layer_path) = (
-        path(&format!("manifests/{digest}")),
-        path(&format!("blobs/{layer}")),
-    );
+    let (manifest_path, layer_path) =
+        (path(&format!("manifests/{digest}")), path(&format!("blobs/{layer}")));
     // What an image needs stays, and that is said.
     for blob in [config, layer] {
         let refused = server.ask("DELETE", path(&format!("blobs/{blob}")));
@@ -305,20 +242,12 @@ fn what_is_deleted_is_gone() {
     // A client has begun to pull it.
     server.ask("GET", &manifest_path).is(200);
     server.ask("DELETE", &manifest_path).is(202);
-    server
-        .ask("GET", &manifest_path)
-        .fails(404, "MANIFEST_UNKNOWN");
-    server
-        .ask("GET", path("manifests/v1"))
-        .fails(404, "MANIFEST_UNKNOWN");
-    server
-        .ask("GET", format!("/v2/localhost/app/manifests/{digest}"))
-        .is(404);
+    server.ask("GET", &manifest_path).fails(404, "MANIFEST_UNKNOWN");
+    server.ask("GET", path("manifests/v1")).fails(404, "MANIFEST_UNKNOWN");
+    server.ask("GET", format!("/v2/localhost/app/manifests/{digest}")).is(404);
     server.ask("GET", &layer_path).fails(404, "BLOB_UNKNOWN");
     server.ask("DELETE", &layer_path).fails(404, "BLOB_UNKNOWN");
-    server
-        .ask("DELETE", &manifest_path)
-        .fails(404, "MANIFEST_UNKNOWN");
+    server.ask("DELETE", &manifest_path).fails(404, "MANIFEST_UNKNOWN");
     // The other image is whole, and nothing else is on the disk.
     let other_path = path(&format!("manifests/{}", digest_of(&other)));
     server.ask("GET", &other_path).is(200);
@@ -327,12 +256,8 @@ fn what_is_deleted_is_gone() {
     // A blob that no image needs is removed by itself.
     let stray = server.push_blob("app", b"stray");
     assert_eq!(blobs(&env), 4);
-    server
-        .ask("DELETE", path(&format!("blobs/{stray}")))
-        .is(202);
-    server
-        .ask("GET", path(&format!("blobs/{stray}")))
-        .fails(404, "BLOB_UNKNOWN");
+    server.ask("DELETE", path(&format!("blobs/{stray}"))).is(202);
+    server.ask("GET", path(&format!("blobs/{stray}"))).fails(404, "BLOB_UNKNOWN");
     assert_eq!(blobs(&env), 3);
     // What was pushed and deleted can be pushed again.
     let again = server.push_image("app", "v1", b"no layer that anybody unpacks");
@@ -385,9 +310,7 @@ fn skopeo_deletes_images_of_the_store_and_members_stay_with_their_index() {
     let server = Server::of_store(&env, &["--writable"]);
     server.push_image("app", "v1", b"layer");
     for path in ["manifests/v1".to_owned(), format!("blobs/{digest}")] {
-        server
-            .ask("DELETE", format!("/v2/app/{path}"))
-            .fails(405, "UNSUPPORTED");
+        server.ask("DELETE", format!("/v2/app/{path}")).fails(405, "UNSUPPORTED");
     }
     server.stop();
 }

@@ -14,10 +14,8 @@ fn ls_lists_what_was_pushed() {
     let first = server.push_image("team/app", "v1", b"one");
     let second = server.push_image("other", "v2", b"two");
     let list = env.imgctl(["registry", "ls", path]).ok().stdout();
-    let lines: Vec<Vec<&str>> = list
-        .lines()
-        .map(|line| line.split_whitespace().collect())
-        .collect();
+    let lines: Vec<Vec<&str>> =
+        list.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(
         lines,
         [
@@ -26,10 +24,7 @@ fn ls_lists_what_was_pushed() {
             vec!["team/app", "v1", &digest_of(&first)],
         ]
     );
-    let json = env
-        .imgctl(["registry", "ls", path, "team/app", "--json"])
-        .ok()
-        .json();
+    let json = env.imgctl(["registry", "ls", path, "team/app", "--json"]).ok().json();
     assert_eq!(
         json,
         serde_json::json!([{
@@ -53,26 +48,16 @@ fn gc_waits_for_the_server_and_frees_what_was_deleted() {
     let busy = env.imgctl(gc).fails(6);
     assert!(busy.stderr().contains("served"), "{}", busy.stderr());
     server.stop();
-    let would = env
-        .imgctl(gc.into_iter().chain(["--dry-run", "--json"]))
-        .ok()
-        .json();
-    let young = env
-        .imgctl(["registry", "gc", path, "--untagged", "--json"])
-        .ok()
-        .json();
+    let would = env.imgctl(gc.into_iter().chain(["--dry-run", "--json"])).ok().json();
+    let young = env.imgctl(["registry", "gc", path, "--untagged", "--json"]).ok().json();
     assert_eq!(young["blobs"], 0, "what is young stays");
     let freed = env.imgctl(gc.into_iter().chain(["--json"])).ok().json();
     assert_eq!(freed["blobs"], 2);
     assert_eq!(freed["manifests"], would["manifests"]);
     assert_eq!(freed["bytes"], would["bytes"]);
     let server = Server::start(&directory, &[]);
-    server
-        .ask("GET", format!("/v2/a/blobs/{}", sha256(b"goes")))
-        .is(404);
-    server
-        .ask("GET", format!("/v2/a/blobs/{}", sha256(b"stays")))
-        .is(200);
+    server.ask("GET", format!("/v2/a/blobs/{}", sha256(b"goes"))).is(404);
+    server.ask("GET", format!("/v2/a/blobs/{}", sha256(b"stays"))).is(200);
     server.ask("GET", "/v2/a/manifests/v2").is(200);
 }
 
@@ -87,10 +72,7 @@ fn scrub_finds_every_sort_of_damage() {
     let blob = |content: &[u8]| {
         let digest = sha256(content);
         let hex = digest.strip_prefix("sha256:").unwrap();
-        directory.join(format!(
-            "docker/registry/v2/blobs/sha256/{}/{hex}/data",
-            &hex[..2]
-        ))
+        directory.join(format!("docker/registry/v2/blobs/sha256/{}/{hex}/data", &hex[..2]))
     };
     let good = env.imgctl(["registry", "scrub", path]).ok();
     assert!(good.stdout().contains("all good"), "{}", good.stdout());

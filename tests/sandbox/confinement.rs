@@ -11,10 +11,7 @@ use crate::harness::{Root, imgctl, run, run_by};
 fn a_command_is_alone() {
     let root = Root::new();
     let script = "echo $$; hostname; cat /etc/hostname; set -- /proc/[0-9]*; echo $#; cat /proc/self/cgroup | grep '^0:'";
-    assert_eq!(
-        root.sh(script).ok(),
-        "1\nbox\nbox\n1\n0::/\n".replace("0::/\n", &own_cgroup())
-    );
+    assert_eq!(root.sh(script).ok(), "1\nbox\nbox\n1\n0::/\n".replace("0::/\n", &own_cgroup()));
     let host = fs::read_link("/proc/self/ns/uts").unwrap();
     for kind in ["mnt", "pid", "ipc", "uts", "net", "cgroup"] {
         let ours = fs::read_link(format!("/proc/self/ns/{kind}")).unwrap();
@@ -45,10 +42,7 @@ fn privileges_are_dockers_defaults() {
     let mut spec = root.script("grep -E '^(CapEff|CapInh|Seccomp:|NoNewPrivs)' /proc/self/status");
     spec["security"] = json!("Insecure");
     let status = fs::read_to_string("/proc/self/status").unwrap();
-    let all = status
-        .lines()
-        .find(|line| line.starts_with("CapEff"))
-        .unwrap();
+    let all = status.lines().find(|line| line.starts_with("CapEff")).unwrap();
     let expected = format!("CapInh:\t0000000000000000\n{all}\nNoNewPrivs:\t0\nSeccomp:\t0\n");
     assert_eq!(run(&spec).ok(), expected);
 }
@@ -66,11 +60,7 @@ fn forbidden_system_calls_fail_and_ordinary_ones_do_not() {
         "chroot / mount -o remount,rw /sys",
     ];
     for command in refused {
-        assert_ne!(
-            root.sh(&format!("touch /tmp/x; {command}")).code(),
-            0,
-            "{command}"
-        );
+        assert_ne!(root.sh(&format!("touch /tmp/x; {command}")).code(), 0, "{command}");
     }
     let allowed = [
         "mkdir /tmp/d && ln -s d /tmp/l && mv /tmp/d /tmp/e && rm -r /tmp/e",
@@ -91,12 +81,7 @@ fn devices_can_be_made_but_not_opened() {
     let script = "mknod /tmp/disk b 8 0 && mknod /dev/disk b 8 0 && mknod /tmp/zero c 1 5 || exit 1; \
         for f in /tmp/disk /dev/disk /tmp/zero; do head -c 1 $f 2>&1; done; true";
     let ran = root.sh(script);
-    assert_eq!(
-        ran.ok().matches("Permission denied").count(),
-        3,
-        "{}",
-        ran.out
-    );
+    assert_eq!(ran.ok().matches("Permission denied").count(), 3, "{}", ran.out);
 }
 
 #[test]
@@ -212,18 +197,10 @@ fn the_default_network_is_never_the_hosts() {
     assert!(!ran.ok().contains(ours.to_str().unwrap()));
     assert!(!ran.out.contains("reached"), "{}", ran.out);
     let hint = "install slirp4netns (scripts/setup does)";
-    assert!(
-        std::path::Path::new("/usr/bin/slirp4netns").exists(),
-        "{hint}"
-    );
+    assert!(std::path::Path::new("/usr/bin/slirp4netns").exists(), "{hint}");
     assert_eq!(ran.answer["Ended"]["notes"], json!([]));
     assert!(ran.out.contains("tap0"), "{}", ran.out);
-    assert!(
-        ran.out
-            .contains("nameserver 10.0.2.3\nsearch example.org\n"),
-        "{}",
-        ran.out
-    );
+    assert!(ran.out.contains("nameserver 10.0.2.3\nsearch example.org\n"), "{}", ran.out);
     assert!(!ran.out.contains("127.0.0.53"), "{}", ran.out);
 }
 

@@ -31,9 +31,7 @@ pub(crate) struct Ran {
 impl Ran {
     /// The exit code of a command that ended by itself.
     pub(crate) fn code(&self) -> i64 {
-        self.answer["Ended"]["exit"]["Code"]
-            .as_i64()
-            .unwrap_or_else(|| panic!("{}", self.all()))
+        self.answer["Ended"]["exit"]["Code"].as_i64().unwrap_or_else(|| panic!("{}", self.all()))
     }
 
     /// Standard output of a command that succeeded.
@@ -50,20 +48,12 @@ impl Ran {
 
     /// Paths of the mount points that had to be made.
     pub(crate) fn stubs(&self) -> Vec<&str> {
-        let stubs = self.answer["Ended"]["created_stubs"]
-            .as_array()
-            .expect("stubs");
-        stubs
-            .iter()
-            .map(|stub| stub["path"].as_str().unwrap())
-            .collect()
+        let stubs = self.answer["Ended"]["created_stubs"].as_array().expect("stubs");
+        stubs.iter().map(|stub| stub["path"].as_str().unwrap()).collect()
     }
 
     fn all(&self) -> String {
-        format!(
-            "{}\nstdout: {}\nstderr: {}",
-            self.answer, self.out, self.err
-        )
+        format!("{}\nstdout: {}\nstderr: {}", self.answer, self.out, self.err)
     }
 }
 
@@ -90,11 +80,7 @@ impl Root {
         let path = dir.path().join("root");
         fs::create_dir_all(path.join("bin")).unwrap();
         fs::copy(busybox, path.join("bin/busybox")).unwrap();
-        let list = Command::new(busybox)
-            .arg("--list")
-            .output()
-            .expect(hint)
-            .stdout;
+        let list = Command::new(busybox).arg("--list").output().expect(hint).stdout;
         for applet in String::from_utf8(list).unwrap().lines() {
             if applet != "busybox" {
                 symlink("busybox", path.join("bin").join(applet)).unwrap();
@@ -128,11 +114,7 @@ impl Root {
     /// Every path in the root with its type, size and modification time.
     pub(crate) fn listing(&self) -> Vec<String> {
         let script = "find . -printf '%p %y %s %T@ %l\\n' | sort";
-        let output = Command::new("sh")
-            .arg("-c")
-            .arg(script)
-            .current_dir(&self.path)
-            .output();
+        let output = Command::new("sh").arg("-c").arg(script).current_dir(&self.path).output();
         let text = String::from_utf8(output.unwrap().stdout).unwrap();
         text.lines().map(str::to_owned).collect()
     }
@@ -180,9 +162,7 @@ pub(crate) fn run_as(verb: &str, spec: &Value, command: &mut Command) -> Ran {
     let mut frame = Vec::new();
     let _ = socket.read_to_end(&mut frame);
     Ran {
-        answer: frame
-            .get(4..)
-            .map_or(Value::Null, |json| serde_json::from_slice(json).unwrap()),
+        answer: frame.get(4..).map_or(Value::Null, |json| serde_json::from_slice(json).unwrap()),
         out: String::from_utf8_lossy(&output.stdout).into_owned(),
         err: String::from_utf8_lossy(&output.stderr).into_owned(),
     }

@@ -12,10 +12,7 @@ use crate::harness::{Root, chmod, imgctl, run, start};
 fn output_and_exit_codes_come_through() {
     let root = Root::new();
     let ran = root.sh("echo out; echo err >&2; exit 7");
-    assert_eq!(
-        (ran.code(), ran.out.as_str(), ran.err.as_str()),
-        (7, "out\n", "err\n")
-    );
+    assert_eq!((ran.code(), ran.out.as_str(), ran.err.as_str()), (7, "out\n", "err\n"));
     assert_eq!(root.sh("exit 0").code(), 0);
 }
 
@@ -68,10 +65,8 @@ fn the_environment_is_the_given_one_and_nothing_else() {
     spec["env"] = json!([["PATH", "/bin"], ["A", "1"], ["A", "2 3"], ["B", "\u{ff}"]]);
     let ran = run(&spec);
     let lines: Vec<&str> = ran.ok().lines().collect();
-    let known: Vec<&&str> = lines
-        .iter()
-        .filter(|line| !["PWD=/", "SHLVL=1"].contains(line))
-        .collect();
+    let known: Vec<&&str> =
+        lines.iter().filter(|line| !["PWD=/", "SHLVL=1"].contains(line)).collect();
     assert_eq!(known, [&"A=2 3", &"B=\u{fffd}", &"PATH=/bin", &"/bin/sh"]);
 }
 
@@ -80,12 +75,7 @@ fn the_working_directory_is_inside_the_root() {
     let root = Root::new();
     fs::create_dir(root.path.join("work")).unwrap();
     std::os::unix::fs::symlink("/work", root.path.join("link")).unwrap();
-    for (cwd, expected) in [
-        ("/work", "/work"),
-        ("/link", "/work"),
-        ("/../..", "/"),
-        ("", "/"),
-    ] {
+    for (cwd, expected) in [("/work", "/work"), ("/link", "/work"), ("/../..", "/"), ("", "/")] {
         let mut spec = root.script("/bin/pwd -P");
         spec["cwd"] = json!(cwd);
         assert_eq!(run(&spec).ok().trim(), expected, "{cwd}");
@@ -114,16 +104,11 @@ fn users_and_groups_are_the_given_ones() {
 #[test]
 fn standard_input_is_the_script_or_nothing() {
     let root = Root::new();
-    assert_eq!(
-        root.sh("wc -c; readlink /proc/self/fd/0").ok(),
-        "0\n/dev/null\n"
-    );
+    assert_eq!(root.sh("wc -c; readlink /proc/self/fd/0").ok(), "0\n/dev/null\n");
     let mut spec = root.script("");
     spec["argv"] = json!(["sh"]);
     let padding = "#".repeat(300_000);
-    spec["stdin"] = json!(format!(
-        "{padding}\necho from the script; wc -c </proc/self/fd/0"
-    ));
+    spec["stdin"] = json!(format!("{padding}\necho from the script; wc -c </proc/self/fd/0"));
     assert_eq!(run(&spec).ok(), "from the script\n300045\n");
 }
 
@@ -144,10 +129,7 @@ fn another_user_can_open_its_own_streams() {
 #[test]
 fn limits_and_umask_have_their_defaults_and_can_be_set() {
     let root = Root::new();
-    assert_eq!(
-        root.sh("ulimit -n; ulimit -c; umask").ok(),
-        "1024\n0\n0022\n"
-    );
+    assert_eq!(root.sh("ulimit -n; ulimit -c; umask").ok(), "1024\n0\n0022\n");
     let mut spec = root.script("ulimit -n; ulimit -f");
     spec["limits"] = json!([
         {"resource": "OpenFiles", "soft": 99, "hard": 100},
@@ -171,9 +153,7 @@ fn nothing_survives_the_death_of_the_caller() {
     let spec = root.script(&format!("sleep {marker} & echo up; exec sleep {marker}"));
     // Either imgctl's supervisor is killed, or the process that started it.
     let mut shell = Command::new("sh");
-    shell
-        .args(["-c", "\"$0\" \"$@\"; exit $?"])
-        .arg(imgctl().get_program());
+    shell.args(["-c", "\"$0\" \"$@\"; exit $?"]).arg(imgctl().get_program());
     for mut victim in [imgctl(), shell] {
         let (mut child, socket) = start(&spec, &mut victim);
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -199,20 +179,13 @@ fn processes_with(argument: &str) -> usize {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
     lines
-        .filter(|line| {
-            line.split(|&byte| byte == 0)
-                .any(|word| word == argument.as_bytes())
-        })
+        .filter(|line| line.split(|&byte| byte == 0).any(|word| word == argument.as_bytes()))
         .count()
 }
 
 #[test]
 fn a_malformed_spec_ends_without_a_trace() {
-    assert!(
-        run(&json!({"rootfs": "/"}))
-            .failure()
-            .contains("cannot decode")
-    );
+    assert!(run(&json!({"rootfs": "/"})).failure().contains("cannot decode"));
     let root = Root::new();
     let mut spec = root.script("");
     spec["rootfs"] = json!("/no/such/root");

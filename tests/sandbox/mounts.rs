@@ -22,15 +22,7 @@ fn a_bare_root_gets_what_is_needed_and_loses_it_again() {
         ran.ok(),
         "/dev/null\n/proc/self\n/sys/class\nnameserver 192.0.2.1\n127.0.0.1 localhost\n"
     );
-    let stubs = [
-        "proc",
-        "sys",
-        "dev",
-        "etc",
-        "etc/resolv.conf",
-        "etc/hosts",
-        "etc/hostname",
-    ];
+    let stubs = ["proc", "sys", "dev", "etc", "etc/resolv.conf", "etc/hosts", "etc/hostname"];
     assert_eq!(ran.stubs(), stubs);
     assert_eq!(root.listing(), before);
 }
@@ -41,24 +33,15 @@ fn a_failed_sandbox_leaves_no_trace_either() {
     let before = root.listing();
     for (mounts, message) in [
         (
-            mount(
-                "/x",
-                &json!({"Bind": {"source": "/no/such", "read_only": true, "inode": null}}),
-            ),
+            mount("/x", &json!({"Bind": {"source": "/no/such", "read_only": true, "inode": null}})),
             "/no/such",
         ),
         (
-            mount(
-                "/x",
-                &json!({"Bind": {"source": "etc", "read_only": true, "inode": null}}),
-            ),
+            mount("/x", &json!({"Bind": {"source": "etc", "read_only": true, "inode": null}})),
             "absolute",
         ),
         (
-            mount(
-                "/x",
-                &json!({"Bind": {"source": "/etc", "read_only": true, "inode": [1, 1]}}),
-            ),
+            mount("/x", &json!({"Bind": {"source": "/etc", "read_only": true, "inode": [1, 1]}})),
             "replaced",
         ),
         (
@@ -66,16 +49,10 @@ fn a_failed_sandbox_leaves_no_trace_either() {
             "belong to the kernel",
         ),
         (
-            mount(
-                "/bin/../proc",
-                &json!({"Tmpfs": {"size": null, "mode": 493}}),
-            ),
+            mount("/bin/../proc", &json!({"Tmpfs": {"size": null, "mode": 493}})),
             "belong to the kernel",
         ),
-        (
-            mount("/", &json!({"Tmpfs": {"size": null, "mode": 493}})),
-            "the root directory",
-        ),
+        (mount("/", &json!({"Tmpfs": {"size": null, "mode": 493}})), "the root directory"),
     ] {
         let mut spec = root.script("true");
         spec["mounts"] = mounts;
@@ -89,11 +66,7 @@ fn a_failed_sandbox_leaves_no_trace_either() {
 fn files_in_etc_are_read_only_and_follow_links_inside() {
     let root = Root::new();
     fs::remove_file(root.path.join("etc/resolv.conf")).unwrap();
-    symlink(
-        "../run/systemd/resolve/stub.conf",
-        root.path.join("etc/resolv.conf"),
-    )
-    .unwrap();
+    symlink("../run/systemd/resolve/stub.conf", root.path.join("etc/resolv.conf")).unwrap();
     let before = root.listing();
     let script = "cat /etc/resolv.conf; for f in resolv.conf hosts hostname; do \
         echo x 2>/dev/null >>/etc/$f && echo wrote; rm /etc/hosts 2>/dev/null && echo removed; done; true";
@@ -109,10 +82,7 @@ fn links_for_proc_sys_and_dev_are_refused() {
         let root = Root::new();
         fs::remove_dir(root.path.join(name)).unwrap();
         symlink("tmp", root.path.join(name)).unwrap();
-        assert!(
-            root.sh("true").failure().contains("symbolic link"),
-            "{name}"
-        );
+        assert!(root.sh("true").failure().contains("symbolic link"), "{name}");
     }
 }
 
@@ -130,11 +100,7 @@ fn binds_are_writable_or_not_and_carry_no_devices() {
         spec["mounts"] = mount("/a/b", &bind);
         let ran = run(&spec);
         let wrote = if read_only { "" } else { "wrote\n" };
-        assert!(
-            ran.ok().starts_with(&format!("content\n{wrote}")),
-            "{}",
-            ran.out
-        );
+        assert!(ran.ok().starts_with(&format!("content\n{wrote}")), "{}", ran.out);
         assert!(ran.out.contains("nosuid,nodev"), "{}", ran.out);
         assert_eq!(ran.stubs(), ["a", "a/b"]);
         assert!(!root.path.join("a").exists());
@@ -149,10 +115,8 @@ fn a_source_may_not_go_through_links() {
     for source in ["link", "link/hosts"] {
         let mut spec = root.script("true");
         let source = root.beside().join(source);
-        spec["mounts"] = mount(
-            "/x",
-            &json!({"Bind": {"source": source, "read_only": true, "inode": null}}),
-        );
+        spec["mounts"] =
+            mount("/x", &json!({"Bind": {"source": source, "read_only": true, "inode": null}}));
         assert!(run(&spec).failure().contains("symbolic links"));
     }
 }
@@ -160,11 +124,7 @@ fn a_source_may_not_go_through_links() {
 #[test]
 fn a_target_that_is_a_link_to_the_host_stays_inside() {
     let root = Root::new();
-    symlink(
-        "/../../../../../../etc/imgctl-test-target",
-        root.path.join("link"),
-    )
-    .unwrap();
+    symlink("/../../../../../../etc/imgctl-test-target", root.path.join("link")).unwrap();
     let mut spec = root.script("ls -d /etc/imgctl-test-target");
     spec["mounts"] = mount("/link", &json!({"Tmpfs": {"size": 65536, "mode": 0o700}}));
     assert_eq!(run(&spec).ok(), "/etc/imgctl-test-target\n");
@@ -217,10 +177,8 @@ fn a_step_that_swaps_a_stubs_parent_for_a_link_hurts_nobody() {
     fs::create_dir(&victim).unwrap();
     fs::write(victim.join("file"), "").unwrap();
     let mut spec = root.script(&format!("mv /m /n && ln -s {} /m", victim.display()));
-    spec["mounts"] = mount(
-        "/m/file",
-        &json!({"File": {"content": "", "mode": 0o400, "uid": 0, "gid": 0}}),
-    );
+    spec["mounts"] =
+        mount("/m/file", &json!({"File": {"content": "", "mode": 0o400, "uid": 0, "gid": 0}}));
     run(&spec).ok();
     assert!(victim.join("file").exists());
 }
@@ -234,12 +192,7 @@ fn an_overlays_upper_directory_holds_only_the_steps_changes() {
     let stage = base.join("stage");
     fs::create_dir(&stage).unwrap();
     let shell = |script: &str| {
-        let status = Command::new("sh")
-            .arg("-ec")
-            .arg(script)
-            .current_dir(base)
-            .status()
-            .unwrap();
+        let status = Command::new("sh").arg("-ec").arg(script).current_dir(base).status().unwrap();
         assert!(status.success(), "{script}");
     };
     shell(
@@ -261,11 +214,8 @@ fn an_overlays_upper_directory_holds_only_the_steps_changes() {
     let etc = fs::metadata(stage.join("merged/etc")).unwrap().mtime();
     shell("umount stage/merged stage");
     assert_eq!(ran.ok(), "");
-    let mut paths: Vec<String> = String::from_utf8(listing.stdout)
-        .unwrap()
-        .lines()
-        .map(str::to_owned)
-        .collect();
+    let mut paths: Vec<String> =
+        String::from_utf8(listing.stdout).unwrap().lines().map(str::to_owned).collect();
     paths.sort();
     // `etc` was copied up to hold mount points; it is as it was.
     assert_eq!(paths, ["./bin", "./bin/yes", "./etc", "./opt", "./opt/new"]);

@@ -13,10 +13,7 @@ const NOBODY: u32 = 65_534;
 /// A root that belongs to nobody, and the binary where nobody can execute it.
 fn root() -> (Root, PathBuf) {
     let root = Root::new();
-    let status = Command::new("chown")
-        .args(["-R", "65534:65534"])
-        .arg(&root.path)
-        .status();
+    let status = Command::new("chown").args(["-R", "65534:65534"]).arg(&root.path).status();
     assert!(status.unwrap().success());
     let binary = root.beside().join("imgctl");
     std::fs::copy(imgctl().get_program(), &binary).unwrap();
@@ -27,9 +24,7 @@ fn root() -> (Root, PathBuf) {
 
 fn run(spec: &serde_json::Value, binary: &Path) -> Ran {
     let mut command = Command::new("setpriv");
-    command
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-        .arg(binary);
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(binary);
     run_by(spec, &mut command)
 }
 
@@ -46,11 +41,7 @@ fn root_inside_is_the_user_outside() {
     let ran = run(&root.script(script), &binary);
     let expected = "0\n1\n127.0.0.1 localhost\nCapEff:\t00000000a80425fb\nSeccomp:\t2\nlo\n";
     assert_eq!(ran.ok(), expected);
-    assert!(
-        ran.answer["Ended"]["notes"]
-            .to_string()
-            .contains("/etc/subuid")
-    );
+    assert!(ran.answer["Ended"]["notes"].to_string().contains("/etc/subuid"));
     let made =
         std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(root.path.join("made")).unwrap());
     assert_eq!(made, NOBODY);
@@ -87,11 +78,7 @@ fn other_ids_need_ranges_and_the_error_says_so() {
     spec["user"] = json!({"uid": 5, "gid": 5, "groups": []});
     let ran = run(&spec, &binary);
     assert!(ran.failure().contains("cannot become user 5:5"));
-    assert!(
-        ran.answer["Failed"]["hints"]
-            .to_string()
-            .contains("/etc/subuid")
-    );
+    assert!(ran.answer["Failed"]["hints"].to_string().contains("/etc/subuid"));
 }
 
 /// `/etc/subuid` and `/etc/subgid` as a test wants them, in a mount namespace of its own.
@@ -117,10 +104,8 @@ fn with_ranges_there_are_other_ids() {
     assert_eq!(ran.ok(), "1000\n1001\n1001 7\n");
     assert_eq!(ran.answer["Ended"]["notes"], json!([]));
     let made = std::fs::metadata(root.path.join("tmp/made")).unwrap();
-    let owner = (
-        std::os::unix::fs::MetadataExt::uid(&made),
-        std::os::unix::fs::MetadataExt::gid(&made),
-    );
+    let owner =
+        (std::os::unix::fs::MetadataExt::uid(&made), std::os::unix::fs::MetadataExt::gid(&made));
     assert_eq!(owner, (200_999, 201_000));
 }
 
@@ -137,9 +122,5 @@ fn without_user_namespaces_the_error_says_what_to_enable() {
     command.arg(&binary);
     let ran = run_by(&root.script("true"), &mut command);
     assert!(ran.failure().contains("cannot create a user namespace"));
-    assert!(
-        ran.answer["Failed"]["hints"]
-            .to_string()
-            .contains("max_user_namespaces")
-    );
+    assert!(ran.answer["Failed"]["hints"].to_string().contains("max_user_namespaces"));
 }

@@ -13,9 +13,7 @@ fn answers(bed: &Bed, host: usize) -> bool {
     let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_secs(1)) else {
         return false;
     };
-    stream
-        .set_read_timeout(Some(Duration::from_secs(1)))
-        .unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
     stream.read(&mut [0]).is_ok_and(|read| read == 1)
 }
 
@@ -96,9 +94,7 @@ fn hosts_are_cut_slowed_lost_and_filled() {
     assert_eq!(stream.read(&mut [0; 4]).unwrap(), 4);
     while stream.read(&mut [0]).unwrap() == 1 && stream.peek(&mut [0]).is_ok() {
         // To the end of sshd's greeting.
-        stream
-            .set_read_timeout(Some(Duration::from_millis(300)))
-            .unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     }
     bed.kill(3);
     let nothing = stream.read(&mut [0]).unwrap_err();

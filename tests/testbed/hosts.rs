@@ -41,10 +41,7 @@ fn two_hosts_are_two_machines() {
 
     // The machine below: neither its clock nor its knobs. Nothing here tries what would change the
     // machine if the bed had a hole.
-    for ran in [
-        bed.exec(1, "cat /proc/self/status"),
-        bed.ssh(1, "root", "cat /proc/self/status"),
-    ] {
+    for ran in [bed.exec(1, "cat /proc/self/status"), bed.ssh(1, "root", "cat /proc/self/status")] {
         let status = ran.ok().stdout();
         for set in ["CapPrm:", "CapEff:", "CapBnd:"] {
             let line = status.lines().find(|line| line.starts_with(set)).unwrap();
@@ -61,8 +58,7 @@ fn two_hosts_are_two_machines() {
     let after = std::fs::read_to_string("/proc/sys/vm/swappiness").unwrap();
     assert_eq!(after, here);
     assert_eq!(bed.says(2, "cat /proc/sys/vm/swappiness"), here.trim());
-    bed.exec(1, "test -w /proc/sys/kernel/unknown_nmi_panic")
-        .fails(1);
+    bed.exec(1, "test -w /proc/sys/kernel/unknown_nmi_panic").fails(1);
     // A new network takes this from the machine.
     let forward = bed.says(1, "cat /proc/sys/net/ipv4/ip_forward");
     bed.says(1, "sysctl -qw net.ipv4.ip_forward=1 && modprobe overlay");
@@ -101,14 +97,7 @@ fn ssh(bed: &Bed, address: &str, options: &[&str]) -> Command {
     let mut command = Command::new("ssh");
     let known = format!("UserKnownHostsFile={}", bed.known_hosts().display());
     command
-        .args([
-            "-F",
-            "none",
-            "-o",
-            &known,
-            "-o",
-            "StrictHostKeyChecking=yes",
-        ])
+        .args(["-F", "none", "-o", &known, "-o", "StrictHostKeyChecking=yes"])
         .args(options)
         .args([address, "id -un"])
         .stdin(std::process::Stdio::null());
@@ -119,18 +108,8 @@ fn by_password(bed: &Bed, user: &str, password: &str) -> Ran {
     let says = bed.env.write("askpass", "#!/bin/sh\necho \"$ANSWER\"\n");
     let executable = std::os::unix::fs::PermissionsExt::from_mode(0o700);
     std::fs::set_permissions(&says, executable).unwrap();
-    let options = [
-        "-l",
-        user,
-        "-o",
-        "PubkeyAuthentication=no",
-        "-o",
-        "NumberOfPasswordPrompts=1",
-    ];
+    let options = ["-l", user, "-o", "PubkeyAuthentication=no", "-o", "NumberOfPasswordPrompts=1"];
     let mut command = ssh(bed, &bed.ip(2), &options);
-    command
-        .env("SSH_ASKPASS", says)
-        .env("SSH_ASKPASS_REQUIRE", "force")
-        .env("ANSWER", password);
+    command.env("SSH_ASKPASS", says).env("SSH_ASKPASS_REQUIRE", "force").env("ANSWER", password);
     Ran::new(command)
 }

@@ -35,9 +35,7 @@ fn left(name: &str) -> Vec<String> {
 
 fn interfaces() -> Vec<String> {
     let entries = std::fs::read_dir("/sys/class/net").unwrap();
-    entries
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect()
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
 fn testbed(name: &str, arguments: &[&str]) -> Command {
@@ -82,11 +80,8 @@ fn a_killed_up_is_taken_down_or_finished() {
     let up = ["up", "2", "--owner", &owner];
     Ran::new(testbed(&name, &["template"])).ok();
     for (round, milliseconds) in [80, 200, 350, 600, 1000, 1600].into_iter().enumerate() {
-        let mut running = testbed(&name, &up)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut running =
+            testbed(&name, &up).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(milliseconds));
         running.kill().unwrap();
         running.wait().unwrap();

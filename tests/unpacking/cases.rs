@@ -35,20 +35,8 @@ const LINKS: &[Case] = &[
     },
     Case {
         name: "a file below a chain of symlinks",
-        layers: &[&[
-            "d etc",
-            "d d",
-            "l /d/etc /etc",
-            "l here ./d/etc",
-            "f here/file x",
-        ]],
-        tree: Some(&[
-            "d d",
-            "l d/etc /etc",
-            "d etc",
-            "f etc/file x",
-            "l here ./d/etc",
-        ]),
+        layers: &[&["d etc", "d d", "l /d/etc /etc", "l here ./d/etc", "f here/file x"]],
+        tree: Some(&["d d", "l d/etc /etc", "d etc", "f etc/file x", "l here ./d/etc"]),
         others: "",
     },
     Case {
@@ -60,12 +48,7 @@ const LINKS: &[Case] = &[
     Case {
         name: "a file below a symlink to nothing",
         layers: &[&["l here ../../made/deep", "f here/file x"]],
-        tree: Some(&[
-            "l here ../../made/deep",
-            "d made",
-            "d made/deep",
-            "f made/deep/file x",
-        ]),
+        tree: Some(&["l here ../../made/deep", "d made", "d made/deep", "f made/deep/file x"]),
         others: "",
     },
     Case {
@@ -94,13 +77,7 @@ const LINKS: &[Case] = &[
         name: "a hard link through a relative symlink",
         layers: &[
             ETC,
-            &[
-                "d etc 770",
-                "f etc/passwd inside",
-                "d d",
-                "l d/e ../../etc",
-                "h d/p /d/e/passwd",
-            ],
+            &["d etc 770", "f etc/passwd inside", "d d", "l d/e ../../etc", "h d/p /d/e/passwd"],
         ],
         tree: Some(&[
             "d d",
@@ -113,18 +90,8 @@ const LINKS: &[Case] = &[
     },
     Case {
         name: "a hard link through an absolute symlink",
-        layers: &[&[
-            "d etc",
-            "f etc/passwd inside",
-            "l here /etc",
-            "h p /here/passwd",
-        ]],
-        tree: Some(&[
-            "d etc",
-            "f etc/passwd inside",
-            "l here /etc",
-            "f p inside == etc/passwd",
-        ]),
+        layers: &[&["d etc", "f etc/passwd inside", "l here /etc", "h p /here/passwd"]],
+        tree: Some(&["d etc", "f etc/passwd inside", "l here /etc", "f p inside == etc/passwd"]),
         others: "",
     },
     Case {
@@ -151,12 +118,7 @@ const LINKS: &[Case] = &[
     },
     Case {
         name: "a hard link to a name that leads outside",
-        layers: &[&[
-            "d etc",
-            "f etc/passwd inside",
-            "h p ../../../etc/passwd",
-            "h q /etc/passwd",
-        ]],
+        layers: &[&["d etc", "f etc/passwd inside", "h p ../../../etc/passwd", "h q /etc/passwd"]],
         tree: Some(&[
             "d etc",
             "f etc/passwd inside",
@@ -167,12 +129,7 @@ const LINKS: &[Case] = &[
     },
     Case {
         name: "a hard link to a symlink, before its target",
-        layers: &[&[
-            "d etc",
-            "l link /etc/passwd",
-            "h copy link",
-            "f etc/passwd after",
-        ]],
+        layers: &[&["d etc", "l link /etc/passwd", "h copy link", "f etc/passwd after"]],
         tree: Some(&[
             "l copy /etc/passwd",
             "d etc",
@@ -245,18 +202,8 @@ const LINKS: &[Case] = &[
     },
     Case {
         name: "a symlink whose name ends with two dots",
-        layers: &[&[
-            "d etc",
-            "f etc/passwd inside",
-            "l a/sub/.. /etc",
-            "h a/p /etc/passwd",
-        ]],
-        tree: Some(&[
-            "l a /etc",
-            "d etc",
-            "f etc/p inside",
-            "f etc/passwd inside == etc/p",
-        ]),
+        layers: &[&["d etc", "f etc/passwd inside", "l a/sub/.. /etc", "h a/p /etc/passwd"]],
+        tree: Some(&["l a /etc", "d etc", "f etc/p inside", "f etc/passwd inside == etc/p"]),
         others: "",
     },
     Case {
@@ -267,15 +214,7 @@ const LINKS: &[Case] = &[
     },
     Case {
         name: "directories that are not listed",
-        layers: &[
-            &["d etc"],
-            &[
-                "d /etc/sub",
-                "d /etc/sub2/",
-                "d /other/no/1",
-                "d /other/no2/2/",
-            ],
-        ],
+        layers: &[&["d etc"], &["d /etc/sub", "d /etc/sub2/", "d /other/no/1", "d /other/no2/2/"]],
         tree: Some(&[
             "d etc",
             "d etc/sub",
@@ -313,23 +252,13 @@ const LINKS: &[Case] = &[
             &["d etc", "f etc/passwd inside", "l here /etc"],
             &["d here", "h here/p /etc/passwd"],
         ],
-        tree: Some(&[
-            "d etc",
-            "f etc/passwd inside",
-            "d here",
-            "f here/p inside == etc/passwd",
-        ]),
+        tree: Some(&["d etc", "f etc/passwd inside", "d here", "f here/p inside == etc/passwd"]),
         others: "containerd-",
     },
     Case {
         name: "a directory in a symlink's place, with a file of another",
         layers: &[
-            &[
-                "d etc",
-                "f etc/passwd inside",
-                "l here etc",
-                "h /here/p /etc/passwd",
-            ],
+            &["d etc", "f etc/passwd inside", "l here etc", "h /here/p /etc/passwd"],
             &["d /here/", "f /here/p different"],
         ],
         tree: Some(&[
@@ -347,12 +276,7 @@ const LINKS: &[Case] = &[
             &["d etc", "f etc/passwd inside", "d here"],
             &["l here /etc", "h /here/p /etc/passwd"],
         ],
-        tree: Some(&[
-            "d etc",
-            "f etc/p inside",
-            "f etc/passwd inside == etc/p",
-            "l here /etc",
-        ]),
+        tree: Some(&["d etc", "f etc/p inside", "f etc/passwd inside == etc/p", "l here /etc"]),
         others: "containerd-",
     },
 ];
@@ -367,28 +291,19 @@ const MARKERS: &[Case] = &[
     },
     Case {
         name: "a whiteout below a symlink of a lower layer",
-        layers: &[
-            &["d etc", "f etc/a x", "f etc/b x", "l here /etc"],
-            &["f here/.wh.b"],
-        ],
+        layers: &[&["d etc", "f etc/a x", "f etc/b x", "l here /etc"], &["f here/.wh.b"]],
         tree: Some(&["d etc", "f etc/a x", "f etc/b x", "l here /etc"]),
         others: "containerd+ umoci+",
     },
     Case {
         name: "a whiteout below a symlink to nothing",
-        layers: &[
-            &["d etc", "f etc/a x", "l here /nowhere"],
-            &["f here/.wh.etc"],
-        ],
+        layers: &[&["d etc", "f etc/a x", "l here /nowhere"], &["f here/.wh.etc"]],
         tree: Some(&["d etc", "f etc/a x", "l here /nowhere"]),
         others: "containerd+",
     },
     Case {
         name: "a whiteout below the layer's own symlink",
-        layers: &[
-            &["d etc", "f etc/a x", "f etc/b x"],
-            &["l here /etc", "f here/.wh.b"],
-        ],
+        layers: &[&["d etc", "f etc/a x", "f etc/b x"], &["l here /etc", "f here/.wh.b"]],
         tree: Some(&["d etc", "f etc/a x", "l here /etc"]),
         others: "",
     },
@@ -410,12 +325,7 @@ const MARKERS: &[Case] = &[
         tree: None,
         others: "",
     },
-    Case {
-        name: "a whiteout of nothing",
-        layers: &[ETC, &["f etc/.wh."]],
-        tree: None,
-        others: "",
-    },
+    Case { name: "a whiteout of nothing", layers: &[ETC, &["f etc/.wh."]], tree: None, others: "" },
     Case {
         name: "a file below a whiteout",
         layers: &[ETC, &["f .wh.etc/file x"]],
@@ -430,33 +340,19 @@ const MARKERS: &[Case] = &[
     },
     Case {
         name: "what aufs left behind",
-        layers: &[
-            ETC,
-            &[
-                "d .wh..wh.plnk",
-                "f .wh..wh.plnk/1.2 x",
-                "f .wh..wh.aufs",
-                "f b x",
-            ],
-        ],
+        layers: &[ETC, &["d .wh..wh.plnk", "f .wh..wh.plnk/1.2 x", "f .wh..wh.aufs", "f b x"]],
         tree: Some(&["f b x", "d etc 770", "f etc/passwd inside"]),
         others: "containerd+ umoci+",
     },
     Case {
         name: "a whiteout after what the layer puts there",
-        layers: &[
-            &["d a 700", "d a/b 700", "f a/b/old x"],
-            &["f a/b/new x", "f .wh.a"],
-        ],
+        layers: &[&["d a 700", "d a/b 700", "f a/b/old x"], &["f a/b/new x", "f .wh.a"]],
         tree: Some(&["d a", "d a/b", "f a/b/new x"]),
         others: "containerd- umoci+",
     },
     Case {
         name: "an opaque marker after what the layer puts there",
-        layers: &[
-            &["d a 700", "f a/old x"],
-            &["d a 711", "f a/new x", "f a/.wh..wh..opq"],
-        ],
+        layers: &[&["d a 700", "f a/old x"], &["d a 711", "f a/new x", "f a/.wh..wh..opq"]],
         tree: Some(&["d a 711", "f a/new x"]),
         others: "",
     },
@@ -474,10 +370,7 @@ const MARKERS: &[Case] = &[
     },
     Case {
         name: "a directory deleted and made again",
-        layers: &[
-            &["d a 700", "f a/old x"],
-            &["f .wh.a", "d a 711", "f a/new x"],
-        ],
+        layers: &[&["d a 700", "f a/old x"], &["f .wh.a", "d a 711", "f a/new x"]],
         tree: Some(&["d a 711", "f a/new x"]),
         others: "containerd+",
     },
@@ -491,30 +384,14 @@ const MARKERS: &[Case] = &[
     Case {
         name: "devices and pipes",
         layers: &[&["c null 1:3", "p pipe"], &["h null2 null", "h pipe2 pipe"]],
-        tree: Some(&[
-            "c null 0x103",
-            "c null2 0x103 == null",
-            "p pipe",
-            "p pipe2 == pipe",
-        ]),
+        tree: Some(&["c null 0x103", "c null2 0x103 == null", "p pipe", "p pipe2 == pipe"]),
         others: "containerd-",
     },
 ];
 
 /// A tree as the cases write it; modes of directories only where they are not 0755.
 fn shown(tree: &Tree) -> Vec<String> {
-    let contents = [
-        "",
-        "x",
-        "y",
-        "1",
-        "2",
-        "3",
-        "inside",
-        "after",
-        "different",
-        "full",
-    ];
+    let contents = ["", "x", "y", "1", "2", "3", "inside", "after", "different", "full"];
     let shown = |(name, entry): (&String, &tree::Entry)| {
         let mut line = format!("{} {name}", entry.kind);
         match entry.kind {
@@ -598,10 +475,9 @@ fn compare(cases: &[Case]) {
                 .iter()
                 .map(|(who, other)| match other {
                     Ok(tree) => format!("  {who}: {:?}", shown(tree)),
-                    Err(why) => format!(
-                        "  {who}: refused: {}",
-                        why.lines().last().unwrap_or_default()
-                    ),
+                    Err(why) => {
+                        format!("  {who}: refused: {}", why.lines().last().unwrap_or_default())
+                    }
                 })
                 .collect();
             wrong.push(format!(

@@ -123,10 +123,7 @@ pub(crate) fn layout(path: &Path, layers: &[Vec<u8>]) -> PathBuf {
             "size": bytes.len(),
         })
     };
-    let described: Vec<_> = layers
-        .iter()
-        .map(|layer| descriptor("layer.v1.tar", layer))
-        .collect();
+    let described: Vec<_> = layers.iter().map(|layer| descriptor("layer.v1.tar", layer)).collect();
     let diff_ids: Vec<_> = described.iter().map(|layer| &layer["digest"]).collect();
     let config = json!({
         "architecture": "amd64",

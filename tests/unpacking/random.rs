@@ -24,18 +24,13 @@ fn random_layers_are_seen_alike_by_every_back_end() {
     let mut trees = 0;
     for number in 0..images {
         let directory = out.join(number.to_string());
-        let mut names: Vec<_> = fs::read_dir(&directory)
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .collect();
+        let mut names: Vec<_> =
+            fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
         names.sort();
         let layers: Vec<Vec<u8>> = names.iter().map(|name| fs::read(name).unwrap()).collect();
         let image = layout(&env.path(format!("image{number}")), &layers);
         let read = readers::imgctl(&env, &format!("random image {number}"), &image);
         trees += usize::from(read.is_ok_and(|tree| !tree.is_empty()));
     }
-    assert!(
-        trees * 2 > images,
-        "{trees} of {images} images are refused or empty"
-    );
+    assert!(trees * 2 > images, "{trees} of {images} images are refused or empty");
 }

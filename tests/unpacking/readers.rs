@@ -13,15 +13,9 @@ use crate::image::TAG;
 pub(crate) type Unpacked = Result<Tree, String>;
 
 /// Times of files and links count; those of directories do where both sides set them.
-pub(crate) const FILE_TIMES: Compare = Compare {
-    times_before: i64::MAX,
-    directory_times: false,
-};
+pub(crate) const FILE_TIMES: Compare = Compare { times_before: i64::MAX, directory_times: false };
 
-const ALL_TIMES: Compare = Compare {
-    times_before: i64::MAX,
-    directory_times: true,
-};
+const ALL_TIMES: Compare = Compare { times_before: i64::MAX, directory_times: true };
 
 /// The last component of the layout's path, which names the image everywhere.
 fn name_of(layout: &Path) -> &str {
@@ -29,11 +23,7 @@ fn name_of(layout: &Path) -> &str {
 }
 
 fn outcome(ran: &Ran, root: impl FnOnce(&Ran) -> PathBuf) -> Unpacked {
-    if ran.success() {
-        Ok(tree::list(&root(ran)))
-    } else {
-        Err(ran.stderr())
-    }
+    if ran.success() { Ok(tree::list(&root(ran))) } else { Err(ran.stderr()) }
 }
 
 /// imgctl: the three mount back ends and both forms of `export`, which must agree.
@@ -73,12 +63,7 @@ pub(crate) fn imgctl(env: &TestEnv, what: &str, layout: &Path) -> Unpacked {
     for (way, other) in &ways {
         match (&first, other) {
             (Ok(first), Ok(other)) => {
-                tree::assert_same(
-                    &format!("{what}: checkout and {way}"),
-                    first,
-                    other,
-                    ALL_TIMES,
-                );
+                tree::assert_same(&format!("{what}: checkout and {way}"), first, other, ALL_TIMES);
             }
             (Err(_), Err(_)) => {}
             (first, other) => panic!("{what}: checkout {first:?}, {way} {other:?}"),
@@ -92,9 +77,7 @@ pub(crate) fn umoci(env: &TestEnv, layout: &Path) -> Unpacked {
     let bundle = env.path("umoci-bundle");
     let _ = std::fs::remove_dir_all(&bundle);
     let mut unpack = tool("umoci", ["unpack", "--image"]);
-    unpack
-        .arg(format!("{}:{TAG}", layout.display()))
-        .arg(&bundle);
+    unpack.arg(format!("{}:{TAG}", layout.display())).arg(&bundle);
     outcome(&Ran::new(unpack), |_| bundle.join("rootfs"))
 }
 
@@ -105,22 +88,14 @@ pub(crate) fn buildah(env: &TestEnv, layout: &Path) -> Unpacked {
     // buildah takes no path with capital letters for an image's name.
     let mut copy = tool("skopeo", ["--insecure-policy", "copy", "--quiet"]);
     copy.arg(format!("oci:{}:{TAG}", layout.display()));
-    copy.arg(format!(
-        "containers-storage:[overlay@{}+{}]{image}",
-        root.display(),
-        run.display()
-    ));
+    copy.arg(format!("containers-storage:[overlay@{}+{}]{image}", root.display(), run.display()));
     let copied = Ran::new(copy);
     if !copied.success() {
         return Err(copied.stderr());
     }
     let buildah = |arguments: &[&str]| {
         let mut command = tool("buildah", ["--storage-driver=overlay", "--root"]);
-        command
-            .arg(&root)
-            .arg("--runroot")
-            .arg(&run)
-            .args(arguments);
+        command.arg(&root).arg("--runroot").arg(&run).args(arguments);
         Ran::new(command)
     };
     let container = buildah(&["from", "--quiet", "--pull-never", &image]).ok();

@@ -23,11 +23,7 @@ fn plain(directory: &Path) {
         let content: Vec<u8> = (0..size).map(|n| (n % 251) as u8).collect();
         fs::write(at(&format!("d/{size}")), content).unwrap();
     }
-    for (name, mode) in [
-        ("setuid", 0o4755),
-        ("none", 0),
-        ("odd name\twith\\ *", 0o640),
-    ] {
+    for (name, mode) in [("setuid", 0o4755), ("none", 0), ("odd name\twith\\ *", 0o640)] {
         fs::write(at(name), name).unwrap();
         fs::set_permissions(at(name), PermissionsExt::from_mode(mode)).unwrap();
     }
@@ -37,12 +33,9 @@ fn plain(directory: &Path) {
     }
     fs::hard_link(at("d/512"), at("d/again")).unwrap();
     fs::hard_link(at("d/512"), at("0-before")).unwrap();
-    for (name, target) in [
-        ("link", "d/1"),
-        ("nowhere", "../../x"),
-        ("up", ".."),
-        ("abs", "/etc/passwd"),
-    ] {
+    for (name, target) in
+        [("link", "d/1"), ("nowhere", "../../x"), ("up", ".."), ("abs", "/etc/passwd")]
+    {
         symlink(target, at(name)).unwrap();
     }
     for (name, kind, device) in [
@@ -75,24 +68,13 @@ fn rich(directory: &Path) {
         sparse.write_all(b"island").unwrap();
     }
     sparse.set_len(5 << 20).unwrap();
-    Ran::new(tool(
-        "touch",
-        [
-            "-d",
-            "@5000000000.123456789",
-            at("large-owner").to_str().unwrap(),
-        ],
-    ))
-    .ok();
+    Ran::new(tool("touch", ["-d", "@5000000000.123456789", at("large-owner").to_str().unwrap()]))
+        .ok();
     let attributes: [(&str, &str, &[u8]); 3] = [
         ("d/1", "user.note", b"with = and \n"),
         ("d", "user.of-directory", b"x"),
         // cap_net_bind_service=ep
-        (
-            "d/511",
-            "security.capability",
-            b"\x01\0\0\x02\0\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
-        ),
+        ("d/511", "security.capability", b"\x01\0\0\x02\0\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0"),
     ];
     for (name, attribute, value) in attributes {
         rustix::fs::setxattr(at(name), attribute, value, XattrFlags::empty()).unwrap();
@@ -112,44 +94,16 @@ const WRITERS: &[Writer] = &[
     ("tar-oldgnu", rich, "tar -cf - --format=oldgnu $D"),
     ("tar-gnu", rich, "tar -cf - --format=gnu $D"),
     ("tar-posix", rich, "tar -cf - --format=posix $D"),
-    (
-        "tar-posix-xattrs",
-        rich,
-        "tar -cf - --xattrs --xattrs-include='*' $D",
-    ),
-    (
-        "tar-posix-0.0",
-        rich,
-        "tar -cf - --format=posix --sparse --sparse-version=0.0 $D",
-    ),
-    (
-        "tar-posix-0.1",
-        rich,
-        "tar -cf - --format=posix --sparse --sparse-version=0.1 $D",
-    ),
-    (
-        "tar-posix-1.0",
-        rich,
-        "tar -cf - --format=posix --sparse --sparse-version=1.0 $D",
-    ),
-    (
-        "tar-pipe",
-        plain,
-        "find $D -print0 | sort -rz | tar -cf - --no-recursion --null -T -",
-    ),
+    ("tar-posix-xattrs", rich, "tar -cf - --xattrs --xattrs-include='*' $D"),
+    ("tar-posix-0.0", rich, "tar -cf - --format=posix --sparse --sparse-version=0.0 $D"),
+    ("tar-posix-0.1", rich, "tar -cf - --format=posix --sparse --sparse-version=0.1 $D"),
+    ("tar-posix-1.0", rich, "tar -cf - --format=posix --sparse --sparse-version=1.0 $D"),
+    ("tar-pipe", plain, "find $D -print0 | sort -rz | tar -cf - --no-recursion --null -T -"),
     ("bsdtar-ustar", plain, "bsdtar -cf - --format ustar $D"),
     ("bsdtar-pax", rich, "bsdtar -cf - --format pax --xattrs $D"),
     ("bsdtar-gnutar", rich, "bsdtar -cf - --format gnutar $D"),
-    (
-        "cpio-ustar",
-        plain,
-        "find $D -depth -print0 | cpio --quiet -0 -o -H ustar",
-    ),
-    (
-        "cpio-tar",
-        plain_without_devices,
-        "find $D -depth -print0 | cpio --quiet -0 -o -H tar",
-    ),
+    ("cpio-ustar", plain, "find $D -depth -print0 | cpio --quiet -0 -o -H ustar"),
+    ("cpio-tar", plain_without_devices, "find $D -depth -print0 | cpio --quiet -0 -o -H tar"),
     (
         "cpio-newc",
         plain_without_links,
@@ -177,10 +131,7 @@ fn plain_without_links(directory: &Path) {
 }
 
 fn written(env: &TestEnv, writers: &[Writer]) -> (Vec<Vec<u8>>, Tree) {
-    let python = format!(
-        "python3 {}",
-        repository().join("tests/unpacking/layers.py").display()
-    );
+    let python = format!("python3 {}", repository().join("tests/unpacking/layers.py").display());
     let work = env.path("sources");
     let mut layers = Vec::new();
     for (name, make, command) in writers {
@@ -188,18 +139,10 @@ fn written(env: &TestEnv, writers: &[Writer]) -> (Vec<Vec<u8>>, Tree) {
         fs::create_dir_all(&source).unwrap();
         make(&source);
         let mut shell = tool("sh", ["-c", command]);
-        shell
-            .current_dir(&work)
-            .env("D", name)
-            .env("PYTHON", &python)
-            .env("LC_ALL", "C.UTF-8");
+        shell.current_dir(&work).env("D", name).env("PYTHON", &python).env("LC_ALL", "C.UTF-8");
         let ran = Ran::new(shell);
         // bsdtar says by its exit code that a name is no UTF-8, and writes it.
-        assert!(
-            ran.success() || name.starts_with("bsdtar"),
-            "{}",
-            ran.report()
-        );
+        assert!(ran.success() || name.starts_with("bsdtar"), "{}", ran.report());
         assert!(ran.bytes().len() > 1 << 20, "{}", ran.stderr());
         layers.push(ran.bytes().to_vec());
     }
@@ -210,9 +153,7 @@ fn written(env: &TestEnv, writers: &[Writer]) -> (Vec<Vec<u8>>, Tree) {
 fn read_by_us(env: &TestEnv, image: &Path, sources: &Tree) -> Tree {
     let ours = readers::imgctl(env, "writers", image).unwrap();
     for (name, source) in sources {
-        let found = ours
-            .get(name)
-            .unwrap_or_else(|| panic!("{name} is missing"));
+        let found = ours.get(name).unwrap_or_else(|| panic!("{name} is missing"));
         let what = |entry: &tree::Entry| {
             (
                 entry.kind,
@@ -296,10 +237,7 @@ fn what_umoci_inserts_is_read_as_umoci_reads_it() {
     for name in ["link", "nowhere", "pipe", "null", "empty", "setuid"] {
         insert(&[&format!("{source}/{name}"), &format!("/kinds/{name}")]);
     }
-    insert(&[
-        &format!("{source}/d/1"),
-        &format!("/{}/{}", "p".repeat(120), "n".repeat(120)),
-    ]);
+    insert(&[&format!("{source}/d/1"), &format!("/{}/{}", "p".repeat(120), "n".repeat(120))]);
     insert(&["--opaque", &format!("{source}/d/deep"), "/whole/d"]);
     insert(&["--opaque", &format!("{source}/d/513"), "/whole/sticky"]);
     insert(&["--whiteout", "/whole/link"]);

@@ -185,10 +185,7 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.inner
-            .source
-            .as_ref()
-            .map(|source| &**source as &(dyn std::error::Error + 'static))
+        self.inner.source.as_ref().map(|source| &**source as &(dyn std::error::Error + 'static))
     }
 }
 
@@ -210,10 +207,7 @@ fn ours_inside<'a>(
 }
 
 fn kind_of_io(error: &io::Error) -> Kind {
-    if let Some(ours) = error
-        .get_ref()
-        .and_then(|inner| inner.downcast_ref::<Error>())
-    {
+    if let Some(ours) = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         return ours.kind();
     }
     match error.kind() {
@@ -242,10 +236,7 @@ impl<T, E: Into<io::Error>> IoContext<T> for std::result::Result<T, E> {
 
     fn path(self, verb: &str, path: impl AsRef<Path>) -> Result<T> {
         self.map_err(|source| {
-            Error::io(
-                format!("cannot {verb} {}", PathBuf::from(path.as_ref()).display()),
-                source,
-            )
+            Error::io(format!("cannot {verb} {}", PathBuf::from(path.as_ref()).display()), source)
         })
     }
 }
@@ -269,9 +260,7 @@ mod tests {
     #[test]
     fn the_chain_is_told_once_and_the_kind_survives() {
         let io = io::Error::from_raw_os_error(2);
-        let error = Error::io("cannot open /x", io)
-            .hint("create it")
-            .context("cannot build");
+        let error = Error::io("cannot open /x", io).hint("create it").context("cannot build");
         assert_eq!(error.kind(), Kind::NotFound);
         assert_eq!(
             error.to_string(),
@@ -289,9 +278,7 @@ mod tests {
 
     #[test]
     fn what_came_through_io_is_told_once_with_its_hints() {
-        let inner = Error::failed("no answer")
-            .hint("wait")
-            .context("cannot read");
+        let inner = Error::failed("no answer").hint("wait").context("cannot read");
         let error = Error::io("cannot unpack", io::Error::from(inner));
         assert_eq!(error.chain(), ["cannot unpack", "cannot read", "no answer"]);
         assert_eq!(error.hints(), ["wait"]);

@@ -44,8 +44,7 @@ impl Redactor {
                 self.secrets.push(Secret::new(line));
             }
         }
-        self.secrets
-            .sort_by_key(|secret| std::cmp::Reverse(secret.0.len()));
+        self.secrets.sort_by_key(|secret| std::cmp::Reverse(secret.0.len()));
     }
 
     /// Returns the text with `***` in place of each known secret.
@@ -61,15 +60,8 @@ impl Redactor {
 }
 
 /// Words in a variable's name that mark its value as a secret.
-const SECRET_WORDS: [&str; 7] = [
-    "passw",
-    "passphrase",
-    "secret",
-    "token",
-    "credential",
-    "apikey",
-    "private_key",
-];
+const SECRET_WORDS: [&str; 7] =
+    ["passw", "passphrase", "secret", "token", "credential", "apikey", "private_key"];
 
 /// Reports whether the variable `name` contains a secret.
 pub fn is_secret_name(name: &str) -> bool {
@@ -87,10 +79,7 @@ mod tests {
         for secret in ["pass", "passw0rd", "x", "-----KEY\nabcdef\n"] {
             redactor.add(&Secret::new(secret));
         }
-        assert_eq!(
-            redactor.redact("login passw0rd x abcdef pass!"),
-            "login *** x *** ***!"
-        );
+        assert_eq!(redactor.redact("login passw0rd x abcdef pass!"), "login *** x *** ***!");
         assert!(matches!(redactor.redact("nothing"), Cow::Borrowed(_)));
     }
 

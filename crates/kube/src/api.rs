@@ -54,11 +54,7 @@ impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.code {
             0 => write!(f, "the API server does not answer: {}", self.message),
-            code => write!(
-                f,
-                "the API server returned {code} {}: {}",
-                self.reason, self.message
-            ),
+            code => write!(f, "the API server returned {code} {}: {}", self.reason, self.message),
         }
     }
 }

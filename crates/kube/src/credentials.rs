@@ -20,9 +20,7 @@ pub fn write(directory: &Path, port: u16) {
     let authority_key = KeyPair::generate().unwrap();
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    authority
-        .distinguished_name
-        .push(DnType::CommonName, "test-ca");
+    authority.distinguished_name.push(DnType::CommonName, "test-ca");
     let authority_pem = authority.self_signed(&authority_key).unwrap().pem();
     let issuer = Issuer::new(authority, authority_key);
     let sign = |names: &[&str], subject: &[(DnType, &str)], usage| {
@@ -44,10 +42,7 @@ pub fn write(directory: &Path, port: u16) {
     );
     let admin = sign(
         &[],
-        &[
-            (DnType::OrganizationName, "system:masters"),
-            (DnType::CommonName, "admin"),
-        ],
+        &[(DnType::OrganizationName, "system:masters"), (DnType::CommonName, "admin")],
         ExtendedKeyUsagePurpose::ClientAuth,
     );
     write("ca.crt", &authority_pem);
@@ -57,10 +52,7 @@ pub fn write(directory: &Path, port: u16) {
     let accounts = KeyPair::generate().unwrap();
     write("sa.key", &accounts.serialize_pem());
     write("sa.pub", &accounts.public_key_pem());
-    write(
-        "tokens.csv",
-        &format!("{TOKEN},admin,admin,system:masters\n"),
-    );
+    write("tokens.csv", &format!("{TOKEN},admin,admin,system:masters\n"));
     let authority = STANDARD.encode(&authority_pem);
     let kubeconfig = |host: &str, user: &str| {
         format!(
@@ -73,21 +65,10 @@ pub fn write(directory: &Path, port: u16) {
     let certificate = STANDARD.encode(admin.0);
     let user = format!("{{client-certificate-data: {certificate}, client-key: client.key}}");
     write("kubeconfig", &kubeconfig("127.0.0.1", &user));
-    write(
-        "lb.kubeconfig",
-        &kubeconfig("apiserver.cluster.local", &user),
-    );
-    write(
-        "token.kubeconfig",
-        &kubeconfig("127.0.0.1", &format!("{{token: {TOKEN}}}")),
-    );
-    write(
-        "wrong.kubeconfig",
-        &kubeconfig("127.0.0.1", "{token: nonsense}"),
-    );
-    let stranger = CertificateParams::default()
-        .self_signed(&KeyPair::generate().unwrap())
-        .unwrap();
+    write("lb.kubeconfig", &kubeconfig("apiserver.cluster.local", &user));
+    write("token.kubeconfig", &kubeconfig("127.0.0.1", &format!("{{token: {TOKEN}}}")));
+    write("wrong.kubeconfig", &kubeconfig("127.0.0.1", "{token: nonsense}"));
+    let stranger = CertificateParams::default().self_signed(&KeyPair::generate().unwrap()).unwrap();
     let stranger = STANDARD.encode(stranger.pem());
     let text = kubeconfig("127.0.0.1", &user).replace(&authority, &stranger);
     write("stranger.kubeconfig", &text);

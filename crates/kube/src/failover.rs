@@ -28,14 +28,8 @@ struct Server {
 
 impl Failover {
     pub fn new(servers: Vec<Connect>) -> Self {
-        let servers = servers.into_iter().map(|connect| Server {
-            connect,
-            api: Mutex::new(None),
-        });
-        Self {
-            servers: servers.collect(),
-            current: AtomicUsize::new(0),
-        }
+        let servers = servers.into_iter().map(|connect| Server { connect, api: Mutex::new(None) });
+        Self { servers: servers.collect(), current: AtomicUsize::new(0) }
     }
 
     /// Sends a request to each server in turn, starting with the current one, until one can serve.
@@ -150,11 +144,7 @@ mod tests {
 
     impl Away {
         fn error(&self) -> ApiError {
-            ApiError {
-                code: self.0,
-                message: "away".to_owned(),
-                ..ApiError::default()
-            }
+            ApiError { code: self.0, message: "away".to_owned(), ..ApiError::default() }
         }
     }
 

@@ -54,11 +54,7 @@ pub struct Held {
 /// resumes after having been killed. Fails with [`Kind::Busy`] if another holder has the lock and
 /// still renews it; detecting an abandoned lock can take slightly longer than one renewal interval.
 pub fn hold(api: Arc<dyn Api>, holder: &str, times: Times) -> Result<Held> {
-    let mine = Mine {
-        api,
-        holder: holder.to_owned(),
-        times,
-    };
+    let mine = Mine { api, holder: holder.to_owned(), times };
     mine.take_patiently()
         .context(|| format!("cannot lock the cluster (Lease kube-system/{NAME})"))?;
     let lost = Arc::new(Mutex::new(None));
@@ -76,11 +72,7 @@ pub fn hold(api: Arc<dyn Api>, holder: &str, times: Times) -> Result<Held> {
             mine.release();
         })
         .doing(|| "cannot start a thread".to_owned())?;
-    Ok(Held {
-        lost,
-        stop: Some(stop),
-        renewing: Some(renewing),
-    })
+    Ok(Held { lost, stop: Some(stop), renewing: Some(renewing) })
 }
 
 impl Held {
@@ -199,9 +191,8 @@ impl Mine {
 
     /// Succeeds if the lease of another holder has expired.
     fn watch(&self, lease: &Value, holder: &str) -> Result<()> {
-        let renewed: Option<Timestamp> = lease["spec"]["renewTime"]
-            .as_str()
-            .and_then(|text| text.parse().ok());
+        let renewed: Option<Timestamp> =
+            lease["spec"]["renewTime"].as_str().and_then(|text| text.parse().ok());
         let seconds = lease["spec"]["leaseDurationSeconds"].as_i64();
         let seconds = seconds.unwrap_or(0).clamp(0, 24 * 3600);
         let age = renewed.map(|renewed| Timestamp::now().as_second() - renewed.as_second());
@@ -333,10 +324,7 @@ mod tests {
         assert_eq!(first["leaseTransitions"], 0);
         let error = take(&api, "b").err().unwrap();
         assert_eq!(error.kind(), Kind::Busy);
-        assert!(
-            error.to_string().contains("a is working on this cluster"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("a is working on this cluster"), "{error}");
         let until = Instant::now() + Duration::from_secs(5);
         while spec(&api)["renewTime"] == first["renewTime"] {
             assert!(Instant::now() < until);
@@ -355,19 +343,13 @@ mod tests {
     #[test]
     fn the_lock_waits_for_an_api_server_that_restarts() {
         let api = StandIn::new();
-        let away = || ApiError {
-            message: "connection refused".to_owned(),
-            ..ApiError::default()
-        };
+        let away = || ApiError { message: "connection refused".to_owned(), ..ApiError::default() };
         for verb in ["get", "get", "create"] {
             api.fail_next(verb, "/leases", away());
         }
         drop(take(&api, "a").unwrap());
         let gone = Failover::new(Vec::new());
-        let times = Times {
-            patience: Duration::from_millis(50),
-            ..FAST
-        };
+        let times = Times { patience: Duration::from_millis(50), ..FAST };
         let error = hold(Arc::new(gone), "a", times).err().unwrap();
         assert_eq!(error.kind(), Kind::Network);
     }
@@ -425,10 +407,8 @@ mod tests {
         let api = StandIn::new();
         let names: Vec<String> = (0..8).map(|number| format!("h{number}")).collect();
         let won: Vec<Held> = std::thread::scope(|scope| {
-            let takers: Vec<_> = names
-                .iter()
-                .map(|name| scope.spawn(|| take(&api, name)))
-                .collect();
+            let takers: Vec<_> =
+                names.iter().map(|name| scope.spawn(|| take(&api, name))).collect();
             let outcomes = takers.into_iter().map(|taker| taker.join().unwrap());
             outcomes.filter_map(Result::ok).collect()
         });

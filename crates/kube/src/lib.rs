@@ -6,12 +6,7 @@
 pub mod api;
 pub mod client;
 #[cfg(any(test, feature = "testing"))]
-#[allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "for tests only"
-)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "for tests only")]
 pub mod credentials;
 pub mod drain;
 pub mod failover;
@@ -20,22 +15,12 @@ pub mod lease;
 #[cfg(test)]
 mod real;
 #[cfg(any(test, feature = "testing"))]
-#[allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "for tests only"
-)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "for tests only")]
 pub mod real_server;
 #[cfg(test)]
 mod recorded;
 pub mod restart;
 pub mod selector;
 #[cfg(any(test, feature = "testing"))]
-#[allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "for tests only"
-)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "for tests only")]
 pub mod stand_in;

@@ -76,16 +76,12 @@ mod tests {
         let api = real.api("token.kubeconfig");
         let error = real.api("wrong.kubeconfig").get(PODS).unwrap_err();
         assert_eq!((error.code, error.reason.as_str()), (401, "Unauthorized"));
-        assert_eq!(
-            real.api("stranger.kubeconfig").get(PODS).unwrap_err().code,
-            0
-        );
+        assert_eq!(real.api("stranger.kubeconfig").get(PODS).unwrap_err().code, 0);
 
         // More than one page.
         for number in 0..510 {
             let map = json!({"metadata": {"name": format!("m{number}")}});
-            api.create("/api/v1/namespaces/default/configmaps", &map)
-                .unwrap();
+            api.create("/api/v1/namespaces/default/configmaps", &map).unwrap();
         }
         let maps = api.list("/api/v1/namespaces/default/configmaps").unwrap();
         assert_eq!(maps.len(), 510);
@@ -118,21 +114,12 @@ mod tests {
             "observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 1,
             "desiredHealthy": 1, "expectedPods": 1,
         }});
-        api.patch(&format!("{BUDGETS}/b/status"), PatchKind::Merge, &status)
-            .unwrap();
+        api.patch(&format!("{BUDGETS}/b/status"), PatchKind::Merge, &status).unwrap();
         let pods = api.list(PODS).unwrap();
         assert_eq!(blocked(&api.list(BUDGETS).unwrap(), &pods).len(), 1);
-        let error = drain(&*api, "n", &options, &|_| {})
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("PodDisruptionBudget default/b allows 0"),
-            "{error}"
-        );
-        let options = Options {
-            on_timeout: OnTimeout::Delete,
-            ..options
-        };
+        let error = drain(&*api, "n", &options, &|_| {}).unwrap_err().to_string();
+        assert!(error.contains("PodDisruptionBudget default/b allows 0"), "{error}");
+        let options = Options { on_timeout: OnTimeout::Delete, ..options };
         let drained = drain(&*api, "n", &options, &|_| {}).unwrap();
         assert_eq!((drained.gone, drained.forced.len()), (1, 1));
         assert!(uncordon(&*api, "n").unwrap());

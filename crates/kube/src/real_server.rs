@@ -66,10 +66,7 @@ impl Real {
             ("client-ca-file", at("ca.crt")),
             ("token-auth-file", at("tokens.csv")),
             ("authorization-mode", "AlwaysAllow".to_owned()),
-            (
-                "service-account-issuer",
-                "https://kubernetes.default.svc".to_owned(),
-            ),
+            ("service-account-issuer", "https://kubernetes.default.svc".to_owned()),
             ("service-account-key-file", at("sa.pub")),
             ("service-account-signing-key-file", at("sa.key")),
             ("disable-admission-plugins", "ServiceAccount".to_owned()),
@@ -80,10 +77,7 @@ impl Real {
             for (flag, value) in flags {
                 command.arg(format!("--{flag}={value}"));
             }
-            command
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(log);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
             command.spawn().unwrap()
         });
         real.processes.extend(begun);

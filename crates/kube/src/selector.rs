@@ -59,18 +59,9 @@ mod tests {
                 json!({"matchExpressions": [{"key": "no", "operator": "NotIn", "values": ["a"]}]}),
                 true,
             ),
-            (
-                json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]}),
-                true,
-            ),
-            (
-                json!({"matchExpressions": [{"key": "no", "operator": "DoesNotExist"}]}),
-                true,
-            ),
-            (
-                json!({"matchExpressions": [{"key": "no", "operator": "Gt"}]}),
-                false,
-            ),
+            (json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]}), true),
+            (json!({"matchExpressions": [{"key": "no", "operator": "DoesNotExist"}]}), true),
+            (json!({"matchExpressions": [{"key": "no", "operator": "Gt"}]}), false),
         ];
         for (selector, expected) in cases {
             assert_eq!(selects(&selector, &labels), expected, "{selector}");

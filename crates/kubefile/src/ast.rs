@@ -34,11 +34,7 @@ pub struct Directives {
 
 impl Default for Directives {
     fn default() -> Self {
-        Self {
-            syntax: None,
-            escape: '\\',
-            check: CheckDirective::default(),
-        }
+        Self { syntax: None, escape: '\\', check: CheckDirective::default() }
     }
 }
 
@@ -330,10 +326,7 @@ pub struct CacheMount {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MountKind {
     /// A directory or file of the build context, a stage or an image. Writes are discarded.
-    Bind {
-        from: Option<String>,
-        source: Option<String>,
-    },
+    Bind { from: Option<String>, source: Option<String> },
     /// A directory that persists across builds.
     Cache(CacheMount),
     /// An empty in-memory file system.

@@ -18,11 +18,7 @@ use super::parse;
 fn lines(text: &str) -> Vec<Value> {
     let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
     let lines: Vec<Value> = lines.collect();
-    assert!(
-        lines.len() > 300,
-        "the cases have shrunk to {}",
-        lines.len()
-    );
+    assert!(lines.len() > 300, "the cases have shrunk to {}", lines.len());
     lines
 }
 
@@ -37,10 +33,8 @@ fn judge(kind: &str, compared: usize, differences: Vec<(String, String)>) {
     let exceptions: Value = serde_json::from_str(text).unwrap();
     // Each reason has a list of inputs.
     let lists = exceptions[kind].as_object().into_iter().flatten();
-    let mut exceptions: BTreeSet<&str> = lists
-        .flat_map(|(_reason, inputs)| inputs.as_array().unwrap())
-        .map(self::text)
-        .collect();
+    let mut exceptions: BTreeSet<&str> =
+        lists.flat_map(|(_reason, inputs)| inputs.as_array().unwrap()).map(self::text).collect();
     let named = exceptions.len();
     let mut found = Vec::new();
     for (input, report) in differences {
@@ -54,10 +48,7 @@ fn judge(kind: &str, compared: usize, differences: Vec<(String, String)>) {
         found.len(),
         found.join("\n")
     );
-    assert!(
-        exceptions.is_empty(),
-        "no exceptions any more: {exceptions:?}"
-    );
+    assert!(exceptions.is_empty(), "no exceptions any more: {exceptions:?}");
 }
 
 fn lookup(env: &Value) -> impl Fn(&str) -> Option<String> + '_ {
@@ -75,10 +66,7 @@ fn words_expand_as_in_buildkit() {
         let words = expand_words(input, escape, &lookup).ok();
         if json!(value) != case[2] || json!(words) != case[3] {
             let ours = json!([value, words]);
-            let report = format!(
-                "{} {escape}\n  - {} {}\n  + {ours}",
-                case[0], case[2], case[3]
-            );
+            let report = format!("{} {escape}\n  - {} {}\n  + {ours}", case[0], case[2], case[3]);
             differences.push((input.to_owned(), report));
         }
     }
@@ -104,22 +92,13 @@ fn heredoc_bodies_expand_as_in_buildkit() {
 #[test]
 fn ignore_files_match_as_in_moby() {
     let cases = lines(include_str!("../../../tests/buildkit/ignore.jsonl"));
-    let paths: Vec<&str> = cases[0]["paths"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(text)
-        .collect();
+    let paths: Vec<&str> = cases[0]["paths"].as_array().unwrap().iter().map(text).collect();
     let mut differences = Vec::new();
     for case in &cases[1..] {
         let input = text(&case[0]);
         let ours = IgnoreRules::parse(input.as_bytes()).ok().map(|rules| {
             let mark = |path: &&str| {
-                if rules.matches(path.as_bytes()) {
-                    'x'
-                } else {
-                    '.'
-                }
+                if rules.matches(path.as_bytes()) { 'x' } else { '.' }
             };
             paths.iter().map(mark).collect::<String>()
         });
@@ -138,27 +117,16 @@ fn ignore_files_match_as_in_moby() {
 #[test]
 fn patterns_match_as_in_go() {
     let cases = lines(include_str!("../../../tests/buildkit/match.jsonl"));
-    let names: Vec<&str> = cases[0]["names"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(text)
-        .collect();
+    let names: Vec<&str> = cases[0]["names"].as_array().unwrap().iter().map(text).collect();
     let mut differences = Vec::new();
     for case in &cases[1..] {
         let input = text(&case[0]);
-        let ours = SegmentPattern::compile(input.as_bytes())
-            .ok()
-            .map(|pattern| {
-                let mark = |name: &&str| {
-                    if pattern.matches(name.as_bytes()) {
-                        'x'
-                    } else {
-                        '.'
-                    }
-                };
-                names.iter().map(mark).collect::<String>()
-            });
+        let ours = SegmentPattern::compile(input.as_bytes()).ok().map(|pattern| {
+            let mark = |name: &&str| {
+                if pattern.matches(name.as_bytes()) { 'x' } else { '.' }
+            };
+            names.iter().map(mark).collect::<String>()
+        });
         if json!(ours) != case[1] {
             let report = format!("{}\n  - {}\n  + {ours:?}", case[0], case[1]);
             differences.push((input.to_owned(), report));
@@ -228,11 +196,7 @@ fn difference(ours: &Kubefile, theirs: &Value) -> Option<String> {
     }
     let theirs = theirs["instructions"].as_array().unwrap();
     if found.len() != theirs.len() {
-        return Some(format!(
-            "{} instructions, not {}",
-            found.len(),
-            theirs.len()
-        ));
+        return Some(format!("{} instructions, not {}", found.len(), theirs.len()));
     }
     let drop_empty = |value: &Value| {
         let fields = value.as_object().unwrap().iter();
@@ -256,10 +220,7 @@ fn same_mounts(ours: &Value, theirs: &Value) -> Value {
     };
     for (mount, theirs) in mounts.iter_mut().zip(theirs["mounts"].as_array().unwrap()) {
         let theirs = theirs.as_object().unwrap();
-        mount
-            .as_object_mut()
-            .unwrap()
-            .retain(|key, _| theirs.contains_key(key));
+        mount.as_object_mut().unwrap().retain(|key, _| theirs.contains_key(key));
         if theirs["target"] == "" {
             mount["target"] = "".into();
         }
@@ -373,24 +334,11 @@ fn mount(mount: &Mount) -> Value {
             },
         }),
         MountKind::Tmpfs { size, .. } => json!({"type": "tmpfs", "size": size}),
-        MountKind::Secret {
-            id,
-            env,
-            required,
-            mode,
-            uid,
-            gid,
-        } => json!({
+        MountKind::Secret { id, env, required, mode, uid, gid } => json!({
             "type": "secret", "id": id, "source": id, "env": env, "required": required,
             "mode": mode, "uid": uid, "gid": gid,
         }),
-        MountKind::Ssh {
-            id,
-            required,
-            mode,
-            uid,
-            gid,
-        } => json!({
+        MountKind::Ssh { id, required, mode, uid, gid } => json!({
             "type": "ssh", "id": id, "required": required, "mode": mode, "uid": uid, "gid": gid,
         }),
     };
@@ -400,14 +348,8 @@ fn mount(mount: &Mount) -> Value {
 }
 
 fn health(check: &Healthcheck) -> Value {
-    let Healthcheck::Cmd {
-        interval,
-        timeout,
-        start_period,
-        start_interval,
-        retries,
-        command,
-    } = check
+    let Healthcheck::Cmd { interval, timeout, start_period, start_interval, retries, command } =
+        check
     else {
         return json!({"test": ["NONE"], "times": [0, 0, 0, 0, 0]});
     };

@@ -32,22 +32,12 @@ pub struct Diagnostic {
 impl Diagnostic {
     /// Returns a language error.
     pub fn error(message: impl Into<String>, span: Span) -> Self {
-        Self {
-            message: message.into(),
-            span,
-            hint: None,
-            severity: Severity::Error,
-            rule: None,
-        }
+        Self { message: message.into(), span, hint: None, severity: Severity::Error, rule: None }
     }
 
     /// Returns a finding of a lint rule.
     pub fn warning(rule: &'static str, message: impl Into<String>, span: Span) -> Self {
-        Self {
-            severity: Severity::Warning,
-            rule: Some(rule),
-            ..Self::error(message, span)
-        }
+        Self { severity: Severity::Warning, rule: Some(rule), ..Self::error(message, span) }
     }
 
     /// Adds a suggested fix.
@@ -62,11 +52,7 @@ impl Diagnostic {
 pub fn render(diagnostics: &[Diagnostic], name: &str, source: &[u8], colour: bool) -> String {
     let source = String::from_utf8_lossy(source);
     let source = source.strip_prefix('\u{feff}').unwrap_or(&source);
-    let renderer = if colour {
-        Renderer::styled()
-    } else {
-        Renderer::plain()
-    };
+    let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
     let shown: Vec<String> = diagnostics
         .iter()
         .map(|diagnostic| render_one(&renderer, diagnostic, name, source))
@@ -82,10 +68,7 @@ pub fn into_error(diagnostics: &[Diagnostic], name: &str, source: &[u8]) -> Erro
         1 => "an error".to_owned(),
         n => format!("{n} errors"),
     };
-    Error::usage(format!(
-        "{name} has {count}\n{}",
-        render(diagnostics, name, source, false)
-    ))
+    Error::usage(format!("{name} has {count}\n{}", render(diagnostics, name, source, false)))
 }
 
 fn render_one(renderer: &Renderer, diagnostic: &Diagnostic, name: &str, source: &str) -> String {
@@ -155,9 +138,7 @@ fn excerpt(source: &str, span: Span) -> Excerpt<'_> {
 }
 
 fn byte_of_column(line: &str, column: usize) -> usize {
-    line.char_indices()
-        .nth(column.saturating_sub(1))
-        .map_or(line.len(), |(at, _)| at)
+    line.char_indices().nth(column.saturating_sub(1)).map_or(line.len(), |(at, _)| at)
 }
 
 #[cfg(test)]
@@ -165,12 +146,7 @@ mod tests {
     use super::*;
 
     fn span(line: usize, column: usize, end_line: usize, end_column: usize) -> Span {
-        Span {
-            line,
-            column,
-            end_line,
-            end_column,
-        }
+        Span { line, column, end_line, end_column }
     }
 
     #[test]
@@ -193,12 +169,7 @@ mod tests {
 
     #[test]
     fn spans_outside_the_source_do_no_harm() {
-        for at in [
-            span(0, 0, 0, 0),
-            span(9, 9, 9, 9),
-            span(2, 5, 1, 1),
-            span(1, 99, 1, 3),
-        ] {
+        for at in [span(0, 0, 0, 0), span(9, 9, 9, 9), span(2, 5, 1, 1), span(1, 99, 1, 3)] {
             let shown = render(&[Diagnostic::error("x", at)], "K", "é\n".as_bytes(), true);
             assert!(shown.contains('x'));
         }

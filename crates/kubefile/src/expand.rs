@@ -191,9 +191,7 @@ impl<'a> Expander<'a> {
         }
         match stop {
             None => Ok(out),
-            Some('/') => Err(ExpandError::Unclosed(
-                "the second / of ${name/pattern/text}",
-            )),
+            Some('/') => Err(ExpandError::Unclosed("the second / of ${name/pattern/text}")),
             Some(_) => Err(ExpandError::Unclosed("the closing } of ${")),
         }
     }
@@ -398,10 +396,7 @@ impl<'a> Expander<'a> {
 
     fn value_of(&self, name: &str, optional: bool) -> Option<String> {
         if self.survey {
-            self.uses.borrow_mut().push(VariableUse {
-                name: name.to_owned(),
-                optional,
-            });
+            self.uses.borrow_mut().push(VariableUse { name: name.to_owned(), optional });
             return None;
         }
         (self.lookup)(name)

@@ -40,11 +40,7 @@ impl Flags {
                 Some((name, value)) => (name, Some(value.to_owned())),
                 None => (body, None),
             };
-            flags.found.push(Flag {
-                name: name.to_owned(),
-                value,
-                written: written.to_owned(),
-            });
+            flags.found.push(Flag { name: name.to_owned(), value, written: written.to_owned() });
         }
         (flags, rest.trim_end())
     }
@@ -83,12 +79,7 @@ impl Flags {
             if flag.name != name {
                 return true;
             }
-            match flag
-                .value
-                .as_deref()
-                .map(str::to_ascii_lowercase)
-                .as_deref()
-            {
+            match flag.value.as_deref().map(str::to_ascii_lowercase).as_deref() {
                 None | Some("true") => state = Some(true),
                 Some("false") => state = Some(false),
                 Some(_) => problems.push(

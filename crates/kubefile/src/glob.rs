@@ -3,8 +3,7 @@
 
 /// Returns whether a raw name is a pattern (an escape makes it one as well).
 pub fn has_meta(name: &[u8]) -> bool {
-    name.iter()
-        .any(|byte| matches!(byte, b'*' | b'?' | b'[' | b'\\'))
+    name.iter().any(|byte| matches!(byte, b'*' | b'?' | b'[' | b'\\'))
 }
 
 /// A compiled pattern for one segment.
@@ -72,9 +71,7 @@ impl Token {
             Token::Unit(expected) => *expected == unit,
             Token::Any | Token::Star => unit != SLASH,
             Token::Class { negated, ranges } => {
-                let inside = ranges
-                    .iter()
-                    .any(|&(low, high)| (low..=high).contains(&unit));
+                let inside = ranges.iter().any(|&(low, high)| (low..=high).contains(&unit));
                 inside != *negated
             }
             Token::Directories | Token::Everything => true,
@@ -234,11 +231,7 @@ mod tests {
             ("", "a", false),
         ] {
             let compiled = SegmentPattern::compile(pattern.as_bytes()).unwrap();
-            assert_eq!(
-                compiled.matches(name.as_bytes()),
-                expected,
-                "{pattern} {name}"
-            );
+            assert_eq!(compiled.matches(name.as_bytes()), expected, "{pattern} {name}");
         }
     }
 
@@ -248,11 +241,7 @@ mod tests {
             "[", "v[", "v[^", "v[0-9", "[]", "[]x]", "[^]x]", "[-]", "[-9]", "[0-]", "[0-9-]",
             "v\\", "[v\\",
         ] {
-            assert_eq!(
-                SegmentPattern::compile(bad.as_bytes()),
-                Err(BadPattern),
-                "{bad}"
-            );
+            assert_eq!(SegmentPattern::compile(bad.as_bytes()), Err(BadPattern), "{bad}");
         }
     }
 

@@ -7,13 +7,7 @@ use super::instruction::Reader;
 use super::problem::Problem;
 use super::words;
 
-const FLAGS: [&str; 5] = [
-    "interval",
-    "timeout",
-    "start-period",
-    "start-interval",
-    "retries",
-];
+const FLAGS: [&str; 5] = ["interval", "timeout", "start-period", "start-interval", "retries"];
 
 /// Docker rejects shorter durations.
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -47,14 +41,7 @@ pub(super) fn parse(reader: &mut Reader<'_>) -> Option<Healthcheck> {
         reader.problem(problem.hint("write HEALTHCHECK CMD command, or HEALTHCHECK NONE"));
         return None;
     }
-    Some(Healthcheck::Cmd {
-        interval,
-        timeout,
-        start_period,
-        start_interval,
-        retries,
-        command,
-    })
+    Some(Healthcheck::Cmd { interval, timeout, start_period, start_interval, retries, command })
 }
 
 fn duration_flag(reader: &mut Reader<'_>, name: &str) -> Option<Duration> {
@@ -100,9 +87,7 @@ fn duration(text: &str) -> Option<Duration> {
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let (number, tail) = rest.split_at(digits);
-        let unit_end = tail
-            .find(|c: char| c.is_ascii_digit() || c == '.')
-            .unwrap_or(tail.len());
+        let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(unit_end);
         let unit: u128 = match unit {
             "ns" => 1,
@@ -117,11 +102,7 @@ fn duration(text: &str) -> Option<Duration> {
         if whole.is_empty() && fraction.is_empty() {
             return None;
         }
-        let whole: u128 = if whole.is_empty() {
-            0
-        } else {
-            whole.parse::<u64>().ok()?.into()
-        };
+        let whole: u128 = if whole.is_empty() { 0 } else { whole.parse::<u64>().ok()?.into() };
         total = total.checked_add(whole.checked_mul(unit)?)?;
         // Nineteen digits are finer than a nanosecond for every unit.
         let mut scale = unit;
@@ -160,11 +141,7 @@ mod tests {
             ("99999999999h", None),
             ("5d", None),
         ] {
-            assert_eq!(
-                duration(text),
-                nanoseconds.map(Duration::from_nanos),
-                "{text}"
-            );
+            assert_eq!(duration(text), nanoseconds.map(Duration::from_nanos), "{text}");
         }
     }
 }

@@ -25,10 +25,7 @@ pub(super) fn openings(instruction: &str, arguments: &str) -> Vec<Opening> {
     if instruction.eq_ignore_ascii_case("RUN") {
         return in_shell_line(arguments);
     }
-    words::split_blanks(arguments)
-        .into_iter()
-        .filter_map(whole_word)
-        .collect()
+    words::split_blanks(arguments).into_iter().filter_map(whole_word).collect()
 }
 
 /// Parses a word that consists only of the opening of a here-document.
@@ -111,42 +108,25 @@ fn opening_at(text: &str, shell: bool) -> Option<(Opening, usize)> {
         return None;
     }
     let length = text.len() - rest.len() + end;
-    let opening = Opening {
-        name,
-        strip_tabs,
-        expand,
-        written: text[..length].to_owned(),
-    };
+    let opening = Opening { name, strip_tabs, expand, written: text[..length].to_owned() };
     Some((opening, length))
 }
 
 impl Opening {
     /// Returns whether a line (without its newline) ends the body.
     pub(super) fn ends_at(&self, line: &str) -> bool {
-        let line = if self.strip_tabs {
-            line.trim_start_matches('\t')
-        } else {
-            line
-        };
+        let line = if self.strip_tabs { line.trim_start_matches('\t') } else { line };
         line == self.name
     }
 
     /// Returns the here-document with its body as written.
     pub(super) fn with_body(self, raw_body: String) -> Heredoc {
         let body = if self.strip_tabs {
-            raw_body
-                .split_inclusive('\n')
-                .map(|line| line.trim_start_matches('\t'))
-                .collect()
+            raw_body.split_inclusive('\n').map(|line| line.trim_start_matches('\t')).collect()
         } else {
             raw_body.clone()
         };
-        Heredoc {
-            name: self.name,
-            body,
-            raw_body,
-            expand: self.expand,
-        }
+        Heredoc { name: self.name, body, raw_body, expand: self.expand }
     }
 }
 
@@ -172,10 +152,7 @@ impl Run {
             return RunCommand::Shell(script);
         }
         if first.body.starts_with("#!") {
-            return RunCommand::Script {
-                name: first.name.clone(),
-                body: first.body.clone(),
-            };
+            return RunCommand::Script { name: first.name.clone(), body: first.body.clone() };
         }
         RunCommand::Shell(first.body.clone())
     }
@@ -186,10 +163,7 @@ mod tests {
     use super::*;
 
     fn names(instruction: &str, line: &str) -> Vec<String> {
-        openings(instruction, line)
-            .into_iter()
-            .map(|opening| opening.name)
-            .collect()
+        openings(instruction, line).into_iter().map(|opening| opening.name).collect()
     }
 
     #[test]

@@ -51,9 +51,7 @@ pub struct ParentState {
 
 impl ParentState {
     fn has(&self, rule: usize) -> bool {
-        self.matched
-            .get(rule / 64)
-            .is_some_and(|word| word >> (rule % 64) & 1 == 1)
+        self.matched.get(rule / 64).is_some_and(|word| word >> (rule % 64) & 1 == 1)
     }
 }
 
@@ -91,11 +89,7 @@ impl IgnoreRules {
                 break;
             }
         }
-        if found.is_empty() {
-            Ok(Self { rules })
-        } else {
-            Err(found)
-        }
+        if found.is_empty() { Ok(Self { rules }) } else { Err(found) }
     }
 
     /// Returns whether there are no rules.
@@ -172,11 +166,7 @@ fn rule(line: &[u8]) -> Result<Option<Rule>, RuleError> {
         None => (false, line),
     };
     if pattern.is_empty() {
-        return if includes {
-            Err(RuleError::Bang)
-        } else {
-            Ok(None)
-        };
+        return if includes { Err(RuleError::Bang) } else { Ok(None) };
     }
     let pattern = clean(pattern);
     // moby cleans `!/` again as a whole and is left with a lone `!`.
@@ -202,10 +192,7 @@ fn check_ranges(pattern: &[u8]) -> Result<(), RuleError> {
         {
             let shown = |unit| char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER);
             let (low, high) = (shown(low), shown(high));
-            return Err(RuleError::Range(
-                format!("{low}-{high}"),
-                format!("{high}-{low}"),
-            ));
+            return Err(RuleError::Range(format!("{low}-{high}"), format!("{high}-{low}")));
         }
         rest = tail;
     }
@@ -282,19 +269,15 @@ impl Matcher {
 
     /// Returns whether some path below directory `path` could match.
     fn can_match_below(&self, path: &[u8]) -> bool {
-        let below = |text: &[u8]| {
-            text.strip_prefix(path)
-                .is_some_and(|rest| rest.first() == Some(&b'/'))
-        };
+        let below =
+            |text: &[u8]| text.strip_prefix(path).is_some_and(|rest| rest.first() == Some(&b'/'));
         match self {
             Self::Exact(text) => below(text),
             Self::Prefix(text) => path.starts_with(text) || below(text) || text.is_empty(),
             Self::Suffix(_) | Self::LastName(_) => true,
             // A pattern that is already at its end matches nothing below.
             Self::Tokens(tokens) => follow(tokens, &[path, b"/"], |states| {
-                states
-                    .split_last()
-                    .is_some_and(|(_, going)| going.contains(&true))
+                states.split_last().is_some_and(|(_, going)| going.contains(&true))
             }),
         }
     }
@@ -397,12 +380,7 @@ fn spread(
 
 fn line_span(line: usize, text: &[u8]) -> Span {
     let text = String::from_utf8_lossy(text.trim_ascii_end());
-    Span {
-        line,
-        column: 1,
-        end_line: line,
-        end_column: text.chars().count().max(1) + 1,
-    }
+    Span { line, column: 1, end_line: line, end_column: text.chars().count().max(1) + 1 }
 }
 
 #[cfg(test)]

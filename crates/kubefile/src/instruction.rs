@@ -37,16 +37,8 @@ pub(super) const NAMES: [&str; 18] = [
     "WORKDIR",
 ];
 
-const ADD_FLAGS: [&str; 8] = [
-    "chown",
-    "chmod",
-    "link",
-    "exclude",
-    "parents",
-    "checksum",
-    "keep-git-dir",
-    "unpack",
-];
+const ADD_FLAGS: [&str; 8] =
+    ["chown", "chmod", "link", "exclude", "parents", "checksum", "keep-git-dir", "unpack"];
 const COPY_FLAGS: [&str; 6] = ["from", "chown", "chmod", "link", "exclude", "parents"];
 
 /// A parsed line.
@@ -71,10 +63,7 @@ pub(super) struct Reader<'a> {
 /// Parses one line; the instruction is missing only if there are problems.
 pub(super) fn parse(folded: &Folded, escape: char) -> (Option<Parsed>, Vec<Problem>) {
     let (word, arguments) = words::split_first(&folded.text);
-    let Some(name) = NAMES
-        .into_iter()
-        .find(|name| name.eq_ignore_ascii_case(word))
-    else {
+    let Some(name) = NAMES.into_iter().find(|name| name.eq_ignore_ascii_case(word)) else {
         return (None, vec![unknown(word)]);
     };
     // The arguments of ONBUILD are an instruction with its own flags.
@@ -297,10 +286,9 @@ impl Reader<'_> {
     fn list(&mut self) -> Option<Vec<String>> {
         let words = match self.form(self.rest)? {
             CommandForm::Exec(words) => words,
-            CommandForm::Shell(text) => words::split_blanks(&text)
-                .into_iter()
-                .map(str::to_owned)
-                .collect(),
+            CommandForm::Shell(text) => {
+                words::split_blanks(&text).into_iter().map(str::to_owned).collect()
+            }
         };
         if words.is_empty() {
             let name = self.name;
@@ -313,10 +301,8 @@ impl Reader<'_> {
     fn expose(&mut self) -> Option<InstructionKind> {
         self.finish_flags(&[]);
         self.arguments()?;
-        let ports: Vec<String> = words::split_blanks(self.rest)
-            .into_iter()
-            .map(str::to_owned)
-            .collect();
+        let ports: Vec<String> =
+            words::split_blanks(self.rest).into_iter().map(str::to_owned).collect();
         for port in &ports {
             self.check_word(port);
         }
@@ -352,17 +338,12 @@ impl Reader<'_> {
         }
         if heredoc::whole_word(&dest).is_some() {
             self.problem(
-                Problem::new(format!(
-                    "a here-document cannot be the destination of {name}"
-                ))
-                .at(&dest),
+                Problem::new(format!("a here-document cannot be the destination of {name}"))
+                    .at(&dest),
             );
         }
         // A quoted name that contains a blank has been split: one error is enough.
-        let _ = words
-            .iter()
-            .chain([&dest])
-            .all(|word| self.check_word(word));
+        let _ = words.iter().chain([&dest]).all(|word| self.check_word(word));
         let mut heredocs = self.heredocs.iter();
         let sources = words
             .into_iter()
@@ -374,11 +355,7 @@ impl Reader<'_> {
                 }
             })
             .collect();
-        let transfer = Transfer {
-            flags,
-            sources,
-            dest,
-        };
+        let transfer = Transfer { flags, sources, dest };
         Some(match add {
             true => InstructionKind::Add(transfer),
             false => InstructionKind::Copy(transfer),
@@ -422,9 +399,7 @@ impl Reader<'_> {
             self.problem(
                 Problem::new("--from takes no variables")
                     .at(&written)
-                    .hint(format!(
-                        "give it a name: FROM {from} AS name, then --from=name"
-                    )),
+                    .hint(format!("give it a name: FROM {from} AS name, then --from=name")),
             );
         }
     }
@@ -450,11 +425,11 @@ impl Reader<'_> {
             heredocs: folded.heredocs.clone(),
         };
         let (parsed, problems) = parse(&inner, self.escape);
-        self.problems
-            .extend(problems.into_iter().map(|problem| Problem {
-                offset: problem.offset.map(|at| at + offset),
-                ..problem
-            }));
+        self.problems.extend(
+            problems
+                .into_iter()
+                .map(|problem| Problem { offset: problem.offset.map(|at| at + offset), ..problem }),
+        );
         let Some(Parsed::Instruction(kind)) = parsed else {
             return None;
         };
@@ -465,10 +440,7 @@ impl Reader<'_> {
             trigger.push_str(&heredoc.name);
         }
         let instruction = Box::new(parser::instruction(kind, inner));
-        Some(InstructionKind::Onbuild(Onbuild {
-            trigger,
-            instruction,
-        }))
+        Some(InstructionKind::Onbuild(Onbuild { trigger, instruction }))
     }
 
     fn from(&mut self, folded: &Folded) -> Option<From> {
@@ -519,7 +491,5 @@ pub(super) fn legacy_pair(rest: &str, escape: char) -> Option<(&str, &str)> {
 
 fn is_stage_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_lowercase())
-        && name
-            .chars()
-            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c))
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c))
 }

@@ -71,11 +71,7 @@ struct Lexer<'a> {
 
 impl<'a> Lexer<'a> {
     fn directives(&mut self) {
-        if self
-            .lines
-            .first()
-            .is_some_and(|line| line.starts_with("#!"))
-        {
+        if self.lines.first().is_some_and(|line| line.starts_with("#!")) {
             self.next = 1;
         }
         let mut seen = directive::Seen::default();
@@ -120,19 +116,13 @@ impl<'a> Lexer<'a> {
                     return None;
                 }
                 if visible.is_empty() {
-                    self.lexed
-                        .empty_continuations
-                        .push(whole_line(number, line));
+                    self.lexed.empty_continuations.push(whole_line(number, line));
                 }
                 continue;
             }
             let (piece, more) = strip_continuation(line, self.lexed.directives.escape);
             // Whitespace before the first word is dropped.
-            let piece = if text.is_empty() {
-                piece.trim_start()
-            } else {
-                piece
-            };
+            let piece = if text.is_empty() { piece.trim_start() } else { piece };
             if !piece.is_empty() {
                 let indent = words::offset_in(line, piece).unwrap_or_default();
                 let column = line.get(..indent).map_or(0, |s| s.chars().count()) + 1;
@@ -149,12 +139,7 @@ impl<'a> Lexer<'a> {
             }
         }
         text.truncate(text.trim_end().len());
-        (!text.is_empty()).then_some(Folded {
-            text,
-            map,
-            span,
-            heredocs: Vec::new(),
-        })
+        (!text.is_empty()).then_some(Folded { text, map, span, heredocs: Vec::new() })
     }
 
     /// Reads the bodies of the here-documents that the line opens.
@@ -163,10 +148,7 @@ impl<'a> Lexer<'a> {
         if name.eq_ignore_ascii_case("ONBUILD") {
             (name, rest) = words::split_first(rest);
         }
-        if !["RUN", "COPY", "ADD"]
-            .iter()
-            .any(|n| n.eq_ignore_ascii_case(name))
-        {
+        if !["RUN", "COPY", "ADD"].iter().any(|n| n.eq_ignore_ascii_case(name)) {
             return;
         }
         let (_, arguments) = Flags::split(rest, self.lexed.directives.escape);
@@ -184,18 +166,13 @@ impl<'a> Lexer<'a> {
             }
             if !ended {
                 let at = folded.text.find(&opening.written).unwrap_or(0);
-                let span = folded
-                    .map
-                    .locate(&folded.text, at, at + opening.written.len());
+                let span = folded.map.locate(&folded.text, at, at + opening.written.len());
                 self.found.push(
                     Diagnostic::error(
                         format!("the here-document {} is not terminated", opening.written),
                         span,
                     )
-                    .hint(format!(
-                        "end it with a line that contains only {}",
-                        opening.name
-                    )),
+                    .hint(format!("end it with a line that contains only {}", opening.name)),
                 );
             }
             folded.heredocs.push(opening.with_body(body));
@@ -241,10 +218,7 @@ mod tests {
             ("\u{feff}A b\r\n\r\n  C d  \r\n", &["A b", "C d"]),
             ("A \\\n  b\n", &["A   b"]),
             ("A \\  \t \n b\n", &["A  b"]),
-            (
-                "A \\\n# note\n  # note\n b # no note\n",
-                &["A  b # no note"],
-            ),
+            ("A \\\n# note\n  # note\n b # no note\n", &["A  b # no note"]),
             ("A \\\n\n\n b\n", &["A  b"]),
             ("A b \\\n", &["A b"]),
             ("A b \\", &["A b"]),
@@ -252,10 +226,7 @@ mod tests {
             ("\\\n  A b\n", &["A b"]),
             ("\\\n", &[]),
             ("# A\n\n", &[]),
-            (
-                "#!/usr/bin/env imgctl\n# escape=`\nA `\nb\nC \\\n",
-                &["A b", "C \\"],
-            ),
+            ("#!/usr/bin/env imgctl\n# escape=`\nA `\nb\nC \\\n", &["A b", "C \\"]),
             ("# escape=`\n\nA `\nb", &["A b"]),
             ("\n# escape=`\nA `\nb", &["A `", "b"]),
             ("# note\n# escape=`\nA `\nb", &["A `", "b"]),

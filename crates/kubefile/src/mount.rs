@@ -91,14 +91,10 @@ impl MountSpec {
                 from = named(value.to_owned());
             }
         }
-        let spec = Self {
-            raw: raw.to_owned(),
-            from,
-        };
+        let spec = Self { raw: raw.to_owned(), from };
         if !variable {
             let no_values = |word: &str| expand::expand(word, escape, &|_| None);
-            spec.resolve(&no_values)
-                .map_err(|problem| problem.at(raw))?;
+            spec.resolve(&no_values).map_err(|problem| problem.at(raw))?;
         }
         Ok(spec)
     }
@@ -271,10 +267,7 @@ impl Options {
             _ => Ok(Mount {
                 target: self.place(),
                 read_only: self.read_only.unwrap_or(true),
-                kind: MountKind::Bind {
-                    from: self.from,
-                    source: self.source,
-                },
+                kind: MountKind::Bind { from: self.from, source: self.source },
                 ignored: self.ignored,
             }),
         }
@@ -284,11 +277,7 @@ impl Options {
     fn refuse_foreign(&self, kind: &str) -> Result<(), Problem> {
         let foreign = [
             ("from", self.from.is_some(), &["bind", "cache"][..]),
-            (
-                "source",
-                self.source.is_some(),
-                &["bind", "cache", "secret", "ssh"],
-            ),
+            ("source", self.source.is_some(), &["bind", "cache", "secret", "ssh"]),
             ("id", self.id.is_some(), &["cache", "secret", "ssh"]),
             ("sharing", self.sharing.is_some(), &["cache"]),
             ("required", self.required.is_some(), &["secret", "ssh"]),
@@ -301,18 +290,14 @@ impl Options {
         ];
         for (option, given, kinds) in foreign {
             if given && !kinds.contains(&kind) {
-                return Err(
-                    Problem::new(format!("a {kind} mount has no option {option}")).hint(format!(
-                        "{option} belongs to type={}",
-                        kinds.join(" or type=")
-                    )),
-                );
+                return Err(Problem::new(format!("a {kind} mount has no option {option}"))
+                    .hint(format!("{option} belongs to type={}", kinds.join(" or type="))));
             }
         }
         match self.ignored.first() {
-            Some(option) if matches!(kind, "secret" | "ssh") => Err(Problem::new(format!(
-                "a {kind} mount has no option {option}"
-            ))),
+            Some(option) if matches!(kind, "secret" | "ssh") => {
+                Err(Problem::new(format!("a {kind} mount has no option {option}")))
+            }
             _ => Ok(()),
         }
     }
@@ -343,9 +328,7 @@ impl Options {
 
     fn secret(self) -> Result<Mount, Problem> {
         if self.id.is_some() && self.source.is_some() {
-            return Err(Problem::new(
-                "a secret mount has an id or a source, not both",
-            ));
+            return Err(Problem::new("a secret mount has an id or a source, not both"));
         }
         let id = match self.id.or(self.source) {
             Some(id) => id,
@@ -387,9 +370,7 @@ fn cleaned(target: &str) -> String {
 }
 
 fn last_name(path: &str) -> &str {
-    path.rsplit('/')
-        .find(|part| !part.is_empty())
-        .unwrap_or(path)
+    path.rsplit('/').find(|part| !part.is_empty()).unwrap_or(path)
 }
 
 /// Parses a Boolean in the spellings that Go's flags accept.
@@ -404,15 +385,10 @@ fn boolean(text: &str) -> Option<bool> {
 /// Parses a size with an optional binary unit: `64m`, `1.5GiB`, `1024`.
 fn bytes(text: &str) -> Option<u64> {
     let lower = text.trim().to_ascii_lowercase();
-    let digits = lower
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(lower.len());
+    let digits = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());
     let (number, unit) = lower.split_at(digits);
     let unit = unit.trim();
-    let unit = unit
-        .strip_suffix("ib")
-        .or_else(|| unit.strip_suffix('b'))
-        .unwrap_or(unit);
+    let unit = unit.strip_suffix("ib").or_else(|| unit.strip_suffix('b')).unwrap_or(unit);
     let shift = match unit {
         "" => 0,
         "k" => 10,
@@ -428,11 +404,7 @@ fn bytes(text: &str) -> Option<u64> {
         Some((whole, fraction)) if fraction.len() <= 3 => {
             let part = fraction.parse::<u64>().ok()?;
             let part = part.checked_mul(scale)? / 10_u64.pow(u32::try_from(fraction.len()).ok()?);
-            whole
-                .parse::<u64>()
-                .ok()?
-                .checked_mul(scale)?
-                .checked_add(part)
+            whole.parse::<u64>().ok()?.checked_mul(scale)?.checked_add(part)
         }
         Some(_) => None,
     }
@@ -453,31 +425,14 @@ mod tests {
     #[test]
     fn each_type_has_its_defaults() {
         let mount = parse("target=/x").unwrap();
-        assert_eq!(
-            (mount.target.as_deref(), mount.read_only),
-            (Some("/x"), true)
-        );
-        assert!(matches!(
-            mount.kind,
-            MountKind::Bind {
-                from: None,
-                source: None
-            }
-        ));
+        assert_eq!((mount.target.as_deref(), mount.read_only), (Some("/x"), true));
+        assert!(matches!(mount.kind, MountKind::Bind { from: None, source: None }));
 
         let mount = parse("type=cache,dst=/c,sharing=locked,uid=$U,mode=0700").unwrap();
         assert!(!mount.read_only);
-        let MountKind::Cache(cache) = mount.kind else {
-            panic!("not a cache")
-        };
-        assert_eq!(
-            (cache.id.as_str(), cache.sharing),
-            ("/c", CacheSharing::Locked)
-        );
-        assert_eq!(
-            (cache.mode, cache.uid, cache.gid),
-            (Some(0o700), Some(7), None)
-        );
+        let MountKind::Cache(cache) = mount.kind else { panic!("not a cache") };
+        assert_eq!((cache.id.as_str(), cache.sharing), ("/c", CacheSharing::Locked));
+        assert_eq!((cache.mode, cache.uid, cache.gid), (Some(0o700), Some(7), None));
 
         let mount = parse("TYPE=tmpfs,target=/t,size=1.5k").unwrap();
         let tmpfs = |size, mode| MountKind::Tmpfs { size, mode };
@@ -495,13 +450,7 @@ mod tests {
         assert!(matches!(mount.kind, MountKind::Ssh { id, mode: 0o600, .. } if id == "default"));
         assert!(!parse("type=bind,target=/x,rw").unwrap().read_only);
         assert!(!parse("type=bind,target=/x,ro=false").unwrap().read_only);
-        assert_eq!(
-            parse(r#"type=bind,"target=/a,b""#)
-                .unwrap()
-                .target
-                .as_deref(),
-            Some("/a,b")
-        );
+        assert_eq!(parse(r#"type=bind,"target=/a,b""#).unwrap().target.as_deref(), Some("/a,b"));
     }
 
     #[test]
@@ -517,9 +466,7 @@ mod tests {
             ("type=cache,target=c/./d", "c/d"),
             ("type=cache,target=/c,id=x/", "x/"),
         ] {
-            let MountKind::Cache(cache) = parse(raw).unwrap().kind else {
-                panic!("not a cache")
-            };
+            let MountKind::Cache(cache) = parse(raw).unwrap().kind else { panic!("not a cache") };
             assert_eq!(cache.id, expected, "{raw}");
         }
     }
@@ -547,18 +494,9 @@ mod tests {
         for (raw, message) in [
             ("type=bnid,target=/x", "unknown mount type bnid"),
             ("type=secret,id=a,z", "a secret mount has no option z"),
-            (
-                "type=bind,target=/x,tmpfs-mode=0700",
-                "a bind mount has no option tmpfs-mode",
-            ),
-            (
-                "type=tmpfs,target=/x,from=a",
-                "a tmpfs mount has no option from",
-            ),
-            (
-                "type=bind,target=/x,sharing=shared",
-                "a bind mount has no option sharing",
-            ),
+            ("type=bind,target=/x,tmpfs-mode=0700", "a bind mount has no option tmpfs-mode"),
+            ("type=tmpfs,target=/x,from=a", "a tmpfs mount has no option from"),
+            ("type=bind,target=/x,sharing=shared", "a bind mount has no option sharing"),
             (
                 "type=cache,target=/x,sharing=all",
                 "sharing=all in --mount: expected shared, private or locked",
@@ -568,23 +506,14 @@ mod tests {
                 "mode=9 in --mount: expected an octal mode such as 0755",
             ),
             ("type=secret", "a secret mount needs an id"),
-            (
-                "type=secret,id=a,source=b",
-                "a secret mount has an id or a source, not both",
-            ),
-            (
-                "type=bind,target=/x,from=$U",
-                "from= in --mount takes no variables",
-            ),
+            ("type=secret,id=a,source=b", "a secret mount has an id or a source, not both"),
+            ("type=bind,target=/x,from=$U", "from= in --mount takes no variables"),
             ("type=bind,tagret=/x", "--mount has no option tagret"),
             ("target=/x,,ro", "option 2 of --mount is empty"),
             ("target", "target in --mount needs a value"),
             ("\"target=/x", "a quote in --mount is not closed"),
             ("target=${", "the closing } of ${ is missing"),
-            (
-                "target=/x,ro=perhaps",
-                "ro=perhaps in --mount: expected true or false",
-            ),
+            ("target=/x,ro=perhaps", "ro=perhaps in --mount: expected true or false"),
             (
                 "type=tmpfs,target=/x,size=99999999999999t",
                 "size=99999999999999t in --mount: expected a size such as 64m",

@@ -54,17 +54,9 @@ pub fn parse(name: &str, text: &[u8]) -> Result<Kubefile, Vec<Diagnostic>> {
 pub fn parse_instruction(text: &str, escape: char) -> Result<Instruction, Vec<Diagnostic>> {
     let mut found = Vec::new();
     let mut lines = lexer::lex_plain(text, escape, &mut found).into_iter();
-    let everything = Span {
-        line: 1,
-        column: 1,
-        end_line: 1,
-        end_column: 1,
-    };
+    let everything = Span { line: 1, column: 1, end_line: 1, end_column: 1 };
     let (Some(folded), None) = (lines.next(), lines.next()) else {
-        found.push(Diagnostic::error(
-            "a trigger is exactly one instruction",
-            everything,
-        ));
+        found.push(Diagnostic::error("a trigger is exactly one instruction", everything));
         return Err(found);
     };
     let (parsed, problems) = instruction::parse(&folded, escape);
@@ -135,12 +127,7 @@ impl Assembler {
 
 /// Builds an instruction from its kind and its folded line.
 pub(super) fn instruction(kind: InstructionKind, folded: Folded) -> Instruction {
-    Instruction {
-        kind,
-        span: folded.span,
-        text: folded.text,
-        map: folded.map,
-    }
+    Instruction { kind, span: folded.span, text: folded.text, map: folded.map }
 }
 
 fn report(problems: Vec<Problem>, folded: &Folded, found: &mut Vec<Diagnostic>) {
@@ -151,20 +138,9 @@ fn report(problems: Vec<Problem>, folded: &Folded, found: &mut Vec<Diagnostic>) 
 fn decode(text: &[u8]) -> Result<&str, Vec<Diagnostic>> {
     let at = |offset: usize| {
         let line = text[..offset].iter().filter(|&&b| b == b'\n').count() + 1;
-        let start = text[..offset]
-            .iter()
-            .rposition(|&b| b == b'\n')
-            .map_or(0, |n| n + 1);
-        let column = String::from_utf8_lossy(&text[start..offset])
-            .chars()
-            .count()
-            + 1;
-        Span {
-            line,
-            column,
-            end_line: line,
-            end_column: column + 1,
-        }
+        let start = text[..offset].iter().rposition(|&b| b == b'\n').map_or(0, |n| n + 1);
+        let column = String::from_utf8_lossy(&text[start..offset]).chars().count() + 1;
+        Span { line, column, end_line: line, end_column: column + 1 }
     };
     let diagnostic = if text.len() > MAX_KUBEFILE {
         let message = format!("the file is larger than {MAX_KUBEFILE} bytes");
@@ -192,12 +168,7 @@ fn before_from(instruction: &Instruction) -> Diagnostic {
 
 fn no_from(text: &str) -> Diagnostic {
     let last = text.lines().count().max(1);
-    let span = Span {
-        line: last,
-        column: 1,
-        end_line: last,
-        end_column: 1,
-    };
+    let span = Span { line: last, column: 1, end_line: last, end_column: 1 };
     Diagnostic::error("the file has no FROM", span)
         .hint("start it with FROM scratch, or with the image to build on")
 }

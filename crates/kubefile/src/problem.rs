@@ -20,12 +20,7 @@ pub struct Problem {
 impl Problem {
     /// Returns a problem with the whole instruction.
     pub fn new(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            part: None,
-            offset: None,
-            hint: None,
-        }
+        Self { message: message.into(), part: None, offset: None, hint: None }
     }
 
     /// Sets the affected piece of the text.

@@ -27,10 +27,7 @@ pub(super) fn parse(reader: &mut Reader<'_>) -> Option<Run> {
     });
     let security = reader.flags.one("security", &mut reader.problems);
     let security = security.and_then(|word| {
-        let known = [
-            ("sandbox", RunSecurity::Sandbox),
-            ("insecure", RunSecurity::Insecure),
-        ];
+        let known = [("sandbox", RunSecurity::Sandbox), ("insecure", RunSecurity::Insecure)];
         one_of(reader, "security", &word, &known)
     });
     let devices = reader.flags.many("device", &mut reader.problems);
@@ -60,10 +57,6 @@ fn one_of<T: Copy>(
         Some(name) => format!("did you mean {name}?"),
         None => format!("it is one of {}", names().collect::<Vec<_>>().join(", ")),
     };
-    reader.problem(
-        Problem::new(format!("unknown value --{flag}={word}"))
-            .at(word)
-            .hint(hint),
-    );
+    reader.problem(Problem::new(format!("unknown value --{flag}={word}")).at(word).hint(hint));
     None
 }

@@ -47,12 +47,7 @@ impl LineMap {
         } else {
             (line, column + 1)
         };
-        Span {
-            line,
-            column,
-            end_line,
-            end_column,
-        }
+        Span { line, column, end_line, end_column }
     }
 
     /// Returns the map of the folded line's tail, starting at byte `start`.

@@ -36,9 +36,7 @@ fn distance(a: &[char], b: &[char]) -> usize {
         let mut row = Vec::with_capacity(b.len() + 1);
         row.push(i + 1);
         for (j, &y) in b.iter().enumerate() {
-            let mut best = (last[j] + usize::from(x != y))
-                .min(last[j + 1] + 1)
-                .min(row[j] + 1);
+            let mut best = (last[j] + usize::from(x != y)).min(last[j + 1] + 1).min(row[j] + 1);
             if i > 0 && j > 0 && x == b[j - 1] && a[i - 1] == y {
                 best = best.min(before_last[j - 1] + 1);
             }

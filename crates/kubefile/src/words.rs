@@ -15,9 +15,7 @@ pub(super) fn offset_in(outer: &str, inner: &str) -> Option<usize> {
 
 /// Splits at blanks, ignoring quotes: `FROM`, `EXPOSE`, `COPY`, `ADD`, `VOLUME`.
 pub(super) fn split_blanks(text: &str) -> Vec<&str> {
-    text.split(is_blank)
-        .filter(|word| !word.is_empty())
-        .collect()
+    text.split(is_blank).filter(|word| !word.is_empty()).collect()
 }
 
 /// Splits at the first blank and returns the word and the rest without leading blanks.
@@ -99,10 +97,7 @@ mod tests {
             (r"a='b \' c", &[r"a='b \'", "c"]),
             (r#"a="b \" c" d"#, &[r#"a="b \" c""#, "d"]),
             (r"a=b\ c d", &[r"a=b\ c", "d"]),
-            (
-                r#"a=${b:-" --set c=d "} e"#,
-                &[r#"a=${b:-" --set c=d "}"#, "e"],
-            ),
+            (r#"a=${b:-" --set c=d "} e"#, &[r#"a=${b:-" --set c=d "}"#, "e"]),
             (r#"a="open b"#, &[r#"a="open b"#]),
             ("a\\", &["a"]),
             ("\\", &[]),
@@ -124,15 +119,7 @@ mod tests {
         assert!(strings("[]").unwrap().is_empty());
         assert!(matches!(json_form("[1]"), Json::OtherArray));
         assert!(matches!(json_form(r#"["a", ["b"]]"#), Json::OtherArray));
-        for text in [
-            "['a']",
-            r#"["a""#,
-            r#"["a"] b"#,
-            r#"["a",]"#,
-            "a",
-            "[ -f x ]",
-            "",
-        ] {
+        for text in ["['a']", r#"["a""#, r#"["a"] b"#, r#"["a",]"#, "a", "[ -f x ]", ""] {
             assert!(matches!(json_form(text), Json::No), "{text}");
         }
     }

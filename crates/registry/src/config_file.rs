@@ -22,9 +22,7 @@ pub fn text(path: &Path) -> Result<Option<String>> {
         return Err(Error::usage(format!("{} is a directory", path.display())));
     }
     let mut bytes = Vec::new();
-    file.take(MAX_LENGTH + 1)
-        .read_to_end(&mut bytes)
-        .path("read", path)?;
+    file.take(MAX_LENGTH + 1).read_to_end(&mut bytes).path("read", path)?;
     if bytes.len() as u64 > MAX_LENGTH {
         return Err(Error::usage(format!(
             "{} is longer than {} MiB",
@@ -39,19 +37,13 @@ pub fn text(path: &Path) -> Result<Option<String>> {
 
 /// Returns whether the error means that the file is missing.
 pub(crate) fn is_missing(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-    )
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// Returns the line number, starting at 1, of byte `offset` of `text`.
 pub(crate) fn line_of(text: &str, offset: usize) -> usize {
     let end = offset.min(text.len());
-    1 + text.as_bytes()[..end]
-        .iter()
-        .filter(|byte| **byte == b'\n')
-        .count()
+    1 + text.as_bytes()[..end].iter().filter(|byte| **byte == b'\n').count()
 }
 
 #[cfg(test)]

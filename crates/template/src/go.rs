@@ -68,11 +68,7 @@ impl Template {
             .map_err(|error| {
                 Error::usage(format!("cannot parse the template {name}")).caused_by(error)
             })?;
-        Ok(Self {
-            inner,
-            name: name.to_owned(),
-            text: text.to_owned(),
-        })
+        Ok(Self { inner, name: name.to_owned(), text: text.to_owned() })
     }
 
     /// Renders the template with `data` as dot.
@@ -80,9 +76,9 @@ impl Template {
         self.inner.execute_to_string(data).map_err(|error| {
             let hint = match &error {
                 TemplateError::MissingKey { key } => Some(format!("set `{key}` (-e {key}=…)")),
-                TemplateError::UndefinedFunction(name) => Some(format!(
-                    "imgctl has Go's own functions and most of sprig, not `{name}`"
-                )),
+                TemplateError::UndefinedFunction(name) => {
+                    Some(format!("imgctl has Go's own functions and most of sprig, not `{name}`"))
+                }
                 _ => None,
             };
             let place = match &error {
@@ -150,10 +146,7 @@ mod tests {
             ("{{.Labels.zzz}}", "<no value>"),
             ("{{index .Labels \"b\"}}", "x"),
             ("{{printf \"%d %v %q\" .N .Bool \"s\"}}", "5 true \"s\""),
-            (
-                "{{range $i, $e := .List}}{{$i}}={{$e}};{{end}}",
-                "0=1;1=two;",
-            ),
+            ("{{range $i, $e := .List}}{{$i}}={{$e}};{{end}}", "0=1;1=two;"),
             ("{{- if and .Bool (eq .N 5) -}} yes {{- end}}", "yes"),
             ("{{with .Empty}}x{{else}}y{{end}}", "y"),
         ] {
@@ -165,14 +158,9 @@ mod tests {
 
     #[test]
     fn strict_templates_name_what_is_missing() {
-        let error = render(
-            "x",
-            "{{.VIP}}",
-            &from_json(&json!({})),
-            Dialect::ClusterImage,
-            Missing::Error,
-        )
-        .unwrap_err();
+        let error =
+            render("x", "{{.VIP}}", &from_json(&json!({})), Dialect::ClusterImage, Missing::Error)
+                .unwrap_err();
         assert!(error.to_string().contains("VIP"), "{error}");
         let error = rendered("{{ lookup 1 }}", &json!({})).unwrap_err();
         assert!(error.hints()[0].contains("`lookup`"), "{error}");

@@ -108,11 +108,7 @@ impl Partial {
         }
         let last = numbers.get_mut(parts.checked_sub(1)?)?;
         *last = last.checked_add(1)?;
-        Some(Version {
-            numbers,
-            prerelease: String::new(),
-            metadata: String::new(),
-        })
+        Some(Version { numbers, prerelease: String::new(), metadata: String::new() })
     }
 }
 
@@ -139,9 +135,7 @@ fn all_of(text: &str, version: &Version) -> Option<bool> {
             all &= check(">=", word, version)? && check("<=", high, version)?;
             continue;
         }
-        let digits = word
-            .find(|c: char| !"=!<>~^".contains(c))
-            .unwrap_or(word.len());
+        let digits = word.find(|c: char| !"=!<>~^".contains(c)).unwrap_or(word.len());
         let (operator, rest) = word.split_at(digits);
         if rest.is_empty() {
             // A space separates operator and operand: `>= 1.2`.
@@ -168,11 +162,8 @@ fn check(operator: &str, operand: &str, version: &Version) -> Option<bool> {
     let within = |parts: usize| at_least && (parts == 0 || below(partial.next(parts)));
     Some(match operator {
         "" | "=" | "!=" => {
-            let equal = if given < 3 {
-                within(given)
-            } else {
-                version.compare(&bound) == Ordering::Equal
-            };
+            let equal =
+                if given < 3 { within(given) } else { version.compare(&bound) == Ordering::Equal };
             equal != (operator == "!=")
         }
         ">=" | "=>" => at_least,
@@ -226,11 +217,7 @@ mod tests {
             (">1.0.0-alpha.2", "1.0.0-alpha.10", true),
         ] {
             let version = Version::parse(version).unwrap();
-            assert_eq!(
-                satisfies(constraint, &version),
-                Some(expected),
-                "{constraint} {version:?}"
-            );
+            assert_eq!(satisfies(constraint, &version), Some(expected), "{constraint} {version:?}");
         }
     }
 

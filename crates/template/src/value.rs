@@ -45,19 +45,13 @@ pub fn to_json(value: &Value) -> serde_json::Value {
         Value::Int(int) => (*int).into(),
         Value::Uint(uint) => (*uint).into(),
         // Go writes a float without a fraction as an integer.
-        #[allow(
-            clippy::cast_possible_truncation,
-            reason = "checked to be whole and in range"
-        )]
+        #[allow(clippy::cast_possible_truncation, reason = "checked to be whole and in range")]
         Value::Float(float) if float.fract() == 0.0 && float.abs() < 9e15 => (*float as i64).into(),
         Value::Float(float) => (*float).into(),
         Value::String(text) => text.as_ref().into(),
         Value::List(items) => items.iter().map(to_json).collect(),
         Value::Map(members) => serde_json::Value::Object(
-            members
-                .iter()
-                .map(|(key, value)| (key.as_ref().to_owned(), to_json(value)))
-                .collect(),
+            members.iter().map(|(key, value)| (key.as_ref().to_owned(), to_json(value))).collect(),
         ),
     }
 }

@@ -34,10 +34,7 @@ mod tests {
     fn lists_lie_below_their_key_and_tricky_strings_are_quoted() {
         let text =
             write(&json!({"a": ["x", {"b": 1, "c": "yes"}], "d": {}, "e": "1.0", "f": null}));
-        assert_eq!(
-            text.unwrap(),
-            "a:\n- x\n- b: 1\n  c: \"yes\"\nd: {}\ne: \"1.0\"\nf: null"
-        );
+        assert_eq!(text.unwrap(), "a:\n- x\n- b: 1\n  c: \"yes\"\nd: {}\ne: \"1.0\"\nf: null");
     }
 
     #[test]

@@ -113,9 +113,7 @@ fn balance(args: &BalancerArgs) -> Result<()> {
         false => None,
         true => {
             let given = std::io::stdin().as_fd().try_clone_to_owned();
-            Some(TcpListener::from(
-                given.doing(|| "cannot use the socket on stdin".to_owned())?,
-            ))
+            Some(TcpListener::from(given.doing(|| "cannot use the socket on stdin".to_owned())?))
         }
     };
     runtime.block_on(balancer::serve(options, given, signalled()))

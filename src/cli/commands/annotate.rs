@@ -56,10 +56,7 @@ pub(crate) fn run(args: &AnnotateArgs, context: &Context) -> Result<()> {
     let named = store.resolve(&args.image)?;
     let mut tags = references(&args.tags)?;
     if tags.is_empty() {
-        let own = named
-            .reference
-            .clone()
-            .filter(|name| name.digest().is_none());
+        let own = named.reference.clone().filter(|name| name.digest().is_none());
         tags.extend(own);
     }
     if tags.is_empty() {

@@ -69,9 +69,7 @@ pub(crate) fn run(args: &ApplyArgs, context: &Context) -> Result<()> {
         desired.cluster.created.clone_from(&current.cluster.created);
         desired.cluster.status = current.cluster.status.clone();
     }
-    desired
-        .cluster
-        .set_flag_environment(&args.desired.environment()?);
+    desired.cluster.set_flag_environment(&args.desired.environment()?);
     let prepared = work.prepare(desired, &args.registry)?;
     for image in &prepared.change.unlisted {
         context.ui.note(&format!(

@@ -46,14 +46,9 @@ pub(crate) struct AttachArgs {
 /// Attaches the document and prints its location.
 pub(crate) fn run(args: &AttachArgs, context: &Context) -> Result<()> {
     let reference = remote_image(&args.image)?;
-    let size = std::fs::metadata(&args.file)
-        .path("read", &args.file)?
-        .len();
+    let size = std::fs::metadata(&args.file).path("read", &args.file)?.len();
     if size > MAX_DOCUMENT {
-        return Err(Error::usage(format!(
-            "{} is too large to attach",
-            args.file.display()
-        )));
+        return Err(Error::usage(format!("{} is too large to attach", args.file.display())));
     }
     let content = std::fs::read(&args.file).path("read", &args.file)?;
     let media_type = match &args.media_type {
@@ -68,12 +63,8 @@ pub(crate) fn run(args: &AttachArgs, context: &Context) -> Result<()> {
     };
     let repository = args.registry.client(context)?.repository(&reference)?;
     let subject = repository.document(&Target::of(&reference))?.descriptor;
-    let attachment = Attachment {
-        artifact_type: media_type,
-        media_type,
-        content: &content,
-        annotations: &[],
-    };
+    let attachment =
+        Attachment { artifact_type: media_type, media_type, content: &content, annotations: &[] };
     let digest = referrer::attach(&repository, &subject, &attachment)?;
     let place = format!("{}@{digest}", expanded(&reference).name());
     match context.ui.is_json() {
@@ -93,7 +84,5 @@ fn type_of(content: &[u8]) -> Option<&'static str> {
         return Some(sbom::MEDIA_TYPE);
     }
     let statement = value.get("_type")?.as_str()?;
-    statement
-        .starts_with("https://in-toto.io/Statement/")
-        .then_some(provenance::MEDIA_TYPE)
+    statement.starts_with("https://in-toto.io/Statement/").then_some(provenance::MEDIA_TYPE)
 }

@@ -276,10 +276,7 @@ fn write_sbom(path: &Path, built: &Built, context: &Context) -> Result<()> {
     let store = context.store()?;
     let mut image = store.image_at(&built.descriptor, None)?;
     image.reference = built.names.first().cloned();
-    let options = SbomOptions {
-        files: true,
-        timestamp: None,
-    };
+    let options = SbomOptions { files: true, timestamp: None };
     let text = sbom::document(store, &image, &options, context.ui.reporter())?;
     std::fs::write(path, text).path("write", path)
 }

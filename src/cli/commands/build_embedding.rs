@@ -96,10 +96,7 @@ impl EmbedArgs {
     pub(crate) fn options(&self) -> Result<EmbedOptions> {
         Ok(EmbedOptions {
             save: self.save_image,
-            search: SearchOptions {
-                images: self.images.clone(),
-                ..self.charts.search()?
-            },
+            search: SearchOptions { images: self.images.clone(), ..self.charts.search()? },
             lock: match (self.locked, self.update_lock) {
                 (true, _) => LockUse::Insist,
                 (false, true) => LockUse::Update,
@@ -125,10 +122,8 @@ fn kubernetes(text: &str) -> Result<String> {
     match (parts.len(), parts.iter().all(is_number)) {
         (2, true) => Ok(format!("v{bare}.0")),
         (3, true) => Ok(format!("v{bare}")),
-        _ => Err(
-            Error::usage(format!("`{text}` is not a Kubernetes version"))
-                .hint("a version looks like v1.34.0"),
-        ),
+        _ => Err(Error::usage(format!("`{text}` is not a Kubernetes version"))
+            .hint("a version looks like v1.34.0")),
     }
 }
 
@@ -153,17 +148,12 @@ pub(crate) fn show(report: &Report, context: &Context) -> Result<()> {
     if context.ui.is_json() {
         let images: Vec<Value> = report.images.iter().map(image_object).collect();
         let skipped: Vec<Value> = report.skipped.iter().map(skipped_object).collect();
-        return context
-            .ui
-            .json(&json!({"images": images, "skipped": skipped}));
+        return context.ui.json(&json!({"images": images, "skipped": skipped}));
     }
     let mut table = Table::new(&["IMAGE", "DIGEST", "SIZE", "FOUND IN"]).right(2);
     for image in &report.images {
         let (digest, size) = match &image.resolved {
-            Ok(resolved) => (
-                resolved.root.digest.short().to_owned(),
-                human(resolved.size()),
-            ),
+            Ok(resolved) => (resolved.root.digest.short().to_owned(), human(resolved.size())),
             Err(_) => ("?".to_owned(), "?".to_owned()),
         };
         let places: Vec<String> = image.found.places.iter().map(ToString::to_string).collect();
@@ -227,11 +217,9 @@ mod tests {
 
     #[test]
     fn versions_are_written_out() {
-        for (text, full) in [
-            ("1.34", "v1.34.0"),
-            ("v1.34.2", "v1.34.2"),
-            ("1.30.1+k3s1", "v1.30.1+k3s1"),
-        ] {
+        for (text, full) in
+            [("1.34", "v1.34.0"), ("v1.34.2", "v1.34.2"), ("1.30.1+k3s1", "v1.30.1+k3s1")]
+        {
             assert_eq!(kubernetes(text).unwrap(), full, "{text}");
         }
         for wrong in ["", "latest", "1", "v1.x", "1.2.3.4"] {

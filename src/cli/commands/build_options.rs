@@ -82,11 +82,7 @@ fn platforms(args: &BuildArgs) -> Result<Vec<Platform>> {
         let host = Platform::host();
         let os = args.os.as_deref().unwrap_or(&host.os);
         let architecture = args.arch.as_deref().unwrap_or(&host.architecture);
-        return Ok(vec![Platform::new(
-            os,
-            architecture,
-            args.variant.as_deref(),
-        )]);
+        return Ok(vec![Platform::new(os, architecture, args.variant.as_deref())]);
     }
     let mut platforms: Vec<Platform> = Vec::new();
     for text in args.platforms.iter().filter(|text| !text.is_empty()) {
@@ -109,10 +105,8 @@ fn build_contexts(specs: &[String]) -> Result<BTreeMap<String, NamedContext>> {
             (Some(image), _) => NamedContext::Image(image.to_owned()),
             (None, Some(path)) => NamedContext::OciLayout(PathBuf::from(path)),
             (None, None) if source.contains("://") => {
-                return Err(
-                    Error::usage(format!("--build-context {name} cannot be `{source}`"))
-                        .hint("give a directory, docker-image://NAME or oci-layout://DIRECTORY"),
-                );
+                return Err(Error::usage(format!("--build-context {name} cannot be `{source}`"))
+                    .hint("give a directory, docker-image://NAME or oci-layout://DIRECTORY"));
             }
             (None, None) => NamedContext::Directory(PathBuf::from(source)),
         };
@@ -125,24 +119,17 @@ fn format(args: &BuildArgs, environment: &Environment) -> Result<Format> {
     match (args.format, environment.text("BUILDAH_FORMAT")?) {
         (Some(build::Format::Docker), _) | (None, Some("docker")) => Ok(Format::Docker),
         (Some(build::Format::Oci), _) | (None, None | Some("oci")) => Ok(Format::Oci),
-        (None, Some(other)) => Err(Error::usage(format!(
-            "the variable BUILDAH_FORMAT is `{other}`"
-        ))
-        .hint("use oci or docker")),
+        (None, Some(other)) => {
+            Err(Error::usage(format!("the variable BUILDAH_FORMAT is `{other}`"))
+                .hint("use oci or docker"))
+        }
     }
 }
 
 /// Docker's media types do not include zstd, so Docker images default to gzip.
 fn compression(args: &BuildArgs, format: Format) -> Result<Compression> {
-    let default = if format == Format::Docker {
-        "gzip"
-    } else {
-        "zstd"
-    };
-    Compression::parse(
-        args.compression.as_deref().unwrap_or(default),
-        args.compression_level,
-    )
+    let default = if format == Format::Docker { "gzip" } else { "zstd" };
+    Compression::parse(args.compression.as_deref().unwrap_or(default), args.compression_level)
 }
 
 fn timestamp(args: &BuildArgs, environment: &Environment) -> Result<Option<i64>> {
@@ -170,14 +157,9 @@ fn commit_time(directory: &Path) -> Result<i64> {
         .doing(|| "cannot run git for --reproducible".to_owned())?;
     let text = String::from_utf8_lossy(&output.stdout);
     text.trim().parse().map_err(|_| {
-        Error::usage(format!(
-            "--reproducible: {} has no git commit",
-            directory.display()
-        ))
-        .caused_by(Error::failed(
-            String::from_utf8_lossy(&output.stderr).trim(),
-        ))
-        .hint("pass --timestamp SECONDS instead")
+        Error::usage(format!("--reproducible: {} has no git commit", directory.display()))
+            .caused_by(Error::failed(String::from_utf8_lossy(&output.stderr).trim()))
+            .hint("pass --timestamp SECONDS instead")
     })
 }
 
@@ -216,9 +198,7 @@ fn secrets(specs: &[String], environment: &Environment) -> Result<BTreeMap<Strin
                 // BuildKit uses this key to tell files and variables apart.
                 "type" if value == "file" || value == "env" => {}
                 _ => {
-                    return Err(Error::usage(format!(
-                        "--secret does not support `{key}={value}`"
-                    )));
+                    return Err(Error::usage(format!("--secret does not support `{key}={value}`")));
                 }
             }
         }
@@ -273,13 +253,7 @@ fn jobs(given: Option<usize>) -> Result<usize> {
 fn proxies(wanted: bool, environment: &Environment) -> Result<BTreeMap<String, String>> {
     let mut proxies = BTreeMap::new();
     if wanted {
-        for name in [
-            "http_proxy",
-            "https_proxy",
-            "ftp_proxy",
-            "no_proxy",
-            "all_proxy",
-        ] {
+        for name in ["http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy"] {
             for name in [name.to_owned(), name.to_ascii_uppercase()] {
                 if let Some(value) = environment.lossless(&name)? {
                     proxies.insert(name, value);
@@ -322,9 +296,7 @@ pub(crate) fn pairs_or_environment(
 fn split(text: &str, separator: char, flag: &str, form: &str) -> Result<(String, String)> {
     match text.split_once(separator) {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err(Error::usage(format!(
-            "{flag} `{text}` is not of the form {form}"
-        ))),
+        _ => Err(Error::usage(format!("{flag} `{text}` is not of the form {form}"))),
     }
 }
 
@@ -347,10 +319,7 @@ mod tests {
         assert_eq!(secrets["b"], SecretSource::Value(b"s3cret".to_vec()));
         assert_eq!(secrets["TOKEN"], secrets["b"]);
         for wrong in ["src=/f", "id=x", "id=x,src=/f,env=TOKEN", "id=x,mode=1"] {
-            assert!(
-                super::secrets(&[wrong.to_owned()], &environment()).is_err(),
-                "{wrong}"
-            );
+            assert!(super::secrets(&[wrong.to_owned()], &environment()).is_err(), "{wrong}");
         }
     }
 
@@ -359,10 +328,7 @@ mod tests {
         let specs = ["A=b=c", "TOKEN", "UNSET", "E="].map(str::to_owned);
         let pairs = pairs_or_environment(&specs, "--env", &environment()).unwrap();
         let expected = [("A", "b=c"), ("TOKEN", "s3cret"), ("E", "")];
-        assert_eq!(
-            pairs,
-            expected.map(|(name, value)| (name.to_owned(), value.to_owned()))
-        );
+        assert_eq!(pairs, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
         assert!(pairs_or_environment(&["=x".to_owned()], "--env", &environment()).is_err());
     }
 

@@ -106,13 +106,7 @@ pub(crate) fn run(args: &BundleArgs, context: &Context) -> Result<()> {
                 compression: compression(args.compression, args.output.as_deref()),
                 platform: args.platform.as_deref().map(Platform::parse).transpose()?,
             };
-            create(
-                &args.old,
-                &args.new,
-                args.output.as_deref(),
-                &options,
-                context,
-            )
+            create(&args.old, &args.new, args.output.as_deref(), &options, context)
         }
         BundleVerb::Apply(args) => {
             let reporter = context.ui.reporter();
@@ -121,10 +115,7 @@ pub(crate) fn run(args: &BundleArgs, context: &Context) -> Result<()> {
                 return context.ui.json(&bundle);
             }
             let image = &bundle.image;
-            let name = image
-                .name
-                .clone()
-                .unwrap_or_else(|| image.digest.to_string());
+            let name = image.name.clone().unwrap_or_else(|| image.digest.to_string());
             context.ui.line(&format!("Loaded image: {name}"))
         }
         BundleVerb::Inspect(args) => show(&bundle::inspect(&args.file)?, context),

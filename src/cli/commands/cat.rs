@@ -34,10 +34,8 @@ pub(crate) fn run(args: &CatArgs, context: &Context) -> Result<()> {
     for target in &args.targets {
         let (name, path) = image_and_path(target)?;
         if path.is_root() {
-            return Err(
-                Error::usage(format!("`{}` does not name a file", target.display()))
-                    .hint("write IMAGE:/PATH, for example etcd:v1:/etc/hosts"),
-            );
+            return Err(Error::usage(format!("`{}` does not name a file", target.display()))
+                .hint("write IMAGE:/PATH, for example etcd:v1:/etc/hosts"));
         }
         let image = args.platform.image(&name, context)?;
         let store = context.store()?;

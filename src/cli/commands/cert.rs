@@ -92,29 +92,21 @@ fn change(args: &CertArgs, context: &Context) -> Result<()> {
 fn show(args: &CertArgs, context: &Context) -> Result<()> {
     let state = state(context, &args.cluster)?;
     let mut found = Vec::new();
-    for file in [
-        "pki/ca.crt",
-        "pki/etcd/ca.crt",
-        "pki/front-proxy-ca.crt",
-        "etc/admin.conf",
-    ] {
+    for file in ["pki/ca.crt", "pki/etcd/ca.crt", "pki/front-proxy-ca.crt", "etc/admin.conf"] {
         if let Some(certificate) = read(&state.join(file))? {
             found.push((file, certificate));
         }
     }
     if found.is_empty() {
-        return Err(
-            Error::not_found(format!("{} contains no certificates", state.display())).hint(
+        return Err(Error::not_found(format!("{} contains no certificates", state.display()))
+            .hint(
                 "only clusters that imgctl or sealos made with kubeadm keep certificates with \
                  their controller",
-            ),
-        );
+            ));
     }
     if context.ui.is_json() {
         let rows: Vec<Value> = found.iter().map(|(file, one)| row(file, one)).collect();
-        return context
-            .ui
-            .json(&json!({"cluster": args.cluster, "certificates": rows}));
+        return context.ui.json(&json!({"cluster": args.cluster, "certificates": rows}));
     }
     let mut head = vec!["FILE", "NAME", "EXPIRES", "LEFT"];
     if args.groups {

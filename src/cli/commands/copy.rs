@@ -113,12 +113,8 @@ impl CopyArgs {
     fn destination(&self) -> Option<RegistryArgs> {
         let (ends, both) = (&self.ends, self.registry.clone());
         let passwords = [&ends.src_creds, &ends.dest_creds];
-        let paths = [
-            &ends.src_authfile,
-            &ends.dest_authfile,
-            &ends.src_cert_dir,
-            &ends.dest_cert_dir,
-        ];
+        let paths =
+            [&ends.src_authfile, &ends.dest_authfile, &ends.src_cert_dir, &ends.dest_cert_dir];
         let switches = [ends.src_tls_verify, ends.dest_tls_verify];
         let differs = passwords.iter().any(|given| given.is_some())
             || paths.iter().any(|given| given.is_some())
@@ -145,10 +141,7 @@ pub(crate) fn run(args: &CopyArgs, context: &Context) -> Result<()> {
         store,
         client: other.as_ref().unwrap_or(&client),
         options: CopyOptions {
-            selection: Selection {
-                platforms: args.platforms.platforms()?,
-                keep_index: false,
-            },
+            selection: Selection { platforms: args.platforms.platforms()?, keep_index: false },
             jobs: args.jobs,
         },
         preserve_digests: args.preserve_digests,

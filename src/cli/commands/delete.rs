@@ -65,10 +65,7 @@ pub(crate) fn run(args: &DeleteArgs, context: &Context) -> Result<()> {
     // A host that never became a member can be removed as well: an earlier run may have left
     // something on it.
     for group in work.state.touched()? {
-        let alone = ClusterDocument {
-            hosts: vec![group.clone()],
-            ..ClusterDocument::default()
-        };
+        let alone = ClusterDocument { hosts: vec![group.clone()], ..ClusterDocument::default() };
         if alone.addresses()?.iter().any(|own| leaving.contains(own)) {
             desired.cluster.hosts.push(group.clone());
             work.also.push(group);

@@ -17,15 +17,13 @@ use imgctl_transfer::edit::bundle::CreateOptions;
 
 /// Show the files that differ between two images
 #[derive(Args, Debug)]
-#[command(
-    after_help = "With one image, shows what its last layer changes in those below.
+#[command(after_help = "With one image, shows what its last layer changes in those below.
 A is added, C changed (content, type, mode, owner or attributes, not times), D deleted.
 
 Examples:
   imgctl diff etcd:v1 etcd:v2
   imgctl diff --json etcd:v2
-  imgctl diff --patch etcd:v1 etcd:v2 -o update.tar   (same as bundle create)"
-)]
+  imgctl diff --patch etcd:v1 etcd:v2 -o update.tar   (same as bundle create)")]
 pub(crate) struct DiffArgs {
     /// Older image, or the only one
     #[arg(value_name = "A")]

@@ -52,53 +52,21 @@ pub(crate) fn run(args: &EnvArgs, context: &Context) -> Result<()> {
 
 /// Name, default and purpose of each setting; `None` means that the default is computed.
 const SETTINGS: [(&str, Option<&str>, &str); 15] = [
-    (
-        "SEALOS_RUNTIME_ROOT",
-        None,
-        "state of clusters on this machine",
-    ),
+    ("SEALOS_RUNTIME_ROOT", None, "state of clusters on this machine"),
     ("SEALOS_DATA_ROOT", None, "data of clusters on their hosts"),
-    (
-        "SEALOS_PROMPT",
-        Some("enabled"),
-        "`disabled`: every question is answered with yes",
-    ),
-    (
-        "SEALOS_SYNC_WORKDIR",
-        Some("true"),
-        "copy the state to the control planes",
-    ),
-    (
-        "SEALOS_EXECUTION_TIMEOUT",
-        Some("0"),
-        "time a step may take; 0: no limit",
-    ),
-    (
-        "SEALOS_MAX_RETRY",
-        Some("5"),
-        "retries after a lost connection",
-    ),
+    ("SEALOS_PROMPT", Some("enabled"), "`disabled`: every question is answered with yes"),
+    ("SEALOS_SYNC_WORKDIR", Some("true"), "copy the state to the control planes"),
+    ("SEALOS_EXECUTION_TIMEOUT", Some("0"), "time a step may take; 0: no limit"),
+    ("SEALOS_MAX_RETRY", Some("5"), "retries after a lost connection"),
     ("IMGCTL_ROOT", None, "images, mounts and caches"),
     ("IMGCTL_AGENT", Some(""), "agent binary to put on hosts"),
-    (
-        "IMGCTL_AGENT_DIR",
-        Some(""),
-        "agent binaries by architecture",
-    ),
+    ("IMGCTL_AGENT_DIR", Some(""), "agent binaries by architecture"),
     ("IMGCTL_JSON", Some("false"), "print JSON"),
     ("IMGCTL_LOG_LEVEL", Some("warn"), "how much to log"),
     ("IMGCTL_PROGRESS", Some("auto"), "how to show progress"),
-    (
-        "IMGCTL_YES",
-        Some("false"),
-        "answer every question with yes",
-    ),
+    ("IMGCTL_YES", Some("false"), "answer every question with yes"),
     ("IMGCTL_NO_SYNC", Some("false"), "do not sync to disk"),
-    (
-        "REGISTRY_AUTH_FILE",
-        Some(""),
-        "file of registry credentials",
-    ),
+    ("REGISTRY_AUTH_FILE", Some(""), "file of registry credentials"),
 ];
 
 fn settings(context: &Context) -> Result<()> {
@@ -119,12 +87,7 @@ fn settings(context: &Context) -> Result<()> {
             None => "default",
         };
         objects.push(json!({"name": name, "value": value, "from": from, "meaning": meaning}));
-        table.row(vec![
-            name.to_owned(),
-            one_line(&value),
-            from.to_owned(),
-            meaning.to_owned(),
-        ]);
+        table.row(vec![name.to_owned(), one_line(&value), from.to_owned(), meaning.to_owned()]);
     }
     match context.ui.is_json() {
         true => context.ui.json(&objects),
@@ -138,10 +101,8 @@ fn variables(args: &EnvArgs, cluster: &str, context: &Context) -> Result<()> {
     notes.iter().for_each(|note| context.ui.note(note));
     // Images as recorded when they were installed; the store may no longer have them.
     let mounts = &clusterfile.cluster.status.mounts;
-    let images: Vec<ClusterImage> = mounts
-        .iter()
-        .map(imgctl_cluster::cluster::clusterfile::Mount::image)
-        .collect();
+    let images: Vec<ClusterImage> =
+        mounts.iter().map(imgctl_cluster::cluster::clusterfile::Mount::image).collect();
     let data_root = data_root(&context.environment)?;
     let directory = state.directory().to_owned();
     let (scene, hosts) = with_surroundings(context, |surroundings| -> Result<_> {
@@ -170,12 +131,7 @@ fn variables(args: &EnvArgs, cluster: &str, context: &Context) -> Result<()> {
                 false => &variable.value,
             };
             let from = variable.origin.as_str();
-            table.row(vec![
-                host.id(),
-                name.clone(),
-                one_line(value),
-                from.to_owned(),
-            ]);
+            table.row(vec![host.id(), name.clone(), one_line(value), from.to_owned()]);
             members.insert(name, json!({"value": value, "from": from}));
         }
         objects.push(json!({

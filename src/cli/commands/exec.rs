@@ -67,11 +67,7 @@ pub(crate) fn run(args: &ExecArgs, context: &Context) -> Result<()> {
         true => Privilege::User,
         false => Privilege::Root,
     };
-    let work = Work {
-        connections,
-        line,
-        privilege,
-    };
+    let work = Work { connections, line, privilege };
     let done = match context.ui.is_json() {
         true => for_each(&hosts, args.hosts.parallel(), |_, host| work.collect(host)),
         false => work.print(&hosts, args.hosts.parallel(), context)?,
@@ -80,11 +76,8 @@ pub(crate) fn run(args: &ExecArgs, context: &Context) -> Result<()> {
         let views: Vec<Value> = hosts.iter().zip(&done).map(view).collect();
         context.ui.json(&views)?;
     }
-    let failed: Vec<(String, Error)> = hosts
-        .iter()
-        .zip(done)
-        .filter_map(|(host, done)| failure(host, done.ended))
-        .collect();
+    let failed: Vec<(String, Error)> =
+        hosts.iter().zip(done).filter_map(|(host, done)| failure(host, done.ended)).collect();
     sum_up("run the command", hosts.len(), failed).map_or(Ok(()), Err)
 }
 
@@ -114,9 +107,7 @@ impl Work {
         host: &Host,
         sink: &mut dyn FnMut(Source, &[u8]) -> Result<()>,
     ) -> Result<Ended> {
-        let transport = self
-            .connections
-            .connect(&host.address, &host.login, host.local)?;
+        let transport = self.connections.connect(&host.address, &host.login, host.local)?;
         follow(&*transport, &self.line, self.privilege, sink)
     }
 
@@ -131,21 +122,15 @@ impl Work {
             kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
             Ok(())
         });
-        Done {
-            ended,
-            stdout,
-            stderr,
-        }
+        Done { ended, stdout, stderr }
     }
 
     /// Prints output while the commands run; the output of a host waits for that of earlier hosts.
     fn print(&self, hosts: &[Host], parallel: usize, context: &Context) -> Result<Vec<Done>> {
         let (senders, receivers): (Vec<_>, Vec<_>) =
             hosts.iter().map(|_| sync_channel::<Piece>(WAITING)).unzip();
-        let senders: Vec<std::sync::Mutex<Option<SyncSender<Piece>>>> = senders
-            .into_iter()
-            .map(|it| std::sync::Mutex::new(Some(it)))
-            .collect();
+        let senders: Vec<std::sync::Mutex<Option<SyncSender<Piece>>>> =
+            senders.into_iter().map(|it| std::sync::Mutex::new(Some(it))).collect();
         std::thread::scope(|scope| {
             let working = scope.spawn(|| {
                 for_each(hosts, parallel, |index, host| {
@@ -161,11 +146,7 @@ impl Work {
                             _ => Ok(()),
                         }
                     });
-                    Done {
-                        ended,
-                        stdout: Vec::new(),
-                        stderr: Vec::new(),
-                    }
+                    Done { ended, stdout: Vec::new(), stderr: Vec::new() }
                 })
             });
             let mut printed = Ok(());

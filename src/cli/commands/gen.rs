@@ -72,15 +72,10 @@ pub(crate) fn run(args: &GenArgs, context: &Context) -> Result<()> {
     let scene = with_surroundings(context, |surroundings| {
         ClusterContext::new(&made, images, &data_root, directory, surroundings)
     })?;
-    let mut defaults = Clusterfile {
-        documents: default_documents(&scene, context)?,
-        ..Clusterfile::default()
-    };
+    let mut defaults =
+        Clusterfile { documents: default_documents(&scene, context)?, ..Clusterfile::default() };
     let given = std::mem::take(&mut made.documents);
-    defaults.add_documents(Clusterfile {
-        documents: given,
-        ..Clusterfile::default()
-    });
+    defaults.add_documents(Clusterfile { documents: given, ..Clusterfile::default() });
     made.documents = defaults.documents;
     let text = clusterfile::escape(&made.write()?);
     match &args.output {
@@ -92,10 +87,7 @@ pub(crate) fn run(args: &GenArgs, context: &Context) -> Result<()> {
 
 /// Returns the documents with which the image's runtime would create this cluster.
 fn default_documents(scene: &ClusterContext, context: &Context) -> Result<Vec<serde_json::Value>> {
-    let files = StoreFiles {
-        store: context.store()?,
-        platform: None,
-    };
+    let files = StoreFiles { store: context.store()?, platform: None };
     let rootfs = scene.rootfs().map(ClusterImage::distribution);
     let text = match rootfs {
         Some("" | "kubernetes" | "kubeadm") => {

@@ -52,16 +52,8 @@ pub(crate) fn run(args: &HistoryArgs, context: &Context) -> Result<()> {
     let listing = Listing {
         headings: vec!["LAYER", "CREATED", "CREATED BY", "SIZE", "COMMENT"],
         right: vec![3],
-        rows: steps
-            .iter()
-            .rev()
-            .map(|(step, layer)| row(args, step, *layer))
-            .collect(),
-        json: steps
-            .iter()
-            .rev()
-            .map(|(step, layer)| object(step, *layer))
-            .collect(),
+        rows: steps.iter().rev().map(|(step, layer)| row(args, step, *layer)).collect(),
+        json: steps.iter().rev().map(|(step, layer)| object(step, *layer)).collect(),
     };
     listing.show(args.format.as_deref(), true, context)
 }
@@ -75,11 +67,7 @@ pub(crate) fn steps(image: &Image) -> Vec<(History, Option<&Descriptor>)> {
         .history
         .iter()
         .map(|step| {
-            let layer = if step.empty_layer {
-                None
-            } else {
-                layers.next()
-            };
+            let layer = if step.empty_layer { None } else { layers.next() };
             (step.clone(), layer)
         })
         .collect();
@@ -96,20 +84,13 @@ fn id(layer: Option<&Descriptor>, full: bool) -> String {
 }
 
 fn age(step: &History) -> String {
-    let created = step
-        .created
-        .as_deref()
-        .and_then(|created| parse_rfc3339(created).ok());
+    let created = step.created.as_deref().and_then(|created| parse_rfc3339(created).ok());
     created.map_or_else(|| "N/A".to_owned(), |(then, _)| ago(then, now()))
 }
 
 fn row(args: &HistoryArgs, step: &History, layer: Option<&Descriptor>) -> Row {
     let by = step.created_by.as_deref().unwrap_or_default();
-    let shown = if args.no_trunc {
-        by.to_owned()
-    } else {
-        cut(by, 60)
-    };
+    let shown = if args.no_trunc { by.to_owned() } else { cut(by, 60) };
     let size = human(layer.map_or(0, |layer| layer.size));
     let comment = step.comment.clone().unwrap_or_default();
     let fields = json!({
@@ -124,10 +105,7 @@ fn row(args: &HistoryArgs, step: &History, layer: Option<&Descriptor>) -> Row {
         Value::Object(fields) => fields,
         _ => Map::new(),
     };
-    Row {
-        cells: vec![id(layer, args.no_trunc), age(step), shown, size, comment],
-        fields,
-    }
+    Row { cells: vec![id(layer, args.no_trunc), age(step), shown, size, comment], fields }
 }
 
 fn object(step: &History, layer: Option<&Descriptor>) -> Value {

@@ -44,10 +44,8 @@ enum Action {
 pub(crate) fn run(args: &HostActionArgs, context: &Context) -> Result<()> {
     match args.action {
         Action::Run => {
-            let caller = execution::Caller {
-                program: Path::new("/proc/self/exe"),
-                gone: &|| false,
-            };
+            let caller =
+                execution::Caller { program: Path::new("/proc/self/exe"), gone: &|| false };
             let mut failed = None;
             let outcome = execution::run(&request()?, &caller, &mut |line| {
                 if let Err(error) = answer(&line) {
@@ -78,9 +76,7 @@ pub(crate) fn run(args: &HostActionArgs, context: &Context) -> Result<()> {
 
 fn request<T: DeserializeOwned>() -> Result<T> {
     let mut bytes = Vec::new();
-    std::io::stdin()
-        .read_to_end(&mut bytes)
-        .doing(|| "cannot read the request".to_owned())?;
+    std::io::stdin().read_to_end(&mut bytes).doing(|| "cannot read the request".to_owned())?;
     serde_json::from_slice(&bytes)
         .map_err(|error| Error::usage("the request is malformed").caused_by(error))
 }
@@ -89,7 +85,5 @@ fn answer(value: &impl Serialize) -> Result<()> {
     let mut line = serde_json::to_vec(value)
         .map_err(|error| Error::failed("cannot write the answer").caused_by(error))?;
     line.push(b'\n');
-    std::io::stdout()
-        .write_all(&line)
-        .doing(|| "cannot write the answer".to_owned())
+    std::io::stdout().write_all(&line).doing(|| "cannot write the answer".to_owned())
 }

@@ -66,17 +66,14 @@ pub(crate) struct ImagesArgs {
 pub(crate) fn run(args: &ImagesArgs, context: &Context) -> Result<()> {
     let images = context.store()?.list()?;
     let filters = Filters::parse(&args.filter, args.name.as_deref(), context.store()?)?;
-    let images: Vec<ImageSummary> = images
-        .into_iter()
-        .filter(|image| filters.accept(image))
-        .collect();
+    let images: Vec<ImageSummary> =
+        images.into_iter().filter(|image| filters.accept(image)).collect();
     for image in &images {
         if let Some(problem) = &image.problem {
             let name = image.name.as_deref().unwrap_or("<none>");
-            context.ui.note(&format!(
-                "{name} ({}) cannot be used: {problem}",
-                image.digest.short()
-            ));
+            context
+                .ui
+                .note(&format!("{name} ({}) cannot be used: {problem}", image.digest.short()));
         }
     }
     if args.quiet && !context.ui.is_json() {
@@ -123,10 +120,9 @@ fn id(image: &ImageSummary, full: bool) -> String {
 fn name_and_tag(image: &ImageSummary) -> (String, String) {
     let none = || "<none>".to_owned();
     match (&image.reference, &image.name) {
-        (Some(reference), _) => (
-            reference.name(),
-            reference.tag().map_or_else(none, str::to_owned),
-        ),
+        (Some(reference), _) => {
+            (reference.name(), reference.tag().map_or_else(none, str::to_owned))
+        }
         (None, Some(name)) => (name.clone(), none()),
         (None, None) => (none(), none()),
     }

@@ -40,13 +40,7 @@ pub(crate) struct InspectArgs {
     format: Option<String>,
 
     /// Type of object to show
-    #[arg(
-        short = 't',
-        long = "type",
-        value_enum,
-        value_name = "TYPE",
-        default_value = "image"
-    )]
+    #[arg(short = 't', long = "type", value_enum, value_name = "TYPE", default_value = "image")]
     kind: Kind,
 
     #[command(flatten)]
@@ -73,11 +67,8 @@ enum Kind {
 
 /// Shows one object, or an array of objects for several names.
 pub(crate) fn run(args: &InspectArgs, context: &Context) -> Result<()> {
-    let views = args
-        .names
-        .iter()
-        .map(|name| view(args, name, context))
-        .collect::<Result<Vec<_>>>()?;
+    let views =
+        args.names.iter().map(|name| view(args, name, context)).collect::<Result<Vec<_>>>()?;
     let format = args.format.as_deref().map(str::trim);
     // Go's encoder uses the JSON names; templates use the names of the fields.
     let as_json = |format: &str| format == "json" || format.replace(' ', "") == "{{json.}}";
@@ -86,17 +77,13 @@ pub(crate) fn run(args: &InspectArgs, context: &Context) -> Result<()> {
             let text = format.replace("\\t", "\t").replace("\\n", "\n");
             let template = Template::parse("--format", &text, Dialect::Format, Missing::NoValue)?;
             for view in &views {
-                context
-                    .ui
-                    .line(&template.render(&from_json(&view.fields))?)?;
+                context.ui.line(&template.render(&from_json(&view.fields))?)?;
             }
             Ok(())
         }
         _ => match &views[..] {
             [view] => context.ui.json(&view.json),
-            views => context
-                .ui
-                .json(&views.iter().map(|view| &view.json).collect::<Vec<_>>()),
+            views => context.ui.json(&views.iter().map(|view| &view.json).collect::<Vec<_>>()),
         },
     }
 }
@@ -139,16 +126,9 @@ fn elsewhere(args: &InspectArgs, place: &Location, context: &Context) -> Result<
     match args.kind {
         Kind::Layer => {
             let json = inspect_view::layers(&image);
-            Ok(View {
-                fields: json.clone(),
-                json,
-            })
+            Ok(View { fields: json.clone(), json })
         }
-        _ => Ok(inspect_view::image(
-            &image,
-            &plain.manifest_bytes,
-            &plain.config_bytes,
-        )),
+        _ => Ok(inspect_view::image(&image, &plain.manifest_bytes, &plain.config_bytes)),
     }
 }
 
@@ -156,18 +136,15 @@ fn json_view(bytes: &[u8], name: &str) -> Result<View> {
     let json: Value = serde_json::from_slice(bytes).map_err(|error| {
         Error::bad_content(format!("the manifest of {name} is not JSON")).caused_by(error)
     })?;
-    Ok(View {
-        fields: json.clone(),
-        json,
-    })
+    Ok(View { fields: json.clone(), json })
 }
 
 fn stored(args: &InspectArgs, name: &str, context: &Context) -> Result<View> {
     let store = context.store()?;
     let asking = |error: Error| match error.kind() {
-        imgctl_base::error::Kind::NotFound if Reference::parse(name).is_ok() => error.hint(
-            format!("run `imgctl inspect docker://{name}` to ask the registry"),
-        ),
+        imgctl_base::error::Kind::NotFound if Reference::parse(name).is_ok() => {
+            error.hint(format!("run `imgctl inspect docker://{name}` to ask the registry"))
+        }
         _ => error,
     };
     match args.kind {
@@ -184,10 +161,7 @@ fn stored(args: &InspectArgs, name: &str, context: &Context) -> Result<View> {
         }
         Kind::Layer => {
             let json = inspect_view::layers(&args.platform.image(name, context)?);
-            Ok(View {
-                fields: json.clone(),
-                json,
-            })
+            Ok(View { fields: json.clone(), json })
         }
         Kind::Container => Err(Error::usage("there are no containers to inspect")
             .hint("run `imgctl mounts --json` to see what is mounted")),

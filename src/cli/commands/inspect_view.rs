@@ -10,11 +10,7 @@ use imgctl_store::store::Image;
 
 /// Returns the view of an image. `manifest` and `config` are the blobs as stored.
 pub(crate) fn image(image: &Image, manifest: &[u8], config: &[u8]) -> View {
-    let name = image
-        .reference
-        .as_ref()
-        .map(ToString::to_string)
-        .unwrap_or_default();
+    let name = image.reference.as_ref().map(ToString::to_string).unwrap_or_default();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut outer = json!({
         "Type": concat!("imgctl ", env!("CARGO_PKG_VERSION")),
@@ -37,10 +33,7 @@ pub(crate) fn image(image: &Image, manifest: &[u8], config: &[u8]) -> View {
     outer["Docker"] = docker(image);
     fields["OCIv1"] = go_names(&outer["OCIv1"]);
     fields["Docker"] = go_names(&outer["Docker"]);
-    View {
-        json: outer,
-        fields,
-    }
+    View { json: outer, fields }
 }
 
 /// Returns the members of `v1.Image`.
@@ -56,13 +49,7 @@ fn docker(image: &Image) -> Value {
     docker["comment"] = "".into();
     docker["docker_version"] = "".into();
     docker["container_config"] = docker["config"].clone();
-    docker["Size"] = image
-        .manifest
-        .layers
-        .iter()
-        .map(|layer| layer.size)
-        .sum::<u64>()
-        .into();
+    docker["Size"] = image.manifest.layers.iter().map(|layer| layer.size).sum::<u64>().into();
     docker
 }
 
@@ -184,9 +171,6 @@ mod tests {
         assert_eq!(fields["Config"]["Cmd"], json!([]));
         assert_eq!(fields["RootFS"]["DiffIDs"][0], "sha256:1");
         assert_eq!(fields["History"][0]["CreatedBy"], "COPY . .");
-        assert_eq!(
-            (&fields["OS"], &fields["Author"]),
-            (&json!("linux"), &json!(""))
-        );
+        assert_eq!((&fields["OS"], &fields["Author"]), (&json!("linux"), &json!("")));
     }
 }

@@ -39,10 +39,7 @@ pub(crate) struct JournalArgs {
 pub(crate) fn run(args: &JournalArgs, context: &Context) -> Result<()> {
     let safe = |name: &str| !name.is_empty() && !name.contains('/') && !name.starts_with('.');
     if !safe(&args.cluster) {
-        return Err(Error::usage(format!(
-            "`{}` is not a cluster name",
-            args.cluster
-        )));
+        return Err(Error::usage(format!("`{}` is not a cluster name", args.cluster)));
     }
     let directory = journals(cluster_options::state(&args.cluster, context)?.directory());
     let names = past::list(&directory)?;
@@ -58,16 +55,9 @@ pub(crate) fn run(args: &JournalArgs, context: &Context) -> Result<()> {
                     "cluster {} has no run `{wanted}`",
                     args.cluster
                 ))
-                .hint(format!(
-                    "run `imgctl journal --cluster {}` to list runs",
-                    args.cluster
-                )));
+                .hint(format!("run `imgctl journal --cluster {}` to list runs", args.cluster)));
             };
-            one(
-                &Past::read(&past::path_of(&directory, found))?,
-                args.failed,
-                context,
-            )
+            one(&Past::read(&past::path_of(&directory, found))?, args.failed, context)
         }
     }
 }
@@ -132,13 +122,9 @@ fn one(run: &Past, failed: bool, context: &Context) -> Result<()> {
         run.version
     ))?;
     if !run.arguments.is_empty() {
-        context
-            .ui
-            .line(&one_line(&format!("imgctl {}", run.arguments.join(" "))))?;
+        context.ui.line(&one_line(&format!("imgctl {}", run.arguments.join(" "))))?;
     }
-    let mut table = Table::new(&["STEP", "RESULT", "TRY", "MS"])
-        .right(2)
-        .right(3);
+    let mut table = Table::new(&["STEP", "RESULT", "TRY", "MS"]).right(2).right(3);
     for (id, step) in &steps {
         let outcome = step.outcome.map_or("begun", |outcome| outcome.word());
         table.row(vec![
@@ -162,15 +148,11 @@ fn one(run: &Past, failed: bool, context: &Context) -> Result<()> {
 }
 
 fn result(run: &Past) -> &'static str {
-    run.finished
-        .map_or("not finished", |outcome| outcome.word())
+    run.finished.map_or("not finished", |outcome| outcome.word())
 }
 
 fn shown(time: Option<Timestamp>) -> String {
-    time.map_or_else(
-        || "-".to_owned(),
-        |time| time.strftime("%Y-%m-%d %H:%M:%S").to_string(),
-    )
+    time.map_or_else(|| "-".to_owned(), |time| time.strftime("%Y-%m-%d %H:%M:%S").to_string())
 }
 
 fn head(run: &Past) -> Value {

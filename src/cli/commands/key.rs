@@ -97,12 +97,7 @@ fn generate(args: &GenerateArgs, context: &Context) -> Result<()> {
     let verifying = key.public()?;
     let sealed = key.to_sealed_pem(&password)?;
     atomic::write(&private, sealed.as_bytes(), 0o600, Durability::Durable)?;
-    atomic::write(
-        &public,
-        verifying.to_pem().as_bytes(),
-        0o644,
-        Durability::Durable,
-    )?;
+    atomic::write(&public, verifying.to_pem().as_bytes(), 0o644, Durability::Durable)?;
     if context.ui.is_json() {
         return context.ui.json(&json!({
             "privateKey": private,
@@ -110,12 +105,8 @@ fn generate(args: &GenerateArgs, context: &Context) -> Result<()> {
             "fingerprint": verifying.fingerprint(),
         }));
     }
-    context
-        .ui
-        .line(&format!("Private key written to {}", private.display()))?;
-    context
-        .ui
-        .line(&format!("Public key written to {}", public.display()))
+    context.ui.line(&format!("Private key written to {}", private.display()))?;
+    context.ui.line(&format!("Public key written to {}", public.display()))
 }
 
 fn with_suffix(prefix: &Path, suffix: &str) -> PathBuf {

@@ -72,9 +72,7 @@ pub(crate) fn run(args: &LoadArgs, context: &Context) -> Result<()> {
     }
     for image in &loaded {
         if image.references.is_empty() {
-            context
-                .ui
-                .line(&format!("Loaded image: {}", image.descriptor.digest))?;
+            context.ui.line(&format!("Loaded image: {}", image.descriptor.digest))?;
         }
         for name in &image.references {
             context.ui.line(&format!("Loaded image: {name}"))?;

@@ -79,10 +79,7 @@ pub(crate) fn run(args: &LoginArgs, context: &Context) -> Result<()> {
         None if args.password_stdin => read_password()?,
         None => ask_password(context)?,
     };
-    let login = Login::Password {
-        user: user.clone(),
-        password: password.clone(),
-    };
+    let login = Login::Password { user: user.clone(), password: password.clone() };
     check(args, &key, login, context).context(|| format!("cannot log in to {key} as {user}"))?;
     let place = kept
         .store(&key, &user, &password)
@@ -109,10 +106,7 @@ struct Given {
 fn given(args: &LoginArgs) -> Result<Given> {
     let mut given = Given {
         user: args.username.clone(),
-        password: args
-            .password
-            .as_ref()
-            .map(|password| Secret::new(password.expose())),
+        password: args.password.as_ref().map(|password| Secret::new(password.expose())),
     };
     if let Some(creds) = &args.options.creds {
         if given.user.is_some() || given.password.is_some() {
@@ -122,10 +116,7 @@ fn given(args: &LoginArgs) -> Result<Given> {
             Some((user, password)) => (user, Some(Secret::new(password))),
             None => (creds.expose(), None),
         };
-        given = Given {
-            user: Some(user.to_owned()),
-            password,
-        };
+        given = Given { user: Some(user.to_owned()), password };
     }
     Ok(given)
 }
@@ -138,10 +129,7 @@ fn already(args: &LoginArgs, key: &Key, kept: &Credentials, context: &Context) -
     match check(args, key, found.login.clone(), context) {
         Ok(()) => {}
         Err(error) if error.kind() == Kind::Denied => {
-            context.ui.note(&format!(
-                "{key} does not accept the login in {}",
-                found.source
-            ));
+            context.ui.note(&format!("{key} does not accept the login in {}", found.source));
             return Ok(false);
         }
         Err(error) => return Err(error),
@@ -153,9 +141,7 @@ fn already(args: &LoginArgs, key: &Key, kept: &Credentials, context: &Context) -
             "kept": found.source,
         }))?;
     } else {
-        context.ui.line(&format!(
-            "Existing credentials are valid. Already logged in to {key}"
-        ))?;
+        context.ui.line(&format!("Existing credentials are valid. Already logged in to {key}"))?;
     }
     Ok(true)
 }

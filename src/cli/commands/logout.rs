@@ -35,10 +35,7 @@ pub(crate) struct LogoutArgs {
 
 /// Removes logins.
 pub(crate) fn run(args: &LogoutArgs, context: &Context) -> Result<()> {
-    let options = RegistryArgs {
-        authfile: args.authfile.clone(),
-        ..RegistryArgs::default()
-    };
+    let options = RegistryArgs { authfile: args.authfile.clone(), ..RegistryArgs::default() };
     let kept = options.options(context, None)?.credentials;
     let removed = match &args.registry {
         None => kept.remove_all()?,
@@ -62,14 +59,10 @@ pub(crate) fn run(args: &LogoutArgs, context: &Context) -> Result<()> {
         return context.ui.json(&json!({ "removed": removed }));
     }
     if args.all {
-        return context
-            .ui
-            .line("Removed login credentials for all registries");
+        return context.ui.line("Removed login credentials for all registries");
     }
     for key in removed {
-        context
-            .ui
-            .line(&format!("Removed login credentials for {key}"))?;
+        context.ui.line(&format!("Removed login credentials for {key}"))?;
     }
     Ok(())
 }

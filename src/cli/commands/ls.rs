@@ -104,19 +104,11 @@ fn lines<'a>(args: &LsArgs, tree: &'a Tree, path: LayerPath, found: Found<'a>) -
         return tree
             .walk(&path)
             .filter(|(below, _)| *below != path)
-            .map(|(path, found)| Line {
-                name: full(&path),
-                path,
-                found,
-            })
+            .map(|(path, found)| Line { name: full(&path), path, found })
             .collect();
     }
     tree.children(&path)
-        .map(|(name, found)| Line {
-            name: name.to_vec(),
-            path: path.join(name),
-            found,
-        })
+        .map(|(name, found)| Line { name: name.to_vec(), path: path.join(name), found })
         .collect()
 }
 
@@ -132,9 +124,7 @@ fn long(lines: &[Line<'_>], context: &Context) -> Result<()> {
             mode(entry),
             format!("{}:{}", entry.uid, entry.gid),
             size(entry),
-            rfc3339(entry.mtime.seconds)
-                .replace('T', " ")
-                .replace('Z', ""),
+            rfc3339(entry.mtime.seconds).replace('T', " ").replace('Z', ""),
             name,
         ]);
     }
@@ -165,11 +155,9 @@ fn type_of(entry: &Entry) -> (char, &'static str) {
 /// Returns the mode as ls(1) shows it, such as `drwxr-xr-t`.
 fn mode(entry: &Entry) -> String {
     let mut text = String::from(type_of(entry).0);
-    for (shift, special, set, unset) in [
-        (6, 0o4000, 's', 'S'),
-        (3, 0o2000, 's', 'S'),
-        (0, 0o1000, 't', 'T'),
-    ] {
+    for (shift, special, set, unset) in
+        [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
+    {
         let bits = entry.mode >> shift;
         text.push(if bits & 4 == 0 { '-' } else { 'r' });
         text.push(if bits & 2 == 0 { '-' } else { 'w' });
@@ -186,10 +174,7 @@ fn mode(entry: &Entry) -> String {
 fn object(line: &Line<'_>, image: &Image) -> Value {
     let entry = line.found.entry();
     let path = [b"/", line.path.as_bytes()].concat();
-    let layer = line
-        .found
-        .layer
-        .and_then(|layer| image.manifest.layers.get(layer));
+    let layer = line.found.layer.and_then(|layer| image.manifest.layers.get(layer));
     let mut object = json!({
         "path": String::from_utf8_lossy(&path),
         "type": type_of(entry).1,
@@ -218,12 +203,7 @@ fn object(line: &Line<'_>, image: &Image) -> Value {
         object["xattrs"] = entry
             .xattrs
             .iter()
-            .map(|(name, value)| {
-                (
-                    String::from_utf8_lossy(name).into_owned(),
-                    base64(value).into(),
-                )
-            })
+            .map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), base64(value).into()))
             .collect::<serde_json::Map<_, _>>()
             .into();
     }

@@ -111,9 +111,7 @@ pub(crate) fn run(args: &MergeArgs, context: &Context) -> Result<()> {
 
 /// Returns the full names given by `-t` flags.
 pub(crate) fn references(tags: &[String]) -> Result<Vec<Reference>> {
-    tags.iter()
-        .map(|tag| Ok(Reference::parse(tag)?.qualified()))
-        .collect()
+    tags.iter().map(|tag| Ok(Reference::parse(tag)?.qualified())).collect()
 }
 
 /// Names the result of an edit and prints its ID.

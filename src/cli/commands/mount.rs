@@ -79,10 +79,7 @@ pub(crate) fn run(args: &MountArgs, context: &Context) -> Result<()> {
         context.ui.note(note);
     }
     if context.ui.is_json() {
-        return context.ui.json(&mounts::object(
-            &mounted.record,
-            mount::State::Mounted.as_str(),
-        ));
+        return context.ui.json(&mounts::object(&mounted.record, mount::State::Mounted.as_str()));
     }
     mounts::path(&mounted.record.path, context)
 }

@@ -34,10 +34,7 @@ pub(crate) struct MountsArgs {
 pub(crate) fn run(args: &MountsArgs, context: &Context) -> Result<()> {
     let mounts = mount::list(context.store()?)?;
     if args.quiet && !context.ui.is_json() {
-        let ids: String = mounts
-            .iter()
-            .map(|mount| format!("{}\n", mount.id))
-            .collect();
+        let ids: String = mounts.iter().map(|mount| format!("{}\n", mount.id)).collect();
         return context.ui.print(&ids);
     }
     listing(&mounts).show(args.format.as_deref(), true, context)
@@ -50,9 +47,7 @@ pub(crate) fn show(context: &Context) -> Result<()> {
 
 /// Prints a path unchanged, for scripts.
 pub(crate) fn path(path: &Path, context: &Context) -> Result<()> {
-    context
-        .ui
-        .bytes(&[path.as_os_str().as_bytes(), b"\n"].concat())
+    context.ui.bytes(&[path.as_os_str().as_bytes(), b"\n"].concat())
 }
 
 fn listing(mounts: &[Listed]) -> Listing {
@@ -97,10 +92,7 @@ fn row(mount: &Listed) -> Row {
         .and_then(|record| parse_rfc3339(&record.created).ok())
         .map_or_else(String::new, |(then, _)| ago(then, now()));
     let path = text(|record| record.path.display().to_string());
-    let (image, backend) = (
-        text(|r| r.image.clone()),
-        text(|r| r.backend.as_str().to_owned()),
-    );
+    let (image, backend) = (text(|r| r.image.clone()), text(|r| r.backend.as_str().to_owned()));
     let fields = json!({
         "ID": mount.id, "Name": text(|r| r.name.clone().unwrap_or_default()), "Image": image,
         "Digest": text(|r| r.manifest.to_string()), "Path": path, "Backend": backend,

@@ -8,14 +8,12 @@ use imgctl_base::error::Result;
 
 /// Show what a command would do on which hosts, without changing anything
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Same as the command with --dry-run: hosts are queried, nothing is changed.
+#[command(after_help = "Same as the command with --dry-run: hosts are queried, nothing is changed.
 
 Examples:
   imgctl plan run etcd-cluster:v1 --masters 10.0.0.11,10.0.0.12,10.0.0.13
   imgctl plan apply -f Clusterfile --json
-  imgctl plan reset"
-)]
+  imgctl plan reset")]
 pub(crate) struct PlanArgs {
     #[command(subcommand)]
     command: Planned,

@@ -48,11 +48,7 @@ pub(crate) fn run(args: &PruneArgs, context: &Context) -> Result<()> {
         unnamed: true,
         all: args.all,
         cache_age: age(&args.filter)?,
-        cache_size: args
-            .keep_storage
-            .as_deref()
-            .map(duration::bytes)
-            .transpose()?,
+        cache_size: args.keep_storage.as_deref().map(duration::bytes).transpose()?,
     };
     if !args.dry_run {
         // Mounts left behind by killed commands would keep their layers.
@@ -82,9 +78,7 @@ pub(crate) fn run(args: &PruneArgs, context: &Context) -> Result<()> {
     }
     let total = human(shown.bytes());
     let verb = if args.dry_run { "would free" } else { "freed" };
-    context
-        .ui
-        .print(&table.render(!shown.garbage.is_empty() || !shown.unnamed.is_empty()))?;
+    context.ui.print(&table.render(!shown.garbage.is_empty() || !shown.unnamed.is_empty()))?;
     context.ui.line(&format!("{verb} {total}"))
 }
 
@@ -108,10 +102,7 @@ fn object(plan: &PrunePlan, dry_run: bool) -> Value {
         .by_class()
         .into_iter()
         .map(|(class, (count, size))| {
-            (
-                name(class).to_owned(),
-                json!({"count": count, "size": size}),
-            )
+            (name(class).to_owned(), json!({"count": count, "size": size}))
         })
         .collect();
     json!({

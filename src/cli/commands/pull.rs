@@ -58,19 +58,12 @@ pub(crate) struct PullArgs {
 /// Pulls the images and prints their IDs.
 pub(crate) fn run(args: &PullArgs, context: &Context) -> Result<()> {
     let options = PullOptions {
-        selection: Selection {
-            platforms: args.platforms.platforms()?,
-            keep_index: false,
-        },
+        selection: Selection { platforms: args.platforms.platforms()?, keep_index: false },
         policy: args.policy.policy(),
         unpack: args.unpack,
         jobs: args.jobs,
     };
-    let names = args
-        .names
-        .iter()
-        .map(|name| reference(name))
-        .collect::<Result<Vec<_>>>()?;
+    let names = args.names.iter().map(|name| reference(name)).collect::<Result<Vec<_>>>()?;
     let store = context.store()?;
     let client = args.registry.client(context)?;
     let mut views = Vec::new();
@@ -94,10 +87,7 @@ fn show(pulled: &Pulled, views: &mut Vec<Value>, context: &Context) -> Result<()
         views.push(view(pulled));
         return Ok(());
     }
-    context.ui.say(&format!(
-        "{} {}",
-        pulled.reference, pulled.descriptor.digest
-    ));
+    context.ui.say(&format!("{} {}", pulled.reference, pulled.descriptor.digest));
     // Like podman, print the image ID, which scripts read from stdout.
     let id = pulled.id.as_ref().unwrap_or(&pulled.descriptor.digest);
     context.ui.line(id.hex())
@@ -121,11 +111,8 @@ fn reference(text: &str) -> Result<Reference> {
     match Location::parse(OsStr::new(text))? {
         Location::Name(name) => Reference::parse(&name),
         Location::Registry(name) => Ok(name.on_docker_hub()),
-        other => Err(
-            Error::usage(format!("{other} is not in a registry")).hint(format!(
-                "load it with `imgctl load`, or `imgctl copy {other} NAME`"
-            )),
-        ),
+        other => Err(Error::usage(format!("{other} is not in a registry"))
+            .hint(format!("load it with `imgctl load`, or `imgctl copy {other} NAME`"))),
     }
 }
 

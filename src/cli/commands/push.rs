@@ -69,10 +69,7 @@ pub(crate) fn run(args: &PushArgs, context: &Context) -> Result<()> {
                 .collect::<Result<_>>()?,
         ),
     };
-    let options = PushOptions {
-        platforms,
-        ..args.shared.options()?
-    };
+    let options = PushOptions { platforms, ..args.shared.options()? };
     let location = match &args.destination {
         Some(text) => Location::parse(text)?,
         None => Location::Registry(own_name(&image)?),
@@ -117,13 +114,10 @@ pub(crate) fn to(
 /// Returns the name with a registry and a tag, as a push requires.
 fn addressed(reference: &Reference) -> Result<Reference> {
     if reference.registry().is_none() {
-        return Err(
-            Error::usage(format!("`{reference}` does not name a registry to push to")).hint(
-                format!(
-                    "write it out, for example docker.io/{reference} or localhost:5000/{reference}"
-                ),
-            ),
-        );
+        return Err(Error::usage(format!("`{reference}` does not name a registry to push to"))
+            .hint(format!(
+                "write it out, for example docker.io/{reference} or localhost:5000/{reference}"
+            )));
     }
     Ok(reference.qualified())
 }
@@ -132,10 +126,10 @@ fn addressed(reference: &Reference) -> Result<Reference> {
 pub(crate) fn own_name(image: &Named) -> Result<Reference> {
     match &image.reference {
         Some(name) if name.registry() != Some(LOCAL_REGISTRY) => Ok(name.clone()),
-        Some(name) => Err(Error::usage(format!(
-            "the name {name} does not include a registry to push to"
-        ))
-        .hint("pass a destination: imgctl push IMAGE REGISTRY/NAME:TAG")),
+        Some(name) => {
+            Err(Error::usage(format!("the name {name} does not include a registry to push to"))
+                .hint("pass a destination: imgctl push IMAGE REGISTRY/NAME:TAG"))
+        }
         None => Err(Error::usage("an image without a name needs a destination")
             .hint("imgctl push IMAGE REGISTRY/NAME:TAG")),
     }

@@ -64,12 +64,8 @@ pub(crate) fn run(args: &RebaseArgs, context: &Context) -> Result<()> {
 /// moved.
 fn recorded_base(name: &str, image: &Image) -> Result<String> {
     let annotations = &image.manifest.annotations;
-    annotations
-        .get(BASE_DIGEST)
-        .or_else(|| annotations.get(BASE_NAME))
-        .cloned()
-        .ok_or_else(|| {
-            Error::usage(format!("{name} does not record its base image"))
-                .hint("pass the old base with --old-base")
-        })
+    annotations.get(BASE_DIGEST).or_else(|| annotations.get(BASE_NAME)).cloned().ok_or_else(|| {
+        Error::usage(format!("{name} does not record its base image"))
+            .hint("pass the old base with --old-base")
+    })
 }

@@ -101,16 +101,12 @@ pub(crate) fn run(args: &RenderArgs, context: &Context) -> Result<()> {
             }
             atomic::write(&path, text.as_bytes(), 0o600, Durability::Atomic)?;
         }
-        context
-            .ui
-            .say(&format!("{} files in {}", files.len(), directory.display()));
+        context.ui.say(&format!("{} files in {}", files.len(), directory.display()));
         return Ok(());
     }
     if context.ui.is_json() {
         let object = |(path, text): (&String, &String)| json!({"path": path, "content": text});
-        return context
-            .ui
-            .json(&files.iter().map(object).collect::<Vec<_>>());
+        return context.ui.json(&files.iter().map(object).collect::<Vec<_>>());
     }
     if args.path.is_some() {
         return files.values().try_for_each(|text| context.ui.print(text));
@@ -145,13 +141,7 @@ fn scene(args: &RenderArgs, context: &Context) -> Result<(ClusterContext, Host, 
     clusterfile.cluster.set_flag_environment(&environment);
     args.desired.add_documents(&mut clusterfile, context)?;
     let name = &clusterfile.cluster.name;
-    let images = images(
-        &clusterfile.cluster.images,
-        name,
-        None,
-        &args.registry,
-        context,
-    )?;
+    let images = images(&clusterfile.cluster.images, name, None, &args.registry, context)?;
     let data_root = data_root(&context.environment)?;
     let directory = state(name, context)?.directory().to_owned();
     with_surroundings(context, |surroundings| {
@@ -159,10 +149,7 @@ fn scene(args: &RenderArgs, context: &Context) -> Result<(ClusterContext, Host, 
         let mut hosts = desired::choose(&clusterfile, &args.host, surroundings)?;
         match (hosts.pop(), hosts.is_empty()) {
             (Some(host), true) => Ok((scene, host, clusterfile.configs.clone())),
-            _ => Err(Error::usage(format!(
-                "--host {} is not a single host",
-                args.host
-            ))),
+            _ => Err(Error::usage(format!("--host {} is not a single host", args.host))),
         }
     })
 }
@@ -177,10 +164,8 @@ fn files(
     context: &Context,
 ) -> Result<BTreeMap<String, String>> {
     let store = context.store()?;
-    let (base, applications): (Vec<&ClusterImage>, Vec<&ClusterImage>) = scene
-        .images
-        .iter()
-        .partition(|image| image.kind != ImageKind::Application);
+    let (base, applications): (Vec<&ClusterImage>, Vec<&ClusterImage>) =
+        scene.images.iter().partition(|image| image.kind != ImageKind::Application);
     let mut trees = vec![("rootfs".to_owned(), base)];
     if scene.first() == Some(host) {
         trees.extend(
@@ -199,19 +184,13 @@ fn files(
             context.ui.note(note);
         }
         for path in rendered.files {
-            let wanted = args
-                .path
-                .as_deref()
-                .map(|path| path.trim_start_matches('/'));
+            let wanted = args.path.as_deref().map(|path| path.trim_start_matches('/'));
             if wanted.is_some_and(|wanted| wanted.trim_end_matches(".tmpl") != path) {
                 continue;
             }
             let file = scratch.path().join(&path);
             let bytes = std::fs::read(&file).path("read", &file)?;
-            all.insert(
-                format!("{tree}/{path}"),
-                String::from_utf8_lossy(&bytes).into_owned(),
-            );
+            all.insert(format!("{tree}/{path}"), String::from_utf8_lossy(&bytes).into_owned());
         }
     }
     Ok(all)
@@ -315,7 +294,5 @@ fn texts(
 
 /// Whether a name stays below the directory it is joined to.
 fn is_inside(name: &str) -> bool {
-    Path::new(name)
-        .components()
-        .all(|part| matches!(part, std::path::Component::Normal(_)))
+    Path::new(name).components().all(|part| matches!(part, std::path::Component::Normal(_)))
 }

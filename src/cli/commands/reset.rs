@@ -43,9 +43,8 @@ pub(crate) fn run(args: &ResetArgs, context: &Context) -> Result<()> {
     let mut desired = work.existing()?.clone();
     desired.cluster.hosts.extend(work.state.touched()?);
     let prepared = work.recorded(desired)?;
-    let summary = work.carry_out(&prepared, &args.ssh, args.force, |means, scene| {
-        reset::plan(means, scene)
-    })?;
+    let summary =
+        work.carry_out(&prepared, &args.ssh, args.force, |means, scene| reset::plan(means, scene))?;
     if summary.is_some() && !context.ui.is_json() {
         context.ui.line(&format!("cluster {name} is gone"))?;
     }

@@ -60,18 +60,11 @@ pub(crate) fn run(args: &RmiArgs, context: &Context) -> Result<()> {
     let removed = store.untag(&chosen)?;
     let plan = store.plan_prune(&PruneOptions::default())?;
     store.prune(&plan, context.ui.reporter())?;
-    let untagged: Vec<String> = chosen
-        .iter()
-        .filter_map(|named| Some(named.reference.as_ref()?.to_string()))
-        .collect();
-    let deleted: Vec<&Digest> = removed
-        .iter()
-        .map(|descriptor| &descriptor.digest)
-        .collect();
+    let untagged: Vec<String> =
+        chosen.iter().filter_map(|named| Some(named.reference.as_ref()?.to_string())).collect();
+    let deleted: Vec<&Digest> = removed.iter().map(|descriptor| &descriptor.digest).collect();
     if context.ui.is_json() {
-        return context
-            .ui
-            .json(&json!({"untagged": untagged, "deleted": deleted}));
+        return context.ui.json(&json!({"untagged": untagged, "deleted": deleted}));
     }
     for name in &untagged {
         context.ui.line(&format!("untagged: {name}"))?;
@@ -95,10 +88,7 @@ fn choose(args: &RmiArgs, all: &[Named], context: &Context) -> Result<Vec<Named>
     let mut chosen = Vec::new();
     let mut failures: Vec<Error> = Vec::new();
     for name in &args.images {
-        match store
-            .resolve(name)
-            .and_then(|found| names_of(args, found, all))
-        {
+        match store.resolve(name).and_then(|found| names_of(args, found, all)) {
             Ok(named) => chosen.extend(named),
             // As in docker, --force ignores missing images.
             Err(error) if args.force && error.kind() == Kind::NotFound => {}
@@ -123,10 +113,8 @@ fn names_of(args: &RmiArgs, found: Named, all: &[Named]) -> Result<Vec<Named>> {
         .cloned()
         .collect();
     if same.len() > 1 && !args.force {
-        let names: Vec<String> = same
-            .iter()
-            .filter_map(|named| Some(named.reference.as_ref()?.to_string()))
-            .collect();
+        let names: Vec<String> =
+            same.iter().filter_map(|named| Some(named.reference.as_ref()?.to_string())).collect();
         return Err(Error::new(
             Kind::Busy,
             format!(
@@ -146,26 +134,18 @@ fn refuse_mounted(chosen: &[Named], all: &[Named], context: &Context) -> Result<
     let mounts = mount::list(context.store()?)?;
     for named in chosen {
         let digest = &named.descriptor.digest;
-        let keeps_a_name = all
-            .iter()
-            .any(|other| other.descriptor.digest == *digest && !chosen.contains(other));
+        let keeps_a_name =
+            all.iter().any(|other| other.descriptor.digest == *digest && !chosen.contains(other));
         if keeps_a_name {
             continue;
         }
         // A mount records the manifest of one platform. Mounts of a damaged image are not
         // considered.
-        let images = context
-            .store()?
-            .platform_images(&named.descriptor)
-            .unwrap_or_default();
+        let images = context.store()?.platform_images(&named.descriptor).unwrap_or_default();
         let path = mounts
             .iter()
             .filter_map(|mount| mount.record.as_ref())
-            .find(|record| {
-                images
-                    .iter()
-                    .any(|image| image.descriptor.digest == record.manifest)
-            })
+            .find(|record| images.iter().any(|image| image.descriptor.digest == record.manifest))
             .map(|record| record.path.display().to_string());
         if let Some(path) = path {
             return Err(Error::new(

@@ -89,9 +89,7 @@ impl RollbackArgs {
     /// Returns the arguments for rolling back one host on which an upgrade failed.
     pub(crate) fn of_host(host: &str, choices: &Choices, reaching: &Reaching<'_>) -> Self {
         Self {
-            cluster: ClusterArg {
-                cluster: reaching.cluster.to_owned(),
-            },
+            cluster: ClusterArg { cluster: reaching.cluster.to_owned() },
             scope: Some(format!("node={host}")),
             id: None,
             plan: false,
@@ -168,10 +166,7 @@ fn go_back(args: &RollbackArgs, is_agreed: bool, context: &Context) -> Result<()
     let work = Work::begin("rollback", name, &flags, context)?.over(&args.ssh);
     let book = UpgradeStore::of(work.state.directory());
     let open = book.open()?;
-    if let Some(back) = open
-        .as_ref()
-        .filter(|open| open.direction == Direction::Back)
-    {
+    if let Some(back) = open.as_ref().filter(|open| open.direction == Direction::Back) {
         check_same_way(back, &book, args, &scope)?;
         let going = Going {
             cluster: name,
@@ -360,9 +355,7 @@ fn touched(
     means: &ExecutionContext<'_>,
 ) -> Result<BTreeMap<String, bool>> {
     let all = &known.from.hosts;
-    let has_control_plane = all
-        .iter()
-        .any(|host| host.is_control_plane() && scope.holds(host));
+    let has_control_plane = all.iter().any(|host| host.is_control_plane() && scope.holds(host));
     let asked: Vec<Host> = all
         .iter()
         .filter(|host| scope.holds(host) || (has_control_plane && !host.is_control_plane()))
@@ -372,10 +365,7 @@ fn touched(
     for scene in &known.hops {
         let files = means.files.stage(scene, &asked, &means.crew)?;
         for host in &asked {
-            let former = files
-                .trees
-                .get(&host.id())
-                .and_then(|trees| trees.get(ROOTFS));
+            let former = files.trees.get(&host.id()).and_then(|trees| trees.get(ROOTFS));
             let question = InventoryQuestion {
                 root: scene.paths.root(),
                 trees: vec![ROOTFS.to_owned()],
@@ -427,10 +417,7 @@ fn chosen(
     if let Scope::Node(name) = scope
         && !hosts.iter().any(|host| scope.holds(host))
     {
-        return Err(Error::usage(format!(
-            "`{name}` is not a host of cluster {}",
-            known.from.name
-        )));
+        return Err(Error::usage(format!("`{name}` is not a host of cluster {}", known.from.name)));
     }
     let chosen: Vec<&Host> = hosts
         .iter()
@@ -505,8 +492,6 @@ fn nothing(
             abandon(book, open, &known.from, means, context)?;
         }
     }
-    context
-        .ui
-        .say("nothing to do: every host is at the former version");
+    context.ui.say("nothing to do: every host is at the former version");
     Ok(())
 }

@@ -112,9 +112,7 @@ fn run_once(args: &RunArgs, context: &Context, is_second: bool) -> Result<()> {
             }
         },
     };
-    desired
-        .cluster
-        .set_flag_environment(&args.desired.environment()?);
+    desired.cluster.set_flag_environment(&args.desired.environment()?);
     args.desired.add_documents(&mut desired, context)?;
     let prepared = work.prepare(desired, &args.registry)?;
     let again: Vec<String> = match args.force {
@@ -176,16 +174,13 @@ fn is_newer(
 ) -> Result<bool> {
     let name = &args.cluster.cluster;
     let read = cluster_options::images(images, name, None, &args.registry, context)?;
-    Ok(read
-        .iter()
-        .filter(|image| image.kind == ImageKind::Rootfs)
-        .any(|image| {
-            let digest = image.digest.to_string();
-            let mounts = &current.cluster.status.mounts;
-            !mounts
-                .iter()
-                .any(|mount| mount.image == image.name && mount.digest.as_ref() == Some(&digest))
-        }))
+    Ok(read.iter().filter(|image| image.kind == ImageKind::Rootfs).any(|image| {
+        let digest = image.digest.to_string();
+        let mounts = &current.cluster.status.mounts;
+        !mounts
+            .iter()
+            .any(|mount| mount.image == image.name && mount.digest.as_ref() == Some(&digest))
+    }))
 }
 
 /// Adds the hosts of the flags that the cluster does not have; existing hosts may be named again.
@@ -229,9 +224,8 @@ pub(crate) fn add_new_hosts(
 
 /// Loads archives among the arguments and replaces them with the images they contain.
 pub(crate) fn loaded(images: &[String], context: &Context) -> Result<Vec<String>> {
-    const ENDS: [&str; 8] = [
-        ".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz", ".oci", ".tzst",
-    ];
+    const ENDS: [&str; 8] =
+        [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz", ".oci", ".tzst"];
     let mut names = Vec::new();
     for image in images {
         let path = Path::new(image);

@@ -65,11 +65,7 @@ pub(crate) enum Compression {
 /// Saves the images.
 pub(crate) fn run(args: &SaveArgs, context: &Context) -> Result<()> {
     let store = context.store()?;
-    let images = args
-        .images
-        .iter()
-        .map(|name| store.resolve(name))
-        .collect::<Result<Vec<_>>>()?;
+    let images = args.images.iter().map(|name| store.resolve(name)).collect::<Result<Vec<_>>>()?;
     let path = args.output.as_deref();
     let options = SaveOptions {
         format: match args.format {
@@ -107,9 +103,7 @@ pub(crate) fn output<'a>(
 
 /// Returns the given compression, or otherwise the one that the file extension implies.
 pub(crate) fn compression(given: Option<Compression>, path: Option<&Path>) -> OuterCompression {
-    let extension = path
-        .and_then(Path::extension)
-        .and_then(|extension| extension.to_str());
+    let extension = path.and_then(Path::extension).and_then(|extension| extension.to_str());
     match (given, extension) {
         (Some(Compression::Gzip), _) | (None, Some("gz" | "tgz")) => OuterCompression::Gzip,
         (Some(Compression::Zstd), _) | (None, Some("zst" | "tzst")) => OuterCompression::Zstd,

@@ -71,13 +71,7 @@ pub(crate) fn run(args: &ScpArgs, context: &Context) -> Result<()> {
         let task = reporter.start(&title, Unit::Bytes, total);
         let sent = |bytes| task.advance(bytes);
         let tree = match data.is_dir() {
-            true => send_tree(
-                &*transport,
-                &args.source,
-                &args.destination,
-                privilege,
-                &sent,
-            )?,
+            true => send_tree(&*transport, &args.source, &args.destination, privilege, &sent)?,
             false => send_file(&*transport, args, privilege, &sent)?,
         };
         task.done(&format!("copied to {}", host.id()));
@@ -85,9 +79,7 @@ pub(crate) fn run(args: &ScpArgs, context: &Context) -> Result<()> {
     });
     if let Some(Ok(tree)) = results.iter().find(|result| result.is_ok()) {
         for path in &tree.left_out {
-            context
-                .ui
-                .note(&format!("{path} was skipped: it is not a file"));
+            context.ui.note(&format!("{path} was skipped: it is not a file"));
         }
     }
     if context.ui.is_json() {
@@ -127,19 +119,11 @@ fn send_file(
         true => format!("{}{name}", args.destination),
         false => args.destination.clone(),
     };
-    let place = Place {
-        path: &path,
-        mode: data.mode(),
-        mtime: Some(data.mtime()),
-        into: Some(&name),
-    };
+    let place =
+        Place { path: &path, mode: data.mode(), mtime: Some(data.mtime()), into: Some(&name) };
     let mut reader = Counting { file, sent };
     upload_to(transport, &place, privilege, &mut reader, data.len())?;
-    Ok(SentTree {
-        files: 1,
-        bytes: data.len(),
-        left_out: Vec::new(),
-    })
+    Ok(SentTree { files: 1, bytes: data.len(), left_out: Vec::new() })
 }
 
 fn name_of(path: &Path) -> Result<String> {

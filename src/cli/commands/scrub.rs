@@ -11,13 +11,11 @@ use imgctl_store::store::scrub::{Problem, ScrubOptions};
 
 /// Verify every blob, image and unpacked layer in the store
 #[derive(Args, Debug)]
-#[command(
-    after_help = "The exit code is 10 if a problem is found and not repaired.
+#[command(after_help = "The exit code is 10 if a problem is found and not repaired.
 
 Examples:
   imgctl scrub
-  imgctl scrub --deep --repair"
-)]
+  imgctl scrub --deep --repair")]
 pub(crate) struct ScrubArgs {
     /// Decompress every layer, and read every file of every unpacked layer
     #[arg(long)]
@@ -30,17 +28,9 @@ pub(crate) struct ScrubArgs {
 
 /// Verifies the store.
 pub(crate) fn run(args: &ScrubArgs, context: &Context) -> Result<()> {
-    let options = ScrubOptions {
-        diff_ids: args.deep,
-        deep: args.deep,
-        repair: args.repair,
-    };
+    let options = ScrubOptions { diff_ids: args.deep, deep: args.deep, repair: args.repair };
     let report = context.store()?.scrub(&options, context.ui.reporter())?;
-    let left = report
-        .problems
-        .iter()
-        .filter(|problem| !problem.repaired)
-        .count();
+    let left = report.problems.iter().filter(|problem| !problem.repaired).count();
     if context.ui.is_json() {
         context.ui.json(&json!({
             "blobs": report.blobs,
@@ -52,11 +42,7 @@ pub(crate) fn run(args: &ScrubArgs, context: &Context) -> Result<()> {
         }))?;
     } else {
         for problem in &report.problems {
-            let repaired = if problem.repaired {
-                " (moved away)"
-            } else {
-                ""
-            };
+            let repaired = if problem.repaired { " (moved away)" } else { "" };
             let line = format!("{}: {}{repaired}", problem.subject, problem.detail);
             context.ui.line(&one_line(&line))?;
         }
@@ -76,10 +62,7 @@ pub(crate) fn run(args: &ScrubArgs, context: &Context) -> Result<()> {
     if left == 0 {
         return Ok(());
     }
-    let failed = Error::new(
-        Kind::CheckFailed,
-        format!("{left} of the problems found remain"),
-    );
+    let failed = Error::new(Kind::CheckFailed, format!("{left} of the problems found remain"));
     Err(match args.repair {
         true => failed.hint("build or load the images named above again"),
         false => failed.hint("run `imgctl scrub --repair` to move damaged content away"),

@@ -57,11 +57,8 @@ pub(crate) struct SignArgs {
 
 /// Signs the images and prints what was signed.
 pub(crate) fn run(args: &SignArgs, context: &Context) -> Result<()> {
-    let references = args
-        .images
-        .iter()
-        .map(|image| remote_image(image))
-        .collect::<Result<Vec<_>>>()?;
+    let references =
+        args.images.iter().map(|image| remote_image(image)).collect::<Result<Vec<_>>>()?;
     let options = SignOptions {
         identity: args.sign_container_identity.clone(),
         annotations: pairs(&args.annotations)?,
@@ -102,9 +99,9 @@ pub(crate) fn pairs(specs: &[String]) -> Result<BTreeMap<String, String>> {
         .iter()
         .map(|spec| match spec.split_once('=') {
             Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-            _ => Err(Error::usage(format!(
-                "the annotation `{spec}` is not of the form NAME=VALUE"
-            ))),
+            _ => {
+                Err(Error::usage(format!("the annotation `{spec}` is not of the form NAME=VALUE")))
+            }
         })
         .collect()
 }

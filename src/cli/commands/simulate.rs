@@ -95,11 +95,7 @@ pub(crate) fn run(args: &SimulateArgs, context: &Context) -> Result<()> {
             force: false,
         },
         &scene,
-        &Change {
-            verb: "run".to_owned(),
-            create: true,
-            ..Change::default()
-        },
+        &Change { verb: "run".to_owned(), create: true, ..Change::default() },
     )?;
     let planning = started.elapsed();
     let shown =

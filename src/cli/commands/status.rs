@@ -58,15 +58,10 @@ pub(crate) fn run(args: &StatusArgs, context: &Context) -> Result<()> {
         false => in_place(&prepared.scene, &*crew),
     };
     if context.ui.is_json() {
-        context.ui.json(&Shown {
-            status: &status,
-            in_place: changed.as_ref(),
-        })?;
+        context.ui.json(&Shown { status: &status, in_place: changed.as_ref() })?;
     } else {
         if let Some(phase) = phase {
-            context
-                .ui
-                .line(&format!("cluster {}: {}", status.cluster, phase.as_str()))?;
+            context.ui.line(&format!("cluster {}: {}", status.cluster, phase.as_str()))?;
         }
         show(&status, context)?;
         if let Some(report) = &changed {
@@ -90,11 +85,7 @@ fn not_well(status: &Status) -> Error {
             ill.push(format!("Node {}", node.name));
         }
     }
-    let what = format!(
-        "cluster {} is not healthy: {}",
-        status.cluster,
-        ill.join(", ")
-    );
+    let what = format!("cluster {} is not healthy: {}", status.cluster, ill.join(", "));
     let error = Error::new(Kind::CheckFailed, what);
     match status.nodes.iter().any(|node| node.lacks_network) {
         true => error.hint(NETWORK_HINT),
@@ -115,12 +106,8 @@ struct Shown<'a> {
 /// queried.
 fn in_place(scene: &ClusterContext, crew: &dyn HostPool) -> Option<Report> {
     let agent = crew.agent(scene.first()?);
-    let asked = agent
-        .and_then(client::connect)
-        .and_then(|api| drift::report(&*api, None));
-    asked
-        .inspect_err(|error| tracing::info!("images of Pods: {error}"))
-        .ok()
+    let asked = agent.and_then(client::connect).and_then(|api| drift::report(&*api, None));
+    asked.inspect_err(|error| tracing::info!("images of Pods: {error}")).ok()
 }
 
 fn show_drift(report: &Report, context: &Context) -> Result<()> {
@@ -134,14 +121,9 @@ fn show_drift(report: &Report, context: &Context) -> Result<()> {
 }
 
 fn show(status: &Status, context: &Context) -> Result<()> {
-    context.ui.line(&format!(
-        "{}, images: {}\n",
-        status.runtime,
-        status.images.join(", ")
-    ))?;
-    let mut table = Table::new(&[
-        "HOST", "ROLES", "STATE", "NAME", "ARCH", "SYSTEM", "FREE", "TREE",
-    ]);
+    context.ui.line(&format!("{}, images: {}\n", status.runtime, status.images.join(", ")))?;
+    let mut table =
+        Table::new(&["HOST", "ROLES", "STATE", "NAME", "ARCH", "SYSTEM", "FREE", "TREE"]);
     for host in &status.hosts {
         let facts = host.facts.as_ref();
         let of = |get: &dyn Fn(&status::HostFacts) -> String| facts.map_or_else(String::new, get);
@@ -158,10 +140,7 @@ fn show(status: &Status, context: &Context) -> Result<()> {
             of(&|facts| facts.architecture.clone()),
             of(&|facts| facts.system.clone()),
             of(&|facts| human(facts.free_bytes)),
-            host.trees
-                .get("rootfs")
-                .map(|id| id.chars().take(12).collect())
-                .unwrap_or_default(),
+            host.trees.get("rootfs").map(|id| id.chars().take(12).collect()).unwrap_or_default(),
         ]);
     }
     context.ui.print(&table.render(true))?;
@@ -173,11 +152,7 @@ fn show(status: &Status, context: &Context) -> Result<()> {
     if !status.nodes.is_empty() {
         let mut table = Table::new(&["NODE", "READY", "VERSION"]);
         for node in &status.nodes {
-            table.row(vec![
-                node.name.clone(),
-                node.ready.to_string(),
-                node.version.clone(),
-            ]);
+            table.row(vec![node.name.clone(), node.ready.to_string(), node.version.clone()]);
         }
         context.ui.line("")?;
         context.ui.print(&table.render(true))?;

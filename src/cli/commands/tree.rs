@@ -44,38 +44,19 @@ pub(crate) fn run(args: &TreeArgs, context: &Context) -> Result<()> {
         .as_ref()
         .map_or_else(|| image.descriptor.digest.to_string(), ToString::to_string);
     let total: u64 = layers.iter().map(|(_, layer)| layer.size).sum();
-    let heading = format!(
-        "{} {} {}\n",
-        one_line(&name),
-        image.config.platform(),
-        human(total)
-    );
+    let heading = format!("{} {} {}\n", one_line(&name), image.config.platform(), human(total));
     let mut table = Table::new(&["", "", "", "", "", ""]).right(2);
     for (index, (by, layer)) in layers.iter().enumerate() {
         let last = index + 1 == layers.len();
-        let digest = if args.no_trunc {
-            layer.digest.to_string()
-        } else {
-            layer.digest.short().to_owned()
-        };
-        let shared = sharing
-            .get(&layer.digest)
-            .map(|names| names.join(", "))
-            .unwrap_or_default();
+        let digest =
+            if args.no_trunc { layer.digest.to_string() } else { layer.digest.short().to_owned() };
+        let shared = sharing.get(&layer.digest).map(|names| names.join(", ")).unwrap_or_default();
         table.row(vec![
             format!("{} {digest}", if last { "└──" } else { "├──" }),
             kind(layer).to_owned(),
             human(layer.size),
-            if args.no_trunc {
-                by.clone()
-            } else {
-                cut(by, 60)
-            },
-            if shared.is_empty() {
-                shared
-            } else {
-                format!("also in {shared}")
-            },
+            if args.no_trunc { by.clone() } else { cut(by, 60) },
+            if shared.is_empty() { shared } else { format!("also in {shared}") },
             String::new(),
         ]);
     }
@@ -103,11 +84,7 @@ fn sharing(store: &Store, image: &Image) -> Result<BTreeMap<Digest, Vec<String>>
                 continue;
             }
             for layer in &other.manifest.layers {
-                let mine = image
-                    .manifest
-                    .layers
-                    .iter()
-                    .any(|mine| mine.digest == layer.digest);
+                let mine = image.manifest.layers.iter().any(|mine| mine.digest == layer.digest);
                 let names = sharing.entry(layer.digest.clone()).or_default();
                 if mine && !names.contains(&name) {
                     names.push(name.clone());

@@ -40,10 +40,8 @@ pub(crate) fn run(args: &UninstallArgs, context: &Context) -> Result<()> {
     let work = Work::begin("uninstall", name, &args.work, context)?;
     let desired = work.existing()?.clone();
     if !desired.cluster.images.contains(&args.image) {
-        return Err(
-            Error::not_found(format!("cluster {name} has no image {}", args.image))
-                .hint(format!("it has {}", desired.cluster.images.join(", "))),
-        );
+        return Err(Error::not_found(format!("cluster {name} has no image {}", args.image))
+            .hint(format!("it has {}", desired.cluster.images.join(", "))));
     }
     let mut prepared = work.recorded(desired)?;
     prepared.forget_image(&args.image);

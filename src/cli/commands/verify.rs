@@ -51,11 +51,8 @@ pub(crate) struct VerifyArgs {
 
 /// Verifies the images and prints the claims of their signatures.
 pub(crate) fn run(args: &VerifyArgs, context: &Context) -> Result<()> {
-    let references = args
-        .images
-        .iter()
-        .map(|image| remote_image(image))
-        .collect::<Result<Vec<_>>>()?;
+    let references =
+        args.images.iter().map(|image| remote_image(image)).collect::<Result<Vec<_>>>()?;
     let options = VerifyOptions {
         identity: match &args.identity {
             Some(name) => Identity::Given(Reference::parse(name)?),
@@ -64,11 +61,8 @@ pub(crate) fn run(args: &VerifyArgs, context: &Context) -> Result<()> {
         },
         annotations: pairs(&args.annotations)?,
     };
-    let keys = args
-        .keys
-        .iter()
-        .map(|path| signing_keys::public(path))
-        .collect::<Result<Vec<_>>>()?;
+    let keys =
+        args.keys.iter().map(|path| signing_keys::public(path)).collect::<Result<Vec<_>>>()?;
     let client = args.registry.client(context)?;
     let mut list: Vec<Value> = Vec::new();
     for reference in &references {

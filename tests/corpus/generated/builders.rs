@@ -72,21 +72,10 @@ impl<'a> Pair<'a> {
                 variables.sort_by_key(Value::to_string);
             }
         }
-        let compare = Compare {
-            times_before: BUILD_TIME,
-            directory_times: false,
-        };
+        let compare = Compare { times_before: BUILD_TIME, directory_times: false };
         let mut found = tree::differences(&theirs, &ours, compare);
-        found.extend(expected::config_differences(
-            Some(&their_config),
-            None,
-            &our_config,
-        ));
-        if found.is_empty() {
-            Outcome::Same
-        } else {
-            Outcome::Differ(found)
-        }
+        found.extend(expected::config_differences(Some(&their_config), None, &our_config));
+        if found.is_empty() { Outcome::Same } else { Outcome::Differ(found) }
     }
 
     fn imgctl(&self, arguments: &[&str]) -> Ran {
@@ -150,12 +139,7 @@ impl<'a> Pair<'a> {
         let index = json(&store.join("index.json"));
         let named =
             |entry: &&Value| entry["annotations"]["org.opencontainers.image.ref.name"] == image;
-        let entry = index["manifests"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(named)
-            .unwrap();
+        let entry = index["manifests"].as_array().unwrap().iter().find(named).unwrap();
         let manifest = blob(&store, &entry["digest"]);
         let config = blob(&store, &manifest["config"]["digest"]);
         let exported = self.env.export(image, "exported");

@@ -20,12 +20,7 @@ impl Case {
     pub(super) fn new(seed: u64) -> Self {
         let mut writer = Writer::new(seed);
         writer.case();
-        Self {
-            seed,
-            lines: writer.lines,
-            rules: writer.rules,
-            arguments: writer.arguments,
-        }
+        Self { seed, lines: writer.lines, rules: writer.rules, arguments: writer.arguments }
     }
 
     pub(super) fn kubefile(&self) -> String {
@@ -53,12 +48,7 @@ impl Case {
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "== IMGCTL_SEED={} {}",
-            self.seed,
-            self.arguments.join(" ")
-        )?;
+        writeln!(f, "== IMGCTL_SEED={} {}", self.seed, self.arguments.join(" "))?;
         f.write_str(&self.kubefile())?;
         if !self.rules.is_empty() {
             writeln!(f, "-- ignore file\n{}--", self.ignore())?;
@@ -100,16 +90,7 @@ const DESTINATIONS: [&str; 27] = [
     "../up/",
 ];
 
-const OWNERS: [&str; 8] = [
-    "5",
-    "5:6",
-    "0:0",
-    "1000:1000",
-    "usr",
-    "usr:grp",
-    "usr:9",
-    "7:grp",
-];
+const OWNERS: [&str; 8] = ["5", "5:6", "0:0", "1000:1000", "usr", "usr:grp", "usr:9", "7:grp"];
 
 const MODES: [&str; 7] = ["0644", "755", "0700", "4755", "1777", "0000", "2750"];
 
@@ -214,11 +195,7 @@ impl Writer {
             }
         }
         self.variables();
-        let steps = if last {
-            2 + self.below(6)
-        } else {
-            1 + self.below(2)
-        };
+        let steps = if last { 2 + self.below(6) } else { 1 + self.below(2) };
         for _ in 0..steps {
             self.instruction(last);
         }
@@ -241,8 +218,7 @@ impl Writer {
             }
             if self.chance(50) {
                 let value = self.pick(&["/given", "g v", ""]);
-                self.arguments
-                    .extend(["--build-arg".to_owned(), format!("B={value}")]);
+                self.arguments.extend(["--build-arg".to_owned(), format!("B={value}")]);
             }
         }
     }
@@ -333,13 +309,8 @@ impl Writer {
 
     fn env(&mut self) {
         if self.chance(15) {
-            let value = self.pick(&[
-                "plain",
-                "two words",
-                "$A and ${U:-none}",
-                "\"quoted\" x",
-                "a=b",
-            ]);
+            let value =
+                self.pick(&["plain", "two words", "$A and ${U:-none}", "\"quoted\" x", "a=b"]);
             return self.line(format!("ENV OLD {value}"));
         }
         let mut line = "ENV".to_owned();
@@ -398,10 +369,7 @@ impl Writer {
         let from = if add || !self.chance(25) {
             None
         } else {
-            self.stages
-                .last()
-                .cloned()
-                .or_else(|| Some(BASE.to_owned()))
+            self.stages.last().cloned().or_else(|| Some(BASE.to_owned()))
         };
         if let Some(from) = &from {
             line += &format!(" --from={from}");
@@ -409,11 +377,7 @@ impl Writer {
         let archive = add && self.chance(40);
         // buildah leaves what an archive says.
         if !archive && self.chance(25) {
-            let owners = if self.on_base {
-                &OWNERS[..]
-            } else {
-                &OWNERS[..4]
-            };
+            let owners = if self.on_base { &OWNERS[..] } else { &OWNERS[..4] };
             let owner = self.pick(owners);
             line += &format!(" --chown={owner}");
         }
@@ -451,9 +415,7 @@ impl Writer {
             sources.push(source.to_owned());
         }
         let mut destination = self.pick(&DESTINATIONS).to_owned();
-        let pattern = sources
-            .iter()
-            .any(|source| source.contains(['*', '?', '[']));
+        let pattern = sources.iter().any(|source| source.contains(['*', '?', '[']));
         if (several || pattern) && !destination.ends_with('/') {
             destination.push('/');
         }

@@ -41,10 +41,8 @@ pub(crate) fn connect_kubeconfig(path: &Path) -> Result<Arc<dyn Api>> {
 
 impl Client {
     fn ask(&self, method: Method, path: &str, media: &str, body: &Value) -> Answer<Vec<u8>> {
-        let silent = |error: reqwest::Error| ApiError {
-            message: error.to_string(),
-            ..ApiError::default()
-        };
+        let silent =
+            |error: reqwest::Error| ApiError { message: error.to_string(), ..ApiError::default() };
         let url = format!("{}{path}", self.server);
         let mut request = self.http.request(method, url).bearer_auth(TOKEN);
         if !body.is_null() {

@@ -75,11 +75,7 @@ impl Temporary {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
             match rustix::fs::openat(CWD, &path, flags, Mode::RUSR | Mode::WUSR) {
                 Ok(fd) => {
-                    return Ok(Self {
-                        file: File::from(fd),
-                        path,
-                        kept: false,
-                    });
+                    return Ok(Self { file: File::from(fd), path, kept: false });
                 }
                 // Left behind by a killed process that had the same PID.
                 Err(Errno::EXIST) => {}

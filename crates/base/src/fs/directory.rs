@@ -13,10 +13,8 @@ use crate::fs::metadata::{FileKind, Metadata};
 const BUFFER: usize = 32 * 1024;
 
 /// Flags with which directories are opened everywhere: for listing, never through a symlink.
-pub(crate) const OPEN_DIRECTORY: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
+pub(crate) const OPEN_DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// A directory entry and its type.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,10 +62,7 @@ pub fn for_each<E: From<io::Errno>>(
 pub fn names(directory: impl AsFd) -> io::Result<Vec<Name>> {
     let mut names = Vec::new();
     for_each(directory, |name, kind| {
-        names.push(Name {
-            name: name.to_owned(),
-            kind,
-        });
+        names.push(Name { name: name.to_owned(), kind });
         Ok::<(), io::Errno>(())
     })?;
     Ok(names)

@@ -122,12 +122,7 @@ fn open_frame(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<Frame> {
         let _ = fs::fchmod(&fd, Mode::RWXU);
     }
     let pending = empty(&fd)?;
-    Ok(Frame {
-        fd,
-        name: name.to_owned(),
-        pending,
-        passes: 0,
-    })
+    Ok(Frame { fd, name: name.to_owned(), pending, passes: 0 })
 }
 
 /// Grants the owner all permissions on a directory that cannot be opened. Calls `chmod` through the

@@ -36,10 +36,7 @@ impl Root {
 
     /// Wraps an open directory; messages name it `path`.
     pub fn from_fd(fd: OwnedFd, path: &Path) -> Self {
-        Self {
-            fd,
-            path: path.to_owned(),
-        }
+        Self { fd, path: path.to_owned() }
     }
 
     /// Returns the path with which it was opened, for messages.
@@ -73,9 +70,7 @@ impl Root {
 
     /// Returns the metadata of `path`, following symlinks inside the root.
     pub fn metadata(&self, path: &Path) -> Result<Metadata> {
-        self.resolve(path, OFlags::PATH)
-            .and_then(Metadata::of)
-            .path("examine", self.shown(path))
+        self.resolve(path, OFlags::PATH).and_then(Metadata::of).path("examine", self.shown(path))
     }
 
     /// Returns the metadata of `path` itself: symlinks along the path are followed, a final one is
@@ -97,11 +92,7 @@ impl Root {
     /// Opens `path` inside the root with `flags`.
     fn resolve(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC;
-        let path = if path.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            path
-        };
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         for _ in 0..ATTEMPTS {
             match fs::openat2(&self.fd, path, flags, Mode::empty(), inside) {
@@ -117,8 +108,7 @@ impl Root {
     fn shown(&self, path: &Path) -> PathBuf {
         let bytes = path.as_os_str().as_bytes();
         let start = bytes.iter().take_while(|byte| **byte == b'/').count();
-        self.path
-            .join(OsStr::from_bytes(bytes.get(start..).unwrap_or_default()))
+        self.path.join(OsStr::from_bytes(bytes.get(start..).unwrap_or_default()))
     }
 }
 
@@ -212,11 +202,7 @@ mod tests {
         ] {
             for (resolver, resolve) in BOTH {
                 let got = resolve(&root, Path::new(path), OFlags::RDONLY).map(content);
-                assert_eq!(
-                    got.as_deref().map_err(|e| *e),
-                    expected,
-                    "{resolver} {path}"
-                );
+                assert_eq!(got.as_deref().map_err(|e| *e), expected, "{resolver} {path}");
             }
         }
     }

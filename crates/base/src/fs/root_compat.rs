@@ -18,12 +18,7 @@ const MAX_DEPTH: usize = 512;
 
 /// Opens `path` in `root` with `flags`, as `openat2` with `RESOLVE_IN_ROOT` does.
 pub(super) fn resolve(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
-    let mut walk = Walk {
-        root,
-        stack: Vec::new(),
-        pending: Vec::new(),
-        links: 0,
-    };
+    let mut walk = Walk { root, stack: Vec::new(), pending: Vec::new(), links: 0 };
     walk.push(path.as_os_str().as_bytes());
     while let Some(component) = walk.pending.pop() {
         match component.as_bytes() {

@@ -166,11 +166,7 @@ impl Level {
     fn read(fd: OwnedFd, prefix: usize) -> rustix::io::Result<Self> {
         let mut events: Vec<Event> = directory::names(&fd)?
             .into_iter()
-            .map(|found| Event {
-                name: found.name,
-                kind: found.kind,
-                enter: false,
-            })
+            .map(|found| Event { name: found.name, kind: found.kind, enter: false })
             .collect();
         events.sort_unstable_by(|a, b| b.name.as_bytes().cmp(a.name.as_bytes()));
         Ok(Self { fd, events, prefix })
@@ -179,17 +175,9 @@ impl Level {
     /// Schedules the descent into `name` at the position of its content: usually next, but after
     /// siblings such as `name-x` and `name.x`.
     fn schedule(&mut self, name: &CStr) {
-        let event = Event {
-            name: name.to_owned(),
-            kind: FileKind::Directory,
-            enter: true,
-        };
-        let after = self
-            .events
-            .iter()
-            .rev()
-            .take_while(|other| other.key().lt(event.key()))
-            .count();
+        let event = Event { name: name.to_owned(), kind: FileKind::Directory, enter: true };
+        let after =
+            self.events.iter().rev().take_while(|other| other.key().lt(event.key())).count();
         self.events.insert(self.events.len() - after, event);
     }
 }
@@ -202,10 +190,9 @@ fn enter(root: &Root, stack: &[Level], name: &CStr, path: &[u8]) -> Result<Optio
         Ok(level) => Ok(Some(level)),
         // Removed or replaced after it was listed.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
-        Err(error) => Err(error).path(
-            "read the directory",
-            root.path().join(OsStr::from_bytes(path)),
-        ),
+        Err(error) => {
+            Err(error).path("read the directory", root.path().join(OsStr::from_bytes(path)))
+        }
     }
 }
 

@@ -21,10 +21,7 @@ pub type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
 /// Returns all attributes of an open file; none if the file system does not support attributes.
 pub fn read(fd: impl AsFd) -> io::Result<Xattrs> {
     let fd = fd.as_fd();
-    collect(
-        |buffer| fs::flistxattr(fd, buffer),
-        |name, buffer| fs::fgetxattr(fd, name, buffer),
-    )
+    collect(|buffer| fs::flistxattr(fd, buffer), |name, buffer| fs::fgetxattr(fd, name, buffer))
 }
 
 /// Returns all attributes of `name` in `directory`, without following a symlink. Makes one system
@@ -50,12 +47,7 @@ pub fn set(fd: impl AsFd, name: &[u8], value: &[u8]) -> io::Result<()> {
 
 /// Sets one attribute of `name` in `directory`, without following a symlink. Requires /proc.
 pub fn set_at(directory: impl AsFd, name: &[u8], attribute: &[u8], value: &[u8]) -> io::Result<()> {
-    fs::lsetxattr(
-        path_at(directory, name),
-        attribute,
-        value,
-        XattrFlags::empty(),
-    )
+    fs::lsetxattr(path_at(directory, name), attribute, value, XattrFlags::empty())
 }
 
 /// Removes one attribute of an open file; a missing one is not an error.
@@ -134,10 +126,8 @@ mod tests {
         let long = vec![7; 1500];
         set(&file, b"user.a", b"").unwrap();
         set_at(&open, b"a", b"user.long", &long).unwrap();
-        let expected = Xattrs::from([
-            (b"user.a".to_vec(), Vec::new()),
-            (b"user.long".to_vec(), long.clone()),
-        ]);
+        let expected =
+            Xattrs::from([(b"user.a".to_vec(), Vec::new()), (b"user.long".to_vec(), long.clone())]);
         assert_eq!(read(&file).unwrap(), expected);
         assert_eq!(read_at(&open, b"a").unwrap(), expected);
         assert_eq!(get(&file, b"user.long").unwrap(), Some(long));

@@ -29,11 +29,7 @@ pub struct ImageConfig {
     pub variant: Option<String>,
     #[serde(default)]
     pub os: String,
-    #[serde(
-        rename = "os.version",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "os.version", default, skip_serializing_if = "Option::is_none")]
     pub os_version: Option<String>,
     #[serde(rename = "os.features", default, skip_serializing_if = "Vec::is_empty")]
     pub os_features: Vec<String>,
@@ -72,11 +68,7 @@ pub struct ContainerConfig {
         deserialize_with = "null_as_default"
     )]
     pub exposed_ports: BTreeMap<String, Empty>,
-    #[serde(
-        default,
-        skip_serializing_if = "Vec::is_empty",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub env: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entrypoint: Option<Vec<String>>,
@@ -92,11 +84,7 @@ pub struct ContainerConfig {
     pub volumes: BTreeMap<String, Empty>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub working_dir: String,
-    #[serde(
-        default,
-        skip_serializing_if = "Vec::is_empty",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub on_build: Vec<String>,
     #[serde(
         default,
@@ -120,11 +108,7 @@ pub struct Empty {}
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Healthcheck {
-    #[serde(
-        default,
-        skip_serializing_if = "Vec::is_empty",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub test: Vec<String>,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub interval: i64,
@@ -154,10 +138,7 @@ pub struct RootFs {
 
 impl Default for RootFs {
     fn default() -> Self {
-        Self {
-            kind: "layers".to_owned(),
-            diff_ids: Vec::new(),
-        }
+        Self { kind: "layers".to_owned(), diff_ids: Vec::new() }
     }
 }
 

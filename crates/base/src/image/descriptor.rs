@@ -97,9 +97,7 @@ impl LayerKind {
 
     /// Returns the kind with the given name.
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Rootfs, Self::Registry, Self::Addons]
-            .into_iter()
-            .find(|kind| kind.as_str() == text)
+        [Self::Rootfs, Self::Registry, Self::Addons].into_iter().find(|kind| kind.as_str() == text)
     }
 }
 

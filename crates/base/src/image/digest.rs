@@ -68,10 +68,7 @@ impl Digest {
         if hex.len() != algorithm.hex_length() || !is_hex {
             return Err(wrong());
         }
-        Ok(Self {
-            algorithm,
-            hex: hex.to_owned(),
-        })
+        Ok(Self { algorithm, hex: hex.to_owned() })
     }
 
     /// Returns the algorithm before the colon.

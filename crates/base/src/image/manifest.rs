@@ -99,18 +99,10 @@ impl Document {
         let refuse = |why: &str| Error::bad_content(format!("cannot use the manifest: {why}"));
         let value: serde_json::Value = serde_json::from_slice(bytes)
             .map_err(|error| refuse("it is not JSON").caused_by(error))?;
-        let object = value
-            .as_object()
-            .ok_or_else(|| refuse("it is not a JSON object"))?;
-        if object
-            .get("schemaVersion")
-            .and_then(serde_json::Value::as_u64)
-            == Some(1)
-        {
-            return Err(
-                refuse("it is Docker schema 1, which has been obsolete since 2017")
-                    .hint("push the image again with a current tool"),
-            );
+        let object = value.as_object().ok_or_else(|| refuse("it is not a JSON object"))?;
+        if object.get("schemaVersion").and_then(serde_json::Value::as_u64) == Some(1) {
+            return Err(refuse("it is Docker schema 1, which has been obsolete since 2017")
+                .hint("push the image again with a current tool"));
         }
         let has = |key: &str| object.get(key).is_some_and(|value| !value.is_null());
         if has("manifests") && (has("layers") || has("config")) {
@@ -137,9 +129,7 @@ impl Document {
             if has("layers") {
                 return Err(refuse("it is declared as an index but has layers"));
             }
-            return Ok(Self::Index(
-                serde_json::from_value(value).map_err(malformed)?,
-            ));
+            return Ok(Self::Index(serde_json::from_value(value).map_err(malformed)?));
         }
         if has("manifests") {
             return Err(refuse("it is declared as a manifest but lists manifests"));
@@ -203,25 +193,14 @@ mod tests {
             entry("linux/arm/v7"),
         ]);
         let wanted = Platform::parse("linux/arm/v7").unwrap();
-        assert_eq!(
-            index.select(&wanted).unwrap().digest,
-            Digest::of(b"linux/arm/v7")
-        );
-        assert!(
-            index
-                .select(&Platform::parse("linux/amd64").unwrap())
-                .is_none()
-        );
+        assert_eq!(index.select(&wanted).unwrap().digest, Digest::of(b"linux/arm/v7"));
+        assert!(index.select(&Platform::parse("linux/amd64").unwrap()).is_none());
     }
 
     #[test]
     fn no_document_makes_the_parser_panic() {
         bolero::check!().for_each(|bytes: &[u8]| {
-            for declared in [
-                None,
-                Some(media_type::OCI_MANIFEST),
-                Some(media_type::OCI_INDEX),
-            ] {
+            for declared in [None, Some(media_type::OCI_MANIFEST), Some(media_type::OCI_INDEX)] {
                 if let Ok(Document::Manifest(manifest)) = Document::parse(bytes, declared) {
                     assert!(manifest.layers.len() <= MAX_LAYERS);
                 }

@@ -12,11 +12,7 @@ use crate::error::{Error, Result};
 pub struct Platform {
     pub architecture: String,
     pub os: String,
-    #[serde(
-        rename = "os.version",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "os.version", default, skip_serializing_if = "Option::is_none")]
     pub os_version: Option<String>,
     #[serde(rename = "os.features", default, skip_serializing_if = "Vec::is_empty")]
     pub os_features: Vec<String>,
@@ -81,9 +77,7 @@ impl Platform {
         // arm v8 runs v7, v6, v5; amd64 v3 runs v2 and plain; a higher level is closer.
         let level = |variant: &Option<String>| match variant.as_deref() {
             None => Some(if wanted.architecture == "arm" { 7 } else { 1 }),
-            Some(variant) => variant
-                .strip_prefix('v')
-                .and_then(|n| n.parse::<u32>().ok()),
+            Some(variant) => variant.strip_prefix('v').and_then(|n| n.parse::<u32>().ok()),
         };
         let (ours, wanted) = (level(&ours.variant)?, level(&wanted.variant)?);
         wanted.checked_sub(ours)
@@ -145,11 +139,7 @@ mod tests {
             ("linux/armel", "linux/arm/v6"),
             ("linux/amd64/v3", "linux/amd64/v3"),
         ] {
-            assert_eq!(
-                Platform::parse(text).unwrap().to_string(),
-                printed,
-                "{text}"
-            );
+            assert_eq!(Platform::parse(text).unwrap().to_string(), printed, "{text}");
         }
         for bad in ["", "linux/", "linux", "a/b/c/d", "linux/a b"] {
             assert!(Platform::parse(bad).is_err(), "{bad:?}");

@@ -71,9 +71,7 @@ impl Reference {
         if let Some(registry) = registry
             && !is_registry(registry)
         {
-            return Err(wrong(
-                "the registry is not a host name with an optional port",
-            ));
+            return Err(wrong("the registry is not a host name with an optional port"));
         }
         if repository.bytes().any(|b| b.is_ascii_uppercase()) {
             return Err(wrong("a repository is lower case"));
@@ -136,10 +134,7 @@ impl Reference {
         if self.registry.is_some() {
             let mut all = vec![tagged.clone()];
             if self.registry() == Some(DOCKER_HUB) && !self.repository.contains('/') {
-                all.push(Self {
-                    repository: format!("library/{}", self.repository),
-                    ..tagged
-                });
+                all.push(Self { repository: format!("library/{}", self.repository), ..tagged });
             }
             return all;
         }
@@ -208,10 +203,7 @@ fn is_tag(tag: &str) -> bool {
 }
 
 fn is_registry(registry: &str) -> bool {
-    let (host, port) = match registry
-        .strip_prefix('[')
-        .and_then(|rest| rest.split_once(']'))
-    {
+    let (host, port) = match registry.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, port)) => {
             if !address.bytes().all(|b| b.is_ascii_hexdigit() || b == b':') || address.is_empty() {
                 return false;
@@ -230,9 +222,7 @@ fn is_registry(registry: &str) -> bool {
         !label.is_empty()
             && !label.starts_with('-')
             && !label.ends_with('-')
-            && label
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b == b'-')
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
     };
     host.split('.').all(label) && port.is_none_or(is_port)
 }
@@ -249,11 +239,9 @@ fn is_component(component: &str) -> bool {
     if !ends.is_some_and(|(first, last)| alphanumeric(*first) && alphanumeric(*last)) {
         return false;
     }
-    component
-        .split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
-        .all(|separator| {
-            matches!(separator, "" | "." | "_" | "__") || separator.bytes().all(|b| b == b'-')
-        })
+    component.split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit()).all(|separator| {
+        matches!(separator, "" | "." | "_" | "__") || separator.bytes().all(|b| b == b'-')
+    })
 }
 
 #[cfg(test)]
@@ -269,19 +257,9 @@ mod tests {
             ("team/etcd:v1", None, "team/etcd", Some("v1")),
             ("localhost/a", Some("localhost"), "a", None),
             ("localhost:5000/a:b", Some("localhost:5000"), "a", Some("b")),
-            (
-                "sealos.hub:5000/x/y__z:1.0",
-                Some("sealos.hub:5000"),
-                "x/y__z",
-                Some("1.0"),
-            ),
+            ("sealos.hub:5000/x/y__z:1.0", Some("sealos.hub:5000"), "x/y__z", Some("1.0")),
             ("[::1]:5000/a", Some("[::1]:5000"), "a", None),
-            (
-                &format!("docker.io/library/nginx{digest}"),
-                Some("docker.io"),
-                "library/nginx",
-                None,
-            ),
+            (&format!("docker.io/library/nginx{digest}"), Some("docker.io"), "library/nginx", None),
         ] {
             let reference = Reference::parse(text).unwrap();
             assert_eq!(reference.registry(), registry, "{text}");
@@ -326,11 +304,7 @@ mod tests {
         let names: Vec<String> = short.candidates().iter().map(ToString::to_string).collect();
         assert_eq!(
             names,
-            [
-                "localhost/etcd:latest",
-                "docker.io/library/etcd:latest",
-                "docker.io/etcd:latest"
-            ]
+            ["localhost/etcd:latest", "docker.io/library/etcd:latest", "docker.io/etcd:latest"]
         );
     }
 
@@ -342,12 +316,7 @@ mod tests {
             };
             if let Ok(reference) = Reference::parse(text) {
                 assert_eq!(Reference::parse(&reference.to_string()).unwrap(), reference);
-                assert!(
-                    reference
-                        .repository()
-                        .split('/')
-                        .all(|part| part != ".." && part != ".")
-                );
+                assert!(reference.repository().split('/').all(|part| part != ".." && part != "."));
             }
         });
     }

@@ -24,9 +24,7 @@ pub(super) fn read(store: &Store, mut file: File, name: &str) -> Result<Option<V
     let (_, reader) = decompress::decompress_within(file, limits)?;
     let mut tar = TarReader::new(reader, limits, Names::Archive);
     let mut spool = store.scratch_file()?;
-    let contents = spool
-        .try_clone()
-        .doing(|| "cannot open a scratch file twice".to_owned())?;
+    let contents = spool.try_clone().doing(|| "cannot open a scratch file twice".to_owned())?;
     let contents = Arc::new(contents);
     let mut offset = 0;
     let mut number = 0;
@@ -36,24 +34,16 @@ pub(super) fn read(store: &Store, mut file: File, name: &str) -> Result<Option<V
         let mut item = Item::bare(entry);
         if let EntryKind::File { .. } = item.entry.kind {
             let mut hasher = blake3::Hasher::new();
-            let mut both = Tee {
-                file: &mut spool,
-                hasher: &mut hasher,
-            };
+            let mut both = Tee { file: &mut spool, hasher: &mut hasher };
             io::copy(&mut tar, &mut both)
                 .doing(|| format!("cannot extract {} of {name}", item.entry.path))?;
             item.digest = Some(*hasher.finalize().as_bytes());
             item.file = Some((u64::MAX, number));
-            item.content = Content::Range {
-                file: Arc::clone(&contents),
-                offset,
-            };
+            item.content = Content::Range { file: Arc::clone(&contents), offset };
         }
         offset += size;
         number += 1;
-        extracted
-            .add(item)
-            .context(|| format!("cannot extract {name}"))?;
+        extracted.add(item).context(|| format!("cannot extract {name}"))?;
     }
     Ok(Some(extracted.items.into_iter().flatten().collect()))
 }
@@ -90,8 +80,7 @@ impl Extracted {
         match self.places.get(&item.entry.path) {
             Some(place) => self.items[*place] = Some(item),
             None => {
-                self.places
-                    .insert(item.entry.path.clone(), self.items.len());
+                self.places.insert(item.entry.path.clone(), self.items.len());
                 self.items.push(Some(item));
             }
         }
@@ -131,16 +120,13 @@ impl io::Write for Tee<'_> {
 fn is_archive(file: &mut File, name: &str) -> Result<bool> {
     let mut block = Vec::with_capacity(BLOCK);
     {
-        let copy = file
-            .try_clone()
-            .doing(|| format!("cannot open {name} twice"))?;
+        let copy = file.try_clone().doing(|| format!("cannot open {name} twice"))?;
         // Content that cannot be decompressed is treated as a regular file.
         if let Ok((_, reader)) = decompress::decompress(copy) {
             let _ = reader.take(BLOCK as u64).read_to_end(&mut block);
         }
     }
-    file.seek(SeekFrom::Start(0))
-        .doing(|| format!("cannot rewind {name}"))?;
+    file.seek(SeekFrom::Start(0)).doing(|| format!("cannot rewind {name}"))?;
     Ok(is_tar_header(&block))
 }
 
@@ -161,13 +147,7 @@ fn is_tar_header(block: &[u8]) -> bool {
     let sum: u64 = block
         .iter()
         .enumerate()
-        .map(|(at, byte)| {
-            if (148..156).contains(&at) {
-                32
-            } else {
-                u64::from(*byte)
-            }
-        })
+        .map(|(at, byte)| if (148..156).contains(&at) { 32 } else { u64::from(*byte) })
         .sum();
     sum == expected
 }

@@ -36,11 +36,7 @@ impl fmt::Debug for BaseImages {
 impl BaseImages {
     /// Uses a registry client, according to `policy`.
     pub fn new(client: Client, policy: Policy) -> Self {
-        Self {
-            client: Some(client),
-            policy,
-            ..Self::default()
-        }
+        Self { client: Some(client), policy, ..Self::default() }
     }
 
     /// Returns the image `name` for `platform`.

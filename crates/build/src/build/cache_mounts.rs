@@ -85,11 +85,7 @@ fn name(stage: &Stage<'_>, cache: &CacheMount) -> Result<String> {
 
 /// Returns owner and mode of a cache that starts empty.
 fn owner(cache: &CacheMount) -> (u32, u32, u32) {
-    (
-        cache.uid.unwrap_or(0),
-        cache.gid.unwrap_or(0),
-        cache.mode.unwrap_or(DEFAULT_MODE),
-    )
+    (cache.uid.unwrap_or(0), cache.gid.unwrap_or(0), cache.mode.unwrap_or(DEFAULT_MODE))
 }
 
 /// Returns the directory for this step, locked: the cache itself or, if a private cache is in use,

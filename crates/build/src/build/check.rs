@@ -27,11 +27,7 @@ pub fn check(store: &Store, options: &Options, colour: bool) -> Result<(String, 
     let base_environment = |name: &str| {
         let image = store.image(name, None).ok()?;
         let names = image.config.config.env.iter();
-        Some(
-            names
-                .filter_map(|pair| Some(pair.split_once('=')?.0.to_owned()))
-                .collect(),
-        )
+        Some(names.filter_map(|pair| Some(pair.split_once('=')?.0.to_owned())).collect())
     };
     let check_options = CheckOptions {
         labels: options.labels.keys().cloned().collect(),
@@ -39,12 +35,7 @@ pub fn check(store: &Store, options: &Options, colour: bool) -> Result<(String, 
         archives,
     };
     let found = check::check(&kubefile, &check_options);
-    let is_bad = found
-        .iter()
-        .any(|finding| finding.severity == Severity::Error)
+    let is_bad = found.iter().any(|finding| finding.severity == Severity::Error)
         || (kubefile.directives.check.error && !found.is_empty());
-    Ok((
-        diagnostic::render(&found, &source.name, &source.bytes, colour),
-        is_bad,
-    ))
+    Ok((diagnostic::render(&found, &source.name, &source.bytes, colour), is_bad))
 }

@@ -26,11 +26,7 @@ impl Chmod {
         };
         if text.bytes().all(|b| b.is_ascii_digit()) {
             let mode = u32::from_str_radix(text, 8).map_err(|_| wrong())?;
-            return if mode <= 0o7777 {
-                Ok(Self::Octal(mode))
-            } else {
-                Err(wrong())
-            };
+            return if mode <= 0o7777 { Ok(Self::Octal(mode)) } else { Err(wrong()) };
         }
         let clauses: Option<Vec<Clause>> = text.split(',').map(parse_clause).collect();
         Ok(Self::Symbolic(clauses.ok_or_else(wrong)?))
@@ -40,9 +36,9 @@ impl Chmod {
     pub(super) fn apply(&self, mode: u32, is_directory: bool) -> u32 {
         match self {
             Self::Octal(mode) => *mode,
-            Self::Symbolic(clauses) => clauses
-                .iter()
-                .fold(mode, |mode, clause| clause.apply(mode, is_directory)),
+            Self::Symbolic(clauses) => {
+                clauses.iter().fold(mode, |mode, clause| clause.apply(mode, is_directory))
+            }
         }
     }
 }
@@ -111,11 +107,7 @@ mod tests {
             ("u+s", 0o755, false, 0o4755),
             ("go=", 0o777, false, 0o700),
         ] {
-            assert_eq!(
-                Chmod::parse(text).unwrap().apply(mode, directory),
-                expected,
-                "{text}"
-            );
+            assert_eq!(Chmod::parse(text).unwrap().apply(mode, directory), expected, "{text}");
         }
         for bad in ["", "u~x", "789", "77777", "z+x", "u+q"] {
             assert!(Chmod::parse(bad).is_err(), "{bad:?}");

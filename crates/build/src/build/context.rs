@@ -31,12 +31,7 @@ pub(crate) struct ContextTree {
 impl ContextTree {
     /// `name` is used in messages (`the build context`).
     pub(super) fn new(name: String, root: Root, rules: IgnoreRules) -> Self {
-        Self {
-            name,
-            root: Arc::new(root),
-            rules,
-            kept: Mutex::default(),
-        }
+        Self { name, root: Arc::new(root), rules, kept: Mutex::default() }
     }
 
     /// Whether there are any ignore rules.
@@ -69,11 +64,7 @@ impl ContextTree {
                 return Visit::Prune;
             }
             if !wanted(path) {
-                return if is_directory && on_the_way(path) {
-                    Visit::Skip
-                } else {
-                    Visit::Prune
-                };
+                return if is_directory && on_the_way(path) { Visit::Skip } else { Visit::Prune };
             }
             if self.rules.is_empty() {
                 return Visit::Keep;
@@ -85,9 +76,7 @@ impl ContextTree {
             if !self.rules.excludes(&directory.1, path) {
                 Visit::Keep
             } else if is_directory
-                && !self
-                    .rules
-                    .may_prune_dir(&self.rules.enter(&directory.1, path), path)
+                && !self.rules.may_prune_dir(&self.rules.enter(&directory.1, path), path)
             {
                 Visit::Skip
             } else {
@@ -100,8 +89,7 @@ impl ContextTree {
                 FileKind::Symlink => found.read_link()?,
                 _ => Vec::new(),
             };
-            self.item(path, &found.metadata, target)
-                .map_or(Ok(()), &mut *each)
+            self.item(path, &found.metadata, target).map_or(Ok(()), &mut *each)
         };
         walk::walk(&self.root, &mut visit, &mut emit)
     }
@@ -113,10 +101,7 @@ impl ContextTree {
         if !self.rules.excludes(&parent, path) {
             return Ok(false);
         }
-        let may_prune = || {
-            self.rules
-                .may_prune_dir(&self.rules.enter(&parent, path), path)
-        };
+        let may_prune = || self.rules.may_prune_dir(&self.rules.enter(&parent, path), path);
         Ok(!is_directory || may_prune() || !self.keeps_below(path)?)
     }
 
@@ -142,9 +127,7 @@ impl ContextTree {
     fn item(&self, path: LayerPath, metadata: &Metadata, target: Vec<u8>) -> Option<Item> {
         let (major, minor) = metadata.device;
         let kind = match metadata.kind {
-            FileKind::File => EntryKind::File {
-                size: metadata.size,
-            },
+            FileKind::File => EntryKind::File { size: metadata.size },
             FileKind::Directory => EntryKind::Directory,
             FileKind::Symlink => EntryKind::Symlink { target },
             FileKind::CharDevice => EntryKind::CharDevice { major, minor },
@@ -155,10 +138,7 @@ impl ContextTree {
         // Owners belong to this machine and mean nothing in an image. The same is true of set-ID
         // bits (as in buildah and Docker).
         let mut entry = Entry::new(path.clone(), kind, metadata.mode & !SET_IDS);
-        entry.mtime = Mtime {
-            seconds: metadata.mtime.0,
-            nanoseconds: metadata.mtime.1,
-        };
+        entry.mtime = Mtime { seconds: metadata.mtime.0, nanoseconds: metadata.mtime.1 };
         if !matches!(metadata.kind, FileKind::File | FileKind::Directory) {
             return Some(Item::bare(entry));
         }
@@ -178,9 +158,7 @@ impl ContextTree {
 }
 
 fn parent_of(path: &[u8]) -> &[u8] {
-    path.iter()
-        .rposition(|byte| *byte == b'/')
-        .map_or(b"", |at| &path[..at])
+    path.iter().rposition(|byte| *byte == b'/').map_or(b"", |at| &path[..at])
 }
 
 /// Returns the state of the rules for the content of `directory`.
@@ -189,11 +167,7 @@ fn state_in(rules: &IgnoreRules, directory: &[u8]) -> ParentState {
     if directory.is_empty() {
         return state;
     }
-    let ends = directory
-        .iter()
-        .enumerate()
-        .filter(|(_, byte)| **byte == b'/')
-        .map(|(at, _)| at);
+    let ends = directory.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
     for end in ends.chain([directory.len()]) {
         state = rules.enter(&state, &directory[..end]);
     }
@@ -202,9 +176,7 @@ fn state_in(rules: &IgnoreRules, directory: &[u8]) -> ParentState {
 
 fn is_prefix(start: &[u8], path: &[u8]) -> bool {
     start.is_empty()
-        || path
-            .strip_prefix(start)
-            .is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
+        || path.strip_prefix(start).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
 }
 
 impl SourceTree for ContextTree {

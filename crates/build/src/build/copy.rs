@@ -39,35 +39,20 @@ impl<'a> Destination<'a> {
     /// Parses an expanded destination word; an empty one is the working directory (BuildKit,
     /// buildah). With `link`, symlinks in the tree are not followed.
     pub(super) fn new(tree: &'a Tree, workdir: &str, word: &str, link: bool) -> Result<Self> {
-        let absolute = if word.starts_with('/') {
-            word.to_owned()
-        } else {
-            format!("{workdir}/{word}")
-        };
+        let absolute =
+            if word.starts_with('/') { word.to_owned() } else { format!("{workdir}/{word}") };
         let lexical = clamp(absolute.as_bytes())?;
-        let path = if link {
-            lexical
-        } else {
-            follow(&lexical, &|path| Ok(node_of(tree, path)))?
-        };
+        let path = if link { lexical } else { follow(&lexical, &|path| Ok(node_of(tree, path)))? };
         let last = word.rsplit('/').next().unwrap_or_default();
         let named_directory = matches!(last, "" | "." | "..");
         let is_directory = named_directory
             || path.is_root()
             || (!link && node_of(tree, &path) == Some(Node::Directory));
-        Ok(Self {
-            tree,
-            path,
-            is_directory,
-        })
+        Ok(Self { tree, path, is_directory })
     }
 
     fn file_path(&self, name: &[u8]) -> LayerPath {
-        if self.is_directory {
-            self.path.join(name)
-        } else {
-            self.path.clone()
-        }
+        if self.is_directory { self.path.join(name) } else { self.path.clone() }
     }
 }
 
@@ -158,12 +143,11 @@ impl<'a> Gathered<'a> {
         }
         if let (true, true, Some(word)) = (sources.is_empty(), self.items.is_empty(), words.first())
         {
-            return Err(
-                Error::not_found(format!("`{word}` matches nothing in {}", tree.name())).hint(
+            return Err(Error::not_found(format!("`{word}` matches nothing in {}", tree.name()))
+                .hint(
                     "a pattern that matches nothing is allowed only next to another source that \
                  exists; patterns are matched after the ignore rules are applied",
-                ),
-            );
+                ));
         }
         let mut found = Vec::with_capacity(sources.len());
         for source in sources {
@@ -172,9 +156,7 @@ impl<'a> Gathered<'a> {
             found.push((source, real, node));
         }
         // Directories contribute their content, whatever their number.
-        let has_file = found
-            .iter()
-            .any(|(_, _, node)| *node != Some(Node::Directory));
+        let has_file = found.iter().any(|(_, _, node)| *node != Some(Node::Directory));
         if found.len() > 1 && has_file && !self.destination.is_directory && !self.flags.parents {
             return Err(Error::usage(format!(
                 "{} sources need a directory as the destination",
@@ -229,11 +211,8 @@ impl<'a> Gathered<'a> {
                 if self.is_excluded(&LayerPath::root().join(&name)) {
                     return Ok(());
                 }
-                let target = if self.flags.parents {
-                    into
-                } else {
-                    self.destination.file_path(&name)
-                };
+                let target =
+                    if self.flags.parents { into } else { self.destination.file_path(&name) };
                 for mut item in tree.below(real)? {
                     // Hard links that are named individually become separate files.
                     item.file = None;
@@ -261,10 +240,7 @@ impl<'a> Gathered<'a> {
     }
 
     fn is_excluded(&self, below: &LayerPath) -> bool {
-        self.flags
-            .exclude
-            .as_ref()
-            .is_some_and(|rules| rules.matches(below.as_bytes()))
+        self.flags.exclude.as_ref().is_some_and(|rules| rules.matches(below.as_bytes()))
     }
 
     /// Adds a file created by the Kubefile itself: heredoc or download.
@@ -422,11 +398,7 @@ fn find_sources(tree: &dyn SourceTree, word: &str, parents: bool) -> Result<Vec<
         Some((before, after)) => (Some(clamp(before.as_bytes())?), format!("{before}/{after}")),
         None => (None, word.to_owned()),
     };
-    let source = |path| Source {
-        path,
-        pivot: pivot.clone(),
-        word: word.to_owned(),
-    };
+    let source = |path| Source { path, pivot: pivot.clone(), word: word.to_owned() };
     let path = clamp(pattern.as_bytes())?;
     if !glob::has_meta(path.as_bytes()) {
         let real = follow(&path, &|path| tree.node(path))?;
@@ -457,10 +429,7 @@ fn find_sources(tree: &dyn SourceTree, word: &str, parents: bool) -> Result<Vec<
             }
             let pattern = SegmentPattern::compile(segment)
                 .map_err(|_| Error::usage(format!("`{word}` is not a valid pattern")))?;
-            let names = tree
-                .names(&real)?
-                .into_iter()
-                .filter(|name| pattern.matches(name));
+            let names = tree.names(&real)?.into_iter().filter(|name| pattern.matches(name));
             next.extend(names.map(|name| directory.join(&name)));
         }
         found = next;
@@ -503,10 +472,8 @@ fn missing(tree: &dyn SourceTree, path: &LayerPath, word: &str) -> Error {
         directory = directory.parent().unwrap_or_default();
     }
     let names = tree.names(&directory).unwrap_or_default();
-    let names: Vec<String> = names
-        .iter()
-        .map(|name| String::from_utf8_lossy(name).into_owned())
-        .collect();
+    let names: Vec<String> =
+        names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
     let wanted = path.components().nth(directory.components().count());
     let wanted = String::from_utf8_lossy(wanted.unwrap_or_default()).into_owned();
     // An existing name is a dangling symlink, or a file where a directory is needed.
@@ -518,10 +485,7 @@ fn missing(tree: &dyn SourceTree, path: &LayerPath, word: &str) -> Error {
     match suggest::closest(&wanted, names.iter().map(String::as_str)) {
         Some(near) => {
             let near = directory.join(near.as_bytes());
-            error.hint(format!(
-                "did you mean `{}`?",
-                String::from_utf8_lossy(near.as_bytes())
-            ))
+            error.hint(format!("did you mean `{}`?", String::from_utf8_lossy(near.as_bytes())))
         }
         None => error.hint(
             "sources are looked up in the build context, after the ignore rules are \
@@ -577,9 +541,7 @@ mod tests {
         let mut gathered = Gathered::new(destination, Flags::default());
         for path in ["a", "a-b", "a/x"] {
             let path = LayerPath::parse(path.as_bytes()).unwrap();
-            gathered
-                .put(path, inline_file(b"content".to_vec()))
-                .unwrap();
+            gathered.put(path, inline_file(b"content".to_vec())).unwrap();
         }
         let error = gathered.finish().unwrap_err();
         assert!(error.to_string().contains("/a is both a file"), "{error}");

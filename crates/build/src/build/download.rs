@@ -51,36 +51,21 @@ pub(super) fn fetch(
         .build()
         .doing(|| "cannot start the network runtime".to_owned())?;
     let mut file = store.scratch_file()?;
-    let response = runtime
-        .block_on(download(url, &mut file, checksum, reporter))
-        .context(doing)?;
+    let response = runtime.block_on(download(url, &mut file, checksum, reporter)).context(doing)?;
     let name = file_name(&response.url).ok_or_else(|| {
         Error::usage(format!("{url} has no file name"))
             .hint("give a destination that ends with a file name")
     })?;
-    let copy = file
-        .try_clone()
-        .doing(|| "cannot open a scratch file".to_owned())?;
-    let mut entry = Entry::new(
-        LayerPath::root(),
-        EntryKind::File {
-            size: response.size,
-        },
-        DOWNLOADED_MODE,
-    );
+    let copy = file.try_clone().doing(|| "cannot open a scratch file".to_owned())?;
+    let mut entry =
+        Entry::new(LayerPath::root(), EntryKind::File { size: response.size }, DOWNLOADED_MODE);
     entry.mtime = match response.modified {
-        Some(seconds) => Mtime {
-            seconds,
-            nanoseconds: 0,
-        },
+        Some(seconds) => Mtime { seconds, nanoseconds: 0 },
         None => NO_TIME,
     };
     let item = Item {
         entry,
-        content: Content::Range {
-            file: rewound(file)?,
-            offset: 0,
-        },
+        content: Content::Range { file: rewound(file)?, offset: 0 },
         digest: Some(response.content),
         file: None,
         xattrs_unread: false,
@@ -110,28 +95,18 @@ async fn download(
         ));
     }
     let header = |name: &str| {
-        response
-            .headers()
-            .get(name)
-            .and_then(|value| value.to_str().ok())
-            .map(str::to_owned)
+        response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
     };
     let modified = header("last-modified").and_then(|text| {
-        jiff::fmt::rfc2822::parse(&text)
-            .ok()
-            .map(|time| time.timestamp().as_second())
+        jiff::fmt::rfc2822::parse(&text).ok().map(|time| time.timestamp().as_second())
     });
-    let task = reporter.start(
-        &format!("downloading {url}"),
-        Unit::Bytes,
-        response.content_length(),
-    );
+    let task =
+        reporter.start(&format!("downloading {url}"), Unit::Bytes, response.content_length());
     let mut sha = checksum.map(|digest| Hasher::with(digest.algorithm()));
     let mut hasher = blake3::Hasher::new();
     let mut size = 0;
     while let Some(chunk) = response.chunk().await.map_err(network)? {
-        file.write_all(&chunk)
-            .doing(|| "cannot write a scratch file".to_owned())?;
+        file.write_all(&chunk).doing(|| "cannot write a scratch file".to_owned())?;
         hasher.update(&chunk);
         if let Some(sha) = &mut sha {
             sha.update(&chunk);
@@ -142,20 +117,13 @@ async fn download(
     if let (Some(sha), Some(expected)) = (sha, checksum) {
         let found = sha.finish();
         if found != *expected {
-            return Err(
-                Error::bad_content(format!("its digest is {found}, not {expected}"))
-                    .hint("the file has changed, or --checksum belongs to another file"),
-            );
+            return Err(Error::bad_content(format!("its digest is {found}, not {expected}"))
+                .hint("the file has changed, or --checksum belongs to another file"));
         }
     }
     task.done(url);
     let url = response.url().path().to_owned();
-    Ok(Downloaded {
-        url,
-        size,
-        content: *hasher.finalize().as_bytes(),
-        modified,
-    })
+    Ok(Downloaded { url, size, content: *hasher.finalize().as_bytes(), modified })
 }
 
 fn network(error: reqwest::Error) -> Error {
@@ -189,11 +157,7 @@ pub(super) fn git(
     }
     let (url, fragment) = source.split_once('#').unwrap_or((source, ""));
     let (reference, subdirectory) = fragment.split_once(':').unwrap_or((fragment, ""));
-    let reference = if reference.is_empty() {
-        "HEAD"
-    } else {
-        reference
-    };
+    let reference = if reference.is_empty() { "HEAD" } else { reference };
     if reference.starts_with('-') || url.starts_with('-') {
         return Err(Error::usage(format!("`{source}` is not a git repository")));
     }
@@ -203,24 +167,12 @@ pub(super) fn git(
     };
     run(&["init", "--quiet"])?;
     run(&["fetch", "--quiet", "--depth", "1", "--", url, reference])?;
-    run(&[
-        "-c",
-        "advice.detachedHead=false",
-        "checkout",
-        "--quiet",
-        "FETCH_HEAD",
-    ])?;
-    let time = run(&["log", "-1", "--format=%ct"])?
-        .trim()
-        .parse()
-        .unwrap_or(0);
+    run(&["-c", "advice.detachedHead=false", "checkout", "--quiet", "FETCH_HEAD"])?;
+    let time = run(&["log", "-1", "--format=%ct"])?.trim().parse().unwrap_or(0);
     // The subdirectory, including any symlinks, is resolved inside the checkout (CVE-2026-33748).
     let root = Root::open(checkout.path())?;
-    let fd = root.open_directory(Path::new(if subdirectory.is_empty() {
-        "."
-    } else {
-        subdirectory
-    }))?;
+    let fd =
+        root.open_directory(Path::new(if subdirectory.is_empty() { "." } else { subdirectory }))?;
     let hidden: &[u8] = if keep_git_dir { b"" } else { b".git" };
     let rules = IgnoreRules::parse(hidden).unwrap_or_default();
     let tree = ContextTree::new(source.to_owned(), Root::from_fd(fd, checkout.path()), rules);
@@ -249,10 +201,7 @@ fn spool(store: &Store, mut items: Vec<Item>, time: i64) -> Result<Vec<Item>> {
     let mut offsets = Vec::new();
     let mut offset = 0;
     for item in &mut items {
-        item.entry.mtime = Mtime {
-            seconds: time,
-            nanoseconds: 0,
-        };
+        item.entry.mtime = Mtime { seconds: time, nanoseconds: 0 };
         offsets.push(offset);
         if let EntryKind::File { size } = item.entry.kind {
             // The digest covers the bytes copied here, not those that a stat cache remembers.
@@ -260,8 +209,7 @@ fn spool(store: &Store, mut items: Vec<Item>, time: i64) -> Result<Vec<Item>> {
             let mut reader = crate::build::layer_step::Opened::open(item)?;
             io::Read::read_to_end(&mut reader, &mut bytes)
                 .doing(|| format!("cannot read {}", item.entry.path))?;
-            file.write_all(&bytes)
-                .doing(|| "cannot write a scratch file".to_owned())?;
+            file.write_all(&bytes).doing(|| "cannot write a scratch file".to_owned())?;
             item.digest = Some(*blake3::hash(&bytes).as_bytes());
             offset += size;
         } else {
@@ -272,10 +220,7 @@ fn spool(store: &Store, mut items: Vec<Item>, time: i64) -> Result<Vec<Item>> {
     for (item, offset) in items.iter_mut().zip(offsets) {
         item.xattrs_unread = false;
         item.content = match item.entry.kind {
-            EntryKind::File { .. } => Content::Range {
-                file: Arc::clone(&file),
-                offset,
-            },
+            EntryKind::File { .. } => Content::Range { file: Arc::clone(&file), offset },
             _ => Content::None,
         };
     }

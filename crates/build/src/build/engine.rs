@@ -82,17 +82,11 @@ impl Shared<'_> {
             Some(NamedContext::Directory(path)) => {
                 let root = Root::open(path)?;
                 let rules = IgnoreRules::default();
-                Ok(Arc::new(ContextTree::new(
-                    format!("build context {name}"),
-                    root,
-                    rules,
-                )))
+                Ok(Arc::new(ContextTree::new(format!("build context {name}"), root, rules)))
             }
             _ => {
                 let image = self.named_image(name, platform)?;
-                Ok(Arc::new(
-                    image.tree(self, &format!("build context {name}"))?,
-                ))
+                Ok(Arc::new(image.tree(self, &format!("build context {name}"))?))
             }
         }
     }
@@ -102,9 +96,7 @@ impl Shared<'_> {
         match self.options.build_contexts.get(name) {
             Some(NamedContext::Image(image)) => stored_image(self, image, platform),
             Some(NamedContext::OciLayout(path)) => self.layout_image(path, platform),
-            _ => Err(Error::usage(format!(
-                "build context `{name}` is a directory, not an image"
-            ))),
+            _ => Err(Error::usage(format!("build context `{name}` is a directory, not an image"))),
         }
     }
 }
@@ -115,18 +107,12 @@ impl Shared<'_> {
         let hash = blake3::hash(&context::identity(path)).to_hex();
         let name =
             Reference::parse(&format!("localhost/build-context-{}", &hash[..16]))?.qualified();
-        let options = LoadOptions {
-            tags: vec![name.clone()],
-        };
+        let options = LoadOptions { tags: vec![name.clone()] };
         transfer::load(self.store, Input::Path(path), &options, self.reporter).context(|| {
-            format!(
-                "cannot use the OCI layout {} as a build context",
-                path.display()
-            )
+            format!("cannot use the OCI layout {} as a build context", path.display())
         })?;
         let image = stored_image(self, &name.to_string(), platform)?;
-        self.store
-            .untag(&[self.store.resolve(&name.to_string())?])?;
+        self.store.untag(&[self.store.resolve(&name.to_string())?])?;
         Ok(image)
     }
 }
@@ -140,9 +126,7 @@ pub(crate) struct Results {
 
 impl Results {
     fn lock(&self) -> Result<MutexGuard<'_, HashMap<usize, Option<Arc<StageImage>>>>> {
-        self.done
-            .lock()
-            .map_err(|_| Error::failed("another stage of the build has failed"))
+        self.done.lock().map_err(|_| Error::failed("another stage of the build has failed"))
     }
 
     /// Returns the image of a finished stage.
@@ -189,27 +173,17 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
         Some(directory) => {
             let rules = file::ignore_rules(options, &directory.path, &source)?;
             let root = Root::open(&directory.path)?;
-            Some(ContextTree::new(
-                "the build context".to_owned(),
-                root,
-                rules,
-            ))
+            Some(ContextTree::new("the build context".to_owned(), root, rules))
         }
         None => None,
     };
     let lease = store.lease()?;
     let cache = StepCache::new(store, !options.no_cache);
-    let files = Mutex::new(open_stat_cache(
-        store,
-        options,
-        directory.as_ref().map(|d| d.path.as_path()),
-    ));
+    let files =
+        Mutex::new(open_stat_cache(store, options, directory.as_ref().map(|d| d.path.as_path())));
     let own = [Platform::host()];
-    let platforms: &[Platform] = if options.platforms.is_empty() {
-        &own
-    } else {
-        &options.platforms
-    };
+    let platforms: &[Platform] =
+        if options.platforms.is_empty() { &own } else { &options.platforms };
     let embedding = embedding::prepare(store, options, context.as_ref(), platforms, reporter)?;
     let mut written = Vec::new();
     let mut counts = (0, 0);
@@ -245,10 +219,7 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
 /// BuildKit).
 fn with_source_date_epoch(options: &Options) -> Result<Options> {
     let mut options = options.clone();
-    if let (None, Some(text)) = (
-        options.timestamp,
-        options.build_args.get("SOURCE_DATE_EPOCH"),
-    ) {
+    if let (None, Some(text)) = (options.timestamp, options.build_args.get("SOURCE_DATE_EPOCH")) {
         let seconds = text.parse().map_err(|_| {
             Error::usage(format!("the build argument SOURCE_DATE_EPOCH is `{text}`"))
                 .hint("it must be a number of seconds since 1970")
@@ -288,17 +259,9 @@ fn finish(
 
 fn open_stat_cache(store: &Store, options: &Options, context: Option<&Path>) -> StatCache {
     let identity = context.and_then(|path| std::fs::canonicalize(path).ok());
-    let identity = identity
-        .map(|path| context::identity(&path))
-        .unwrap_or_default();
+    let identity = identity.map(|path| context::identity(&path)).unwrap_or_default();
     let name = blake3::hash(&identity).to_hex();
-    StatCache::open(
-        store
-            .cache_directory()
-            .join("stat")
-            .join(&name.as_str()[..32]),
-        options.now,
-    )
+    StatCache::open(store.cache_directory().join("stat").join(&name.as_str()[..32]), options.now)
 }
 
 /// Failing to save the stat cache only slows down the next build.
@@ -326,10 +289,7 @@ fn build_platform(
         platform,
     )?;
     warn_unused_args(shared, &plan, &globals);
-    let target = plan
-        .target()
-        .ok_or_else(|| Error::usage("the Kubefile has no stage"))?
-        .index;
+    let target = plan.target().ok_or_else(|| Error::usage("the Kubefile has no stage"))?.index;
     let numbers = Mutex::new((0, 0));
     let outcomes: Vec<Result<()>> = std::thread::scope(|threads| {
         let Some((last, others)) = plan.stages.split_last() else {
@@ -394,14 +354,8 @@ fn stage_image(
     };
     let label = |number: usize, text: &str| {
         let total = written.instructions.len();
-        let name = if plan.stages.len() > 1 {
-            format!("{} ", planned.name)
-        } else {
-            String::new()
-        };
-        shared
-            .reporter
-            .note(&format!("[{name}{number}/{total}] {text}"));
+        let name = if plan.stages.len() > 1 { format!("{} ", planned.name) } else { String::new() };
+        shared.reporter.note(&format!("[{name}{number}/{total}] {text}"));
     };
     label(0, &written.from.text);
     let (mut stage, triggers) = Stage::start(shared, planned, &plan.globals)
@@ -415,9 +369,7 @@ fn stage_image(
                 trigger.as_bytes(),
             )
         })?;
-        shared
-            .reporter
-            .note(&format!("[{} ONBUILD] {trigger}", planned.name));
+        shared.reporter.note(&format!("[{} ONBUILD] {trigger}", planned.name));
         stage.execute(&instruction)?;
     }
     for (index, instruction) in written.instructions.iter().enumerate() {
@@ -433,11 +385,7 @@ fn global_scope(
     options: &Options,
     platform: &Platform,
 ) -> Result<Scope> {
-    let last = kubefile
-        .stages
-        .last()
-        .and_then(|stage| stage.from.name.clone())
-        .unwrap_or_default();
+    let last = kubefile.stages.last().and_then(|stage| stage.from.name.clone()).unwrap_or_default();
     let args = scope::platform_args(&Platform::host(), platform, &last);
     let mut globals = Scope::global(kubefile.directives.escape, &options.build_args, args);
     for instruction in &kubefile.global_args {
@@ -471,9 +419,7 @@ fn warn_unused_args(shared: &Shared<'_>, plan: &BuildPlan, globals: &Scope) {
             || PROXY_ARGS.contains(&name.as_str())
             || name == "SOURCE_DATE_EPOCH";
         if !is_known {
-            shared.reporter.note(&format!(
-                "--build-arg {name} is not used: no ARG declares it"
-            ));
+            shared.reporter.note(&format!("--build-arg {name} is not used: no ARG declares it"));
         }
     }
 }

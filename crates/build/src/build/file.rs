@@ -16,12 +16,8 @@ use imgctl_store::store::{ScratchDirectory, Store};
 /// Default names of the Kubefile; the first that exists is used.
 const NAMES: [&str; 4] = ["Kubefile", "Sealfile", "Dockerfile", "Containerfile"];
 /// Ignore files in a context's root; the first that exists is used.
-const IGNORE_NAMES: [&str; 4] = [
-    ".imgctlignore",
-    ".containerignore",
-    ".dockerignore",
-    ".sealignore",
-];
+const IGNORE_NAMES: [&str; 4] =
+    [".imgctlignore", ".containerignore", ".dockerignore", ".sealignore"];
 /// Maximum size of a Kubefile or ignore file, in bytes.
 const MAX_TEXT: u64 = 16 << 20;
 
@@ -53,31 +49,20 @@ pub(crate) struct ContextDirectory {
 pub(super) fn load(store: &Store, options: &Options) -> Result<(Option<ContextDirectory>, Source)> {
     let standard_input = Path::new("-");
     if options.file.as_deref() == Some(standard_input) && options.context == ContextSource::Stdin {
-        return Err(Error::usage(
-            "Kubefile and context cannot both come from standard input",
-        ));
+        return Err(Error::usage("Kubefile and context cannot both come from standard input"));
     }
     let context = match &options.context {
         ContextSource::Directory(path) => {
             let metadata = std::fs::metadata(path).path("open the build context", path)?;
             if !metadata.is_dir() {
-                return Err(Error::usage(format!(
-                    "{} is not a directory",
-                    path.display()
-                )));
+                return Err(Error::usage(format!("{} is not a directory", path.display())));
             }
-            ContextDirectory {
-                path: path.clone(),
-                _temporary: None,
-            }
+            ContextDirectory { path: path.clone(), _temporary: None }
         }
         ContextSource::Archive(path) => {
             let file = std::fs::File::open(path).path("open the build context", path)?;
             unpack(store, file, &path.display().to_string())?.ok_or_else(|| {
-                Error::usage(format!(
-                    "{} is neither a directory nor a tar",
-                    path.display()
-                ))
+                Error::usage(format!("{} is neither a directory nor a tar", path.display()))
             })?
         }
         ContextSource::Stdin => {
@@ -86,9 +71,7 @@ pub(super) fn load(store: &Store, options: &Options) -> Result<(Option<ContextDi
                 .doing(|| "cannot read standard input".to_owned())?;
             std::io::Seek::rewind(&mut spool)
                 .doing(|| "cannot rewind a scratch file".to_owned())?;
-            let copy = spool
-                .try_clone()
-                .doing(|| "cannot open a scratch file".to_owned())?;
+            let copy = spool.try_clone().doing(|| "cannot open a scratch file".to_owned())?;
             match unpack(store, copy, "standard input")? {
                 Some(context) => context,
                 None => {
@@ -116,20 +99,12 @@ fn find(options: &Options, context: &Path) -> Result<Source> {
                 .take(MAX_TEXT)
                 .read_to_end(&mut bytes)
                 .doing(|| "cannot read the Kubefile from standard input".to_owned())?;
-            return Ok(Source {
-                name: "standard input".to_owned(),
-                bytes,
-                path: None,
-            });
+            return Ok(Source { name: "standard input".to_owned(), bytes, path: None });
         }
         // Relative to the working directory (as in docker), otherwise to the context (as in
         // buildah).
         let in_context = context.join(file);
-        let path = if file.exists() || !in_context.exists() {
-            file.clone()
-        } else {
-            in_context
-        };
+        let path = if file.exists() || !in_context.exists() { file.clone() } else { in_context };
         return read(&path, &file.display().to_string());
     }
     for name in NAMES {
@@ -138,34 +113,23 @@ fn find(options: &Options, context: &Path) -> Result<Source> {
             return read(&path, name);
         }
     }
-    Err(
-        Error::not_found(format!("there is no Kubefile in {}", context.display())).hint(
-            "pass -f FILE; without it, Kubefile, Sealfile, Dockerfile and Containerfile are \
+    Err(Error::not_found(format!("there is no Kubefile in {}", context.display())).hint(
+        "pass -f FILE; without it, Kubefile, Sealfile, Dockerfile and Containerfile are \
                tried, in this order",
-        ),
-    )
+    ))
 }
 
 fn read(path: &Path, name: &str) -> Result<Source> {
     let file = std::fs::File::open(path).path("open", path)?;
     let bytes = read_text(file, path)?;
-    Ok(Source {
-        name: name.to_owned(),
-        bytes,
-        path: Some(path.to_owned()),
-    })
+    Ok(Source { name: name.to_owned(), bytes, path: Some(path.to_owned()) })
 }
 
 fn read_text(file: std::fs::File, path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.take(MAX_TEXT + 1)
-        .read_to_end(&mut bytes)
-        .path("read", path)?;
+    file.take(MAX_TEXT + 1).read_to_end(&mut bytes).path("read", path)?;
     if bytes.len() as u64 > MAX_TEXT {
-        return Err(Error::bad_content(format!(
-            "{} is larger than 16 MiB",
-            path.display()
-        )));
+        return Err(Error::bad_content(format!("{} is larger than 16 MiB", path.display())));
     }
     Ok(bytes)
 }
@@ -230,16 +194,11 @@ fn unpack(store: &Store, file: std::fs::File, name: &str) -> Result<Option<Conte
         return Ok(None);
     };
     let temporary = store.scratch_directory()?;
-    let context = ContextDirectory {
-        path: temporary.path().to_owned(),
-        _temporary: Some(temporary),
-    };
+    let context =
+        ContextDirectory { path: temporary.path().to_owned(), _temporary: Some(temporary) };
     let root = Root::open(&context.path)?;
-    let mut unpacker = Unpacker::new(
-        root.open_directory(Path::new("."))?,
-        Form::Flat,
-        Privilege::User,
-    )?;
+    let mut unpacker =
+        Unpacker::new(root.open_directory(Path::new("."))?, Form::Flat, Privilege::User)?;
     for mut item in items {
         let mut reader = crate::build::layer_step::Opened::open(&mut item)?;
         unpacker.apply(&item.entry, &mut reader, &NoLowerFiles)?;

@@ -72,52 +72,26 @@ impl SourceTree for ImageTree {
                 self.name
             )));
         }
-        Ok(self
-            .tree
-            .children(directory)
-            .map(|(name, _)| name.to_vec())
-            .collect())
+        Ok(self.tree.children(directory).map(|(name, _)| name.to_vec()).collect())
     }
 
     fn below(&self, path: &LayerPath) -> Result<Vec<Item>> {
         let mut items = Vec::new();
         for (path, found) in self.tree.walk(path) {
-            let entry = Entry {
-                path,
-                ..found.entry.entry.clone()
-            };
+            let entry = Entry { path, ..found.entry.entry.clone() };
             let is_file = matches!(entry.kind, EntryKind::File { .. });
-            let tar = found
-                .layer
-                .filter(|_| is_file)
-                .and_then(|layer| self.tars.get(layer));
+            let tar = found.layer.filter(|_| is_file).and_then(|layer| self.tars.get(layer));
             let content = match tar {
                 Some(tar) if found.entry.offset == 0 && entry.size() > 0 => {
                     let path = found.entry.entry.path.clone();
-                    Content::Sparse {
-                        layer: Arc::clone(tar),
-                        path,
-                    }
+                    Content::Sparse { layer: Arc::clone(tar), path }
                 }
-                Some(tar) => Content::Layer {
-                    layer: Arc::clone(tar),
-                    offset: found.entry.offset,
-                },
+                Some(tar) => Content::Layer { layer: Arc::clone(tar), offset: found.entry.offset },
                 None => Content::None,
             };
-            let digest = if is_file {
-                found.entry.content
-            } else {
-                Some([0; 32])
-            };
+            let digest = if is_file { found.entry.content } else { Some([0; 32]) };
             let file = (0, found.inode.number());
-            items.push(Item {
-                entry,
-                content,
-                digest,
-                file: Some(file),
-                xattrs_unread: false,
-            });
+            items.push(Item { entry, content, digest, file: Some(file), xattrs_unread: false });
         }
         Ok(items)
     }

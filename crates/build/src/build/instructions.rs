@@ -20,8 +20,7 @@ impl Stage<'_> {
     /// Executes one instruction; errors include its position.
     pub(super) fn execute(&mut self, instruction: &Instruction) -> Result<()> {
         self.steps += 1;
-        self.dispatch(instruction)
-            .map_err(|error| self.at(instruction, error))
+        self.dispatch(instruction).map_err(|error| self.at(instruction, error))
     }
 
     fn dispatch(&mut self, instruction: &Instruction) -> Result<()> {
@@ -60,11 +59,7 @@ impl Stage<'_> {
             }
             InstructionKind::Maintainer(name) => self.image.config.author = Some(name.clone()),
             InstructionKind::Onbuild(onbuild) => {
-                self.image
-                    .config
-                    .config
-                    .on_build
-                    .push(onbuild.trigger.clone());
+                self.image.config.config.on_build.push(onbuild.trigger.clone());
             }
             InstructionKind::Shell(words) => {
                 self.image.config.config.shell = Some(words.clone());
@@ -72,9 +67,7 @@ impl Stage<'_> {
             InstructionKind::StopSignal(raw) => {
                 let signal = self.scope.word(raw)?;
                 if signal.is_empty() {
-                    return Err(Error::usage(format!(
-                        "STOPSIGNAL `{raw}` expands to nothing"
-                    )));
+                    return Err(Error::usage(format!("STOPSIGNAL `{raw}` expands to nothing")));
                 }
                 self.image.config.config.stop_signal = signal;
             }
@@ -118,23 +111,14 @@ impl Stage<'_> {
 
     /// Writes the scope's ENV to the config.
     pub(crate) fn write_env(&mut self) {
-        self.image.config.config.env = self
-            .scope
-            .env()
-            .iter()
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect();
+        self.image.config.config.env =
+            self.scope.env().iter().map(|(name, value)| format!("{name}={value}")).collect();
     }
 
     /// Returns the stage's shell.
     pub(super) fn shell(&self) -> Vec<String> {
         let default = || DEFAULT_SHELL.map(str::to_owned).to_vec();
-        self.image
-            .config
-            .config
-            .shell
-            .clone()
-            .unwrap_or_else(default)
+        self.image.config.config.shell.clone().unwrap_or_else(default)
     }
 
     fn command(&self, form: &CommandForm) -> Vec<String> {
@@ -152,11 +136,7 @@ impl Stage<'_> {
         for raw in words {
             for word in self.scope.words(raw)? {
                 for port in ports(&word)? {
-                    self.image
-                        .config
-                        .config
-                        .exposed_ports
-                        .insert(port, Empty {});
+                    self.image.config.config.exposed_ports.insert(port, Empty {});
                 }
             }
         }
@@ -165,10 +145,9 @@ impl Stage<'_> {
 
     fn healthcheck(&self, check: &ast::Healthcheck) -> Healthcheck {
         match check {
-            ast::Healthcheck::None => Healthcheck {
-                test: vec!["NONE".to_owned()],
-                ..Healthcheck::default()
-            },
+            ast::Healthcheck::None => {
+                Healthcheck { test: vec!["NONE".to_owned()], ..Healthcheck::default() }
+            }
             ast::Healthcheck::Cmd {
                 interval,
                 timeout,
@@ -203,11 +182,8 @@ impl Stage<'_> {
     fn set_workdir(&mut self, raw: &str, text: &str) -> Result<()> {
         // An empty WORKDIR changes nothing (BuildKit, buildah).
         let word = self.scope.word(raw)?;
-        let joined = if word.starts_with('/') {
-            word
-        } else {
-            format!("{}/{word}", self.workdir())
-        };
+        let joined =
+            if word.starts_with('/') { word } else { format!("{}/{word}", self.workdir()) };
         let path = clamp(joined.as_bytes())?;
         let shown = format!("/{}", String::from_utf8_lossy(path.as_bytes()));
         self.image.config.config.working_dir.clone_from(&shown);
@@ -283,9 +259,7 @@ fn ports(word: &str) -> Result<Vec<String>> {
     if first > last {
         return Err(wrong());
     }
-    Ok((first..=last)
-        .map(|port| format!("{port}/{protocol}"))
-        .collect())
+    Ok((first..=last).map(|port| format!("{port}/{protocol}")).collect())
 }
 
 #[cfg(test)]
@@ -296,10 +270,7 @@ mod tests {
     fn ports_and_ranges() {
         assert_eq!(ports("80").unwrap(), ["80/tcp"]);
         assert_eq!(ports("53/UDP").unwrap(), ["53/udp"]);
-        assert_eq!(
-            ports("8000-8002").unwrap(),
-            ["8000/tcp", "8001/tcp", "8002/tcp"]
-        );
+        assert_eq!(ports("8000-8002").unwrap(), ["8000/tcp", "8001/tcp", "8002/tcp"]);
         for bad in ["", "x", "80/x", "2-1", "70000", "1-"] {
             assert!(ports(bad).is_err(), "{bad:?}");
         }

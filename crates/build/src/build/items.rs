@@ -19,10 +19,7 @@ use imgctl_store::store::Store;
 /// Time of entries that the step itself creates (implied directories, heredocs). When the layer is
 /// written, it becomes the newest time of the other entries, so that the layer does not depend on
 /// the clock.
-pub(crate) const NO_TIME: Mtime = Mtime {
-    seconds: i64::MIN,
-    nanoseconds: 0,
-};
+pub(crate) const NO_TIME: Mtime = Mtime { seconds: i64::MIN, nanoseconds: 0 };
 
 /// One entry of a layer to be written, with the source of its bytes.
 #[derive(Clone, Debug)]
@@ -95,11 +92,7 @@ pub(crate) struct LayerTar {
 impl LayerTar {
     /// Returns the tar of the layer with the blob `blob`.
     pub(super) fn new(store: &Store, blob: Digest) -> Self {
-        Self {
-            store: store.clone(),
-            blob,
-            tar: OnceLock::new(),
-        }
+        Self { store: store.clone(), blob, tar: OnceLock::new() }
     }
 
     /// Returns the tar as a file: the blob itself if it is not compressed, otherwise an unnamed
@@ -110,9 +103,8 @@ impl LayerTar {
         }
         let blob = self.store.open_blob(&self.blob)?;
         let mut start = [0; 8];
-        let length = blob
-            .read_at(&mut start, 0)
-            .doing(|| format!("cannot read blob {}", self.blob))?;
+        let length =
+            blob.read_at(&mut start, 0).doing(|| format!("cannot read blob {}", self.blob))?;
         let file = match decompress::Format::sniff(&start[..length]) {
             decompress::Format::Plain => blob,
             _ => {
@@ -131,10 +123,7 @@ impl LayerTar {
     /// Returns the content of a sparse file, expanded.
     pub(crate) fn open_sparse(&self, path: &LayerPath) -> Result<Arc<File>> {
         let tar = self.open()?;
-        let size = tar
-            .metadata()
-            .doing(|| format!("cannot inspect layer {}", self.blob))?
-            .len();
+        let size = tar.metadata().doing(|| format!("cannot inspect layer {}", self.blob))?.len();
         let range = RangeReader::new(tar, 0, size);
         let mut reader = TarReader::new(range, Limits::default(), Names::Layer);
         while let Some(entry) = reader.next_entry()? {
@@ -144,10 +133,7 @@ impl LayerTar {
                 return Ok(Arc::new(spool));
             }
         }
-        Err(Error::bad_content(format!(
-            "{path} is not in layer {}",
-            self.blob
-        )))
+        Err(Error::bad_content(format!("{path} is not in layer {}", self.blob)))
     }
 }
 
@@ -161,19 +147,13 @@ pub(crate) struct RangeReader {
 impl RangeReader {
     /// Reads `length` bytes from `offset`.
     pub(super) fn new(file: Arc<File>, offset: u64, length: u64) -> Self {
-        Self {
-            file,
-            offset,
-            left: length,
-        }
+        Self { file, offset, left: length }
     }
 }
 
 impl Read for RangeReader {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let wanted = usize::try_from(self.left)
-            .unwrap_or(usize::MAX)
-            .min(buffer.len());
+        let wanted = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
         let read = self.file.read_at(&mut buffer[..wanted], self.offset)?;
         self.offset += read as u64;
         self.left -= read as u64;
@@ -183,8 +163,7 @@ impl Read for RangeReader {
 
 /// Rewinds a scratch file that has been written.
 pub(crate) fn rewound(mut file: File) -> Result<Arc<File>> {
-    file.seek(SeekFrom::Start(0))
-        .doing(|| "cannot rewind a scratch file".to_owned())?;
+    file.seek(SeekFrom::Start(0)).doing(|| "cannot rewind a scratch file".to_owned())?;
     Ok(Arc::new(file))
 }
 
@@ -266,16 +245,12 @@ pub(super) fn follow(
 pub(crate) fn link_names(items: &mut [Item]) {
     let mut first: HashMap<(u64, u64), LayerPath> = HashMap::new();
     for item in items {
-        let Some(file) = item
-            .file
-            .filter(|_| matches!(item.entry.kind, EntryKind::File { .. }))
+        let Some(file) = item.file.filter(|_| matches!(item.entry.kind, EntryKind::File { .. }))
         else {
             continue;
         };
         if let Some(target) = first.get(&file) {
-            item.entry.kind = EntryKind::HardLink {
-                target: target.clone(),
-            };
+            item.entry.kind = EntryKind::HardLink { target: target.clone() };
             item.entry.xattrs.clear();
             item.content = Content::None;
             item.digest = Some([0; 32]);
@@ -305,9 +280,7 @@ mod tests {
         ]);
         let node = |path: &LayerPath| {
             let text = String::from_utf8_lossy(path.as_bytes()).into_owned();
-            Ok(links
-                .get(text.as_str())
-                .map(|target| Node::Symlink(target.as_bytes().to_vec())))
+            Ok(links.get(text.as_str()).map(|target| Node::Symlink(target.as_bytes().to_vec())))
         };
         for (from, to) in [
             ("bin/sh", "usr/bin/sh"),

@@ -79,11 +79,8 @@ impl LayerMaker<'_> {
         self.recall(&mut items)?;
         let size = |item: &&Item| item.entry.size();
         let total: u64 = items.iter().map(|item| item.entry.size()).sum();
-        let unknown: u64 = items
-            .iter()
-            .filter(|item| item.digest.is_none())
-            .map(|i| size(&i))
-            .sum();
+        let unknown: u64 =
+            items.iter().filter(|item| item.digest.is_none()).map(|i| size(&i)).sum();
         if unknown * READ_FIRST <= total {
             for item in items.iter_mut().filter(|item| item.digest.is_none()) {
                 self.read_ahead(item)?;
@@ -99,16 +96,10 @@ impl LayerMaker<'_> {
         if let Some(layers) = self.cache.get(self.store, self.lease, &key)?
             && let [known] = layers.as_slice()
         {
-            return Ok(StageLayer {
-                layer: known.clone(),
-                from_cache: true,
-            });
+            return Ok(StageLayer { layer: known.clone(), from_cache: true });
         }
         self.cache.put(&key, std::slice::from_ref(&layer))?;
-        Ok(StageLayer {
-            layer,
-            from_cache: false,
-        })
+        Ok(StageLayer { layer, from_cache: false })
     }
 
     /// Adds `items` to a key, without their times.
@@ -125,14 +116,9 @@ impl LayerMaker<'_> {
     }
 
     fn cached(&self, kind: LayerKind, items: &[Item]) -> Result<Option<StageLayer>> {
-        let found = self
-            .cache
-            .get(self.store, self.lease, &self.key(kind, items))?;
+        let found = self.cache.get(self.store, self.lease, &self.key(kind, items))?;
         Ok(found.and_then(|layers| match layers.as_slice() {
-            [layer] => Some(StageLayer {
-                layer: layer.clone(),
-                from_cache: true,
-            }),
+            [layer] => Some(StageLayer { layer: layer.clone(), from_cache: true }),
             _ => None,
         }))
     }
@@ -173,13 +159,7 @@ impl LayerMaker<'_> {
     fn remember(&self, item: &Item) -> Result<()> {
         if let (Content::Context { state, .. }, Some(content)) = (&item.content, item.digest) {
             let has_xattrs = !item.entry.xattrs.is_empty();
-            lock(self.files)?.put(
-                state,
-                Known {
-                    content,
-                    has_xattrs,
-                },
-            );
+            lock(self.files)?.put(state, Known { content, has_xattrs });
         }
         Ok(())
     }
@@ -189,13 +169,8 @@ impl LayerMaker<'_> {
         let mut key = Key::new("layer");
         key.add(kind.as_str().as_bytes());
         key.add(
-            format!(
-                "{:?} {} {:?}",
-                self.compression_of(kind),
-                self.docker,
-                self.timestamp
-            )
-            .as_bytes(),
+            format!("{:?} {} {:?}", self.compression_of(kind), self.docker, self.timestamp)
+                .as_bytes(),
         );
         for item in items {
             add_entry(&mut key, &item.entry);
@@ -206,34 +181,20 @@ impl LayerMaker<'_> {
 
     /// The embedded registry's content is already compressed (design: registry layers are plain).
     fn compression_of(&self, kind: LayerKind) -> Compression {
-        if kind == LayerKind::Registry {
-            Compression::None
-        } else {
-            self.compression
-        }
+        if kind == LayerKind::Registry { Compression::None } else { self.compression }
     }
 
     /// Clamps times, and sets missing ones to the newest of the others. Returns the newest, in
     /// seconds.
     fn settle_times(&self, items: &mut [Item]) -> i64 {
         let clamp = |seconds: i64| self.timestamp.map_or(seconds, |limit| seconds.min(limit));
-        let known = items
-            .iter()
-            .map(|item| item.entry.mtime)
-            .filter(|time| *time != NO_TIME);
+        let known = items.iter().map(|item| item.entry.mtime).filter(|time| *time != NO_TIME);
         let newest = known.map(|time| clamp(time.seconds)).max();
         let newest = newest.or(self.timestamp).unwrap_or(0);
         for item in items {
             let time = item.entry.mtime;
-            let seconds = if time == NO_TIME {
-                newest
-            } else {
-                clamp(time.seconds)
-            };
-            item.entry.mtime = Mtime {
-                seconds,
-                nanoseconds: 0,
-            };
+            let seconds = if time == NO_TIME { newest } else { clamp(time.seconds) };
+            item.entry.mtime = Mtime { seconds, nanoseconds: 0 };
         }
         newest
     }
@@ -241,9 +202,7 @@ impl LayerMaker<'_> {
     fn write(&self, kind: LayerKind, items: &mut [Item], newest: i64) -> Result<CachedLayer> {
         let compression = self.compression_of(kind);
         let total = items.iter().map(|item| item.entry.size()).sum();
-        let task = self
-            .reporter
-            .start(&format!("writing {kind} layer"), Unit::Bytes, Some(total));
+        let task = self.reporter.start(&format!("writing {kind} layer"), Unit::Bytes, Some(total));
         let mut writer = LayerWriter::start(self.store.ingest()?, compression, self.threads)?;
         for item in items.iter_mut() {
             let mut reader = Opened::open(item)?;
@@ -270,21 +229,13 @@ impl LayerMaker<'_> {
         ));
         let media_type = compression.media_type(self.docker)?;
         let mut descriptor = Descriptor::new(media_type, layer.digest, layer.size);
-        descriptor
-            .annotations
-            .insert(LAYER_KIND.to_owned(), kind.as_str().to_owned());
-        Ok(CachedLayer {
-            descriptor,
-            diff_id: layer.diff_id,
-            newest,
-        })
+        descriptor.annotations.insert(LAYER_KIND.to_owned(), kind.as_str().to_owned());
+        Ok(CachedLayer { descriptor, diff_id: layer.diff_id, newest })
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> Result<std::sync::MutexGuard<'_, T>> {
-    mutex
-        .lock()
-        .map_err(|_| Error::failed("another thread of the build has failed"))
+    mutex.lock().map_err(|_| Error::failed("another thread of the build has failed"))
 }
 
 /// Formats a size in decimal units, as docker does.
@@ -365,11 +316,9 @@ impl Opened {
             Content::Layer { layer, offset } => {
                 Self::Other(Box::new(RangeReader::new(layer.open()?, *offset, size)))
             }
-            Content::Sparse { layer, path } => Self::Other(Box::new(RangeReader::new(
-                layer.open_sparse(path)?,
-                0,
-                size,
-            ))),
+            Content::Sparse { layer, path } => {
+                Self::Other(Box::new(RangeReader::new(layer.open_sparse(path)?, 0, size)))
+            }
             Content::Context { root, path, .. } if !item.entry.is_directory() => {
                 let file = root.open_file(path.as_path())?;
                 if item.xattrs_unread {
@@ -397,11 +346,8 @@ impl Opened {
         if now == *state {
             return Ok(());
         }
-        Err(Error::new(
-            Kind::Busy,
-            format!("{} changed while it was being read", item.entry.path),
-        )
-        .hint("build again while nothing writes to the context"))
+        Err(Error::new(Kind::Busy, format!("{} changed while it was being read", item.entry.path))
+            .hint("build again while nothing writes to the context"))
     }
 }
 

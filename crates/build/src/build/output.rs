@@ -35,11 +35,8 @@ pub(crate) fn write_image(store: &Store, options: &Options, image: &StageImage) 
     } else {
         (media_type::OCI_MANIFEST, media_type::OCI_CONFIG)
     };
-    let mut layers: Vec<Descriptor> = image
-        .layers
-        .iter()
-        .map(|layer| layer.descriptor.clone())
-        .collect();
+    let mut layers: Vec<Descriptor> =
+        image.layers.iter().map(|layer| layer.descriptor.clone()).collect();
     for layer in &mut layers {
         layer.media_type = media_type::in_family(&layer.media_type, is_docker)?.to_owned();
     }
@@ -47,11 +44,7 @@ pub(crate) fn write_image(store: &Store, options: &Options, image: &StageImage) 
         schema_version: 2,
         media_type: Some(manifest_type.to_owned()),
         artifact_type: None,
-        config: Descriptor::new(
-            config_type,
-            config_digest.clone(),
-            config_bytes.len() as u64,
-        ),
+        config: Descriptor::new(config_type, config_digest.clone(), config_bytes.len() as u64),
         layers,
         subject: None,
         annotations: annotations(options, image, created),
@@ -60,10 +53,7 @@ pub(crate) fn write_image(store: &Store, options: &Options, image: &StageImage) 
     let digest = store.put_blob(&bytes)?;
     let mut descriptor = Descriptor::new(manifest_type, digest, bytes.len() as u64);
     descriptor.platform = Some(platform_of(image));
-    Ok(Written {
-        descriptor,
-        config: config_digest,
-    })
+    Ok(Written { descriptor, config: config_digest })
 }
 
 /// Writes the index of several platforms' images.
@@ -72,12 +62,7 @@ pub(super) fn write_index(
     options: &Options,
     images: &[Written],
 ) -> Result<Descriptor> {
-    let mut index = Index::new(
-        images
-            .iter()
-            .map(|image| image.descriptor.clone())
-            .collect(),
-    );
+    let mut index = Index::new(images.iter().map(|image| image.descriptor.clone()).collect());
     let index_type = match options.format {
         Format::Oci => media_type::OCI_INDEX,
         Format::Docker => media_type::DOCKER_LIST,
@@ -95,11 +80,7 @@ fn platform_of(image: &StageImage) -> Platform {
 fn config(options: &Options, image: &StageImage, created: Option<&str>) -> Result<Vec<u8>> {
     let mut config = image.config.clone();
     config.created = created.map(str::to_owned);
-    config.rootfs.diff_ids = image
-        .layers
-        .iter()
-        .map(|layer| layer.diff_id.clone())
-        .collect();
+    config.rootfs.diff_ids = image.layers.iter().map(|layer| layer.diff_id.clone()).collect();
     for history in &mut config.history {
         // Entries of the base image keep their time; those of this build have none yet.
         history.created = history.created.take().or_else(|| config.created.clone());
@@ -110,9 +91,7 @@ fn config(options: &Options, image: &StageImage, created: Option<&str>) -> Resul
         !options.unset_env.iter().any(|unset| unset == name)
     });
     for (name, value) in &options.env {
-        container
-            .env
-            .retain(|pair| pair.split('=').next() != Some(name));
+        container.env.retain(|pair| pair.split('=').next() != Some(name));
         container.env.push(format!("{name}={value}"));
     }
     container.labels.extend(options.labels.clone());

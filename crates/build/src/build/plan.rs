@@ -66,18 +66,12 @@ pub(super) fn plan(
     globals: &Scope,
     platform: &Platform,
 ) -> Result<BuildPlan> {
-    let planner = Planner {
-        source,
-        kubefile,
-        contexts,
-    };
+    let planner = Planner { source, kubefile, contexts };
     let target = planner.target(target)?;
     // Checks stages that are not needed, too: a reference to a later stage is always a mistake.
     for stage in &kubefile.stages {
         for (instruction, name) in sources_of(stage) {
-            planner
-                .from(name, stage)
-                .map_err(|error| scope::at(source, instruction, error))?;
+            planner.from(name, stage).map_err(|error| scope::at(source, instruction, error))?;
         }
     }
     let mut needed: BTreeMap<usize, StagePlan> = BTreeMap::new();
@@ -93,10 +87,7 @@ pub(super) fn plan(
         queue.extend(&planned.needs);
         needed.insert(index, planned);
     }
-    Ok(BuildPlan {
-        stages: needed.into_values().collect(),
-        globals: globals.values(),
-    })
+    Ok(BuildPlan { stages: needed.into_values().collect(), globals: globals.values() })
 }
 
 struct Planner<'a> {
@@ -110,15 +101,9 @@ impl Planner<'_> {
         let last = self.kubefile.stages.len().saturating_sub(1);
         let Some(name) = target else { return Ok(last) };
         stage_called(self.kubefile, name, last + 1).ok_or_else(|| {
-            let names = self
-                .kubefile
-                .stages
-                .iter()
-                .filter_map(|stage| stage.from.name.as_deref());
-            let error = Error::usage(format!(
-                "{} has no stage `{name}` to build",
-                self.kubefile.name
-            ));
+            let names = self.kubefile.stages.iter().filter_map(|stage| stage.from.name.as_deref());
+            let error =
+                Error::usage(format!("{} has no stage `{name}` to build", self.kubefile.name));
             match suggest::closest(name, names) {
                 Some(near) => error.hint(format!("did you mean --target {near}?")),
                 None => error.hint(
@@ -161,18 +146,8 @@ impl Planner<'_> {
                 needs.insert(index);
             }
         }
-        let name = stage
-            .from
-            .name
-            .clone()
-            .unwrap_or_else(|| stage.index.to_string());
-        Ok(StagePlan {
-            index: stage.index,
-            name,
-            base,
-            platform,
-            needs,
-        })
+        let name = stage.from.name.clone().unwrap_or_else(|| stage.index.to_string());
+        Ok(StagePlan { index: stage.index, name, base, platform, needs })
     }
 
     fn base(&self, image: &str, index: usize) -> From {
@@ -180,8 +155,7 @@ impl Planner<'_> {
         // 1.
         let lower = image.to_lowercase();
         let named = self.kubefile.stages.get(..index).and_then(|all| {
-            all.iter()
-                .rposition(|stage| stage.from.name.as_deref() == Some(&lower))
+            all.iter().rposition(|stage| stage.from.name.as_deref() == Some(&lower))
         });
         match named {
             Some(stage) => From::Stage(stage),
@@ -201,9 +175,7 @@ impl Planner<'_> {
 fn stage_called(kubefile: &Kubefile, name: &str, before: usize) -> Option<usize> {
     let earlier = kubefile.stages.get(..before)?;
     let lower = name.to_lowercase();
-    let named = earlier
-        .iter()
-        .rposition(|stage| stage.from.name.as_deref() == Some(&lower));
+    let named = earlier.iter().rposition(|stage| stage.from.name.as_deref() == Some(&lower));
     named.or_else(|| name.parse().ok().filter(|index| *index < before))
 }
 
@@ -222,11 +194,7 @@ pub(crate) fn from_name(
     }
     let later = stage_called(kubefile, name, kubefile.stages.len());
     if let Some(later) = later.filter(|later| *later >= index) {
-        let what = if later == index {
-            "the stage itself"
-        } else {
-            "a later stage"
-        };
+        let what = if later == index { "the stage itself" } else { "a later stage" };
         return Err(Error::usage(format!(
             "stage {index} takes files from `{name}`, which is {what}"
         ))
@@ -239,10 +207,7 @@ pub(crate) fn from_name(
 }
 
 fn without_prefix(image: &str) -> &str {
-    IMAGE_PREFIXES
-        .iter()
-        .find_map(|prefix| image.strip_prefix(prefix))
-        .unwrap_or(image)
+    IMAGE_PREFIXES.iter().find_map(|prefix| image.strip_prefix(prefix)).unwrap_or(image)
 }
 
 /// Returns every name that an instruction of the stage takes files from.
@@ -256,16 +221,11 @@ fn sources_of(stage: &Stage) -> impl Iterator<Item = (&Instruction, &str)> {
             InstructionKind::Copy(copy) | InstructionKind::Add(copy) => {
                 copy.flags.from.iter().map(String::as_str).collect()
             }
-            InstructionKind::Run(run) => run
-                .mounts
-                .iter()
-                .filter_map(|mount| mount.from.as_deref())
-                .collect(),
+            InstructionKind::Run(run) => {
+                run.mounts.iter().filter_map(|mount| mount.from.as_deref()).collect()
+            }
             _ => Vec::new(),
         };
-        names
-            .into_iter()
-            .map(move |name| (instruction, name))
-            .collect::<Vec<_>>()
+        names.into_iter().map(move |name| (instruction, name)).collect::<Vec<_>>()
     })
 }

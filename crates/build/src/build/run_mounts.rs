@@ -78,17 +78,11 @@ impl Mounts {
                     inode: Some(inode),
                 }
             }
-            MountKind::Tmpfs { size, mode } => SandboxKind::Tmpfs {
-                size: *size,
-                mode: *mode,
-            },
+            MountKind::Tmpfs { size, mode } => SandboxKind::Tmpfs { size: *size, mode: *mode },
             MountKind::Secret { .. } => return self.secret(stage, &mount.kind, target),
             MountKind::Ssh { .. } => return self.ssh(stage, &mount.kind, target),
         };
-        self.mounts.push(SandboxMount {
-            target: place.as_str().into(),
-            kind,
-        });
+        self.mounts.push(SandboxMount { target: place.as_str().into(), kind });
         Ok(())
     }
 
@@ -128,18 +122,12 @@ impl Mounts {
     fn copy(&mut self, tree: &dyn SourceTree, path: &LayerPath) -> Result<PathBuf> {
         let real = follow(path, &|path| tree.node(path))?;
         if tree.node(&real)?.is_none() {
-            return Err(Error::not_found(format!(
-                "{path} is not in {}",
-                tree.name()
-            )));
+            return Err(Error::not_found(format!("{path} is not in {}", tree.name())));
         }
         let directory = self.fresh()?;
         let root = Root::open(&directory)?;
-        let privilege = if rustix::process::geteuid().is_root() {
-            Privilege::Root
-        } else {
-            Privilege::User
-        };
+        let privilege =
+            if rustix::process::geteuid().is_root() { Privilege::Root } else { Privilege::User };
         let mut unpacker =
             Unpacker::new(root.open_directory(Path::new("."))?, Form::Flat, privilege)?;
         for mut item in tree.below(&real)? {
@@ -156,24 +144,14 @@ impl Mounts {
         kind: &MountKind,
         target: Option<String>,
     ) -> Result<()> {
-        let MountKind::Secret {
-            id,
-            env,
-            required,
-            mode,
-            uid,
-            gid,
-        } = kind
-        else {
+        let MountKind::Secret { id, env, required, mode, uid, gid } = kind else {
             return Err(Error::failed("not a secret"));
         };
         let Some(source) = stage.shared.options.secrets.get(id) else {
             if *required {
-                return Err(
-                    Error::not_found(format!("secret `{id}` was not given")).hint(format!(
-                        "pass it with --secret id={id},src=FILE or --secret id={id},env=NAME"
-                    )),
-                );
+                return Err(Error::not_found(format!("secret `{id}` was not given")).hint(
+                    format!("pass it with --secret id={id},src=FILE or --secret id={id},env=NAME"),
+                ));
             }
             return Ok(());
         };
@@ -192,24 +170,15 @@ impl Mounts {
         };
         if let Some(name) = env {
             let value = String::from_utf8(content.clone()).map_err(|_| {
-                Error::usage(format!(
-                    "secret `{id}` is not text, so it cannot be a variable"
-                ))
+                Error::usage(format!("secret `{id}` is not text, so it cannot be a variable"))
             })?;
             self.env.push((name.clone(), value));
         }
         if target.is_some() || env.is_none() {
             let target = target.unwrap_or_else(|| format!("/run/secrets/{id}"));
-            let kind = SandboxKind::File {
-                content: content.into(),
-                mode: *mode,
-                uid: *uid,
-                gid: *gid,
-            };
-            self.mounts.push(SandboxMount {
-                target: target.as_str().into(),
-                kind,
-            });
+            let kind =
+                SandboxKind::File { content: content.into(), mode: *mode, uid: *uid, gid: *gid };
+            self.mounts.push(SandboxMount { target: target.as_str().into(), kind });
         }
         Ok(())
     }
@@ -240,11 +209,7 @@ impl Mounts {
 fn bind_kind(path: &Path, read_only: bool) -> Result<SandboxKind> {
     let path = std::fs::canonicalize(path).path("find", path)?;
     let inode = Some(identity(&path)?);
-    Ok(SandboxKind::Bind {
-        source: path.as_path().into(),
-        read_only,
-        inode,
-    })
+    Ok(SandboxKind::Bind { source: path.as_path().into(), read_only, inode })
 }
 
 /// Adds to the key what the step's result depends on: the content of binds, and the names of other
@@ -284,9 +249,6 @@ impl ContextTree {
             return Ok(None);
         }
         let real = follow(path, &|path| self.node(path))?;
-        Ok(self
-            .node(&real)?
-            .is_some()
-            .then(|| self.path().join(real.as_path())))
+        Ok(self.node(&real)?.is_some().then(|| self.path().join(real.as_path())))
     }
 }

@@ -31,12 +31,10 @@ impl Stage<'_> {
     pub(super) fn run(&mut self, step: &Run, text: &str) -> Result<()> {
         let network = self.network(step)?;
         if step.security == Some(RunSecurity::Insecure) && !self.shared.options.allow_insecure {
-            return Err(
-                Error::new(Kind::Denied, "RUN --security=insecure is not allowed").hint(
-                    "if you trust this Kubefile with full access to this machine: --allow \
+            return Err(Error::new(Kind::Denied, "RUN --security=insecure is not allowed").hint(
+                "if you trust this Kubefile with full access to this machine: --allow \
                      security.insecure",
-                ),
-            );
+            ));
         }
         if !step.devices.is_empty() {
             return Err(Error::new(Kind::Denied, "RUN --device is not supported"));
@@ -48,28 +46,17 @@ impl Stage<'_> {
             .map(|mount| {
                 let lookup = |name: &str| self.scope.get(name);
                 let escape = self.scope.escape();
-                mount
-                    .resolve(&|word| expand::expand(word, escape, &lookup))
-                    .map_err(|problem| {
-                        Error::usage(format!("--mount={}: {}", mount.raw, problem.message))
-                    })
+                mount.resolve(&|word| expand::expand(word, escape, &lookup)).map_err(|problem| {
+                    Error::usage(format!("--mount={}: {}", mount.raw, problem.message))
+                })
             })
             .collect::<Result<_>>()?;
         for option in mounts.iter().flat_map(|mount| &mount.ignored) {
-            self.shared
-                .reporter
-                .note(&format!("option {option} of --mount has no effect here"));
+            self.shared.reporter.note(&format!("option {option} of --mount has no effect here"));
         }
         let key = self.run_key(step, &mounts, network)?;
-        if let Some(layers) = self
-            .shared
-            .cache
-            .get(self.shared.store, self.shared.lease, &key)?
-        {
-            let cached = |layer| StageLayer {
-                layer,
-                from_cache: true,
-            };
+        if let Some(layers) = self.shared.cache.get(self.shared.store, self.shared.lease, &key)? {
+            let cached = |layer| StageLayer { layer, from_cache: true };
             return self.add_layers(layers.into_iter().map(cached).collect(), text);
         }
         let layers = self.execute_run(step, &mounts, network)?;
@@ -84,10 +71,8 @@ impl Stage<'_> {
             (Some(RunNetwork::None), _) => spec::Network::None,
             (Some(RunNetwork::Host), Network::Host) => spec::Network::Host,
             (Some(RunNetwork::Host), _) => {
-                return Err(
-                    Error::new(Kind::Denied, "RUN --network=host is not allowed")
-                        .hint("allow it with `imgctl build --network host`"),
-                );
+                return Err(Error::new(Kind::Denied, "RUN --network=host is not allowed")
+                    .hint("allow it with `imgctl build --network host`"));
             }
             (_, Network::Default) => spec::Network::Default,
             (_, Network::None) => spec::Network::None,
@@ -119,11 +104,8 @@ impl Stage<'_> {
         key.add(format!("{:?} {}", step.security, self.plan.platform).as_bytes());
         let options = self.shared.options;
         key.add(
-            format!(
-                "{:?} {:?} {:?}",
-                options.compression, options.format, options.timestamp
-            )
-            .as_bytes(),
+            format!("{:?} {:?} {:?}", options.compression, options.format, options.timestamp)
+                .as_bytes(),
         );
         for mount in mounts {
             mount_key(self, mount, &mut key)?;
@@ -157,10 +139,7 @@ impl Stage<'_> {
             .image
             .layers
             .iter()
-            .map(|layer| LayerOf {
-                blob: layer.descriptor.clone(),
-                diff_id: layer.diff_id.clone(),
-            })
+            .map(|layer| LayerOf { blob: layer.descriptor.clone(), diff_id: layer.diff_id.clone() })
             .collect();
         let build_mount = BuildMount::new(shared.store, &layers, shared.reporter)?;
         let mut made = Mounts::new(self)?;
@@ -215,9 +194,7 @@ impl Stage<'_> {
         match outcome.exit {
             Exit::Code(0) => {}
             Exit::Code(code) => {
-                let why = outcome
-                    .message
-                    .map_or_else(String::new, |why| format!(": {why}"));
+                let why = outcome.message.map_or_else(String::new, |why| format!(": {why}"));
                 return Err(Error::new(
                     Kind::CommandFailed,
                     format!("the command exited with {code}{why}"),
@@ -250,10 +227,7 @@ impl Stage<'_> {
             }
             let is_file = matches!(entry.kind, EntryKind::File { size } if size > 0);
             let content = if is_file {
-                Content::Upper {
-                    root: Arc::clone(&root),
-                    path: entry.path.clone(),
-                }
+                Content::Upper { root: Arc::clone(&root), path: entry.path.clone() }
             } else {
                 Content::None
             };
@@ -308,15 +282,10 @@ impl Stage<'_> {
         let options = self.shared.options;
         let mut env = vec![
             ("PATH".to_owned(), DEFAULT_PATH.to_owned()),
-            (
-                "HOME".to_owned(),
-                String::from_utf8_lossy(&user.home).into_owned(),
-            ),
+            ("HOME".to_owned(), String::from_utf8_lossy(&user.home).into_owned()),
         ];
         env.extend(options.proxy_env.clone());
-        let proxies = PROXY_ARGS
-            .iter()
-            .filter_map(|name| options.build_args.get_key_value(*name));
+        let proxies = PROXY_ARGS.iter().filter_map(|name| options.build_args.get_key_value(*name));
         env.extend(proxies.map(|(name, value)| (name.clone(), value.clone())));
         env.extend(self.scope.run_args());
         env.extend(self.scope.env().iter().cloned());
@@ -376,10 +345,7 @@ const MAX_LINE: usize = 64 << 10;
 
 impl<'a> Lines<'a> {
     fn new(reporter: &'a dyn Reporter) -> Self {
-        Self {
-            reporter,
-            open: [Vec::new(), Vec::new()],
-        }
+        Self { reporter, open: [Vec::new(), Vec::new()] }
     }
 
     fn add(&mut self, is_error: bool, bytes: &[u8]) {

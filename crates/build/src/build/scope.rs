@@ -69,14 +69,7 @@ impl Scope {
         outer: BTreeMap<String, String>,
         env: Vec<(String, String)>,
     ) -> Self {
-        Self {
-            escape,
-            build_args,
-            outer,
-            args: BTreeMap::new(),
-            env,
-            used: BTreeSet::new(),
-        }
+        Self { escape, build_args, outer, args: BTreeMap::new(), env, used: BTreeSet::new() }
     }
 
     /// Creates the scope of the lines before the first FROM: platform arguments need no declaration
@@ -87,10 +80,7 @@ impl Scope {
         platform: BTreeMap<String, String>,
     ) -> Self {
         let mut scope = Self::new(escape, build_args.clone(), platform.clone(), Vec::new());
-        scope.args = platform
-            .into_iter()
-            .map(|(name, value)| (name, Some(value)))
-            .collect();
+        scope.args = platform.into_iter().map(|(name, value)| (name, Some(value))).collect();
         scope
     }
 
@@ -119,11 +109,7 @@ impl Scope {
 
     /// Returns the value of `name`: ENV overrides ARG.
     pub(super) fn get(&self, name: &str) -> Option<String> {
-        let env = self
-            .env
-            .iter()
-            .find(|(known, _)| known == name)
-            .map(|(_, value)| value.clone());
+        let env = self.env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
         env.or_else(|| self.args.get(name).cloned().flatten())
     }
 
@@ -157,10 +143,7 @@ impl Scope {
 
     /// Returns all declared values: those of the global scope are the outer scope of the stages.
     pub(super) fn values(&self) -> BTreeMap<String, String> {
-        self.args
-            .iter()
-            .filter_map(|(name, value)| Some((name.clone(), value.clone()?)))
-            .collect()
+        self.args.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?))).collect()
     }
 
     /// Returns the names declared by `ARG`.

@@ -19,10 +19,7 @@ pub(super) fn squash(shared: &Shared<'_>, image: &StageImage) -> Result<StageIma
         return Ok(image.clone());
     }
     let toc = |layer: &ImageLayer| {
-        shared
-            .store
-            .toc(&layer.descriptor.digest, &layer.diff_id)
-            .map(Arc::new)
+        shared.store.toc(&layer.descriptor.digest, &layer.diff_id).map(Arc::new)
     };
     let below = Tree::from_layers(base.iter().map(toc).collect::<Result<Vec<_>>>()?)?;
     let whole = Tree::from_layers(image.layers.iter().map(toc).collect::<Result<Vec<_>>>()?)?;
@@ -45,15 +42,10 @@ pub(super) fn squash(shared: &Shared<'_>, image: &StageImage) -> Result<StageIma
         history.empty_layer = true;
     }
     for made in shared.layer_maker().make(items)? {
-        let kind = made
-            .layer
-            .descriptor
-            .layer_kind()
-            .map(|kind| format!("{kind} layer"));
-        squashed.layers.push(ImageLayer {
-            descriptor: made.layer.descriptor,
-            diff_id: made.layer.diff_id,
-        });
+        let kind = made.layer.descriptor.layer_kind().map(|kind| format!("{kind} layer"));
+        squashed
+            .layers
+            .push(ImageLayer { descriptor: made.layer.descriptor, diff_id: made.layer.diff_id });
         squashed.config.history.push(History {
             created_by: Some("imgctl build --squash".to_owned()),
             comment: kind,
@@ -77,10 +69,7 @@ fn count_base_history(image: &StageImage) -> usize {
 
 fn is_same(below: &Tree, item: &Item) -> bool {
     below.lookup(&item.entry.path).is_some_and(|found| {
-        let entry = Entry {
-            path: item.entry.path.clone(),
-            ..found.entry.entry.clone()
-        };
+        let entry = Entry { path: item.entry.path.clone(), ..found.entry.entry.clone() };
         entry == item.entry
             && found.entry.content.unwrap_or_default() == item.digest.unwrap_or_default()
     })
@@ -96,11 +85,7 @@ fn deletions(below: &Tree, tree: &ImageTree) -> Result<Vec<Item>> {
         if tree.node(&path)?.is_none()
             && let Some(marker) = whiteout_path(&path)
         {
-            gone.push(Item::bare(Entry::new(
-                marker,
-                EntryKind::File { size: 0 },
-                0o644,
-            )));
+            gone.push(Item::bare(Entry::new(marker, EntryKind::File { size: 0 }, 0o644)));
             last = Some(path);
         }
     }

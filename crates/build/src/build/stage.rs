@@ -52,19 +52,12 @@ impl StageImage {
             .layers
             .iter()
             .map(|layer| Arc::new(LayerTar::new(shared.store, layer.descriptor.digest.clone())));
-        Ok(ImageTree::new(
-            name.to_owned(),
-            Arc::new(Tree::from_layers(tocs)?),
-            tars.collect(),
-        ))
+        Ok(ImageTree::new(name.to_owned(), Arc::new(Tree::from_layers(tocs)?), tars.collect()))
     }
 
     fn tocs(&self, shared: &Shared<'_>) -> Result<Vec<Arc<Toc>>> {
         let toc = |layer: &ImageLayer| {
-            shared
-                .store
-                .toc(&layer.descriptor.digest, &layer.diff_id)
-                .map(Arc::new)
+            shared.store.toc(&layer.descriptor.digest, &layer.diff_id).map(Arc::new)
         };
         self.layers.iter().map(toc).collect()
     }
@@ -119,9 +112,7 @@ impl<'a> Stage<'a> {
         if self.tree.is_none() {
             self.tree = Some(Tree::from_layers(self.image.tocs(self.shared)?)?);
         }
-        self.tree
-            .as_ref()
-            .ok_or_else(|| Error::failed("the stage has no tree"))
+        self.tree.as_ref().ok_or_else(|| Error::failed("the stage has no tree"))
     }
 
     /// Returns the merged tree if it has been created.
@@ -190,21 +181,11 @@ impl<'a> Stage<'a> {
 
     fn add_layer(&mut self, layer: CachedLayer, created_by: &str) -> Result<()> {
         if let Some(tree) = &mut self.tree {
-            tree.apply(
-                self.shared
-                    .store
-                    .toc(&layer.descriptor.digest, &layer.diff_id)?,
-            )?;
+            tree.apply(self.shared.store.toc(&layer.descriptor.digest, &layer.diff_id)?)?;
         }
-        let kind = layer
-            .descriptor
-            .layer_kind()
-            .map(|kind| format!("{kind} layer"));
+        let kind = layer.descriptor.layer_kind().map(|kind| format!("{kind} layer"));
         self.image.newest = self.image.newest.max(Some(layer.newest));
-        self.image.layers.push(ImageLayer {
-            descriptor: layer.descriptor,
-            diff_id: layer.diff_id,
-        });
+        self.image.layers.push(ImageLayer { descriptor: layer.descriptor, diff_id: layer.diff_id });
         self.image.config.history.push(History {
             created_by: Some(created_by.to_owned()),
             comment: kind,
@@ -276,10 +257,7 @@ impl<'a> Stage<'a> {
 fn items_at(tree: &dyn SourceTree, path: &LayerPath) -> Result<Vec<Item>> {
     let real = follow(path, &|path| tree.node(path))?;
     if tree.node(&real)?.is_none() {
-        return Err(Error::not_found(format!(
-            "{path} is not in {}",
-            tree.name()
-        )));
+        return Err(Error::not_found(format!("{path} is not in {}", tree.name())));
     }
     tree.below(&real)
 }
@@ -295,13 +273,7 @@ fn base_image(shared: &Shared<'_>, plan: &StagePlan) -> Result<StageImage> {
             };
             config.rootfs.kind = "layers".to_owned();
             config.config.env = vec![format!("PATH={DEFAULT_PATH}")];
-            Ok(StageImage {
-                config,
-                layers: Vec::new(),
-                base_layers: 0,
-                base: None,
-                newest: None,
-            })
+            Ok(StageImage { config, layers: Vec::new(), base_layers: 0, base: None, newest: None })
         }
         From::Stage(index) => Ok(shared.results.get(*index)?.as_ref().clone()),
         From::Image(name) => stored_image(shared, name, &plan.platform),
@@ -323,19 +295,14 @@ pub(crate) fn stored_image(
         .layers
         .into_iter()
         .zip(image.config.rootfs.diff_ids.iter().cloned())
-        .map(|(descriptor, diff_id)| ImageLayer {
-            descriptor,
-            diff_id,
-        })
+        .map(|(descriptor, diff_id)| ImageLayer { descriptor, diff_id })
         .collect();
     for layer in &layers {
         shared.lease.hold(&layer.descriptor.digest)?;
     }
     let mut config = image.config;
     config.rootfs.diff_ids.clear();
-    let base_name = image
-        .reference
-        .map_or_else(|| name.to_owned(), |name| name.to_string());
+    let base_name = image.reference.map_or_else(|| name.to_owned(), |name| name.to_string());
     Ok(StageImage {
         config,
         base_layers: layers.len(),

@@ -73,20 +73,12 @@ impl StatCache {
     /// walked.
     pub(super) fn open(path: PathBuf, now: i64) -> Self {
         let known = read(&path).unwrap_or_default();
-        Self {
-            path,
-            known,
-            seen: Vec::new(),
-            now,
-            changed: false,
-        }
+        Self { path, known, seen: Vec::new(), now, changed: false }
     }
 
     /// Returns the cached facts about a file in exactly this state.
     pub(super) fn get(&mut self, state: &FileState) -> Option<Known> {
-        let place = self
-            .known
-            .binary_search_by_key(&identity(state), |(state, _)| identity(state));
+        let place = self.known.binary_search_by_key(&identity(state), |(state, _)| identity(state));
         let record = *self.known.get(place.ok()?)?;
         if record.0 != *state {
             return None;
@@ -180,10 +172,8 @@ fn decode(record: &[u8]) -> Option<(FileState, Known)> {
         mtime: time(24)?,
         ctime: time(40)?,
     };
-    let known = Known {
-        content: record.get(56..88)?.try_into().ok()?,
-        has_xattrs: *record.get(88)? != 0,
-    };
+    let known =
+        Known { content: record.get(56..88)?.try_into().ok()?, has_xattrs: *record.get(88)? != 0 };
     Some((state, known))
 }
 
@@ -192,19 +182,10 @@ mod tests {
     use super::*;
 
     fn state(inode: u64, changed: i64) -> FileState {
-        FileState {
-            device: 1,
-            inode,
-            size: 5,
-            mtime: (changed, 7),
-            ctime: (changed, 9),
-        }
+        FileState { device: 1, inode, size: 5, mtime: (changed, 7), ctime: (changed, 9) }
     }
 
-    const KNOWN: Known = Known {
-        content: [3; 32],
-        has_xattrs: true,
-    };
+    const KNOWN: Known = Known { content: [3; 32], has_xattrs: true };
 
     #[test]
     fn what_is_saved_is_found_again_in_the_same_state_only() {
@@ -215,18 +196,8 @@ mod tests {
         cache.save().unwrap();
         let mut cache = StatCache::open(path, 1001);
         assert_eq!(cache.get(&state(1, 900)), Some(KNOWN));
-        assert_eq!(
-            cache.get(&state(1, 901)),
-            None,
-            "another time is another state"
-        );
-        assert_eq!(
-            cache.get(&FileState {
-                size: 6,
-                ..state(1, 900)
-            }),
-            None
-        );
+        assert_eq!(cache.get(&state(1, 901)), None, "another time is another state");
+        assert_eq!(cache.get(&FileState { size: 6, ..state(1, 900) }), None);
     }
 
     #[test]

@@ -75,10 +75,7 @@ pub(crate) struct StepCache {
 impl StepCache {
     /// Returns the step cache of `store`; without `read`, every lookup misses.
     pub(super) fn new(store: &Store, read: bool) -> Self {
-        Self {
-            directory: store.cache_directory().join("steps"),
-            read,
-        }
+        Self { directory: store.cache_directory().join("steps"), read }
     }
 
     /// Returns the layers recorded under `key` if all of them still exist. They are leased before
@@ -95,10 +92,7 @@ impl StepCache {
         let Ok(file) = std::fs::File::open(self.directory.join(key)) else {
             return Ok(None);
         };
-        if file
-            .metadata()
-            .map_or(true, |metadata| metadata.len() > MAX_RECORD)
-        {
+        if file.metadata().map_or(true, |metadata| metadata.len() > MAX_RECORD) {
             return Ok(None);
         }
         // A damaged record is a miss: the step runs and replaces it.

@@ -25,11 +25,8 @@ impl Bench {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("context")).unwrap();
-        let store = Store::open(
-            &directory.path().join("root"),
-            store::Options { sync: false },
-        )
-        .unwrap();
+        let store =
+            Store::open(&directory.path().join("root"), store::Options { sync: false }).unwrap();
         Self { directory, store }
     }
 
@@ -98,11 +95,7 @@ impl Bench {
     }
 
     fn config(&self, built: &Built) -> ContainerConfig {
-        self.store
-            .image_at(&built.descriptor, None)
-            .unwrap()
-            .config
-            .config
+        self.store.image_at(&built.descriptor, None).unwrap().config.config
     }
 
     fn tree(&self, built: &Built) -> Tree {
@@ -138,11 +131,8 @@ impl Bench {
 fn copy_takes_a_context_as_it_is() {
     let bench = Bench::new();
     bench.file("bin/tool", "x").file("etc/conf", "y");
-    fs::set_permissions(
-        bench.context().join("bin/tool"),
-        fs::Permissions::from_mode(0o755),
-    )
-    .unwrap();
+    fs::set_permissions(bench.context().join("bin/tool"), fs::Permissions::from_mode(0o755))
+        .unwrap();
     symlink("tool", bench.context().join("bin/link")).unwrap();
     let built = bench.build("FROM scratch\nCOPY bin /bin/\nCOPY etc/conf /etc/other\n");
     assert_eq!(
@@ -163,10 +153,7 @@ fn the_same_context_gives_the_same_bytes() {
     for bench in [&first, &second] {
         for name in ["b", "a/x", "a/y", "registry/z"] {
             bench.file(name, name);
-            let file = fs::File::options()
-                .write(true)
-                .open(bench.context().join(name))
-                .unwrap();
+            let file = fs::File::options().write(true).open(bench.context().join(name)).unwrap();
             file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000))
                 .unwrap();
         }
@@ -200,10 +187,7 @@ fn an_unchanged_context_is_not_read_again() {
 #[test]
 fn what_lies_under_registry_is_a_layer_of_its_own_and_is_not_compressed() {
     let bench = Bench::new();
-    bench
-        .file("registry/docker/x", "blob")
-        .file("manifests/m.yaml", "y")
-        .file("bin/z", "z");
+    bench.file("registry/docker/x", "blob").file("manifests/m.yaml", "y").file("bin/z", "z");
     let built = bench.build("FROM scratch\nCOPY . .\n");
     let image = bench.store.image_at(&built.descriptor, None).unwrap();
     let kinds: Vec<_> = image
@@ -211,10 +195,7 @@ fn what_lies_under_registry_is_a_layer_of_its_own_and_is_not_compressed() {
         .layers
         .iter()
         .map(|layer| {
-            (
-                layer.layer_kind().unwrap(),
-                layer.media_type.rsplit('.').next().unwrap().to_owned(),
-            )
+            (layer.layer_kind().unwrap(), layer.media_type.rsplit('.').next().unwrap().to_owned())
         })
         .collect();
     assert_eq!(
@@ -248,20 +229,11 @@ CMD ["kubectl apply -f manifests"]
 "#;
     let built = bench.build(kubefile);
     let config = bench.config(&built);
-    assert_eq!(
-        config.env[1..],
-        ["A=1", "B=two words", "C=", "D=1x", "E=default"]
-    );
+    assert_eq!(config.env[1..], ["A=1", "B=two words", "C=", "D=1x", "E=default"]);
     assert_eq!(config.labels["version"], "v1.0");
     assert_eq!(config.labels["init"], "init.sh $registryDomain");
-    assert_eq!(
-        config.exposed_ports.keys().collect::<Vec<_>>(),
-        ["53/udp", "80/tcp"]
-    );
-    assert_eq!(
-        (config.user.as_str(), config.working_dir.as_str()),
-        ("nobody", "/srv/app")
-    );
+    assert_eq!(config.exposed_ports.keys().collect::<Vec<_>>(), ["53/udp", "80/tcp"]);
+    assert_eq!((config.user.as_str(), config.working_dir.as_str()), ("nobody", "/srv/app"));
     assert_eq!(config.cmd.unwrap(), ["kubectl apply -f manifests"]);
     assert_eq!(bench.listing(&built), ["755 0:0 srv/", "755 0:0 srv/app/"]);
 }
@@ -273,24 +245,15 @@ fn stages_are_built_only_if_needed_and_copied_from() {
     let built = bench.build(
         "FROM scratch AS unused\nCOPY missing /\nFROM scratch AS one\nCOPY a /dir/a\nFROM scratch\nCOPY --from=one --chown=5:6 /dir /out\nCOPY --from=1 dir/a /\n",
     );
-    assert_eq!(
-        bench.listing(&built),
-        ["644 0:0 a", "755 5:6 out/", "644 5:6 out/a"]
-    );
+    assert_eq!(bench.listing(&built), ["644 0:0 a", "755 5:6 out/", "644 5:6 out/a"]);
 }
 
 #[test]
 fn errors_name_the_place_and_the_way_out() {
     let bench = Bench::new();
-    bench
-        .file("scripts/init.sh", "x")
-        .file(".dockerignore", "secret\n")
-        .file("secret", "s");
+    bench.file("scripts/init.sh", "x").file(".dockerignore", "secret\n").file("secret", "s");
     let error = bench.error("FROM scratch\nCOPY script/init.sh /\n");
-    assert!(
-        error.contains("2 | COPY script/init.sh /\n  |      ^^^^^^^^^^^^^^"),
-        "{error}"
-    );
+    assert!(error.contains("2 | COPY script/init.sh /\n  |      ^^^^^^^^^^^^^^"), "{error}");
     assert!(error.contains("did you mean `scripts`"), "{error}");
     let error = bench.error("FROM scratch\nCOPY secret /\n");
     assert!(error.contains("ignore rule excludes it"), "{error}");
@@ -331,18 +294,7 @@ fn add_extracts_archives_and_heredocs_are_files() {
         .iter()
         .map(|line| line.rsplit(' ').next().unwrap().to_owned())
         .collect();
-    assert_eq!(
-        names,
-        [
-            "x/",
-            "x/in/",
-            "x/in/file",
-            "y/",
-            "y/archive.tgz",
-            "z/",
-            "z/conf"
-        ]
-    );
+    assert_eq!(names, ["x/", "x/in/", "x/in/file", "y/", "y/archive.tgz", "z/", "z/conf"]);
     let tree = bench.tree(&built);
     let conf = tree.lookup(&LayerPath::parse(b"z/conf").unwrap()).unwrap();
     assert_eq!(conf.entry().size(), "value 1\n".len() as u64);
@@ -354,20 +306,13 @@ fn hard_links_stay_links_and_squash_gives_one_layer() {
     bench.file("dir/a", "same");
     fs::hard_link(bench.context().join("dir/a"), bench.context().join("dir/b")).unwrap();
     let kubefile = "FROM scratch\nCOPY dir /x\nCOPY dir/a /y\n";
-    let built = bench
-        .build_with(kubefile, |options| options.squash = true)
-        .unwrap();
+    let built = bench.build_with(kubefile, |options| options.squash = true).unwrap();
     let image = bench.store.image_at(&built.descriptor, None).unwrap();
     assert_eq!(image.manifest.layers.len(), 1);
     let (layer, diff_id) = image.layers().next().unwrap();
     let toc = bench.store.toc(&layer.digest, diff_id).unwrap();
     let link = toc.find(&LayerPath::parse(b"x/b").unwrap()).unwrap();
-    assert_eq!(
-        link.entry.kind,
-        EntryKind::HardLink {
-            target: LayerPath::parse(b"x/a").unwrap()
-        }
-    );
+    assert_eq!(link.entry.kind, EntryKind::HardLink { target: LayerPath::parse(b"x/a").unwrap() });
 }
 
 #[test]
@@ -408,9 +353,7 @@ fn urls_are_downloaded_verified_and_dated() {
     let bench = Bench::new();
     let url = serve(b"from afar");
     let digest = imgctl_base::image::Digest::of(b"from afar");
-    let built = bench.build(&format!(
-        "FROM scratch\nADD --checksum={digest} {url}/file /x/\n"
-    ));
+    let built = bench.build(&format!("FROM scratch\nADD --checksum={digest} {url}/file /x/\n"));
     assert_eq!(bench.listing(&built), ["755 0:0 x/", "600 0:0 x/file"]);
     let tree = bench.tree(&built);
     let file = tree.lookup(&LayerPath::parse(b"x/file").unwrap()).unwrap();

@@ -24,11 +24,7 @@ impl Stage<'_> {
         if !flags.link {
             self.tree()?;
         }
-        let tree = if flags.link {
-            &empty
-        } else {
-            self.tree_made().unwrap_or(&empty)
-        };
+        let tree = if flags.link { &empty } else { self.tree_made().unwrap_or(&empty) };
         let destination = Destination::new(tree, &workdir, &dest, flags.link)?;
         let mut gathered = Gathered::new(destination, flags);
         let mut words = Vec::new();
@@ -101,9 +97,7 @@ impl Stage<'_> {
                     _ => gathered.add_file(name.as_bytes(), item)?,
                 }
             } else if flags.checksum.is_some() {
-                return Err(Error::usage(
-                    "--checksum is for URLs and git repositories only",
-                ));
+                return Err(Error::usage("--checksum is for URLs and git repositories only"));
             } else {
                 local.push(word.clone());
             }
@@ -144,13 +138,7 @@ impl Stage<'_> {
             Some(raw) => Some(self.owner(&raw.clone())?),
             None => None,
         };
-        Ok(Flags {
-            owner,
-            chmod,
-            link: raw.link,
-            parents: raw.parents,
-            exclude,
-        })
+        Ok(Flags { owner, chmod, link: raw.link, parents: raw.parents, exclude })
     }
 
     fn owner(&mut self, raw: &str) -> Result<(u32, u32)> {

@@ -74,11 +74,8 @@ impl Lock {
         let mut images = BTreeMap::new();
         for entry in file.image {
             let reference = Reference::parse(&entry.name)?;
-            let locked = Locked {
-                digest: entry.digest,
-                platforms: entry.platforms,
-                found: entry.found,
-            };
+            let locked =
+                Locked { digest: entry.digest, platforms: entry.platforms, found: entry.found };
             if images.insert(reference, locked).is_some() {
                 return Err(wrong(&format!("it lists {} twice", entry.name)));
             }
@@ -127,11 +124,7 @@ impl Lock {
                 lines.push(format!("{reference} is new"));
             }
         }
-        lines.extend(
-            unused
-                .keys()
-                .map(|reference| format!("{reference} is no longer used")),
-        );
+        lines.extend(unused.keys().map(|reference| format!("{reference} is no longer used")));
         if lines.is_empty() {
             return Ok(());
         }
@@ -142,9 +135,7 @@ impl Lock {
 
 /// Returns a TOML basic string; JSON strings are a subset of them.
 fn quoted(text: &str) -> String {
-    serde_json::Value::from(text)
-        .to_string()
-        .replace('\u{7f}', "\\u007f")
+    serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
 
 #[cfg(test)]
@@ -160,9 +151,7 @@ mod tests {
             };
             (Reference::parse(name).unwrap(), locked)
         };
-        Lock {
-            images: names.iter().map(entry).collect(),
-        }
+        Lock { images: names.iter().map(entry).collect() }
     }
 
     #[test]
@@ -196,8 +185,7 @@ mod tests {
             let names = names.iter();
             names.map(|name| Reference::parse(name).unwrap()).collect()
         };
-        lock.check("l", wanted(&["a.io/a:1", "a.io/b:1"]).iter())
-            .unwrap();
+        lock.check("l", wanted(&["a.io/a:1", "a.io/b:1"]).iter()).unwrap();
         let drifted = wanted(&["a.io/a:1", "a.io/c:1"]);
         let error = lock.check("l", drifted.iter()).unwrap_err().to_string();
         assert!(error.contains("a.io/c:1 is new"), "{error}");

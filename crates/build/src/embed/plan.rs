@@ -160,10 +160,7 @@ fn serve(images: &[ResolvedImage], naming: Naming) -> Result<ServedImages<'_>> {
         let number = images.iter().position(|other| std::ptr::eq(other, image));
         let served = all
             .entry((repository.clone(), root))
-            .or_insert_with(|| Served {
-                image: number.unwrap_or_default(),
-                ..Served::default()
-            });
+            .or_insert_with(|| Served { image: number.unwrap_or_default(), ..Served::default() });
         served.names.push(reference);
         served.is_pinned |= reference.digest().is_some();
         let Some(tag) = reference.tag() else { continue };
@@ -212,9 +209,8 @@ fn units(served: &ServedImages<'_>) -> Vec<String> {
 /// Returns the layer of a repository when there are more images than layers.
 pub(super) fn bucket(repository: &str) -> String {
     let hash = blake3::hash(repository.as_bytes());
-    let number = hash.as_bytes()[..8]
-        .iter()
-        .fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    let number =
+        hash.as_bytes()[..8].iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
     format!("{:03}", number % MAX_OWN_LAYERS as u64)
 }
 
@@ -233,19 +229,14 @@ fn contents(image: &ResolvedImage, number: usize) -> impl Iterator<Item = (&Dige
         let file = File::Document(document.descriptor.clone(), Arc::clone(&document.bytes));
         (&document.descriptor.digest, file)
     });
-    let blobs = image
-        .blobs
-        .iter()
-        .map(move |blob| (&blob.digest, File::Blob(blob.clone(), number)));
+    let blobs =
+        image.blobs.iter().map(move |blob| (&blob.digest, File::Blob(blob.clone(), number)));
     documents.chain(blobs)
 }
 
 impl LayerPlan {
     fn empty() -> Self {
-        Self {
-            title: String::new(),
-            files: BTreeMap::new(),
-        }
+        Self { title: String::new(), files: BTreeMap::new() }
     }
 
     fn add_title(&mut self, names: &[&Reference]) {

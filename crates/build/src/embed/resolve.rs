@@ -182,11 +182,8 @@ impl Resolver<'_> {
             )));
         }
         if let (Origin::Registry(_), Some(client)) = (&origin, self.client) {
-            let manifests: Vec<Digest> = parts
-                .platforms
-                .iter()
-                .map(|(_, digest)| digest.clone())
-                .collect();
+            let manifests: Vec<Digest> =
+                parts.platforms.iter().map(|(_, digest)| digest.clone()).collect();
             client.admit(reference, &root.descriptor.digest, &manifests)?;
         }
         Ok(ResolvedImage {
@@ -244,28 +241,18 @@ impl Resolver<'_> {
         let bytes = self.store.read_blob(digest, MAX_DOCUMENT)?;
         let media = match Document::parse(&bytes, None)? {
             Document::Index(index) => index.media_type,
-            Document::Manifest(manifest) => Some(
-                manifest
-                    .media_type
-                    .unwrap_or_else(|| media_type::OCI_MANIFEST.to_owned()),
-            ),
+            Document::Manifest(manifest) => {
+                Some(manifest.media_type.unwrap_or_else(|| media_type::OCI_MANIFEST.to_owned()))
+            }
         };
         let media = media.unwrap_or_else(|| media_type::OCI_INDEX.to_owned());
         // Claims the document so that the store keeps it.
-        self.keep(
-            Descriptor::new(&media, digest.clone(), bytes.len() as u64),
-            bytes,
-        )
-        .map(Some)
+        self.keep(Descriptor::new(&media, digest.clone(), bytes.len() as u64), bytes).map(Some)
     }
 
     fn keep(&self, descriptor: Descriptor, bytes: Vec<u8>) -> Result<RawDocument> {
-        self.store
-            .import_blob(&mut &*bytes, &descriptor.digest, bytes.len() as u64)?;
-        Ok(RawDocument {
-            descriptor,
-            bytes: bytes.into(),
-        })
+        self.store.import_blob(&mut &*bytes, &descriptor.digest, bytes.len() as u64)?;
+        Ok(RawDocument { descriptor, bytes: bytes.into() })
     }
 
     /// Adds a document and everything that it references.
@@ -281,9 +268,9 @@ impl Resolver<'_> {
         }
         let parsed = Document::parse(&document.bytes, Some(&document.descriptor.media_type))?;
         match parsed {
-            Document::Index(_) if nesting >= MAX_NESTING => Err(Error::bad_content(format!(
-                "it nests more than {MAX_NESTING} indexes"
-            ))),
+            Document::Index(_) if nesting >= MAX_NESTING => {
+                Err(Error::bad_content(format!("it nests more than {MAX_NESTING} indexes")))
+            }
             Document::Index(index) => {
                 for child in self.children(&index)? {
                     let document = self
@@ -335,25 +322,19 @@ impl Resolver<'_> {
     /// standalone manifest.
     fn config(&self, manifest: &Manifest, origin: &Origin) -> Result<Option<ImageConfig>> {
         let descriptor = &manifest.config;
-        let is_image = matches!(
-            &*descriptor.media_type,
-            media_type::OCI_CONFIG | media_type::DOCKER_CONFIG
-        );
+        let is_image =
+            matches!(&*descriptor.media_type, media_type::OCI_CONFIG | media_type::DOCKER_CONFIG);
         if !is_image {
             return Ok(None);
         }
         if descriptor.size > MAX_CONFIG {
-            return Err(Error::bad_content(format!(
-                "its config has {} bytes",
-                descriptor.size
-            )));
+            return Err(Error::bad_content(format!("its config has {} bytes", descriptor.size)));
         }
         if self.store.blob_size(&descriptor.digest)? != Some(descriptor.size)
             && let Origin::Registry(repository) = origin
         {
             let mut reader = repository.blob(descriptor, 0)?;
-            self.store
-                .import_blob(&mut reader, &descriptor.digest, descriptor.size)?;
+            self.store.import_blob(&mut reader, &descriptor.digest, descriptor.size)?;
         }
         let bytes = self.store.read_blob(&descriptor.digest, MAX_CONFIG)?;
         ImageConfig::parse(&bytes).map(Some)
@@ -366,12 +347,7 @@ impl Resolver<'_> {
                 media_type::is_index(&entry.media_type)
                     || media_type::is_manifest(&entry.media_type)
             };
-            return Ok(index
-                .manifests
-                .iter()
-                .filter(is_document)
-                .cloned()
-                .collect());
+            return Ok(index.manifests.iter().filter(is_document).cloned().collect());
         }
         let wanted = self.platforms.iter().map(|platform| {
             index.select(platform).cloned().ok_or_else(|| {

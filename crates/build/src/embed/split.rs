@@ -24,19 +24,9 @@ pub type ReadFile<'a> = dyn FnMut(usize, u64) -> Result<Option<Vec<u8>>> + 'a;
 #[derive(Debug, PartialEq, Eq)]
 enum Role<'a> {
     Blob(Digest),
-    Layer {
-        repository: &'a str,
-        digest: Digest,
-    },
-    Revision {
-        repository: &'a str,
-        digest: Digest,
-    },
-    Tag {
-        repository: &'a str,
-        tag: &'a str,
-        is_current: bool,
-    },
+    Layer { repository: &'a str, digest: Digest },
+    Revision { repository: &'a str, digest: Digest },
+    Tag { repository: &'a str, tag: &'a str, is_current: bool },
     Other,
 }
 
@@ -68,11 +58,7 @@ impl<'a> Tree<'a> {
                 Role::Blob(digest) => {
                     blobs.insert(digest, number);
                 }
-                Role::Tag {
-                    repository,
-                    tag,
-                    is_current: true,
-                } => {
+                Role::Tag { repository, tag, is_current: true } => {
                     current.insert((*repository, *tag), number);
                 }
                 Role::Revision { repository, digest } => {
@@ -90,11 +76,7 @@ impl<'a> Tree<'a> {
                 roots.push((repository, Some(tag), digest));
             }
         }
-        let mut documents = Documents {
-            blobs: &blobs,
-            read,
-            known: BTreeMap::new(),
-        };
+        let mut documents = Documents { blobs: &blobs, read, known: BTreeMap::new() };
         let mut reached = BTreeSet::new();
         for (repository, _, root) in &roots {
             let all = documents.all_of(root)?;
@@ -123,11 +105,8 @@ impl<'a> Tree<'a> {
         documents: &mut Documents<'_, '_>,
     ) -> Result<Self> {
         let is_crowded = roots.len() > plan::MAX_OWN_LAYERS;
-        let mut tree = Self {
-            tags: BTreeMap::new(),
-            users: BTreeMap::new(),
-            of_repository: BTreeMap::new(),
-        };
+        let mut tree =
+            Self { tags: BTreeMap::new(), users: BTreeMap::new(), of_repository: BTreeMap::new() };
         for (repository, tag, root) in roots {
             let part = match (is_crowded, tag) {
                 (true, _) => plan::bucket(repository),
@@ -160,9 +139,7 @@ impl<'a> Tree<'a> {
             Role::Layer { repository, digest } | Role::Revision { repository, digest } => {
                 self.of_repository.get(&(*repository, digest.clone()))
             }
-            Role::Tag {
-                repository, tag, ..
-            } => self.tags.get(&(*repository, *tag)),
+            Role::Tag { repository, tag, .. } => self.tags.get(&(*repository, *tag)),
             Role::Other => None,
         };
         part.cloned().unwrap_or_default()
@@ -229,11 +206,9 @@ impl Documents<'_, '_> {
 
 /// Returns the purpose of the file at `path`.
 fn role(path: &str) -> Role<'_> {
-    let inside = path.strip_prefix(DIRECTORY).and_then(|rest| {
-        rest.strip_prefix('/')?
-            .strip_prefix(paths::BASE)?
-            .strip_prefix('/')
-    });
+    let inside = path
+        .strip_prefix(DIRECTORY)
+        .and_then(|rest| rest.strip_prefix('/')?.strip_prefix(paths::BASE)?.strip_prefix('/'));
     inside.and_then(role_inside).unwrap_or(Role::Other)
 }
 
@@ -247,29 +222,22 @@ fn role_inside(path: &str) -> Option<Role<'_>> {
         return Some(Role::Blob(blob));
     }
     let path = path.strip_prefix("repositories/")?;
-    let (repository, rest) = path
-        .split_once("/_")
-        .filter(|(repository, _)| !repository.is_empty())?;
+    let (repository, rest) =
+        path.split_once("/_").filter(|(repository, _)| !repository.is_empty())?;
     let parts: Vec<&str> = rest.split('/').collect();
     Some(match parts[..] {
-        ["layers", algorithm, hex, "link"] => Role::Layer {
-            repository,
-            digest: digest(algorithm, hex)?,
-        },
-        ["manifests", "revisions", algorithm, hex, "link"] => Role::Revision {
-            repository,
-            digest: digest(algorithm, hex)?,
-        },
-        ["manifests", "tags", tag, "current", "link"] => Role::Tag {
-            repository,
-            tag,
-            is_current: true,
-        },
-        ["manifests", "tags", tag, "index", _, _, "link"] => Role::Tag {
-            repository,
-            tag,
-            is_current: false,
-        },
+        ["layers", algorithm, hex, "link"] => {
+            Role::Layer { repository, digest: digest(algorithm, hex)? }
+        }
+        ["manifests", "revisions", algorithm, hex, "link"] => {
+            Role::Revision { repository, digest: digest(algorithm, hex)? }
+        }
+        ["manifests", "tags", tag, "current", "link"] => {
+            Role::Tag { repository, tag, is_current: true }
+        }
+        ["manifests", "tags", tag, "index", _, _, "link"] => {
+            Role::Tag { repository, tag, is_current: false }
+        }
         _ => return None,
     })
 }

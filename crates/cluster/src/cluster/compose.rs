@@ -14,14 +14,7 @@ use imgctl_base::secret::{Redactor, Secret};
 /// Label for the API address that workers use, unless another address is given.
 const VIP_LABEL: &str = "vip";
 /// Parts of variable names that mark confidential values.
-const CONFIDENTIAL: [&str; 6] = [
-    "passw",
-    "secret",
-    "token",
-    "credential",
-    "privatekey",
-    "apikey",
-];
+const CONFIDENTIAL: [&str; 6] = ["passw", "secret", "token", "credential", "privatekey", "apikey"];
 
 impl ClusterContext {
     /// Returns the cluster that `clusterfile` describes, with `images` in `spec.image` order. The
@@ -98,11 +91,8 @@ fn add_variables(redactor: &mut Redactor, variables: &std::collections::BTreeMap
 
 /// Whether a variable of this name holds a secret, judging by the name alone.
 pub fn is_confidential(name: &str) -> bool {
-    let name: String = name
-        .chars()
-        .filter(char::is_ascii_alphanumeric)
-        .map(|c| c.to_ascii_lowercase())
-        .collect();
+    let name: String =
+        name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
     CONFIDENTIAL.iter().any(|word| name.contains(word))
 }
 
@@ -154,14 +144,8 @@ mod tests {
         let clusterfile = read(text, "f").unwrap().0;
         let mut rootfs = image("r:v1", ImageKind::Rootfs);
         rootfs.labels.insert("vip".into(), "$defaultVIP".into());
-        rootfs
-            .environment
-            .insert("defaultVIP".into(), "10.103.97.2".into());
-        let surroundings = Surroundings {
-            variable: &|_| None,
-            home: None,
-            local: Vec::new(),
-        };
+        rootfs.environment.insert("defaultVIP".into(), "10.103.97.2".into());
+        let surroundings = Surroundings { variable: &|_| None, home: None, local: Vec::new() };
         let scene = ClusterContext::new(
             &clusterfile,
             vec![rootfs.clone()],
@@ -173,10 +157,7 @@ mod tests {
         assert_eq!(scene.vip.as_deref(), Some("10.9.9.9"));
         assert_eq!(scene.flag_environment["X"], "1");
         assert_eq!(scene.paths.root(), "/data/data/c");
-        assert_eq!(
-            scene.redactor().redact("s3cret-word pass-word open"),
-            "*** *** open"
-        );
+        assert_eq!(scene.redactor().redact("s3cret-word pass-word open"), "*** *** open");
         assert_eq!(Mount::of(&rootfs).image(), rootfs);
     }
 }

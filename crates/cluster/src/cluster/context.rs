@@ -48,9 +48,7 @@ pub struct ClusterContext {
 impl ClusterContext {
     /// Returns the rootfs image.
     pub fn rootfs(&self) -> Option<&ClusterImage> {
-        self.images
-            .iter()
-            .find(|image| image.kind == ImageKind::Rootfs)
+        self.images.iter().find(|image| image.kind == ImageKind::Rootfs)
     }
 
     pub fn control_planes(&self) -> impl Iterator<Item = &Host> {
@@ -74,21 +72,14 @@ impl ClusterContext {
             .iter()
             .filter(|host| host.has_role(crate::cluster::host::REGISTRY))
             .collect();
-        if named.is_empty() {
-            self.first().into_iter().collect()
-        } else {
-            named
-        }
+        if named.is_empty() { self.first().into_iter().collect() } else { named }
     }
 
     /// Identifies the files that rootfs and patches put on every host: scripts, programs,
     /// templates.
     pub(crate) fn rootfs_content(&self) -> String {
         let images = self.images.iter();
-        content(
-            images.filter(|image| image.kind != ImageKind::Application),
-            false,
-        )
+        content(images.filter(|image| image.kind != ImageKind::Application), false)
     }
 
     /// Identifies the container images that the embedded registry serves.

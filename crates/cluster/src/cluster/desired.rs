@@ -46,10 +46,8 @@ impl HostFlags {
         let masters = list(&self.masters, "--masters")?;
         let nodes = list(&self.nodes, "--nodes")?;
         if let Some(both) = masters.iter().find(|address| nodes.contains(address)) {
-            return Err(
-                Error::usage(format!("{both} is listed under both masters and nodes"))
-                    .hint("list a control plane that also runs workloads under masters only"),
-            );
+            return Err(Error::usage(format!("{both} is listed under both masters and nodes"))
+                .hint("list a control plane that also runs workloads under masters only"));
         }
         Ok((masters, nodes))
     }
@@ -65,11 +63,7 @@ impl Ssh {
             password: inline(&login.password),
             key_name: None,
             key_data: login.key_data.first().cloned().map(SecretSource::Inline),
-            keys: login
-                .keys
-                .iter()
-                .map(|key| key.to_string_lossy().into_owned())
-                .collect(),
+            keys: login.keys.iter().map(|key| key.to_string_lossy().into_owned()).collect(),
             key_passphrase: inline(&login.key_passphrase),
             sudo_password: inline(&login.sudo_password),
             jump: login.jump.clone(),
@@ -176,9 +170,7 @@ impl ClusterDocument {
     /// Sets the variables of `--env`, which stay in `status.env` until they are changed.
     pub fn set_flag_environment(&mut self, environment: &BTreeMap<String, String>) {
         let set = environment.iter();
-        self.status
-            .environment
-            .extend(set.map(|(name, value)| (name.clone(), value.clone())));
+        self.status.environment.extend(set.map(|(name, value)| (name.clone(), value.clone())));
     }
 
     /// Adds hosts, one group per role, with the login of `flags` where it differs from the
@@ -186,11 +178,8 @@ impl ClusterDocument {
     pub fn add_hosts(&mut self, flags: &HostFlags) -> Result<Vec<Address>> {
         let (masters, nodes) = flags.parse()?;
         let present = self.addresses()?;
-        let known = |new: &&Address| {
-            present
-                .iter()
-                .any(|old| old.name == new.name && old.port == new.port)
-        };
+        let known =
+            |new: &&Address| present.iter().any(|old| old.name == new.name && old.port == new.port);
         if let Some(double) = masters.iter().chain(&nodes).find(known) {
             return Err(Error::usage(format!(
                 "host {double} already belongs to cluster `{}`",
@@ -295,20 +284,14 @@ impl ClusterDocument {
                 continue;
             }
             addresses.retain(|own| own != address);
-            let taken = HostGroup {
-                ips: vec![written(address)],
-                ..self.hosts[at].clone()
-            };
+            let taken = HostGroup { ips: vec![written(address)], ..self.hosts[at].clone() };
             self.hosts[at].ips = addresses.iter().map(written).collect();
             if addresses.is_empty() {
                 self.hosts.remove(at);
             }
             return Ok(taken);
         }
-        Err(Error::not_found(format!(
-            "host {address} does not belong to cluster `{}`",
-            self.name
-        )))
+        Err(Error::not_found(format!("host {address} does not belong to cluster `{}`", self.name)))
     }
 
     /// Adds a role to hosts of the cluster; their order stays.
@@ -333,11 +316,7 @@ impl ClusterDocument {
                     if has_role && !roles.iter().any(|own| own == role) {
                         roles.push(role.to_owned());
                     }
-                    groups.push(HostGroup {
-                        ips: Vec::new(),
-                        roles,
-                        ..group.clone()
-                    });
+                    groups.push(HostGroup { ips: Vec::new(), roles, ..group.clone() });
                     last = Some(has_role);
                 }
                 if let Some(run) = groups.last_mut() {
@@ -362,9 +341,7 @@ pub fn choose(
         .map(|wanted| {
             let address = clusterfile.cluster.find(wanted)?;
             let found = hosts.iter().find(|host| host.address == address);
-            found
-                .cloned()
-                .ok_or_else(|| Error::not_found(format!("there is no host {address}")))
+            found.cloned().ok_or_else(|| Error::not_found(format!("there is no host {address}")))
         })
         .collect()
 }
@@ -386,11 +363,7 @@ mod tests {
 
     fn flags(masters: &str, nodes: &str) -> HostFlags {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        HostFlags {
-            masters: some(masters),
-            nodes: some(nodes),
-            ..HostFlags::default()
-        }
+        HostFlags { masters: some(masters), nodes: some(nodes), ..HostFlags::default() }
     }
 
     fn cluster(masters: &str, nodes: &str) -> Clusterfile {
@@ -414,23 +387,15 @@ mod tests {
             (
                 "10.0.0.1-10.0.0.2,10.0.0.9:2222",
                 "10.0.1.0/30",
-                &[
-                    "master=10.0.0.1:22,10.0.0.2:22,10.0.0.9:2222",
-                    "node=10.0.1.1:22,10.0.1.2:22",
-                ],
+                &["master=10.0.0.1:22,10.0.0.2:22,10.0.0.9:2222", "node=10.0.1.1:22,10.0.1.2:22"],
             ),
             ("[fd00::1]:22", "", &["master=[fd00::1]:22"]),
         ] {
-            assert_eq!(
-                groups(&cluster(masters, nodes)),
-                expected,
-                "{masters} {nodes}"
-            );
+            assert_eq!(groups(&cluster(masters, nodes)), expected, "{masters} {nodes}");
         }
-        for (masters, nodes, expected) in [
-            ("", "10.0.0.1", "no master"),
-            ("10.0.0.1", "10.0.0.1", "both masters and nodes"),
-        ] {
+        for (masters, nodes, expected) in
+            [("", "10.0.0.1", "no master"), ("10.0.0.1", "10.0.0.1", "both masters and nodes")]
+        {
             let error = Clusterfile::new("c", &[], &flags(masters, nodes), OWN).unwrap_err();
             assert!(error.to_string().contains(expected), "{error}");
         }
@@ -456,10 +421,7 @@ mod tests {
     #[test]
     fn hosts_are_taken_out_but_never_the_first() {
         let mut made = cluster("10.0.0.1-10.0.0.3", "10.0.0.4,10.0.0.5:2222");
-        let gone = made
-            .cluster
-            .remove_hosts(&addresses("10.0.0.2,10.0.0.4,10.0.0.5"))
-            .unwrap();
+        let gone = made.cluster.remove_hosts(&addresses("10.0.0.2,10.0.0.4,10.0.0.5")).unwrap();
         assert_eq!(gone, addresses("10.0.0.2,10.0.0.4,10.0.0.5:2222"));
         assert_eq!(groups(&made), ["master=10.0.0.1:22,10.0.0.3:22"]);
         for (list, expected) in [

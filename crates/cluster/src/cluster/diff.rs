@@ -73,11 +73,7 @@ pub fn diff(
     check_first(&present, &wanted)?;
     let (old, new) = (&current.cluster, &desired.cluster);
     let without = |images: &[String], others: &[String]| {
-        images
-            .iter()
-            .filter(|image| !others.contains(image))
-            .cloned()
-            .collect()
+        images.iter().filter(|image| !others.contains(image)).cloned().collect()
     };
     change.install = without(&new.images, &old.images);
     change.unlisted = without(&old.images, &new.images);
@@ -138,9 +134,7 @@ fn aspects(old: &Host, new: &Host) -> Result<Vec<Aspect>> {
             "host {} is a {was} and cannot become a {is} while it is in the cluster",
             new.address
         ))
-        .hint(format!(
-            "remove it (`imgctl delete`) and add it again as a {is}"
-        )));
+        .hint(format!("remove it (`imgctl delete`) and add it again as a {is}")));
     }
     let mut roles = (old.roles.clone(), new.roles.clone());
     roles.0.sort();
@@ -151,11 +145,7 @@ fn aspects(old: &Host, new: &Host) -> Result<Vec<Aspect>> {
         (old.environment != new.environment, Aspect::Environment),
         (old.login != new.login, Aspect::Login),
     ];
-    Ok(differences
-        .into_iter()
-        .filter(|(differs, _)| *differs)
-        .map(|(_, aspect)| aspect)
-        .collect())
+    Ok(differences.into_iter().filter(|(differs, _)| *differs).map(|(_, aspect)| aspect).collect())
 }
 
 /// Checks that the host that bootstrapped the cluster stays, and stays the first.
@@ -167,9 +157,7 @@ fn check_first(present: &[Host], wanted: &[Host]) -> Result<()> {
     if old.address.name == new.address.name {
         return Ok(());
     }
-    let stays = wanted
-        .iter()
-        .any(|host| host.address.name == old.address.name);
+    let stays = wanted.iter().any(|host| host.address.name == old.address.name);
     Err(match stays {
         true => Error::usage(format!(
             "{} is the first control plane and must stay first in the list",
@@ -201,11 +189,7 @@ mod tests {
     }
 
     fn surroundings() -> Surroundings<'static> {
-        Surroundings {
-            variable: &|_| None,
-            home: None,
-            local: Vec::new(),
-        }
+        Surroundings { variable: &|_| None, home: None, local: Vec::new() }
     }
 
     fn ips(hosts: &[Host]) -> Vec<&str> {
@@ -216,10 +200,7 @@ mod tests {
 
     #[test]
     fn additions_and_removals_are_found_together() {
-        let old = file(
-            &[MASTERS, ("10.0.0.8-10.0.0.9", "roles: [node]")],
-            "  image: [a:v1]\n",
-        );
+        let old = file(&[MASTERS, ("10.0.0.8-10.0.0.9", "roles: [node]")], "  image: [a:v1]\n");
         let new = file(
             &[
                 ("10.0.0.1, 10.0.0.3", "roles: [master]"),
@@ -232,9 +213,7 @@ mod tests {
         assert_eq!(ips(&change.remove), ["10.0.0.2", "10.0.0.8"]);
         assert_eq!(change.install, ["b:v1"]);
         assert!(change.environment && !change.create && !change.configs);
-        let [altered] = &change.altered[..] else {
-            panic!("{:?}", change.altered)
-        };
+        let [altered] = &change.altered[..] else { panic!("{:?}", change.altered) };
         assert_eq!(altered.what, [Aspect::Roles, Aspect::Environment]);
         assert!(diff(Some(&old), &old, &surroundings()).unwrap().is_empty());
 
@@ -268,18 +247,9 @@ mod tests {
     fn the_first_control_plane_stays_and_roles_are_not_swapped() {
         let old = file(&[MASTERS, ("10.0.0.9", "roles: [node]")], "");
         for (hosts, expected) in [
-            (
-                &[("10.0.0.2, 10.0.0.3", "roles: [master]")][..],
-                "cannot be removed",
-            ),
-            (
-                &[("10.0.0.2, 10.0.0.1", "roles: [master]")],
-                "first in the list",
-            ),
-            (
-                &[("10.0.0.1, 10.0.0.9", "roles: [master]")],
-                "cannot become",
-            ),
+            (&[("10.0.0.2, 10.0.0.3", "roles: [master]")][..], "cannot be removed"),
+            (&[("10.0.0.2, 10.0.0.1", "roles: [master]")], "first in the list"),
+            (&[("10.0.0.1, 10.0.0.9", "roles: [master]")], "cannot become"),
         ] {
             let error = diff(Some(&old), &file(hosts, ""), &surroundings()).unwrap_err();
             assert!(error.to_string().contains(expected), "{error}");

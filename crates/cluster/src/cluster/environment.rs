@@ -243,10 +243,7 @@ mod tests {
         let host = scene.hosts[2].clone();
         let variables = scene.variables_on(&host, Some(&rootfs), None);
         let node = host.roles.join(",");
-        assert_eq!(
-            value(&variables, "SEALOS_SYS_RUN_MODE"),
-            (&*node, Origin::Fact)
-        );
+        assert_eq!(value(&variables, "SEALOS_SYS_RUN_MODE"), (&*node, Origin::Fact));
         assert_eq!(value(&variables, "HOST_IP"), ("10.0.0.3", Origin::Fact));
         assert_eq!(value(&variables, "MASTER_IPS").0, "10.0.0.1,10.0.0.2");
         assert_eq!(value(&variables, "NODE_IPS").0, "10.0.0.3");
@@ -258,13 +255,8 @@ mod tests {
         assert!(!scene.environment_on(&host, None).contains_key("VIP"));
         assert_eq!(scene.environment_on(&host, None)["CLUSTER_NAME"], "test");
 
-        scene
-            .flag_environment
-            .insert("HOST_IP".into(), "1.1.1.1".into());
-        assert_eq!(
-            scene.environment_on(&host, Some(&rootfs))["HOST_IP"],
-            "1.1.1.1"
-        );
+        scene.flag_environment.insert("HOST_IP".into(), "1.1.1.1".into());
+        assert_eq!(scene.environment_on(&host, Some(&rootfs))["HOST_IP"], "1.1.1.1");
     }
 
     #[test]
@@ -274,11 +266,8 @@ mod tests {
         let unknown = scene.environment_on(host, None);
         assert_eq!(unknown["ARCH"], "arm64");
         assert!(!unknown.contains_key("HOST_NAME"));
-        let facts = Facts {
-            hostname: "one".into(),
-            architecture: "amd64".into(),
-            ..Facts::default()
-        };
+        let facts =
+            Facts { hostname: "one".into(), architecture: "amd64".into(), ..Facts::default() };
         let known = scene.environment_known(host, None, Some(&facts));
         assert_eq!((&*known["HOST_NAME"], &*known["ARCH"]), ("one", "amd64"));
     }

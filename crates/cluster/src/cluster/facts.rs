@@ -94,10 +94,7 @@ mod tests {
         scene.vip = Some("10.103.97.2".into());
         scene.documents = vec![json!({
             "kind": "ClusterConfiguration", "networking": {"dnsDomain": "k8s.example"}})];
-        let known = Facts {
-            hostname: "two".into(),
-            ..Facts::default()
-        };
+        let known = Facts { hostname: "two".into(), ..Facts::default() };
         let facts = Value::Object(scene.facts_on(&scene.hosts[1], &known));
         for (pointer, expected) in [
             ("/Host/IP", json!("10.0.0.2")),

@@ -54,6 +54,5 @@ impl Host {
 }
 
 /// Roles that are architectures.
-const ARCHITECTURES: [&str; 8] = [
-    "386", "amd64", "arm", "arm64", "loong64", "ppc64le", "riscv64", "s390x",
-];
+const ARCHITECTURES: [&str; 8] =
+    ["386", "amd64", "arm", "arm64", "loong64", "ppc64le", "riscv64", "s390x"];

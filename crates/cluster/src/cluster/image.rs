@@ -132,10 +132,7 @@ impl ClusterImage {
                 "image {} is of type `{text}`, which cannot be run",
                 self.name
             ))
-            .hint(format!(
-                "set its label {} to rootfs, patch or application",
-                TYPE_LABELS[0]
-            ))
+            .hint(format!("set its label {} to rootfs, patch or application", TYPE_LABELS[0]))
         })?;
         let version = self.label(&VERSION_LABELS);
         if kind == ImageKind::Rootfs && !version.is_some_and(|v| VERSIONS.contains(&v)) {
@@ -224,10 +221,7 @@ mod tests {
                 Ok(ImageKind::Rootfs),
             ),
             (&[("sealos.io.type", "rootfs")], Err("is missing")),
-            (
-                &[("sealos.io.type", "rootfs"), ("sealos.io.version", "v2")],
-                Err("is `v2`"),
-            ),
+            (&[("sealos.io.type", "rootfs"), ("sealos.io.version", "v2")], Err("is `v2`")),
             (&[("sealos.io.type", "addons")], Err("`addons`")),
         ] {
             let mut image = image("a:v1", ImageKind::Application);

@@ -59,10 +59,7 @@ mod tests {
             ("$registry:$registryPort", "R:5000"),
             ("${registry}/$(registryPort)/x", "R/5000/x"),
             ("$registryPorts", "5000s"),
-            (
-                "$x $no ${no} $(no) $ ${registry",
-                "$registry $no ${no} $(no) $ ${registry",
-            ),
+            ("$x $no ${no} $(no) $ ${registry", "$registry $no ${no} $(no) $ ${registry"),
             ("literal", "literal"),
         ] {
             assert_eq!(render(text, &environment), expected, "{text}");

@@ -21,11 +21,7 @@ pub fn primary() -> IpAddr {
         (!address.is_unspecified()).then_some(address)
     };
     of_default_route()
-        .or_else(|| {
-            all()
-                .into_iter()
-                .find(|ip| ip.is_ipv4() && !ip.is_loopback())
-        })
+        .or_else(|| all().into_iter().find(|ip| ip.is_ipv4() && !ip.is_loopback()))
         .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
 }
 
@@ -63,16 +59,12 @@ mod tests {
     #[test]
     fn the_kernels_tables_are_read() {
         let trie = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.0.0.0\n        /24 link UNICAST\n     |-- 10.0.0.5\n        /32 host LOCAL\n     |-- 10.0.0.255\n        /32 link BROADCAST\nLocal:\n     |-- 10.0.0.5\n        /32 host LOCAL\n     |-- 127.0.0.1\n        /32 host LOCAL\n";
-        let expected: Vec<IpAddr> = ["10.0.0.5", "127.0.0.1"]
-            .iter()
-            .map(|ip| ip.parse().unwrap())
-            .collect();
+        let expected: Vec<IpAddr> =
+            ["10.0.0.5", "127.0.0.1"].iter().map(|ip| ip.parse().unwrap()).collect();
         assert_eq!(of_fib_trie(trie), expected);
         let inet6 = "fe80000000000000020000fffe000001 02 40 20 80     eth0\n00000000000000000000000000000001 01 80 10 80       lo\n";
-        let expected: Vec<IpAddr> = ["fe80::200:ff:fe00:1", "::1"]
-            .iter()
-            .map(|ip| ip.parse().unwrap())
-            .collect();
+        let expected: Vec<IpAddr> =
+            ["fe80::200:ff:fe00:1", "::1"].iter().map(|ip| ip.parse().unwrap()).collect();
         assert_eq!(of_if_inet6(inet6), expected);
         assert!(of_fib_trie("").is_empty() && of_if_inet6("x").is_empty());
     }

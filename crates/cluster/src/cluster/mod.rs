@@ -18,12 +18,7 @@ pub mod paths;
 pub mod registry_access;
 pub mod state;
 #[cfg(any(test, feature = "testing"))]
-#[allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "for tests only"
-)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "for tests only")]
 pub mod test_scenes;
 pub mod touched;
 pub mod variable;

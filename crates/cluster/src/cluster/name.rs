@@ -16,14 +16,11 @@ pub fn check(name: &str) -> Result<()> {
         && name.len() <= MAX_LENGTH
         && name.chars().all(|c| is_narrow(c) || c == '.' || c == '-');
     if !fits {
-        return Err(Error::usage(format!(
-            "`{}` is not a valid cluster name",
-            name.escape_debug()
-        ))
-        .hint(format!(
-            "use lower-case letters, digits, `-` and `.`, a letter or digit first, at most \
+        return Err(Error::usage(format!("`{}` is not a valid cluster name", name.escape_debug()))
+            .hint(format!(
+                "use lower-case letters, digits, `-` and `.`, a letter or digit first, at most \
              {MAX_LENGTH}"
-        )));
+            )));
     }
     if RESERVED.contains(&name) {
         return Err(Error::usage(format!("a cluster cannot be called `{name}`")));

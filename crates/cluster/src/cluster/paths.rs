@@ -12,10 +12,7 @@ pub struct Paths {
 
 impl Paths {
     pub fn new(data_root: &str, cluster: &str) -> Self {
-        Self {
-            data_root: data_root.trim_end_matches('/').to_owned(),
-            cluster: cluster.to_owned(),
-        }
+        Self { data_root: data_root.trim_end_matches('/').to_owned(), cluster: cluster.to_owned() }
     }
 
     /// Returns the directory of this cluster's files.

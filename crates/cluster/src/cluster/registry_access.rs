@@ -99,10 +99,7 @@ pub fn decide(
              replace {FILE} with a Config document"
         )));
     }
-    Ok(Decided {
-        access,
-        is_new: is_new && is_used,
-    })
+    Ok(Decided { access, is_new: is_new && is_used })
 }
 
 /// Stores a generated password for later runs, readable only by its owner.
@@ -118,10 +115,8 @@ pub fn htpasswd(access: &RegistryAccess, state: &Path) -> Result<Option<String>>
         return Ok(None);
     }
     if user.contains(|c: char| c == ':' || c.is_control()) {
-        return Err(
-            Error::usage(format!("`{user}` is not a valid registry user"))
-                .hint("use a name without colons and control characters"),
-        );
+        return Err(Error::usage(format!("`{user}` is not a valid registry user"))
+            .hint("use a name without colons and control characters"));
     }
     let path = state.join(KEPT_HTPASSWD);
     if let Some(kept) = read(&path)?
@@ -172,11 +167,7 @@ fn draw() -> Result<String> {
         let letters = bytes.iter().map(|&byte| usize::from(byte));
         let letters = letters.filter(|&byte| byte < fair);
         let wanted = PASSWORD_LENGTH - password.len();
-        password.extend(
-            letters
-                .take(wanted)
-                .map(|byte| char::from(LETTERS[byte % LETTERS.len()])),
-        );
+        password.extend(letters.take(wanted).map(|byte| char::from(LETTERS[byte % LETTERS.len()])));
     }
     Ok(password)
 }
@@ -195,10 +186,9 @@ fn parse(text: &str, name: &str) -> Result<RegistryAccess> {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
             Some(Value::Number(number)) => Ok(Some(number.to_string())),
-            Some(_) => Err(Error::usage(format!(
-                "`{key}` is neither text nor a number"
-            )))
-            .context(wrong),
+            Some(_) => {
+                Err(Error::usage(format!("`{key}` is neither text nor a number"))).context(wrong)
+            }
         }
     };
     let or = |value: Option<String>, default: &str| match value {
@@ -223,12 +213,7 @@ fn defaults(variables: &BTreeMap<String, String>) -> Result<RegistryAccess> {
         domain: value(DOMAIN_VARIABLE, DOMAIN),
         port: port(&value(PORT_VARIABLE, &PORT.to_string()))?,
         username: value(USER_VARIABLE, USER),
-        password: Secret::new(
-            variables
-                .get(PASSWORD_VARIABLE)
-                .cloned()
-                .unwrap_or_default(),
-        ),
+        password: Secret::new(variables.get(PASSWORD_VARIABLE).cloned().unwrap_or_default()),
         data: data(&value(DATA_VARIABLE, DATA))?,
     })
 }
@@ -236,9 +221,7 @@ fn defaults(variables: &BTreeMap<String, String>) -> Result<RegistryAccess> {
 fn port(text: &str) -> Result<u16> {
     match text.trim().parse() {
         Ok(port) if port > 0 => Ok(port),
-        _ => Err(Error::usage(format!(
-            "`{text}` is not a valid registry port"
-        ))),
+        _ => Err(Error::usage(format!("`{text}` is not a valid registry port"))),
     }
 }
 
@@ -249,11 +232,8 @@ fn data(text: &str) -> Result<String> {
         && !text.contains(char::is_control);
     match is_safe {
         true => Ok(text.trim_end_matches('/').to_owned()),
-        false => Err(
-            Error::usage(format!("`{text}` cannot be a registry's data directory")).hint(format!(
-                "use an absolute path of at least two components, such as {DATA}"
-            )),
-        ),
+        false => Err(Error::usage(format!("`{text}` cannot be a registry's data directory"))
+            .hint(format!("use an absolute path of at least two components, such as {DATA}"))),
     }
 }
 
@@ -265,9 +245,7 @@ fn read(path: &Path) -> Result<Option<String>> {
         Err(error) => return Err(error).path("open", path),
     };
     let mut text = String::new();
-    file.take(MAX_FILE)
-        .read_to_string(&mut text)
-        .path("read", path)?;
+    file.take(MAX_FILE).read_to_string(&mut text).path("read", path)?;
     Ok(Some(text))
 }
 
@@ -304,10 +282,7 @@ mod tests {
     }
 
     fn template(text: &str) -> ImageSays<'_> {
-        ImageSays {
-            template: Some(text),
-            file: None,
-        }
+        ImageSays { template: Some(text), file: None }
     }
 
     #[test]
@@ -318,12 +293,7 @@ mod tests {
         assert!(first.is_new);
         let access = &first.access;
         assert_eq!(
-            (
-                &*access.domain,
-                access.port,
-                &*access.username,
-                &*access.data
-            ),
+            (&*access.domain, access.port, &*access.username, &*access.data),
             ("hub.example", 5001, "root", "/srv/registry")
         );
         assert_eq!(access.password.expose().len(), PASSWORD_LENGTH);
@@ -351,13 +321,7 @@ mod tests {
         assert_eq!(decided.access.port, 7000);
         assert!(!decided.is_new);
         let fixed = "domain: x.y\nusername: u\npassword: fixed\n";
-        for says in [
-            template(fixed),
-            ImageSays {
-                file: Some(fixed),
-                template: None,
-            },
-        ] {
+        for says in [template(fixed), ImageSays { file: Some(fixed), template: None }] {
             let decided = decide(says, &image(), &map(&[]), state).unwrap();
             assert_eq!(decided.access.password.expose(), "fixed");
             assert_eq!((decided.access.port, decided.is_new), (5000, false));
@@ -371,10 +335,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let state = state.path();
         let says = |text| {
-            let says = ImageSays {
-                file: Some(text),
-                template: None,
-            };
+            let says = ImageSays { file: Some(text), template: None };
             decide(says, &map(&[]), &map(&[]), state)
         };
         let open = says("port: 5000\n").unwrap().access;

@@ -40,10 +40,7 @@ impl States {
     /// Returns the state of one cluster, whether it exists or not.
     pub fn of(&self, name: &str) -> Result<State> {
         name::check(name)?;
-        Ok(State {
-            name: name.to_owned(),
-            directory: self.root.join(name),
-        })
+        Ok(State { name: name.to_owned(), directory: self.root.join(name) })
     }
 
     /// Returns the clusters that have a Clusterfile, by name.
@@ -56,11 +53,7 @@ impl States {
         let mut states = Vec::new();
         for entry in entries {
             let entry = entry.path("read", &self.root)?;
-            let Some(state) = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| self.of(name).ok())
-            else {
+            let Some(state) = entry.file_name().to_str().and_then(|name| self.of(name).ok()) else {
                 continue;
             };
             if state.clusterfile().is_file() {
@@ -199,13 +192,8 @@ impl State {
         }
         self.prepare()?;
         let text = clusterfile.write()?;
-        atomic::write(
-            &self.clusterfile(),
-            text.as_bytes(),
-            0o600,
-            Durability::Durable,
-        )
-        .context(|| format!("cannot store the state of cluster `{}`", self.name))
+        atomic::write(&self.clusterfile(), text.as_bytes(), 0o600, Durability::Durable)
+            .context(|| format!("cannot store the state of cluster `{}`", self.name))
     }
 
     /// Archives the state after a reset: the Clusterfile becomes `Clusterfile.<now>`; `now` is in
@@ -249,12 +237,7 @@ impl State {
         let text = serde_json::to_vec(&holder).map_err(|error| {
             Error::failed("cannot record the holder of the lock").caused_by(error)
         })?;
-        atomic::write(
-            &self.directory.join(HOLDER),
-            &text,
-            0o600,
-            Durability::Atomic,
-        )?;
+        atomic::write(&self.directory.join(HOLDER), &text, 0o600, Durability::Atomic)?;
         Ok(Held { _lock: lock })
     }
 
@@ -304,10 +287,7 @@ fn read_text(path: &Path, limit: u64) -> Result<String> {
         .and_then(|file| file.take(limit + 1).read_to_string(&mut text))
         .path("read", path)?;
     match length as u64 > limit {
-        true => Err(Error::bad_content(format!(
-            "{} is longer than {limit} bytes",
-            path.display()
-        ))),
+        true => Err(Error::bad_content(format!("{} is longer than {limit} bytes", path.display()))),
         false => Ok(text),
     }
 }
@@ -347,12 +327,8 @@ mod tests {
         assert!(state.save(&named("two")).is_err());
         std::fs::create_dir(states.root().join("logs")).unwrap();
         std::fs::create_dir(states.root().join("empty")).unwrap();
-        let names: Vec<String> = states
-            .list()
-            .unwrap()
-            .iter()
-            .map(|state| state.name().to_owned())
-            .collect();
+        let names: Vec<String> =
+            states.list().unwrap().iter().map(|state| state.name().to_owned()).collect();
         assert_eq!(names, ["one"]);
         for wrong in ["../one", "", ".", "One"] {
             assert!(states.of(wrong).is_err(), "{wrong}");

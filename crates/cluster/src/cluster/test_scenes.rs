@@ -15,10 +15,7 @@ use imgctl_host::host::address::Address;
 pub fn scene(roles: &[&str]) -> ClusterContext {
     ClusterContext {
         name: "test".into(),
-        hosts: (1..)
-            .zip(roles)
-            .map(|(at, roles)| host(at, roles))
-            .collect(),
+        hosts: (1..).zip(roles).map(|(at, roles)| host(at, roles)).collect(),
         leaving: Vec::new(),
         images: Vec::new(),
         paths: Paths::new(DATA_ROOT, "test"),
@@ -39,10 +36,7 @@ pub fn scene(roles: &[&str]) -> ClusterContext {
 
 fn host(at: u32, roles: &str) -> Host {
     Host {
-        address: Address {
-            name: format!("10.0.0.{at}"),
-            port: 22,
-        },
+        address: Address { name: format!("10.0.0.{at}"), port: 22 },
         roles: roles.split(',').map(str::to_owned).collect(),
         environment: BTreeMap::new(),
         login: imgctl_host::host::login::Login::default(),

@@ -62,10 +62,7 @@ impl State {
         stored: &ClusterDocument,
         known: &[Address],
     ) -> Result<()> {
-        let mut document = ClusterDocument {
-            hosts: groups,
-            ..stored.clone()
-        };
+        let mut document = ClusterDocument { hosts: groups, ..stored.clone() };
         let mut seen = known.to_vec();
         let mut kept = Vec::new();
         for (address, group) in document.one_by_one()? {
@@ -78,18 +75,11 @@ impl State {
             return self.untouch_all();
         }
         document.hosts = kept;
-        let file = Clusterfile {
-            cluster: document,
-            ..Clusterfile::default()
-        };
+        let file = Clusterfile { cluster: document, ..Clusterfile::default() };
         self.prepare()?;
         let path = self.touched_file();
-        atomic::write(&path, file.write()?.as_bytes(), 0o600, Durability::Durable).context(|| {
-            format!(
-                "cannot record the hosts that cluster `{}` touched",
-                self.name()
-            )
-        })
+        atomic::write(&path, file.write()?.as_bytes(), 0o600, Durability::Durable)
+            .context(|| format!("cannot record the hosts that cluster `{}` touched", self.name()))
     }
 }
 
@@ -127,9 +117,7 @@ mod tests {
         state.touch(&[&wanted], &cluster).unwrap();
         assert_eq!(ips().len(), 3);
         let cleaned = document(&["10.0.0.3"]).addresses().unwrap();
-        state
-            .untouch(&document(&["10.0.0.1", "10.0.0.2"]), &cleaned)
-            .unwrap();
+        state.untouch(&document(&["10.0.0.1", "10.0.0.2"]), &cleaned).unwrap();
         assert_eq!(ips(), ["10.0.0.4:22"]);
         state.untouch(&wanted, &[]).unwrap();
         assert!(!state.touched_file().exists());

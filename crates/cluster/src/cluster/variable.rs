@@ -14,16 +14,12 @@ pub fn parse(entry: &str) -> Result<(String, String)> {
     };
     let is_first = |c: char| c.is_ascii_alphabetic() || c == '_';
     let fits = name.starts_with(is_first)
-        && name
-            .chars()
-            .all(|c| is_first(c) || c.is_ascii_digit() || c == '.' || c == '-');
+        && name.chars().all(|c| is_first(c) || c.is_ascii_digit() || c == '.' || c == '-');
     if !fits {
-        return Err(
-            Error::usage(format!("`{}` is not a valid variable name", shown(name))).hint(
-                "use letters, digits and `_`, not a digit first (`.` and `-` are for templates \
+        return Err(Error::usage(format!("`{}` is not a valid variable name", shown(name))).hint(
+            "use letters, digits and `_`, not a digit first (`.` and `-` are for templates \
                  only)",
-            ),
-        );
+        ));
     }
     if name.starts_with(RESERVED) {
         return Err(Error::usage(format!("`{name}` is reserved"))
@@ -62,16 +58,7 @@ mod tests {
         ] {
             assert_eq!(parse(entry).unwrap(), (name.into(), value.into()));
         }
-        for wrong in [
-            "A",
-            "",
-            "=1",
-            "1A=1",
-            "A B=1",
-            "SEALOS_SYS_X=1",
-            "A=\0",
-            "ä=1",
-        ] {
+        for wrong in ["A", "", "=1", "1A=1", "A B=1", "SEALOS_SYS_X=1", "A=\0", "ä=1"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -85,9 +85,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn shares(text: &str) -> Vec<Share> {
-        text.split(',')
-            .map(|one| Share::parse(one).unwrap())
-            .collect()
+        text.split(',').map(|one| Share::parse(one).unwrap()).collect()
     }
 
     #[test]

@@ -47,19 +47,12 @@ pub(crate) fn judge(
     let Some(pod) = pod.filter(|pod| pod.metadata.uid == changed.uid && !pod.is_going()) else {
         return Judgement::Gone;
     };
-    if pod
-        .status
-        .observed_generation
-        .is_some_and(|seen| seen < pod.metadata.generation)
-    {
+    if pod.status.observed_generation.is_some_and(|seen| seen < pod.metadata.generation) {
         return Judgement::Waiting("the kubelet has not observed the change yet".to_owned());
     }
     for (name, before) in &changed.state.containers {
-        let (verdict, role) = changed
-            .verdicts
-            .get(name)
-            .copied()
-            .unwrap_or((Verdict::Change, Role::Main));
+        let (verdict, role) =
+            changed.verdicts.get(name).copied().unwrap_or((Verdict::Change, Role::Main));
         let Some(place) = pod.spec.container(name) else {
             return Judgement::Failed(format!("`{name}` is no longer in its Pod"));
         };
@@ -79,9 +72,7 @@ pub(crate) fn judge(
         };
         let restarts = verdict != Verdict::Noop;
         let judged = match restarts {
-            true => container(
-                changed, name, before, place.spec, status, targets, verify, verdict,
-            ),
+            true => container(changed, name, before, place.spec, status, targets, verify, verdict),
             false => None,
         };
         if let Some(judgement) = judged.or_else(|| resources(pod, before, place.spec, status)) {
@@ -126,9 +117,7 @@ fn container(
     let is_new = !status.container_id.is_empty() && status.container_id != before.container_id;
     if let Some(waiting) = &status.state.waiting {
         let reason = waiting.reason.as_str();
-        let told = format!("`{name}`: {reason} {}", waiting.message)
-            .trim_end()
-            .to_owned();
+        let told = format!("`{name}`: {reason} {}", waiting.message).trim_end().to_owned();
         // A previous waiting reason says nothing about the new image.
         let ours = is_new || before.waiting != reason || named_alike(&status.image, &spec.image);
         return match reason {
@@ -172,10 +161,7 @@ fn container(
             status.image_id, before.to
         )),
         _ if alike => None,
-        _ => waits(format!(
-            "`{name}` runs {}, not {}",
-            status.image, spec.image
-        )),
+        _ => waits(format!("`{name}` runs {}, not {}", status.image, spec.image)),
     }
 }
 
@@ -192,10 +178,7 @@ fn resources(
         let Some(condition) = pod.condition(kind).filter(|one| one.status == "True") else {
             continue;
         };
-        let told = format!(
-            "`{name}`: {kind} {} {}",
-            condition.reason, condition.message
-        );
+        let told = format!("`{name}`: {kind} {} {}", condition.reason, condition.message);
         let told = told.trim_end().to_owned();
         return Some(match condition.reason.as_str() {
             "Infeasible" | "Error" => Judgement::Failed(told),
@@ -203,9 +186,9 @@ fn resources(
         });
     }
     match &status.resources {
-        Some(has) if !same(has, &spec.resources) => Some(Judgement::Waiting(format!(
-            "`{name}` does not have its new resources yet"
-        ))),
+        Some(has) if !same(has, &spec.resources) => {
+            Some(Judgement::Waiting(format!("`{name}` does not have its new resources yet")))
+        }
         _ => None,
     }
 }

@@ -47,11 +47,8 @@ fn pod(with: impl FnOnce(&mut Value)) -> Pod {
 }
 
 fn targets(digest: &str) -> BTreeMap<String, Target> {
-    let variant = Variant {
-        manifest: digest.to_owned(),
-        config: "sha256:config".to_owned(),
-        size: 1,
-    };
+    let variant =
+        Variant { manifest: digest.to_owned(), config: "sha256:config".to_owned(), size: 1 };
     let target = Target {
         digest: "sha256:index".to_owned(),
         platforms: BTreeMap::from([("amd64".to_owned(), variant)]),
@@ -61,12 +58,7 @@ fn targets(digest: &str) -> BTreeMap<String, Target> {
 
 fn judged(with: impl FnOnce(&mut Value)) -> Judgement {
     let changed = changed(Verdict::Change);
-    judge(
-        &changed,
-        Some(&pod(with)),
-        &targets("sha256:new"),
-        Verify::Digest,
-    )
+    judge(&changed, Some(&pod(with)), &targets("sha256:new"), Verify::Digest)
 }
 
 fn status(pod: &mut Value) -> &mut Value {
@@ -81,12 +73,7 @@ fn a_new_container_of_the_right_image_that_is_ready_is_the_end() {
             status(pod)["image"] = json!(image);
             status(pod)["imageID"] = json!(format!("r.io/app@sha256:{id}"));
         });
-        judge(
-            &changed(Verdict::Change),
-            Some(&pod),
-            &BTreeMap::new(),
-            Verify::Image,
-        )
+        judge(&changed(Verdict::Change), Some(&pod), &BTreeMap::new(), Verify::Image)
     };
     assert_eq!(named("r.io/app:2", "new"), Judgement::Ready);
     assert_eq!(named("r.io/app:2", "old"), Judgement::Ready);
@@ -162,10 +149,7 @@ fn the_same_content_under_another_name_ends_with_the_restart() {
     let changed = changed(Verdict::RestartOnly);
     let judged = |pod: &Pod| judge(&changed, Some(pod), &targets("sha256:old"), Verify::Digest);
     assert_eq!(judged(&same("containerd://new")), Judgement::Ready);
-    assert!(matches!(
-        judged(&same("containerd://old")),
-        Judgement::Waiting(_)
-    ));
+    assert!(matches!(judged(&same("containerd://old")), Judgement::Waiting(_)));
 }
 
 /// Case 80: the stored image counts, not the requested one.
@@ -177,12 +161,7 @@ fn an_image_that_admission_has_rewritten_is_compared_as_stored() {
         pod["spec"]["containers"][0]["image"] = json!("mirror.io/app:2");
         status(pod)["image"] = json!("mirror.io/app:2");
     });
-    let judgement = judge(
-        &changed,
-        Some(&pod),
-        &targets("sha256:other"),
-        Verify::Image,
-    );
+    let judgement = judge(&changed, Some(&pod), &targets("sha256:other"), Verify::Image);
     assert_eq!(judgement, Judgement::Ready);
 }
 
@@ -211,12 +190,6 @@ fn resources_are_had_when_the_kubelet_says_so() {
             ]);
         }
     };
-    assert!(matches!(
-        judged(&condition("Deferred")),
-        Judgement::Waiting(_)
-    ));
-    assert!(matches!(
-        judged(&condition("Infeasible")),
-        Judgement::Failed(_)
-    ));
+    assert!(matches!(judged(&condition("Deferred")), Judgement::Waiting(_)));
+    assert!(matches!(judged(&condition("Infeasible")), Judgement::Failed(_)));
 }

@@ -40,17 +40,10 @@ impl fmt::Display for WorkloadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}/{}:", self.kind, self.namespace, self.name)?;
         for one in &self.containers {
-            let pods: Vec<String> = one
-                .pods
-                .iter()
-                .map(|(image, count)| format!("{count}× {image}"))
-                .collect();
+            let pods: Vec<String> =
+                one.pods.iter().map(|(image, count)| format!("{count}× {image}")).collect();
             let (name, template) = (&one.name, &one.template);
-            write!(
-                f,
-                " `{name}` runs {}, its template says {template};",
-                pods.join(", ")
-            )?;
+            write!(f, " `{name}` runs {}, its template says {template};", pods.join(", "))?;
         }
         match (&self.unfinished, &self.kept) {
             (Some(id), _) => write!(f, " run {id} is not finished"),
@@ -217,10 +210,8 @@ fn rolls(known: &Known) -> bool {
 fn look(api: &dyn Api, namespace: Option<&str>) -> Result<World> {
     let scope = namespace.map_or_else(String::new, |name| format!("/namespaces/{name}"));
     let read = |path: String| asked(api.list(&path), &path);
-    let pods: Result<Vec<Pod>> = read(format!("/api/v1{scope}/pods"))?
-        .iter()
-        .map(|pod| object::read(pod, "Pod"))
-        .collect();
+    let pods: Result<Vec<Pod>> =
+        read(format!("/api/v1{scope}/pods"))?.iter().map(|pod| object::read(pod, "Pod")).collect();
     let mut world = World {
         pods: pods?,
         selected: BTreeSet::new(),
@@ -253,10 +244,7 @@ mod tests {
         assert!(same("r.io/team/app:1", "mirror:5000/r.io/team/app:1"));
         assert!(same("app:1", &format!("app:1@{digest}")));
         assert!(same("app:1", &format!("app@{digest}")));
-        assert!(same(
-            &format!("app@{digest}"),
-            &format!("mirror/app:1@{digest}")
-        ));
+        assert!(same(&format!("app@{digest}"), &format!("mirror/app:1@{digest}")));
         assert!(!same("app:1", "app:2"));
         assert!(!same("app:1", &format!("app:2@{digest}")));
         assert!(!same("app:1", "other:1"));

@@ -102,11 +102,7 @@ pub fn run(engine: &Engine<'_>) -> Result<Summary> {
         Err(error) if error.kind() == Kind::Interrupted => (Outcome::Interrupted, None),
         Err(error) => (Outcome::Failed, Some(error.to_string())),
     };
-    engine.journal.append(&Record::Finish {
-        time: Timestamp::now(),
-        outcome: result,
-        message,
-    })?;
+    engine.journal.append(&Record::Finish { time: Timestamp::now(), outcome: result, message })?;
     outcome.map(|()| work.summary)
 }
 
@@ -127,16 +123,9 @@ impl Work<'_> {
         self.pull(&plan.work().collect::<Vec<_>>())?;
         let total = plan.batches.len();
         for (number, uids) in plan.batches.iter().enumerate() {
-            let pods: Vec<PodPlan> = plan
-                .work()
-                .filter(|pod| uids.contains(&pod.uid))
-                .cloned()
-                .collect();
-            (engine.listener)(&Event::Batch {
-                number: number + 1,
-                of: total,
-                pods: pods.len(),
-            });
+            let pods: Vec<PodPlan> =
+                plan.work().filter(|pod| uids.contains(&pod.uid)).cloned().collect();
+            (engine.listener)(&Event::Batch { number: number + 1, of: total, pods: pods.len() });
             self.batch(pods)?;
         }
         self.newcomers()?;
@@ -192,12 +181,10 @@ impl Work<'_> {
             self.pull(&fresh.iter().collect::<Vec<_>>())?;
             self.batch(fresh)?;
         }
-        Err(
-            Error::failed("Pods with the old image keep appearing").hint(
-                "something recreates them: see the workload's events, then run the same command \
+        Err(Error::failed("Pods with the old image keep appearing").hint(
+            "something recreates them: see the workload's events, then run the same command \
                  again",
-            ),
-        )
+        ))
     }
 
     /// Plans the change of a Pod that is not in the plan; `None`: no change is needed.
@@ -326,10 +313,9 @@ impl Work<'_> {
     }
 
     fn may_start(&self, plan: &PodPlan, flying: &[&str]) -> Result<(), String> {
-        let (Some(pod), Some(group)) = (
-            self.world.pod(&plan.uid),
-            self.engine.plan.groups.get(&plan.group),
-        ) else {
+        let (Some(pod), Some(group)) =
+            (self.world.pod(&plan.uid), self.engine.plan.groups.get(&plan.group))
+        else {
             return Ok(());
         };
         let mut group = group.clone();
@@ -511,10 +497,7 @@ impl Work<'_> {
             };
             let images = wanted_of_group(engine.plan, engine.desired, uid);
             let resources = resources_of_group(engine.plan, uid);
-            let change = template::Change {
-                images: &images,
-                resources: &resources,
-            };
+            let change = template::Change { images: &images, resources: &resources };
             let site = template::Site {
                 api: engine.api,
                 journal: engine.journal,
@@ -530,10 +513,7 @@ impl Work<'_> {
             if let Some(message) = done {
                 self.summary.synced +=
                     usize::from(engine.plan.request.template == TemplatePolicy::Sync);
-                (engine.listener)(&Event::Template {
-                    workload: group.full_name(),
-                    message,
-                });
+                (engine.listener)(&Event::Template { workload: group.full_name(), message });
             }
         }
         Ok(())
@@ -581,9 +561,7 @@ fn wanted_of_group(plan: &Plan, desired: &Desired, group: &str) -> verdict::Want
         for one in &pod.containers {
             let asked = desired.of(&pod.uid).contains_key(&one.name);
             if asked && pod.verdict != Verdict::Refuse {
-                wanted
-                    .entry(one.name.clone())
-                    .or_insert_with(|| one.to.clone());
+                wanted.entry(one.name.clone()).or_insert_with(|| one.to.clone());
             }
         }
     }

@@ -27,28 +27,17 @@ fn pod_path(name: &str) -> String {
 
 fn uids(api: &StandIn) -> Vec<String> {
     let pods = api.list("/api/v1/namespaces/shop/pods").unwrap();
-    pods.iter()
-        .map(|pod| pod["metadata"]["uid"].to_string())
-        .collect()
+    pods.iter().map(|pod| pod["metadata"]["uid"].to_string()).collect()
 }
 
 fn deployment_is_well(api: &StandIn, image: &str) {
     let web = api.peek(WEB).unwrap();
-    assert_eq!(
-        web["spec"]["template"]["spec"]["containers"][0]["image"],
-        image
-    );
+    assert_eq!(web["spec"]["template"]["spec"]["containers"][0]["image"], image);
     assert_ne!(web["spec"]["paused"], true);
-    assert!(
-        web["status"]["surprise"].is_null(),
-        "a rollout would have begun"
-    );
+    assert!(web["status"]["surprise"].is_null(), "a rollout would have begun");
     assert!(web["metadata"]["annotations"][marks::RESTORE].is_null());
     assert!(web["metadata"]["annotations"][marks::DRIFT].is_null());
-    assert_eq!(
-        api.peek(SET).unwrap()["spec"]["template"]["spec"]["containers"][0]["image"],
-        image
-    );
+    assert_eq!(api.peek(SET).unwrap()["spec"]["template"]["spec"]["containers"][0]["image"], image);
 }
 
 /// 67, 72, 78: Pods stay, containers restart, the template follows; containers are selected by
@@ -74,10 +63,7 @@ fn a_former_replica_set_of_the_same_template_goes_first() {
     api.add(replica_set("old", "old-uid", 0, "r.io/app:0"));
     apply(&api, &request(web(), "r.io/app:0"), "x", directory.path()).unwrap();
     deployment_is_well(&api, "r.io/app:0");
-    assert!(
-        api.peek("/apis/apps/v1/namespaces/shop/replicasets/old")
-            .is_none()
-    );
+    assert!(api.peek("/apis/apps/v1/namespaces/shop/replicasets/old").is_none());
 }
 
 /// 68: only the canary gets a bad image, and then its former image again.
@@ -104,11 +90,7 @@ fn the_same_content_under_another_name_comes_to_its_end() {
     let (api, directory) = (cluster(2), tempfile::tempdir().unwrap());
     let request = request(web(), "r.io/app:same");
     let plan = planned(&api, &request, &desired(&request), &[], false);
-    assert!(
-        plan.pods
-            .iter()
-            .all(|pod| pod.verdict == Verdict::RestartOnly)
-    );
+    assert!(plan.pods.iter().all(|pod| pod.verdict == Verdict::RestartOnly));
     let summary = apply(&api, &request, "x", directory.path()).unwrap();
     assert_eq!(summary.changed, 2);
 }
@@ -144,27 +126,12 @@ fn a_failed_pull_changes_nothing_anywhere() {
     let plan = planned(&api, &request, &desired, &ids, false);
     for works in [false, true] {
         let pulls = Pulls(Mutex::default(), works);
-        let outcome = carry_out(
-            &api,
-            &plan,
-            &desired,
-            &ids,
-            "x",
-            directory.path(),
-            Some(&pulls),
-        );
-        assert_eq!(
-            *pulls.0.lock().unwrap(),
-            ["n1 r.io/app:2"],
-            "once for each Node"
-        );
+        let outcome = carry_out(&api, &plan, &desired, &ids, "x", directory.path(), Some(&pulls));
+        assert_eq!(*pulls.0.lock().unwrap(), ["n1 r.io/app:2"], "once for each Node");
         match works {
             false => {
                 let error = outcome.unwrap_err().to_string();
-                assert!(
-                    error.contains("n1") && error.contains("no route"),
-                    "{error}"
-                );
+                assert!(error.contains("n1") && error.contains("no route"), "{error}");
                 assert!(api.writes().is_empty());
             }
             true => assert_eq!(outcome.unwrap().changed, 3),
@@ -179,12 +146,7 @@ fn a_template_that_is_kept_is_reported_as_drift() {
     assert!(drift::report(&api, None).unwrap().is_well());
     let mut request = request(web(), "r.io/app:2");
     request.template = TemplatePolicy::Refuse;
-    assert_eq!(
-        apply(&api, &request, "x", directory.path())
-            .unwrap_err()
-            .kind(),
-        Kind::CheckFailed
-    );
+    assert_eq!(apply(&api, &request, "x", directory.path()).unwrap_err().kind(), Kind::CheckFailed);
     request.template = TemplatePolicy::Keep;
     apply(&api, &request, "x", directory.path()).unwrap();
     let report = drift::report(&api, Some("shop")).unwrap();
@@ -213,10 +175,7 @@ fn a_budget_that_never_allows_anything_refuses_the_plan() {
     let (api, directory) = (cluster(3), tempfile::tempdir().unwrap());
     api.add(budget(3));
     let error = apply(&api, &request(web(), "r.io/app:2"), "x", directory.path()).unwrap_err();
-    assert!(
-        error.to_string().contains("PodDisruptionBudget shop/b"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("PodDisruptionBudget shop/b"), "{error}");
     assert!(api.writes().is_empty());
     api.add(budget(2));
     apply(&api, &request(web(), "r.io/app:2"), "x", directory.path()).unwrap();
@@ -263,23 +222,14 @@ fn a_pod_that_somebody_edits_is_looked_at_again() {
     let error = carry_out(&api, &plan, &desired, &ids, "x", directory.path(), None).unwrap_err();
     assert_eq!(error.kind(), Kind::CheckFailed);
     assert!(error.to_string().contains("shop/web-1"), "{error}");
-    assert_eq!(
-        images(&api),
-        ["r.io/app:2", "r.io/app:hotfix", "r.io/app:2"]
-    );
+    assert_eq!(images(&api), ["r.io/app:2", "r.io/app:hotfix", "r.io/app:2"]);
     let web_0 = api.peek(&pod_path("web-0")).unwrap();
-    assert_eq!(
-        web_0["metadata"]["annotations"]["a"], "b",
-        "nobody's change is lost"
-    );
+    assert_eq!(web_0["metadata"]["annotations"]["a"], "b", "nobody's change is lost");
     let codes: Vec<u16> = api.writes().iter().map(|one| one.code).collect();
     assert!(codes.contains(&422), "{codes:?}");
     // The template applies to all Pods, so it was left alone.
     let web = api.peek(WEB).unwrap();
-    assert_eq!(
-        web["spec"]["template"]["spec"]["containers"][0]["image"],
-        "r.io/app:1"
-    );
+    assert_eq!(web["spec"]["template"]["spec"]["containers"][0]["image"], "r.io/app:1");
 }
 
 /// 79
@@ -292,36 +242,21 @@ fn sidecars_and_init_containers_are_asked_for() {
         {"name": "proxy", "image": "r.io/x:1", "restartPolicy": "Always"},
     ]);
     api.add(bare);
-    let selection = Selection::Pods {
-        namespace: "shop".to_owned(),
-        names: vec!["bare-0".to_owned()],
-    };
+    let selection =
+        Selection::Pods { namespace: "shop".to_owned(), names: vec!["bare-0".to_owned()] };
     let mut request = request(selection, "r.io/app:2");
-    request
-        .set
-        .insert("prepare".to_owned(), "r.io/p:2".to_owned());
+    request.set.insert("prepare".to_owned(), "r.io/p:2".to_owned());
     let refused = |request: &crate::inplace::request::Request| {
         let plan = planned(&api, request, &desired(request), &[], false);
-        (
-            plan.problems.len(),
-            plan.pods[0].reason.clone().unwrap_or_default(),
-        )
+        (plan.problems.len(), plan.pods[0].reason.clone().unwrap_or_default())
     };
     assert!(refused(&request).1.contains("--include-init"));
     request.include_init = true;
     assert_eq!(refused(&request).0, 0);
     let plan = planned(&api, &request, &desired(&request), &[], false);
-    assert!(
-        plan.notes
-            .iter()
-            .any(|note| note.contains("no effect until")),
-        "{:?}",
-        plan.notes
-    );
+    assert!(plan.notes.iter().any(|note| note.contains("no effect until")), "{:?}", plan.notes);
     apply(&api, &request, "x", directory.path()).unwrap();
-    request
-        .set
-        .insert("proxy".to_owned(), "r.io/x:2".to_owned());
+    request.set.insert("proxy".to_owned(), "r.io/x:2".to_owned());
     assert!(refused(&request).1.contains("--include-sidecars"));
 }
 
@@ -392,11 +327,7 @@ impl Dying<'_> {
 }
 
 fn dead() -> ApiError {
-    ApiError {
-        code: 0,
-        message: "killed".to_owned(),
-        ..ApiError::default()
-    }
+    ApiError { code: 0, message: "killed".to_owned(), ..ApiError::default() }
 }
 
 impl Api for Dying<'_> {
@@ -435,10 +366,7 @@ fn a_run_that_is_killed_anywhere_is_taken_up_or_undone() {
             api.add(replica_set("old", "old-uid", 0, "r.io/app:2"));
             let before = uids(&api);
             let request = request(web(), "r.io/app:2");
-            let dying = Dying {
-                api: &api,
-                left: AtomicUsize::new(cut),
-            };
+            let dying = Dying { api: &api, left: AtomicUsize::new(cut) };
             let first = apply(&dying, &request, "x", directory.path());
             if first.is_ok() {
                 assert!(cut > 6, "{cut}");
@@ -452,16 +380,8 @@ fn a_run_that_is_killed_anywhere_is_taken_up_or_undone() {
                 back.set.clone_from(&former.desired.common);
                 let ids = ["x".to_owned(), "y".to_owned()];
                 let plan = planned(&api, &back, &former.desired, &ids, true);
-                carry_out(
-                    &api,
-                    &plan,
-                    &former.desired,
-                    &ids,
-                    "y",
-                    directory.path(),
-                    None,
-                )
-                .unwrap_or_else(|error| panic!("cut {cut}: {error}"));
+                carry_out(&api, &plan, &former.desired, &ids, "y", directory.path(), None)
+                    .unwrap_or_else(|error| panic!("cut {cut}: {error}"));
                 assert_eq!(images(&api), ["r.io/app:1"; 3], "cut {cut}");
                 deployment_is_well(&api, "r.io/app:1");
             } else {

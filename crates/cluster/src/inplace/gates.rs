@@ -40,13 +40,10 @@ pub(crate) fn may_start(
             |pod: &&Pod| selector.is_some_and(|selector| selector.matches(&pod.metadata.labels));
         let alive = || {
             let pods = world.pods.iter();
-            pods.filter(|pod| !pod.is_finished() && !pod.is_going())
-                .filter(counted)
+            pods.filter(|pod| !pod.is_finished() && !pod.is_going()).filter(counted)
         };
         // The budget's controller may not have observed yet that they are out of service.
-        let out = alive()
-            .filter(|pod| flying.contains(&pod.metadata.uid.as_str()))
-            .count();
+        let out = alive().filter(|pod| flying.contains(&pod.metadata.uid.as_str())).count();
         let healthy = alive().filter(serves).count();
         let out = i64::try_from(out).unwrap_or(i64::MAX);
         let healthy = i64::try_from(healthy).unwrap_or(0);

@@ -16,12 +16,8 @@ use imgctl_kube::api::Api;
 const TIMEOUT: Duration = Duration::from_secs(1800);
 const NAME: &str = "pull";
 /// Reasons why a container does not start although its image is present.
-const PULLED: [&str; 4] = [
-    "CreateContainerError",
-    "CreateContainerConfigError",
-    "RunContainerError",
-    "CrashLoopBackOff",
-];
+const PULLED: [&str; 4] =
+    ["CreateContainerError", "CreateContainerConfigError", "RunContainerError", "CrashLoopBackOff"];
 
 pub struct JobPuller<'a> {
     pub api: &'a dyn Api,
@@ -33,11 +29,7 @@ impl Puller for JobPuller<'_> {
     fn pull(&self, pod: &PodPlan, image: &str, _room: u64) -> Result<Vec<String>> {
         let digest = Digest::of(format!("{}\n{image}", pod.node).as_bytes());
         let name = format!("imgctl-pull-{}", digest.short());
-        let secrets: Vec<_> = pod
-            .pull_secrets
-            .iter()
-            .map(|name| json!({"name": name}))
-            .collect();
+        let secrets: Vec<_> = pod.pull_secrets.iter().map(|name| json!({"name": name})).collect();
         let object = json!({
             "apiVersion": "v1",
             "kind": "Pod",

@@ -26,11 +26,7 @@ const LONGEST: u64 = 256 << 20;
 #[serde(tag = "record", rename_all = "kebab-case")]
 pub enum Record {
     /// A run starts or resumes.
-    Start {
-        time: Timestamp,
-        version: String,
-        plan: Box<Plan>,
-    },
+    Start { time: Timestamp, version: String, plan: Box<Plan> },
     Pod {
         time: Timestamp,
         uid: String,
@@ -140,13 +136,7 @@ impl Journal {
         if sync {
             sync_directory(directory)?;
         }
-        let journal = Self {
-            id: id.to_owned(),
-            path,
-            file: Mutex::new(file),
-            sync,
-            _lock: lock,
-        };
+        let journal = Self { id: id.to_owned(), path, file: Mutex::new(file), sync, _lock: lock };
         Ok((journal, past))
     }
 
@@ -164,8 +154,7 @@ impl Journal {
             .map_err(|error| Error::failed("cannot write a record as JSON").caused_by(error))?;
         line.push(b'\n');
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.write_all(&line)
-            .path("write the journal", &self.path)?;
+        file.write_all(&line).path("write the journal", &self.path)?;
         if self.sync {
             file.sync_data().path("write the journal", &self.path)?;
         }
@@ -204,10 +193,8 @@ fn check_id(id: &str) -> Result<()> {
     let sound = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     match !id.is_empty() && id.len() <= 128 && !id.starts_with('.') && id.chars().all(sound) {
         true => Ok(()),
-        false => Err(
-            Error::usage(format!("`{}` is not a run ID", id.escape_debug()))
-                .hint("use letters, digits, -, _ and ."),
-        ),
+        false => Err(Error::usage(format!("`{}` is not a run ID", id.escape_debug()))
+            .hint("use letters, digits, -, _ and .")),
     }
 }
 
@@ -218,15 +205,10 @@ fn read_whole(path: &Path) -> Result<Option<(Past, u64)>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         file => {
             let file = file.path("open the journal", path)?;
-            file.take(LONGEST)
-                .read_to_end(&mut text)
-                .path("read the journal", path)?;
+            file.take(LONGEST).read_to_end(&mut text).path("read the journal", path)?;
         }
     }
-    let whole = text
-        .iter()
-        .rposition(|byte| *byte == b'\n')
-        .map_or(0, |at| at + 1);
+    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let mut past = Past::default();
     for (number, line) in text[..whole].split(|byte| *byte == b'\n').enumerate() {
         if line.is_empty() {
@@ -249,10 +231,7 @@ fn read_whole(path: &Path) -> Result<Option<(Past, u64)>> {
 impl Past {
     /// Returns the UIDs of Pods that reached [`Phase::Ready`].
     pub fn done(&self) -> BTreeSet<String> {
-        let ready = self
-            .phases
-            .iter()
-            .filter(|(_, phase)| **phase == Phase::Ready);
+        let ready = self.phases.iter().filter(|(_, phase)| **phase == Phase::Ready);
         ready.map(|(uid, _)| uid.clone()).collect()
     }
 
@@ -262,9 +241,7 @@ impl Past {
                 self.plan.get_or_insert(*plan);
                 self.outcome = None;
             }
-            Record::Pod {
-                uid, phase, before, ..
-            } => {
+            Record::Pod { uid, phase, before, .. } => {
                 if !before.is_empty() {
                     self.before.entry(uid.clone()).or_insert(before);
                 }
@@ -285,10 +262,7 @@ mod tests {
     use super::*;
 
     fn pod(phase: Phase, image: &str) -> Record {
-        let before = Before {
-            image: image.to_owned(),
-            ..Before::default()
-        };
+        let before = Before { image: image.to_owned(), ..Before::default() };
         Record::Pod {
             time: Timestamp::UNIX_EPOCH,
             uid: "u".to_owned(),
@@ -306,10 +280,7 @@ mod tests {
         assert_eq!(past, Past::default());
         journal.append(&pod(Phase::Patched, "a:1")).unwrap();
         journal.append(&pod(Phase::Ready, "a:2")).unwrap();
-        assert!(
-            Journal::open(directory.path(), "x", true).is_err(),
-            "two at once"
-        );
+        assert!(Journal::open(directory.path(), "x", true).is_err(), "two at once");
         let path = journal.path().to_owned();
         drop(journal);
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();

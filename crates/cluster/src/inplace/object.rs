@@ -191,12 +191,7 @@ impl PodSpec {
                 "initContainers" => Role::Init,
                 _ => Role::Ephemeral,
             };
-            Some(Place {
-                role,
-                list,
-                index,
-                spec,
-            })
+            Some(Place { role, list, index, spec })
         })
     }
 }
@@ -224,19 +219,13 @@ impl Pod {
     }
 
     pub(crate) fn is_ready(&self) -> bool {
-        self.condition("Ready")
-            .is_some_and(|one| one.status == "True")
+        self.condition("Ready").is_some_and(|one| one.status == "True")
     }
 
     /// Returns whether the Pod comes from a manifest on its host (static Pod).
     pub(crate) fn is_mirror(&self) -> bool {
-        self.metadata
-            .annotations
-            .contains_key("kubernetes.io/config.mirror")
-            || self
-                .metadata
-                .controller()
-                .is_some_and(|one| one.kind == "Node")
+        self.metadata.annotations.contains_key("kubernetes.io/config.mirror")
+            || self.metadata.controller().is_some_and(|one| one.kind == "Node")
     }
 
     pub(crate) fn is_finished(&self) -> bool {
@@ -289,8 +278,7 @@ impl Node {
         let name = &self.metadata.name;
         let status = |kind: &str| {
             let mut all = self.status.conditions.iter();
-            all.find(|one| one.kind == kind)
-                .map(|one| one.status.as_str())
+            all.find(|one| one.kind == kind).map(|one| one.status.as_str())
         };
         if status("Ready") != Some("True") {
             return Some(format!("Node {name} is not Ready"));

@@ -37,10 +37,7 @@ pub(super) fn images(
         Some(text) => {
             if pod.metadata.annotations.is_empty() {
                 // Otherwise, a first annotation added concurrently would be lost.
-                operations.push(test(
-                    "/metadata/resourceVersion",
-                    &pod.metadata.resource_version,
-                ));
+                operations.push(test("/metadata/resourceVersion", &pod.metadata.resource_version));
                 operations.push(json!({"op": "add", "path": "/metadata/annotations", "value": {}}));
             }
             operations.push(json!({"op": "add", "path": annotation(marks::STATE), "value": text}));
@@ -68,10 +65,9 @@ pub(super) fn resources(
         let at = format!("/spec/{}/{}", place.list, place.index);
         operations.push(test(&format!("{at}/name"), name));
         let from = &place.spec.resources;
-        for (what, from, to) in [
-            ("requests", &from.requests, &to.requests),
-            ("limits", &from.limits, &to.limits),
-        ] {
+        for (what, from, to) in
+            [("requests", &from.requests, &to.requests), ("limits", &from.limits, &to.limits)]
+        {
             for (resource, amount) in to {
                 if from.get(resource) != Some(amount) {
                     let path = format!("{at}/resources/{what}/{}", escaped(resource));
@@ -122,14 +118,6 @@ mod tests {
                 {"op": "add", "path": "/metadata/labels/controller-revision-hash", "value": "x"},
             ])
         );
-        assert!(
-            images(
-                &pod,
-                &BTreeMap::from([("no".into(), "x".into())]),
-                None,
-                &labels
-            )
-            .is_err()
-        );
+        assert!(images(&pod, &BTreeMap::from([("no".into(), "x".into())]), None, &labels).is_err());
     }
 }

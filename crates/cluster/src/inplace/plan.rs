@@ -185,19 +185,10 @@ impl Plan {
             })
             .collect();
         pods.sort_by_key(ToString::to_string);
-        let templates: BTreeMap<&String, &BTreeMap<String, String>> = self
-            .groups
-            .iter()
-            .map(|(uid, group)| (uid, &group.template))
-            .collect();
-        let all = serde_json::json!([
-            SCHEMA,
-            self.request,
-            self.rollback,
-            self.images,
-            templates,
-            pods
-        ]);
+        let templates: BTreeMap<&String, &BTreeMap<String, String>> =
+            self.groups.iter().map(|(uid, group)| (uid, &group.template)).collect();
+        let all =
+            serde_json::json!([SCHEMA, self.request, self.rollback, self.images, templates, pods]);
         let bytes = serde_json::to_vec(&all)
             .map_err(|error| Error::failed("cannot write the plan as JSON").caused_by(error))?;
         self.digest = Digest::of(&bytes).to_string();

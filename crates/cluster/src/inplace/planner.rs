@@ -30,10 +30,7 @@ impl Desired {
 
     /// Returns all requested images.
     pub fn images(&self) -> BTreeSet<&String> {
-        self.common
-            .values()
-            .chain(self.by_pod.values().flat_map(BTreeMap::values))
-            .collect()
+        self.common.values().chain(self.by_pod.values().flat_map(BTreeMap::values)).collect()
     }
 }
 
@@ -70,19 +67,11 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<Plan> {
         problems: Vec::new(),
         notes: Vec::new(),
     };
-    let chosen = world
-        .pods
-        .iter()
-        .filter(|pod| world.selected.contains(&pod.metadata.uid));
+    let chosen = world.pods.iter().filter(|pod| world.selected.contains(&pod.metadata.uid));
     for pod in chosen {
         if pod.is_finished() || pod.is_going() {
-            let state = if pod.is_going() {
-                "is terminating"
-            } else {
-                "has ended"
-            };
-            plan.notes
-                .push(format!("Pod {} {state}: skipped", pod.full_name()));
+            let state = if pod.is_going() { "is terminating" } else { "has ended" };
+            plan.notes.push(format!("Pod {} {state}: skipped", pod.full_name()));
             continue;
         }
         let wanted = inputs.desired.of(&pod.metadata.uid);
@@ -158,8 +147,7 @@ fn groups(inputs: &Inputs<'_>, plan: &mut Plan) {
             group.template = template_differs(inputs, known, &mine);
             group.consequence = consequence(inputs.request.template, known.kind);
             if busy || inputs.rollback || !group.template.is_empty() {
-                plan.problems
-                    .extend(workload_problems(inputs, world, known, &group, &mine));
+                plan.problems.extend(workload_problems(inputs, world, known, &group, &mine));
             }
         }
         let single =
@@ -196,12 +184,7 @@ fn describe(owner: &Owner<'_>, first: &Pod, members: usize) -> Group {
             };
             let desired = usize::try_from(desired).unwrap_or(0);
             let desired = if desired == 0 { members } else { desired };
-            (
-                known.kind.as_str().to_owned(),
-                object.metadata.name.clone(),
-                desired,
-                String::new(),
-            )
+            (known.kind.as_str().to_owned(), object.metadata.name.clone(), desired, String::new())
         }
         Owner::Stranger { kind, name, .. } => (
             kind.clone(),
@@ -268,9 +251,7 @@ fn workload_problems(
         hint: hint.map(str::to_owned),
     };
     let mut problems = Vec::new();
-    let resized = pods
-        .iter()
-        .any(|pod| pod.containers.iter().any(|one| one.resize.is_some()));
+    let resized = pods.iter().any(|pod| pod.containers.iter().any(|one| one.resize.is_some()));
     match inputs.request.template {
         TemplatePolicy::Refuse if resized || !group.template.is_empty() => problems.push(problem(
             "its template would bring the old image back with every recreated Pod".to_owned(),
@@ -280,10 +261,7 @@ fn workload_problems(
             ),
         )),
         TemplatePolicy::Sync if !known.kind.syncs() => problems.push(problem(
-            format!(
-                "the template of a {} cannot be updated",
-                known.kind.as_str()
-            ),
+            format!("the template of a {} cannot be updated", known.kind.as_str()),
             Some("--template keep"),
         )),
         TemplatePolicy::Sync => {
@@ -306,9 +284,7 @@ fn workload_problems(
             if let Some(pod) = world.members(&group_key(known)).find(|pod| {
                 !pods.iter().any(|plan| plan.uid == pod.metadata.uid)
                     && images.iter().any(|(container, to)| {
-                        pod.spec
-                            .container(container)
-                            .is_some_and(|place| place.spec.image != **to)
+                        pod.spec.container(container).is_some_and(|place| place.spec.image != **to)
                     })
             }) {
                 problems.push(problem(
@@ -394,11 +370,7 @@ fn notes(inputs: &Inputs<'_>, plan: &mut Plan) {
         let Some(pod) = world.pod(&planned.uid) else {
             continue;
         };
-        for one in planned
-            .containers
-            .iter()
-            .filter(|one| one.verdict != Verdict::Noop)
-        {
+        for one in planned.containers.iter().filter(|one| one.verdict != Verdict::Noop) {
             let Some(place) = pod.spec.container(&one.name) else {
                 continue;
             };
@@ -416,10 +388,8 @@ fn notes(inputs: &Inputs<'_>, plan: &mut Plan) {
                 ));
             }
             if !inputs.targets.contains_key(&one.to) {
-                notes.insert(format!(
-                    "no reachable registry has {}: its digest is unknown",
-                    one.to
-                ));
+                notes
+                    .insert(format!("no reachable registry has {}: its digest is unknown", one.to));
             }
         }
         if let Owner::Workload(known) = world.owner(pod)
@@ -433,10 +403,7 @@ fn notes(inputs: &Inputs<'_>, plan: &mut Plan) {
         if let Some(node) = world.nodes.get(&planned.node)
             && let Some(trouble) = node.trouble()
         {
-            notes.insert(format!(
-                "{trouble}: {} waits until it recovers",
-                planned.full_name()
-            ));
+            notes.insert(format!("{trouble}: {} waits until it recovers", planned.full_name()));
         }
     }
     let old_kubelet = plan.pods.iter().filter(|pod| pod.is_work()).any(|pod| {

@@ -56,10 +56,7 @@ pub(super) fn start(
         let ours = marks::state(&pod.metadata).filter(|state| state.id == id);
         for one in &plan.containers {
             let Some(place) = pod.spec.container(&one.name) else {
-                return Ok(Started::Edited(format!(
-                    "it has no container `{}`",
-                    one.name
-                )));
+                return Ok(Started::Edited(format!("it has no container `{}`", one.name)));
             };
             let has = &place.spec.image;
             let stored = ours.as_ref().is_some_and(|state| {
@@ -147,29 +144,20 @@ fn is_admitted(api: &dyn Api, pod: &Pod, images: &BTreeMap<String, String>) -> R
         return Ok(false);
     };
     let stored: Pod = object::read(&value, "Pod")?;
-    Ok(images
-        .keys()
-        .all(|name| has(&stored, name) == has(pod, name)))
+    Ok(images.keys().all(|name| has(&stored, name) == has(pod, name)))
 }
 
 fn before(pod: &Pod, plan: &PodPlan) -> BTreeMap<String, Before> {
     let mut all = BTreeMap::new();
     for one in &plan.containers {
         let status = pod.status_of(&one.name).cloned().unwrap_or_default();
-        let image = pod
-            .spec
-            .container(&one.name)
-            .map(|place| place.spec.image.clone());
+        let image = pod.spec.container(&one.name).map(|place| place.spec.image.clone());
         let before = Before {
             image: image.unwrap_or_default(),
             image_id: status.image_id,
             container_id: status.container_id,
             restart_count: status.restart_count,
-            waiting: status
-                .state
-                .waiting
-                .map(|one| one.reason)
-                .unwrap_or_default(),
+            waiting: status.state.waiting.map(|one| one.reason).unwrap_or_default(),
             to: one.to.clone(),
             resources: one.resize.as_ref().map(|resize| resize.from.clone()),
         };
@@ -207,12 +195,7 @@ fn changed(plan: &PodPlan, state: PodState, stored: &Pod) -> Changed {
 
 /// Restores the former images and resources of the Pod; `false`: there is nothing to restore.
 pub(crate) fn restore(api: &dyn Api, changed: &Changed, plan: &PodPlan) -> Result<bool> {
-    let failed = || {
-        format!(
-            "cannot restore the previous image of Pod {}",
-            plan.full_name()
-        )
-    };
+    let failed = || format!("cannot restore the previous image of Pod {}", plan.full_name());
     let path = pod_path(&plan.namespace, &plan.name);
     for _ in 0..ATTEMPTS {
         let value = match api.get(&path) {
@@ -260,9 +243,7 @@ pub(crate) fn restore(api: &dyn Api, changed: &Changed, plan: &PodPlan) -> Resul
 /// Returns whether a Pod with restored images is ready.
 pub(super) fn is_back(pod: &Pod, changed: &Changed) -> bool {
     let back = changed.state.containers.iter().all(|(name, before)| {
-        pod.spec
-            .container(name)
-            .is_some_and(|place| place.spec.image == before.image)
+        pod.spec.container(name).is_some_and(|place| place.spec.image == before.image)
             && pod
                 .status_of(name)
                 .is_some_and(|status| status.ready && status.state.running.is_some())
@@ -292,17 +273,13 @@ pub(crate) fn set_gate(api: &dyn Api, pod: &Pod, gate: &str, open: bool) -> Resu
 
 /// Waits until no EndpointSlice sends traffic to the Pod, up to a timeout.
 pub(crate) fn wait_out_of_service(api: &dyn Api, pod: &Pod, poll: Duration) {
-    let path = format!(
-        "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices",
-        pod.metadata.namespace
-    );
+    let path =
+        format!("/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices", pod.metadata.namespace);
     let until = Instant::now() + OUT_OF_SERVICE;
     while Instant::now() < until {
         let Ok(slices) = api.list(&path) else { return };
-        let mut endpoints = slices
-            .iter()
-            .filter_map(|slice| slice["endpoints"].as_array())
-            .flatten();
+        let mut endpoints =
+            slices.iter().filter_map(|slice| slice["endpoints"].as_array()).flatten();
         let serves = endpoints.any(|one| {
             one["targetRef"]["uid"] == pod.metadata.uid.as_str()
                 && one["conditions"]["ready"] == true

@@ -81,9 +81,7 @@ pub fn pre_pull(
             });
         }
     });
-    let mut problems = problems
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
+    let mut problems = problems.into_inner().unwrap_or_else(PoisonError::into_inner);
     if problems.is_empty() {
         return Ok(count);
     }

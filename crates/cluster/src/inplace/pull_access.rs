@@ -53,9 +53,7 @@ pub fn survey(
     }
     let mut accesses = Accesses::new();
     for (image, names) in cases {
-        let anybody = known
-            .entry(image.clone())
-            .or_insert_with(|| images.access(&image, None));
+        let anybody = known.entry(image.clone()).or_insert_with(|| images.access(&image, None));
         let access = match anybody {
             Access::Denied => with_secrets(api, images, &world.namespace, &image, &names),
             access => access.clone(),
@@ -125,9 +123,7 @@ pub fn findings(
 /// Returns the names of a Pod's pull secrets.
 pub(crate) fn secrets_of(pod: &Pod) -> Vec<String> {
     let secrets = pod.spec.image_pull_secrets.iter();
-    secrets
-        .filter_map(|secret| secret["name"].as_str().map(str::to_owned))
-        .collect()
+    secrets.filter_map(|secret| secret["name"].as_str().map(str::to_owned)).collect()
 }
 
 /// Returns whether both images come from the same registry.

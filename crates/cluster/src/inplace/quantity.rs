@@ -8,9 +8,7 @@ pub(super) fn parse(text: &str) -> Result<i128> {
         Error::usage(format!("`{text}` is not a quantity"))
             .hint("a quantity looks like 500m, 2, 512Mi or 1G")
     };
-    let split = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(split);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if (whole.is_empty() && fraction.is_empty()) || whole.len() + fraction.len() > 18 {

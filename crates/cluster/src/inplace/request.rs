@@ -41,19 +41,9 @@ pub struct Request {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "by")]
 pub enum Selection {
-    Workload {
-        kind: WorkloadKind,
-        namespace: String,
-        name: String,
-    },
-    Labels {
-        namespace: String,
-        selector: String,
-    },
-    Pods {
-        namespace: String,
-        names: Vec<String>,
-    },
+    Workload { kind: WorkloadKind, namespace: String, name: String },
+    Labels { namespace: String, selector: String },
+    Pods { namespace: String, names: Vec<String> },
 }
 
 impl Selection {
@@ -146,10 +136,7 @@ impl WorkloadKind {
 
     /// Returns whether its template can be updated after its Pods.
     pub(crate) fn syncs(self) -> bool {
-        matches!(
-            self,
-            Self::Deployment | Self::StatefulSet | Self::DaemonSet | Self::ReplicaSet
-        )
+        matches!(self, Self::Deployment | Self::StatefulSet | Self::DaemonSet | Self::ReplicaSet)
     }
 }
 
@@ -245,10 +232,7 @@ mod tests {
     #[test]
     fn images_and_resources_are_set_by_name() {
         let (container, image) = set("app=reg.example.com:5000/a/b:v2").unwrap();
-        assert_eq!(
-            (&*container, &*image),
-            ("app", "reg.example.com:5000/a/b:v2")
-        );
+        assert_eq!((&*container, &*image), ("app", "reg.example.com:5000/a/b:v2"));
         let (container, resize) = resize("app=cpu=500m,limits.memory=1Gi").unwrap();
         assert_eq!(container, "app");
         assert_eq!(resize.both["cpu"], "500m");

@@ -23,17 +23,12 @@ pub struct Former {
 
 /// Returns the state to restore. `id`: only considers what that run did.
 pub fn former(world: &World, past: Option<&Past>, id: Option<&str>) -> Result<Former> {
-    let mut former = Former {
-        ids: id.map(str::to_owned).into_iter().collect(),
-        ..Former::default()
-    };
+    let mut former =
+        Former { ids: id.map(str::to_owned).into_iter().collect(), ..Former::default() };
     let mut seen: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut resources: BTreeMap<String, Resources> = BTreeMap::new();
-    let chosen: Vec<&Pod> = world
-        .pods
-        .iter()
-        .filter(|pod| world.selected.contains(&pod.metadata.uid))
-        .collect();
+    let chosen: Vec<&Pod> =
+        world.pods.iter().filter(|pod| world.selected.contains(&pod.metadata.uid)).collect();
     for pod in &chosen {
         let uid = &pod.metadata.uid;
         let restored = past.is_some_and(|past| past.phases.get(uid) == Some(&Phase::Restored));
@@ -51,9 +46,7 @@ pub fn former(world: &World, past: Option<&Past>, id: Option<&str>) -> Result<Fo
         }
         let mut wanted = Wanted::new();
         for (name, before) in before {
-            seen.entry(name.clone())
-                .or_default()
-                .insert(before.image.clone());
+            seen.entry(name.clone()).or_default().insert(before.image.clone());
             wanted.insert(name.clone(), before.image.clone());
             if let Some(own) = &before.resources {
                 resources.insert(name.clone(), own.clone());
@@ -75,11 +68,8 @@ pub fn former(world: &World, past: Option<&Past>, id: Option<&str>) -> Result<Fo
     former.resize = resources
         .into_iter()
         .map(|(name, own)| {
-            let resize = Resize {
-                requests: own.requests,
-                limits: own.limits,
-                both: BTreeMap::new(),
-            };
+            let resize =
+                Resize { requests: own.requests, limits: own.limits, both: BTreeMap::new() };
             (name, resize)
         })
         .collect();

@@ -33,9 +33,7 @@ pub(crate) fn in_progress(world: &World, known: &Known, ids: &[String]) -> Optio
                 })
                 .count();
             if active > 1 {
-                return Some(format!(
-                    "a rollout is in progress: {active} ReplicaSets have Pods"
-                ));
+                return Some(format!("a rollout is in progress: {active} ReplicaSets have Pods"));
             }
             (status.updated_replicas != replicas || status.replicas != replicas).then(|| {
                 format!(
@@ -59,10 +57,8 @@ pub(crate) fn in_progress(world: &World, known: &Known, ids: &[String]) -> Optio
             })
         }
         WorkloadKind::DaemonSet if spec.update_strategy.kind != "OnDelete" => {
-            let (updated, desired) = (
-                status.updated_number_scheduled,
-                status.desired_number_scheduled,
-            );
+            let (updated, desired) =
+                (status.updated_number_scheduled, status.desired_number_scheduled);
             (updated < desired).then(|| {
                 format!("a rollout is in progress: {updated} of {desired} Pods match its template")
             })

@@ -23,10 +23,7 @@ pub(crate) struct Expression {
 impl Selector {
     /// Returns whether the selector matches an object with `labels`.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        let equal = self
-            .match_labels
-            .iter()
-            .all(|(key, value)| labels.get(key) == Some(value));
+        let equal = self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value));
         equal
             && self.match_expressions.iter().all(|one| {
                 let value = labels.get(&one.key);

@@ -34,9 +34,7 @@ pub struct Variant {
 impl Target {
     /// Returns the image for Nodes of `architecture`.
     pub fn variant(&self, architecture: &str) -> Option<&Variant> {
-        self.platforms
-            .get(architecture)
-            .or_else(|| self.platforms.get(""))
+        self.platforms.get(architecture).or_else(|| self.platforms.get(""))
     }
 
     /// Returns whether a container that reports `image_id` runs this image. Runtimes report the
@@ -125,14 +123,8 @@ impl RegistryImages {
         if self.in_cluster(&reference, head)?.is_some() {
             return Ok(Access::Open);
         }
-        let credentials = Credentials {
-            inline: logins.cloned(),
-            ..Credentials::default()
-        };
-        let client = Client::new(ClientOptions {
-            credentials,
-            ..self.options.clone()
-        })?;
+        let credentials = Credentials { inline: logins.cloned(), ..Credentials::default() };
+        let client = Client::new(ClientOptions { credentials, ..self.options.clone() })?;
         let found = head(&client, &located(reference))?;
         Ok(match (found, logins) {
             (None, _) => Access::Unknown(format!("no registry has {image}")),
@@ -215,10 +207,7 @@ fn ask(client: &Client, reference: &Reference) -> Result<Option<Target>> {
             }
         }
     }
-    Ok(Some(Target {
-        digest: head.digest.to_string(),
-        platforms,
-    }))
+    Ok(Some(Target { digest: head.digest.to_string(), platforms }))
 }
 
 #[cfg(test)]
@@ -246,9 +235,7 @@ mod tests {
     #[test]
     fn names_move_to_the_cluster_s_registry_as_container_runtimes_move_them() {
         let moved = |name: &str| {
-            elsewhere(&Reference::parse(name).unwrap(), "10.0.0.1:5000")
-                .unwrap()
-                .to_string()
+            elsewhere(&Reference::parse(name).unwrap(), "10.0.0.1:5000").unwrap().to_string()
         };
         assert_eq!(moved("nginx:1"), "10.0.0.1:5000/library/nginx:1");
         assert_eq!(moved("sealos.hub:5000/a/b:1"), "10.0.0.1:5000/a/b:1");

@@ -46,12 +46,7 @@ pub(super) fn cluster(replicas: usize) -> StandIn {
     }));
     api.add(replica_set("web-1", "rs-uid", replicas, "r.io/app:1"));
     for number in 0..replicas {
-        api.add(pod(
-            &format!("web-{number}"),
-            "ReplicaSet",
-            "rs-uid",
-            "r.io/app:1",
-        ));
+        api.add(pod(&format!("web-{number}"), "ReplicaSet", "rs-uid", "r.io/app:1"));
     }
     api.react(|api, request| {
         if request.is_write() {
@@ -117,15 +112,8 @@ fn id_of(image: &str) -> String {
 
 pub(super) fn target(image: &str) -> Target {
     let digest = id_of(image);
-    let variant = Variant {
-        manifest: digest.clone(),
-        config: digest.clone(),
-        size: 10,
-    };
-    Target {
-        digest,
-        platforms: BTreeMap::from([(String::new(), variant)]),
-    }
+    let variant = Variant { manifest: digest.clone(), config: digest.clone(), size: 10 };
+    Target { digest, platforms: BTreeMap::from([(String::new(), variant)]) }
 }
 
 fn paths(api: &StandIn, collection: &str) -> Vec<String> {
@@ -145,11 +133,7 @@ const SETS: &str = "/apis/apps/v1/namespaces/shop/replicasets";
 /// Restarts containers whose image has changed; images called `bad` cannot be pulled.
 pub(super) fn kubelet(api: &StandIn) {
     for number in 0..40 {
-        for name in [
-            format!("web-{number}"),
-            format!("db-{number}"),
-            format!("bare-{number}"),
-        ] {
+        for name in [format!("web-{number}"), format!("db-{number}"), format!("bare-{number}")] {
             api.change(&format!("{PODS}/{name}"), |pod| {
                 let spec = pod["spec"]["containers"].clone();
                 let mut ready = true;
@@ -198,15 +182,10 @@ pub(super) fn deployments(api: &StandIn) {
     let own = names.into_iter().find_map(|name| {
         let set = api.peek(&format!("{SETS}/{name}"))?;
         let mut template = set["spec"]["template"].clone();
-        template["metadata"]["labels"]
-            .as_object_mut()
-            .unwrap()
-            .shift_remove("pod-template-hash");
+        template["metadata"]["labels"].as_object_mut().unwrap().shift_remove("pod-template-hash");
         (template == deployment["spec"]["template"]).then_some(set)
     });
-    let replicas = own
-        .as_ref()
-        .map_or(json!(0), |set| set["spec"]["replicas"].clone());
+    let replicas = own.as_ref().map_or(json!(0), |set| set["spec"]["replicas"].clone());
     let surprise = own.as_ref().is_none_or(|set| set["spec"]["replicas"] == 0);
     api.change(&format!("{DEPLOYMENTS}/web"), |object| {
         object["status"]["observedGeneration"] = object["metadata"]["generation"].clone();
@@ -239,10 +218,7 @@ pub(super) fn request(selection: Selection, image: &str) -> Request {
 }
 
 pub(super) fn desired(request: &Request) -> Desired {
-    Desired {
-        common: request.set.clone(),
-        by_pod: BTreeMap::new(),
-    }
+    Desired { common: request.set.clone(), by_pod: BTreeMap::new() }
 }
 
 pub(super) fn planned(
@@ -253,11 +229,8 @@ pub(super) fn planned(
     rollback: bool,
 ) -> Plan {
     let world = world::observe(api, &request.selection).unwrap();
-    let targets = desired
-        .images()
-        .into_iter()
-        .map(|image| (image.clone(), target(image)))
-        .collect();
+    let targets =
+        desired.images().into_iter().map(|image| (image.clone(), target(image))).collect();
     planner::plan(&Inputs {
         world: &world,
         request,

@@ -112,9 +112,7 @@ fn container(
     match place.role {
         Role::Ephemeral => return Err(format!("`{name}` is an ephemeral container")),
         Role::Sidecar if !request.include_sidecars => {
-            return Err(format!(
-                "`{name}` is a sidecar; pass --include-sidecars to change it"
-            ));
+            return Err(format!("`{name}` is a sidecar; pass --include-sidecars to change it"));
         }
         Role::Init if !request.include_init => {
             return Err(format!(
@@ -127,9 +125,7 @@ fn container(
     let from = place.spec.image.clone();
     let to = wanted.get(name).cloned().unwrap_or_else(|| from.clone());
     let status = pod.status_of(name);
-    let image_id = status
-        .map(|status| status.image_id.clone())
-        .unwrap_or_default();
+    let image_id = status.map(|status| status.image_id.clone()).unwrap_or_default();
     let target = targets.get(&to);
     let verdict = match target {
         _ if from == to => Verdict::Noop,
@@ -183,11 +179,7 @@ fn see_through(
     container.image_id.clone_from(&before.image_id);
     let target = targets.get(&container.to);
     let same = target.is_some_and(|target| target.is(&before.image_id, architecture));
-    container.verdict = if same {
-        Verdict::RestartOnly
-    } else {
-        Verdict::Change
-    };
+    container.verdict = if same { Verdict::RestartOnly } else { Verdict::Change };
 }
 
 /// Returns the resources that a container is to have; `None`: it already has them.
@@ -226,9 +218,7 @@ fn resized(container: &Container, resize: &Resize) -> Result<Option<ResizePlan>,
             _ => false,
         };
         if request.is_some_and(more) {
-            return Err(format!(
-                "`{name}` would request more {resource} than its limit"
-            ));
+            return Err(format!("`{name}` would request more {resource} than its limit"));
         }
     }
     Ok((!same(&from, &to)).then_some(ResizePlan { from, to }))
@@ -289,8 +279,6 @@ fn start_seconds(pod: &Pod) -> Option<u64> {
     let ready = pod.condition("Ready").filter(|one| one.status == "True")?;
     let ready: jiff::Timestamp = ready.last_transition_time.as_ref()?.parse().ok()?;
     let running = pod.status.container_statuses.iter();
-    let started = running
-        .filter_map(|status| status.state.running.as_ref()?.started_at)
-        .max()?;
+    let started = running.filter_map(|status| status.state.running.as_ref()?.started_at).max()?;
     u64::try_from(ready.as_second() - started.as_second()).ok()
 }

@@ -78,12 +78,7 @@ pub fn observe(api: &dyn Api, selection: &Selection) -> Result<World> {
         namespace,
         ..World::default()
     };
-    if let Selection::Workload {
-        kind: WorkloadKind::Job,
-        namespace,
-        name,
-    } = selection
-    {
+    if let Selection::Workload { kind: WorkloadKind::Job, namespace, name } = selection {
         let path = format!("{}/{name}", WorkloadKind::Job.collection(namespace));
         let object: Workload = object::read(&asked(api.get(&path), &path)?, "Job")?;
         let kind = WorkloadKind::Job;
@@ -92,10 +87,8 @@ pub fn observe(api: &dyn Api, selection: &Selection) -> Result<World> {
     }
     world.selected = world.select(api, selection)?;
     if world.selected.is_empty() {
-        return Err(
-            Error::not_found(format!("no Pod in namespace {} matches", world.namespace))
-                .hint("`kubectl get pods --show-labels` lists the Pods"),
-        );
+        return Err(Error::not_found(format!("no Pod in namespace {} matches", world.namespace))
+            .hint("`kubectl get pods --show-labels` lists the Pods"));
     }
     Ok(world)
 }
@@ -178,11 +171,7 @@ impl World {
             pods.map(|pod| pod.metadata.uid.clone()).collect()
         };
         match selection {
-            Selection::Workload {
-                kind,
-                namespace,
-                name,
-            } => {
+            Selection::Workload { kind, namespace, name } => {
                 let mut all = self.workloads.values();
                 let known = all.find(|one| one.kind == *kind && one.object.metadata.name == *name);
                 let known = known.ok_or_else(|| {
@@ -195,10 +184,7 @@ impl World {
                 };
                 Ok(uids(&mut self.pods.iter().filter(own)))
             }
-            Selection::Labels {
-                namespace,
-                selector,
-            } => {
+            Selection::Labels { namespace, selector } => {
                 let path = format!(
                     "/api/v1/namespaces/{namespace}/pods?labelSelector={}",
                     encoded(selector)
@@ -225,9 +211,7 @@ impl World {
 
 /// Adds the requested path to the error of an answer.
 pub fn asked<T>(answer: Answer<T>, path: &str) -> Result<T> {
-    answer
-        .map_err(Error::from)
-        .context(|| format!("cannot read {path}"))
+    answer.map_err(Error::from).context(|| format!("cannot read {path}"))
 }
 
 fn pods(api: &dyn Api, namespace: &str) -> Result<Vec<Pod>> {
@@ -244,10 +228,7 @@ fn budgets(api: &dyn Api, namespace: &str) -> Result<Vec<Budget>> {
 
 fn nodes(api: &dyn Api) -> Result<BTreeMap<String, Node>> {
     let nodes: Vec<Node> = listed(api, "/api/v1/nodes", "Node")?;
-    Ok(nodes
-        .into_iter()
-        .map(|node| (node.metadata.name.clone(), node))
-        .collect())
+    Ok(nodes.into_iter().map(|node| (node.metadata.name.clone(), node)).collect())
 }
 
 /// Reads the workloads of a namespace, by UID.
@@ -281,9 +262,7 @@ fn server(api: &dyn Api) -> Server {
         .unwrap_or_default()
         .to_owned();
     let resources = api.get("/api/v1").ok();
-    let resources = resources
-        .as_ref()
-        .and_then(|list| list["resources"].as_array());
+    let resources = resources.as_ref().and_then(|list| list["resources"].as_array());
     let resize = resources.is_some_and(|all| all.iter().any(|one| one["name"] == "pods/resize"));
     Server { version, resize }
 }

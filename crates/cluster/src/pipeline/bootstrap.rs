@@ -15,9 +15,7 @@ use imgctl_host::agent::protocol::HostsBlock;
 
 /// Returns the image's own preflight check. Its output is for the operator.
 pub(crate) fn preflight(scene: &ClusterContext, host: &Host) -> Vec<Action> {
-    script(scene, host, "check", &["check"], Some("check.sh"))
-        .into_iter()
-        .collect()
+    script(scene, host, "check", &["check"], Some("check.sh")).into_iter().collect()
 }
 
 /// Returns the action that writes the cluster's block in the hosts file.
@@ -42,20 +40,13 @@ fn set_names(name: &str, scene: &ClusterContext, entries: Vec<(String, String)>)
     let says = match entries.is_empty() {
         true => "remove imgctl's lines from the hosts file".to_owned(),
         false => {
-            let lines: Vec<String> = entries
-                .iter()
-                .map(|(address, name)| format!("{address} {name}"))
-                .collect();
+            let lines: Vec<String> =
+                entries.iter().map(|(address, name)| format!("{address} {name}")).collect();
             format!("hosts file: {}", lines.join(", "))
         }
     };
-    let block = HostsBlock {
-        cluster: scene.name.clone(),
-        entries,
-    };
-    Action::new(name, says, "", move |site| {
-        site.agent.set_hosts(&block).map(|_| ())
-    })
+    let block = HostsBlock { cluster: scene.name.clone(), entries };
+    Action::new(name, says, "", move |site| site.agent.set_hosts(&block).map(|_| ()))
 }
 
 /// Returns the actions for the container runtime, the image's `init`, and the runtime's own
@@ -141,10 +132,7 @@ fn script(
             true => Action::command(
                 name,
                 Line {
-                    line: format!(
-                        "if cd {} 2>/dev/null; then bash {value}; fi",
-                        quoted(&scripts)
-                    ),
+                    line: format!("if cd {} 2>/dev/null; then bash {value}; fi", quoted(&scripts)),
                     environment,
                     ..Line::default()
                 },

@@ -103,16 +103,10 @@ pub fn plan(
 ) -> Result<Planned> {
     refuse_nonsense(scene, change)?;
     means.runtime.check(scene)?;
-    let looks = look::look(
-        scene.hosts.iter().chain(&scene.leaving),
-        &means.crew,
-        means.parallel,
-    );
+    let looks = look::look(scene.hosts.iter().chain(&scene.leaving), &means.crew, means.parallel);
     let scene = Arc::new(look::informed(scene, &looks));
     let lost = lost_hosts(means, &scene, &looks)?;
-    let mut files = means
-        .files
-        .plan(&scene, &reachable(&scene, &looks), &means.crew)?;
+    let mut files = means.files.plan(&scene, &reachable(&scene, &looks), &means.crew)?;
     let mut behind = std::mem::take(&mut files.leave_rootfs);
     behind.retain(|id| !change.create && !change.add.iter().any(|host| host.id() == *id));
     if !behind.is_empty() && change.only_moves_hosts(&scene) {
@@ -120,22 +114,11 @@ pub fn plan(
         others.retain(|host| !behind.contains(&host.id()));
         files = means.files.plan(&scene, &others, &means.crew)?;
     }
-    let bytes: BTreeMap<String, u64> = files
-        .hosts
-        .iter()
-        .map(|files| (files.host.id(), files.bytes))
-        .collect();
-    let new: &[Host] = if change.create {
-        &scene.hosts
-    } else {
-        &change.add
-    };
+    let bytes: BTreeMap<String, u64> =
+        files.hosts.iter().map(|files| (files.host.id(), files.bytes)).collect();
+    let new: &[Host] = if change.create { &scene.hosts } else { &change.add };
     let new_ids: BTreeSet<String> = new.iter().map(Host::id).collect();
-    let new: Vec<&Host> = scene
-        .hosts
-        .iter()
-        .filter(|host| new_ids.contains(&host.id()))
-        .collect();
+    let new: Vec<&Host> = scene.hosts.iter().filter(|host| new_ids.contains(&host.id())).collect();
     let owned: Vec<Host> = new.iter().copied().cloned().collect();
     let mut findings = check::findings(&Question {
         scene: &scene,
@@ -160,10 +143,7 @@ pub fn plan(
         scene,
         crew: match lost.is_empty() {
             true => Arc::clone(&means.crew),
-            false => Arc::new(members::WithLosses {
-                crew: Arc::clone(&means.crew),
-                lost,
-            }),
+            false => Arc::new(members::WithLosses { crew: Arc::clone(&means.crew), lost }),
         },
         behind: behind.clone(),
     };
@@ -175,10 +155,8 @@ pub fn plan(
     plan.push(check_phase(&scene, &new, &findings, &files));
     begin(&mut plan, means, &scene, change);
     plan.push(sync_phase(files));
-    let (leaving_masters, leaving_workers): (Vec<&Host>, Vec<&Host>) = scene
-        .leaving
-        .iter()
-        .partition(|host| host.is_control_plane());
+    let (leaving_masters, leaving_workers): (Vec<&Host>, Vec<&Host>) =
+        scene.leaving.iter().partition(|host| host.is_control_plane());
     for phase in members::leave(means, &scene, &leaving_masters, &lost, "leave")? {
         plan.push(phase);
     }
@@ -187,11 +165,8 @@ pub fn plan(
         plan.push(members::init(means, &scene)?);
     }
     let first = scene.first();
-    let joining: Vec<&Host> = new
-        .iter()
-        .copied()
-        .filter(|host| !change.create || first != Some(*host))
-        .collect();
+    let joining: Vec<&Host> =
+        new.iter().copied().filter(|host| !change.create || first != Some(*host)).collect();
     for phase in members::join(means, &scene, &joining)? {
         plan.push(phase);
     }
@@ -214,10 +189,8 @@ pub fn plan(
 
 fn refuse_nonsense(scene: &ClusterContext, change: &Change) -> Result<()> {
     let Some(first) = scene.first() else {
-        return Err(
-            Error::usage(format!("cluster {} has no control plane", scene.name))
-                .hint("name at least one with --masters"),
-        );
+        return Err(Error::usage(format!("cluster {} has no control plane", scene.name))
+            .hint("name at least one with --masters"));
     };
     if !change.create && change.add.contains(first) {
         return Err(Error::usage(format!(
@@ -293,10 +266,7 @@ fn check_phase(
                 None => Ok(()),
             }
         });
-        phase = phase.lane(Lane {
-            host: Some(host.clone()),
-            steps: vec![step.always()],
-        });
+        phase = phase.lane(Lane { host: Some(host.clone()), steps: vec![step.always()] });
     }
     phase
 }
@@ -321,10 +291,8 @@ fn sync_phase(files: FilesPlan) -> Phase {
     let mut phase = Phase::new("sync", Order::Parallel);
     phase.together = Some(files.work);
     for files in files.hosts {
-        phase = phase.lane(Lane::on(
-            &files.host,
-            [Step::together("files", files.says, files.bytes)],
-        ));
+        phase =
+            phase.lane(Lane::on(&files.host, [Step::together("files", files.says, files.bytes)]));
     }
     phase
 }
@@ -350,10 +318,7 @@ fn arrive(
         if is_new {
             actions.push(bootstrap::names(means, scene, host));
         }
-        let serves = scene
-            .registry_hosts()
-            .iter()
-            .any(|other| other.address == host.address);
+        let serves = scene.registry_hosts().iter().any(|other| other.address == host.address);
         if serves && is_new {
             actions.extend((means.registry)(scene, host)?);
         }
@@ -374,12 +339,7 @@ fn commands(plan: &mut Plan, scene: &ClusterContext, change: &Change, new: &[Hos
             continue;
         }
         let hosts = if everywhere { &scene.hosts[..] } else { new };
-        plan.push(image_commands::phase(
-            scene,
-            image,
-            hosts,
-            change.replacement.as_ref(),
-        ));
+        plan.push(image_commands::phase(scene, image, hosts, change.replacement.as_ref()));
     }
     if let Some(first) = scene.first() {
         let actions: Vec<_> = change
@@ -400,16 +360,8 @@ fn end(plan: &mut Plan, means: &ExecutionContext<'_>, scene: &ClusterContext, ch
         .map(|image| image.name.clone())
         .collect();
     if !applications.is_empty() && !change.create {
-        let mark = PhaseUpdate::Commands {
-            images: applications,
-            failed: None,
-        };
-        marks.push(record::mark(
-            "commands",
-            "record the installed images",
-            &means.keeper,
-            mark,
-        ));
+        let mark = PhaseUpdate::Commands { images: applications, failed: None };
+        marks.push(record::mark("commands", "record the installed images", &means.keeper, mark));
     }
     marks.push(record::mark(
         "record",

@@ -35,11 +35,7 @@ pub struct Problem {
 
 impl Problem {
     fn new(what: String, hint: &str) -> Self {
-        Self {
-            kind: Kind::CheckFailed,
-            what,
-            hint: (!hint.is_empty()).then(|| hint.to_owned()),
-        }
+        Self { kind: Kind::CheckFailed, what, hint: (!hint.is_empty()).then(|| hint.to_owned()) }
     }
 
     /// Combines several problems of one host into one error.
@@ -146,11 +142,7 @@ fn always(question: &Question<'_>, host: &Host, facts: &Facts) -> Vec<Problem> {
             format!(
                 "its clock is {:.1} s {} the controller's",
                 seconds(facts.skew_ms.abs()),
-                if facts.skew_ms > 0 {
-                    "ahead of"
-                } else {
-                    "behind"
-                }
+                if facts.skew_ms > 0 { "ahead of" } else { "behind" }
             ),
             "synchronize the clocks (chronyc makestep, timedatectl set-ntp true); at most 5 s are \
              allowed",
@@ -197,12 +189,8 @@ fn before_joining(
     let scene = question.scene;
     let mut problems = Vec::new();
     let is_ours = facts.clusters.contains(&scene.name);
-    let others: Vec<&str> = facts
-        .clusters
-        .iter()
-        .map(String::as_str)
-        .filter(|name| *name != scene.name)
-        .collect();
+    let others: Vec<&str> =
+        facts.clusters.iter().map(String::as_str).filter(|name| *name != scene.name).collect();
     if !others.is_empty() {
         let what = format!("it belongs to another cluster: {}", others.join(", "));
         if question.force {
@@ -216,10 +204,7 @@ fn before_joining(
         }
     }
     let mut ports = question.runtime.ports(scene, host);
-    let serves = scene
-        .registry_hosts()
-        .iter()
-        .any(|other| other.address == host.address);
+    let serves = scene.registry_hosts().iter().any(|other| other.address == host.address);
     if let Some(registry) = scene.registry.as_ref().filter(|_| serves) {
         ports.push(registry.port);
     }
@@ -257,20 +242,14 @@ fn twins(question: &Question<'_>, found: &mut Findings) {
         if let Some(Ok(facts)) = question.looks.get(&host.id()) {
             names.entry(&facts.hostname).or_default().push(host.id());
             if !facts.machine_id.is_empty() {
-                machines
-                    .entry(&facts.machine_id)
-                    .or_default()
-                    .push(host.id());
+                machines.entry(&facts.machine_id).or_default().push(host.id());
             }
         }
     }
     let mut tell = |ids: &[String], what: &dyn Fn(&str) -> String, hint: &str| {
         for id in ids.iter().skip(1) {
-            let others: Vec<&str> = ids
-                .iter()
-                .map(String::as_str)
-                .filter(|other| other != id)
-                .collect();
+            let others: Vec<&str> =
+                ids.iter().map(String::as_str).filter(|other| other != id).collect();
             let problem = Problem::new(what(&others.join(", ")), hint);
             found.problems.entry(id.clone()).or_default().push(problem);
         }

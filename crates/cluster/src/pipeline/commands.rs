@@ -83,10 +83,7 @@ mod tests {
         for (line, expected) in [
             ("x $(A) ${A} $A.", "x 1 $B 1 $B 1 $B."),
             ("$registryPort $registry/x", "5000 r/x"),
-            (
-                "$(date) ${X} $X $1 ${X:-d} $(X)",
-                "$(date) ${X} $X $1 ${X:-d} $(X)",
-            ),
+            ("$(date) ${X} $X $1 ${X:-d} $(X)", "$(date) ${X} $X $1 ${X:-d} $(X)"),
             ("${A:-d} $(A) ${A", "${A:-d} 1 $B ${A"),
             ("$$A $$(A) $$$A", "$A $(A) $1 $B"),
             ("$(echo $A)", "$(echo 1 $B)"),

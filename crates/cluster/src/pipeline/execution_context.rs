@@ -61,10 +61,7 @@ pub enum PhaseUpdate {
     /// The change has succeeded: the current state is the desired state.
     Success,
     /// These applications were installed, or failed to install.
-    Commands {
-        images: Vec<String>,
-        failed: Option<String>,
-    },
+    Commands { images: Vec<String>, failed: Option<String> },
     /// The change has failed.
     Failed(String),
     /// The cluster no longer exists.

@@ -79,11 +79,7 @@ impl SyncedFiles<'_> {
                 bytes: host.bytes(&planned),
             })
             .collect();
-        let trees = planned
-            .hosts
-            .iter()
-            .map(|host| (host.host.id(), host.trees.clone()))
-            .collect();
+        let trees = planned.hosts.iter().map(|host| (host.host.id(), host.trees.clone())).collect();
         let leave_rootfs = planned
             .hosts
             .iter()
@@ -148,19 +144,12 @@ impl BatchWork for Moves {
         ended: &(dyn Fn(&str, Result<()>) + Sync),
         cancel: &Arc<AtomicBool>,
     ) {
-        let first = self
-            .planned
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let first = self.planned.lock().unwrap_or_else(PoisonError::into_inner).take();
         let planned = match first {
             Some(planned) => Ok(planned),
             None => self.again(desk, hosts, cancel),
         };
-        let told = Told {
-            moved,
-            asked: Mutex::default(),
-        };
+        let told = Told { moved, asked: Mutex::default() };
         let results = planned
             .and_then(|planned| execute(planned, &*self.blobs, Limits::default(), &told, cancel));
         match results {
@@ -195,18 +184,9 @@ impl Moves {
         hosts: &[String],
         cancel: &Arc<AtomicBool>,
     ) -> Result<SyncPlan> {
-        let left: Vec<Host> = self
-            .scene
-            .hosts
-            .iter()
-            .filter(|host| hosts.contains(&host.id()))
-            .cloned()
-            .collect();
-        plan(
-            &self.brief,
-            &targets(&self.scene, &left, desk.crew)?,
-            cancel,
-        )
+        let left: Vec<Host> =
+            self.scene.hosts.iter().filter(|host| hosts.contains(&host.id())).cloned().collect();
+        plan(&self.brief, &targets(&self.scene, &left, desk.crew)?, cancel)
     }
 }
 

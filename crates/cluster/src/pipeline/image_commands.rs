@@ -79,11 +79,9 @@ fn actions(
 pub(crate) fn workdir(scene: &ClusterContext, image: &ClusterImage) -> String {
     match image.kind {
         ImageKind::Rootfs | ImageKind::Patch => scene.paths.rootfs(),
-        ImageKind::Application => format!(
-            "{}/{}",
-            scene.paths.root(),
-            Paths::application_tree(&image.mount_name)
-        ),
+        ImageKind::Application => {
+            format!("{}/{}", scene.paths.root(), Paths::application_tree(&image.mount_name))
+        }
     }
 }
 
@@ -108,11 +106,7 @@ pub fn uninstall(scene: &ClusterContext, image: &ClusterImage, host: &Host) -> V
     vec![
         Action::command(
             &format!("{}-uninstall", image.mount_name),
-            Line {
-                line,
-                environment,
-                ..Line::default()
-            },
+            Line { line, environment, ..Line::default() },
         ),
         remove(scene, &image.mount_name),
     ]

@@ -19,10 +19,7 @@ impl Interrupt {
     /// running steps finish, without a time limit. The second request acts like the first one
     /// otherwise.
     pub fn gentle() -> Self {
-        Self {
-            is_gentle: true,
-            ..Self::default()
-        }
+        Self { is_gentle: true, ..Self::default() }
     }
 
     /// Requests a stop. After the first request no new step starts; after the second, running steps

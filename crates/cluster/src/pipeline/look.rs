@@ -28,10 +28,7 @@ pub fn look<'a>(
                     let host = next.lock().unwrap_or_else(PoisonError::into_inner).next();
                     let Some(host) = host else { return };
                     let facts = crew.agent(host).and_then(|agent| agent.facts());
-                    looks
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .insert(host.id(), facts);
+                    looks.lock().unwrap_or_else(PoisonError::into_inner).insert(host.id(), facts);
                 }
             });
         }
@@ -45,10 +42,7 @@ pub fn informed(scene: &ClusterContext, looks: &Looks) -> ClusterContext {
     let mut scene = scene.clone();
     let is_set = |scene: &ClusterContext, name: &str| {
         scene.environment.contains_key(name)
-            || scene
-                .images
-                .iter()
-                .any(|image| image.environment.contains_key(name))
+            || scene.images.iter().any(|image| image.environment.contains_key(name))
     };
     let arch_is_set = is_set(&scene, "ARCH");
     for host in scene.hosts.iter_mut().chain(&mut scene.leaving) {
@@ -61,9 +55,7 @@ pub fn informed(scene: &ClusterContext, looks: &Looks) -> ClusterContext {
         }
         for (name, value) in known {
             if !value.is_empty() {
-                host.environment
-                    .entry(name.to_owned())
-                    .or_insert_with(|| value.clone());
+                host.environment.entry(name.to_owned()).or_insert_with(|| value.clone());
             }
         }
     }

@@ -101,10 +101,7 @@ fn forgiving(action: Action) -> Action {
         says,
         does: Arc::new(move |site| match does(site) {
             Err(error) if error.kind() == Kind::Network && error.to_string().contains(GONE) => {
-                (site.output)(OutputLine {
-                    text: format!("skipped: {error}"),
-                    error_stream: true,
-                });
+                (site.output)(OutputLine { text: format!("skipped: {error}"), error_stream: true });
                 Ok(())
             }
             done => done,
@@ -119,10 +116,8 @@ pub(crate) fn reset_lane(
     scene: &ClusterContext,
     host: &Host,
 ) -> Result<Lane> {
-    let steps: Vec<Step> = bootstrap::clean(means, scene, host)?
-        .into_iter()
-        .map(Step::from)
-        .collect();
+    let steps: Vec<Step> =
+        bootstrap::clean(means, scene, host)?.into_iter().map(Step::from).collect();
     Ok(Lane::on(host, steps))
 }
 

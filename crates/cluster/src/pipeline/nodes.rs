@@ -92,9 +92,7 @@ pub fn ask(scene: &ClusterContext, crew: &dyn HostPool, key: &str) -> Result<Vec
 }
 
 fn line(scene: &ClusterContext, crew: &dyn HostPool, key: &str, arguments: &str) -> Result<String> {
-    let first = scene
-        .first()
-        .ok_or_else(|| Error::failed("there is no control plane"))?;
+    let first = scene.first().ok_or_else(|| Error::failed("there is no control plane"))?;
     let agent = crew.agent(first)?;
     let site = Site {
         host: first,
@@ -106,10 +104,7 @@ fn line(scene: &ClusterContext, crew: &dyn HostPool, key: &str, arguments: &str)
         timeout: Some(QUESTION),
         output: &|_: OutputLine| {},
     };
-    site.run(&Line {
-        quiet: true,
-        ..kubectl(arguments, None)
-    })
+    site.run(&Line { quiet: true, ..kubectl(arguments, None) })
 }
 
 /// Parses one line of the output of [`NODES`].
@@ -210,14 +205,13 @@ impl Waiting<'_> {
             };
             if Instant::now() + PAUSE >= end {
                 let limit = self.limit.as_secs();
-                return Err(
-                    Error::failed(format!("timed out after {limit} s: {complaint}"))
-                        .hint(hint.unwrap_or(
+                return Err(Error::failed(format!("timed out after {limit} s: {complaint}")).hint(
+                    hint.unwrap_or(
                         "see `kubectl describe node`, `kubectl -n kube-system get pods -o wide`, \
                          and on the host `journalctl -u kubelet`; then run the same command again, \
                          or pass --no-wait to skip the wait",
-                    )),
-                );
+                    ),
+                ));
             }
             if complaint != told {
                 (self.desk.note)(&format!("waiting: {complaint}"));
@@ -263,35 +257,23 @@ fn found(nodes: &[NodeStatus], has_network: bool, always: bool) -> Found {
         let names: Vec<&str> = nodes.map(|node| node.name.as_str()).collect();
         names.join(", ")
     };
-    let ill = nodes
-        .iter()
-        .find(|node| !node.lacks_network)
-        .and_then(NodeStatus::problem);
+    let ill = nodes.iter().find(|node| !node.lacks_network).and_then(NodeStatus::problem);
     if has_network {
         let complaint = ill.unwrap_or_else(|| {
             let all = names(&mut nodes.iter());
             format!("the network plugin is not up on {all}")
         });
-        return Found::Waits {
-            complaint,
-            hint: None,
-        };
+        return Found::Waits { complaint, hint: None };
     }
     match ill {
-        Some(complaint) => Found::Waits {
-            complaint,
-            hint: None,
-        },
+        Some(complaint) => Found::Waits { complaint, hint: None },
         None => {
             let what = format!(
                 "these Nodes are not Ready, because no network plugin (CNI) is installed: {}",
                 names(&mut nodes.iter())
             );
             match always {
-                true => Found::Waits {
-                    complaint: what,
-                    hint: Some(NETWORK_HINT),
-                },
+                true => Found::Waits { complaint: what, hint: Some(NETWORK_HINT) },
                 false => Found::NoNetwork(format!("{what}; {NETWORK_HINT}")),
             }
         }
@@ -346,9 +328,7 @@ mod tests {
     fn a_network_that_is_installed_is_seen() {
         // Flannel and kube-proxy; Calico installed by its operator; kube-proxy only.
         let proxy = "/run/xtables.lock /lib/modules\n";
-        assert!(installs_network(&format!(
-            "{proxy}/run/flannel /opt/cni/bin /etc/cni/net.d\n"
-        )));
+        assert!(installs_network(&format!("{proxy}/run/flannel /opt/cni/bin /etc/cni/net.d\n")));
         assert!(installs_network(&format!(
             "{proxy}customresourcedefinition.apiextensions.k8s.io/installations.operator.tigera.io\n"
         )));
@@ -363,20 +343,14 @@ mod tests {
         let Found::NoNetwork(what) = found(&bare, false, false) else {
             panic!("it waits");
         };
-        assert!(
-            what.contains("a, b") && what.contains("imgctl run IMAGE"),
-            "{what}"
-        );
+        assert!(what.contains("a, b") && what.contains("imgctl run IMAGE"), "{what}");
         let waits =
             |nodes: &[NodeStatus], has_network, always| match found(nodes, has_network, always) {
                 Found::Waits { complaint, hint } => (complaint, hint.is_some()),
                 other => panic!("{other:?}"),
             };
         assert!(waits(&bare, false, true).1, "--wait waits, and says why");
-        assert_eq!(
-            waits(&bare, true, false).0,
-            "the network plugin is not up on a, b"
-        );
+        assert_eq!(waits(&bare, true, false).0, "the network plugin is not up on a, b");
         let mixed = [ill("a", NO_CNI, true), ill("b", "x: y", false)];
         assert_eq!(waits(&mixed, false, false).0, "Node b is not Ready: x: y");
     }

@@ -16,10 +16,7 @@ use imgctl_host::agent::protocol::FileToWrite;
 /// Returns the step that records the state of the cluster on the controller.
 pub fn mark(name: &str, says: &str, keeper: &Arc<dyn StateStore>, mark: PhaseUpdate) -> Step {
     let keeper = Arc::clone(keeper);
-    Step::local(name, says, &format!("{mark:?}"), move |_| {
-        keeper.mark(&mark)
-    })
-    .always()
+    Step::local(name, says, &format!("{mark:?}"), move |_| keeper.mark(&mark)).always()
 }
 
 /// Returns the phases that record the state after everything has succeeded.
@@ -51,10 +48,8 @@ fn copies(means: &ExecutionContext<'_>, scene: &ClusterContext) -> Step {
     let says = format!("keep a copy of the Clusterfile, without secrets, in {directory}");
     let action = Action::new("state", says, "", move |site| {
         for file in keeper.copies()? {
-            site.agent.write_file(&FileToWrite {
-                path: format!("{directory}/{}", file.path),
-                ..file
-            })?;
+            site.agent
+                .write_file(&FileToWrite { path: format!("{directory}/{}", file.path), ..file })?;
         }
         Ok(())
     });
@@ -76,11 +71,7 @@ fn secret(means: &ExecutionContext<'_>) -> Step {
             },
             "data": {"Clusterfile": STANDARD.encode(keeper.clusterfile()?)},
         });
-        site.run(&kubectl(
-            "apply -f - >/dev/null",
-            Some(manifest.to_string()),
-        ))
-        .map(|_| ())
+        site.run(&kubectl("apply -f - >/dev/null", Some(manifest.to_string()))).map(|_| ())
     });
     Step::from(action).always()
 }

@@ -30,10 +30,8 @@ pub fn of_scene(scene: &ClusterContext) -> Redactor {
     }
     let images = scene.images.iter().map(|image| &image.environment);
     let hosts = scene.hosts.iter().map(|host| &host.environment);
-    for variables in [&scene.environment, &scene.flag_environment]
-        .into_iter()
-        .chain(images)
-        .chain(hosts)
+    for variables in
+        [&scene.environment, &scene.flag_environment].into_iter().chain(images).chain(hosts)
     {
         for (name, value) in variables {
             if is_secret_name(name) {
@@ -69,9 +67,7 @@ mod tests {
     fn errors_lose_secrets_and_keep_the_rest() {
         let mut redactor = Redactor::default();
         redactor.add(&Secret::new("hunter22"));
-        let before = Error::usage("inner hunter22")
-            .hint("not hunter22")
-            .context("outer");
+        let before = Error::usage("inner hunter22").hint("not hunter22").context("outer");
         let after = error(&before, &redactor);
         assert_eq!(after.chain(), ["outer", "inner ***"]);
         assert_eq!(after.hints(), ["not ***"]);

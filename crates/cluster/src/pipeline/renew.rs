@@ -54,10 +54,5 @@ pub fn plan(
         phase = phase.lane(Lane::on(host, actions));
     }
     plan.push(phase);
-    Ok(Planned {
-        plan,
-        scene,
-        crew: Arc::clone(&means.crew),
-        behind: BTreeSet::new(),
-    })
+    Ok(Planned { plan, scene, crew: Arc::clone(&means.crew), behind: BTreeSet::new() })
 }

@@ -53,37 +53,22 @@ pub fn plan(means: &ExecutionContext<'_>, scene: &ClusterContext) -> Result<Plan
     plan.push(last);
     plan.push(unreachable);
     // Only after everything is removed; otherwise the next attempt still needs the Clusterfile.
-    plan.push(
-        Phase::new("record", Order::Serial).lane(Lane::controller(vec![record::mark(
-            "record",
-            "rename the Clusterfile to Clusterfile.<time>",
-            &means.keeper,
-            PhaseUpdate::Gone,
-        )])),
-    );
+    plan.push(Phase::new("record", Order::Serial).lane(Lane::controller(vec![record::mark(
+        "record",
+        "rename the Clusterfile to Clusterfile.<time>",
+        &means.keeper,
+        PhaseUpdate::Gone,
+    )])));
     plan.redact(&redact::of_scene(&scene));
-    Ok(Planned {
-        plan,
-        scene,
-        crew: Arc::clone(&means.crew),
-        behind: BTreeSet::new(),
-    })
+    Ok(Planned { plan, scene, crew: Arc::clone(&means.crew), behind: BTreeSet::new() })
 }
 
 /// Reports a host that cannot be cleaned as a separate failure, after the others are clean.
 fn gone(host: &Host, kind: imgctl_base::error::Kind, message: String) -> Lane {
-    let step = Step::local(
-        "host",
-        "it does not answer: this will fail",
-        "",
-        move |_| {
-            Err(Error::new(kind, message.clone()).hint(
+    let step = Step::local("host", "it does not answer: this will fail", "", move |_| {
+        Err(Error::new(kind, message.clone()).hint(
             "bring it back and run the same command again, or pass --force to leave it as it is",
         ))
-        },
-    );
-    Lane {
-        host: Some(host.clone()),
-        steps: vec![step.always()],
-    }
+    });
+    Lane { host: Some(host.clone()), steps: vec![step.always()] }
 }

@@ -138,14 +138,10 @@ impl SimulatedAgent {
         };
         std::fs::create_dir_all(&place).path("create", &place)?;
         let path = place.join(key);
-        let created = std::fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(&path);
+        let created = std::fs::OpenOptions::new().write(true).create_new(true).open(&path);
         let (begun, is_new) = match created {
             Ok(mut file) => {
-                file.write_all(now.to_string().as_bytes())
-                    .path("write", &path)?;
+                file.write_all(now.to_string().as_bytes()).path("write", &path)?;
                 (now, true)
             }
             Err(_) => {
@@ -154,9 +150,7 @@ impl SimulatedAgent {
                 (text.parse().unwrap_or(0), false)
             }
         };
-        lock(&self.runs)
-            .entry(key.to_owned())
-            .or_insert((begun, false));
+        lock(&self.runs).entry(key.to_owned()).or_insert((begun, false));
         Ok((begun, is_new))
     }
 
@@ -164,18 +158,15 @@ impl SimulatedAgent {
         let every = self.behaviour().loses_every;
         let call = self.simulation.calls.fetch_add(1, Ordering::Relaxed);
         match every > 0 && call % every == every - 1 {
-            true => Err(Error::new(
-                Kind::Network,
-                format!("{}: the connection was lost", self.name),
-            )),
+            true => {
+                Err(Error::new(Kind::Network, format!("{}: the connection was lost", self.name)))
+            }
             false => Ok(()),
         }
     }
 
     fn is_cancelled(&self, key: &str) -> bool {
-        lock(&self.runs)
-            .get(key)
-            .is_some_and(|(_, cancelled)| *cancelled)
+        lock(&self.runs).get(key).is_some_and(|(_, cancelled)| *cancelled)
     }
 }
 
@@ -252,10 +243,8 @@ impl Agent for SimulatedAgent {
             recalled: !is_new,
             log: format!("{}/{}/log", request.directory, request.key),
         };
-        let holds = |text: &Option<String>| {
-            text.as_ref()
-                .is_some_and(|text| request.line.contains(text))
-        };
+        let holds =
+            |text: &Option<String>| text.as_ref().is_some_and(|text| request.line.contains(text));
         let fails = behaviour.fails.as_ref().is_some_and(|(text, host)| {
             request.line.contains(text) && self.host.address.name.ends_with(host)
         });
@@ -329,10 +318,7 @@ impl Files for SimulatedFiles {
                 .filter(lacks)
                 .map(|host| HostFiles {
                     host: host.clone(),
-                    says: vec![
-                        format!("send 1 layer, {bytes} bytes"),
-                        "make rootfs".to_owned(),
-                    ],
+                    says: vec![format!("send 1 layer, {bytes} bytes"), "make rootfs".to_owned()],
                     bytes,
                 })
                 .collect(),
@@ -402,11 +388,7 @@ impl StateStore for SimulatedStateStore {
     }
 
     fn copies(&self) -> Result<Vec<FileToWrite>> {
-        Ok(vec![FileToWrite {
-            path: "Clusterfile".to_owned(),
-            mode: 0o600,
-            content: Vec::new(),
-        }])
+        Ok(vec![FileToWrite { path: "Clusterfile".to_owned(), mode: 0o600, content: Vec::new() }])
     }
 
     fn clusterfile(&self) -> Result<String> {
@@ -507,11 +489,7 @@ pub fn scene(name: &str, hosts: Vec<Host>, state: &Path) -> ClusterContext {
         images: vec![
             image("rootfs:v1", ImageKind::Rootfs, &[]),
             image("patch:v1", ImageKind::Patch, &["apply patch"]),
-            image(
-                "app:v1",
-                ImageKind::Application,
-                &["deploy $(NAME)", "wait"],
-            ),
+            image("app:v1", ImageKind::Application, &["deploy $(NAME)", "wait"]),
         ],
         paths: Paths::new("/var/lib/sealos", name),
         state_directory: state.to_owned(),
@@ -544,9 +522,7 @@ pub fn image(name: &str, kind: ImageKind, command: &[&str]) -> ClusterImage {
 
 fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    })
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

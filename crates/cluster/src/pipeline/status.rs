@@ -80,9 +80,7 @@ pub fn ask(
                     let host = next.lock().unwrap_or_else(PoisonError::into_inner).next();
                     let Some((number, host)) = host else { return };
                     let status = of_host(scene, runtime, crew, host, key);
-                    told.lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .insert(number, status);
+                    told.lock().unwrap_or_else(PoisonError::into_inner).insert(number, status);
                 }
             });
         }
@@ -95,9 +93,7 @@ pub fn ask(
     };
     // A host is healthy only if its Node is Ready.
     for node in &nodes {
-        let host = hosts
-            .iter_mut()
-            .find(|host| host.reachable && is_node_of(node, host));
+        let host = hosts.iter_mut().find(|host| host.reachable && is_node_of(node, host));
         if let (Some(host), Some(problem)) = (host, node.problem()) {
             // The runtime's health check may already have reported this.
             let said = format!("Node {} is not Ready", node.name);
@@ -110,11 +106,7 @@ pub fn ask(
     Status {
         cluster: scene.name.clone(),
         runtime: runtime.name().to_owned(),
-        images: scene
-            .images
-            .iter()
-            .map(|image| image.name.clone())
-            .collect(),
+        images: scene.images.iter().map(|image| image.name.clone()).collect(),
         hosts,
         nodes,
     }
@@ -124,10 +116,7 @@ pub fn ask(
 fn is_node_of(node: &NodeStatus, host: &HostStatus) -> bool {
     match &node.host {
         Some(id) => *id == host.host,
-        None => host
-            .facts
-            .as_ref()
-            .is_some_and(|facts| facts.hostname.to_lowercase() == node.name),
+        None => host.facts.as_ref().is_some_and(|facts| facts.hostname.to_lowercase() == node.name),
     }
 }
 
@@ -169,38 +158,23 @@ fn of_host(
     match agent.inventory(&question) {
         Ok(inventory) => {
             if !inventory.trees.contains_key("rootfs") {
-                status
-                    .problems
-                    .push("it has none of the cluster's files".to_owned());
+                status.problems.push("it has none of the cluster's files".to_owned());
             }
             status.trees = inventory.trees;
         }
         Err(error) => status.problems.push(error.to_string()),
     }
-    let site = Asked {
-        scene,
-        host,
-        agent: &*agent,
-        crew: crew.as_ref(),
-    };
+    let site = Asked { scene, host, agent: &*agent, crew: crew.as_ref() };
     if let Some(registry) = &scene.registry
-        && scene
-            .registry_hosts()
-            .iter()
-            .any(|other| other.address == host.address)
+        && scene.registry_hosts().iter().any(|other| other.address == host.address)
     {
         let line = format!(
             "timeout 3 bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}' 2>/dev/null",
             port = registry.port
         );
-        let answers = site
-            .line(&format!("{key}.registry"), &Line::query(line))
-            .is_ok();
+        let answers = site.line(&format!("{key}.registry"), &Line::query(line)).is_ok();
         if !answers {
-            status.problems.push(format!(
-                "the registry does not answer on port {}",
-                registry.port
-            ));
+            status.problems.push(format!("the registry does not answer on port {}", registry.port));
         }
         status.registry = Some(answers);
     }

@@ -129,10 +129,7 @@ pub(crate) struct Lane {
 impl Lane {
     /// Creates the lane of `host`.
     pub(crate) fn on(host: &Host, steps: impl IntoIterator<Item = impl Into<Step>>) -> Self {
-        Self {
-            host: Some(host.clone()),
-            steps: steps.into_iter().map(Into::into).collect(),
-        }
+        Self { host: Some(host.clone()), steps: steps.into_iter().map(Into::into).collect() }
     }
 
     /// Creates the lane of the controller.
@@ -142,9 +139,7 @@ impl Lane {
 
     /// Returns the host's part of step identifiers.
     pub(crate) fn id(&self) -> String {
-        self.host
-            .as_ref()
-            .map_or_else(|| CONTROLLER.to_owned(), Host::id)
+        self.host.as_ref().map_or_else(|| CONTROLLER.to_owned(), Host::id)
     }
 }
 
@@ -295,17 +290,11 @@ impl Plan {
 
     /// Returns all steps, in order.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
-        self.phases
-            .iter()
-            .flat_map(|phase| &phase.lanes)
-            .flat_map(|lane| &lane.steps)
+        self.phases.iter().flat_map(|phase| &phase.lanes).flat_map(|lane| &lane.steps)
     }
 
     fn steps_mut(&mut self) -> impl Iterator<Item = &mut Step> {
-        self.phases
-            .iter_mut()
-            .flat_map(|phase| &mut phase.lanes)
-            .flat_map(|lane| &mut lane.steps)
+        self.phases.iter_mut().flat_map(|phase| &mut phase.lanes).flat_map(|lane| &mut lane.steps)
     }
 
     /// Returns a digest that identifies this list of steps.

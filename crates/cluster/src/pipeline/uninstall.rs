@@ -19,10 +19,8 @@ pub fn plan(means: &ExecutionContext<'_>, scene: &ClusterContext, image: &str) -
     let found = scene.images.iter().find(|one| one.name == image);
     let Some(found) = found else {
         let known: Vec<&str> = scene.images.iter().map(|one| one.name.as_str()).collect();
-        return Err(
-            Error::not_found(format!("cluster {} has no image {image}", scene.name))
-                .hint(format!("it has {}", known.join(", "))),
-        );
+        return Err(Error::not_found(format!("cluster {} has no image {image}", scene.name))
+            .hint(format!("it has {}", known.join(", "))));
     };
     if found.kind != ImageKind::Application {
         return Err(Error::usage(format!(
@@ -35,22 +33,18 @@ pub fn plan(means: &ExecutionContext<'_>, scene: &ClusterContext, image: &str) -
         .ok_or_else(|| Error::usage(format!("cluster {} has no control plane", scene.name)))?;
     let looks = look::look([first], &means.crew, means.parallel);
     if let Some(Err(error)) = looks.get(&first.id()) {
-        return Err(Error::new(
-            error.kind(),
-            format!("{} does not answer: {error}", first.id()),
-        ));
+        return Err(Error::new(error.kind(), format!("{} does not answer: {error}", first.id())));
     }
     let scene = Arc::new(look::informed(scene, &looks));
     let mut plan = Plan::new("uninstall", &scene.name, image);
     plan.destroys = true;
-    if let (Some(first), Some(found)) = (
-        scene.first(),
-        scene.images.iter().find(|one| one.name == image),
-    ) {
-        plan.push(Phase::new("uninstall", Order::Serial).lane(Lane::on(
-            first,
-            image_commands::uninstall(&scene, found, first),
-        )));
+    if let (Some(first), Some(found)) =
+        (scene.first(), scene.images.iter().find(|one| one.name == image))
+    {
+        plan.push(
+            Phase::new("uninstall", Order::Serial)
+                .lane(Lane::on(first, image_commands::uninstall(&scene, found, first))),
+        );
     }
     let mark = record::mark(
         "record",
@@ -62,10 +56,5 @@ pub fn plan(means: &ExecutionContext<'_>, scene: &ClusterContext, image: &str) -
         plan.push(phase);
     }
     plan.redact(&redact::of_scene(&scene));
-    Ok(Planned {
-        plan,
-        scene,
-        crew: Arc::clone(&means.crew),
-        behind: BTreeSet::new(),
-    })
+    Ok(Planned { plan, scene, crew: Arc::clone(&means.crew), behind: BTreeSet::new() })
 }

@@ -43,10 +43,7 @@ impl Site<'_> {
 
     /// Writes a line to the step's log and the screen.
     pub fn say(&self, text: &str) {
-        (self.output)(OutputLine {
-            text: text.to_owned(),
-            error_stream: false,
-        });
+        (self.output)(OutputLine { text: text.to_owned(), error_stream: false });
     }
 
     /// Runs a shell line on this host and returns its stdout. On failure, the error includes the
@@ -146,20 +143,12 @@ pub struct Line {
 
 impl Line {
     pub fn new(line: impl Into<String>) -> Self {
-        Self {
-            line: line.into(),
-            ..Self::default()
-        }
+        Self { line: line.into(), ..Self::default() }
     }
 
     /// Creates a query: repeated on each run, output not logged.
     pub(crate) fn query(line: impl Into<String>) -> Self {
-        Self {
-            line: line.into(),
-            again: true,
-            quiet: true,
-            ..Self::default()
-        }
+        Self { line: line.into(), again: true, quiet: true, ..Self::default() }
     }
 
     /// Returns the line for messages, shortened.
@@ -251,16 +240,10 @@ impl Action {
 
     /// Creates an action that writes a file on the host.
     pub fn file(name: &str, file: FileToWrite) -> Self {
-        let says = format!(
-            "write {} (mode {:04o}, {} bytes)",
-            file.path,
-            file.mode,
-            file.content.len()
-        );
+        let says =
+            format!("write {} (mode {:04o}, {} bytes)", file.path, file.mode, file.content.len());
         let inputs = Digest::of(&file.content).to_string();
-        Self::new(name, says, &inputs, move |site| {
-            site.agent.write_file(&file).map(|_| ())
-        })
+        Self::new(name, says, &inputs, move |site| site.agent.write_file(&file).map(|_| ()))
     }
 
     /// Adds image content, such as a script's text, to the fingerprint, so that the action runs

@@ -37,21 +37,14 @@ impl<'a> Kubectl<'a> {
     /// still joining.
     pub(crate) fn elsewhere(site: &'a Site<'a>) -> Result<Self> {
         let hosts = site.scene.control_planes();
-        Self::first_of(
-            site,
-            &mut hosts.filter(|host| host.address != site.host.address),
-        )
+        Self::first_of(site, &mut hosts.filter(|host| host.address != site.host.address))
     }
 
     fn first_of(site: &'a Site<'a>, hosts: &mut dyn Iterator<Item = &Host>) -> Result<Self> {
         let mut problems = Vec::new();
         for host in hosts {
             let tried = site.crew.agent(host).and_then(|agent| {
-                let kubectl = Self {
-                    site,
-                    agent,
-                    address: host.ip().to_owned(),
-                };
+                let kubectl = Self { site, agent, address: host.ip().to_owned() };
                 kubectl.ready().map(|()| kubectl)
             });
             match tried {
@@ -72,11 +65,7 @@ impl<'a> Kubectl<'a> {
 
     /// Selects the host that the action runs on.
     pub(crate) fn here(site: &'a Site<'a>) -> Result<Self> {
-        Ok(Self {
-            site,
-            agent: site.crew.agent(site.host)?,
-            address: site.host.ip().to_owned(),
-        })
+        Ok(Self { site, agent: site.crew.agent(site.host)?, address: site.host.ip().to_owned() })
     }
 
     /// Returns the control plane's address.
@@ -90,8 +79,7 @@ impl<'a> Kubectl<'a> {
 
     /// Checks that the API in this host's `admin.conf` is ready.
     pub(crate) fn ready(&self) -> Result<()> {
-        self.run(&["get", "--raw", "/readyz", "--request-timeout=10s"])
-            .map(|_| ())
+        self.run(&["get", "--raw", "/readyz", "--request-timeout=10s"]).map(|_| ())
     }
 
     /// Runs kubectl and returns its stdout, or an error with the end of its output.
@@ -105,37 +93,24 @@ impl<'a> Kubectl<'a> {
     }
 
     fn with_input(&self, arguments: &[&str], input: Option<String>, quiet: bool) -> Result<String> {
-        let line = Line {
-            line: command(arguments),
-            input,
-            again: true,
-            quiet,
-            ..Line::default()
-        };
+        let line = Line { line: command(arguments), input, again: true, quiet, ..Line::default() };
         // A host identifies commands by their keys, so different commands need different keys while
         // one is still running.
         let verb = arguments.first().copied().unwrap_or("kubectl");
-        let what = format!(
-            "{}\0{}",
-            line.line,
-            line.input.as_deref().unwrap_or_default()
-        );
+        let what = format!("{}\0{}", line.line, line.input.as_deref().unwrap_or_default());
         let digest = Digest::of(what.as_bytes());
         let key = digest.hex().get(..8).unwrap_or_default();
-        self.site
-            .run_on(&*self.agent, &line, &format!("-kubectl-{verb}-{key}"))
+        self.site.run_on(&*self.agent, &line, &format!("-kubectl-{verb}-{key}"))
     }
 
     /// Applies the objects in `document`. Passes them over stdin, because they can contain secrets.
     pub(crate) fn apply(&self, document: &Value) -> Result<()> {
-        self.with_input(&["apply", "-f", "-"], Some(document.to_string()), true)
-            .map(|_| ())
+        self.with_input(&["apply", "-f", "-"], Some(document.to_string()), true).map(|_| ())
     }
 
     /// Replaces a complete existing object.
     pub(crate) fn replace(&self, document: &Value) -> Result<()> {
-        self.with_input(&["replace", "-f", "-"], Some(document.to_string()), true)
-            .map(|_| ())
+        self.with_input(&["replace", "-f", "-"], Some(document.to_string()), true).map(|_| ())
     }
 
     /// Runs `get … -o json` for an object that may be missing.
@@ -157,12 +132,8 @@ impl<'a> Kubectl<'a> {
 
     /// Runs `get … -o json`.
     pub(crate) fn get(&self, arguments: &[&str]) -> Result<Value> {
-        let all: Vec<&str> = ["get"]
-            .iter()
-            .chain(arguments)
-            .chain(&["-o", "json"])
-            .copied()
-            .collect();
+        let all: Vec<&str> =
+            ["get"].iter().chain(arguments).chain(&["-o", "json"]).copied().collect();
         let text = self.run(&all)?;
         serde_json::from_str(&text).map_err(|error| {
             Error::bad_content(format!("`{}` did not return JSON", command(&all))).caused_by(error)
@@ -208,17 +179,16 @@ impl<'a> Kubectl<'a> {
                 "Node {node} accepts Pods again; check the Pods and PodDisruptionBudgets named \
                  above (`kubectl get pdb -A`), then run the same command again"
             )),
-            Err(_) => error.hint(format!(
-                "Node {node} is still cordoned: `kubectl uncordon {node}`"
-            )),
+            Err(_) => {
+                error.hint(format!("Node {node} is still cordoned: `kubectl uncordon {node}`"))
+            }
         };
         Err(error).context(|| format!("cannot drain Node {node}"))
     }
 
     /// Deletes the Node from the API; succeeds if it is already gone.
     pub(crate) fn delete_node(&self, node: &str) -> Result<()> {
-        self.run_shown(&["delete", "node", node, "--ignore-not-found"])
-            .map(|_| ())
+        self.run_shown(&["delete", "node", node, "--ignore-not-found"]).map(|_| ())
     }
 
     /// Returns the Node's condition.

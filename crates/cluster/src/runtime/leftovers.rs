@@ -8,11 +8,7 @@ use crate::runtime::action::Line;
 pub fn pods() -> Action {
     let mut action = Action::command(
         "pod-leftovers",
-        Line {
-            line: line("/var/log", "/sys/fs/cgroup"),
-            again: true,
-            ..Line::default()
-        },
+        Line { line: line("/var/log", "/sys/fs/cgroup"), again: true, ..Line::default() },
     );
     action.says = vec![
         "remove /var/log/pods and /var/log/containers".to_owned(),
@@ -72,36 +68,22 @@ mod tests {
         );
         std::fs::write(&systemctl, script).unwrap();
         std::fs::set_permissions(&systemctl, PermissionsExt::from_mode(0o755)).unwrap();
-        let text = line(
-            root.join("log").to_str().unwrap(),
-            root.join("cgroup").to_str().unwrap(),
-        );
+        let text = line(root.join("log").to_str().unwrap(), root.join("cgroup").to_str().unwrap());
         // The second run has nothing to do.
         for _ in 0..2 {
             let ran = std::process::Command::new("bash")
                 .args(["-e", "-c", &text])
-                .env(
-                    "PATH",
-                    format!("{}:/usr/bin:/bin", root.join("bin").display()),
-                )
+                .env("PATH", format!("{}:/usr/bin:/bin", root.join("bin").display()))
                 .output()
                 .unwrap();
             assert!(ran.status.success() && ran.stderr.is_empty(), "{ran:?}");
         }
         let left = |path: &str| root.join(path).exists();
-        for gone in [
-            "log/pods",
-            "log/containers",
-            "cgroup/kubepods.slice",
-            "cgroup/cpu/kubepods",
-        ] {
+        for gone in ["log/pods", "log/containers", "cgroup/kubepods.slice", "cgroup/cpu/kubepods"] {
             assert!(!left(gone), "{gone}");
         }
         assert!(left("log/journal") && left("cgroup/system.slice") && left("cgroup/cpu"));
         let stopped = std::fs::read_to_string(root.join("stopped")).unwrap();
-        assert!(
-            stopped.starts_with("kubepods.slice\nkubepods-pod1.slice\n"),
-            "{stopped}"
-        );
+        assert!(stopped.starts_with("kubepods.slice\nkubepods-pod1.slice\n"), "{stopped}");
     }
 }

@@ -221,10 +221,7 @@ pub(crate) fn put_back(scene: &ClusterContext) -> Vec<Action> {
 /// balancer checks `/readyz` itself.
 fn tell_workers(site: &Site<'_>, out: bool) {
     let line = tell_line(site.scene, site.host, out);
-    let line = &Line {
-        again: true,
-        ..Line::new(line)
-    };
+    let line = &Line { again: true, ..Line::new(line) };
     let suffix = match out {
         true => "-out",
         false => "-back",
@@ -278,10 +275,7 @@ fn tell_line(scene: &ClusterContext, host: &Host, out: bool) -> String {
         put = put(&servers(scene, Some(host))),
         unit = unit(scene),
         state = state_file(scene),
-        pattern = server
-            .replace('.', "\\.")
-            .replace('[', "\\[")
-            .replace(']', "\\]"),
+        pattern = server.replace('.', "\\.").replace('[', "\\[").replace(']', "\\]"),
     )
 }
 

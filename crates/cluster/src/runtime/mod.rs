@@ -85,10 +85,7 @@ pub trait Runtime: Send + Sync {
 
     /// Returns the upgrader for hosts; fails if upgrades are not supported.
     fn upgrader(&self) -> Result<&dyn upgrade::Upgrader> {
-        Err(Error::usage(format!(
-            "clusters of the runtime {} cannot be upgraded",
-            self.name()
-        )))
+        Err(Error::usage(format!("clusters of the runtime {} cannot be upgraded", self.name())))
     }
 }
 

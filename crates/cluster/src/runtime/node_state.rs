@@ -7,18 +7,14 @@ const PRESSURES: [&str; 3] = ["MemoryPressure", "DiskPressure", "PIDPressure"];
 /// Reports whether the versions match. Vendor builds append to the version: `v1.34.1-vendor.2`,
 /// `v1.34.1+k3s1`.
 pub(crate) fn is_version(found: &str, wanted: &str) -> bool {
-    found
-        .strip_prefix(wanted)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', '-']))
+    found.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', '-']))
 }
 
 /// Reports whether a condition of a Node or Pod is True.
 pub(crate) fn is_true(object: &Value, kind: &str) -> bool {
     let conditions = object["status"]["conditions"].as_array();
-    conditions.is_some_and(|all| {
-        all.iter()
-            .any(|one| one["type"] == kind && one["status"] == "True")
-    })
+    conditions
+        .is_some_and(|all| all.iter().any(|one| one["type"] == kind && one["status"] == "True"))
 }
 
 /// Returns why the Node is not healthy after its kubelet was started at `started`: in UTC by the
@@ -33,9 +29,7 @@ pub(crate) fn complaint(
     let version = node["status"]["nodeInfo"]["kubeletVersion"].as_str();
     let version = version.unwrap_or("unknown");
     if !is_version(version, wanted) {
-        return Some(format!(
-            "the kubelet of Node {name} is {version} instead of {wanted}"
-        ));
+        return Some(format!("the kubelet of Node {name} is {version} instead of {wanted}"));
     }
     if !is_true(node, "Ready") {
         return Some(format!("Node {name} is not Ready"));

@@ -52,27 +52,18 @@ mod tests {
     #[test]
     fn a_program_that_runs_is_replaced_under_itself() {
         let directory = tempfile::tempdir().unwrap();
-        let (new, target) = (
-            directory.path().join("new"),
-            directory.path().join("kubelet"),
-        );
+        let (new, target) = (directory.path().join("new"), directory.path().join("kubelet"));
         std::fs::copy("/bin/sleep", &target).unwrap();
         std::fs::copy("/bin/true", &new).unwrap();
         let mut running = Running(Command::new(&target).arg("60").spawn().unwrap());
         // Writing into the file fails.
         let into = bash("cat \"$1\" >\"$2\"", &[&new, &target]);
         let said = String::from_utf8_lossy(&into.stderr).into_owned();
-        assert!(
-            !into.status.success() && said.contains("Text file busy"),
-            "{said}"
-        );
+        assert!(!into.status.success() && said.contains("Text file busy"), "{said}");
         let put = bash("put \"$1\" \"$2\" 0755", &[&new, &target]);
         let said = String::from_utf8_lossy(&put.stderr).into_owned();
         assert!(put.status.success(), "{said}");
-        assert_eq!(
-            std::fs::read(&target).unwrap(),
-            std::fs::read(&new).unwrap()
-        );
+        assert_eq!(std::fs::read(&target).unwrap(), std::fs::read(&new).unwrap());
         assert!(Command::new(&target).status().unwrap().success());
         // The old program keeps running.
         assert!(running.0.try_wait().unwrap().is_none());

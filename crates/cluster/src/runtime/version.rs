@@ -28,8 +28,7 @@ pub fn order(one: &Version, other: &Version) -> Ordering {
         let text = version.metadata.clone();
         (text.len(), text)
     };
-    one.compare(other)
-        .then_with(|| build(one).cmp(&build(other)))
+    one.compare(other).then_with(|| build(one).cmp(&build(other)))
 }
 
 /// Compares two texts; returns `None` if one is not a version.
@@ -60,10 +59,7 @@ pub fn chain(from: &str, to: &str) -> Vec<String> {
         return Vec::new();
     }
     let minors = from.numbers[1].saturating_add(1)..=to.numbers[1];
-    minors
-        .take(100)
-        .map(|minor| format!("v{}.{minor}", to.numbers[0]))
-        .collect()
+    minors.take(100).map(|minor| format!("v{}.{minor}", to.numbers[0])).collect()
 }
 
 /// Returns the version of an image: its label, or otherwise its tag.
@@ -75,10 +71,8 @@ pub fn of(image: &ClusterImage) -> Result<String> {
     let last = name.rsplit('/').next().unwrap_or_default();
     match last.split_once(':') {
         Some((_, tag)) if Version::parse(tag).is_some() => Ok(tag.to_owned()),
-        _ => Err(
-            Error::usage(format!("image {} does not state its version", image.name))
-                .hint("build it with a label, for example: LABEL version=\"3.5.1\""),
-        ),
+        _ => Err(Error::usage(format!("image {} does not state its version", image.name))
+            .hint("build it with a label, for example: LABEL version=\"3.5.1\"")),
     }
 }
 
@@ -110,10 +104,8 @@ pub(crate) fn permits_kubernetes(from: &str, to: &str) -> Result<()> {
     let whose = "an image of Kubernetes";
     let (old, new) = (parse(from, whose)?, parse(to, whose)?);
     if order(&new, &old).is_lt() {
-        return Err(
-            Error::usage(format!("{to} is older than {from}, which the cluster runs"))
-                .hint("`imgctl rollback` restores the previous version of a cluster"),
-        );
+        return Err(Error::usage(format!("{to} is older than {from}, which the cluster runs"))
+            .hint("`imgctl rollback` restores the previous version of a cluster"));
     }
     if new.numbers[0] != old.numbers[0] || new.numbers[1] > old.numbers[1].saturating_add(1) {
         return Err(Error::usage(format!(
@@ -143,11 +135,7 @@ mod tests {
             ("3.5.0-rc.2", "3.5.0-rc.10"),
             ("3.5", "2024.11"),
         ] {
-            assert_eq!(
-                order_of(older, newer),
-                Some(Ordering::Less),
-                "{older} {newer}"
-            );
+            assert_eq!(order_of(older, newer), Some(Ordering::Less), "{older} {newer}");
             assert_eq!(order_of(newer, older), Some(Ordering::Greater));
         }
         assert_eq!(order_of("v1.34.1", "1.34.1"), Some(Ordering::Equal));
@@ -167,9 +155,7 @@ mod tests {
     fn images_say_their_version() {
         let mut image = image("sealos.hub:5000/etcd:3.5.1", ImageKind::Rootfs);
         assert_eq!(of(&image).unwrap(), "3.5.1");
-        image
-            .labels
-            .insert(UPGRADE_FROM.into(), ">=3.4.0 <3.5.1".into());
+        image.labels.insert(UPGRADE_FROM.into(), ">=3.4.0 <3.5.1".into());
         accepts(&image, "3.5.0").unwrap();
         let error = accepts(&image, "3.5.1").unwrap_err();
         assert!(error.to_string().contains(">=3.4.0 <3.5.1"), "{error}");
@@ -178,9 +164,7 @@ mod tests {
             let error = accepts(&image, "3.5.0").unwrap_err();
             assert!(error.to_string().contains("not a version range"), "{error}");
         }
-        image
-            .labels
-            .insert("imgctl.io/version".into(), "3.5.2".into());
+        image.labels.insert("imgctl.io/version".into(), "3.5.2".into());
         assert_eq!(of(&image).unwrap(), "3.5.2");
         image.name = "sealos.hub:5000/etcd".into();
         image.labels.clear();

@@ -31,9 +31,8 @@ pub(crate) fn until_well_or(
     complaint: &dyn Fn() -> Result<Option<String>>,
     hopeless: &dyn Fn() -> Option<Error>,
 ) -> Result<()> {
-    let limit = site.timeout.map_or(patience, |timeout| {
-        (timeout - MARGIN.min(timeout / 10)).min(patience)
-    });
+    let limit =
+        site.timeout.map_or(patience, |timeout| (timeout - MARGIN.min(timeout / 10)).min(patience));
     let end = Instant::now() + limit;
     let mut told = String::new();
     loop {

@@ -92,13 +92,8 @@ impl Wants {
     /// An image of another tool can contain `registry/` in any layer, so registry hosts also unpack
     /// such applications.
     pub fn of(scene: &ClusterContext, host: &Host) -> Self {
-        let is_first = scene
-            .first()
-            .is_some_and(|first| first.address == host.address);
-        let registry = scene
-            .registry_hosts()
-            .iter()
-            .any(|other| other.address == host.address);
+        let is_first = scene.first().is_some_and(|first| first.address == host.address);
+        let registry = scene.registry_hosts().iter().any(|other| other.address == host.address);
         let of_kind =
             |application| move |image: &&ClusterImage| is_application(image) == application;
         Self {
@@ -121,8 +116,5 @@ pub(super) fn is_application(image: &ClusterImage) -> bool {
 
 /// Reports whether a layer can contain `registry/` beside other files.
 pub(super) fn is_mixed(image: &ClusterImage) -> bool {
-    image
-        .layers
-        .iter()
-        .any(|layer| !layer.registry && layer.descriptor.layer_kind().is_none())
+    image.layers.iter().any(|layer| !layer.registry && layer.descriptor.layer_kind().is_none())
 }

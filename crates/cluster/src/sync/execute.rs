@@ -32,8 +32,7 @@ impl Blobs for imgctl_store::store::Store {
     fn open(&self, blob: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>> {
         use std::io::{Seek, SeekFrom};
         let mut file = self.open_blob(&blob.digest)?;
-        file.seek(SeekFrom::Start(offset))
-            .doing(|| format!("cannot read blob {}", blob.digest))?;
+        file.seek(SeekFrom::Start(offset)).doing(|| format!("cannot read blob {}", blob.digest))?;
         Ok(Box::new(file))
     }
 }
@@ -107,15 +106,11 @@ pub fn execute(
         .hosts
         .iter()
         .zip(results)
-        .map(|(host, result)| Synced {
-            host: host.host.id(),
-            result,
-        })
+        .map(|(host, result)| Synced { host: host.host.id(), result })
         .collect();
-    synced.extend(plan.failed.into_iter().map(|(host, error)| Synced {
-        host: host.id(),
-        result: Err(error),
-    }));
+    synced.extend(
+        plan.failed.into_iter().map(|(host, error)| Synced { host: host.id(), result: Err(error) }),
+    );
     Ok(synced)
 }
 
@@ -130,9 +125,7 @@ fn threads(needs: &[Needs], limits: Limits) -> usize {
 fn needs(plan: &SyncPlan, host: &HostPlan) -> Needs {
     let applied = |blob: &u32| {
         let digest = &plan.blobs[*blob as usize].digest;
-        host.changes
-            .iter()
-            .any(|change| change.apply.contains(digest))
+        host.changes.iter().any(|change| change.apply.contains(digest))
     };
     let all = host.lacks.iter().chain(&host.holds);
     Needs {
@@ -154,10 +147,7 @@ struct State {
 
 impl State {
     fn into_result(self) -> Result<Report> {
-        let result = self
-            .result
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner);
+        let result = self.result.into_inner().unwrap_or_else(PoisonError::into_inner);
         // A host without work has no result.
         let trees = result.unwrap_or(Ok(Vec::new()))?;
         Ok(Report {
@@ -237,11 +227,7 @@ impl Run<'_> {
     fn perform(&self, job: &Job) {
         let result = match job {
             Job::Upload { host, blob } => self.upload(*host, *blob),
-            Job::Fetch {
-                host,
-                source,
-                blobs,
-            } => self.fetch(*host, *source, blobs),
+            Job::Fetch { host, source, blobs } => self.fetch(*host, *source, blobs),
             Job::Checkout { host } => self.checkout(*host),
         };
         let Err(error) = result else {
@@ -274,9 +260,7 @@ impl Run<'_> {
         let result = host.agent.send_blob(descriptor, &open, &sent);
         count.end(result.is_ok());
         result.context(|| format!("{id}: cannot send layer {}", descriptor.digest))?;
-        self.hosts[number as usize]
-            .from_controller
-            .fetch_add(descriptor.size, Ordering::Relaxed);
+        self.hosts[number as usize].from_controller.fetch_add(descriptor.size, Ordering::Relaxed);
         lock(&self.schedule).uploaded(number, blob);
         Ok(())
     }
@@ -295,10 +279,8 @@ impl Run<'_> {
         };
         let (host, from) = (self.host(number), self.host(source));
         let (id, from) = (host.host.id(), from.host.id());
-        let wanted: Vec<Descriptor> = blobs
-            .iter()
-            .map(|&blob| self.plan.blobs[blob as usize].clone())
-            .collect();
+        let wanted: Vec<Descriptor> =
+            blobs.iter().map(|&blob| self.plan.blobs[blob as usize].clone()).collect();
         let size = wanted.iter().map(|blob| blob.size).sum();
         let count = Count::new(self.watch, &id, Origin::Host(&from), size);
         let result = host
@@ -314,10 +296,7 @@ impl Run<'_> {
                 .collect(),
             Err(_) => blobs.to_vec(),
         };
-        let lost: u64 = missing
-            .iter()
-            .map(|&blob| self.plan.blobs[blob as usize].size)
-            .sum();
+        let lost: u64 = missing.iter().map(|&blob| self.plan.blobs[blob as usize].size).sum();
         count.end_at(size - lost);
         result?;
         if !missing.is_empty() {
@@ -327,9 +306,7 @@ impl Run<'_> {
                 blobs.len()
             );
         }
-        self.hosts[number as usize]
-            .from_hosts
-            .fetch_add(size - lost, Ordering::Relaxed);
+        self.hosts[number as usize].from_hosts.fetch_add(size - lost, Ordering::Relaxed);
         lock(&self.schedule).fetched(number, source, blobs, &missing);
         Ok(())
     }
@@ -424,13 +401,7 @@ struct Count<'a> {
 
 impl<'a> Count<'a> {
     fn new(watch: &'a dyn Watch, host: &'a str, origin: Origin<'a>, size: u64) -> Self {
-        Self {
-            watch,
-            host,
-            origin,
-            size,
-            told: AtomicU64::new(0),
-        }
+        Self { watch, host, origin, size, told: AtomicU64::new(0) }
     }
 
     fn add(&self, bytes: u64) {

@@ -100,13 +100,7 @@ impl HostPlan {
     /// Returns the request that creates one of the host's trees.
     pub(super) fn request(&self, plan: &SyncPlan, change: &TreeChange) -> Checkout {
         let inputs = change.tree.inputs(&plan.brief, &self.host, &self.facts);
-        change.tree.request(
-            &plan.brief,
-            inputs,
-            &change.id,
-            self.registry,
-            &change.apply,
-        )
+        change.tree.request(&plan.brief, inputs, &change.id, self.registry, &change.apply)
     }
 }
 
@@ -142,9 +136,7 @@ pub fn plan(brief: &Arc<Brief>, targets: &[Target], cancel: &AtomicBool) -> Resu
             Some(answer.context(|| format!("cannot plan the layers of {}", target.host.id())));
         Ok(())
     })?;
-    let answers = answers
-        .into_inner()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let answers = answers.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut blobs = Blobs::default();
     let (mut hosts, mut failed) = (Vec::new(), Vec::new());
     for (target, answer) in targets.iter().zip(answers) {
@@ -155,15 +147,9 @@ pub fn plan(brief: &Arc<Brief>, targets: &[Target], cancel: &AtomicBool) -> Resu
         }
     }
     for host in &mut hosts {
-        host.lacks
-            .sort_by_key(|&blob| std::cmp::Reverse(blobs.list[blob as usize].size));
+        host.lacks.sort_by_key(|&blob| std::cmp::Reverse(blobs.list[blob as usize].size));
     }
-    Ok(SyncPlan {
-        brief: Arc::clone(brief),
-        blobs: blobs.list,
-        hosts,
-        failed,
-    })
+    Ok(SyncPlan { brief: Arc::clone(brief), blobs: blobs.list, hosts, failed })
 }
 
 /// Cache of trees: hosts of one architecture with the same content share them.
@@ -177,9 +163,8 @@ type SharedTrees = Arc<[Arc<Tree>]>;
 impl Trees {
     fn of(&self, brief: &Brief, architecture: &str, wants: &Wants) -> Result<SharedTrees> {
         let mut known = lock(&self.known);
-        let found = known
-            .iter()
-            .find(|(other, theirs, _)| other == architecture && theirs == wants);
+        let found =
+            known.iter().find(|(other, theirs, _)| other == architecture && theirs == wants);
         if let Some((_, _, trees)) = found {
             return Ok(Arc::clone(trees));
         }
@@ -222,19 +207,11 @@ fn ask(brief: &Brief, target: &Target, trees: &Trees) -> Result<Answer> {
             tree.id(&inputs, target.wants.registry)
         })
         .collect::<Result<_>>()?;
-    Ok(Answer {
-        facts,
-        trees,
-        ids,
-        inventory,
-    })
+    Ok(Answer { facts, trees, ids, inventory })
 }
 
 fn digests(layers: &[imgctl_host::agent::protocol::CheckoutLayer]) -> Vec<Digest> {
-    layers
-        .iter()
-        .map(|layer| layer.descriptor.digest.clone())
-        .collect()
+    layers.iter().map(|layer| layer.descriptor.digest.clone()).collect()
 }
 
 /// All layers without duplicates, each with a number.
@@ -258,12 +235,7 @@ impl Blobs {
 }
 
 fn host_plan(brief: &Brief, target: &Target, answer: Answer, blobs: &mut Blobs) -> HostPlan {
-    let Answer {
-        facts,
-        trees,
-        ids,
-        inventory,
-    } = answer;
+    let Answer { facts, trees, ids, inventory } = answer;
     let has: BTreeSet<&Digest> = inventory.blobs.iter().collect();
     let applied: BTreeSet<&Digest> = inventory.registry_layers.iter().collect();
     let (mut lacks, mut holds) = (BTreeSet::new(), BTreeSet::new());
@@ -278,10 +250,7 @@ fn host_plan(brief: &Brief, target: &Target, answer: Answer, blobs: &mut Blobs) 
             tree: Arc::clone(tree),
             id: id.clone(),
             former: inventory.trees.get(&tree.name).cloned(),
-            is_made: inventory
-                .made
-                .get(&tree.name)
-                .is_some_and(|made| made.contains(id)),
+            is_made: inventory.made.get(&tree.name).is_some_and(|made| made.contains(id)),
             stage: brief.stage,
             apply,
         };
@@ -314,11 +283,7 @@ fn host_plan(brief: &Brief, target: &Target, answer: Answer, blobs: &mut Blobs) 
         lacks: lacks.into_iter().collect(),
         holds: holds.into_iter().collect(),
         changes,
-        trees: trees
-            .iter()
-            .zip(ids)
-            .map(|(tree, id)| (tree.name.clone(), id))
-            .collect(),
+        trees: trees.iter().zip(ids).map(|(tree, id)| (tree.name.clone(), id)).collect(),
         leaves_rootfs,
     }
 }

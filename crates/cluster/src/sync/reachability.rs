@@ -43,10 +43,7 @@ pub(super) struct Reachability {
 
 impl Reachability {
     pub(super) fn new(hosts: usize) -> Self {
-        let known = |part| Known {
-            part,
-            ..Known::default()
-        };
+        let known = |part| Known { part, ..Known::default() };
         Self {
             hosts: (0..).take(hosts).map(known).collect(),
             troubled: Vec::new(),
@@ -79,10 +76,7 @@ impl Reachability {
     pub(super) fn worked(&mut self, host: u32, source: u32) {
         self.hosts[host as usize].served += 1;
         self.hosts[source as usize].serves += 1;
-        let (old, new) = (
-            self.hosts[host as usize].part,
-            self.hosts[source as usize].part,
-        );
+        let (old, new) = (self.hosts[host as usize].part, self.hosts[source as usize].part);
         if old != new {
             self.join(old, new);
         }
@@ -150,10 +144,7 @@ mod tests {
         assert!(known.is_worth_a_try(3, 22), "once may be chance");
         known.failed(4, 22);
         assert!(!known.is_worth_a_try(5, 23), "none of its part has to try");
-        assert!(
-            known.is_worth_a_try(23, 5),
-            "the other direction is another matter"
-        );
+        assert!(known.is_worth_a_try(23, 5), "the other direction is another matter");
         assert!(known.is_worth_a_try(5, 30));
         known.failed(1, 2);
         known.failed(1, 3);

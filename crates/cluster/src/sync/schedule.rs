@@ -39,14 +39,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            uploads: 4,
-            per_host: 3,
-            per_source: 2,
-            transfers: 32,
-            checkouts: 32,
-            fan_out: true,
-        }
+        Self { uploads: 4, per_host: 3, per_source: 2, transfers: 32, checkouts: 32, fan_out: true }
     }
 }
 
@@ -64,18 +57,9 @@ pub(super) struct Needs {
 /// A job to start now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Job {
-    Upload {
-        host: u32,
-        blob: u32,
-    },
-    Fetch {
-        host: u32,
-        source: u32,
-        blobs: Vec<u32>,
-    },
-    Checkout {
-        host: u32,
-    },
+    Upload { host: u32, blob: u32 },
+    Fetch { host: u32, source: u32, blobs: Vec<u32> },
+    Checkout { host: u32 },
 }
 
 /// Next step.
@@ -278,11 +262,7 @@ impl Schedule {
                 self.upload_ended(*host, *blob);
                 *host
             }
-            Job::Fetch {
-                host,
-                source,
-                blobs,
-            } => {
+            Job::Fetch { host, source, blobs } => {
                 self.fetch_ended(*host, *source, blobs);
                 *host
             }
@@ -486,10 +466,7 @@ impl Schedule {
                             .iter()
                             .any(|&holder| self.known.is_worth_a_try(host, holder)))
             };
-            Some((
-                self.neediest(self.known.troubled(), number, is_cut_off)?,
-                number,
-            ))
+            Some((self.neediest(self.known.troubled(), number, is_cut_off)?, number))
         })
     }
 
@@ -538,11 +515,7 @@ impl Schedule {
         self.hosts[host as usize].coming += 1;
         self.serve(source, true);
         self.transfers += 1;
-        Some(Job::Fetch {
-            host,
-            source,
-            blobs,
-        })
+        Some(Job::Fetch { host, source, blobs })
     }
 
     /// Selects the rarest blob that `host` can currently fetch from another host, and the source.

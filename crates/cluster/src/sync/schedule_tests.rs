@@ -19,14 +19,11 @@ struct Outcome {
 
 /// Runs the schedule with transfer times based on a fixed share of the links.
 fn simulate(sizes: &[u64], hosts: usize, limits: Limits, reach: fn(u32, u32) -> bool) -> Outcome {
-    let needs = vec![
-        Needs {
-            lacks: (0..sizes.len() as u32).collect(),
-            checkout: true,
-            ..Needs::default()
-        };
-        hosts
-    ];
+    let needs =
+        vec![
+            Needs { lacks: (0..sizes.len() as u32).collect(), checkout: true, ..Needs::default() };
+            hosts
+        ];
     let mut schedule = Schedule::new(sizes, needs, limits);
     let mut running: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
     let mut jobs: Vec<Option<Job>> = Vec::new();
@@ -61,11 +58,7 @@ fn simulate(sizes: &[u64], hosts: usize, limits: Limits, reach: fn(u32, u32) -> 
                 now = end;
                 match jobs[number].take().unwrap() {
                     Job::Upload { host, blob } => schedule.uploaded(host, blob),
-                    Job::Fetch {
-                        host,
-                        source,
-                        blobs,
-                    } => {
+                    Job::Fetch { host, source, blobs } => {
                         let missing = match reach(host, source) {
                             true => Vec::new(),
                             false => blobs.clone(),
@@ -78,12 +71,7 @@ fn simulate(sizes: &[u64], hosts: usize, limits: Limits, reach: fn(u32, u32) -> 
         }
     }
     assert!(running.is_empty() && schedule.unended().count() == 0);
-    Outcome {
-        seconds: now as f64 / 1e6,
-        sent,
-        steps,
-        most,
-    }
+    Outcome { seconds: now as f64 / 1e6, sent, steps, most }
 }
 
 fn mebibytes(count: usize, size: u64) -> Vec<u64> {
@@ -98,10 +86,7 @@ fn eight_hosts_behind_a_narrow_uplink_take_at_most_twice_the_time_of_one() {
         assert_eq!(one.sent, eight.sent, "the uplink carries each byte once");
         let ratio = eight.seconds / one.seconds;
         assert!(ratio < 2.0, "{ratio}");
-        let without = Limits {
-            fan_out: false,
-            ..Limits::default()
-        };
+        let without = Limits { fan_out: false, ..Limits::default() };
         let without = simulate(&sizes, 8, without, |_, _| true);
         assert_eq!(without.sent, 8 * one.sent);
     }
@@ -123,9 +108,7 @@ fn a_thousand_hosts_cost_bounded_work_and_the_uplink_no_more_than_one() {
 fn a_network_in_parts_costs_a_few_copies_and_one_without_peers_a_copy_each() {
     let sizes = mebibytes(10, 10);
     let total = 100 << 20;
-    let parts = simulate(&sizes, 60, Limits::default(), |host, source| {
-        host % 3 == source % 3
-    });
+    let parts = simulate(&sizes, 60, Limits::default(), |host, source| host % 3 == source % 3);
     assert!(parts.sent <= 8 * total, "{}", parts.sent / total);
     let alone = simulate(&sizes, 60, Limits::default(), |_, _| false);
     assert_eq!(alone.sent, 60 * total);

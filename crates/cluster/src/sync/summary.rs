@@ -37,10 +37,7 @@ impl SyncPlan {
         let count = host.missing(self).count();
         if count > 0 {
             let layers = if count == 1 { "layer" } else { "layers" };
-            lines.push(format!(
-                "send {count} {layers}, {}",
-                amount(host.bytes(self))
-            ));
+            lines.push(format!("send {count} {layers}, {}", amount(host.bytes(self))));
         }
         for change in &host.changes {
             let short = |id: &str| id.get(..SHORT).unwrap_or(id).to_owned();
@@ -55,11 +52,7 @@ impl SyncPlan {
                     (false, true) => "stage",
                     (false, false) => "make",
                 };
-                lines.push(format!(
-                    "{verb} {} {}{instead}",
-                    change.tree.name,
-                    short(&change.id)
-                ));
+                lines.push(format!("{verb} {} {}{instead}", change.tree.name, short(&change.id)));
             }
             match change.apply.len() {
                 0 => {}
@@ -134,10 +127,7 @@ impl Serialize for Failed<'_> {
         }
         let mut list = serializer.serialize_seq(Some(self.0.failed.len()))?;
         for (host, error) in &self.0.failed {
-            list.serialize_element(&Line {
-                host: host.id(),
-                error: error.to_string(),
-            })?;
+            list.serialize_element(&Line { host: host.id(), error: error.to_string() })?;
         }
         list.end()
     }

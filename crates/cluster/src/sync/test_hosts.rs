@@ -93,11 +93,9 @@ pub(super) fn name(number: usize) -> String {
 
 impl TestHost {
     fn live(&self) -> Result<()> {
-        let left = self
-            .life
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-                (left > 0).then(|| if left == usize::MAX { left } else { left - 1 })
-            });
+        let left = self.life.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            (left > 0).then(|| if left == usize::MAX { left } else { left - 1 })
+        });
         match left {
             Ok(_) => Ok(()),
             Err(_) => Err(Error::new(Kind::Network, format!("{}: lost", self.name))),
@@ -139,12 +137,7 @@ impl Agent for TestHost {
         let trees = lock(&self.trees);
         let applied = lock(&self.applied);
         Ok(Inventory {
-            blobs: question
-                .blobs
-                .iter()
-                .filter(|blob| self.has(blob))
-                .cloned()
-                .collect(),
+            blobs: question.blobs.iter().filter(|blob| self.has(blob)).cloned().collect(),
             registry_layers: question
                 .registry_layers
                 .iter()
@@ -173,8 +166,7 @@ impl Agent for TestHost {
     ) -> Result<()> {
         self.live()?;
         self.busy(|| {
-            self.store
-                .complete_blob(&blob.digest, blob.size, &|offset| Ok(open(offset)? as _))
+            self.store.complete_blob(&blob.digest, blob.size, &|offset| Ok(open(offset)? as _))
         })?;
         sent(blob.size);
         self.sent.fetch_add(blob.size, Ordering::Relaxed);
@@ -209,10 +201,7 @@ impl Agent for TestHost {
         self.live()?;
         let lan = self.lan.upgrade().unwrap();
         let source = lan.host(usize::from(from.port));
-        assert_eq!(
-            from.addresses[0], source.name,
-            "the address that we know comes first"
-        );
+        assert_eq!(from.addresses[0], source.name, "the address that we know comes first");
         let all = || blobs.iter().map(|blob| blob.digest.clone()).collect();
         let reaches = (lan.part)(self.number) == (lan.part)(source.number);
         if !reaches || !source.offering.load(Ordering::Relaxed) || source.live().is_err() {
@@ -247,10 +236,7 @@ impl Agent for TestHost {
         }
         lock(&self.trees).insert(request.tree.clone(), request.id.clone());
         lock(&self.checkouts).push(request.clone());
-        Ok(CheckedOut {
-            changed: !is_current,
-            ..CheckedOut::default()
-        })
+        Ok(CheckedOut { changed: !is_current, ..CheckedOut::default() })
     }
 
     fn run(&self, _: &Run, _: &mut dyn FnMut(OutputLine)) -> Result<Outcome> {

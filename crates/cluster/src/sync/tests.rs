@@ -63,15 +63,9 @@ impl Controller {
         let digest = self.store.put_blob(&bytes).unwrap();
         let mut descriptor = Descriptor::new("layer", digest.clone(), size as u64);
         if let Some(kind) = kind {
-            descriptor
-                .annotations
-                .insert(LAYER_KIND.to_owned(), kind.to_owned());
+            descriptor.annotations.insert(LAYER_KIND.to_owned(), kind.to_owned());
         }
-        ImageLayer {
-            descriptor,
-            diff_id: digest,
-            registry: kind == Some("registry"),
-        }
+        ImageLayer { descriptor, diff_id: digest, registry: kind == Some("registry") }
     }
 }
 
@@ -97,19 +91,14 @@ fn brief(images: Vec<ClusterImage>) -> Brief {
         strict: false,
         keep: 1,
         stage: false,
-        surroundings: Arc::new(Plain {
-            environment: BTreeMap::new(),
-        }),
+        surroundings: Arc::new(Plain { environment: BTreeMap::new() }),
     }
 }
 
 fn target(lan: &Lan, number: usize, wants: &Wants) -> Target {
     Target {
         host: Host {
-            address: Address {
-                name: name(number),
-                port: 22,
-            },
+            address: Address { name: name(number), port: 22 },
             roles: Vec::new(),
             environment: BTreeMap::new(),
             login: Login::default(),
@@ -121,16 +110,11 @@ fn target(lan: &Lan, number: usize, wants: &Wants) -> Target {
 }
 
 fn rootfs() -> Wants {
-    Wants {
-        rootfs: true,
-        ..Wants::default()
-    }
+    Wants { rootfs: true, ..Wants::default() }
 }
 
 fn all(lan: &Lan, count: usize) -> Vec<Target> {
-    (0..count)
-        .map(|number| target(lan, number, &rootfs()))
-        .collect()
+    (0..count).map(|number| target(lan, number, &rootfs())).collect()
 }
 
 fn planned(brief: Brief, targets: &[Target]) -> SyncPlan {
@@ -179,15 +163,9 @@ fn the_controller_sends_each_layer_once_and_a_second_run_asks_once_and_moves_not
     assert_eq!(first.bytes(), 20 * 5000);
     let tally = Tally::default();
     let synced = run(first, &controller.store, &tally);
-    assert!(
-        synced.iter().all(|synced| synced.result.is_ok()),
-        "{synced:?}"
-    );
+    assert!(synced.iter().all(|synced| synced.result.is_ok()), "{synced:?}");
     let sum = |of: fn(&crate::sync::execute::Report) -> u64| -> u64 {
-        synced
-            .iter()
-            .map(|synced| of(synced.result.as_ref().unwrap()))
-            .sum()
+        synced.iter().map(|synced| of(synced.result.as_ref().unwrap())).sum()
     };
     assert_eq!(sum(|report| report.from_controller), 5000);
     assert_eq!(sum(|report| report.from_hosts), 19 * 5000);
@@ -209,16 +187,11 @@ fn the_controller_sends_each_layer_once_and_a_second_run_asks_once_and_moves_not
 fn registry_layers_go_to_registry_hosts_once_and_applications_to_the_first() {
     let (lan, controller) = (Lan::new(3, |_| 0), Controller::new());
     let mut rootfs = rootfs_image(&controller, 2, 100);
-    rootfs
-        .layers
-        .push(controller.layer(10, 400, Some("registry")));
+    rootfs.layers.push(controller.layer(10, 400, Some("registry")));
     let application = image(
         "app",
         ImageKind::Application,
-        vec![
-            controller.layer(20, 50, Some("rootfs")),
-            controller.layer(21, 60, Some("registry")),
-        ],
+        vec![controller.layer(20, 50, Some("rootfs")), controller.layer(21, 60, Some("registry"))],
     );
     let patch = image("patch", ImageKind::Patch, {
         let mut layers = rootfs.layers[..1].to_vec();
@@ -226,16 +199,8 @@ fn registry_layers_go_to_registry_hosts_once_and_applications_to_the_first() {
         layers
     });
     let images = vec![rootfs, application, patch];
-    let first = Wants {
-        rootfs: true,
-        applications: vec!["app".to_owned()],
-        registry: true,
-    };
-    let second = Wants {
-        rootfs: true,
-        registry: true,
-        ..Wants::default()
-    };
+    let first = Wants { rootfs: true, applications: vec!["app".to_owned()], registry: true };
+    let second = Wants { rootfs: true, registry: true, ..Wants::default() };
     let targets = [
         target(&lan, 0, &first),
         target(&lan, 1, &second),
@@ -246,10 +211,7 @@ fn registry_layers_go_to_registry_hosts_once_and_applications_to_the_first() {
     assert_eq!(bytes, [200 + 10 + 400 + 60 + 50, 200 + 10 + 460, 210]);
     let json = serde_json::to_value(&plan).unwrap();
     assert_eq!(json["hosts"][0]["changes"][0]["registry_layers"], 2);
-    assert_eq!(
-        json["hosts"][0]["changes"][1]["tree"],
-        "applications/default-app/workdir"
-    );
+    assert_eq!(json["hosts"][0]["changes"][1]["tree"], "applications/default-app/workdir");
     for synced in run(plan, &controller.store, &Unwatched) {
         synced.result.unwrap();
     }
@@ -264,28 +226,17 @@ fn registry_layers_go_to_registry_hosts_once_and_applications_to_the_first() {
     // The patch repeats the rootfs' first layer, which counts at its last position.
     assert_eq!(
         order,
-        [
-            (100, 0, false),
-            (100, 1, false),
-            (10, 1, false),
-            (400, 0, true),
-            (60, 0, true)
-        ]
+        [(100, 0, false), (100, 1, false), (10, 1, false), (400, 0, true), (60, 0, true)]
     );
     assert!(lock(&lan.host(2).applied).is_empty());
 
     // With a new embedded image, only its layer is transferred and the trees stay.
     let mut images = images;
-    images[0]
-        .layers
-        .push(controller.layer(11, 70, Some("registry")));
+    images[0].layers.push(controller.layer(11, 70, Some("registry")));
     let plan = planned(brief(images.clone()), &targets);
     let bytes: Vec<u64> = plan.hosts.iter().map(|host| host.bytes(&plan)).collect();
     assert_eq!(bytes, [70, 70, 0]);
-    assert_eq!(
-        plan.says(&plan.hosts[0]),
-        ["send 1 layer, 70 B", "add 1 layer to the registry"]
-    );
+    assert_eq!(plan.says(&plan.hosts[0]), ["send 1 layer, 70 B", "add 1 layer to the registry"]);
     assert!(plan.hosts[2].is_done());
     for synced in run(plan, &controller.store, &Unwatched) {
         synced.result.unwrap();
@@ -300,11 +251,7 @@ fn each_architecture_gets_its_own_images_and_one_without_is_named() {
     *lock(&lan.host(1).architecture) = "arm64".to_owned();
     *lock(&lan.host(2).architecture) = "riscv64".to_owned();
     let mut brief = brief(vec![rootfs_image(&controller, 1, 100)]);
-    let arm = image(
-        "rootfs",
-        ImageKind::Rootfs,
-        vec![controller.layer(77, 300, Some("rootfs"))],
-    );
+    let arm = image("rootfs", ImageKind::Rootfs, vec![controller.layer(77, 300, Some("rootfs"))]);
     brief.images.insert("arm64".to_owned(), vec![arm]);
     let plan = planned(brief, &all(&lan, 3));
     let bytes: Vec<u64> = plan.hosts.iter().map(|host| host.bytes(&plan)).collect();
@@ -321,44 +268,27 @@ fn what_rendering_depends_on_makes_another_tree_without_moving_a_byte() {
     let (lan, controller) = (Lan::new(1, |_| 0), Controller::new());
     let image = rootfs_image(&controller, 2, 100);
     let targets = all(&lan, 1);
-    run(
-        planned(brief(vec![image.clone()]), &targets),
-        &controller.store,
-        &Unwatched,
-    );
+    run(planned(brief(vec![image.clone()]), &targets), &controller.store, &Unwatched);
     let mut changed = brief(vec![image]);
-    changed.surroundings = Arc::new(Plain {
-        environment: BTreeMap::from([("a".to_owned(), "b".to_owned())]),
-    });
+    changed.surroundings =
+        Arc::new(Plain { environment: BTreeMap::from([("a".to_owned(), "b".to_owned())]) });
     let plan = planned(changed, &targets);
     assert_eq!(plan.bytes(), 0);
-    assert!(
-        plan.says(&plan.hosts[0])[0].contains("instead of"),
-        "{plan}"
-    );
+    assert!(plan.says(&plan.hosts[0])[0].contains("instead of"), "{plan}");
 }
 
 #[test]
 fn networks_in_parts_are_fed_once_a_part_and_hosts_alone_by_the_controller() {
-    for (part, uploads) in [
-        ((|number| number % 2) as fn(usize) -> usize, 2..=4),
-        (|number| number, 30..=30),
-    ] {
+    for (part, uploads) in
+        [((|number| number % 2) as fn(usize) -> usize, 2..=4), (|number| number, 30..=30)]
+    {
         let (lan, controller) = (Lan::new(30, part), Controller::new());
         let image = rootfs_image(&controller, 3, 1000);
-        let synced = run(
-            planned(brief(vec![image]), &all(&lan, 30)),
-            &controller.store,
-            &Unwatched,
-        );
-        let sent: u64 = synced
-            .iter()
-            .map(|synced| synced.result.as_ref().unwrap().from_controller)
-            .sum();
-        assert!(
-            (uploads.start() * 3000..=uploads.end() * 3000).contains(&sent),
-            "{sent}"
-        );
+        let synced =
+            run(planned(brief(vec![image]), &all(&lan, 30)), &controller.store, &Unwatched);
+        let sent: u64 =
+            synced.iter().map(|synced| synced.result.as_ref().unwrap().from_controller).sum();
+        assert!((uploads.start() * 3000..=uploads.end() * 3000).contains(&sent), "{sent}");
     }
 }
 
@@ -397,11 +327,7 @@ fn a_blob_that_the_controller_lacks_is_an_error_of_each_host_and_not_a_hang() {
     }
     let (lan, controller) = (Lan::new(4, |_| 0), Controller::new());
     let image = rootfs_image(&controller, 2, 1000);
-    let synced = run(
-        planned(brief(vec![image]), &all(&lan, 4)),
-        &Nothing,
-        &Unwatched,
-    );
+    let synced = run(planned(brief(vec![image]), &all(&lan, 4)), &Nothing, &Unwatched);
     for synced in synced {
         assert!(synced.result.unwrap_err().to_string().contains("is gone"));
     }
@@ -425,12 +351,6 @@ fn an_interruption_breaks_off_what_is_under_way() {
     let synced = execute(plan, &blobs, Limits::default(), &Unwatched, &cancel).unwrap();
     assert_eq!(blobs.1.load(Ordering::Relaxed), 1);
     for synced in synced {
-        assert!(
-            synced
-                .result
-                .unwrap_err()
-                .to_string()
-                .contains("interrupted")
-        );
+        assert!(synced.result.unwrap_err().to_string().contains("interrupted"));
     }
 }

@@ -37,16 +37,11 @@ pub struct Tree {
 /// Returns the trees of a host with this content. The first tree has the registry layers of all
 /// images and all architectures, because the embedded registry serves every host.
 pub fn trees(brief: &Brief, architecture: &str, wants: &Wants) -> Result<Vec<Arc<Tree>>> {
-    let images = brief
-        .images
-        .get(architecture)
-        .ok_or_else(|| no_images(brief, architecture))?;
+    let images = brief.images.get(architecture).ok_or_else(|| no_images(brief, architecture))?;
     let mut trees = Vec::new();
     if wants.rootfs {
-        let members: Vec<&ClusterImage> = images
-            .iter()
-            .filter(|image| !is_application(image))
-            .collect();
+        let members: Vec<&ClusterImage> =
+            images.iter().filter(|image| !is_application(image)).collect();
         trees.push(tree(ROOTFS.to_owned(), &members));
     }
     for image in images.iter().filter(|image| is_application(image)) {
@@ -69,9 +64,7 @@ fn no_images(brief: &Brief, architecture: &str) -> Error {
         "the host is linux/{architecture}, but the images are available for {} only",
         known.join(", ")
     ))
-    .hint(format!(
-        "pull or build them with `--platform linux/{architecture}`, or omit the host"
-    ))
+    .hint(format!("pull or build them with `--platform linux/{architecture}`, or omit the host"))
 }
 
 fn tree(name: String, images: &[&ClusterImage]) -> Tree {
@@ -96,21 +89,15 @@ fn tree(name: String, images: &[&ClusterImage]) -> Tree {
 }
 
 fn inputs(image: &ClusterImage) -> ImageInputs {
-    ImageInputs {
-        name: image.name.clone(),
-        environment: image.environment.clone(),
-    }
+    ImageInputs { name: image.name.clone(), environment: image.environment.clone() }
 }
 
 /// Keeps only the last occurrence of each layer, which repeats the effect of earlier ones (a patch
 /// built from the rootfs image has all its layers).
 fn last_of_each(layers: Vec<CheckoutLayer>) -> Vec<CheckoutLayer> {
     let mut seen = BTreeSet::new();
-    let mut kept: Vec<CheckoutLayer> = layers
-        .into_iter()
-        .rev()
-        .filter(|layer| seen.insert(layer.diff_id.clone()))
-        .collect();
+    let mut kept: Vec<CheckoutLayer> =
+        layers.into_iter().rev().filter(|layer| seen.insert(layer.diff_id.clone())).collect();
     kept.reverse();
     kept
 }
@@ -118,10 +105,7 @@ fn last_of_each(layers: Vec<CheckoutLayer>) -> Vec<CheckoutLayer> {
 /// Returns the registry layers. The host's own architecture comes last: if two architectures embed
 /// the same tag, its image wins.
 fn registry_layers(brief: &Brief, architecture: &str) -> Vec<CheckoutLayer> {
-    let others = brief
-        .images
-        .iter()
-        .filter(|(other, _)| *other != architecture);
+    let others = brief.images.iter().filter(|(other, _)| *other != architecture);
     let own = brief.images.get_key_value(architecture);
     let layers = others
         .chain(own)
@@ -157,11 +141,8 @@ impl Tree {
     /// Returns the ID of the tree: the same layers and inputs give the same ID. Registry layers are
     /// not part of the tree, so they are not part of its ID.
     pub fn id(&self, inputs: &Inputs, registry: bool) -> Result<String> {
-        let layers: Vec<(&Digest, usize)> = self
-            .layers
-            .iter()
-            .map(|layer| (&layer.diff_id, layer.image))
-            .collect();
+        let layers: Vec<(&Digest, usize)> =
+            self.layers.iter().map(|layer| (&layer.diff_id, layer.image)).collect();
         // The finished tree does not show whether its layers' `registry/` was left out.
         let applies = registry && self.mixed;
         let parts = (FORMAT, &self.name, layers, applies, inputs);
@@ -181,10 +162,8 @@ impl Tree {
         registry: bool,
         apply: &BTreeSet<Digest>,
     ) -> Checkout {
-        let applied = self
-            .registry_layers
-            .iter()
-            .filter(|layer| apply.contains(&layer.descriptor.digest));
+        let applied =
+            self.registry_layers.iter().filter(|layer| apply.contains(&layer.descriptor.digest));
         Checkout {
             root: brief.root.clone(),
             tree: self.name.clone(),

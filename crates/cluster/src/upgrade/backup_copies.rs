@@ -44,9 +44,7 @@ pub(super) fn copy(directory: &str, second: Option<&Host>, here: PathBuf) -> Act
 pub(super) fn bring(file: &Path, there: &str) -> Action {
     let (file, there) = (file.to_owned(), there.to_owned());
     let says = format!("send {} to {there}", file.display());
-    Action::new("snapshot", says, "", move |site| {
-        send(site.agent, &file, &there)
-    })
+    Action::new("snapshot", says, "", move |site| send(site.agent, &file, &there))
 }
 
 /// Sends a file from the controller to `path` on a host.
@@ -57,10 +55,7 @@ fn send(agent: &dyn Agent, file: &Path, path: &str) -> Result<()> {
     let mut offset = 0;
     loop {
         let mut content = Vec::new();
-        Read::by_ref(&mut source)
-            .take(PART)
-            .read_to_end(&mut content)
-            .path("read", file)?;
+        Read::by_ref(&mut source).take(PART).read_to_end(&mut content).path("read", file)?;
         let length = content.len() as u64;
         let is_last = offset + length >= size;
         agent.write_part(&WritePart {
@@ -92,19 +87,13 @@ fn files(site: &Site<'_>, directory: &str) -> Result<Vec<Found>> {
             continue;
         };
         let size = size.parse().map_err(|_| {
-            Error::bad_content(format!(
-                "{}: `{line}` is not a size and a name",
-                site.agent.host()
-            ))
+            Error::bad_content(format!("{}: `{line}` is not a size and a name", site.agent.host()))
         })?;
         // Names are used as paths here.
         if name.contains('/') || name.starts_with('.') || is_own(name) {
             continue;
         }
-        found.push(Found {
-            name: name.to_owned(),
-            size,
-        });
+        found.push(Found { name: name.to_owned(), size });
     }
     Ok(found)
 }
@@ -148,11 +137,7 @@ fn carry(
         .path("create", &partial)?;
     let mut offset = 0;
     loop {
-        let content = from.read_part(&ReadPart {
-            path: path.to_owned(),
-            offset,
-            length: PART,
-        })?;
+        let content = from.read_part(&ReadPart { path: path.to_owned(), offset, length: PART })?;
         let length = content.len() as u64;
         let is_last = offset + length >= size || length == 0;
         local.write_all(&content).path("write", &partial)?;
@@ -171,11 +156,8 @@ fn carry(
         }
     }
     if offset != size {
-        return Err(Error::failed(format!(
-            "{}: {path} changed while it was copied",
-            from.host()
-        ))
-        .hint("resume the upgrade: it repeats the backup"));
+        return Err(Error::failed(format!("{}: {path} changed while it was copied", from.host()))
+            .hint("resume the upgrade: it repeats the backup"));
     }
     local.sync_all().path("sync", &partial)?;
     std::fs::rename(&partial, here).path("rename", &partial)?;
@@ -190,20 +172,10 @@ mod tests {
     /// of the first.
     #[test]
     fn what_tells_of_the_host_itself_is_not_carried_away() {
-        for name in [
-            "host.sha256",
-            "host.sha256.new",
-            "touched",
-            "kubeadm-v1.34.9",
-        ] {
+        for name in ["host.sha256", "host.sha256.new", "touched", "kubeadm-v1.34.9"] {
             assert!(is_own(name), "{name}");
         }
-        for name in [
-            "snapshot.db",
-            "snapshot.sha256",
-            "snapshot.json",
-            "data.tar",
-        ] {
+        for name in ["snapshot.db", "snapshot.sha256", "snapshot.json", "data.tar"] {
             assert!(!is_own(name), "{name}");
         }
     }

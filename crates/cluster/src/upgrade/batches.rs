@@ -20,10 +20,7 @@ pub(super) fn share(text: &str, total: usize, option: &str) -> Result<usize> {
         None => (text, false),
     };
     let plain = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    let number: usize = plain
-        .then(|| number.parse().ok())
-        .flatten()
-        .ok_or_else(wrong)?;
+    let number: usize = plain.then(|| number.parse().ok()).flatten().ok_or_else(wrong)?;
     if number == 0 || (percent && number > 100) {
         return Err(wrong());
     }
@@ -51,11 +48,7 @@ impl Size {
         let batch = share(batch, workers, "--batch")?;
         let budget = share(budget, workers, "--max-unavailable")?;
         let left = budget.saturating_sub(unhealthy);
-        Ok(Self {
-            together: batch.min(left.max(1)),
-            budget,
-            spent: unhealthy,
-        })
+        Ok(Self { together: batch.min(left.max(1)), budget, spent: unhealthy })
     }
 
     /// Returns whether no healthy worker may be touched.
@@ -130,25 +123,11 @@ mod tests {
             ("3", 20, 3),
             ("1", 0, 1),
         ] {
-            assert_eq!(
-                share(text, total, "--batch").unwrap(),
-                expected,
-                "{text} of {total}"
-            );
+            assert_eq!(share(text, total, "--batch").unwrap(), expected, "{text} of {total}");
         }
-        for text in [
-            "",
-            "%",
-            "0",
-            "0%",
-            "101%",
-            "-1",
-            "+1",
-            "1.5",
-            "ten",
-            "10 %",
-            "99999999999999999999",
-        ] {
+        for text in
+            ["", "%", "0", "0%", "101%", "-1", "+1", "1.5", "ten", "10 %", "99999999999999999999"]
+        {
             let error = share(text, 5, "--batch").unwrap_err();
             assert!(error.to_string().contains("--batch"), "{text}: {error}");
         }
@@ -166,11 +145,7 @@ mod tests {
             ("1", "1", 0, 0, 1, false),
         ] {
             let size = Size::of(batch, budget, workers, unhealthy).unwrap();
-            assert_eq!(
-                (size.together, size.is_spent()),
-                (together, is_spent),
-                "{batch} {budget}"
-            );
+            assert_eq!((size.together, size.is_spent()), (together, is_spent), "{batch} {budget}");
         }
     }
 

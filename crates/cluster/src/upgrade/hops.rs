@@ -47,10 +47,7 @@ fn step(request: &Request<'_>, before: &Target, target: &Target) -> Result<()> {
             "{} contains {new}, which is newer than {old}: a rollback cannot go forward",
             target.name
         ))
-        .hint(format!(
-            "run `imgctl upgrade {}` to go forward",
-            target.name
-        ))),
+        .hint(format!("run `imgctl upgrade {}` to go forward", target.name))),
         (Direction::Forward, Ordering::Greater) => {
             (request.permits)(old, new).map_err(|error| with_chain(error, request, before))
         }

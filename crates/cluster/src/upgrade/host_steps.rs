@@ -74,15 +74,9 @@ fn is_scripts_alone(step: &Move<'_>, document: &Document, hooks: &Hooks) -> bool
 
 /// Switches the rootfs of the host to another tree that is already on the host.
 pub(super) fn switch(step: &Move<'_>, tree: &str) -> Action {
-    let request = SwitchTree {
-        root: step.to.paths.root(),
-        tree: ROOTFS.to_owned(),
-        id: tree.to_owned(),
-    };
-    let version = step
-        .to
-        .rootfs()
-        .map_or_else(String::new, |image| format!(" ({})", image.name));
+    let request =
+        SwitchTree { root: step.to.paths.root(), tree: ROOTFS.to_owned(), id: tree.to_owned() };
+    let version = step.to.rootfs().map_or_else(String::new, |image| format!(" ({})", image.name));
     let short = tree.get(..12).unwrap_or(tree);
     let says = format!("switch {ROOTFS} to {short}{version}");
     Action::new("switch", says, tree, move |site| {
@@ -103,9 +97,7 @@ fn bake(seconds: u64) -> Action {
         let limit = site.timeout.unwrap_or(Duration::MAX);
         let wanted = Duration::from_secs(seconds);
         if wanted > limit {
-            return Err(Error::usage(format!(
-                "--bake {seconds}s is longer than a step may take"
-            )));
+            return Err(Error::usage(format!("--bake {seconds}s is longer than a step may take")));
         }
         std::thread::sleep(wanted);
         Ok(())

@@ -29,10 +29,7 @@ pub(super) fn of(scene: &ClusterContext, store: &Store, what: &str) -> Result<(T
                 .context(|| format!("cannot list the {what} of image {}", image.name))?;
             let toc = Arc::new(toc);
             tree.apply(Arc::clone(&toc))?;
-            layers.push(Layer {
-                blob: layer.descriptor.digest.clone(),
-                toc,
-            });
+            layers.push(Layer { blob: layer.descriptor.digest.clone(), toc });
         }
     }
     Ok((tree, layers))

@@ -14,11 +14,7 @@ use crate::upgrade::preflight::rewritten;
 use crate::upgrade::request::{Request, Target, etcd_release};
 use imgctl_kube::restart::{BothWays, ContainerPrediction};
 
-const COMPONENTS: [&str; 3] = [
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-scheduler",
-];
+const COMPONENTS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 const ETCD: &str = "etcd";
 /// From this minor on, kubeadm restarts etcd together with the API server.
 const STARTS_ETCD_AGAIN: u64 = 31;
@@ -43,13 +39,7 @@ pub(super) fn correct(
     let is_new = |version_of: Option<String>| version_of.is_some_and(|it| it != *version);
     let is_back = document.direction == Direction::Back;
     let moves = is_new(observation.version_of(host));
-    let pod = Pods {
-        document,
-        observation,
-        target: request.targets.last(),
-        host,
-        moves,
-    };
+    let pod = Pods { document, observation, target: request.targets.last(), host, moves };
     for component in COMPONENTS {
         let fate = match is_back {
             true => pod.component_back(),
@@ -71,10 +61,7 @@ pub(super) fn correct(
 fn addons(ways: &mut BothWays, document: &Document, observation: &Observation) {
     let version = &document.target().version;
     let is_back = document.direction == Direction::Back;
-    let server = observation
-        .hosts
-        .iter()
-        .find_map(|one| observation.server_version(one));
+    let server = observation.hosts.iter().find_map(|one| observation.server_version(one));
     // They are rolled back together with the first control plane.
     let stay = is_back && document.control_planes.is_empty();
     if stay || server.is_none_or(|server| server == *version) {
@@ -229,9 +216,7 @@ impl Pods<'_> {
 fn is_of_joined(manifest: &ManifestSeen) -> bool {
     manifest.arguments.iter().any(|word| {
         word == "--initial-cluster-state=existing"
-            || word
-                .strip_prefix("--initial-cluster=")
-                .is_some_and(|members| members.contains(','))
+            || word.strip_prefix("--initial-cluster=").is_some_and(|members| members.contains(','))
     })
 }
 
@@ -264,11 +249,7 @@ mod tests {
                     is_static: true,
                 });
             }
-            let words = [
-                "etcd",
-                "--client-cert-auth=true",
-                "--peer-client-cert-auth=true",
-            ];
+            let words = ["etcd", "--client-cert-auth=true", "--peer-client-cert-auth=true"];
             let mut arguments = words.map(str::to_owned).to_vec();
             if number == 1 {
                 arguments.push("--initial-cluster=a=https://1:2380,b=https://2:2380".into());
@@ -296,11 +277,7 @@ mod tests {
     ) -> (Verdict, String) {
         let plan = document(seen, request);
         let told = forward(&plan, host).unwrap();
-        let one = told
-            .containers
-            .iter()
-            .find(|one| one.container == container)
-            .unwrap();
+        let one = told.containers.iter().find(|one| one.container == container).unwrap();
         (one.verdict, one.reason.clone())
     }
 

@@ -33,34 +33,15 @@ pub(crate) const REMOVALS: &[Removal] = &[
         gates: &[],
         fields: &["logging.sanitization"],
     },
-    Removal {
-        minor: 25,
-        flags: &[],
-        gates: &["IPv6DualStack", "TTLAfterFinished"],
-        fields: &[],
-    },
-    Removal {
-        minor: 26,
-        flags: &[],
-        gates: &["DynamicKubeletConfig"],
-        fields: &[],
-    },
+    Removal { minor: 25, flags: &[], gates: &["IPv6DualStack", "TTLAfterFinished"], fields: &[] },
+    Removal { minor: 26, flags: &[], gates: &["DynamicKubeletConfig"], fields: &[] },
     Removal {
         minor: 27,
         flags: &["container-runtime", "master-service-namespace"],
-        gates: &[
-            "CSIInlineVolume",
-            "EphemeralContainers",
-            "LocalStorageCapacityIsolation",
-        ],
+        gates: &["CSIInlineVolume", "EphemeralContainers", "LocalStorageCapacityIsolation"],
         fields: &[],
     },
-    Removal {
-        minor: 29,
-        flags: &[],
-        gates: &["SeccompDefault"],
-        fields: &[],
-    },
+    Removal { minor: 29, flags: &[], gates: &["SeccompDefault"], fields: &[] },
     // Determined from the v1.33 and v1.34 binaries.
     Removal {
         minor: 34,
@@ -68,17 +49,9 @@ pub(crate) const REMOVALS: &[Removal] = &[
         gates: &[],
         fields: &[],
     },
-    Removal {
-        minor: 35,
-        flags: &["pod-infra-container-image"],
-        gates: &[],
-        fields: &[],
-    },
+    Removal { minor: 35, flags: &["pod-infra-container-image"], gates: &[], fields: &[] },
 ];
 
 /// Flags that `kubeadm upgrade` removes from the flags it has written itself.
-pub(crate) const KUBEADM_REMOVES: [&str; 3] = [
-    "container-runtime",
-    "network-plugin",
-    "pod-infra-container-image",
-];
+pub(crate) const KUBEADM_REMOVES: [&str; 3] =
+    ["container-runtime", "network-plugin", "pod-infra-container-image"];

@@ -119,10 +119,7 @@ impl Mirror {
             ids,
             controller: controller.to_owned(),
             desk: Mutex::new(CopyState {
-                places: hosts
-                    .iter()
-                    .map(|host| (host.id(), Place::default()))
-                    .collect(),
+                places: hosts.iter().map(|host| (host.id(), Place::default())).collect(),
                 ..CopyState::default()
             }),
             turned: Condvar::new(),
@@ -149,19 +146,13 @@ impl Mirror {
         self.turned.notify_all();
         let began = Instant::now();
         loop {
-            let late = desk
-                .places
-                .values()
-                .any(|place| place.has < wanted && place.problem.is_none());
+            let late =
+                desk.places.values().any(|place| place.has < wanted && place.problem.is_none());
             let left = PATIENCE.saturating_sub(began.elapsed());
             if !late || left.is_zero() {
                 return;
             }
-            desk = self
-                .turned
-                .wait_timeout(desk, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            desk = self.turned.wait_timeout(desk, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -216,9 +207,7 @@ impl Mirror {
         let mut rest_until = Instant::now();
         while let Some(wanted) = self.next(&id, rest_until) {
             let began = Instant::now();
-            let done = crew
-                .agent(host)
-                .and_then(|agent| self.copy(&*agent, &mut kept));
+            let done = crew.agent(host).and_then(|agent| self.copy(&*agent, &mut kept));
             let took = began.elapsed();
             let mut desk = self.desk();
             if let Some(place) = desk.places.get_mut(&id) {
@@ -253,15 +242,9 @@ impl Mirror {
             }
             desk = match is_behind {
                 true => {
-                    self.turned
-                        .wait_timeout(desk, rest)
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .0
+                    self.turned.wait_timeout(desk, rest).unwrap_or_else(PoisonError::into_inner).0
                 }
-                false => self
-                    .turned
-                    .wait(desk)
-                    .unwrap_or_else(PoisonError::into_inner),
+                false => self.turned.wait(desk).unwrap_or_else(PoisonError::into_inner),
             };
         }
     }
@@ -288,12 +271,7 @@ impl Mirror {
                 self.send(agent, kept, &relative, &directory.join(&name))?;
             }
         }
-        self.send(
-            agent,
-            kept,
-            "upgrade/history",
-            &self.state.join("upgrade/history"),
-        )?;
+        self.send(agent, kept, "upgrade/history", &self.state.join("upgrade/history"))?;
         self.tell(agent, kept, journal)?;
         let open = self.state.join(OPEN);
         if open.exists() {
@@ -318,9 +296,7 @@ impl Mirror {
             }
         }
         let copied = Copied {
-            time: jiff::Timestamp::now()
-                .strftime("%Y-%m-%dT%H:%M:%SZ")
-                .to_string(),
+            time: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             controller: self.controller.clone(),
             journals: all.clone(),
         };

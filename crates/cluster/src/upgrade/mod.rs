@@ -33,11 +33,6 @@ mod scale_tests;
 mod skew;
 pub mod stale;
 #[cfg(any(test, feature = "testing"))]
-#[allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "for tests only"
-)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "for tests only")]
 pub mod test_clusters;
 pub mod upgrade_store;

@@ -57,10 +57,7 @@ pub(super) fn cordon(node: &str, id: &str) -> Action {
     Action::new("cordon", says, "", move |site| {
         let api = api(site.scene, site.crew)?;
         if drain::cordon(&*api, &node, &id)? == Cordon::Others {
-            say(
-                site,
-                &format!("Node {node} was already cordoned and stays cordoned"),
-            );
+            say(site, &format!("Node {node} was already cordoned and stays cordoned"));
         }
         Ok(())
     })
@@ -80,10 +77,8 @@ pub(super) fn drain(node: &str, id: &str, choices: &Choices) -> Action {
         force: choices.force_unmanaged,
         ..drain::Options::default()
     };
-    let says = format!(
-        "drain Node {node}: evict its Pods within {} s",
-        choices.drain_timeout_seconds
-    );
+    let says =
+        format!("drain Node {node}: evict its Pods within {} s", choices.drain_timeout_seconds);
     let inputs = format!("{options:?}");
     let limit = options.timeout;
     let action = Action::new("drain", says, &inputs, move |site| {
@@ -131,10 +126,7 @@ pub(super) fn uncordon(node: &str) -> Action {
 }
 
 fn say(site: &Site<'_>, text: &str) {
-    (site.output)(OutputLine {
-        text: text.to_owned(),
-        error_stream: false,
-    });
+    (site.output)(OutputLine { text: text.to_owned(), error_stream: false });
 }
 
 #[cfg(test)]
@@ -170,11 +162,7 @@ mod tests {
             ..drain::Options::default()
         };
         let error = empty(&api, "n", "u1", &options(100), &|_| {}).unwrap_err();
-        assert!(
-            error.chain().join(" ").contains("accepts Pods again"),
-            "{:?}",
-            error.chain()
-        );
+        assert!(error.chain().join(" ").contains("accepts Pods again"), "{:?}", error.chain());
         let node = api.peek(NODE).unwrap();
         assert_ne!(node["spec"]["unschedulable"], true, "{node}");
         api.change(BUDGET, |budget| budget["spec"]["minAvailable"] = json!(0));

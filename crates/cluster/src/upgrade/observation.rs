@@ -302,15 +302,10 @@ impl HostSeen {
     /// Returns whether `word` identifies this host: its ID, address, hostname or Node name.
     pub(crate) fn is_called(&self, word: &str) -> bool {
         let known = self.facts.as_ref().map(|facts| facts.hostname.as_str());
-        [
-            Some(self.id.as_str()),
-            Some(&self.address),
-            known,
-            self.node.as_deref(),
-        ]
-        .into_iter()
-        .flatten()
-        .any(|name| name.eq_ignore_ascii_case(word))
+        [Some(self.id.as_str()), Some(&self.address), known, self.node.as_deref()]
+            .into_iter()
+            .flatten()
+            .any(|name| name.eq_ignore_ascii_case(word))
     }
 }
 
@@ -366,14 +361,8 @@ impl Observation {
 
     /// Returns whether the cluster uses an external etcd.
     pub(crate) fn external_etcd(&self) -> bool {
-        let configuration = self
-            .api
-            .as_ref()
-            .and_then(|api| api.cluster_configuration.as_ref());
-        configuration.is_some_and(|value| {
-            value
-                .pointer("/etcd/external")
-                .is_some_and(Value::is_object)
-        })
+        let configuration = self.api.as_ref().and_then(|api| api.cluster_configuration.as_ref());
+        configuration
+            .is_some_and(|value| value.pointer("/etcd/external").is_some_and(Value::is_object))
     }
 }

@@ -12,12 +12,8 @@ use imgctl_store::layer::{ContentReader, EntryKind, LayerPath};
 use imgctl_store::store::Store;
 
 /// The static Pods that kubeadm patches.
-pub(crate) const PATCHED: [&str; 4] = [
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-scheduler",
-    "etcd",
-];
+pub(crate) const PATCHED: [&str; 4] =
+    ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd"];
 /// Maximum size of a patch file, in bytes.
 const LONGEST: u64 = 1 << 20;
 
@@ -55,10 +51,7 @@ pub fn of(scene: &ClusterContext, store: &Store) -> Result<Option<BTreeMap<Strin
             .take(LONGEST)
             .read_to_end(&mut bytes)
             .doing(|| format!("cannot read {folder}/{name}"))?;
-        patches
-            .entry((*pod).to_owned())
-            .or_default()
-            .push_str(&String::from_utf8_lossy(&bytes));
+        patches.entry((*pod).to_owned()).or_default().push_str(&String::from_utf8_lossy(&bytes));
     }
     Ok(Some(patches))
 }

@@ -32,9 +32,8 @@ pub fn cut(plan: &mut Plan, after: PauseAfter, past: Option<&Past>) -> bool {
         PauseAfter::Canary => begins(phase, CANARY),
         PauseAfter::Batch => begins(phase, BATCH),
     };
-    let ends: Vec<usize> = (0..plan.phases.len())
-        .filter(|&number| is_end(&plan.phases[number]))
-        .collect();
+    let ends: Vec<usize> =
+        (0..plan.phases.len()).filter(|&number| is_end(&plan.phases[number])).collect();
     let end = match after {
         PauseAfter::Stage => first
             .and_then(|first| first.checked_sub(1))
@@ -75,14 +74,12 @@ mod tests {
     fn plan(phases: &[&str]) -> Plan {
         let mut plan = Plan::new("upgrade", "c", "");
         for &name in phases {
-            plan.push(
-                Phase::new(name, Order::Serial).lane(Lane::controller(vec![Step::local(
-                    name,
-                    name,
-                    name,
-                    |_| Ok(()),
-                )])),
-            );
+            plan.push(Phase::new(name, Order::Serial).lane(Lane::controller(vec![Step::local(
+                name,
+                name,
+                name,
+                |_| Ok(()),
+            )])));
         }
         plan
     }

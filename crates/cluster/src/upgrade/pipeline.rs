@@ -76,9 +76,7 @@ pub fn plan(course: &UpgradeRun<'_>, means: &ExecutionContext<'_>) -> Result<Pla
     for mut phase in record::phases(means, course.target(), vec![mark]) {
         // A rollback of some hosts only touches those hosts.
         if document.direction == Direction::Back {
-            phase
-                .lanes
-                .retain(|lane| lane.host.as_ref().is_none_or(|host| course.moves(host)));
+            phase.lanes.retain(|lane| lane.host.as_ref().is_none_or(|host| course.moves(host)));
         }
         plan.push(phase);
     }
@@ -113,24 +111,17 @@ impl UpgradeRun<'_> {
     }
 
     fn moves(&self, host: &Host) -> bool {
-        self.document
-            .hosts
-            .get(&host.id())
-            .is_some_and(|host| host.skipped.is_none())
+        self.document.hosts.get(&host.id()).is_some_and(|host| host.skipped.is_none())
     }
 
     fn host<'s>(&self, scene: &'s ClusterContext, id: &str) -> Result<&'s Host> {
-        scene
-            .hosts
-            .iter()
-            .find(|host| host.id() == id)
-            .ok_or_else(|| {
-                Error::not_found(format!(
-                    "the plan names host {id}, which is not in cluster {}",
-                    scene.name
-                ))
-                .hint("create the plan again")
-            })
+        scene.hosts.iter().find(|host| host.id() == id).ok_or_else(|| {
+            Error::not_found(format!(
+                "the plan names host {id}, which is not in cluster {}",
+                scene.name
+            ))
+            .hint("create the plan again")
+        })
     }
 
     fn hooks(&self, number: usize) -> Result<&Hooks> {
@@ -156,12 +147,9 @@ impl UpgradeRun<'_> {
         trees: &Trees,
     ) -> Result<(Move<'s>, String)> {
         let to = &self.hops[number];
-        let id = trees
-            .get(number)
-            .and_then(|trees| trees.get(&host.id()))
-            .ok_or_else(|| {
-                Error::failed(format!("cannot query the files of host {}", host.id()))
-            })?;
+        let id = trees.get(number).and_then(|trees| trees.get(&host.id())).ok_or_else(|| {
+            Error::failed(format!("cannot query the files of host {}", host.id()))
+        })?;
         let step = Move {
             from: self.before(number, place),
             to,
@@ -225,10 +213,8 @@ fn sync_phase(name: &str, files: FilesPlan) -> Phase {
     let mut phase = Phase::new(name, Order::Parallel);
     phase.together = Some(files.work);
     for files in files.hosts {
-        phase = phase.lane(Lane::on(
-            &files.host,
-            [Step::together("files", files.says, files.bytes)],
-        ));
+        phase =
+            phase.lane(Lane::on(&files.host, [Step::together("files", files.says, files.bytes)]));
     }
     phase
 }
@@ -245,16 +231,12 @@ fn ready(plan: &mut Plan, course: &UpgradeRun<'_>, trees: &Trees) -> Result<()> 
         None => None,
     };
     if let Some(first) = first.filter(|_| forward)
-        && trees
-            .last()
-            .is_some_and(|trees| trees.contains_key(&first.id()))
+        && trees.last().is_some_and(|trees| trees.contains_key(&first.id()))
     {
         let (mut step, _) = course.step(last, first, Place::First, trees)?;
         step.from = &course.from;
         let hooks = course.hooks(last)?;
-        let mut actions: Vec<_> = hooks::can_upgrade(hooks, &step, document)?
-            .into_iter()
-            .collect();
+        let mut actions: Vec<_> = hooks::can_upgrade(hooks, &step, document)?.into_iter().collect();
         actions.extend(hooks::run("pre-cluster", hooks, &step, document));
         plan.push(Phase::new("ask", Order::Serial).lane(Lane::on(first, actions)));
     }
@@ -283,12 +265,8 @@ fn ready(plan: &mut Plan, course: &UpgradeRun<'_>, trees: &Trees) -> Result<()> 
     let Some(first) = first else {
         return Ok(());
     };
-    let (step, _) = course.step(
-        0,
-        course.host(&course.hops[0], &first.id())?,
-        Place::First,
-        trees,
-    )?;
+    let (step, _) =
+        course.step(0, course.host(&course.hops[0], &first.id())?, Place::First, trees)?;
     let second = course
         .hosts(target)
         .into_iter()
@@ -340,10 +318,7 @@ fn balancers(plan: &mut Plan, course: &UpgradeRun<'_>, trees: &Trees) -> Result<
     for host in course.hosts(scene) {
         if course.place(host) == Place::Worker {
             let (step, _) = course.step(0, host, Place::Worker, trees)?;
-            phase = phase.lane(Lane::on(
-                host,
-                course.upgrader.before_control_planes(&step)?,
-            ));
+            phase = phase.lane(Lane::on(host, course.upgrader.before_control_planes(&step)?));
         }
     }
     plan.push(phase);
@@ -392,10 +367,7 @@ fn before_snapshot(
         let (step, _) = course.step(number, host, course.place(host), trees)?;
         let there = snapshot_on(&step);
         send = send.lane(Lane::on(host, [backup_copies::bring(file, &there)]));
-        check = check.lane(Lane::on(
-            host,
-            course.upgrader.before_snapshot(&step, &there)?,
-        ));
+        check = check.lane(Lane::on(host, course.upgrader.before_snapshot(&step, &there)?));
     }
     plan.push(send);
     plan.push(check);
@@ -412,9 +384,7 @@ fn snapshot(plan: &mut Plan, course: &UpgradeRun<'_>, trees: &Trees, number: usi
     for id in &course.document.control_planes {
         let host = course.host(&course.hops[number], id)?;
         let (step, tree) = course.step(number, host, course.place(host), trees)?;
-        let phases = course
-            .upgrader
-            .restore_snapshot(&step, &snapshot_on(&step))?;
+        let phases = course.upgrader.restore_snapshot(&step, &snapshot_on(&step))?;
         let [stops, restores, starts] = phases;
         stop = stop.lane(Lane::on(host, stops));
         let mut actions = vec![host_steps::switch(&step, &tree)];
@@ -454,13 +424,8 @@ fn control_planes(
             continue;
         }
         let (step, tree) = course.step(number, host, course.place(host), trees)?;
-        let steps = host_steps::steps(
-            &step,
-            course.upgrader,
-            document,
-            &tree,
-            course.hooks(number)?,
-        )?;
+        let steps =
+            host_steps::steps(&step, course.upgrader, document, &tree, course.hooks(number)?)?;
         phase = phase.lane(Lane::on(host, steps));
     }
     plan.push(phase);
@@ -472,13 +437,8 @@ fn workers(plan: &mut Plan, course: &UpgradeRun<'_>, trees: &Trees, number: usiz
     let lane = |id: &String| -> Result<Lane> {
         let host = course.host(&course.hops[number], id)?;
         let (step, tree) = course.step(number, host, Place::Worker, trees)?;
-        let steps = host_steps::steps(
-            &step,
-            course.upgrader,
-            document,
-            &tree,
-            course.hooks(number)?,
-        )?;
+        let steps =
+            host_steps::steps(&step, course.upgrader, document, &tree, course.hooks(number)?)?;
         Ok(Lane::on(host, steps))
     };
     // A failed canary stops the upgrade before any other worker.

@@ -38,12 +38,8 @@ pub fn plan(observation: &Observation, request: &Request<'_>) -> Result<Planned>
     check_architectures(&hosts, request)?;
 
     let is_in = |host: &&HostSeen| hosts.get(&host.id).is_some_and(|it| it.skipped.is_none());
-    let workers: Vec<&HostSeen> = observation
-        .hosts
-        .iter()
-        .filter(|host| !host.is_control_plane())
-        .filter(is_in)
-        .collect();
+    let workers: Vec<&HostSeen> =
+        observation.hosts.iter().filter(|host| !host.is_control_plane()).filter(is_in).collect();
     let canary = choose_canaries(&workers, observation, request)?;
     let rest = || workers.iter().filter(|host| !canary.contains(&host.id));
     let ids = |healthy: bool| -> Vec<String> {
@@ -54,10 +50,8 @@ pub fn plan(observation: &Observation, request: &Request<'_>) -> Result<Planned>
     };
     let size = size(observation, request)?;
     let batches = cut(&ids(true), &ids(false), size.together);
-    let versions: Vec<String> = workers
-        .iter()
-        .filter_map(|host| observation.version_of(host))
-        .collect();
+    let versions: Vec<String> =
+        workers.iter().filter_map(|host| observation.version_of(host)).collect();
     let mut document = Document {
         schema: SCHEMA,
         id: String::new(),
@@ -72,10 +66,7 @@ pub fn plan(observation: &Observation, request: &Request<'_>) -> Result<Planned>
         batches,
         hosts,
         identity: Identity {
-            kube_system: observation
-                .api
-                .as_ref()
-                .and_then(|api| api.kube_system.clone()),
+            kube_system: observation.api.as_ref().and_then(|api| api.kube_system.clone()),
             external_etcd: observation.external_etcd(),
         },
         findings: Vec::new(),
@@ -93,10 +84,8 @@ pub fn plan(observation: &Observation, request: &Request<'_>) -> Result<Planned>
         return Ok(Planned::Nothing(document.findings));
     }
     if nobody {
-        return Err(
-            Error::new(Kind::Network, "no host of the cluster can be upgraded now")
-                .hint("run `imgctl status` to see why"),
-        );
+        return Err(Error::new(Kind::Network, "no host of the cluster can be upgraded now")
+            .hint("run `imgctl status` to see why"));
     }
     document.id = match &request.id {
         Some(id) => id.clone(),
@@ -132,30 +121,25 @@ fn check_id(id: Option<&str>) -> Result<()> {
 }
 
 fn check_scope(observation: &Observation, request: &Request<'_>) -> Result<()> {
-    match request
-        .only
-        .iter()
-        .find(|id| observation.host(id).is_none())
-    {
+    match request.only.iter().find(|id| observation.host(id).is_none()) {
         None => Ok(()),
-        Some(id) => Err(Error::usage(format!(
-            "`{id}` is not a host of cluster {}",
-            request.cluster
-        ))),
+        Some(id) => {
+            Err(Error::usage(format!("`{id}` is not a host of cluster {}", request.cluster)))
+        }
     }
 }
 
 fn check_spares(observation: &Observation, request: &Request<'_>) -> Result<()> {
     let spares = &request.choices.spares;
     match (request.choices.strategy, spares.is_empty()) {
-        (Strategy::Replace, true) => Err(Error::usage(
-            "the strategy `replace` needs replacement hosts",
-        )
-        .hint("name them with --spare")),
-        (Strategy::InOrder, false) => Err(Error::usage(
-            "spare hosts are given, but no host is replaced",
-        )
-        .hint("add --strategy replace")),
+        (Strategy::Replace, true) => {
+            Err(Error::usage("the strategy `replace` needs replacement hosts")
+                .hint("name them with --spare"))
+        }
+        (Strategy::InOrder, false) => {
+            Err(Error::usage("spare hosts are given, but no host is replaced")
+                .hint("add --strategy replace"))
+        }
         _ => {
             let member =
                 |spare: &&String| observation.hosts.iter().any(|host| host.is_called(spare));
@@ -278,11 +262,7 @@ fn check_architectures(hosts: &BTreeMap<String, HostBefore>, request: &Request<'
                 target.name,
                 few(ids),
                 if ids.len() == 1 { "is" } else { "are" },
-                if has.is_empty() {
-                    "none".to_owned()
-                } else {
-                    has.join(", ")
-                }
+                if has.is_empty() { "none".to_owned() } else { has.join(", ") }
             ))
             .hint(
                 "build it for all architectures of the cluster (`imgctl build --platform`), \
@@ -335,22 +315,10 @@ fn control_planes(
 
 /// All workers count, including skipped ones, because they can also be out of service.
 pub fn size(observation: &Observation, request: &Request<'_>) -> Result<Size> {
-    let workers = || {
-        observation
-            .hosts
-            .iter()
-            .filter(|host| !host.is_control_plane())
-    };
-    let unhealthy = workers()
-        .filter(|host| !observation.is_healthy(host))
-        .count();
+    let workers = || observation.hosts.iter().filter(|host| !host.is_control_plane());
+    let unhealthy = workers().filter(|host| !observation.is_healthy(host)).count();
     let choices = &request.choices;
-    Size::of(
-        &choices.batch,
-        &choices.max_unavailable,
-        workers().count(),
-        unhealthy,
-    )
+    Size::of(&choices.batch, &choices.max_unavailable, workers().count(), unhealthy)
 }
 
 fn choose_canaries(
@@ -362,11 +330,8 @@ fn choose_canaries(
     if choices.no_canary {
         return Ok(Vec::new());
     }
-    let healthy: Vec<&HostSeen> = workers
-        .iter()
-        .filter(|host| observation.is_healthy(host))
-        .copied()
-        .collect();
+    let healthy: Vec<&HostSeen> =
+        workers.iter().filter(|host| observation.is_healthy(host)).copied().collect();
     let by_number = |count| {
         let chosen = canaries(&healthy, observation, count);
         Ok(chosen.iter().map(|host| host.id.clone()).collect())

@@ -18,9 +18,7 @@ fn errors(document: &Document) -> Vec<&Finding> {
 fn by_minor(from: &str, to: &str) -> imgctl_base::error::Result<()> {
     match minors_between(from, to) {
         Some(0 | 1) => Ok(()),
-        _ => Err(Error::usage(format!(
-            "kubeadm does not go from {from} to {to}"
-        ))),
+        _ => Err(Error::usage(format!("kubeadm does not go from {from} to {to}"))),
     }
 }
 
@@ -45,10 +43,7 @@ fn the_same_version_in_another_image_is_an_upgrade() {
     let other = target("v1.34.2-rebuilt").images;
     request.targets[0].images = other;
     let plan = document(&cluster, &request);
-    assert_eq!(
-        plan.control_planes.len() + plan.canary.len() + plan.batches.len(),
-        3
-    );
+    assert_eq!(plan.control_planes.len() + plan.canary.len() + plan.batches.len(), 3);
 }
 
 #[test]
@@ -58,13 +53,7 @@ fn hosts_that_were_left_behind_are_fetched_with_the_same_image() {
     let plan = document(&cluster, &request("v1.34.2", &["v1.34.2"]));
     assert!(plan.control_planes.is_empty() && plan.canary.is_empty());
     assert_eq!(plan.batches, [["10.1.0.2"]]);
-    assert!(
-        plan.hosts["10.1.0.1"]
-            .skipped
-            .as_ref()
-            .unwrap()
-            .contains("already")
-    );
+    assert!(plan.hosts["10.1.0.1"].skipped.as_ref().unwrap().contains("already"));
 }
 
 #[test]
@@ -75,27 +64,15 @@ fn two_minors_need_the_image_between() {
     let error = plan(&cluster, &one).unwrap_err();
     assert_eq!(error.kind(), Kind::Usage);
     let hints = error.hints().join("\n");
-    assert!(
-        hints.contains("v1.32.1 → v1.33 → v1.34") && hints.contains("--hop auto"),
-        "{hints}"
-    );
+    assert!(hints.contains("v1.32.1 → v1.33 → v1.34") && hints.contains("--hop auto"), "{hints}");
 
     let mut two = request("v1.32.1", &["v1.33.5", "v1.34.2"]);
     two.permits = &by_minor;
-    assert!(
-        plan(&cluster, &two)
-            .unwrap_err()
-            .hints()
-            .join("")
-            .contains("--hop auto")
-    );
+    assert!(plan(&cluster, &two).unwrap_err().hints().join("").contains("--hop auto"));
     two.choices.hop = HopMode::Auto;
     let plan = document(&cluster, &two);
-    let hops: Vec<(&str, bool)> = plan
-        .hops
-        .iter()
-        .map(|hop| (hop.version.as_str(), hop.workers))
-        .collect();
+    let hops: Vec<(&str, bool)> =
+        plan.hops.iter().map(|hop| (hop.version.as_str(), hop.workers)).collect();
     assert_eq!(hops, [("v1.33.5", false), ("v1.34.2", true)]);
     assert_eq!(plan.target().version, "v1.34.2");
     assert!(errors(&plan).is_empty(), "{:?}", errors(&plan));
@@ -120,10 +97,7 @@ fn down_is_no_upgrade_and_up_is_no_rollback() {
     let cluster = kubernetes(1, 1, "v1.34.2");
     for older in ["v1.33.9", "v1.34.1"] {
         let error = plan(&cluster, &request("v1.34.2", &[older])).unwrap_err();
-        assert!(
-            error.hints().join("").contains("imgctl rollback"),
-            "{error}"
-        );
+        assert!(error.hints().join("").contains("imgctl rollback"), "{error}");
     }
     let mut up = request("v1.34.2", &["v1.34.3"]);
     up.direction = Direction::Back;
@@ -131,12 +105,7 @@ fn down_is_no_upgrade_and_up_is_no_rollback() {
     assert!(error.hints().join("").contains("imgctl upgrade"), "{error}");
     let mut no_version = request("v1.34.2", &["latest"]);
     no_version.targets[0].version = "latest".into();
-    assert!(
-        plan(&cluster, &no_version)
-            .unwrap_err()
-            .to_string()
-            .contains("not a version")
-    );
+    assert!(plan(&cluster, &no_version).unwrap_err().to_string().contains("not a version"));
 }
 
 #[test]
@@ -167,11 +136,8 @@ fn kubelets_too_far_behind_are_named() {
         let mut cluster = kubernetes(1, 2, from);
         cluster.api.as_mut().unwrap().nodes[2].kubelet = kubelet.into();
         let plan = document(&cluster, &request(from, &[to]));
-        let skew: Vec<&Finding> = plan
-            .findings
-            .iter()
-            .filter(|one| one.check == "kubelet-skew")
-            .collect();
+        let skew: Vec<&Finding> =
+            plan.findings.iter().filter(|one| one.check == "kubelet-skew").collect();
         assert_eq!(!skew.is_empty(), is_error, "{kubelet} {from} {to}");
         if let Some(one) = skew.first() {
             assert_eq!(one.host.as_deref(), Some("10.1.0.2"));
@@ -190,10 +156,7 @@ fn an_architecture_that_the_image_lacks_is_refused() {
     document(&cluster, &request);
     request.targets[0].images.remove("arm64");
     let error = plan(&cluster, &request).unwrap_err().to_string();
-    assert!(
-        error.contains("no arm64") && error.contains("10.1.0.2, 10.1.0.3"),
-        "{error}"
-    );
+    assert!(error.contains("no arm64") && error.contains("10.1.0.2, 10.1.0.3"), "{error}");
 }
 
 #[test]
@@ -206,10 +169,7 @@ fn control_planes_have_an_order() {
         leader: at == 1,
         ..MemberSeen::default()
     };
-    cluster.etcd = Some(EtcdSeen {
-        members: (0..4).map(member).collect(),
-        ..EtcdSeen::default()
-    });
+    cluster.etcd = Some(EtcdSeen { members: (0..4).map(member).collect(), ..EtcdSeen::default() });
     let forward = request("v1.33.4", &["v1.34.2"]);
     let order = document(&cluster, &forward).control_planes;
     assert_eq!(order, ["10.0.0.1", "10.0.0.3", "10.0.0.4", "10.0.0.2"]);
@@ -239,12 +199,7 @@ fn batches_come_from_the_choices() {
     }
     let mut request = request("v1.33.4", &["v1.34.2"]);
     request.choices.batch = "none".into();
-    assert_eq!(
-        plan(&kubernetes(1, 1, "v1.33.4"), &request)
-            .unwrap_err()
-            .kind(),
-        Kind::Usage
-    );
+    assert_eq!(plan(&kubernetes(1, 1, "v1.33.4"), &request).unwrap_err().kind(), Kind::Usage);
 }
 
 #[test]
@@ -289,21 +244,14 @@ fn the_canary_is_the_worker_whose_loss_hurts_least() {
     let mut request = request("v1.33.4", &["v1.34.2"]);
     assert_eq!(document(&cluster, &request).canary, ["10.1.0.3"]);
     request.choices.canary = vec!["2".into()];
-    assert_eq!(
-        document(&cluster, &request).canary,
-        ["10.1.0.3", "10.1.0.1"]
-    );
+    assert_eq!(document(&cluster, &request).canary, ["10.1.0.3", "10.1.0.1"]);
     request.choices.canary = vec!["NODE-10-1-0-2".into()];
     let plan_two = document(&cluster, &request);
     assert_eq!(plan_two.canary, ["10.1.0.2"]);
     assert_eq!(plan_two.batches.concat(), ["10.1.0.1", "10.1.0.3"]);
     for word in ["10.0.0.1", "elsewhere"] {
         request.choices.canary = vec![word.into()];
-        assert_eq!(
-            plan(&cluster, &request).unwrap_err().kind(),
-            Kind::Usage,
-            "{word}"
-        );
+        assert_eq!(plan(&cluster, &request).unwrap_err().kind(), Kind::Usage, "{word}");
     }
 }
 
@@ -316,17 +264,10 @@ fn workers_that_do_not_answer_are_left_out_and_control_planes_may_not_be() {
     assert!(errors(&plan_one).is_empty());
     assert!(plan_one.hosts["10.1.0.2"].skipped.is_some());
     assert!(!plan_one.batches.concat().contains(&"10.1.0.2".to_owned()));
-    let told = plan_one
-        .findings
-        .iter()
-        .find(|one| one.check == "worker-unreachable")
-        .unwrap();
+    let told = plan_one.findings.iter().find(|one| one.check == "worker-unreachable").unwrap();
     assert_eq!(told.severity, Severity::Warning);
     cluster.hosts[1].unreachable = Some("no route to host".into());
-    assert_eq!(
-        errors(&document(&cluster, &request))[0].check,
-        "control-plane-unreachable"
-    );
+    assert_eq!(errors(&document(&cluster, &request))[0].check, "control-plane-unreachable");
     for host in &mut cluster.hosts {
         host.unreachable = Some("no route to host".into());
     }
@@ -342,16 +283,10 @@ fn a_way_back_has_its_own_rules() {
     assert!(errors(&whole).is_empty(), "{:?}", errors(&whole));
     assert!(whole.canary.is_empty());
     // Upgrading only control planes would leave workers newer than their API servers.
-    request.only = ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
-        .map(str::to_owned)
-        .into();
+    request.only = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(str::to_owned).into();
     let found = document(&cluster, &request);
     assert_eq!(errors(&found).len(), 3);
-    assert!(
-        errors(&found)
-            .iter()
-            .all(|one| one.check == "kubelet-newer")
-    );
+    assert!(errors(&found).iter().all(|one| one.check == "kubelet-newer"));
     request.only = vec!["10.1.0.2".into()];
     let one = document(&cluster, &request);
     assert!(one.control_planes.is_empty() && errors(&one).is_empty());
@@ -367,19 +302,10 @@ fn options_that_mean_nothing_are_refused() {
     let cases: [(Change, &str); 7] = [
         (|it| it.targets.clear(), "no target image"),
         (|it| it.choices.skip_checks = vec!["luck".into()], "`luck`"),
-        (
-            |it| it.choices.skip_checks = vec!["kubelet-newer".into()],
-            "cannot be skipped",
-        ),
+        (|it| it.choices.skip_checks = vec!["kubelet-newer".into()], "cannot be skipped"),
         (|it| it.id = Some("../x".into()), "not a valid upgrade name"),
-        (
-            |it| it.choices.strategy = Strategy::Replace,
-            "needs replacement hosts",
-        ),
-        (
-            |it| it.choices.spares = vec!["10.9.9.9".into()],
-            "no host is replaced",
-        ),
+        (|it| it.choices.strategy = Strategy::Replace, "needs replacement hosts"),
+        (|it| it.choices.spares = vec!["10.9.9.9".into()], "no host is replaced"),
         (
             |it| {
                 it.choices.strategy = Strategy::Replace;
@@ -403,11 +329,7 @@ fn ids_name_what_was_decided() {
     let mut request = request("v1.33.4+k3s1", &["v1.34.2+k3s1"]);
     request.runtime = "k3s";
     let one = document(&cluster, &request);
-    assert!(
-        one.id.starts_with("v1.34.2-k3s1-") && one.id.len() == 21,
-        "{}",
-        one.id
-    );
+    assert!(one.id.starts_with("v1.34.2-k3s1-") && one.id.len() == 21, "{}", one.id);
     assert_eq!(one, document(&cluster, &request));
     let again = Document::parse(one.to_json().unwrap().as_bytes(), "plan").unwrap();
     assert_eq!(one, again);
@@ -420,11 +342,7 @@ fn ids_name_what_was_decided() {
 #[test]
 fn five_hundred_hosts_are_planned_at_once() {
     let mut cluster = kubernetes(5, 495, "v1.33.4");
-    let nodes: Vec<String> = cluster
-        .hosts
-        .iter()
-        .filter_map(|host| host.node.clone())
-        .collect();
+    let nodes: Vec<String> = cluster.hosts.iter().filter_map(|host| host.node.clone()).collect();
     let pods = (0..30_000).map(|at| PodSeen {
         namespace: format!("ns{}", at % 40),
         name: format!("pod-{at}"),

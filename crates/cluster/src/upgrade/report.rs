@@ -54,9 +54,7 @@ pub fn report(document: &Document, before: Option<&Observation>, after: &Observa
                 of_host(document, was, after, host)
             })
             .collect(),
-        workloads: before
-            .map(|before| worse(before, after))
-            .unwrap_or_default(),
+        workloads: before.map(|before| worse(before, after)).unwrap_or_default(),
     }
 }
 
@@ -102,9 +100,7 @@ fn of_host(
     }
     let told = forward(document, &host.id);
     if let (Some(why), Some(_)) = (&host.containers_problem, &told) {
-        problems.push(format!(
-            "cannot tell which of its containers restarted: {why}"
-        ));
+        problems.push(format!("cannot tell which of its containers restarted: {why}"));
     }
     let told = told.filter(|_| !host.containers.is_empty());
     Some(HostReport {
@@ -172,15 +168,9 @@ fn manifest_changes(before: &ManifestSeen, now: &ManifestSeen) -> Option<String>
     }
     let missing = |from: &ManifestSeen, of: &ManifestSeen| -> Vec<String> {
         let words = from.arguments.iter();
-        words
-            .filter(|word| !of.arguments.contains(word))
-            .cloned()
-            .collect()
+        words.filter(|word| !of.arguments.contains(word)).cloned().collect()
     };
-    for (words, what) in [
-        (missing(now, before), "new"),
-        (missing(before, now), "gone"),
-    ] {
+    for (words, what) in [(missing(now, before), "new"), (missing(before, now), "gone")] {
         if !words.is_empty() {
             changes.push(format!("{what}: {}", words.join(" ")));
         }
@@ -245,18 +235,14 @@ mod tests {
         let mut before = kubernetes(1, 0, "v1.33.4");
         before.hosts[0].containers = vec![container("one", "a", "7")];
         let joined = ["etcd", "--initial-cluster=a=x,b=y"];
-        before.hosts[0]
-            .manifests
-            .insert("etcd".into(), manifest(&joined));
+        before.hosts[0].manifests.insert("etcd".into(), manifest(&joined));
         let mut plan = document(&before, &request("v1.33.4", &["v1.33.5"]));
         let told = &mut plan.restarts.get_mut("10.0.0.1").unwrap()["forward"]["containers"][0];
         told["verdict"] = "keep".into();
         let mut after = kubernetes(1, 0, "v1.33.5");
         let mut wrong = |id: &str, uid: &str, hash: &str, words: &[&str]| {
             after.hosts[0].containers = vec![container(id, uid, hash)];
-            after.hosts[0]
-                .manifests
-                .insert("etcd".into(), manifest(words));
+            after.hosts[0].manifests.insert("etcd".into(), manifest(words));
             let report = report(&plan, Some(&before), &after);
             let fared = report.hosts[0].restarts.clone().unwrap();
             assert_eq!(fared.mismatches.len(), 1);
@@ -287,11 +273,8 @@ mod tests {
             ready,
         };
         before.api.as_mut().unwrap().nodes[2].unschedulable = true;
-        before.api.as_mut().unwrap().workloads = vec![
-            workload("web", 3, 3),
-            workload("gone", 2, 2),
-            workload("less", 5, 5),
-        ];
+        before.api.as_mut().unwrap().workloads =
+            vec![workload("web", 3, 3), workload("gone", 2, 2), workload("less", 5, 5)];
         let plan = document(&before, &request("v1.33.4", &["v1.34.2"]));
         let mut after = kubernetes(1, 2, "v1.34.2");
         after.api.as_mut().unwrap().nodes[2].unschedulable = true;
@@ -307,20 +290,10 @@ mod tests {
         after.hosts[2].unreachable = Some("no route".into());
         let bad = report(&plan, Some(&before), &after);
         assert!(!bad.is_well());
-        assert_eq!(
-            bad.workloads,
-            ["Deployment a/web: 2 Pods are ready, 3 were before"]
-        );
-        let told: Vec<String> = bad
-            .hosts
-            .iter()
-            .map(|host| host.problems.join("; "))
-            .collect();
+        assert_eq!(bad.workloads, ["Deployment a/web: 2 Pods are ready, 3 were before"]);
+        let told: Vec<String> = bad.hosts.iter().map(|host| host.problems.join("; ")).collect();
         assert!(told[0].contains("not ready"), "{told:?}");
         assert!(told[1].contains("v1.33.4 instead of v1.34.2") && told[1].contains("is cordoned"));
-        assert!(
-            told[2].contains("no route") && told[2].contains("but was before"),
-            "{told:?}"
-        );
+        assert!(told[2].contains("no route") && told[2].contains("but was before"), "{told:?}");
     }
 }

@@ -105,14 +105,8 @@ mod tests {
     #[test]
     fn the_etcd_of_an_image_is_the_one_that_is_embedded_in_it() {
         let release = |image: &str| etcd_release(image);
-        assert_eq!(
-            release("registry.k8s.io/etcd:3.6.5-0").as_deref(),
-            Some("3.6.5")
-        );
-        assert_eq!(
-            release("10.0.0.1:5000/x/etcd:v3.5.9").as_deref(),
-            Some("3.5.9")
-        );
+        assert_eq!(release("registry.k8s.io/etcd:3.6.5-0").as_deref(), Some("3.6.5"));
+        assert_eq!(release("10.0.0.1:5000/x/etcd:v3.5.9").as_deref(), Some("3.5.9"));
         assert_eq!(release("10.0.0.1:5000/etcd"), None);
         assert_eq!(release("quay.io/x/etcd-backup:3.5.9"), None);
         let mut image = target("v1.34.1");

@@ -36,23 +36,14 @@ pub(crate) fn foretell(
     observation: &Observation,
     request: &Request<'_>,
 ) -> BTreeMap<String, HostRestarts> {
-    let Some(api) = observation
-        .api
-        .as_ref()
-        .filter(|_| document.runtime != SCRIPT)
-    else {
+    let Some(api) = observation.api.as_ref().filter(|_| document.runtime != SCRIPT) else {
         return BTreeMap::new();
     };
     let mut by_node: BTreeMap<&str, Vec<Pod>> = BTreeMap::new();
     let places: BTreeMap<(&str, &str), &str> = api
         .pods
         .iter()
-        .map(|pod| {
-            (
-                (pod.namespace.as_str(), pod.name.as_str()),
-                pod.node.as_str(),
-            )
-        })
+        .map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod.node.as_str()))
         .collect();
     for page in &api.raw_pods {
         // An unreadable page is skipped; its containers count as unknown.
@@ -86,22 +77,11 @@ fn of_host(
     let number = |text: &str| Some(Minor(u32::try_from(minor(text)?).ok()?));
     let target = number(&document.target().version)?;
     let mut change = KubeletChange::new(number(&observation.version_of(host)?)?, target);
-    let server = observation
-        .hosts
-        .iter()
-        .find_map(|one| observation.server_version(one));
-    change.server = server
-        .as_ref()
-        .and_then(|version| Some((number(version)?, target)));
-    let declared = request
-        .targets
-        .last()
-        .and_then(|target| target.label(COMPATIBLE));
-    change.compatible = declared
-        .unwrap_or_default()
-        .split(',')
-        .filter_map(|word| number(word.trim()))
-        .collect();
+    let server = observation.hosts.iter().find_map(|one| observation.server_version(one));
+    change.server = server.as_ref().and_then(|version| Some((number(version)?, target)));
+    let declared = request.targets.last().and_then(|target| target.label(COMPATIBLE));
+    change.compatible =
+        declared.unwrap_or_default().split(',').filter_map(|word| number(word.trim())).collect();
     let (gone, staying) = match document.choices.kubelet_swap {
         KubeletSwap::InPlace => (Vec::new(), host.containers.clone()),
         KubeletSwap::Drain => {
@@ -113,10 +93,7 @@ fn of_host(
     if document.runtime == KUBEADM {
         kubeadm_restarts::correct(&mut ways, document, observation, request, host);
     }
-    Some(HostRestarts {
-        ways,
-        moved: gone.iter().filter(|container| container.running).count(),
-    })
+    Some(HostRestarts { ways, moved: gone.iter().filter(|container| container.running).count() })
 }
 
 /// Static Pods and those of DaemonSets are not drained. A Pod that the API does not list might not
@@ -258,10 +235,7 @@ mod tests {
             );
             let plan = document(&seen, &request);
             let told = HostRestarts::deserialize(&plan.restarts["10.1.0.1"]).unwrap();
-            (
-                told.ways.forward.counts.keep,
-                told.ways.forward.counts.unknown,
-            )
+            (told.ways.forward.counts.keep, told.ways.forward.counts.unknown)
         };
         assert_eq!(of("v1.33.1", "v1.34.9"), (1, 1));
         assert_eq!(of("v1.34.1", "v1.34.9"), (2, 0));
@@ -274,10 +248,7 @@ mod tests {
         request.choices.max_restarts = Some(0);
         let mut seen = cluster("v1.30.4");
         seen.hosts[0].containers = seen.hosts[1].containers.clone();
-        seen.hosts[0]
-            .containers
-            .iter_mut()
-            .for_each(|one| one.running = false);
+        seen.hosts[0].containers.iter_mut().for_each(|one| one.running = false);
         let plan = document(&seen, &request);
         assert_eq!(restarts(&plan)[0].severity, Severity::Error);
         assert!(restarts(&plan)[0].what.starts_with("2 containers"));

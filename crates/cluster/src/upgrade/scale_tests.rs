@@ -46,12 +46,10 @@ fn five_hundred_nodes_are_planned_in_seconds() {
         api.add_all((0..PODS).map(|pod_number| pod(number, pod_number)));
     }
     for number in 0..PODS {
-        api.add(
-            json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        api.add(json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
             "metadata": {"name": format!("web-{number}"), "namespace": "default"},
             "spec": {"selector": {"matchLabels": {"app": format!("web-{number}")}}},
-            "status": {"disruptionsAllowed": 1}}),
-        );
+            "status": {"disruptionsAllowed": 1}}));
     }
     let crew = SimulatedCrew(Simulation::new(Behaviour::default()));
     let began = computed();

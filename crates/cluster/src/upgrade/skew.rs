@@ -75,12 +75,7 @@ impl Walk {
                 kubelets.insert(host.id.clone(), version);
             }
         }
-        Self {
-            servers,
-            kubelets,
-            found: Vec::new(),
-            told: BTreeSet::new(),
-        }
+        Self { servers, kubelets, found: Vec::new(), told: BTreeSet::new() }
     }
 
     fn control_planes(&mut self, document: &Document, version: &str, when: &str) {
@@ -91,11 +86,7 @@ impl Walk {
     }
 
     fn workers(&mut self, document: &Document, version: &str, when: &str) {
-        for id in document
-            .canary
-            .iter()
-            .chain(document.batches.iter().flatten())
-        {
+        for id in document.canary.iter().chain(document.batches.iter().flatten()) {
             self.kubelets.insert(id.clone(), version.to_owned());
         }
         self.judge(&format!("{when} {version}"));
@@ -103,11 +94,7 @@ impl Walk {
 
     /// The kubelet of a control plane is never newer than its own API server.
     fn own_kubelets(&mut self, observation: &Observation) {
-        for host in observation
-            .hosts
-            .iter()
-            .filter(|host| host.is_control_plane())
-        {
+        for host in observation.hosts.iter().filter(|host| host.is_control_plane()) {
             let (Some(kubelet), Some(server)) =
                 (observation.version_of(host), self.servers.get(&host.id))
             else {
@@ -137,12 +124,7 @@ impl Walk {
                 "{when} API servers would be at {oldest} and {newest}: they may be at most one \
                  minor apart"
             );
-            self.tell(
-                SERVER_SKEW,
-                None,
-                what,
-                "bring all control planes to one version first",
-            );
+            self.tell(SERVER_SKEW, None, what, "bring all control planes to one version first");
         }
         for (id, kubelet) in self.kubelets.clone() {
             if order_of(&kubelet, &oldest).is_some_and(std::cmp::Ordering::is_gt) {

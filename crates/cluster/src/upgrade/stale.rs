@@ -8,10 +8,7 @@ use crate::upgrade::observation::Observation;
 /// Returns the changes since the plan was made, for a plan that has not begun.
 pub fn stale(document: &Document, observation: &Observation) -> Vec<String> {
     let mut changes = Vec::new();
-    let uid = observation
-        .api
-        .as_ref()
-        .and_then(|api| api.kube_system.as_ref());
+    let uid = observation.api.as_ref().and_then(|api| api.kube_system.as_ref());
     if let (Some(before), Some(now)) = (&document.identity.kube_system, uid)
         && before != now
     {
@@ -60,11 +57,8 @@ fn hosts(document: &Document, observation: &Observation, changes: &mut Vec<Strin
         }
     }
     let Some(api) = &observation.api else { return };
-    let mapped: BTreeSet<&str> = observation
-        .hosts
-        .iter()
-        .filter_map(|host| host.node.as_deref())
-        .collect();
+    let mapped: BTreeSet<&str> =
+        observation.hosts.iter().filter_map(|host| host.node.as_deref()).collect();
     let noted: BTreeSet<&str> = document
         .findings
         .iter()
@@ -133,10 +127,7 @@ mod tests {
                 |now| now.api.as_mut().unwrap().nodes[2].kubelet = "v1.33.5".into(),
                 "host 10.1.0.2 runs another version: v1.33.4 → v1.33.5",
             ),
-            (
-                |now| now.api.as_mut().unwrap().kube_system = Some("uid-2".into()),
-                "another cluster",
-            ),
+            (|now| now.api.as_mut().unwrap().kube_system = Some("uid-2".into()), "another cluster"),
             (
                 |now| {
                     let digest = Digest::of(b"pushed again");
@@ -147,12 +138,7 @@ mod tests {
             ),
             (
                 |now| {
-                    drop(
-                        now.images
-                            .get_mut("kubernetes:v1.34.2")
-                            .unwrap()
-                            .remove("arm64"),
-                    );
+                    drop(now.images.get_mut("kubernetes:v1.34.2").unwrap().remove("arm64"));
                 },
                 "(arm64) is gone",
             ),
@@ -160,10 +146,7 @@ mod tests {
                 |now| now.hosts[1].unreachable = Some("no route".into()),
                 "host 10.1.0.1 can no longer be reached",
             ),
-            (
-                |now| now.hosts[2].node = None,
-                "host 10.1.0.2 has another Node",
-            ),
+            (|now| now.hosts[2].node = None, "host 10.1.0.2 has another Node"),
             (
                 |now| {
                     let api = now.api.as_mut().unwrap();
@@ -178,10 +161,7 @@ mod tests {
             let mut now = before.clone();
             change(&mut now);
             let told = stale(&plan, &now);
-            assert!(
-                told.iter().any(|one| one.contains(expected)),
-                "{expected}: {told:?}"
-            );
+            assert!(told.iter().any(|one| one.contains(expected)), "{expected}: {told:?}");
         }
     }
 

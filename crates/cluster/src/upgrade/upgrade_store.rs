@@ -84,9 +84,7 @@ pub struct UpgradeStore {
 impl UpgradeStore {
     /// Returns the store in the state directory of a cluster.
     pub fn of(state: &Path) -> Self {
-        Self {
-            directory: state.join("upgrade"),
-        }
+        Self { directory: state.join("upgrade") }
     }
 
     /// Returns the document of the upgrade that has begun and not ended.
@@ -147,9 +145,7 @@ impl UpgradeStore {
     /// rollback has the same ID again.
     pub fn fresh(&self, id: &str) -> Result<()> {
         let directory = self.of_id(id)?;
-        for name in [
-            "pause", "again", "instead", "snapshot", "install", "part", "former",
-        ] {
+        for name in ["pause", "again", "instead", "snapshot", "install", "part", "former"] {
             let path = directory.join(name);
             match std::fs::remove_file(&path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -233,15 +229,11 @@ impl UpgradeStore {
     pub fn again(&self, id: &str) -> Result<Vec<Again>> {
         let lines = self.list(&self.of_id(id)?.join("again"))?;
         let read = |line: &String| match line.split_once(' ') {
-            Some((host, time)) => Again {
-                host: host.to_owned(),
-                undone: time.parse().unwrap_or(Timestamp::MAX),
-            },
+            Some((host, time)) => {
+                Again { host: host.to_owned(), undone: time.parse().unwrap_or(Timestamp::MAX) }
+            }
             // Older versions recorded no time.
-            None => Again {
-                host: line.clone(),
-                undone: Timestamp::MAX,
-            },
+            None => Again { host: line.clone(), undone: Timestamp::MAX },
         };
         Ok(lines.iter().map(read).collect())
     }
@@ -251,14 +243,9 @@ impl UpgradeStore {
         let mut all = self.again(id)?;
         all.retain(|one| !hosts.contains(&one.host));
         let now = Timestamp::now();
-        all.extend(hosts.iter().map(|host| Again {
-            host: host.clone(),
-            undone: now,
-        }));
-        let lines: Vec<String> = all
-            .iter()
-            .map(|one| format!("{} {}", one.host, one.undone))
-            .collect();
+        all.extend(hosts.iter().map(|host| Again { host: host.clone(), undone: now }));
+        let lines: Vec<String> =
+            all.iter().map(|one| format!("{} {}", one.host, one.undone)).collect();
         write(&self.of_id(id)?.join("again"), &lines.join("\n"))
     }
 
@@ -272,19 +259,12 @@ impl UpgradeStore {
     /// steps, questions and records.
     pub fn close_journal(&self, state: &Path, past: &Past) -> Result<()> {
         let journal = Journal::reopen(&journals(state), &past.id, true)?;
-        journal.append(&Record::Finish {
-            time: Timestamp::now(),
-            outcome: Outcome::Aborted,
-        })
+        journal.append(&Record::Finish { time: Timestamp::now(), outcome: Outcome::Aborted })
     }
 
     fn list(&self, path: &Path) -> Result<Vec<String>> {
         let text = self.text(path)?.unwrap_or_default();
-        Ok(text
-            .lines()
-            .filter(|line| !line.is_empty())
-            .map(str::to_owned)
-            .collect())
+        Ok(text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect())
     }
 
     /// Records the status.
@@ -329,10 +309,7 @@ impl UpgradeStore {
             left_out: ids(true),
         };
         // After a kill between the two writes, the upgrade is ended a second time.
-        if history
-            .last()
-            .is_none_or(|last| last.id != entry.id || last.end != end)
-        {
+        if history.last().is_none_or(|last| last.id != entry.id || last.end != end) {
             history.push(entry);
         }
         let text = serde_json::to_string_pretty(&history)
@@ -386,9 +363,7 @@ impl UpgradeStore {
             file => file.path("open", path)?,
         };
         let mut text = String::new();
-        file.take(LONGEST)
-            .read_to_string(&mut text)
-            .path("read", path)?;
+        file.take(LONGEST).read_to_string(&mut text).path("read", path)?;
         Ok(Some(text))
     }
 }
@@ -438,11 +413,7 @@ pub fn word(stand: UpgradeStatus) -> &'static str {
 
 fn make(directory: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)
-        .path("make", directory)
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).path("make", directory)
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {

@@ -27,22 +27,14 @@ pub(super) struct HostBlobs {
 
 impl HostBlobs {
     pub(super) fn new(store: &Store) -> Self {
-        Self {
-            store: store.clone(),
-            images: StoreBackend::new(store),
-        }
+        Self { store: store.clone(), images: StoreBackend::new(store) }
     }
 }
 
 /// Returns the upload ID of a blob.
 pub(super) fn upload_id(blob: &Descriptor) -> String {
     let digest = &blob.digest;
-    format!(
-        "{}.{}.{}",
-        digest.algorithm().as_str(),
-        digest.hex(),
-        blob.size
-    )
+    format!("{}.{}.{}", digest.algorithm().as_str(), digest.hex(), blob.size)
 }
 
 fn parse_id(id: &str) -> Option<(Digest, u64)> {
@@ -66,11 +58,7 @@ impl Backend for HostBlobs {
             opened => opened?,
         };
         let metadata = file.metadata().path("look at", digest.to_string())?;
-        Ok(Some(BlobFile {
-            file: Arc::new(file),
-            size: metadata.len(),
-            growing: None,
-        }))
+        Ok(Some(BlobFile { file: Arc::new(file), size: metadata.len(), growing: None }))
     }
 
     fn blob_size(&self, _repository: &str, digest: &Digest) -> Result<Option<u64>> {
@@ -120,12 +108,7 @@ impl WritableBackend for HostBlobs {
         let Some(partial) = self.store.partial(&digest, size)? else {
             return Ok(None);
         };
-        Ok(Some(Box::new(Upload::new(
-            self.store.clone(),
-            id,
-            digest,
-            partial,
-        )?)))
+        Ok(Some(Box::new(Upload::new(self.store.clone(), id, digest, partial)?)))
     }
 
     fn mount(&self, repository: &str, from: Option<&str>, digest: &Digest) -> Result<bool> {
@@ -140,8 +123,7 @@ impl WritableBackend for HostBlobs {
         bytes: &[u8],
         facts: &Facts,
     ) -> Result<()> {
-        self.images
-            .put_manifest(repository, tags, digest, bytes, facts)
+        self.images.put_manifest(repository, tags, digest, bytes, facts)
     }
 
     fn delete_tag(&self, repository: &str, tag: &str) -> Result<Deletion> {
@@ -178,13 +160,7 @@ impl Upload {
         }
         let mut hasher = Hasher::with(digest.algorithm());
         partial.hash_here(&mut hasher)?;
-        Ok(Self {
-            store,
-            id: id.to_owned(),
-            digest,
-            partial: Some(partial),
-            hasher,
-        })
+        Ok(Self { store, id: id.to_owned(), digest, partial: Some(partial), hasher })
     }
 }
 
@@ -215,9 +191,7 @@ impl UploadSession for Upload {
             return self.store.commit_partial(partial);
         }
         partial.restart()?;
-        Err(Error::bad_content(format!(
-            "the blob has the digest {found}, not {digest}"
-        )))
+        Err(Error::bad_content(format!("the blob has the digest {found}, not {digest}")))
     }
 
     /// Closes the upload; the next attempt resumes it.

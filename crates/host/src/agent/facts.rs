@@ -14,13 +14,7 @@ pub(super) const PROGRAMS: &str =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/bin:/snap/bin";
 const RUNTIMES: [&str; 4] = ["containerd", "dockerd", "crio", "k3s"];
 /// Names that identify a cluster's data directory, which holds at least one of them.
-const OURS: [&str; 5] = [
-    "rootfs",
-    "registry",
-    "applications",
-    "runs",
-    "registry-layers",
-];
+const OURS: [&str; 5] = ["rootfs", "registry", "applications", "runs", "registry-layers"];
 
 /// Gathers all facts. Values that cannot be determined stay empty. The caller fills in `skew_ms`.
 pub(super) fn gather(data_root: &str) -> Facts {
@@ -71,17 +65,12 @@ pub(super) fn architecture(machine: &str) -> &str {
 /// Milliseconds since 1970.
 pub(super) fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-    })
+    since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// Returns the path, or its closest existing ancestor.
 fn existing(path: &Path) -> PathBuf {
-    path.ancestors()
-        .find(|path| path.exists())
-        .unwrap_or(Path::new("/"))
-        .to_owned()
+    path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/")).to_owned()
 }
 
 fn line(path: &str) -> String {
@@ -97,9 +86,7 @@ fn system() -> String {
 }
 
 fn pretty_name(text: &str) -> Option<String> {
-    let value = text
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("PRETTY_NAME="))?;
+    let value = text.lines().find_map(|line| line.trim().strip_prefix("PRETTY_NAME="))?;
     Some(value.trim_matches(['"', '\'']).to_owned())
 }
 
@@ -128,8 +115,7 @@ fn clusters(data: &Path) -> Vec<String> {
         .filter_map(Result::ok)
         .filter(|entry| {
             let path = entry.path();
-            OURS.iter()
-                .any(|name| std::fs::symlink_metadata(path.join(name)).is_ok())
+            OURS.iter().any(|name| std::fs::symlink_metadata(path.join(name)).is_ok())
         })
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
@@ -164,10 +150,7 @@ mod tests {
     #[test]
     fn pretty_names_come_without_quotes() {
         for (text, name) in [
-            (
-                "NAME=x\nPRETTY_NAME=\"Debian GNU/Linux 12\"\n",
-                Some("Debian GNU/Linux 12"),
-            ),
+            ("NAME=x\nPRETTY_NAME=\"Debian GNU/Linux 12\"\n", Some("Debian GNU/Linux 12")),
             ("PRETTY_NAME='A b'", Some("A b")),
             ("NAME=x", None),
         ] {

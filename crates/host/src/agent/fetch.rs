@@ -42,19 +42,10 @@ pub(super) fn fetch(
     blobs: &[Descriptor],
     fetched: &(dyn Fn(u64) + Sync),
 ) -> Result<Vec<Digest>> {
-    let peer = Peer {
-        offer: from,
-        runtime,
-        preferred: AtomicUsize::new(0),
-    };
+    let peer = Peer { offer: from, runtime, preferred: AtomicUsize::new(0) };
     let queue = Mutex::new(blobs.iter().collect::<VecDeque<_>>());
     let missing = Mutex::new(Vec::new());
-    let next = || {
-        queue
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop_front()
-    };
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     let work = || -> Result<()> {
         while let Some(blob) = next() {
             if !peer.bring(store, blob, fetched)? {
@@ -132,9 +123,8 @@ impl Peer<'_> {
         let at = self.preferred.load(Ordering::Relaxed) % addresses.len().max(1);
         let name = addresses.get(at).map_or("", String::as_str);
         let lost = |why: String| Error::new(Kind::Network, format!("blob source {name} {why}"));
-        let address: IpAddr = name
-            .parse()
-            .map_err(|_| lost("is not a valid address".to_owned()))?;
+        let address: IpAddr =
+            name.parse().map_err(|_| lost("is not a valid address".to_owned()))?;
         let connecting = TcpStream::connect((address, self.offer.port));
         let stream = tokio::time::timeout(CONNECT, connecting)
             .await
@@ -149,10 +139,7 @@ impl Peer<'_> {
         tokio::spawn(connection);
         let request = Request::get(format!("/v2/{REPOSITORY}/blobs/{}", blob.digest))
             .header(header::HOST, "peer")
-            .header(
-                header::AUTHORIZATION,
-                format!("Bearer {}", self.offer.token),
-            )
+            .header(header::AUTHORIZATION, format!("Bearer {}", self.offer.token))
             .header(header::RANGE, format!("bytes={offset}-"))
             .body(Empty::<Bytes>::new())
             .map_err(|error| lost(error.to_string()))?;
@@ -163,10 +150,9 @@ impl Peer<'_> {
         match response.status() {
             StatusCode::PARTIAL_CONTENT => Ok(response.into_body()),
             StatusCode::OK if offset == 0 => Ok(response.into_body()),
-            StatusCode::NOT_FOUND => Err(Error::not_found(format!(
-                "{name} does not have blob {}",
-                blob.digest
-            ))),
+            StatusCode::NOT_FOUND => {
+                Err(Error::not_found(format!("{name} does not have blob {}", blob.digest)))
+            }
             status => Err(lost(format!("answered {status}"))),
         }
     }

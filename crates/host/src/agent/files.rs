@@ -20,14 +20,10 @@ const DIRECTORY_MODE: u32 = 0o755;
 /// Returns `text` as a path that does not depend on the working directory.
 pub(super) fn absolute(text: &str) -> Result<PathBuf> {
     let path = Path::new(text);
-    let is_plain = !path
-        .components()
-        .any(|part| matches!(part, std::path::Component::ParentDir));
+    let is_plain = !path.components().any(|part| matches!(part, std::path::Component::ParentDir));
     match path.is_absolute() && is_plain && !text.contains('\0') {
         true => Ok(path.to_owned()),
-        false => Err(Error::usage(format!(
-            "`{text}` is not an absolute path without `..`"
-        ))),
+        false => Err(Error::usage(format!("`{text}` is not an absolute path without `..`"))),
     }
 }
 
@@ -66,10 +62,7 @@ pub(super) fn read(path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
     let path = absolute(path)?;
     // Non-blocking: opening a FIFO would block until another process writes to it.
     let flags = rustix::fs::OFlags::NONBLOCK.bits();
-    let opened = File::options()
-        .read(true)
-        .custom_flags(flags.cast_signed())
-        .open(&path);
+    let opened = File::options().read(true).custom_flags(flags.cast_signed()).open(&path);
     let file = match opened {
         Err(error)
             if matches!(
@@ -88,14 +81,9 @@ pub(super) fn read(path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
         )));
     }
     let mut bytes = Vec::new();
-    file.take(limit.saturating_add(1))
-        .read_to_end(&mut bytes)
-        .path("read", &path)?;
+    file.take(limit.saturating_add(1)).read_to_end(&mut bytes).path("read", &path)?;
     if bytes.len() as u64 > limit {
-        return Err(Error::bad_content(format!(
-            "{} has more than {limit} bytes",
-            path.display()
-        )));
+        return Err(Error::bad_content(format!("{} has more than {limit} bytes", path.display())));
     }
     Ok(Some(bytes))
 }
@@ -112,11 +100,8 @@ pub(super) fn read_part(part: &ReadPart) -> Result<Vec<u8>> {
     }
     let mut bytes = Vec::new();
     let mut file = file;
-    file.seek(SeekFrom::Start(part.offset))
-        .path("read", &path)?;
-    file.take(part.length.min(LONGEST_PART))
-        .read_to_end(&mut bytes)
-        .path("read", &path)?;
+    file.seek(SeekFrom::Start(part.offset)).path("read", &path)?;
+    file.take(part.length.min(LONGEST_PART)).read_to_end(&mut bytes).path("read", &path)?;
     Ok(bytes)
 }
 
@@ -145,10 +130,7 @@ pub(super) fn write_part(part: &WritePart) -> Result<()> {
         .open(&partial)
         .path("open", &partial)?;
     if part.offset > file.metadata().path("look at", &partial)?.len() {
-        return Err(Error::failed(format!(
-            "part of {} is missing",
-            path.display()
-        )));
+        return Err(Error::failed(format!("part of {} is missing", path.display())));
     }
     file.set_len(part.offset).path("cut", &partial)?;
     file.seek(SeekFrom::End(0)).path("write", &partial)?;
@@ -156,10 +138,8 @@ pub(super) fn write_part(part: &WritePart) -> Result<()> {
     if !part.is_last {
         return Ok(());
     }
-    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(
-        part.mode & 0o777,
-    ))
-    .path("set the mode of", &partial)?;
+    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(part.mode & 0o777))
+        .path("set the mode of", &partial)?;
     file.sync_all().path("sync", &partial)?;
     std::fs::rename(&partial, &path).path("rename", &partial)?;
     match path.parent() {
@@ -174,11 +154,7 @@ mod tests {
     use imgctl_base::error::Kind;
 
     fn file(path: &Path, mode: u32, content: &[u8]) -> FileToWrite {
-        FileToWrite {
-            path: path.to_str().unwrap().to_owned(),
-            mode,
-            content: content.to_vec(),
-        }
+        FileToWrite { path: path.to_str().unwrap().to_owned(), mode, content: content.to_vec() }
     }
 
     #[test]
@@ -227,12 +203,7 @@ mod tests {
             running.wait().unwrap();
             assert!(runs_on);
             assert_eq!(std::fs::read(&path).unwrap(), new);
-            assert!(
-                std::process::Command::new(&path)
-                    .status()
-                    .unwrap()
-                    .success()
-            );
+            assert!(std::process::Command::new(&path).status().unwrap().success());
         }
     }
 
@@ -267,14 +238,8 @@ mod tests {
         assert!(!path.exists());
         write_part(&part(6, b"g", true)).unwrap();
         assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
-        let read = |offset, length| {
-            read_part(&ReadPart {
-                path: text.clone(),
-                offset,
-                length,
-            })
-            .unwrap()
-        };
+        let read =
+            |offset, length| read_part(&ReadPart { path: text.clone(), offset, length }).unwrap();
         assert_eq!(read(0, 4), b"abcd");
         assert_eq!(read(4, 4), b"efg");
         assert_eq!(read(9, 4), b"");

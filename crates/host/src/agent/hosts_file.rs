@@ -28,10 +28,7 @@ pub(super) fn set(path: &Path, block: &HostsBlock) -> Result<HostsSet> {
     let old = match std::fs::metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Ok(metadata) if metadata.len() > MAX_FILE => {
-            return Err(Error::failed(format!(
-                "{} is too large to be changed",
-                path.display()
-            )));
+            return Err(Error::failed(format!("{} is too large to be changed", path.display())));
         }
         metadata => {
             let metadata = metadata.path("look at", path)?;
@@ -57,10 +54,7 @@ fn replace(path: &Path, new: &[u8], old: Option<&std::fs::Metadata>) -> Result<(
     let mode = old.map_or(0o644, |old| old.mode() & 0o7777);
     match atomic::write(path, new, mode, Durability::Durable) {
         Err(error) if error.kind() == Kind::Busy => {
-            let mut file = std::fs::File::options()
-                .write(true)
-                .open(path)
-                .path("open", path)?;
+            let mut file = std::fs::File::options().write(true).open(path).path("open", path)?;
             file.write_all(new).path("write", path)?;
             file.set_len(new.len() as u64).path("write", path)?;
             return file.sync_all().path("sync", path);
@@ -85,9 +79,7 @@ fn check(block: &HostsBlock) -> Result<()> {
     let names = block.entries.iter().flat_map(|(ip, name)| [ip, name]);
     for word in names.chain([&block.cluster]) {
         if !is_word(word) {
-            return Err(Error::usage(format!(
-                "{word:?} is not allowed in {HOSTS_FILE}"
-            )));
+            return Err(Error::usage(format!("{word:?} is not allowed in {HOSTS_FILE}")));
         }
     }
     Ok(())
@@ -135,9 +127,7 @@ fn rewrite(old: &[u8], block: &HostsBlock) -> Vec<u8> {
         let last = rest.iter().position(|line| is_line(line, &end));
         // The end mark has been removed: only the begin mark certainly belongs to the block.
         let length = last.map_or(1, |last| last + 1);
-        let ended = rest
-            .get(length - 1)
-            .is_some_and(|line| line.ends_with(b"\n"));
+        let ended = rest.get(length - 1).is_some_and(|line| line.ends_with(b"\n"));
         if !is_placed && !fresh.is_empty() {
             new.extend_from_slice(fresh.as_bytes());
             if !ended {
@@ -228,11 +218,7 @@ mod tests {
             (&format!("x\n{ONE}y\n"), &two, format!("x\n{two_text}y\n")),
             (&format!("x\n{ONE}y"), &two, format!("x\n{two_text}y")),
             // Two blocks become one; a block without an end loses its mark.
-            (
-                &format!("{ONE}y\n{ONE}z\n"),
-                &two,
-                format!("{two_text}y\nz\n"),
-            ),
+            (&format!("{ONE}y\n{ONE}z\n"), &two, format!("{two_text}y\nz\n")),
             ("x\n# imgctl begin c\n1 y\n", &one, format!("x\n{ONE}1 y\n")),
             // Another cluster's block stays.
             (
@@ -261,12 +247,7 @@ mod tests {
             let with = rewrite(old, &one);
             assert_ne!(with, old);
             assert_eq!(rewrite(&with, &one), with);
-            assert_eq!(
-                rewrite(&with, &none),
-                old,
-                "{:?}",
-                String::from_utf8_lossy(old)
-            );
+            assert_eq!(rewrite(&with, &none), old, "{:?}", String::from_utf8_lossy(old));
             assert_eq!(rewrite(old, &none), old);
         }
     }
@@ -284,19 +265,13 @@ mod tests {
         }
         let text = format!("9.9.9.9 a.b other # sealos\n10.0.0.1 a.b\n{ONE}# 8.8.8.8 a.b\n");
         let notes = contradictions(text.as_bytes(), &block("c", &[("10.0.0.1", "a.b")]));
-        assert_eq!(
-            notes,
-            ["line 1 maps a.b to 9.9.9.9, but the cluster maps it to 10.0.0.1"]
-        );
+        assert_eq!(notes, ["line 1 maps a.b to 9.9.9.9, but the cluster maps it to 10.0.0.1"]);
     }
 
     #[test]
     fn mode_and_link_stay_and_nothing_is_written_for_nothing() {
         let directory = tempfile::tempdir().unwrap();
-        let (file, link) = (
-            directory.path().join("real"),
-            directory.path().join("hosts"),
-        );
+        let (file, link) = (directory.path().join("real"), directory.path().join("hosts"));
         std::fs::write(&file, "x\n").unwrap();
         std::fs::set_permissions(&file, PermissionsExt::from_mode(0o640)).unwrap();
         std::os::unix::fs::symlink("real", &link).unwrap();

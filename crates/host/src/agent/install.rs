@@ -84,12 +84,7 @@ impl Binary {
                 .hint("pass an imgctl for Linux with --agent or IMGCTL_AGENT"));
             }
         };
-        Ok(Self {
-            path: path.to_owned(),
-            size,
-            hex: hasher.finish().hex().to_owned(),
-            machines,
-        })
+        Ok(Self { path: path.to_owned(), size, hex: hasher.finish().hex().to_owned(), machines })
     }
 
     fn runs_on(&self, machine: &str) -> bool {
@@ -119,12 +114,7 @@ impl Binaries {
     /// `own` is the running program, `given` is preferred wherever it can run, and `directory`
     /// holds others as `imgctl-linux-<architecture>`.
     pub fn new(own: PathBuf, given: Option<PathBuf>, directory: Option<PathBuf>) -> Self {
-        Self {
-            own,
-            given,
-            directory,
-            known: Mutex::default(),
-        }
+        Self { own, given, directory, known: Mutex::default() }
     }
 
     fn read(&self, path: &Path) -> Result<Arc<Binary>> {
@@ -300,10 +290,7 @@ mod tests {
             (with(Some(&given), true), "x86_64", Some(&own)),
         ] {
             let found = binaries.for_host("Linux", machine);
-            assert_eq!(
-                found.ok().map(|found| found.path.clone()),
-                expected.cloned()
-            );
+            assert_eq!(found.ok().map(|found| found.path.clone()), expected.cloned());
         }
         let error = with(None, false).for_host("Linux", "aarch64").unwrap_err();
         assert!(error.hints()[0].contains("imgctl-linux-arm64"), "{error}");

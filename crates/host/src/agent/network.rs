@@ -80,10 +80,6 @@ mod tests {
 
     #[test]
     fn loopback_is_nothing_to_others() {
-        assert!(
-            addresses()
-                .iter()
-                .all(|one| !one.starts_with("127.") && one != "::1")
-        );
+        assert!(addresses().iter().all(|one| !one.starts_with("127.") && one != "::1"));
     }
 }

@@ -47,10 +47,7 @@ impl Offers {
             ],
             token: Some(Secret::new(token.clone())),
             read_only: true,
-            limits: Limits {
-                connections: CONNECTIONS,
-                ..Limits::default()
-            },
+            limits: Limits { connections: CONNECTIONS, ..Limits::default() },
             ..ServeOptions::default()
         };
         let server = Server::bind(&options, Arc::new(HostBlobs::new(store)))?;
@@ -58,11 +55,7 @@ impl Offers {
         if addresses.is_empty() {
             addresses.push(Ipv4Addr::LOCALHOST.to_string());
         }
-        let offer = protocol::PeerSource {
-            addresses,
-            port: server.address().port(),
-            token,
-        };
+        let offer = protocol::PeerSource { addresses, port: server.address().port(), token };
         let (stop, stopped) = oneshot::channel::<()>();
         tokio::spawn(async move {
             let served = server.serve(async {
@@ -72,10 +65,7 @@ impl Offers {
                 tracing::warn!("stopped serving other hosts: {error}");
             }
         });
-        *current = Some(Offered {
-            offer: offer.clone(),
-            _stop: stop,
-        });
+        *current = Some(Offered { offer: offer.clone(), _stop: stop });
         Ok(offer)
     }
 

@@ -219,12 +219,7 @@ pub struct FileToWrite {
 
 impl std::fmt::Debug for FileToWrite {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "FileToWrite({}, {} bytes)",
-            self.path,
-            self.content.len()
-        )
+        write!(f, "FileToWrite({}, {} bytes)", self.path, self.content.len())
     }
 }
 

@@ -170,10 +170,8 @@ mod tests {
         ];
         let left = remove(&paths.map(|path| text(&path))).unwrap();
         assert!(left.is_empty(), "{left:?}");
-        let mut names: Vec<_> = std::fs::read_dir(root)
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name())
-            .collect();
+        let mut names: Vec<_> =
+            std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names, ["outside", "way"]);
         assert!(root.join("outside/kept").exists());

@@ -127,10 +127,7 @@ impl From<Failure> for Error {
         let kind = kind.map_or(Kind::Failed, |(kind, _)| *kind);
         let mut messages = failure.chain.into_iter().rev();
         let innermost = messages.next().unwrap_or_default();
-        let error = failure
-            .hints
-            .into_iter()
-            .fold(Self::new(kind, innermost), Self::hint);
+        let error = failure.hints.into_iter().fold(Self::new(kind, innermost), Self::hint);
         messages.fold(error, Self::context)
     }
 }
@@ -249,9 +246,8 @@ mod tests {
 
     #[test]
     fn an_error_arrives_as_it_was_sent() {
-        let sent = Error::new(Kind::NoSpace, "it is full")
-            .hint("make room")
-            .context("cannot write /x");
+        let sent =
+            Error::new(Kind::NoSpace, "it is full").hint("make room").context("cannot write /x");
         let text = serde_json::to_string(&Failure::from(&sent)).unwrap();
         let came = Error::from(serde_json::from_str::<Failure>(&text).unwrap());
         assert_eq!(came.kind(), Kind::NoSpace);
@@ -262,10 +258,7 @@ mod tests {
     #[test]
     fn greetings_are_told_from_noise() {
         assert_eq!(said(greeting().trim()), Said::Ready);
-        assert_eq!(
-            said("imgctl-agent 0 9.9.9"),
-            Said::Other("9.9.9 (protocol 0)".to_owned())
-        );
+        assert_eq!(said("imgctl-agent 0 9.9.9"), Said::Other("9.9.9 (protocol 0)".to_owned()));
         assert_eq!(
             said("imgctl-agent-needed Linux armv7l\r"),
             Said::Needed("Linux".to_owned(), "armv7l".to_owned())

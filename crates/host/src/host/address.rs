@@ -65,38 +65,27 @@ pub fn parse_one(text: &str, port: u16) -> Result<Address> {
         )
     };
     if let Some(rest) = text.strip_prefix('[') {
-        let (inside, after) = rest
-            .split_once(']')
-            .ok_or_else(|| wrong("the bracket is not closed"))?;
-        let address: Ipv6Addr = inside
-            .parse()
-            .map_err(|_| wrong("there is no IPv6 address in the brackets"))?;
+        let (inside, after) =
+            rest.split_once(']').ok_or_else(|| wrong("the bracket is not closed"))?;
+        let address: Ipv6Addr =
+            inside.parse().map_err(|_| wrong("there is no IPv6 address in the brackets"))?;
         let port = match after.strip_prefix(':') {
             Some(port) => parse_port(port).ok_or_else(|| wrong("the port is not 1 to 65535"))?,
             None if after.is_empty() => port,
             None => return Err(wrong("only a port may follow the bracket")),
         };
-        return Ok(Address {
-            name: address.to_string(),
-            port,
-        });
+        return Ok(Address { name: address.to_string(), port });
     }
     if let Ok(address) = text.parse::<IpAddr>() {
-        return Ok(Address {
-            name: address.to_string(),
-            port,
-        });
+        return Ok(Address { name: address.to_string(), port });
     }
     let (name, port) = match text.split_once(':') {
         Some((_, port)) if port.contains(':') => {
-            return Err(wrong(
-                "it is not an IPv6 address; with a port it needs brackets",
-            ));
+            return Err(wrong("it is not an IPv6 address; with a port it needs brackets"));
         }
-        Some((name, port)) => (
-            name,
-            parse_port(port).ok_or_else(|| wrong("the port is not 1 to 65535"))?,
-        ),
+        Some((name, port)) => {
+            (name, parse_port(port).ok_or_else(|| wrong("the port is not 1 to 65535"))?)
+        }
         None => (text, port),
     };
     if name.parse::<Ipv4Addr>().is_err()
@@ -104,10 +93,7 @@ pub fn parse_one(text: &str, port: u16) -> Result<Address> {
     {
         return Err(wrong(why));
     }
-    Ok(Address {
-        name: name.to_ascii_lowercase(),
-        port,
-    })
+    Ok(Address { name: name.to_ascii_lowercase(), port })
 }
 
 fn parse_item(item: &str, port: u16) -> Result<Vec<Address>> {
@@ -121,10 +107,7 @@ fn parse_item(item: &str, port: u16) -> Result<Vec<Address>> {
     } else {
         return Ok(vec![parse_one(item, port)?]);
     };
-    let named = addresses.into_iter().map(|address| Address {
-        name: address.to_string(),
-        port,
-    });
+    let named = addresses.into_iter().map(|address| Address { name: address.to_string(), port });
     Ok(named.collect())
 }
 
@@ -159,9 +142,7 @@ fn range(item: &str, first: IpAddr, last: IpAddr) -> Result<Vec<IpAddr>> {
         }
     };
     if low > high {
-        return Err(Error::usage(format!(
-            "`{item}` is not a range: it ends before it begins"
-        )));
+        return Err(Error::usage(format!("`{item}` is not a range: it ends before it begins")));
     }
     between(item, low, high, first.is_ipv4())
 }
@@ -209,10 +190,7 @@ fn between(item: &str, low: u128, high: u128, v4: bool) -> Result<Vec<IpAddr>> {
 }
 
 fn too_many(item: &str) -> Error {
-    Error::usage(format!(
-        "`{}` is more than {MOST_HOSTS} hosts",
-        shortened(item)
-    ))
+    Error::usage(format!("`{}` is more than {MOST_HOSTS} hosts", shortened(item)))
 }
 
 fn parse_port(text: &str) -> Option<u16> {
@@ -236,9 +214,7 @@ fn wrong_name(name: &str) -> Option<&'static str> {
     }
     let last = labels.rsplit('.').next().unwrap_or_default();
     // `10.0.0.256` and `10.0.1` are typing errors, and no top-level domain is a number.
-    last.bytes()
-        .all(|byte| byte.is_ascii_digit())
-        .then_some("it is not an IP address")
+    last.bytes().all(|byte| byte.is_ascii_digit()).then_some("it is not an IP address")
 }
 
 fn shortened(text: &str) -> String {
@@ -256,11 +232,7 @@ mod tests {
     use super::*;
 
     fn names(text: &str) -> Vec<String> {
-        parse_list(text, SSH_PORT)
-            .unwrap()
-            .iter()
-            .map(ToString::to_string)
-            .collect()
+        parse_list(text, SSH_PORT).unwrap().iter().map(ToString::to_string).collect()
     }
 
     #[test]

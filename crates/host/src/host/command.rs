@@ -34,15 +34,9 @@ impl Output {
         if self.ended.is_success() {
             return Ok(self);
         }
-        let mut error = Error::new(
-            Kind::CommandFailed,
-            format!("cannot {doing} on {host}: {}", self.ended),
-        );
-        let said = if self.stderr.is_empty() {
-            &self.stdout
-        } else {
-            &self.stderr
-        };
+        let mut error =
+            Error::new(Kind::CommandFailed, format!("cannot {doing} on {host}: {}", self.ended));
+        let said = if self.stderr.is_empty() { &self.stdout } else { &self.stderr };
         let said = last_lines(said);
         if !said.is_empty() {
             error = error.caused_by(said);
@@ -78,29 +72,22 @@ pub(super) fn run(
             let channel = transport.open(line, privilege).await?;
             drive(channel, input.unwrap_or_default(), limit).await
         };
-        tokio::time::timeout(timeout, whole)
-            .await
-            .unwrap_or_else(|_| {
-                Err(Error::new(
-                    Kind::Network,
-                    format!(
-                        "a command did not end on {} within {} s",
-                        transport.label(),
-                        timeout.as_secs()
-                    ),
-                ))
-            })
+        tokio::time::timeout(timeout, whole).await.unwrap_or_else(|_| {
+            Err(Error::new(
+                Kind::Network,
+                format!(
+                    "a command did not end on {} within {} s",
+                    transport.label(),
+                    timeout.as_secs()
+                ),
+            ))
+        })
     })
 }
 
 #[cfg(test)]
 async fn drive(channel: Channel, input: &[u8], limit: usize) -> Result<Output> {
-    let Channel {
-        input: mut stdin,
-        mut output,
-        mut errors,
-        ended,
-    } = channel;
+    let Channel { input: mut stdin, mut output, mut errors, ended } = channel;
     let feed = async move {
         // A command that does not read all of its input is not an error: its exit code reports the
         // outcome.
@@ -115,10 +102,8 @@ async fn drive(channel: Channel, input: &[u8], limit: usize) -> Result<Output> {
         ended
     };
     let read = async {
-        let reading = (
-            collect(&mut output, limit, over.clone()),
-            collect(&mut errors, limit, over.clone()),
-        );
+        let reading =
+            (collect(&mut output, limit, over.clone()), collect(&mut errors, limit, over.clone()));
         tokio::join!(reading.0, reading.1)
     };
     // Unread input must not keep the call running after the command has ended.
@@ -135,12 +120,7 @@ async fn drive(channel: Channel, input: &[u8], limit: usize) -> Result<Output> {
         stdout.doing(|| "cannot read the output of a command".to_owned())?,
         stderr.doing(|| "cannot read the output of a command".to_owned())?,
     );
-    Ok(Output {
-        ended,
-        truncated: stdout.1 || stderr.1,
-        stdout: stdout.0,
-        stderr: stderr.0,
-    })
+    Ok(Output { ended, truncated: stdout.1 || stderr.1, stdout: stdout.0, stderr: stderr.0 })
 }
 
 /// The stream that output came from.
@@ -160,19 +140,10 @@ pub fn follow(
     sink: &mut dyn FnMut(Source, &[u8]) -> Result<()>,
 ) -> Result<Ended> {
     reactor::block_on(async {
-        let Channel {
-            input,
-            mut output,
-            mut errors,
-            ended,
-        } = transport.open(line, privilege).await?;
+        let Channel { input, mut output, mut errors, ended } =
+            transport.open(line, privilege).await?;
         drop(input);
-        let doing = || {
-            format!(
-                "cannot read the output of a command on {}",
-                transport.label()
-            )
-        };
+        let doing = || format!("cannot read the output of a command on {}", transport.label());
         let (mut first, mut second) = (vec![0; 32 << 10], vec![0; 32 << 10]);
         let (mut is_open, mut errors_open) = (true, true);
         let (mut ended, mut how) = (ended, None);

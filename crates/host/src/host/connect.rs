@@ -47,12 +47,7 @@ impl Connections {
     /// Reads ssh_config; does not connect yet.
     pub fn new(settings: Settings) -> Result<Self> {
         let config = Config::read(&settings.config_files, settings.home.as_deref())?;
-        Ok(Self {
-            settings,
-            config,
-            keys: Arc::default(),
-            known: Mutex::default(),
-        })
+        Ok(Self { settings, config, keys: Arc::default(), known: Mutex::default() })
     }
 
     /// Connects to a host and logs in; an existing connection is reused. The returned transport
@@ -173,17 +168,9 @@ impl Connections {
     ) -> Result<Arc<Ssh>> {
         let found = configured(address, login, &self.settings, &self.config);
         let target = Target::new(address, login, &self.settings, &found);
-        let key = Key {
-            address: address.clone(),
-            user: target.user.clone(),
-            way,
-        };
+        let key = Key { address: address.clone(), user: target.user.clone(), way };
         // User and route are in the key; the rest are the credentials.
-        let with = Login {
-            user: None,
-            jump: None,
-            ..login.clone()
-        };
+        let with = Login { user: None, jump: None, ..login.clone() };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((before, ssh)) = known.get(&key)
             && *before == with

@@ -65,10 +65,7 @@ pub(super) struct Pieces {
 
 impl Pieces {
     pub(super) fn new(queue: mpsc::Receiver<io::Result<Bytes>>) -> Self {
-        Self {
-            queue,
-            current: Bytes::new(),
-        }
+        Self { queue, current: Bytes::new() }
     }
 }
 

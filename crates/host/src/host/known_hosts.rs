@@ -98,23 +98,15 @@ impl KnownHosts {
                 }
             }
         }
-        Ok(Self {
-            files: files.to_vec(),
-            entries,
-        })
+        Ok(Self { files: files.to_vec(), entries })
     }
 
     fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Entry> {
-        self.entries
-            .iter()
-            .filter(move |entry| matches(&entry.names, name))
+        self.entries.iter().filter(move |entry| matches(&entry.names, name))
     }
 
     fn place(&self, entry: &Entry) -> Place {
-        Place {
-            file: self.files.get(entry.file).cloned().unwrap_or_default(),
-            line: entry.line,
-        }
+        Place { file: self.files.get(entry.file).cloned().unwrap_or_default(), line: entry.line }
     }
 
     /// Checks the `key` that the host `name` presented.
@@ -179,10 +171,7 @@ pub(super) fn learn(files: &[PathBuf], name: &str, key: &PublicKey) -> Result<Ve
             .path("create the directory", directory)?;
     }
     // A device such as /dev/null means that no keys are stored.
-    if file
-        .metadata()
-        .is_ok_and(|data| data.file_type().is_char_device())
-    {
+    if file.metadata().is_ok_and(|data| data.file_type().is_char_device()) {
         return Ok(Verdict::Unknown);
     }
     let _lock = Lock::of_directory(directory, Mode::Exclusive)?;
@@ -203,11 +192,7 @@ pub(super) fn learn(files: &[PathBuf], name: &str, key: &PublicKey) -> Result<Ve
         .open(file)
         .path("open", file)?;
     let break_first = ends_within_a_line(&mut file_).path("read", file)?;
-    let line = format!(
-        "{}{name} {}\n",
-        if break_first { "\n" } else { "" },
-        key.join(" ")
-    );
+    let line = format!("{}{name} {}\n", if break_first { "\n" } else { "" }, key.join(" "));
     file_.write_all(line.as_bytes()).path("write", file)?;
     file_.sync_all().path("sync", file)?;
     Ok(Verdict::Unknown)
@@ -230,9 +215,7 @@ fn read_text(path: &Path) -> Result<Option<String>> {
         Err(error) => return Err(Error::io(format!("cannot open {}", path.display()), error)),
     };
     let mut bytes = Vec::new();
-    file.take(LARGEST_FILE + 1)
-        .read_to_end(&mut bytes)
-        .path("read", path)?;
+    file.take(LARGEST_FILE + 1).read_to_end(&mut bytes).path("read", path)?;
     if bytes.len() as u64 > LARGEST_FILE {
         return Err(Error::bad_content(format!(
             "{} is too large to be a known_hosts file",
@@ -326,10 +309,7 @@ mod tests {
         assert_eq!(both.check("a", &key(A)), Verdict::Known);
         let (_kept, revoked, file) =
             known(&format!("a {A}\n@revoked * {A}\n@cert-authority * {B}\n"));
-        assert_eq!(
-            revoked.check("a", &key(A)),
-            Verdict::Revoked(Place { file, line: 2 })
-        );
+        assert_eq!(revoked.check("a", &key(A)), Verdict::Revoked(Place { file, line: 2 }));
         // The key of an authority is not a host key.
         assert_eq!(revoked.check("c", &key(B)), Verdict::Unknown);
         assert_eq!(revoked.authorities("c").len(), 1);
@@ -341,10 +321,7 @@ mod tests {
         let files = [file.clone()];
         assert_eq!(learn(&files, "b", &key(B)).unwrap(), Verdict::Unknown);
         assert_eq!(learn(&files, "b", &key(B)).unwrap(), Verdict::Known);
-        let changed = Verdict::Changed(Place {
-            file: file.clone(),
-            line: 2,
-        });
+        let changed = Verdict::Changed(Place { file: file.clone(), line: 2 });
         assert_eq!(learn(&files, "b", &key(A)).unwrap(), changed);
         let text = std::fs::read_to_string(file).unwrap();
         assert_eq!(text, format!("a {A}\nb {B}\n"));

@@ -27,10 +27,7 @@ impl Local {
     pub(super) fn new(label: Option<String>, password: Option<Secret>) -> Self {
         let label = label.unwrap_or_else(|| LABEL.to_owned());
         let user = format!("user {}", rustix::process::geteuid().as_raw());
-        Self {
-            sudo: Sudo::new(label.clone(), user, password),
-            label,
-        }
+        Self { sudo: Sudo::new(label.clone(), user, password), label }
     }
 
     fn start(&self, line: &str) -> Result<Channel> {
@@ -52,10 +49,7 @@ impl Local {
             child.stdout.take().ok_or_else(missing)?,
             child.stderr.take().ok_or_else(missing)?,
         );
-        let group = child
-            .id()
-            .and_then(|id| i32::try_from(id).ok())
-            .and_then(Pid::from_raw);
+        let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let (token, released) = held();
         let (tell, told) = oneshot::channel();
         runtime.spawn(async move {
@@ -82,18 +76,9 @@ impl Local {
             Ok(ended(status))
         };
         Ok(Channel {
-            input: Box::new(Guarded {
-                inner: input,
-                _held: token.clone(),
-            }),
-            output: Box::new(Guarded {
-                inner: output,
-                _held: token.clone(),
-            }),
-            errors: Box::new(Guarded {
-                inner: errors,
-                _held: token,
-            }),
+            input: Box::new(Guarded { inner: input, _held: token.clone() }),
+            output: Box::new(Guarded { inner: output, _held: token.clone() }),
+            errors: Box::new(Guarded { inner: errors, _held: token }),
             ended: Box::pin(ended),
         })
     }

@@ -19,12 +19,7 @@ mod ssh;
 mod ssh_config;
 mod sudo;
 #[cfg(any(test, feature = "testing"))]
-#[allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "for tests only"
-)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "for tests only")]
 pub mod test_sshd;
 #[cfg(test)]
 mod tests;

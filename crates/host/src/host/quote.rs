@@ -15,15 +15,7 @@ mod tests {
 
     #[test]
     fn the_shell_gives_back_what_was_quoted() {
-        for text in [
-            "",
-            "a",
-            "a b",
-            "it's",
-            "'",
-            "$HOME `id` \\ \" \n * ~",
-            "é\u{1F600}",
-        ] {
+        for text in ["", "a", "a b", "it's", "'", "$HOME `id` \\ \" \n * ~", "é\u{1F600}"] {
             let output = std::process::Command::new("/bin/sh")
                 .arg("-c")
                 .arg(format!("printf %s {}", quote(text)))

@@ -84,9 +84,6 @@ mod tests {
         let patience = Duration::from_secs(3);
         let error = block_on(resolve("no-such-host.invalid", 22, patience)).unwrap_err();
         assert_eq!(error.kind(), Kind::NotFound);
-        assert!(
-            error.to_string().contains("no-such-host.invalid"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("no-such-host.invalid"), "{error}");
     }
 }

@@ -42,13 +42,8 @@ pub fn send_tree(
          exec tar -x -p -o $k -f -",
         quote(&dashed(destination))
     );
-    let doing = || {
-        format!(
-            "cannot copy {} to {destination} on {}",
-            source.display(),
-            transport.label()
-        )
-    };
+    let doing =
+        || format!("cannot copy {} to {destination} on {}", source.display(), transport.label());
     let (reader, writer) = io::pipe().doing(doing)?;
     let (written, output) = std::thread::scope(|scope| {
         let writing = scope.spawn(|| write_tree(&root, writer, sent));
@@ -78,9 +73,7 @@ fn dashed(path: &str) -> String {
 fn write_tree(root: &Root, pipe: impl Write, sent: &(dyn Fn(u64) + Sync)) -> Result<SentTree> {
     let mut pipe = io::BufWriter::with_capacity(256 << 10, pipe);
     let mut done = SentTree::default();
-    walk(root, &mut |_, _| Visit::Keep, &mut |found| {
-        append(&found, &mut pipe, &mut done, sent)
-    })?;
+    walk(root, &mut |_, _| Visit::Keep, &mut |found| append(&found, &mut pipe, &mut done, sent))?;
     let finished = pipe.write_all(&END).and_then(|()| pipe.flush());
     finished.doing(|| "cannot send the files".to_owned())?;
     Ok(done)
@@ -96,19 +89,14 @@ fn append(
     let kind = match data.kind {
         FileKind::File => EntryKind::File { size: data.size },
         FileKind::Directory => EntryKind::Directory,
-        FileKind::Symlink => EntryKind::Symlink {
-            target: found.read_link()?,
-        },
+        FileKind::Symlink => EntryKind::Symlink { target: found.read_link()? },
         _ => {
             done.left_out.push(found.shown().display().to_string());
             return Ok(());
         }
     };
     let mut entry = Entry::new(LayerPath::parse(found.path)?, kind, data.mode);
-    entry.mtime = Mtime {
-        seconds: data.mtime.0,
-        nanoseconds: data.mtime.1,
-    };
+    entry.mtime = Mtime { seconds: data.mtime.0, nanoseconds: data.mtime.1 };
     let mut header = Vec::new();
     append_header(&entry, &mut header)?;
     let doing = || format!("cannot send {}", found.shown().display());

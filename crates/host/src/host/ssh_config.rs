@@ -64,12 +64,7 @@ impl Config {
     /// Returns the settings for the host that the user called `name`, with the given user name, if
     /// any.
     pub(super) fn lookup(&self, name: &str, user: Option<&str>, asker: &Asker<'_>) -> HostConfig {
-        let mut question = Question {
-            name,
-            user,
-            asker,
-            found: HostConfig::default(),
-        };
+        let mut question = Question { name, user, asker, found: HostConfig::default() };
         for file in &self.files {
             question.apply(file, true);
         }
@@ -301,9 +296,7 @@ fn split_line(line: &str) -> std::result::Result<Option<(String, Vec<String>)>, 
     if line.is_empty() || line.starts_with('#') {
         return Ok(None);
     }
-    let end = line
-        .find(|c: char| c.is_ascii_whitespace() || c == '=')
-        .unwrap_or(line.len());
+    let end = line.find(|c: char| c.is_ascii_whitespace() || c == '=').unwrap_or(line.len());
     let (key, rest) = line.split_at(end);
     let rest = rest.trim_start();
     let rest = rest.strip_prefix('=').unwrap_or(rest);
@@ -352,10 +345,7 @@ mod tests {
     }
 
     fn lookup(config: &Config, name: &str, user: Option<&str>) -> HostConfig {
-        let asker = Asker {
-            home: Some(Path::new("/home/me")),
-            local_user: Some("me"),
-        };
+        let asker = Asker { home: Some(Path::new("/home/me")), local_user: Some("me") };
         config.lookup(name, user, &asker)
     }
 
@@ -372,10 +362,7 @@ mod tests {
         assert_eq!(found.identity_files, files);
         let known = ["/home/me/k1", "/k 2"].map(PathBuf::from).to_vec();
         assert_eq!(found.known_hosts, Some(known));
-        assert_eq!(
-            (found.strict, found.identities_only),
-            (Some(false), Some(true))
-        );
+        assert_eq!((found.strict, found.identities_only), (Some(false), Some(true)));
         assert_eq!(found.connect_timeout, Some(Duration::from_secs(7)));
         assert_eq!(lookup(&config, "ab", None).port, Some(33));
     }
@@ -387,10 +374,7 @@ mod tests {
              Match exec \"touch ran\"\nPort 9\nMatch all\nPort 2\n",
         );
         let found = lookup(&config, "x", Some("root"));
-        assert_eq!(
-            (found.port, found.proxy_jump.as_deref()),
-            (Some(1), Some("j"))
-        );
+        assert_eq!((found.port, found.proxy_jump.as_deref()), (Some(1), Some("j")));
         assert_eq!(found.host_name.as_deref(), Some("real.example"));
         assert_eq!(lookup(&config, "x", Some("you")).port, Some(2));
         assert!(!kept.path().join("ran").exists());
@@ -402,10 +386,7 @@ mod tests {
         let file = directory.path().join("config");
         for text in ["Include config\n", "User \"x\n"] {
             std::fs::write(&file, text).unwrap();
-            assert!(
-                Config::read(std::slice::from_ref(&file), None).is_err(),
-                "{text}"
-            );
+            assert!(Config::read(std::slice::from_ref(&file), None).is_err(), "{text}");
         }
         std::fs::write(&file, "Include absent a*b\nUser x").unwrap();
         assert!(Config::read(&[file], None).is_ok());

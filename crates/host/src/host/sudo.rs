@@ -44,12 +44,7 @@ enum Wish {
 
 impl Sudo {
     pub(super) fn new(host: String, user: String, password: Option<Secret>) -> Self {
-        Self {
-            host,
-            user,
-            password,
-            refused: Mutex::new(None),
-        }
+        Self { host, user, password, refused: Mutex::new(None) }
     }
 
     /// Fails immediately if sudo refused before.
@@ -76,10 +71,7 @@ impl Sudo {
     pub(super) async fn pass(&self, channel: Channel) -> Result<Channel> {
         let outcome = tokio::time::timeout(PATIENCE, self.answer(channel)).await;
         outcome.unwrap_or_else(|_| {
-            Err(Error::new(
-                Kind::Denied,
-                format!("sudo on {} does not respond", self.host),
-            ))
+            Err(Error::new(Kind::Denied, format!("sudo on {} does not respond", self.host)))
         })
     }
 
@@ -142,10 +134,8 @@ impl Sudo {
     }
 
     fn refusal(&self, why: &str) -> Error {
-        let error = Error::new(
-            Kind::Denied,
-            format!("sudo on {} refuses {}: {why}", self.host, self.user),
-        );
+        let error =
+            Error::new(Kind::Denied, format!("sudo on {} refuses {}: {why}", self.host, self.user));
         if why.contains("password") {
             error.hint("pass the password with --sudo-passwd-file, or log in as root")
         } else if why.contains("terminal") {
@@ -161,9 +151,7 @@ impl Sudo {
 
 /// Returns the position after `word` in `text`.
 fn find(text: &[u8], word: &str) -> Option<usize> {
-    text.windows(word.len())
-        .position(|window| window == word.as_bytes())
-        .map(|at| at + word.len())
+    text.windows(word.len()).position(|window| window == word.as_bytes()).map(|at| at + word.len())
 }
 
 /// Explains the last output of sudo.
@@ -195,17 +183,9 @@ mod tests {
     fn the_words_of_sudo_are_understood() {
         for (said, ended, part) in [
             ("sh: 1: exec: sudo: not found", 127, "no sudo"),
-            (
-                "sudo: sorry, you must have a tty to run sudo",
-                1,
-                "terminal",
-            ),
+            ("sudo: sorry, you must have a tty to run sudo", 1, "terminal"),
             ("u is not in the sudoers file.", 1, "may not use sudo"),
-            (
-                "Sorry, user u may not run sudo on h.",
-                1,
-                "may not use sudo",
-            ),
+            ("Sorry, user u may not run sudo on h.", 1, "may not use sudo"),
             ("sudo: 1 incorrect password attempt", 1, "password"),
             ("x\nsudo: strange", 1, "sudo: strange"),
             ("", 3, "exit code 3"),
@@ -220,14 +200,8 @@ mod tests {
         let sudo = Sudo::new("h".to_owned(), "u".to_owned(), None);
         let line = "printf '%s' \"it's \\$x\"";
         // Runs what sudo would run, without sudo itself.
-        let wrapped = sudo
-            .wrap(line)
-            .replace(&format!("exec sudo -H -S -p '{PROMPT}' --"), "exec");
-        let output = std::process::Command::new("/bin/sh")
-            .arg("-c")
-            .arg(wrapped)
-            .output()
-            .unwrap();
+        let wrapped = sudo.wrap(line).replace(&format!("exec sudo -H -S -p '{PROMPT}' --"), "exec");
+        let output = std::process::Command::new("/bin/sh").arg("-c").arg(wrapped).output().unwrap();
         assert_eq!(String::from_utf8(output.stdout).unwrap(), "it's $x");
         assert_eq!(output.stderr, STARTED.as_bytes());
     }

@@ -22,11 +22,7 @@ impl Drop for Sshd {
 
 /// Runs a tool and panics if it fails.
 pub fn tool(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().unwrap();
     assert!(
         output.status.success(),
         "{program} {arguments:?}: {}",
@@ -56,11 +52,7 @@ impl Sshd {
         // Some versions of sshd require it.
         let _ = std::fs::create_dir("/run/sshd");
         let port = free_port();
-        let penalties = if knows_penalties() {
-            "PerSourcePenalties no"
-        } else {
-            ""
-        };
+        let penalties = if knows_penalties() { "PerSourcePenalties no" } else { "" };
         // With `SHLVL` set, bash does not read root's rc files, which can take longer than the
         // test.
         let config = format!(
@@ -79,11 +71,7 @@ impl Sshd {
             .stderr(log)
             .spawn()
             .unwrap();
-        let sshd = Self {
-            port,
-            directory,
-            process,
-        };
+        let sshd = Self { port, directory, process };
         assert!(sshd.is_up(), "sshd: {}", sshd.log());
         sshd
     }

@@ -18,10 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Sshd {
     fn address(&self) -> Address {
-        Address {
-            name: "127.0.0.1".to_owned(),
-            port: self.port,
-        }
+        Address { name: "127.0.0.1".to_owned(), port: self.port }
     }
 
     /// Returns settings that affect nothing outside the directory.
@@ -40,10 +37,7 @@ impl Sshd {
 
     /// Returns a login with the authorized key.
     fn login(&self) -> Login {
-        Login {
-            keys: vec![self.path("id")],
-            ..Login::default()
-        }
+        Login { keys: vec![self.path("id")], ..Login::default() }
     }
 
     fn connect_with(&self, login: &Login, settings: Settings) -> Result<Arc<dyn Transport>> {
@@ -63,11 +57,7 @@ fn go(transport: &dyn Transport, line: &str, input: Option<&[u8]>) -> Output {
 fn commands_run_with_their_streams_and_codes() {
     let sshd = Sshd::start("");
     let host = sshd.connect();
-    let output = go(
-        &*host,
-        "cat; echo \"it's\" >&2; exit 42",
-        Some(b"\0\xff\r\n\x03"),
-    );
+    let output = go(&*host, "cat; echo \"it's\" >&2; exit 42", Some(b"\0\xff\r\n\x03"));
     assert_eq!(output.stdout, b"\0\xff\r\n\x03");
     assert_eq!(output.stderr, b"it's\n");
     assert_eq!(output.ended, Ended::Code(42));
@@ -102,9 +92,8 @@ fn many_channels_run_at_once_although_the_host_takes_ten_on_a_connection() {
 fn large_transfers_keep_every_byte_both_ways() {
     let sshd = Sshd::start("");
     let host = sshd.connect();
-    let data: Vec<u8> = (0..24u32 << 18)
-        .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
-        .collect();
+    let data: Vec<u8> =
+        (0..24u32 << 18).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     let path = sshd.path("up/deep/file's");
     let path = path.to_str().unwrap();
     upload(&*host, path, 0o750, &mut data.as_slice(), data.len() as u64).unwrap();
@@ -153,10 +142,7 @@ fn every_type_of_key_logs_in_also_with_a_passphrase() {
             };
             sshd.connect_with(&as_text, sshd.settings()).unwrap();
             if !passphrase.is_empty() {
-                let without = Login {
-                    keys: vec![path],
-                    ..Login::default()
-                };
+                let without = Login { keys: vec![path], ..Login::default() };
                 let error = sshd.connect_with(&without, sshd.settings()).err().unwrap();
                 assert_eq!(error.kind(), Kind::Denied);
                 assert!(error.to_string().contains("is encrypted"), "{error}");
@@ -177,13 +163,7 @@ fn a_refused_login_says_what_was_tried_and_what_is_taken() {
     let error = sshd.connect_with(&login, sshd.settings()).err().unwrap();
     assert_eq!(error.kind(), Kind::Denied);
     let text = error.to_string();
-    for part in [
-        "127.0.0.1",
-        "root",
-        "/other",
-        "accepts: publickey",
-        "absent does not exist",
-    ] {
+    for part in ["127.0.0.1", "root", "/other", "accepts: publickey", "absent does not exist"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(!text.contains("wrong-pass"));
@@ -242,23 +222,11 @@ fn a_certificate_beside_the_key_logs_in() {
     let (ca, user) = (path("ca"), path("user.pub"));
     tool(
         "ssh-keygen",
-        &[
-            "-q",
-            "-s",
-            ca.to_str().unwrap(),
-            "-I",
-            "me",
-            "-n",
-            "root",
-            user.to_str().unwrap(),
-        ],
+        &["-q", "-s", ca.to_str().unwrap(), "-I", "me", "-n", "root", user.to_str().unwrap()],
     );
     let authority = std::fs::read_to_string(path("ca.pub")).unwrap();
     std::fs::write(path("authorized"), format!("cert-authority {authority}")).unwrap();
-    let login = Login {
-        keys: vec![path("user")],
-        ..Login::default()
-    };
+    let login = Login { keys: vec![path("user")], ..Login::default() };
     let host = sshd.connect_with(&login, sshd.settings()).unwrap();
     assert_eq!(go(&*host, "echo ok", None).stdout, b"ok\n");
 }
@@ -269,20 +237,14 @@ fn a_host_key_is_learnt_once_and_a_changed_one_is_refused() {
     let known = sshd.path("ssh/known_hosts");
     let mut strict = sshd.settings();
     strict.host_keys = HostKeys::Strict;
-    let refused = sshd
-        .connect_with(&sshd.login(), strict.clone())
-        .err()
-        .unwrap();
+    let refused = sshd.connect_with(&sshd.login(), strict.clone()).err().unwrap();
     assert_eq!(refused.kind(), Kind::Denied);
     assert!(refused.to_string().contains("is not known"), "{refused}");
     assert!(!known.exists());
 
     sshd.connect();
     let text = std::fs::read_to_string(&known).unwrap();
-    assert!(
-        text.starts_with(&format!("[127.0.0.1]:{} ssh-ed25519 ", sshd.port)),
-        "{text}"
-    );
+    assert!(text.starts_with(&format!("[127.0.0.1]:{} ssh-ed25519 ", sshd.port)), "{text}");
     let mode = |path: &std::path::Path| {
         std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(path).unwrap().permissions())
             & 0o777
@@ -298,30 +260,15 @@ fn a_host_key_is_learnt_once_and_a_changed_one_is_refused() {
 
     keygen(&sshd.path("impostor"), &["-t", "ed25519"], "");
     let other = std::fs::read_to_string(sshd.path("impostor.pub")).unwrap();
-    std::fs::write(
-        &known,
-        format!("# a comment\n[127.0.0.1]:{} {other}", sshd.port),
-    )
-    .unwrap();
-    let error = sshd
-        .connect_with(&sshd.login(), sshd.settings())
-        .err()
-        .unwrap();
+    std::fs::write(&known, format!("# a comment\n[127.0.0.1]:{} {other}", sshd.port)).unwrap();
+    let error = sshd.connect_with(&sshd.login(), sshd.settings()).err().unwrap();
     assert_eq!(error.kind(), Kind::Denied);
     assert!(error.to_string().contains("known_hosts:2"), "{error}");
-    assert!(
-        error
-            .hints()
-            .iter()
-            .any(|hint| hint.contains("ssh-keygen -f"))
-    );
+    assert!(error.hints().iter().any(|hint| hint.contains("ssh-keygen -f")));
 
     let key = std::fs::read_to_string(sshd.path("host.pub")).unwrap();
     std::fs::write(&known, format!("@revoked * {key}")).unwrap();
-    let error = sshd
-        .connect_with(&sshd.login(), sshd.settings())
-        .err()
-        .unwrap();
+    let error = sshd.connect_with(&sshd.login(), sshd.settings()).err().unwrap();
     assert!(error.to_string().contains("revoked"), "{error}");
 }
 
@@ -369,30 +316,20 @@ fn two_jump_hosts_lead_to_a_third_and_are_shared() {
         std::fs::copy(first.path("authorized"), other.path("authorized")).unwrap();
     }
     let mut login = first.login();
-    login.jump = Some(format!(
-        "127.0.0.1:{},root@127.0.0.1:{}",
-        first.port, second.port
-    ));
+    login.jump = Some(format!("127.0.0.1:{},root@127.0.0.1:{}", first.port, second.port));
     let connections = Connections::new(first.settings()).unwrap();
-    let host = connections
-        .connect(&third.address(), &login, false)
-        .unwrap();
+    let host = connections.connect(&third.address(), &login, false).unwrap();
     let data = vec![7; 3 << 20];
     assert!(go(&*host, "cat", Some(&data)).stdout == data);
     // The connection to the first host is reused; here the target is the second host itself.
     login.jump = Some(format!("127.0.0.1:{}", first.port));
-    connections
-        .connect(&second.address(), &login, false)
-        .unwrap();
+    connections.connect(&second.address(), &login, false).unwrap();
     assert_eq!(first.log().matches("Accepted publickey").count(), 1);
     assert_eq!(second.log().matches("Accepted publickey").count(), 1);
     assert!(third.log().contains("Accepted publickey"));
 
     login.jump = Some("127.0.0.1:1".to_owned());
-    let error = connections
-        .connect(&third.address(), &login, false)
-        .err()
-        .unwrap();
+    let error = connections.connect(&third.address(), &login, false).err().unwrap();
     assert_eq!(error.kind(), Kind::Network);
     assert!(error.to_string().contains("through 127.0.0.1:1"), "{error}");
 }
@@ -407,16 +344,12 @@ fn ssh_config_names_host_user_port_key_and_way() {
         sshd.port
     );
     std::fs::write(sshd.path("ssh/config"), config).unwrap();
-    let included = format!(
-        "Host bastion\nHostName 127.0.0.1\nPort {}\nIdentityFile %d/id\n",
-        jump.port
-    );
+    let included =
+        format!("Host bastion\nHostName 127.0.0.1\nPort {}\nIdentityFile %d/id\n", jump.port);
     std::fs::write(sshd.path("ssh/more/a.conf"), included).unwrap();
     let connections = Connections::new(sshd.settings()).unwrap();
     let address = |name: &str| crate::host::address::parse_one(name, 22).unwrap();
-    let host = connections
-        .connect(&address("web-1"), &Login::default(), false)
-        .unwrap();
+    let host = connections.connect(&address("web-1"), &Login::default(), false).unwrap();
     assert_eq!(host.label(), "web-1");
     assert_eq!(go(&*host, "echo ok", None).stdout, b"ok\n");
     assert!(jump.log().contains("Accepted publickey"));
@@ -461,11 +394,7 @@ fn thirty_hosts_are_connected_within_a_second_or_so() {
         login.user = Some("root".to_owned());
         // A different login requires a separate connection.
         login.sudo_password = Some(Secret::new(number.to_string()));
-        calls.push(Call {
-            address: sshd.address(),
-            login,
-            local: false,
-        });
+        calls.push(Call { address: sshd.address(), login, local: false });
     }
     let begun = Instant::now();
     let connected = connections.connect_all(&calls);
@@ -483,10 +412,7 @@ fn a_host_that_is_not_there_is_named_with_the_reason() {
     let mut address = sshd.address();
     address.port = 1;
     let connections = Connections::new(sshd.settings()).unwrap();
-    let error = connections
-        .connect(&address, &sshd.login(), false)
-        .err()
-        .unwrap();
+    let error = connections.connect(&address, &sshd.login(), false).err().unwrap();
     assert_eq!(error.kind(), Kind::Network);
     assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
     assert!(error.to_string().contains("refused"), "{error}");
@@ -502,9 +428,6 @@ fn something_that_is_no_sshd_is_given_up_after_its_time() {
     settings.connect_timeout = Duration::from_millis(300);
     settings.retries = 1;
     let connections = Connections::new(settings).unwrap();
-    let error = connections
-        .connect(&address, &sshd.login(), false)
-        .err()
-        .unwrap();
+    let error = connections.connect(&address, &sshd.login(), false).err().unwrap();
     assert!(error.to_string().contains("does not speak SSH"), "{error}");
 }

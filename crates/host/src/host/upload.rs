@@ -26,12 +26,7 @@ pub fn upload(
     reader: &mut (dyn Read + Send),
     size: u64,
 ) -> Result<()> {
-    let place = Place {
-        path,
-        mode,
-        mtime: None,
-        into: None,
-    };
+    let place = Place { path, mode, mtime: None, into: None };
     upload_to(transport, &place, Privilege::Root, reader, size)
 }
 
@@ -132,9 +127,7 @@ fn feed(
     let mut read_error = None;
     // Reading may block (a disk), so it is done here and not on the reactor.
     while left > 0 {
-        let want = buffer
-            .len()
-            .min(usize::try_from(left).unwrap_or(usize::MAX));
+        let want = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let count = match reader.read(&mut buffer[..want]) {
             Ok(count) => count,
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,

@@ -26,10 +26,7 @@ pub(super) fn apply_all(
     images.sort_by_key(|built_in| built_in.image);
     let mut edits = Vec::new();
     for built_in in images {
-        let name = inputs
-            .images
-            .get(built_in.image)
-            .map_or("", |image| &image.name);
+        let name = inputs.images.get(built_in.image).map_or("", |image| &image.name);
         match read_list(&built_in.text) {
             Ok(configs) => edits.extend(configs.into_iter().map(|c| (Some(built_in.image), c))),
             Err(error) => rendered.notes.push(format!(
@@ -99,10 +96,7 @@ fn apply(files: &Files, path: &LayerPath, config: &ConfigEdit) -> Result<Option<
 
 /// Joins two texts with one newline between them.
 fn joined(first: &[u8], second: &[u8]) -> Vec<u8> {
-    let end = first
-        .iter()
-        .rposition(|byte| *byte != b'\n')
-        .map_or(0, |at| at + 1);
+    let end = first.iter().rposition(|byte| *byte != b'\n').map_or(0, |at| at + 1);
     let mut all = first.get(..end).unwrap_or_default().to_vec();
     if !all.is_empty() {
         all.push(b'\n');
@@ -114,10 +108,7 @@ fn joined(first: &[u8], second: &[u8]) -> Vec<u8> {
 /// Reads the Config documents from an image's `config.yml`. Skips other documents.
 fn read_list(text: &str) -> Result<Vec<ConfigEdit>> {
     let mut configs = Vec::new();
-    for part in documents::split(text)
-        .iter()
-        .filter(|part| Part::has_content(part))
-    {
+    for part in documents::split(text).iter().filter(|part| Part::has_content(part)) {
         let value = yaml::parse(&part.text)?;
         if value.get("kind").and_then(Value::as_str) != Some("Config") {
             continue;
@@ -166,10 +157,7 @@ mod tests {
     }
 
     fn image(name: &str) -> ImageInputs {
-        ImageInputs {
-            name: name.to_owned(),
-            ..ImageInputs::default()
-        }
+        ImageInputs { name: name.to_owned(), ..ImageInputs::default() }
     }
 
     #[test]
@@ -216,19 +204,14 @@ mod tests {
         assert_eq!(content("etc/of-second"), "old\n\n");
         assert!(!file("etc/elsewhere").exists());
         assert_eq!(rendered.notes.len(), 1, "{:?}", rendered.notes);
-        assert_eq!(
-            rendered.files,
-            ["etc/a", "etc/b", "etc/made/c", "etc/made/d.sh"]
-        );
+        assert_eq!(rendered.files, ["etc/a", "etc/b", "etc/made/c", "etc/made/d.sh"]);
     }
 
     #[test]
     fn paths_do_not_lead_out() {
         let directory = tempfile::tempdir().unwrap();
-        let inputs = Inputs {
-            configs: vec![config("../x", Strategy::Override, "x")],
-            ..Inputs::default()
-        };
+        let inputs =
+            Inputs { configs: vec![config("../x", Strategy::Override, "x")], ..Inputs::default() };
         let error = crate::render::tree(directory.path(), &inputs, &[], &|_| None).unwrap_err();
         assert!(error.to_string().contains("leads outside"), "{error}");
     }

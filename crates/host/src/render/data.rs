@@ -27,19 +27,13 @@ impl Data {
             environment.extend(image.environment.clone());
         }
         environment.extend(inputs.environment.clone());
-        Self {
-            environment,
-            facts: inputs.facts.clone(),
-            strict: inputs.strict,
-        }
+        Self { environment, facts: inputs.facts.clone(), strict: inputs.strict }
     }
 
     /// Returns all data as one object.
     pub(super) fn object(&self) -> Value {
         let variables = || {
-            self.environment
-                .iter()
-                .map(|(name, value)| (name.clone(), Value::from(value.as_str())))
+            self.environment.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str())))
         };
         let mut object = self.facts.clone();
         object.insert("Env".to_owned(), variables().collect());

@@ -33,9 +33,7 @@ pub(super) struct Found {
 
 impl Files {
     pub(super) fn open(root: &Path) -> Result<Self> {
-        Ok(Self {
-            root: Root::open(root)?,
-        })
+        Ok(Self { root: Root::open(root)? })
     }
 
     /// Reads a file and follows links inside the tree. Returns `None` if the file does not exist.
@@ -46,18 +44,13 @@ impl Files {
         };
         let metadata = Metadata::of(&file).path("examine", path.as_path())?;
         let mut bytes = Vec::new();
-        file.take(LONGEST + 1)
-            .read_to_end(&mut bytes)
-            .path("read", path.as_path())?;
+        file.take(LONGEST + 1).read_to_end(&mut bytes).path("read", path.as_path())?;
         if bytes.len() as u64 > LONGEST {
             return Err(Error::bad_content(format!(
                 "cannot render {path}: it is longer than {LONGEST} bytes"
             )));
         }
-        Ok(Some(Found {
-            bytes,
-            mode: metadata.mode & 0o7777,
-        }))
+        Ok(Some(Found { bytes, mode: metadata.mode & 0o7777 }))
     }
 
     /// Atomically replaces a file, or the link in its place. Creates missing parent directories.

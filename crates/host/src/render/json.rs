@@ -23,11 +23,7 @@ pub(super) fn merge(old: &Value, data: &Value) -> Result<Value, Mismatch> {
         (Value::Null, data) => Ok(data.clone()),
         (_, Value::Null) => Ok(Value::Null),
         (old, data) if sort(old) == sort(data) => Ok(data.clone()),
-        (old, data) => Err(Mismatch {
-            path: String::new(),
-            old: sort(old),
-            data: sort(data),
-        }),
+        (old, data) => Err(Mismatch { path: String::new(), old: sort(old), data: sort(data) }),
     }
 }
 
@@ -56,11 +52,7 @@ impl std::fmt::Display for Mismatch {
             "" => "the document",
             path => path,
         };
-        write!(
-            f,
-            "{path} is {} in the file, and {} in the data",
-            self.old, self.data
-        )
+        write!(f, "{path} is {} in the file, and {} in the data", self.old, self.data)
     }
 }
 
@@ -117,24 +109,15 @@ mod tests {
         let expected = json!({"a": {"x": 1, "y": [3]}, "n": {"k": 1}, "s": 5, "new": ""});
         assert_eq!(merged, expected);
         let error = merge(&old, &json!({"a": {"y": {"z": 1}}})).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "a.y is a list in the file, and a map in the data"
-        );
+        assert_eq!(error.to_string(), "a.y is a list in the file, and a map in the data");
     }
 
     #[test]
     fn json_keeps_order_and_indentation() {
         let text = "{\n    \"z\": 1,\n    \"a\": {}\n}\n";
         let merged = merge_text("x.json", text, "{\"a\": {\"b\": 2}}").unwrap();
-        assert_eq!(
-            merged,
-            "{\n    \"z\": 1,\n    \"a\": {\n        \"b\": 2\n    }\n}\n"
-        );
-        assert_eq!(
-            merge_text("x", "{\"b\":1}", "{\"a\":2}").unwrap(),
-            "{\"b\":1,\"a\":2}"
-        );
+        assert_eq!(merged, "{\n    \"z\": 1,\n    \"a\": {\n        \"b\": 2\n    }\n}\n");
+        assert_eq!(merge_text("x", "{\"b\":1}", "{\"a\":2}").unwrap(), "{\"b\":1,\"a\":2}");
         assert!(merge_text("x", "{", "{}").is_err());
     }
 }

@@ -32,24 +32,14 @@ pub(super) fn merge(name: &str, text: &str, data: &str) -> Result<Merged> {
                 .context(|| format!("cannot read the data for {name}"))?
                 .to_string(),
         };
-        return Ok(Merged {
-            text: json::merge_text(name, text, &data)?,
-            note: None,
-        });
+        return Ok(Merged { text: json::merge_text(name, text, &data)?, note: None });
     }
     let mut parts = documents::split(text);
-    let places: Vec<usize> = (0..parts.len())
-        .filter(|place| parts.get(*place).is_some_and(Part::has_content))
-        .collect();
-    let data: Vec<Part> = documents::split(data)
-        .into_iter()
-        .filter(Part::has_content)
-        .collect();
+    let places: Vec<usize> =
+        (0..parts.len()).filter(|place| parts.get(*place).is_some_and(Part::has_content)).collect();
+    let data: Vec<Part> = documents::split(data).into_iter().filter(Part::has_content).collect();
     if places.is_empty() {
-        return Ok(Merged {
-            text: documents::join(&data),
-            note: None,
-        });
+        return Ok(Merged { text: documents::join(&data), note: None });
     }
     let mut values = Vec::new();
     for (number, place) in places.iter().enumerate() {
@@ -119,9 +109,8 @@ fn targets(
             wanted.0.is_none_or(|wanted| kind == Some(wanted))
                 && wanted.1.is_none_or(|wanted| named == Some(wanted))
         };
-        let found: Vec<usize> = (0..documents.len())
-            .filter(|at| documents.get(*at).is_some_and(same))
-            .collect();
+        let found: Vec<usize> =
+            (0..documents.len()).filter(|at| documents.get(*at).is_some_and(same)).collect();
         if found.is_empty() {
             let there: Vec<String> = documents.iter().map(|d| shown(identity(d))).collect();
             return Err(Error::usage(format!(
@@ -235,34 +224,17 @@ new: null
     fn documents_find_each_other() {
         let file = "kind: A\nmetadata:\n  name: x\nv: 1\n---\n# b\nkind: B\nv: 1\n---\nkind: A\nmetadata: {name: z}\nv: 1\n";
         let one = |data: &str| text(file, data);
-        assert_eq!(
-            one("kind: B\nv: 2"),
-            file.replace("kind: B\nv: 1", "kind: B\nv: 2")
-        );
-        assert_eq!(
-            one("metadata: {name: z}\nv: 2"),
-            file.replace("z}\nv: 1", "z}\nv: 2")
-        );
+        assert_eq!(one("kind: B\nv: 2"), file.replace("kind: B\nv: 1", "kind: B\nv: 2"));
+        assert_eq!(one("metadata: {name: z}\nv: 2"), file.replace("z}\nv: 1", "z}\nv: 2"));
         assert_eq!(one("kind: A\nv: 2").matches("v: 2").count(), 2);
         assert_eq!(one("v: 2").matches("v: 2").count(), 3);
-        assert_eq!(
-            one("v: 2\n---\nv: 3\n---\nv: 4\n").matches("v: 3").count(),
-            1
-        );
+        assert_eq!(one("v: 2\n---\nv: 3\n---\nv: 4\n").matches("v: 3").count(), 1);
         let several = one("---\nkind: B\nv: 2\n---\nkind: A\nmetadata: {name: x}\nv: 3");
         assert!(several.contains("name: x\nv: 3") && several.contains("kind: B\nv: 2"));
         let error = merge("f", file, "kind: C\nv: 1").unwrap_err();
-        assert!(
-            error
-                .to_string()
-                .contains("no document C, only A/x, B, A/z"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("no document C, only A/x, B, A/z"), "{error}");
         let error = merge("f", file, "v: 1\n---\nv: 2").unwrap_err();
-        assert!(
-            error.to_string().contains("has 3 documents, not 2"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("has 3 documents, not 2"), "{error}");
     }
 
     #[test]
@@ -302,10 +274,7 @@ b: \"q\" # new
         let says = "document 1 of etc/f.yaml: a.b is a list in the file, and a map in the data";
         assert!(error.to_string().contains(says), "{error}");
         let error = merge("etc/f.yaml", "a: [", "a: 1").unwrap_err();
-        assert!(
-            error.to_string().contains("document 1 of etc/f.yaml"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("document 1 of etc/f.yaml"), "{error}");
     }
 
     #[test]

@@ -149,43 +149,13 @@ mod tests {
     fn own_variables_beat_other_images_and_cluster_and_flags_beat_all() {
         let inputs = inputs(false);
         for (name, text, image, expected) in [
-            (
-                "x.tmpl",
-                "{{.a}} {{.only}} {{.Host.name}}",
-                Some(0),
-                "1 first h",
-            ),
-            (
-                "x.tmpl",
-                "{{.a}} {{.only}} {{.Env.a}}",
-                Some(1),
-                "2 first 2",
-            ),
+            ("x.tmpl", "{{.a}} {{.only}} {{.Host.name}}", Some(0), "1 first h"),
+            ("x.tmpl", "{{.a}} {{.only}} {{.Env.a}}", Some(1), "2 first 2"),
             ("x.tmpl", "{{.b}}", Some(0), "\" $ \\ \n,="),
-            (
-                "x.tmpl",
-                "{{.Arch}} {{.none}} {{env \"PATH\"}}",
-                None,
-                "mine <no value> ",
-            ),
-            (
-                "x.tmpl",
-                "{{ expandenv \"$a-${only}\" }}",
-                Some(0),
-                "1-first",
-            ),
-            (
-                "x.tera",
-                "{{ b }}|{{ Host.name }}|{{ Env.a }}",
-                Some(0),
-                "\" $ \\ \n,=|h|1",
-            ),
-            (
-                "x.tera",
-                "{% if a == \"1\" %}<{{ only }}>{% endif %}",
-                Some(0),
-                "<first>",
-            ),
+            ("x.tmpl", "{{.Arch}} {{.none}} {{env \"PATH\"}}", None, "mine <no value> "),
+            ("x.tmpl", "{{ expandenv \"$a-${only}\" }}", Some(0), "1-first"),
+            ("x.tera", "{{ b }}|{{ Host.name }}|{{ Env.a }}", Some(0), "\" $ \\ \n,=|h|1"),
+            ("x.tera", "{% if a == \"1\" %}<{{ only }}>{% endif %}", Some(0), "<first>"),
         ] {
             assert_eq!(one(name, text, &inputs, image).unwrap(), expected, "{text}");
         }

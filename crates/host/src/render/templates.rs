@@ -24,9 +24,7 @@ pub(crate) fn is_template(path: &[u8]) -> bool {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     is_inside
         && parts.next().is_some()
-        && [GO, TERA]
-            .iter()
-            .any(|end| name.len() > end.len() && name.ends_with(end))
+        && [GO, TERA].iter().any(|end| name.len() > end.len() && name.ends_with(end))
 }
 
 /// Renders one template. The extension of `name` selects the language; errors refer to the template
@@ -46,9 +44,7 @@ pub(super) fn one(name: &str, text: &str, data: &Data) -> Result<String> {
 fn tera(name: &str, text: &str, data: &Data) -> Result<String> {
     let failed = |error: tera::Error| {
         let hint = "for a variable that may be missing, write `{{ NAME | default(value=\"…\") }}`";
-        Error::usage(format!("cannot render the template {name}"))
-            .caused_by(error)
-            .hint(hint)
+        Error::usage(format!("cannot render the template {name}")).caused_by(error).hint(hint)
     };
     let context = tera::Context::from_serialize(&data.object()).map_err(failed)?;
     let mut tera = Tera::new();

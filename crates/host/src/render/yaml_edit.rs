@@ -25,14 +25,7 @@ pub(super) fn merge(
     let mut end = lines.len();
     let data_lines = self::lines(data_text);
     let source = Source::new(&data_lines);
-    merge_block(
-        &mut lines,
-        (0, &mut end),
-        indentation,
-        current,
-        data,
-        source,
-    )?;
+    merge_block(&mut lines, (0, &mut end), indentation, current, data, source)?;
     Some(lines.join("\n") + "\n")
 }
 
@@ -80,11 +73,7 @@ impl<'a> Source<'a> {
     fn new(lines: &'a [String]) -> Self {
         let first = lines.iter().find(|line| is_content(line));
         let is_simple = !lines.iter().any(|line| line.contains(['\t', '\r']));
-        Self {
-            lines: first
-                .filter(|_| is_simple)
-                .map(|line| (lines, indent(line))),
-        }
+        Self { lines: first.filter(|_| is_simple).map(|line| (lines, indent(line))) }
     }
 
     fn entry(&self, key: &str) -> Option<Entry> {
@@ -129,11 +118,7 @@ fn merge_block(
     source: Source<'_>,
 ) -> Option<()> {
     for (key, new) in data {
-        let copied = || {
-            source
-                .copy(key, indentation)
-                .or_else(|| emit(key, new, indentation))
-        };
+        let copied = || source.copy(key, indentation).or_else(|| emit(key, new, indentation));
         let entries = entries(lines, start, *end, indentation)?;
         let Some(entry) = entries.iter().find(|entry| entry.key == *key) else {
             let at = entries.last().map_or(start, |last| last.end);
@@ -199,12 +184,7 @@ fn entries(lines: &[String], start: usize, end: usize, indentation: usize) -> Op
             (false, true) => entries.last_mut()?.end = number + 1,
             (false, false) => {
                 let (key, length) = key(text)?;
-                entries.push(Entry {
-                    key,
-                    start: number,
-                    end: number + 1,
-                    value: at + length,
-                });
+                entries.push(Entry { key, start: number, end: number + 1, value: at + length });
             }
         }
     }
@@ -269,11 +249,8 @@ fn comment(value: &str) -> &str {
 
 /// Writes `key: value` as lines.
 fn emit(key: &str, value: &Value, indentation: usize) -> Option<Vec<String>> {
-    let text = yaml::write(&Value::Object(Map::from_iter([(
-        key.to_owned(),
-        value.clone(),
-    )])))
-    .ok()?;
+    let text =
+        yaml::write(&Value::Object(Map::from_iter([(key.to_owned(), value.clone())]))).ok()?;
     let lines = text.lines().map(|line| match line {
         "" => String::new(),
         line => format!("{}{line}", " ".repeat(indentation)),

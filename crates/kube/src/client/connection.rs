@@ -60,16 +60,11 @@ pub(super) struct RequestError {
 
 impl ApiConnection {
     pub(super) async fn ask(&self, request: Request<Full<Bytes>>) -> Result<Reply, RequestError> {
-        let unsent = |error: Error| RequestError {
-            error,
-            was_sent: false,
-        };
+        let unsent = |error: Error| RequestError { error, was_sent: false };
         let mut sender = self.sender().await.map_err(unsent)?;
         let answer = async {
-            let response = sender
-                .try_send_request(request)
-                .await
-                .map_err(|mut error| RequestError {
+            let response =
+                sender.try_send_request(request).await.map_err(|mut error| RequestError {
                     was_sent: error.take_message().is_none(),
                     error: lost(error.into_error()),
                 })?;
@@ -79,11 +74,7 @@ impl ApiConnection {
                 error: Error::new(Kind::Network, "its answer was cut off").caused_by(error),
                 was_sent: true,
             })?;
-            Ok(Reply {
-                code: head.status.as_u16(),
-                headers: head.headers,
-                body: body.to_bytes(),
-            })
+            Ok(Reply { code: head.status.as_u16(), headers: head.headers, body: body.to_bytes() })
         };
         match tokio::time::timeout(REQUEST, answer).await {
             Ok(outcome) => outcome,

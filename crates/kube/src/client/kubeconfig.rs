@@ -105,9 +105,7 @@ pub(super) fn parse(text: &[u8], path: &str, read: &Read<'_>) -> Result<Access> 
     let part = |data: &Option<String>, file: &Option<String>, what: &str| match (data, file) {
         (Some(data), _) => {
             let bytes = STANDARD.decode(data.trim());
-            bytes
-                .map(Some)
-                .map_err(|_| wrong(&format!("{what}-data is not base64")))
+            bytes.map(Some).map_err(|_| wrong(&format!("{what}-data is not base64")))
         }
         (None, Some(file)) => read(file).map(Some),
         (None, None) => Ok(None),
@@ -117,11 +115,8 @@ pub(super) fn parse(text: &[u8], path: &str, read: &Read<'_>) -> Result<Access> 
         &cluster.certificate_authority,
         "certificate-authority",
     )?;
-    let certificate = part(
-        &user.client_certificate_data,
-        &user.client_certificate,
-        "client-certificate",
-    )?;
+    let certificate =
+        part(&user.client_certificate_data, &user.client_certificate, "client-certificate")?;
     let key = part(&user.client_key_data, &user.client_key, "client-key")?;
     let token = match (&user.token, &user.token_file) {
         (Some(token), _) => Some(token.clone()),
@@ -194,10 +189,7 @@ preferences: {}
     #[test]
     fn the_current_context_counts() {
         let access = parse(TEXT.as_bytes(), "f", &read).unwrap();
-        assert_eq!(
-            (access.host.as_str(), access.port),
-            ("apiserver.cluster.local", 6443)
-        );
+        assert_eq!((access.host.as_str(), access.port), ("apiserver.cluster.local", 6443));
         assert_eq!(access.authorities, b"CA");
         let Credentials::Certificate(certificate, key) = &access.credentials else {
             panic!("{access:?}");
@@ -217,23 +209,15 @@ preferences: {}
         assert!(told("current-context: b", "current-context: a").contains("https://HOST:PORT"));
         assert!(told("S0VZ", "'S0VZ???'").contains("client-key-data is not base64"));
         assert!(!told("{name: u", "{nam: u").contains("S0VZ"));
-        let text = TEXT
-            .replace(", token: t", "")
-            .replace("client-key-data: S0VZ", "x: y");
+        let text = TEXT.replace(", token: t", "").replace("client-key-data: S0VZ", "x: y");
         let error = parse(text.as_bytes(), "f", &read).unwrap_err();
         assert_eq!(error.kind(), Kind::Denied);
     }
 
     #[test]
     fn places_of_servers() {
-        assert_eq!(
-            place("https://[fd00::1]:6443"),
-            Some(("fd00::1".to_owned(), 6443))
-        );
-        assert_eq!(
-            place("https://10.0.0.1/"),
-            Some(("10.0.0.1".to_owned(), 443))
-        );
+        assert_eq!(place("https://[fd00::1]:6443"), Some(("fd00::1".to_owned(), 6443)));
+        assert_eq!(place("https://10.0.0.1/"), Some(("10.0.0.1".to_owned(), 443)));
         assert_eq!(place("https://10.0.0.1/k8s/clusters/c-1"), None);
         assert_eq!(place("unix:///x"), None);
     }

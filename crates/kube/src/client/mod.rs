@@ -68,11 +68,7 @@ fn connect_as(agent: Arc<dyn Agent>, kubeconfigs: &[&str]) -> Result<Arc<dyn Api
         let dial = move || -> Result<Stream> { Ok(Box::new(agent.tunnel("127.0.0.1", port)?)) };
         return Ok(Arc::new(Client::new(&access, |_| Arc::new(dial))?));
     }
-    let error = format!(
-        "{}: there is no {}",
-        agent.host(),
-        kubeconfigs.join(" and no ")
-    );
+    let error = format!("{}: there is no {}", agent.host(), kubeconfigs.join(" and no "));
     Err(Error::not_found(error).hint("check that this host is a control plane of a cluster"))
 }
 
@@ -86,9 +82,8 @@ pub fn connect_kubeconfig(path: &Path) -> Result<Arc<dyn Api>> {
     };
     let access = kubeconfig::parse(&text, &name, &read)?;
     let (host, port) = (access.host.clone(), access.port);
-    let client = Client::new(&access, |runtime| {
-        Arc::new(move || runtime.block_on(direct(&host, port)))
-    })?;
+    let client =
+        Client::new(&access, |runtime| Arc::new(move || runtime.block_on(direct(&host, port))))?;
     Ok(Arc::new(client))
 }
 
@@ -174,10 +169,7 @@ impl Client {
             .method(method)
             .uri(format!("https://{}{path}", self.authority))
             .header(header::ACCEPT, "application/json, */*")
-            .header(
-                header::USER_AGENT,
-                concat!("imgctl/", env!("CARGO_PKG_VERSION")),
-            );
+            .header(header::USER_AGENT, concat!("imgctl/", env!("CARGO_PKG_VERSION")));
         if let Some(authorization) = &self.authorization {
             request = request.header(header::AUTHORIZATION, authorization);
         }
@@ -200,19 +192,13 @@ impl Client {
     ) -> Result<Reply, RequestError> {
         let mut is_second = false;
         loop {
-            let request = self
-                .request(method, path, body)
-                .map_err(|error| RequestError {
-                    error: Error::usage(format!("`{path}` is not a path of the API"))
-                        .caused_by(error),
-                    was_sent: false,
-                })?;
+            let request = self.request(method, path, body).map_err(|error| RequestError {
+                error: Error::usage(format!("`{path}` is not a path of the API")).caused_by(error),
+                was_sent: false,
+            })?;
             let Some(runtime) = &self.runtime else {
                 let error = Error::failed("the client is closed");
-                return Err(RequestError {
-                    error,
-                    was_sent: false,
-                });
+                return Err(RequestError { error, was_sent: false });
             };
             match runtime.block_on(self.line.ask(request)) {
                 Err(silence) if !silence.was_sent && !is_second => is_second = true,
@@ -332,11 +318,7 @@ impl Api for Client {
 
 /// Encodes a base64 token: characters with a meaning in a query are escaped.
 fn encoded(token: &str) -> String {
-    token
-        .replace('%', "%25")
-        .replace('+', "%2B")
-        .replace('/', "%2F")
-        .replace('=', "%3D")
+    token.replace('%', "%25").replace('+', "%2B").replace('/', "%2F").replace('=', "%3D")
 }
 
 fn parsed(body: &[u8]) -> Answer<Value> {
@@ -347,10 +329,7 @@ fn parsed(body: &[u8]) -> Answer<Value> {
 }
 
 fn silent(silence: &RequestError) -> ApiError {
-    ApiError {
-        message: silence.error.to_string(),
-        ..ApiError::default()
-    }
+    ApiError { message: silence.error.to_string(), ..ApiError::default() }
 }
 
 /// Converts a `Status` or any other error response.
@@ -365,18 +344,14 @@ fn refusal(reply: &Reply) -> ApiError {
         Some(message) => message.to_owned(),
         None => {
             let body = reply.body.get(..reply.body.len().min(4096));
-            String::from_utf8_lossy(body.unwrap_or_default())
-                .trim()
-                .to_owned()
+            String::from_utf8_lossy(body.unwrap_or_default()).trim().to_owned()
         }
     };
     ApiError {
         code: reply.code,
         reason: text(&status["reason"]),
         message,
-        causes: causes
-            .map(|cause| (text(&cause["reason"]), text(&cause["message"])))
-            .collect(),
+        causes: causes.map(|cause| (text(&cause["reason"]), text(&cause["message"]))).collect(),
         retry_after: details["retryAfterSeconds"].as_u64().or(header),
     }
 }

@@ -32,23 +32,14 @@ fn client(served: &Served, kubeconfig: &str) -> Arc<dyn Api> {
 /// Exercises all verbs that the stand-in supports.
 fn exercise(api: &dyn Api) {
     assert_eq!(api.raw("/readyz").unwrap(), b"ok");
-    let created = api
-        .create("/api/v1/namespaces/default/configmaps", &config_map("x"))
-        .unwrap();
-    let error = api
-        .create("/api/v1/namespaces/default/configmaps", &created)
-        .unwrap_err();
+    let created = api.create("/api/v1/namespaces/default/configmaps", &config_map("x")).unwrap();
+    let error = api.create("/api/v1/namespaces/default/configmaps", &created).unwrap_err();
     assert_eq!((error.code, error.reason.as_str()), (409, "AlreadyExists"));
     let patch = json!({"data": {"c": "d"}});
     let patched = api.patch(&path("x"), PatchKind::Merge, &patch).unwrap();
     assert_eq!(patched["data"], json!({"a": "b", "c": "d"}));
     let test = json!([{"op": "test", "path": "/data/c", "value": "no"}]);
-    assert_eq!(
-        api.patch(&path("x"), PatchKind::Json, &test)
-            .unwrap_err()
-            .code,
-        422
-    );
+    assert_eq!(api.patch(&path("x"), PatchKind::Json, &test).unwrap_err().code, 422);
     assert_eq!(api.replace(&path("x"), &created).unwrap_err().code, 409);
     assert_eq!(api.get(&path("x")).unwrap()["data"]["c"], "d");
     api.delete(&path("x"), &Value::Null).unwrap();
@@ -63,15 +54,11 @@ fn certificates_and_tokens_open_the_door() {
     let served = serve(&api);
     exercise(&*client(&served, "kubeconfig"));
     exercise(&*client(&served, "token.kubeconfig"));
-    let error = client(&served, "wrong.kubeconfig")
-        .get(&path("x"))
-        .unwrap_err();
+    let error = client(&served, "wrong.kubeconfig").get(&path("x")).unwrap_err();
     assert_eq!(error.code, 401);
     assert_eq!(Error::from(error).kind(), Kind::Denied);
     // Credentials of another cluster.
-    let error = client(&served, "stranger.kubeconfig")
-        .get(&path("x"))
-        .unwrap_err();
+    let error = client(&served, "stranger.kubeconfig").get(&path("x")).unwrap_err();
     assert_eq!(error.code, 0);
     assert!(error.message.contains("UnknownIssuer"), "{error}");
 }
@@ -91,9 +78,7 @@ fn one_host_is_asked_through_its_agent_whatever_the_load_balancer() {
             let client = &client;
             scope.spawn(move || {
                 let name = format!("many{number}");
-                client
-                    .create("/api/v1/namespaces/default/configmaps", &config_map(&name))
-                    .unwrap();
+                client.create("/api/v1/namespaces/default/configmaps", &config_map(&name)).unwrap();
             });
         }
     });
@@ -105,14 +90,10 @@ fn one_host_is_asked_through_its_agent_whatever_the_load_balancer() {
 fn a_host_without_a_kubeconfig_is_told() {
     let runtime = runtime();
     let host = Host::new(&runtime);
-    let error = connect_as(Arc::new(host.remote), &["/nowhere/a", "/nowhere/b"])
-        .err()
-        .unwrap();
+    let error = connect_as(Arc::new(host.remote), &["/nowhere/a", "/nowhere/b"]).err().unwrap();
     assert_eq!(error.kind(), Kind::NotFound);
     assert!(
-        error
-            .to_string()
-            .contains("10.9.9.9: there is no /nowhere/a and no /nowhere/b"),
+        error.to_string().contains("10.9.9.9: there is no /nowhere/a and no /nowhere/b"),
         "{error}"
     );
 }
@@ -126,26 +107,13 @@ fn lists_come_in_pages() {
     let all = client.list("/api/v1/configmaps").unwrap();
     assert_eq!(all.len(), 1203);
     assert_eq!(all[1202]["metadata"]["name"], "m1202");
-    assert!(
-        all.iter()
-            .all(|one| one["kind"] == "ConfigMap" && one["apiVersion"] == "v1")
-    );
+    assert!(all.iter().all(|one| one["kind"] == "ConfigMap" && one["apiVersion"] == "v1"));
     assert_eq!(api.requests().len(), 3);
     // The continue token expires in the middle of the list.
-    let expired = ApiError {
-        code: 410,
-        reason: "Expired".to_owned(),
-        ..ApiError::default()
-    };
+    let expired = ApiError { code: 410, reason: "Expired".to_owned(), ..ApiError::default() };
     api.fail_next("list", "continue", expired);
     assert_eq!(client.list("/api/v1/configmaps").unwrap().len(), 1203);
-    assert_eq!(
-        client
-            .list("/api/v1/configmaps?labelSelector=a%3Db")
-            .unwrap()
-            .len(),
-        0
-    );
+    assert_eq!(client.list("/api/v1/configmaps?labelSelector=a%3Db").unwrap().len(), 0);
 }
 
 #[test]
@@ -186,11 +154,6 @@ fn a_server_that_was_away_is_found_again() {
     for client in [&client, &through] {
         let error = client.create("/api/v1/namespaces", &json!({})).unwrap_err();
         assert_eq!(error.code, 0, "{error}");
-        assert!(
-            error
-                .to_string()
-                .starts_with("the API server does not answer"),
-            "{error}"
-        );
+        assert!(error.to_string().starts_with("the API server does not answer"), "{error}");
     }
 }

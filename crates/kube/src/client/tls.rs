@@ -26,9 +26,7 @@ pub(super) fn settings(access: &Access) -> Result<(Arc<ClientConfig>, ServerName
     let mut roots = RootCertStore::empty();
     for authority in CertificateDer::pem_slice_iter(&access.authorities) {
         let authority = authority.map_err(|_| unusable("certificate authority"))?;
-        roots
-            .add(authority)
-            .map_err(|error| unusable("certificate authority").caused_by(error))?;
+        roots.add(authority).map_err(|error| unusable("certificate authority").caused_by(error))?;
     }
     let verifier =
         WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
@@ -36,13 +34,8 @@ pub(super) fn settings(access: &Access) -> Result<(Arc<ClientConfig>, ServerName
             .map_err(|error| unusable("certificate authority").caused_by(error))?;
     let name = access.name.as_ref().unwrap_or(&access.host);
     let name = ServerName::try_from(name.clone()).map_err(|_| unusable("server name"))?;
-    let others = OWN
-        .iter()
-        .filter_map(|name| ServerName::try_from(*name).ok());
-    let verifier = Arc::new(AnyName {
-        verifier,
-        others: others.collect(),
-    });
+    let others = OWN.iter().filter_map(|name| ServerName::try_from(*name).ok());
+    let verifier = Arc::new(AnyName { verifier, others: others.collect() });
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| Error::failed("cannot set up TLS").caused_by(error))?
@@ -106,8 +99,7 @@ impl ServerCertVerifier for AnyName {
         now: UnixTime,
     ) -> Result<ServerCertVerified, TlsError> {
         let verify = |name: &ServerName<'_>| {
-            self.verifier
-                .verify_server_cert(end_entity, intermediates, name, ocsp_response, now)
+            self.verifier.verify_server_cert(end_entity, intermediates, name, ocsp_response, now)
         };
         let error = match verify(server_name) {
             Err(
@@ -128,8 +120,7 @@ impl ServerCertVerifier for AnyName {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
-        self.verifier
-            .verify_tls12_signature(message, certificate, signature)
+        self.verifier.verify_tls12_signature(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -138,8 +129,7 @@ impl ServerCertVerifier for AnyName {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
-        self.verifier
-            .verify_tls13_signature(message, certificate, signature)
+        self.verifier.verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

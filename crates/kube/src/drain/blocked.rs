@@ -40,14 +40,7 @@ impl fmt::Display for PdbProblem {
                 "Pod {pod} can never be evicted: more than one PodDisruptionBudget selects it ({})",
                 budgets.join(", ")
             ),
-            Self::NoneAllowed {
-                budget,
-                pods,
-                healthy,
-                desired,
-                expected,
-                never,
-            } => {
+            Self::NoneAllowed { budget, pods, healthy, desired, expected, never } => {
                 let pods: Vec<String> = pods.iter().map(ToString::to_string).collect();
                 let when = if *never { "ever" } else { "now" };
                 write!(
@@ -98,9 +91,7 @@ pub fn blocked(budgets: &[Value], pods: &[Value]) -> Vec<PdbProblem> {
         let number = |name: &str| budget["status"][name].as_i64().unwrap_or(0);
         let generation = budget["metadata"]["generation"].as_i64().unwrap_or(0);
         if is_used && number("observedGeneration") < generation {
-            found.push(PdbProblem::Stale {
-                budget: name(budget),
-            });
+            found.push(PdbProblem::Stale { budget: name(budget) });
         } else if !pods.is_empty() {
             found.push(PdbProblem::NoneAllowed {
                 budget: name(budget),

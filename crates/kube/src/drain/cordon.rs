@@ -40,11 +40,8 @@ pub fn cordon(api: &dyn Api, node: &str, id: &str) -> Result<Cordon> {
 
 /// Removes a cordon set by imgctl for any upgrade; `false` if there is none.
 pub fn uncordon(api: &dyn Api, node: &str) -> Result<bool> {
-    change(
-        api,
-        node,
-        "uncordon",
-        |object| match object["metadata"]["annotations"][MARK].is_string() {
+    change(api, node, "uncordon", |object| {
+        match object["metadata"]["annotations"][MARK].is_string() {
             false => (false, None),
             true => {
                 let patch = json!({
@@ -53,8 +50,8 @@ pub fn uncordon(api: &dyn Api, node: &str) -> Result<bool> {
                 });
                 (true, Some(patch))
             }
-        },
-    )
+        }
+    })
 }
 
 /// Decides based on the state of the Node, and patches only if that state is still current.
@@ -105,10 +102,7 @@ mod tests {
         assert_eq!(cordon(&api, "n", "u1").unwrap(), Cordon::Ours);
         let node = api.peek(PATH).unwrap();
         assert_eq!(node["spec"], json!({"podCIDR": "x", "unschedulable": true}));
-        assert_eq!(
-            node["metadata"]["annotations"],
-            json!({"a": "b", MARK: "u1"})
-        );
+        assert_eq!(node["metadata"]["annotations"], json!({"a": "b", MARK: "u1"}));
         // Repeated, and for the next upgrade: still owned by imgctl.
         assert_eq!(cordon(&api, "n", "u1").unwrap(), Cordon::Ours);
         assert_eq!(api.writes().len(), 1);
@@ -147,15 +141,9 @@ mod tests {
     fn failures_name_the_node() {
         let error = cordon(&StandIn::new(), "n", "u").unwrap_err();
         assert_eq!(error.kind(), Kind::NotFound);
-        assert!(
-            error.to_string().starts_with("cannot cordon Node n: "),
-            "{error}"
-        );
+        assert!(error.to_string().starts_with("cannot cordon Node n: "), "{error}");
         let api = api(&json!({}), &Value::Null);
-        let conflict = ApiError {
-            code: 409,
-            ..ApiError::default()
-        };
+        let conflict = ApiError { code: 409, ..ApiError::default() };
         for _ in 0..TRIES {
             api.fail_next("patch", "nodes", conflict.clone());
         }

@@ -80,16 +80,8 @@ pub struct PodName {
 
 impl PodName {
     pub fn of(pod: &Value) -> Self {
-        let text = |name: &str| {
-            pod["metadata"][name]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned()
-        };
-        Self {
-            namespace: text("namespace"),
-            name: text("name"),
-        }
+        let text = |name: &str| pod["metadata"][name].as_str().unwrap_or_default().to_owned();
+        Self { namespace: text("namespace"), name: text("name") }
     }
 
     pub(super) fn path(&self) -> String {

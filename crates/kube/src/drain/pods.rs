@@ -7,9 +7,7 @@ use crate::drain::PodName;
 
 /// Returns the Pods on a Node.
 pub(super) fn on_node(api: &dyn Api, node: &str) -> Answer<Vec<Value>> {
-    api.list(&format!(
-        "/api/v1/pods?fieldSelector=spec.nodeName%3D{node}"
-    ))
+    api.list(&format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}"))
 }
 
 pub(super) fn uid(pod: &Value) -> &str {
@@ -62,10 +60,7 @@ pub(super) fn lingering(pod: &Value) -> String {
 /// Describes the budgets of a blocked Pod, like `kubectl get pdb`.
 pub(super) fn budgets(api: &dyn Api, policy: &str, pod: &Value) -> Option<String> {
     let name = PodName::of(pod);
-    let path = format!(
-        "/apis/{policy}/namespaces/{}/poddisruptionbudgets",
-        name.namespace
-    );
+    let path = format!("/apis/{policy}/namespaces/{}/poddisruptionbudgets", name.namespace);
     let all = api.list(&path).ok()?;
     let words = |budget: &Value| {
         let number = |name: &str| budget["status"][name].as_i64().unwrap_or(0);

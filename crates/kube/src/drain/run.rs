@@ -143,10 +143,7 @@ impl Drain<'_> {
         }
         if !refused.is_empty() {
             refused.sort();
-            let text = format!(
-                "these Pods must not be evicted:\n  {}",
-                refused.join("\n  ")
-            );
+            let text = format!("these Pods must not be evicted:\n  {}", refused.join("\n  "));
             return Err(Error::new(Kind::Denied, text));
         }
         for (_, gone) in std::mem::replace(&mut self.waiting, seen) {
@@ -241,11 +238,8 @@ impl Drain<'_> {
         if self.is_told && self.options.on_timeout == OnTimeout::Wait {
             return Ok(());
         }
-        let left: Vec<(PodName, String)> = self
-            .waiting
-            .values()
-            .map(|one| (one.name.clone(), self.why(one)))
-            .collect();
+        let left: Vec<(PodName, String)> =
+            self.waiting.values().map(|one| (one.name.clone(), self.why(one))).collect();
         if !self.is_told {
             for (name, why) in &left {
                 self.tell(name, Happened::TimedOut(why.clone()));
@@ -266,18 +260,12 @@ impl Drain<'_> {
             }
             OnTimeout::Delete | OnTimeout::Abort => {}
         }
-        let lines: Vec<String> = left
-            .iter()
-            .map(|(name, why)| format!("Pod {name}: {why}"))
-            .collect();
+        let lines: Vec<String> =
+            left.iter().map(|(name, why)| format!("Pod {name}: {why}")).collect();
         Err(Error::failed(format!(
             "{} {} left after {} s:\n  {}",
             lines.len(),
-            if lines.len() == 1 {
-                "Pod is"
-            } else {
-                "Pods are"
-            },
+            if lines.len() == 1 { "Pod is" } else { "Pods are" },
             self.options.timeout.as_secs(),
             lines.join("\n  ")
         ))
@@ -302,10 +290,7 @@ impl Drain<'_> {
     }
 
     fn tell(&self, pod: &PodName, happened: Happened) {
-        (self.events)(PodEvent {
-            pod: pod.clone(),
-            happened,
-        });
+        (self.events)(PodEvent { pod: pod.clone(), happened });
     }
 }
 

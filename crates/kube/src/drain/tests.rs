@@ -20,10 +20,7 @@ fn options() -> Options {
 }
 
 fn patient() -> Options {
-    Options {
-        timeout: Duration::from_secs(20),
-        ..options()
-    }
+    Options { timeout: Duration::from_secs(20), ..options() }
 }
 
 fn node(name: &str) -> Value {
@@ -108,18 +105,11 @@ fn those_that_can_go_go_and_the_others_stay() {
         "Pod default/one is gone",
         "Pod default/done is gone",
     ] {
-        assert_eq!(
-            told.iter().filter(|told| *told == line).count(),
-            1,
-            "{told:?}"
-        );
+        assert_eq!(told.iter().filter(|told| *told == line).count(), 1, "{told:?}");
     }
-    for (name, is_there) in [
-        ("one", false),
-        ("elsewhere", true),
-        ("daemon", true),
-        ("static", true),
-    ] {
+    for (name, is_there) in
+        [("one", false), ("elsewhere", true), ("daemon", true), ("static", true)]
+    {
         assert_eq!(api.peek(&path(name)).is_some(), is_there, "{name}");
     }
     let eviction = &api.writes()[0].body;
@@ -147,22 +137,14 @@ fn nothing_is_touched_when_one_must_not_go() {
         "{text}"
     );
     assert!(api.writes().is_empty());
-    let all = Options {
-        force: true,
-        delete_emptydir_data: true,
-        grace: Some(7),
-        ..patient()
-    };
+    let all = Options { force: true, delete_emptydir_data: true, grace: Some(7), ..patient() };
     let (drained, told) = run(&api, &all);
     assert_eq!(drained.unwrap().gone, 3);
     assert!(
         told.contains(&"Pod default/bare is evicted, no controller recreates it".to_owned()),
         "{told:?}"
     );
-    assert_eq!(
-        api.writes()[0].body["deleteOptions"]["gracePeriodSeconds"],
-        7
-    );
+    assert_eq!(api.writes()[0].body["deleteOptions"]["gracePeriodSeconds"], 7);
 }
 
 #[test]
@@ -194,10 +176,7 @@ fn a_budget_is_waited_for() {
     assert_eq!(drained.unwrap().gone, 2, "{told:?}");
     let waits: Vec<_> = told.iter().filter(|line| line.contains("waits")).collect();
     let expected = "waits: The disruption budget b needs 2 healthy pods and has 2 currently";
-    assert!(
-        waits.iter().all(|line| line.ends_with(expected)),
-        "{told:?}"
-    );
+    assert!(waits.iter().all(|line| line.ends_with(expected)), "{told:?}");
     // Not once per attempt.
     assert_eq!(waits.len(), 2, "{told:?}");
     assert!(api.writes().len() > 6);
@@ -216,12 +195,7 @@ fn a_budget_that_never_allows_it_is_named_when_time_is_over() {
         "{text}"
     );
     assert!(error.hints()[0].contains("--drain-on-timeout"));
-    assert!(
-        told.last()
-            .unwrap()
-            .starts_with("Pod default/one is still there"),
-        "{told:?}"
-    );
+    assert!(told.last().unwrap().starts_with("Pod default/one is still there"), "{told:?}");
     assert!(api.peek(&path("one")).is_some());
 }
 
@@ -229,18 +203,12 @@ fn a_budget_that_never_allows_it_is_named_when_time_is_over() {
 fn on_timeout_delete_goes_past_budgets_and_wait_goes_on() {
     let api = StandIn::new();
     api.add_all([node("n"), replica_set(1), budget("b", 1), pod("one", "n")]);
-    let delete = Options {
-        on_timeout: OnTimeout::Delete,
-        timeout: Duration::from_millis(60),
-        ..options()
-    };
+    let delete =
+        Options { on_timeout: OnTimeout::Delete, timeout: Duration::from_millis(60), ..options() };
     let (drained, told) = run(&api, &delete);
     let drained = drained.unwrap();
     assert_eq!((drained.gone, drained.forced.len()), (1, 1));
-    assert!(
-        told.contains(&"Pod default/one is deleted".to_owned()),
-        "{told:?}"
-    );
+    assert!(told.contains(&"Pod default/one is deleted".to_owned()), "{told:?}");
     let last = api.writes().pop().unwrap();
     assert_eq!(last.verb, "delete");
     assert!(last.body["preconditions"]["uid"].is_string());
@@ -252,19 +220,10 @@ fn on_timeout_delete_goes_past_budgets_and_wait_goes_on() {
             api.remove("/apis/policy/v1/namespaces/default/poddisruptionbudgets/b");
         }
     });
-    let wait = Options {
-        on_timeout: OnTimeout::Wait,
-        ..delete
-    };
+    let wait = Options { on_timeout: OnTimeout::Wait, ..delete };
     let (drained, told) = run(&api, &wait);
     assert_eq!(drained.unwrap().gone, 1);
-    assert_eq!(
-        told.iter()
-            .filter(|line| line.contains("still there"))
-            .count(),
-        1,
-        "{told:?}"
-    );
+    assert_eq!(told.iter().filter(|line| line.contains("still there")).count(), 1, "{told:?}");
 }
 
 #[test]
@@ -275,14 +234,8 @@ fn two_budgets_fail_at_once() {
     let error = run(&api, &patient()).0.unwrap_err();
     assert!(begun.elapsed() < Duration::from_secs(5));
     let text = error.to_string();
-    assert!(
-        text.contains("Pod default/one can never be evicted"),
-        "{text}"
-    );
-    assert!(
-        text.contains("default/b allows") && text.contains("default/c allows"),
-        "{text}"
-    );
+    assert!(text.contains("Pod default/one can never be evicted"), "{text}");
+    assert!(text.contains("default/b allows") && text.contains("default/c allows"), "{text}");
 }
 
 #[test]
@@ -322,10 +275,7 @@ fn a_pod_that_was_replaced_while_we_asked_is_left_alone() {
     });
     let (drained, told) = run(&api, &patient());
     assert_eq!(drained.unwrap().gone, 1, "{told:?}");
-    assert_eq!(
-        api.peek(&path("one")).unwrap()["metadata"]["uid"],
-        "another"
-    );
+    assert_eq!(api.peek(&path("one")).unwrap()["metadata"]["uid"], "another");
 }
 
 #[test]
@@ -378,19 +328,13 @@ fn an_api_that_is_away_for_a_moment_is_endured_and_a_refusal_is_not() {
     api.add_all([node("n"), pod("one", "n")]);
     for _ in 0..3 {
         api.fail_next("list", "fieldSelector", ApiError::default());
-        let error = ApiError {
-            code: 503,
-            message: "etcd is away".to_owned(),
-            ..ApiError::default()
-        };
+        let error =
+            ApiError { code: 503, message: "etcd is away".to_owned(), ..ApiError::default() };
         api.fail_next("create", "eviction", error);
     }
     let (drained, told) = run(&api, &patient());
     assert_eq!(drained.unwrap().gone, 1);
-    assert!(
-        told.contains(&"Pod default/one waits: etcd is away".to_owned()),
-        "{told:?}"
-    );
+    assert!(told.contains(&"Pod default/one waits: etcd is away".to_owned()), "{told:?}");
     api.add(pod("two", "n"));
     let error = ApiError {
         code: 403,
@@ -401,12 +345,7 @@ fn an_api_that_is_away_for_a_moment_is_endured_and_a_refusal_is_not() {
     api.fail_next("create", "eviction", error);
     let error = run(&api, &patient()).0.unwrap_err();
     assert_eq!(error.kind(), Kind::Denied);
-    assert!(
-        error
-            .to_string()
-            .contains("Pod default/two cannot be evicted"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("Pod default/two cannot be evicted"), "{error}");
 }
 
 #[test]
@@ -494,12 +433,9 @@ fn budgets_in_the_way_are_seen_before() {
     );
     api.freeze_budgets();
     api.add(budget("second", 0));
-    api.change(
-        "/apis/policy/v1/namespaces/default/poddisruptionbudgets/tight",
-        |budget| {
-            budget["metadata"]["generation"] = json!(2);
-        },
-    );
+    api.change("/apis/policy/v1/namespaces/default/poddisruptionbudgets/tight", |budget| {
+        budget["metadata"]["generation"] = json!(2);
+    });
     let told = told(&api);
     assert!(told.contains(&"PodDisruptionBudget default/tight was changed and its controller has not observed it yet".to_owned()), "{told:?}");
     assert!(told.contains(&"Pod default/one can never be evicted: more than one PodDisruptionBudget selects it (default/fine, default/second)".to_owned()), "{told:?}");

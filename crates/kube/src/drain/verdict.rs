@@ -35,10 +35,7 @@ impl DaemonSets {
     pub(super) fn of(objects: &[Value]) -> Self {
         let place = |object: &Value| {
             let meta = &object["metadata"];
-            Some((
-                meta["namespace"].as_str()?.to_owned(),
-                meta["name"].as_str()?.to_owned(),
-            ))
+            Some((meta["namespace"].as_str()?.to_owned(), meta["name"].as_str()?.to_owned()))
         };
         Self(objects.iter().filter_map(place).collect())
     }
@@ -102,10 +99,7 @@ fn controller(pod: &Value) -> Option<(&str, &str)> {
 
 /// Returns whether the Pod has ended and will not restart.
 pub(super) fn is_finished(pod: &Value) -> bool {
-    matches!(
-        pod["status"]["phase"].as_str(),
-        Some("Succeeded" | "Failed")
-    )
+    matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
 fn has_local_storage(pod: &Value) -> bool {
@@ -149,32 +143,14 @@ mod tests {
     fn the_whole_matrix() {
         let sets = DaemonSets::of(&[json!({"metadata": {"namespace": "n", "name": "d"}})]);
         let plain = Options::default();
-        let emptydir = Options {
-            delete_emptydir_data: true,
-            ..Options::default()
-        };
-        let force = Options {
-            force: true,
-            ..Options::default()
-        };
-        let all = Options {
-            force: true,
-            delete_emptydir_data: true,
-            ..Options::default()
-        };
+        let emptydir = Options { delete_emptydir_data: true, ..Options::default() };
+        let force = Options { force: true, ..Options::default() };
+        let all = Options { force: true, delete_emptydir_data: true, ..Options::default() };
         let (evict, skip, refuse) = (Verdict::Evict, Verdict::Skip, "refuse");
         let cases = [
             // Pod, and the decision without options, with --delete-emptydir-data, with --force, and
             // with both.
-            (
-                "rs",
-                [
-                    Ok(evict(None)),
-                    Ok(evict(None)),
-                    Ok(evict(None)),
-                    Ok(evict(None)),
-                ],
-            ),
+            ("rs", [Ok(evict(None)), Ok(evict(None)), Ok(evict(None)), Ok(evict(None))]),
             (
                 "ds",
                 [
@@ -193,15 +169,7 @@ mod tests {
                     Ok(skip(BY_DAEMON_SET)),
                 ],
             ),
-            (
-                "ds done",
-                [
-                    Ok(evict(None)),
-                    Ok(evict(None)),
-                    Ok(evict(None)),
-                    Ok(evict(None)),
-                ],
-            ),
+            ("ds done", [Ok(evict(None)), Ok(evict(None)), Ok(evict(None)), Ok(evict(None))]),
             (
                 "orphan",
                 [
@@ -220,41 +188,15 @@ mod tests {
                     Ok(evict(Some(ORPHAN))),
                 ],
             ),
-            (
-                "orphan failed",
-                [
-                    Ok(evict(None)),
-                    Ok(evict(None)),
-                    Ok(evict(None)),
-                    Ok(evict(None)),
-                ],
-            ),
-            (
-                "mirror",
-                [
-                    Ok(skip(MIRROR)),
-                    Ok(skip(MIRROR)),
-                    Ok(skip(MIRROR)),
-                    Ok(skip(MIRROR)),
-                ],
-            ),
+            ("orphan failed", [Ok(evict(None)), Ok(evict(None)), Ok(evict(None)), Ok(evict(None))]),
+            ("mirror", [Ok(skip(MIRROR)), Ok(skip(MIRROR)), Ok(skip(MIRROR)), Ok(skip(MIRROR))]),
             (
                 "mirror emptydir",
-                [
-                    Ok(skip(MIRROR)),
-                    Ok(skip(MIRROR)),
-                    Ok(skip(MIRROR)),
-                    Ok(skip(MIRROR)),
-                ],
+                [Ok(skip(MIRROR)), Ok(skip(MIRROR)), Ok(skip(MIRROR)), Ok(skip(MIRROR))],
             ),
             (
                 "mirror done",
-                [
-                    Ok(skip(MIRROR)),
-                    Ok(skip(MIRROR)),
-                    Ok(skip(MIRROR)),
-                    Ok(skip(MIRROR)),
-                ],
+                [Ok(skip(MIRROR)), Ok(skip(MIRROR)), Ok(skip(MIRROR)), Ok(skip(MIRROR))],
             ),
             (
                 "rs emptydir",
@@ -267,12 +209,7 @@ mod tests {
             ),
             (
                 "rs emptydir done",
-                [
-                    Ok(evict(None)),
-                    Ok(evict(None)),
-                    Ok(evict(None)),
-                    Ok(evict(None)),
-                ],
+                [Ok(evict(None)), Ok(evict(None)), Ok(evict(None)), Ok(evict(None))],
             ),
             (
                 "",
@@ -301,33 +238,12 @@ mod tests {
                     Ok(evict(Some(NO_CONTROLLER))),
                 ],
             ),
-            (
-                "done",
-                [
-                    Ok(evict(None)),
-                    Ok(evict(None)),
-                    Ok(evict(None)),
-                    Ok(evict(None)),
-                ],
-            ),
+            ("done", [Ok(evict(None)), Ok(evict(None)), Ok(evict(None)), Ok(evict(None))]),
             (
                 "failed emptydir",
-                [
-                    Ok(evict(None)),
-                    Ok(evict(None)),
-                    Ok(evict(None)),
-                    Ok(evict(None)),
-                ],
+                [Ok(evict(None)), Ok(evict(None)), Ok(evict(None)), Ok(evict(None))],
             ),
-            (
-                "rs gone",
-                [
-                    Ok(evict(None)),
-                    Ok(evict(None)),
-                    Ok(evict(None)),
-                    Ok(evict(None)),
-                ],
-            ),
+            ("rs gone", [Ok(evict(None)), Ok(evict(None)), Ok(evict(None)), Ok(evict(None))]),
         ];
         for (words, expected) in cases {
             for (options, expected) in [&plain, &emptydir, &force, &all].into_iter().zip(expected) {
@@ -341,15 +257,9 @@ mod tests {
                 }
             }
         }
-        let without_budgets = Options {
-            disable_eviction: true,
-            ..Options::default()
-        };
+        let without_budgets = Options { disable_eviction: true, ..Options::default() };
         let found = verdict(&pod("rs"), &sets, &without_budgets);
         assert_eq!(found, Verdict::Delete(None));
-        assert_eq!(
-            verdict(&pod("ds"), &sets, &without_budgets),
-            skip(BY_DAEMON_SET)
-        );
+        assert_eq!(verdict(&pod("ds"), &sets, &without_budgets), skip(BY_DAEMON_SET));
     }
 }

@@ -34,17 +34,11 @@ fn differences(
     counts: impl Fn(&Map<String, Value>, &Field) -> bool,
 ) -> Vec<String> {
     let mut found = Vec::new();
-    walk(
-        &CONTAINER,
-        container,
-        newer,
-        "",
-        &mut |object, field, path| {
-            if field.since > older.0 && counts(object, field) {
-                found.push(path.to_owned());
-            }
-        },
-    );
+    walk(&CONTAINER, container, newer, "", &mut |object, field, path| {
+        if field.since > older.0 && counts(object, field) {
+            found.push(path.to_owned());
+        }
+    });
     found.sort();
     found.dedup();
     found
@@ -53,22 +47,16 @@ fn differences(
 /// Returns whether `container` contains a quantity.
 pub(crate) fn has_quantities(container: &Map<String, Value>) -> bool {
     let mut found = false;
-    walk(
-        &CONTAINER,
-        container,
-        Minor(u32::MAX),
-        "",
-        &mut |object, field, _| {
-            let value = object.get(field.key);
-            found |= match field.shape {
-                Shape::Quantity => true,
-                Shape::Quantities => value
-                    .and_then(Value::as_object)
-                    .is_some_and(|map| !map.is_empty()),
-                _ => false,
-            };
-        },
-    );
+    walk(&CONTAINER, container, Minor(u32::MAX), "", &mut |object, field, _| {
+        let value = object.get(field.key);
+        found |= match field.shape {
+            Shape::Quantity => true,
+            Shape::Quantities => {
+                value.and_then(Value::as_object).is_some_and(|map| !map.is_empty())
+            }
+            _ => false,
+        };
+    });
     found
 }
 
@@ -97,9 +85,7 @@ fn walk(
         let (Shape::Struct(inner), Some(value)) = (shape, object.get(field.key)) else {
             continue;
         };
-        let values = value
-            .as_array()
-            .map_or(std::slice::from_ref(value), Vec::as_slice);
+        let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
         for object in values.iter().filter_map(Value::as_object) {
             walk(inner, object, minor, &path, visit);
         }
@@ -131,10 +117,7 @@ mod tests {
                 "volumeMounts.recursiveReadOnly"
             ]
         );
-        assert_eq!(
-            fields_added(&container, Minor(22), Minor(28)),
-            ["startupProbe.grpc"]
-        );
+        assert_eq!(fields_added(&container, Minor(22), Minor(28)), ["startupProbe.grpc"]);
         assert!(fields_added(&container, Minor(30), Minor(36)).is_empty());
     }
 
@@ -151,10 +134,7 @@ mod tests {
         for (text, has) in [
             (r#"{"resources":{"limits":{"cpu":"1"}}}"#, true),
             (r#"{"env":[{"valueFrom":{"resourceFieldRef":{}}}]}"#, true),
-            (
-                r#"{"resources":{"limits":{}},"env":[{"value":"1"}]}"#,
-                false,
-            ),
+            (r#"{"resources":{"limits":{}},"env":[{"value":"1"}]}"#, false),
             (r"{}", false),
         ] {
             assert_eq!(has_quantities(&object(text)), has, "{text}");

@@ -26,11 +26,7 @@ mod tests {
 
     #[test]
     fn published_values_come_out() {
-        for (text, hash) in [
-            ("", 0x811c_9dc5),
-            ("a", 0xe40c_292c),
-            ("foobar", 0xbf9c_f968),
-        ] {
+        for (text, hash) in [("", 0x811c_9dc5), ("a", 0xe40c_292c), ("foobar", 0xbf9c_f968)] {
             let mut fnv = Fnv1a::new();
             fnv.feed(text.as_bytes());
             assert_eq!(fnv.value(), hash, "{text}");

@@ -54,10 +54,7 @@ mod tests {
         assert_eq!(written("a<b>&c"), r#""a\u003cb\u003e\u0026c""#);
         assert_eq!(written("tab\tq\"\\"), r#""tab\tq\"\\""#);
         assert_eq!(written("é\u{7f}/'\u{fffd}"), "\"é\u{7f}/'\u{fffd}\"");
-        assert_eq!(
-            written("\u{2028}\u{2029}\0\u{1f}"),
-            r#""\u2028\u2029\u0000\u001f""#
-        );
+        assert_eq!(written("\u{2028}\u{2029}\0\u{1f}"), r#""\u2028\u2029\u0000\u001f""#);
         assert_eq!(written("\u{8}\u{c}\r\n"), r#""\u0008\u000c\r\n""#);
     }
 

@@ -30,10 +30,7 @@ pub fn json_hash(json: &[u8]) -> ContainerHash {
 /// Returns `container` as Go marshals it in a kubelet of `minor`. Fails with
 /// [`imgctl_base::error::Kind::BadContent`] if a field has the wrong type.
 pub fn json(container: &Map<String, Value>, minor: Minor, resources: Resources) -> Result<Vec<u8>> {
-    let mut writer = Writer {
-        minor,
-        out: Vec::new(),
-    };
+    let mut writer = Writer { minor, out: Vec::new() };
     match resources {
         Resources::Kept => writer.object(&CONTAINER, container)?,
         Resources::LeftOut => {
@@ -134,9 +131,7 @@ impl Writer {
 
     fn quantity(&mut self, value: &Value) -> Result<()> {
         let text = match quantity(value)? {
-            Some(quantity) => quantity
-                .text()
-                .ok_or_else(|| wrong("a quantity in range"))?,
+            Some(quantity) => quantity.text().ok_or_else(|| wrong("a quantity in range"))?,
             None => "0".to_owned(),
         };
         write_string(&text, &mut self.out);

@@ -70,9 +70,7 @@ impl FromStr for Minor {
         };
         let rest = text.strip_prefix('v').unwrap_or(text);
         let rest = rest.strip_prefix("1.").ok_or_else(wrong)?;
-        let digits = rest
-            .find(|c: char| !c.is_ascii_digit())
-            .map_or(rest, |end| &rest[..end]);
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).map_or(rest, |end| &rest[..end]);
         // `1.30foo` is invalid; some providers use `1.30+`.
         match rest[digits.len()..].bytes().next() {
             None | Some(b'.' | b'-' | b'+') => digits.parse().map(Self).map_err(|_| wrong()),
@@ -87,44 +85,21 @@ mod tests {
 
     #[test]
     fn versions_are_read_as_kubelets_say_them() {
-        for text in [
-            "v1.30.4",
-            "1.30",
-            "v1.30.4+k3s1",
-            "v1.30.3-gke.100",
-            "1.30+",
-        ] {
+        for text in ["v1.30.4", "1.30", "v1.30.4+k3s1", "v1.30.3-gke.100", "1.30+"] {
             assert_eq!(text.parse::<Minor>().unwrap(), Minor(30), "{text}");
         }
-        for text in [
-            "",
-            "v",
-            "1.",
-            "2.1",
-            "v1.x",
-            "1.30foo",
-            "1.99999999999",
-            "Kubernetes v1.30",
-        ] {
+        for text in ["", "v", "1.", "2.1", "v1.x", "1.30foo", "1.99999999999", "Kubernetes v1.30"] {
             assert!(text.parse::<Minor>().is_err(), "{text}");
         }
     }
 
     #[test]
     fn eras_change_where_the_formula_did() {
-        let eras: Vec<Era> = [9, 15, 16, 30, 31, 37]
-            .map(|minor| Minor(minor).era().unwrap())
-            .into();
+        let eras: Vec<Era> =
+            [9, 15, 16, 30, 31, 37].map(|minor| Minor(minor).era().unwrap()).into();
         assert_eq!(
             eras,
-            [
-                Era::Struct,
-                Era::Struct,
-                Era::Json,
-                Era::Json,
-                Era::NameAndImage,
-                Era::NameAndImage
-            ]
+            [Era::Struct, Era::Struct, Era::Json, Era::Json, Era::NameAndImage, Era::NameAndImage]
         );
         assert!(Minor(8).era().is_err());
     }

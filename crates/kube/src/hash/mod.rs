@@ -88,12 +88,7 @@ pub fn container_hash(container: &Map<String, Value>, minor: Minor) -> Result<Co
         Era::Struct => struct_era::struct_hash(container, minor),
         Era::Json => json(container, minor, Resources::Kept).map(|json| json_hash(&json)),
         Era::NameAndImage => {
-            let text = |key: &str| {
-                container
-                    .get(key)
-                    .and_then(Value::as_str)
-                    .unwrap_or_default()
-            };
+            let text = |key: &str| container.get(key).and_then(Value::as_str).unwrap_or_default();
             Ok(name_and_image_hash(text("name"), text("image")))
         }
     }

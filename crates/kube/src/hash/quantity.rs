@@ -63,11 +63,7 @@ impl Quantity {
         let parts = Parts::split(text)?;
         let (exponent, format) = interpret(parts.suffix)?;
         if let Some((amount, canonical)) = parts.small(exponent, format) {
-            return Some(Self {
-                amount,
-                cached: canonical.then(|| text.to_owned()),
-                format,
-            });
+            return Some(Self { amount, cached: canonical.then(|| text.to_owned()), format });
         }
         parts.big(exponent, format)
     }
@@ -115,12 +111,7 @@ impl<'a> Parts<'a> {
         let (whole, rest) = digits(rest);
         let whole = if whole.is_empty() { "0" } else { whole };
         let (places, suffix) = rest.strip_prefix('.').map_or(("", rest), digits);
-        Some(Self {
-            positive,
-            whole,
-            places,
-            suffix,
-        })
+        Some(Self { positive, whole, places, suffix })
     }
 
     /// Returns the amount in 64 bits, if Go uses that representation, and whether Go considers the
@@ -186,18 +177,12 @@ impl<'a> Parts<'a> {
             }
         }
         let value = if self.positive { value } else { -value };
-        Some(Quantity {
-            amount: Amount::Big { value, scale },
-            cached: None,
-            format,
-        })
+        Some(Quantity { amount: Amount::Big { value, scale }, cached: None, format })
     }
 }
 
 fn digits(text: &str) -> (&str, &str) {
-    let end = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     text.split_at(end)
 }
 
@@ -300,18 +285,7 @@ mod tests {
 
     #[test]
     fn what_is_no_quantity_is_refused() {
-        for text in [
-            "",
-            "1mi",
-            "1 G",
-            "1e",
-            "1e999999999",
-            "0x10",
-            "--1",
-            "1.2.3",
-            "é",
-            "1Kii",
-        ] {
+        for text in ["", "1mi", "1 G", "1e", "1e999999999", "0x10", "--1", "1.2.3", "é", "1Kii"] {
             assert_eq!(canonical(text), None, "{text}");
         }
     }

@@ -105,16 +105,11 @@ pub fn pods(bytes: &[u8]) -> Result<Vec<Pod>> {
         .map_err(|error| Error::bad_content("the list of pods cannot be read").caused_by(error))?;
     let raw = match (list.items, list.spec, list.kind.as_deref()) {
         (Some(items), ..) => items,
-        (None, Some(spec), _) => vec![RawPod {
-            metadata: list.metadata.unwrap_or_default(),
-            spec,
-        }],
+        (None, Some(spec), _) => vec![RawPod { metadata: list.metadata.unwrap_or_default(), spec }],
         // Go serializes an empty list as null.
         (None, None, Some("PodList")) => Vec::new(),
         (None, None, _) => {
-            return Err(Error::bad_content(
-                "this is neither a pod nor a list of pods",
-            ));
+            return Err(Error::bad_content("this is neither a pod nor a list of pods"));
         }
     };
     raw.into_iter().map(pod).collect()
@@ -162,23 +157,12 @@ fn pod(raw: RawPod) -> Result<Pod> {
 fn container(raw: Box<RawValue>, role: Role) -> Result<PodContainer> {
     let spec: Map<String, Value> = serde_json::from_str(raw.get())
         .map_err(|error| Error::bad_content("a container cannot be read").caused_by(error))?;
-    let text = |key: &str| {
-        spec.get(key)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
+    let text = |key: &str| spec.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let role = match role {
         Role::Init if text("restartPolicy") == "Always" => Role::Sidecar,
         role => role,
     };
-    Ok(PodContainer {
-        name: text("name"),
-        image: text("image"),
-        role,
-        raw,
-        spec,
-    })
+    Ok(PodContainer { name: text("name"), image: text("image"), role, raw, spec })
 }
 
 #[cfg(test)]
@@ -224,16 +208,8 @@ mod tests {
         let single =
             br#"{"kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[{"name":"c"}]}}"#;
         assert_eq!(pods(single).unwrap()[0].containers[0].name, "c");
-        assert!(
-            pods(br#"{"kind":"PodList","items":null}"#)
-                .unwrap()
-                .is_empty()
-        );
-        assert!(
-            pods(br#"{"kind":"PodList","items":[]}"#)
-                .unwrap()
-                .is_empty()
-        );
+        assert!(pods(br#"{"kind":"PodList","items":null}"#).unwrap().is_empty());
+        assert!(pods(br#"{"kind":"PodList","items":[]}"#).unwrap().is_empty());
     }
 
     #[test]

@@ -63,20 +63,12 @@ impl Shape {
 impl Struct {
     /// Returns the fields that `minor` has.
     pub(super) fn fields(&'static self, minor: Minor) -> impl Iterator<Item = &'static Field> {
-        self.fields
-            .iter()
-            .filter(move |field| field.since <= minor.0)
+        self.fields.iter().filter(move |field| field.since <= minor.0)
     }
 }
 
 const fn field(name: &'static str, key: &'static str, shape: Shape) -> Field {
-    Field {
-        name,
-        key,
-        shape,
-        since: 9,
-        always: false,
-    }
+    Field { name, key, shape, since: 9, always: false }
 }
 
 const fn embedded(of: &'static Struct, name: &'static str) -> Field {
@@ -118,47 +110,27 @@ pub(super) static CONTAINER: Struct = Struct {
         field("EnvFrom", "envFrom", Shape::List(&Shape::Struct(&ENV_FROM))),
         field("Env", "env", Shape::List(&Shape::Struct(&ENV))),
         field("Resources", "resources", Shape::Struct(&RESOURCES)),
-        field(
-            "ResizePolicy",
-            "resizePolicy",
-            Shape::List(&Shape::Struct(&RESIZE_POLICY)),
-        )
-        .since(27),
+        field("ResizePolicy", "resizePolicy", Shape::List(&Shape::Struct(&RESIZE_POLICY)))
+            .since(27),
         field(
             "RestartPolicy",
             "restartPolicy",
             Shape::Pointer(&Shape::Text("v1.ContainerRestartPolicy")),
         )
         .since(28),
-        field(
-            "VolumeMounts",
-            "volumeMounts",
-            Shape::List(&Shape::Struct(&VOLUME_MOUNT)),
-        ),
-        field(
-            "VolumeDevices",
-            "volumeDevices",
-            Shape::List(&Shape::Struct(&VOLUME_DEVICE)),
-        ),
+        field("VolumeMounts", "volumeMounts", Shape::List(&Shape::Struct(&VOLUME_MOUNT))),
+        field("VolumeDevices", "volumeDevices", Shape::List(&Shape::Struct(&VOLUME_DEVICE))),
         field("LivenessProbe", "livenessProbe", PROBE),
         field("ReadinessProbe", "readinessProbe", PROBE),
         field("StartupProbe", "startupProbe", PROBE).since(16),
-        field(
-            "Lifecycle",
-            "lifecycle",
-            Shape::Pointer(&Shape::Struct(&LIFECYCLE)),
-        ),
+        field("Lifecycle", "lifecycle", Shape::Pointer(&Shape::Struct(&LIFECYCLE))),
         field("TerminationMessagePath", "terminationMessagePath", TEXT),
         field(
             "TerminationMessagePolicy",
             "terminationMessagePolicy",
             Shape::Text("v1.TerminationMessagePolicy"),
         ),
-        field(
-            "ImagePullPolicy",
-            "imagePullPolicy",
-            Shape::Text("v1.PullPolicy"),
-        ),
+        field("ImagePullPolicy", "imagePullPolicy", Shape::Text("v1.PullPolicy")),
         field(
             "SecurityContext",
             "securityContext",
@@ -185,60 +157,34 @@ static ENV_FROM: Struct = Struct {
     name: "v1.EnvFromSource",
     fields: &[
         field("Prefix", "prefix", TEXT),
-        field(
-            "ConfigMapRef",
-            "configMapRef",
-            Shape::Pointer(&Shape::Struct(&CONFIG_MAP_SOURCE)),
-        ),
-        field(
-            "SecretRef",
-            "secretRef",
-            Shape::Pointer(&Shape::Struct(&SECRET_SOURCE)),
-        ),
+        field("ConfigMapRef", "configMapRef", Shape::Pointer(&Shape::Struct(&CONFIG_MAP_SOURCE))),
+        field("SecretRef", "secretRef", Shape::Pointer(&Shape::Struct(&SECRET_SOURCE))),
     ],
 };
 
-static CONFIG_MAP_SOURCE: Struct = Struct {
-    name: "v1.ConfigMapEnvSource",
-    fields: SOURCE_FIELDS,
-};
+static CONFIG_MAP_SOURCE: Struct = Struct { name: "v1.ConfigMapEnvSource", fields: SOURCE_FIELDS };
 
-static SECRET_SOURCE: Struct = Struct {
-    name: "v1.SecretEnvSource",
-    fields: SOURCE_FIELDS,
-};
+static SECRET_SOURCE: Struct = Struct { name: "v1.SecretEnvSource", fields: SOURCE_FIELDS };
 
-const SOURCE_FIELDS: &[Field] = &[
-    embedded(&REFERENCE, "LocalObjectReference"),
-    field("Optional", "optional", BOOL_OR_NONE),
-];
+const SOURCE_FIELDS: &[Field] =
+    &[embedded(&REFERENCE, "LocalObjectReference"), field("Optional", "optional", BOOL_OR_NONE)];
 
-static REFERENCE: Struct = Struct {
-    name: "v1.LocalObjectReference",
-    fields: &[field("Name", "name", TEXT)],
-};
+static REFERENCE: Struct =
+    Struct { name: "v1.LocalObjectReference", fields: &[field("Name", "name", TEXT)] };
 
 static ENV: Struct = Struct {
     name: "v1.EnvVar",
     fields: &[
         field("Name", "name", TEXT).always(),
         field("Value", "value", TEXT),
-        field(
-            "ValueFrom",
-            "valueFrom",
-            Shape::Pointer(&Shape::Struct(&ENV_SOURCE)),
-        ),
+        field("ValueFrom", "valueFrom", Shape::Pointer(&Shape::Struct(&ENV_SOURCE))),
     ],
 };
 
 static ENV_SOURCE: Struct = Struct {
     name: "v1.EnvVarSource",
     fields: &[
-        field(
-            "FieldRef",
-            "fieldRef",
-            Shape::Pointer(&Shape::Struct(&FIELD_REF)),
-        ),
+        field("FieldRef", "fieldRef", Shape::Pointer(&Shape::Struct(&FIELD_REF))),
         field(
             "ResourceFieldRef",
             "resourceFieldRef",
@@ -249,11 +195,7 @@ static ENV_SOURCE: Struct = Struct {
             "configMapKeyRef",
             Shape::Pointer(&Shape::Struct(&CONFIG_MAP_KEY)),
         ),
-        field(
-            "SecretKeyRef",
-            "secretKeyRef",
-            Shape::Pointer(&Shape::Struct(&SECRET_KEY)),
-        ),
+        field("SecretKeyRef", "secretKeyRef", Shape::Pointer(&Shape::Struct(&SECRET_KEY))),
     ],
 };
 
@@ -274,15 +216,9 @@ static RESOURCE_FIELD_REF: Struct = Struct {
     ],
 };
 
-static CONFIG_MAP_KEY: Struct = Struct {
-    name: "v1.ConfigMapKeySelector",
-    fields: KEY_FIELDS,
-};
+static CONFIG_MAP_KEY: Struct = Struct { name: "v1.ConfigMapKeySelector", fields: KEY_FIELDS };
 
-static SECRET_KEY: Struct = Struct {
-    name: "v1.SecretKeySelector",
-    fields: KEY_FIELDS,
-};
+static SECRET_KEY: Struct = Struct { name: "v1.SecretKeySelector", fields: KEY_FIELDS };
 
 const KEY_FIELDS: &[Field] = &[
     embedded(&REFERENCE, "LocalObjectReference"),
@@ -299,10 +235,8 @@ static RESOURCES: Struct = Struct {
     ],
 };
 
-static CLAIM: Struct = Struct {
-    name: "v1.ResourceClaim",
-    fields: &[field("Name", "name", TEXT).always()],
-};
+static CLAIM: Struct =
+    Struct { name: "v1.ResourceClaim", fields: &[field("Name", "name", TEXT).always()] };
 
 static RESIZE_POLICY: Struct = Struct {
     name: "v1.ContainerResizePolicy",
@@ -346,12 +280,8 @@ static PROBE_STRUCT: Struct = Struct {
         field("PeriodSeconds", "periodSeconds", INT32),
         field("SuccessThreshold", "successThreshold", INT32),
         field("FailureThreshold", "failureThreshold", INT32),
-        field(
-            "TerminationGracePeriodSeconds",
-            "terminationGracePeriodSeconds",
-            INT64_OR_NONE,
-        )
-        .since(21),
+        field("TerminationGracePeriodSeconds", "terminationGracePeriodSeconds", INT64_OR_NONE)
+            .since(21),
     ],
 };
 
@@ -391,10 +321,8 @@ const EXEC_FIELD: Field = field("Exec", "exec", Shape::Pointer(&EXEC_SHAPE));
 const HTTP_GET_FIELD: Field = field("HTTPGet", "httpGet", Shape::Pointer(&HTTP_GET_SHAPE));
 const TCP_SOCKET_FIELD: Field = field("TCPSocket", "tcpSocket", Shape::Pointer(&TCP_SOCKET_SHAPE));
 
-static EXEC: Struct = Struct {
-    name: "v1.ExecAction",
-    fields: &[field("Command", "command", TEXTS)],
-};
+static EXEC: Struct =
+    Struct { name: "v1.ExecAction", fields: &[field("Command", "command", TEXTS)] };
 
 static HTTP_GET: Struct = Struct {
     name: "v1.HTTPGetAction",
@@ -403,28 +331,18 @@ static HTTP_GET: Struct = Struct {
         field("Port", "port", Shape::IntOrString).always(),
         field("Host", "host", TEXT),
         field("Scheme", "scheme", Shape::Text("v1.URIScheme")),
-        field(
-            "HTTPHeaders",
-            "httpHeaders",
-            Shape::List(&Shape::Struct(&HTTP_HEADER)),
-        ),
+        field("HTTPHeaders", "httpHeaders", Shape::List(&Shape::Struct(&HTTP_HEADER))),
     ],
 };
 
 static HTTP_HEADER: Struct = Struct {
     name: "v1.HTTPHeader",
-    fields: &[
-        field("Name", "name", TEXT).always(),
-        field("Value", "value", TEXT).always(),
-    ],
+    fields: &[field("Name", "name", TEXT).always(), field("Value", "value", TEXT).always()],
 };
 
 static TCP_SOCKET: Struct = Struct {
     name: "v1.TCPSocketAction",
-    fields: &[
-        field("Port", "port", Shape::IntOrString).always(),
-        field("Host", "host", TEXT),
-    ],
+    fields: &[field("Port", "port", Shape::IntOrString).always(), field("Host", "host", TEXT)],
 };
 
 static GRPC: Struct = Struct {
@@ -435,71 +353,33 @@ static GRPC: Struct = Struct {
     ],
 };
 
-static SLEEP: Struct = Struct {
-    name: "v1.SleepAction",
-    fields: &[field("Seconds", "seconds", INT64).always()],
-};
+static SLEEP: Struct =
+    Struct { name: "v1.SleepAction", fields: &[field("Seconds", "seconds", INT64).always()] };
 
 static SECURITY_CONTEXT: Struct = Struct {
     name: "v1.SecurityContext",
     fields: &[
-        field(
-            "Capabilities",
-            "capabilities",
-            Shape::Pointer(&Shape::Struct(&CAPS)),
-        ),
+        field("Capabilities", "capabilities", Shape::Pointer(&Shape::Struct(&CAPS))),
         field("Privileged", "privileged", BOOL_OR_NONE),
-        field(
-            "SELinuxOptions",
-            "seLinuxOptions",
-            Shape::Pointer(&Shape::Struct(&SELINUX)),
-        ),
-        field(
-            "WindowsOptions",
-            "windowsOptions",
-            Shape::Pointer(&Shape::Struct(&WINDOWS)),
-        )
-        .since(15),
+        field("SELinuxOptions", "seLinuxOptions", Shape::Pointer(&Shape::Struct(&SELINUX))),
+        field("WindowsOptions", "windowsOptions", Shape::Pointer(&Shape::Struct(&WINDOWS)))
+            .since(15),
         field("RunAsUser", "runAsUser", INT64_OR_NONE),
         field("RunAsGroup", "runAsGroup", INT64_OR_NONE).since(10),
         field("RunAsNonRoot", "runAsNonRoot", BOOL_OR_NONE),
-        field(
-            "ReadOnlyRootFilesystem",
-            "readOnlyRootFilesystem",
-            BOOL_OR_NONE,
-        ),
-        field(
-            "AllowPrivilegeEscalation",
-            "allowPrivilegeEscalation",
-            BOOL_OR_NONE,
-        ),
-        field(
-            "ProcMount",
-            "procMount",
-            Shape::Pointer(&Shape::Text("v1.ProcMountType")),
-        )
-        .since(12),
-        field(
-            "SeccompProfile",
-            "seccompProfile",
-            Shape::Pointer(&Shape::Struct(&PROFILE)),
-        )
-        .since(19),
-        field(
-            "AppArmorProfile",
-            "appArmorProfile",
-            Shape::Pointer(&Shape::Struct(&PROFILE)),
-        )
-        .since(30),
+        field("ReadOnlyRootFilesystem", "readOnlyRootFilesystem", BOOL_OR_NONE),
+        field("AllowPrivilegeEscalation", "allowPrivilegeEscalation", BOOL_OR_NONE),
+        field("ProcMount", "procMount", Shape::Pointer(&Shape::Text("v1.ProcMountType"))).since(12),
+        field("SeccompProfile", "seccompProfile", Shape::Pointer(&Shape::Struct(&PROFILE)))
+            .since(19),
+        field("AppArmorProfile", "appArmorProfile", Shape::Pointer(&Shape::Struct(&PROFILE)))
+            .since(30),
     ],
 };
 
 static CAPS: Struct = Struct {
     name: "v1.Capabilities",
-    fields: &[
-        field("Add", "add", CAPABILITIES),
-        field("Drop", "drop", CAPABILITIES),
-    ],
+    fields: &[field("Add", "add", CAPABILITIES), field("Drop", "drop", CAPABILITIES)],
 };
 
 static SELINUX: Struct = Struct {
@@ -515,11 +395,7 @@ static SELINUX: Struct = Struct {
 static WINDOWS: Struct = Struct {
     name: "v1.WindowsSecurityContextOptions",
     fields: &[
-        field(
-            "GMSACredentialSpecName",
-            "gmsaCredentialSpecName",
-            TEXT_OR_NONE,
-        ),
+        field("GMSACredentialSpecName", "gmsaCredentialSpecName", TEXT_OR_NONE),
         field("GMSACredentialSpec", "gmsaCredentialSpec", TEXT_OR_NONE),
         field("RunAsUserName", "runAsUserName", TEXT_OR_NONE).since(16),
         field("HostProcess", "hostProcess", BOOL_OR_NONE).since(22),

@@ -19,10 +19,7 @@ const NIL: &str = "<nil>";
 /// [`imgctl_base::error::Kind::BadContent`] if a field has the wrong type or a quantity is one that Go
 /// holds as a big number.
 pub(super) fn struct_hash(container: &Map<String, Value>, minor: Minor) -> Result<ContainerHash> {
-    let mut dump = Dump {
-        minor,
-        out: String::new(),
-    };
+    let mut dump = Dump { minor, out: String::new() };
     dump.out.push_str("(v1.Container)");
     dump.object(&CONTAINER, container)?;
     let mut fnv = Fnv1a::new();

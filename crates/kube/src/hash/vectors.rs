@@ -43,17 +43,10 @@ fn e_as_written() -> Map<String, Value> {
         "aFieldOfTheFuture": {"a": 1}
     });
     for (probe, handler) in [
-        (
-            "livenessProbe",
-            json!({"path": "/healthz", "scheme": "HTTP", "port": "http"}),
-        ),
+        ("livenessProbe", json!({"path": "/healthz", "scheme": "HTTP", "port": "http"})),
         ("readinessProbe", json!({"port": 8080})),
     ] {
-        let kind = if probe == "livenessProbe" {
-            "httpGet"
-        } else {
-            "tcpSocket"
-        };
+        let kind = if probe == "livenessProbe" { "httpGet" } else { "tcpSocket" };
         written[probe] = json!({
             "failureThreshold": 3, "successThreshold": 1, "periodSeconds": 10,
             "timeoutSeconds": 1, kind: handler
@@ -93,26 +86,14 @@ fn the_json_era_gives_what_was_measured() {
         ("E", E, "84e2571a", "48e1340c"),
     ] {
         let container = object(text);
-        assert_eq!(
-            json_hash(text.as_bytes()).to_string(),
-            whole,
-            "{name}, its bytes"
-        );
+        assert_eq!(json_hash(text.as_bytes()).to_string(), whole, "{name}, its bytes");
         for minor in 16..=30 {
             let written = json(&container, Minor(minor), Resources::Kept).unwrap();
-            assert_eq!(
-                String::from_utf8(written).unwrap(),
-                text,
-                "{name}, 1.{minor}"
-            );
+            assert_eq!(String::from_utf8(written).unwrap(), text, "{name}, 1.{minor}");
             assert_eq!(hash(&container, minor), whole, "{name}, 1.{minor}");
         }
         let rest = json(&container, Minor(27), Resources::LeftOut).unwrap();
-        assert_eq!(
-            json_hash(&rest).to_string(),
-            without,
-            "{name} without resources"
-        );
+        assert_eq!(json_hash(&rest).to_string(), without, "{name} without resources");
     }
 }
 
@@ -131,19 +112,11 @@ fn the_newest_era_gives_what_was_measured() {
         ("c1", "nginx:1.19", "e449eef9"),
         ("c1", "nginx:1.19-alpine", "6411dc79"),
         ("etcd", "registry.k8s.io/etcd:3.5.15-0", "cdf7d3fa"),
-        (
-            "kube-apiserver",
-            "registry.k8s.io/kube-apiserver:v1.31.0",
-            "f72d0944",
-        ),
+        ("kube-apiserver", "registry.k8s.io/kube-apiserver:v1.31.0", "f72d0944"),
         ("test_container", "foo/image:v1", "8e45cbd0"),
         ("c2", "repo.local:5000/app:v1", "a390bc57"),
     ] {
-        assert_eq!(
-            name_and_image_hash(name, image).to_string(),
-            wanted,
-            "{name} {image}"
-        );
+        assert_eq!(name_and_image_hash(name, image).to_string(), wanted, "{name} {image}");
     }
     for text in [M, MV, MS] {
         assert_eq!(hash(&object(text), 31), "e449eef9");

@@ -32,14 +32,8 @@ pub struct Mismatch {
 
 impl std::fmt::Display for Mismatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let ContainerPrediction {
-            namespace,
-            pod,
-            container,
-            verdict,
-            reason,
-            ..
-        } = &self.predicted;
+        let ContainerPrediction { namespace, pod, container, verdict, reason, .. } =
+            &self.predicted;
         let became = match self.actual {
             Actual::Kept => "it was kept",
             Actual::Restarted => "it was restarted",
@@ -47,10 +41,7 @@ impl std::fmt::Display for Mismatch {
             Actual::Gone => "it is gone",
         };
         let verdict = verdict.word();
-        write!(
-            f,
-            "{namespace}/{pod} {container}: predicted {verdict} ({reason}), but {became}"
-        )?;
+        write!(f, "{namespace}/{pod} {container}: predicted {verdict} ({reason}), but {became}")?;
         match &self.why {
             Some(why) => write!(f, ": {why}"),
             None => Ok(()),
@@ -86,11 +77,7 @@ pub fn compare(prediction: &Prediction, after: &[RunningContainer]) -> Compariso
     let mut comparison = Comparison::default();
     for predicted in &prediction.containers {
         let actual = actual(predicted, after);
-        let outcome = || Mismatch {
-            predicted: predicted.clone(),
-            actual,
-            why: None,
-        };
+        let outcome = || Mismatch { predicted: predicted.clone(), actual, why: None };
         match agrees(predicted, actual) {
             None => comparison.undecided.push(outcome()),
             Some(true) => comparison.agreed += 1,

@@ -99,10 +99,8 @@ fn by_hash(
     let (Some(pod), Some(spec)) = (pod, spec) else {
         return Finding::unknown(Code::NoSpec, "the API server shows no such container");
     };
-    let has = container
-        .hash_annotation
-        .as_ref()
-        .and_then(|text| text.parse::<ContainerHash>().ok());
+    let has =
+        container.hash_annotation.as_ref().and_then(|text| text.parse::<ContainerHash>().ok());
     match spec.role {
         _ if pod.terminating => {
             return Finding::unknown(Code::Terminating, "its pod is being deleted");
@@ -118,10 +116,7 @@ fn by_hash(
         Role::Main | Role::Sidecar => {}
     }
     if change.compatible.contains(&change.from) {
-        let reason = format!(
-            "the new kubelet is declared to accept hashes of {}",
-            change.from
-        );
+        let reason = format!("the new kubelet is declared to accept hashes of {}", change.from);
         return Finding::keep(Code::DeclaredCompatible, reason).next(has);
     }
     let finding = Question {
@@ -203,11 +198,7 @@ impl Question<'_> {
             (Some(Era::NameAndImage), _) | (_, Era::NameAndImage) => Code::Formula131,
             _ => Code::Formula116,
         };
-        let release = if boundary == Code::Formula131 {
-            "1.31"
-        } else {
-            "1.16"
-        };
+        let release = if boundary == Code::Formula131 { "1.31" } else { "1.16" };
         Finding::restart(
             boundary,
             format!("kubelets hash containers differently from {release} on"),
@@ -330,20 +321,13 @@ impl Question<'_> {
             let next = reproduced.then_some(next);
             Finding::restart(code, reason).next(next)
         };
-        if reproduced {
-            finding
-        } else {
-            finding.estimated()
-        }
+        if reproduced { finding } else { finding.estimated() }
     }
 }
 
 fn same(to: Minor, hash: ContainerHash) -> Finding {
-    Finding::keep(
-        Code::SameHash,
-        format!("kubelets of {to} compute the same hash"),
-    )
-    .next(Some(hash))
+    Finding::keep(Code::SameHash, format!("kubelets of {to} compute the same hash"))
+        .next(Some(hash))
 }
 
 fn some(map: &Map<String, Value>) -> bool {

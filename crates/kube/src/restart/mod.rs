@@ -44,14 +44,7 @@ pub struct KubeletChange {
 
 impl KubeletChange {
     pub fn new(from: Minor, to: Minor) -> Self {
-        Self {
-            from,
-            to,
-            server: None,
-            compatible: Vec::new(),
-            runtime: None,
-            cgroup_driver: None,
-        }
+        Self { from, to, server: None, compatible: Vec::new(), runtime: None, cgroup_driver: None }
     }
 
     /// Returns the reverse change. What the new kubelet accepts says nothing about the old one.
@@ -109,10 +102,8 @@ impl Prediction {
         reason: &str,
         which: impl Fn(&ContainerPrediction) -> bool,
     ) {
-        let changed = self
-            .containers
-            .iter_mut()
-            .filter(|one| one.verdict != Verdict::Recreate && which(one));
+        let changed =
+            self.containers.iter_mut().filter(|one| one.verdict != Verdict::Recreate && which(one));
         for one in changed {
             one.verdict = verdict;
             one.code = Code::Release;
@@ -121,10 +112,7 @@ impl Prediction {
             one.next_hash = None;
         }
         let ended = self.counts.ended;
-        self.counts = Counts {
-            ended,
-            ..Counts::default()
-        };
+        self.counts = Counts { ended, ..Counts::default() };
         for one in &self.containers {
             self.counts.count(one.verdict);
         }
@@ -159,13 +147,7 @@ pub(crate) fn predict(
         counts.count(prediction.verdict);
         containers.push(prediction);
     }
-    Prediction {
-        from: change.from,
-        to: change.to,
-        containers,
-        counts,
-        others: others(change),
-    }
+    Prediction { from: change.from, to: change.to, containers, counts, others: others(change) }
 }
 
 /// Predicts the change and its rollback.
@@ -185,10 +167,7 @@ pub fn predict_both(
             ..container.clone()
         })
         .collect();
-    BothWays {
-        back: predict(&then, pods, &change.back()),
-        forward,
-    }
+    BothWays { back: predict(&then, pods, &change.back()), forward }
 }
 
 /// Returns the reasons that apply to the whole host.

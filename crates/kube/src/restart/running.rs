@@ -53,10 +53,9 @@ pub fn running(inspect: &[Value]) -> Result<Vec<RunningContainer>> {
         let mut labels = status.labels.unwrap_or_default();
         let mut annotations = status.annotations.unwrap_or_default();
         let mut label = |name: &str| labels.remove(name);
-        let (Some(uid), Some(container)) = (
-            label("io.kubernetes.pod.uid"),
-            label("io.kubernetes.container.name"),
-        ) else {
+        let (Some(uid), Some(container)) =
+            (label("io.kubernetes.pod.uid"), label("io.kubernetes.container.name"))
+        else {
             continue;
         };
         found.push(RunningContainer {

@@ -12,9 +12,7 @@ fn change(from: u32, to: u32) -> KubeletChange {
 
 fn one(pod: &Pod, from: u32, to: u32) -> ContainerPrediction {
     let running = started(pod, from);
-    predict(&running, std::slice::from_ref(pod), &change(from, to))
-        .containers
-        .remove(0)
+    predict(&running, std::slice::from_ref(pod), &change(from, to)).containers.remove(0)
 }
 
 fn verdict(more: &Value, from: u32, to: u32) -> (Verdict, Code) {
@@ -40,11 +38,7 @@ fn formulas_change_at_their_boundaries_in_both_directions() {
         (16, 15, Code::Formula116),
         (12, 30, Code::Formula116),
     ] {
-        assert_eq!(
-            verdict(&mounts(), from, to),
-            (Restart, code),
-            "{from} to {to}"
-        );
+        assert_eq!(verdict(&mounts(), from, to), (Restart, code), "{from} to {to}");
     }
 }
 
@@ -62,11 +56,7 @@ fn within_an_era_containers_are_kept() {
         (9, 9),
         (12, 13),
     ] {
-        assert_eq!(
-            verdict(&mounts(), from, to),
-            (Keep, Code::SameHash),
-            "{from} to {to}"
-        );
+        assert_eq!(verdict(&mounts(), from, to), (Keep, Code::SameHash), "{from} to {to}");
     }
 }
 
@@ -85,16 +75,8 @@ fn structs_that_changed_restart_those_who_use_them() {
         (12, 15, Restart, Restart),
     ] {
         assert_eq!(verdict(&plain, from, to).0, Keep, "{from} to {to}");
-        assert_eq!(
-            verdict(&mounts(), from, to).0,
-            with_mounts,
-            "{from} to {to}"
-        );
-        assert_eq!(
-            verdict(&security, from, to).0,
-            with_security,
-            "{from} to {to}"
-        );
+        assert_eq!(verdict(&mounts(), from, to).0, with_mounts, "{from} to {to}");
+        assert_eq!(verdict(&security, from, to).0, with_security, "{from} to {to}");
     }
 }
 
@@ -125,9 +107,7 @@ fn fields_that_only_one_kubelet_reads_restart() {
     let found = one(&web(&container(&grace)), 20, 21);
     assert_eq!((found.verdict, found.code), (Restart, Code::Fields));
     assert!(
-        found
-            .reason
-            .contains("livenessProbe.terminationGracePeriodSeconds"),
+        found.reason.contains("livenessProbe.terminationGracePeriodSeconds"),
         "{}",
         found.reason
     );
@@ -149,10 +129,7 @@ fn what_cannot_be_reproduced_is_never_kept() {
         running[0].hash_annotation = annotation.map(str::to_owned);
         for to in [27, 28, 29, 30] {
             let found = predict(&running, std::slice::from_ref(&pod), &change(28, to));
-            assert_eq!(
-                (found.containers[0].verdict, found.containers[0].code),
-                (Unknown, code)
-            );
+            assert_eq!((found.containers[0].verdict, found.containers[0].code), (Unknown, code));
             assert_eq!(found.counts.disturbed(), 1);
         }
     }
@@ -182,12 +159,7 @@ fn a_newer_image_string_restarts_only_who_hashes_it_anew() {
 fn a_hash_written_beforehand_keeps_the_container() {
     let pod = web(&container(&mounts()));
     let running = started(&pod, 31);
-    assert_eq!(
-        predict(&running, std::slice::from_ref(&pod), &change(30, 31))
-            .counts
-            .keep,
-        1
-    );
+    assert_eq!(predict(&running, std::slice::from_ref(&pod), &change(30, 31)).counts.keep, 1);
     let mut declared = change(30, 31);
     declared.compatible = vec![Minor(30)];
     let found = predict(&started(&pod, 30), &[pod], &declared);
@@ -217,10 +189,7 @@ fn static_pods_follow_their_own_table() {
     // Without a mirror: the uid changes for most manifests.
     let running = started(&plain, 28);
     let found = predict(&running, &[], &change(28, 29));
-    assert_eq!(
-        (found.containers[0].verdict, found.containers[0].exact),
-        (Recreate, false)
-    );
+    assert_eq!((found.containers[0].verdict, found.containers[0].exact), (Recreate, false));
     // A manifest that sets its uid keeps it.
     let mut named = plain.clone();
     named.mirror_of = Some("etcd-of-mine".to_owned());
@@ -303,10 +272,7 @@ fn another_runtime_or_cgroup_driver_keeps_nothing() {
     assert!(found.others.iter().any(|text| text.contains("systemd")));
     change.runtime = Some(("docker".to_owned(), "containerd".to_owned()));
     let found = predict(&running, &[pod], &change);
-    assert_eq!(
-        (found.containers[0].verdict, found.containers[0].code),
-        (Recreate, Code::Runtime)
-    );
+    assert_eq!((found.containers[0].verdict, found.containers[0].code), (Recreate, Code::Runtime));
 }
 
 #[test]
@@ -314,10 +280,7 @@ fn both_ways_are_foretold() {
     let pods = [web(&container(&mounts()))];
     let both = |from, to| {
         let ways = predict_both(&started(&pods[0], from), &pods, &change(from, to));
-        (
-            ways.forward.containers[0].verdict,
-            ways.back.containers[0].verdict,
-        )
+        (ways.forward.containers[0].verdict, ways.back.containers[0].verdict)
     };
     assert_eq!(both(30, 31), (Restart, Restart));
     assert_eq!(both(31, 32), (Keep, Keep));
@@ -328,18 +291,12 @@ fn both_ways_are_foretold() {
     let mut running = started(&pods[0], 29);
     running[0].hash_annotation = Some("1".to_owned());
     let ways = predict_both(&running, &pods, &change(29, 30));
-    assert_eq!(
-        (ways.forward.counts.unknown, ways.back.counts.unknown),
-        (1, 1)
-    );
+    assert_eq!((ways.forward.counts.unknown, ways.back.counts.unknown), (1, 1));
 }
 
 #[test]
 fn a_prediction_is_held_against_what_happened() {
-    let pods = [
-        web(&container(&mounts())),
-        static_pod(r#"{"name":"etcd","image":"e"}"#),
-    ];
+    let pods = [web(&container(&mounts())), static_pod(r#"{"name":"etcd","image":"e"}"#)];
     let before: Vec<RunningContainer> = pods.iter().flat_map(|pod| started(pod, 31)).collect();
     let prediction = predict(&before, &pods, &change(31, 32));
     let mut after = before.clone();
@@ -355,19 +312,12 @@ fn a_prediction_is_held_against_what_happened() {
     after[0].id = "other".to_owned();
     after[1].uid = before[1].uid.clone();
     let wrong = compare(&prediction, &after);
-    let actual: Vec<Actual> = wrong
-        .mismatches
-        .iter()
-        .map(|one: &Mismatch| one.actual)
-        .collect();
+    let actual: Vec<Actual> = wrong.mismatches.iter().map(|one: &Mismatch| one.actual).collect();
     assert_eq!(actual, [Actual::Restarted, Actual::Restarted]);
     assert_eq!(compare(&prediction, &[]).mismatches.len(), 2);
     // The prediction survives serialization to the journal.
     let text = serde_json::to_string(&prediction).unwrap();
-    assert_eq!(
-        serde_json::from_str::<Prediction>(&text).unwrap(),
-        prediction
-    );
+    assert_eq!(serde_json::from_str::<Prediction>(&text).unwrap(), prediction);
 }
 
 #[test]

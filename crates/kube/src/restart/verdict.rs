@@ -169,13 +169,7 @@ pub(super) struct Finding {
 
 impl Finding {
     fn new(verdict: Verdict, code: Code, reason: impl Into<String>) -> Self {
-        Self {
-            verdict,
-            code,
-            reason: reason.into(),
-            exact: true,
-            next: None,
-        }
+        Self { verdict, code, reason: reason.into(), exact: true, next: None }
     }
 
     pub(super) fn keep(code: Code, reason: impl Into<String>) -> Self {

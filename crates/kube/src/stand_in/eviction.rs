@@ -13,19 +13,16 @@ impl State {
     /// Handles `POST pods/NAME/eviction`.
     pub(super) fn evict(&mut self, path: &Path, eviction: &Value) -> Answer<Value> {
         if eviction["metadata"]["name"].as_str() != Some(&path.name) {
-            return Err(status::bad_request(
-                "name in URL does not match name in Eviction object",
-            ));
+            return Err(status::bad_request("name in URL does not match name in Eviction object"));
         }
         if self.is_terminating(path) {
             return Err(status::terminating(path));
         }
         let pod = self.get(path)?;
         let options = &eviction["deleteOptions"];
-        let ignores_budgets = matches!(
-            pod["status"]["phase"].as_str(),
-            Some("Succeeded" | "Failed" | "Pending")
-        ) || !pod["metadata"]["deletionTimestamp"].is_null();
+        let ignores_budgets =
+            matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Pending"))
+                || !pod["metadata"]["deletionTimestamp"].is_null();
         if !ignores_budgets {
             self.charge(&pod, path.is_dry_run())?;
         }
@@ -85,14 +82,11 @@ impl State {
 
     fn budgets_of(&self, pod: &Value) -> Vec<Key> {
         let meta = &pod["metadata"];
-        let matching = self
-            .objects
-            .iter()
-            .filter(|((resource, namespace, _), budget)| {
-                resource == BUDGETS
-                    && meta["namespace"] == namespace.as_str()
-                    && selects(&budget["spec"]["selector"], &meta["labels"])
-            });
+        let matching = self.objects.iter().filter(|((resource, namespace, _), budget)| {
+            resource == BUDGETS
+                && meta["namespace"] == namespace.as_str()
+                && selects(&budget["spec"]["selector"], &meta["labels"])
+        });
         matching.map(|(key, _)| key.clone()).collect()
     }
 
@@ -101,10 +95,7 @@ impl State {
         if self.budgets_are_frozen {
             return;
         }
-        let keys = self
-            .objects
-            .keys()
-            .filter(|(resource, ..)| resource == BUDGETS);
+        let keys = self.objects.keys().filter(|(resource, ..)| resource == BUDGETS);
         for key in keys.cloned().collect::<Vec<_>>() {
             let status = self.budget_status(&key);
             if self.objects[&key]["status"] != status {
@@ -123,19 +114,10 @@ impl State {
             .filter(|((resource, namespace, _), _)| resource == "/pods" && *namespace == key.1)
             .map(|(_, pod)| pod)
             .filter(|pod| selects(&budget["spec"]["selector"], &pod["metadata"]["labels"]))
-            .filter(|pod| {
-                !matches!(
-                    pod["status"]["phase"].as_str(),
-                    Some("Succeeded" | "Failed")
-                )
-            })
+            .filter(|pod| !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")))
             .collect();
         let living = |pod: &&&Value| pod["metadata"]["deletionTimestamp"].is_null();
-        let healthy = pods
-            .iter()
-            .filter(living)
-            .filter(|pod| is_ready(pod))
-            .count();
+        let healthy = pods.iter().filter(living).filter(|pod| is_ready(pod)).count();
         let healthy = i64::try_from(healthy).unwrap_or(i64::MAX);
         let expected = self.expected(&key.1, &pods);
         let spec = &budget["spec"];
@@ -186,10 +168,8 @@ impl State {
 
 fn is_ready(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array();
-    conditions.is_some_and(|all| {
-        all.iter()
-            .any(|one| one["type"] == "Ready" && one["status"] == "True")
-    })
+    conditions
+        .is_some_and(|all| all.iter().any(|one| one["type"] == "Ready" && one["status"] == "True"))
 }
 
 /// Returns a number, or a percentage of `of` rounded up.

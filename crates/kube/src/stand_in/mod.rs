@@ -185,10 +185,8 @@ impl StandIn {
         let (answer, request, reactions) = {
             let mut state = self.lock();
             state.settle();
-            let failure = state
-                .failures
-                .iter()
-                .position(|(of, part, _)| *of == verb && path.contains(part));
+            let failure =
+                state.failures.iter().position(|(of, part, _)| *of == verb && path.contains(part));
             let answer = match failure {
                 Some(at) => Err(state.failures.remove(at).2),
                 None => match Path::parse(path) {
@@ -214,10 +212,7 @@ impl StandIn {
 
 impl Api for StandIn {
     fn raw(&self, path: &str) -> Answer<Vec<u8>> {
-        if matches!(
-            path.split('?').next(),
-            Some("/readyz" | "/livez" | "/healthz")
-        ) {
+        if matches!(path.split('?').next(), Some("/readyz" | "/livez" | "/healthz")) {
             return Ok(b"ok".to_vec());
         }
         self.get(path).map(|object| object.to_string().into_bytes())
@@ -238,12 +233,10 @@ impl Api for StandIn {
     }
 
     fn create(&self, path: &str, object: &Value) -> Answer<Value> {
-        self.serve("create", path, object, |state, path| {
-            match path.subresource.as_str() {
-                "" => state.create(path, object),
-                "eviction" => state.evict(path, object),
-                _ => Err(status::no_such_path()),
-            }
+        self.serve("create", path, object, |state, path| match path.subresource.as_str() {
+            "" => state.create(path, object),
+            "eviction" => state.evict(path, object),
+            _ => Err(status::no_such_path()),
         })
     }
 
@@ -263,9 +256,7 @@ impl Api for StandIn {
     }
 
     fn delete(&self, path: &str, options: &Value) -> Answer<Value> {
-        self.serve("delete", path, options, |state, path| {
-            state.delete(path, options)
-        })
+        self.serve("delete", path, options, |state, path| state.delete(path, options))
     }
 }
 

@@ -71,10 +71,7 @@ fn step(object: &mut Value, step: &Value) -> Result<(), Failure> {
             let from = step["from"].as_str().ok_or_else(missing)?;
             let value = match step["op"] == "move" {
                 true => take(object, from)?,
-                false => object
-                    .pointer(from)
-                    .cloned()
-                    .ok_or(Failure::Unprocessable)?,
+                false => object.pointer(from).cloned().ok_or(Failure::Unprocessable)?,
             };
             add(object, path, value)
         }

@@ -131,9 +131,7 @@ fn decoded(text: &str) -> String {
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
         rest = after;
-        let code = after
-            .get(..2)
-            .and_then(|code| std::str::from_utf8(code).ok());
+        let code = after.get(..2).and_then(|code| std::str::from_utf8(code).ok());
         let code = code.and_then(|code| u8::from_str_radix(code, 16).ok());
         match (first, code) {
             (b'%', Some(code)) => {

@@ -31,10 +31,7 @@ impl Selection {
             fields.push((name.to_owned(), equal, value.to_owned()));
         }
         let text = path.query("labelSelector").unwrap_or_default();
-        Ok(Self {
-            labels: terms(text),
-            fields,
-        })
+        Ok(Self { labels: terms(text), fields })
     }
 
     pub(super) fn has(&self, object: &Value) -> bool {
@@ -48,11 +45,7 @@ impl Selection {
             };
             (found == *value) == *equal
         });
-        fields
-            && self
-                .labels
-                .iter()
-                .all(|term| term.has(&object["metadata"]["labels"]))
+        fields && self.labels.iter().all(|term| term.has(&object["metadata"]["labels"]))
     }
 }
 

@@ -53,9 +53,7 @@ pub fn serve(api: &StandIn) -> Served {
     let read = |name: &str| std::fs::read(directory.path().join(name)).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = rustls::RootCertStore::empty();
-    roots
-        .add(CertificateDer::from_pem_slice(&read("ca.crt")).unwrap())
-        .unwrap();
+    roots.add(CertificateDer::from_pem_slice(&read("ca.crt")).unwrap()).unwrap();
     let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
         .allow_unauthenticated()
         .build()
@@ -70,11 +68,8 @@ pub fn serve(api: &StandIn) -> Served {
         .unwrap();
     tls.alpn_protocols = vec![b"h2".to_vec()];
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(tls));
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let connections = Arc::new(AtomicUsize::new(0));
     let (api, counter) = (api.clone(), Arc::clone(&connections));
     runtime.spawn(async move {
@@ -96,11 +91,7 @@ pub fn serve(api: &StandIn) -> Served {
             });
         }
     });
-    Served {
-        directory,
-        connections,
-        runtime: Some(runtime),
-    }
+    Served { directory, connections, runtime: Some(runtime) }
 }
 
 async fn answer(
@@ -116,9 +107,7 @@ async fn answer(
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let path = head.uri.path_and_query().unwrap().as_str();
     let media_type = head.headers.get(header::CONTENT_TYPE);
-    let media_type = media_type
-        .and_then(|one| one.to_str().ok())
-        .unwrap_or_default();
+    let media_type = media_type.and_then(|one| one.to_str().ok()).unwrap_or_default();
     let outcome = match (is_known, &head.method) {
         (false, _) => Err(ApiError {
             code: 401,
@@ -182,11 +171,7 @@ fn get(api: &StandIn, path: &str) -> Answer<(u16, Value)> {
 /// Returns one page of a list; `continue` is the start of the next page.
 fn page(api: &StandIn, path: &str, parsed: &path::Path) -> Answer<Value> {
     let all = api.list(path)?;
-    let number = |name: &str| {
-        parsed
-            .query(name)
-            .and_then(|text| text.parse::<usize>().ok())
-    };
+    let number = |name: &str| parsed.query(name).and_then(|text| text.parse::<usize>().ok());
     let begin = match parsed.query("continue") {
         None => 0,
         Some(token) => match token.strip_prefix("from=") {
@@ -201,12 +186,8 @@ fn page(api: &StandIn, path: &str, parsed: &path::Path) -> Answer<Value> {
         },
     };
     let limit = number("limit").unwrap_or(usize::MAX);
-    let kind = all
-        .first()
-        .map_or("Thing", |one| one["kind"].as_str().unwrap());
-    let version = all
-        .first()
-        .map_or(json!("v1"), |one| one["apiVersion"].clone());
+    let kind = all.first().map_or("Thing", |one| one["kind"].as_str().unwrap());
+    let version = all.first().map_or(json!("v1"), |one| one["apiVersion"].clone());
     let items = all.iter().skip(begin).take(limit).cloned().map(|mut one| {
         let members = one.as_object_mut().unwrap();
         members.shift_remove("kind");

@@ -6,20 +6,11 @@ use super::path::Path;
 use crate::api::ApiError;
 
 fn error(code: u16, reason: &str, message: String) -> ApiError {
-    ApiError {
-        code,
-        reason: reason.to_owned(),
-        message,
-        ..ApiError::default()
-    }
+    ApiError { code, reason: reason.to_owned(), message, ..ApiError::default() }
 }
 
 pub(super) fn no_such_path() -> ApiError {
-    error(
-        404,
-        "NotFound",
-        "the server could not find the requested resource".to_owned(),
-    )
+    error(404, "NotFound", "the server could not find the requested resource".to_owned())
 }
 
 pub(super) fn not_found(path: &Path) -> ApiError {
@@ -68,11 +59,8 @@ pub(super) fn other_uid(path: &Path, old: &Value, asked: &str, is_patch: bool) -
 
 /// Returns a 422 about one field.
 pub(super) fn invalid(kind: &str, name: &str, field: &str, why: &str, cause: &str) -> ApiError {
-    let mut refusal = error(
-        422,
-        "Invalid",
-        format!("{kind} \"{name}\" is invalid: {field}: {why}"),
-    );
+    let mut refusal =
+        error(422, "Invalid", format!("{kind} \"{name}\" is invalid: {field}: {why}"));
     refusal.causes = vec![(cause.to_owned(), why.to_owned())];
     refusal
 }

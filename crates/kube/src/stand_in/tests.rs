@@ -38,10 +38,7 @@ fn objects_are_found_by_labels_and_fields() {
         found.iter().map(name).collect()
     };
     assert_eq!(names("/api/v1/pods"), ["one", "two"]);
-    assert_eq!(
-        names("/api/v1/pods?fieldSelector=spec.nodeName%3Dn2"),
-        ["two"]
-    );
+    assert_eq!(names("/api/v1/pods?fieldSelector=spec.nodeName%3Dn2"), ["two"]);
     assert_eq!(
         names("/api/v1/namespaces/default/pods?labelSelector=app in (a,b),!x"),
         ["one", "two"]
@@ -55,26 +52,17 @@ fn objects_are_found_by_labels_and_fields() {
 #[test]
 fn budgets_are_spent_and_refilled() {
     let api = StandIn::new();
-    api.add(pod("one", "n"))
-        .add(pod("two", "n"))
-        .add(budget("b", 1));
+    api.add(pod("one", "n")).add(pod("two", "n")).add(budget("b", 1));
     evict(&api, "one").unwrap();
     let refusal = evict(&api, "two").unwrap_err();
-    assert_eq!(
-        (refusal.code, refusal.reason.as_str()),
-        (429, "TooManyRequests")
-    );
+    assert_eq!((refusal.code, refusal.reason.as_str()), (429, "TooManyRequests"));
     assert_eq!(
         refusal.causes[0].1,
         "The disruption budget b needs 1 healthy pods and has 1 currently"
     );
     api.add(pod("three", "n"));
     evict(&api, "two").unwrap();
-    assert!(
-        api.get("/api/v1/namespaces/default/pods/two")
-            .unwrap_err()
-            .is_not_found()
-    );
+    assert!(api.get("/api/v1/namespaces/default/pods/two").unwrap_err().is_not_found());
     api.add(budget("c", 0));
     assert_eq!(evict(&api, "three").unwrap_err().code, 500);
 }
@@ -92,40 +80,22 @@ fn patches_test_and_versions_conflict() {
             {"op": "add", "path": "/metadata/annotations", "value": {"a/b": "1"}},
         ])
     };
-    let new = api
-        .patch(path, PatchKind::Json, &change("x:1", "x:2"))
-        .unwrap();
+    let new = api.patch(path, PatchKind::Json, &change("x:1", "x:2")).unwrap();
     assert_eq!(new["spec"]["containers"][0]["image"], "x:2");
     assert_eq!(new["metadata"]["generation"], 2);
-    let error = api
-        .patch(path, PatchKind::Json, &change("x:1", "x:3"))
-        .unwrap_err();
+    let error = api.patch(path, PatchKind::Json, &change("x:1", "x:3")).unwrap_err();
     assert!(error.is_conflict() && error.code == 422);
     let error = api.replace(path, &old).unwrap_err();
     assert!(error.is_conflict() && error.code == 409);
-    let error = api
-        .patch(
-            path,
-            PatchKind::Merge,
-            &json!({"spec": {"nodeName": "other"}}),
-        )
-        .unwrap_err();
-    assert!(
-        error.message.contains("pod updates may not change fields"),
-        "{error}"
-    );
+    let error =
+        api.patch(path, PatchKind::Merge, &json!({"spec": {"nodeName": "other"}})).unwrap_err();
+    assert!(error.message.contains("pod updates may not change fields"), "{error}");
     let strategic = json!({"spec": {"containers": [{"name": "c", "image": "x:4"}]}});
     let new = api.patch(path, PatchKind::Strategic, &strategic).unwrap();
-    assert_eq!(
-        new["spec"]["containers"],
-        json!([{"name": "c", "image": "x:4"}])
-    );
+    assert_eq!(new["spec"]["containers"], json!([{"name": "c", "image": "x:4"}]));
     // A patch without changes does not create a new version.
     let same = api.patch(path, PatchKind::Strategic, &strategic).unwrap();
-    assert_eq!(
-        same["metadata"]["resourceVersion"],
-        new["metadata"]["resourceVersion"]
-    );
+    assert_eq!(same["metadata"]["resourceVersion"], new["metadata"]["resourceVersion"]);
 }
 
 #[test]
@@ -161,7 +131,6 @@ fn admission_changes_pods_before_they_are_kept() {
     assert_eq!(kept["metadata"]["labels"]["seen"], "yes");
     // Admission does not apply to status updates.
     let status = json!({"status": {"phase": "Running"}});
-    api.patch(&format!("{path}/status"), PatchKind::Merge, &status)
-        .unwrap();
+    api.patch(&format!("{path}/status"), PatchKind::Merge, &status).unwrap();
     assert_eq!(api.peek(&path).unwrap()["status"]["phase"], "Running");
 }

@@ -15,11 +15,7 @@ pub(super) fn has_finalizers(object: &Value) -> bool {
 impl State {
     /// Returns whether the namespace is being deleted.
     pub(super) fn is_terminating(&self, path: &Path) -> bool {
-        let key = (
-            "/namespaces".to_owned(),
-            String::new(),
-            path.namespace.clone(),
-        );
+        let key = ("/namespaces".to_owned(), String::new(), path.namespace.clone());
         let namespace = self.objects.get(&key);
         namespace.is_some_and(|object| object["status"]["phase"] == "Terminating")
     }
@@ -166,10 +162,7 @@ impl State {
             .as_u64()
             .or(object["spec"]["terminationGracePeriodSeconds"].as_u64())
             .unwrap_or(30);
-        let is_over = matches!(
-            object["status"]["phase"].as_str(),
-            Some("Succeeded" | "Failed")
-        );
+        let is_over = matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
         let has_node = object["spec"]["nodeName"].is_string();
         let waits = path.plural == "pods" && has_node && !is_over && grace > 0;
         if waits || has_finalizers(&object) {
@@ -246,13 +239,7 @@ fn check_pod(path: &Path, old: &Value, new: &Value) -> Answer<()> {
             "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
         }
     };
-    Err(status::invalid(
-        "Pod",
-        name,
-        "spec",
-        why,
-        "FieldValueForbidden",
-    ))
+    Err(status::invalid("Pod", name, "spec", why, "FieldValueForbidden"))
 }
 
 /// Returns the immutable part of a Pod's spec.

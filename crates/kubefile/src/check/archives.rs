@@ -54,12 +54,8 @@ fn copied(
         text.ok()
     };
     // Patterns that depend on variables produce no finding.
-    let excluded: Option<Vec<String>> = transfer
-        .flags
-        .exclude
-        .iter()
-        .map(|raw| fixed(raw))
-        .collect();
+    let excluded: Option<Vec<String>> =
+        transfer.flags.exclude.iter().map(|raw| fixed(raw)).collect();
     let Some(Ok(excluded)) =
         excluded.map(|patterns| IgnoreRules::parse(patterns.join("\n").as_bytes()))
     else {
@@ -89,9 +85,8 @@ fn copied(
         };
         let leave_out = first.rsplit_once('/').map_or(*first, |(folder, _)| folder);
         found.push(
-            Diagnostic::warning("EmbeddedArchiveCopied", what, name_span(instruction)).hint(
-                format!("every host would receive them twice: add --exclude={leave_out}"),
-            ),
+            Diagnostic::warning("EmbeddedArchiveCopied", what, name_span(instruction))
+                .hint(format!("every host would receive them twice: add --exclude={leave_out}")),
         );
         return;
     }
@@ -104,9 +99,7 @@ fn below<'a>(archive: &'a str, source: &str) -> Option<&'a str> {
     for wanted in source.split('/').filter(|part| !matches!(*part, "" | ".")) {
         let (part, behind) = rest.split_once('/').unwrap_or((rest, ""));
         let is_same = if glob::has_meta(wanted.as_bytes()) {
-            SegmentPattern::compile(wanted.as_bytes())
-                .ok()?
-                .matches(part.as_bytes())
+            SegmentPattern::compile(wanted.as_bytes()).ok()?.matches(part.as_bytes())
         } else {
             wanted == part
         };

@@ -17,9 +17,7 @@ pub(super) fn is_cluster_image(kubefile: &Kubefile) -> bool {
     let file = file.to_lowercase();
     file.starts_with("kubefile")
         || file.ends_with(".kubefile")
-        || labels(kubefile)
-            .iter()
-            .any(|label| TYPE_LABELS.contains(&label.key.as_str()))
+        || labels(kubefile).iter().any(|label| TYPE_LABELS.contains(&label.key.as_str()))
 }
 
 pub(super) fn check(kubefile: &Kubefile, options: &CheckOptions<'_>, found: &mut Vec<Diagnostic>) {
@@ -27,10 +25,7 @@ pub(super) fn check(kubefile: &Kubefile, options: &CheckOptions<'_>, found: &mut
         return;
     }
     let labels = labels(kubefile);
-    for label in labels
-        .iter()
-        .filter(|label| TYPE_LABELS.contains(&label.key.as_str()))
-    {
+    for label in labels.iter().filter(|label| TYPE_LABELS.contains(&label.key.as_str())) {
         kind(label, &labels, options, found);
     }
     let stage = kubefile.stages.last();
@@ -56,9 +51,7 @@ fn labels(kubefile: &Kubefile) -> Vec<Label<'_>> {
     let escape = kubefile.directives.escape;
     let fixed = |raw: &str| {
         let used = expand::variables(raw, escape).ok()?;
-        let value = used
-            .is_empty()
-            .then(|| expand::expand(raw, escape, &|_| None))?;
+        let value = used.is_empty().then(|| expand::expand(raw, escape, &|_| None))?;
         value.ok()
     };
     let instructions = kubefile.stages.last().map(|stage| &stage.instructions);
@@ -68,12 +61,7 @@ fn labels(kubefile: &Kubefile) -> Vec<Label<'_>> {
             continue;
         };
         for (key, raw) in pairs {
-            labels.extend(fixed(key).map(|key| Label {
-                key,
-                value: fixed(raw),
-                raw,
-                instruction,
-            }));
+            labels.extend(fixed(key).map(|key| Label { key, value: fixed(raw), raw, instruction }));
         }
     }
     labels
@@ -118,14 +106,10 @@ fn kind(
 /// element is a command line of its own.
 fn commands(instruction: &Instruction, elements: &[String], found: &mut Vec<Diagnostic>) {
     // These two are dropped, so the shell form is one command.
-    let elements: Vec<&String> = elements
-        .iter()
-        .filter(|element| *element != "/bin/sh" && *element != "-c")
-        .collect();
-    let looks_split = elements.len() > 1
-        && elements
-            .iter()
-            .all(|element| !element.contains(char::is_whitespace));
+    let elements: Vec<&String> =
+        elements.iter().filter(|element| *element != "/bin/sh" && *element != "-c").collect();
+    let looks_split =
+        elements.len() > 1 && elements.iter().all(|element| !element.contains(char::is_whitespace));
     if looks_split {
         let name = instruction.name();
         let whole: Vec<&str> = elements.iter().map(|element| element.as_str()).collect();
@@ -135,10 +119,7 @@ fn commands(instruction: &Instruction, elements: &[String], found: &mut Vec<Diag
                 format!("in a cluster image each element of {name} is a separate command"),
                 name_span(instruction),
             )
-            .hint(format!(
-                "write CMD [\"{}\"] if this is one command",
-                whole.join(" ")
-            )),
+            .hint(format!("write CMD [\"{}\"] if this is one command", whole.join(" "))),
         );
     }
 }

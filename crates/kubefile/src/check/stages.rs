@@ -71,23 +71,16 @@ fn as_casing(from: &From, found: &mut Vec<Diagnostic>) {
     let Some(name) = &from.written_name else {
         return;
     };
-    let head = from
-        .text
-        .strip_suffix(name.as_str())
-        .unwrap_or_default()
-        .trim_end();
-    let (Some(keyword), Some(word)) = (
-        head.split_whitespace().next(),
-        head.get(head.len().saturating_sub(2)..),
-    ) else {
+    let head = from.text.strip_suffix(name.as_str()).unwrap_or_default().trim_end();
+    let (Some(keyword), Some(word)) =
+        (head.split_whitespace().next(), head.get(head.len().saturating_sub(2)..))
+    else {
         return;
     };
     let lower = keyword == keyword.to_lowercase();
     let wanted = if lower { "as" } else { "AS" };
     if word != wanted {
-        let span = from
-            .map
-            .locate(&from.text, head.len() - word.len(), head.len());
+        let span = from.map.locate(&from.text, head.len() - word.len(), head.len());
         found.push(
             Diagnostic::warning(
                 "FromAsCasing",
@@ -141,10 +134,7 @@ fn defaults(kubefile: &Kubefile) -> Defaults {
 
 /// Checks the variables of the `FROM` line, where only global arguments are available.
 fn arguments(escape: char, defaults: &Defaults, from: &From, found: &mut Vec<Diagnostic>) {
-    for raw in [Some(&from.image), from.platform.as_ref()]
-        .into_iter()
-        .flatten()
-    {
+    for raw in [Some(&from.image), from.platform.as_ref()].into_iter().flatten() {
         for used in expand::variables(raw, escape).unwrap_or_default() {
             let known =
                 defaults.contains_key(&used.name) || PLATFORM_ARGS.contains(&used.name.as_str());
@@ -174,10 +164,7 @@ fn arguments(escape: char, defaults: &Defaults, from: &From, found: &mut Vec<Dia
         found.push(
             Diagnostic::warning(
                 "InvalidDefaultArgInFrom",
-                format!(
-                    "without --build-arg, {} is not the name of an image",
-                    from.image
-                ),
+                format!("without --build-arg, {} is not the name of an image", from.image),
                 from.span_of(&from.image),
             )
             .hint("give the ARG a valid default"),
@@ -198,9 +185,7 @@ fn is_image(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with(edge)
         && !name.ends_with(edge)
-        && !["//", "/:", ":/", ":@", "/@", "::"]
-            .iter()
-            .any(|bad| name.contains(bad))
+        && !["//", "/:", ":/", ":@", "/@", "::"].iter().any(|bad| name.contains(bad))
         && !name.contains(words::is_blank)
 }
 

@@ -54,9 +54,7 @@ fn one(escape: char, instruction: &Instruction, found: &mut Vec<Diagnostic>) {
                 "MAINTAINER is deprecated",
                 name_span(instruction),
             )
-            .hint(format!(
-                "write LABEL org.opencontainers.image.authors=\"{name}\""
-            )),
+            .hint(format!("write LABEL org.opencontainers.image.authors=\"{name}\"")),
         ),
         InstructionKind::Env(_) | InstructionKind::Label(_) => {
             let (_, rest) = words::split_first(&instruction.text);
@@ -72,9 +70,9 @@ fn one(escape: char, instruction: &Instruction, found: &mut Vec<Diagnostic>) {
                 );
             }
         }
-        InstructionKind::Expose(ports) => ports
-            .iter()
-            .for_each(|port| expose(instruction, port, found)),
+        InstructionKind::Expose(ports) => {
+            ports.iter().for_each(|port| expose(instruction, port, found))
+        }
         _ => {}
     }
     secrets(instruction, found);
@@ -105,9 +103,7 @@ fn secrets(instruction: &Instruction, found: &mut Vec<Diagnostic>) {
     for key in keys {
         let lower = key.to_lowercase();
         let mut segments = lower.split('_');
-        let secret = segments
-            .clone()
-            .any(|segment| SECRET_WORDS.contains(&segment));
+        let secret = segments.clone().any(|segment| SECRET_WORDS.contains(&segment));
         if secret && !segments.any(|segment| segment == "public") {
             found.push(
                 Diagnostic::warning(
@@ -127,11 +123,8 @@ fn secrets(instruction: &Instruction, found: &mut Vec<Diagnostic>) {
 /// Reports instructions that have no effect because a later one replaces them.
 fn repeated(stage: &Stage, found: &mut Vec<Diagnostic>) {
     for name in ["CMD", "ENTRYPOINT", "HEALTHCHECK"] {
-        let all: Vec<&Instruction> = stage
-            .instructions
-            .iter()
-            .filter(|i| i.name() == name)
-            .collect();
+        let all: Vec<&Instruction> =
+            stage.instructions.iter().filter(|i| i.name() == name).collect();
         let Some((_, unused)) = all.split_last() else {
             continue;
         };
@@ -150,11 +143,7 @@ fn repeated(stage: &Stage, found: &mut Vec<Diagnostic>) {
 
 fn json_arguments(stage: &Stage, found: &mut Vec<Diagnostic>) {
     // A SHELL instruction indicates that the shell form is intended.
-    if stage
-        .instructions
-        .iter()
-        .any(|i| matches!(i.kind, InstructionKind::Shell(_)))
-    {
+    if stage.instructions.iter().any(|i| matches!(i.kind, InstructionKind::Shell(_))) {
         return;
     }
     for instruction in &stage.instructions {
@@ -189,14 +178,8 @@ fn casing(kubefile: &Kubefile, found: &mut Vec<Diagnostic>) {
             names.push((first_word(&instruction.text), name_span(instruction)));
         }
     }
-    let lower = names
-        .iter()
-        .filter(|(name, _)| *name == name.to_lowercase())
-        .count();
-    let upper = names
-        .iter()
-        .filter(|(name, _)| *name == name.to_uppercase())
-        .count();
+    let lower = names.iter().filter(|(name, _)| *name == name.to_lowercase()).count();
+    let upper = names.iter().filter(|(name, _)| *name == name.to_uppercase()).count();
     let (case, wanted): (_, fn(&str) -> String) = if lower > upper {
         ("lower", |name| name.to_lowercase())
     } else {

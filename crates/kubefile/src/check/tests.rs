@@ -7,164 +7,59 @@ fn findings(name: &str, text: &str) -> Vec<String> {
     let kubefile = parse(name, text.as_bytes()).unwrap_or_else(|f| panic!("{text}\n{f:#?}"));
     check(&kubefile, &CheckOptions::default())
         .iter()
-        .map(|d| {
-            format!(
-                "{}:{} {}",
-                d.span.line,
-                d.span.column,
-                d.rule.unwrap_or_default()
-            )
-        })
+        .map(|d| format!("{}:{} {}", d.span.line, d.span.column, d.rule.unwrap_or_default()))
         .collect()
 }
 
 /// Each rule, with a file that violates it once and the place of the finding.
 const BROKEN: &[(&str, &str, &str)] = &[
-    (
-        "ConsistentInstructionCasing",
-        "FROM scratch\ncopy a /\nUSER b\n",
-        "2:1",
-    ),
-    (
-        "ConsistentInstructionCasing",
-        "from scratch\ncopy a /\nUSER b\n",
-        "3:1",
-    ),
-    (
-        "ConsistentInstructionCasing",
-        "FROM scratch\nUser b\n",
-        "2:1",
-    ),
-    (
-        "DuplicateStageName",
-        "FROM scratch AS a\nFROM scratch AS a\n",
-        "2:17",
-    ),
-    (
-        "ExposeProtoCasing",
-        "FROM scratch\nEXPOSE 80/tcp 81/UDP\n",
-        "2:15",
-    ),
+    ("ConsistentInstructionCasing", "FROM scratch\ncopy a /\nUSER b\n", "2:1"),
+    ("ConsistentInstructionCasing", "from scratch\ncopy a /\nUSER b\n", "3:1"),
+    ("ConsistentInstructionCasing", "FROM scratch\nUser b\n", "2:1"),
+    ("DuplicateStageName", "FROM scratch AS a\nFROM scratch AS a\n", "2:17"),
+    ("ExposeProtoCasing", "FROM scratch\nEXPOSE 80/tcp 81/UDP\n", "2:15"),
     ("FromAsCasing", "FROM scratch as a\n", "1:14"),
     ("FromAsCasing", "from scratch AS a\n", "1:14"),
-    (
-        "FromPlatformFlagConstDisallowed",
-        "FROM --platform=linux/amd64 scratch\n",
-        "1:17",
-    ),
+    ("FromPlatformFlagConstDisallowed", "FROM --platform=linux/amd64 scratch\n", "1:17"),
     ("InvalidDefaultArgInFrom", "ARG T\nFROM a:${T}\n", "2:6"),
     ("InvalidDefaultArgInFrom", "ARG T\nFROM $T\n", "2:6"),
     ("JSONArgsRecommended", "FROM scratch\nCMD a b\n", "2:1"),
-    (
-        "JSONArgsRecommended",
-        "FROM scratch\nENTRYPOINT a b\n",
-        "2:1",
-    ),
+    ("JSONArgsRecommended", "FROM scratch\nENTRYPOINT a b\n", "2:1"),
     ("LegacyKeyValueFormat", "FROM scratch\nENV a b\n", "2:5"),
-    (
-        "LegacyKeyValueFormat",
-        "FROM scratch\nLABEL a \\\n  b c\n",
-        "2:7",
-    ),
-    (
-        "MaintainerDeprecated",
-        "FROM scratch\nMAINTAINER a\n",
-        "2:1",
-    ),
-    (
-        "MultipleInstructionsDisallowed",
-        "FROM scratch\nHEALTHCHECK NONE\nHEALTHCHECK NONE\n",
-        "2:1",
-    ),
-    (
-        "MultipleInstructionsDisallowed",
-        "FROM scratch\nCMD []\nCMD []\n",
-        "2:1",
-    ),
-    (
-        "MultipleInstructionsDisallowed",
-        "FROM scratch\nENTRYPOINT []\nENTRYPOINT []\n",
-        "2:1",
-    ),
-    (
-        "NoEmptyContinuation",
-        "FROM scratch\nENV a=b \\\n\n  c=d\n",
-        "3:1",
-    ),
-    (
-        "RedundantTargetPlatform",
-        "FROM --platform=$TARGETPLATFORM scratch\n",
-        "1:17",
-    ),
+    ("LegacyKeyValueFormat", "FROM scratch\nLABEL a \\\n  b c\n", "2:7"),
+    ("MaintainerDeprecated", "FROM scratch\nMAINTAINER a\n", "2:1"),
+    ("MultipleInstructionsDisallowed", "FROM scratch\nHEALTHCHECK NONE\nHEALTHCHECK NONE\n", "2:1"),
+    ("MultipleInstructionsDisallowed", "FROM scratch\nCMD []\nCMD []\n", "2:1"),
+    ("MultipleInstructionsDisallowed", "FROM scratch\nENTRYPOINT []\nENTRYPOINT []\n", "2:1"),
+    ("NoEmptyContinuation", "FROM scratch\nENV a=b \\\n\n  c=d\n", "3:1"),
+    ("RedundantTargetPlatform", "FROM --platform=$TARGETPLATFORM scratch\n", "1:17"),
     ("RelativeCopyPath", "FROM a\nCOPY a a/\n", "2:8"),
     ("ReservedStageName", "FROM scratch AS context\n", "1:17"),
-    (
-        "SecretsUsedInArgOrEnv",
-        "FROM scratch\nENV A=1 DB_PASSWORD=x\n",
-        "2:9",
-    ),
+    ("SecretsUsedInArgOrEnv", "FROM scratch\nENV A=1 DB_PASSWORD=x\n", "2:9"),
     ("SecretsUsedInArgOrEnv", "ARG TOKEN\nFROM scratch\n", "1:5"),
     ("StageNameCasing", "FROM scratch AS Base\n", "1:17"),
-    (
-        "UndefinedArgInFrom",
-        "ARG VERSION=1\nFROM a:${VERSOIN:-1}$VERSOIN\n",
-        "2:10",
-    ),
+    ("UndefinedArgInFrom", "ARG VERSION=1\nFROM a:${VERSOIN:-1}$VERSOIN\n", "2:10"),
     ("UndefinedVar", "FROM scratch\nCOPY $a /\n", "2:6"),
     ("UndefinedVar", "FROM scratch\nENV a=1 b=$a\n", "2:11"),
-    (
-        "UndefinedVar",
-        "FROM scratch\nARG a\nFROM scratch\nUSER ${a}\n",
-        "4:6",
-    ),
+    ("UndefinedVar", "FROM scratch\nARG a\nFROM scratch\nUSER ${a}\n", "4:6"),
     ("UndefinedVar", "FROM x\nENV NAME=1\nLABEL a=$NAEM\n", "3:9"),
-    (
-        "UndefinedVar",
-        "FROM scratch AS p\nARG a\nENV e=1\nFROM p\nUSER $e:$a\n",
-        "5:9",
-    ),
-    (
-        "WorkdirRelativePath",
-        "FROM a\nWORKDIR b\nWORKDIR c\n",
-        "2:9",
-    ),
-    (
-        "ClusterImageType",
-        "FROM scratch\nLABEL sealos.io.type=rootsf version=1\n",
-        "2:22",
-    ),
-    (
-        "ClusterImageType",
-        "FROM scratch\nLABEL apps.sealos.io/type=\"addons\"\n",
-        "2:27",
-    ),
-    (
-        "RootfsVersionLabel",
-        "FROM scratch\nLABEL sealos.io.type=\"rootfs\"\n",
-        "2:22",
-    ),
+    ("UndefinedVar", "FROM scratch AS p\nARG a\nENV e=1\nFROM p\nUSER $e:$a\n", "5:9"),
+    ("WorkdirRelativePath", "FROM a\nWORKDIR b\nWORKDIR c\n", "2:9"),
+    ("ClusterImageType", "FROM scratch\nLABEL sealos.io.type=rootsf version=1\n", "2:22"),
+    ("ClusterImageType", "FROM scratch\nLABEL apps.sealos.io/type=\"addons\"\n", "2:27"),
+    ("RootfsVersionLabel", "FROM scratch\nLABEL sealos.io.type=\"rootfs\"\n", "2:22"),
 ];
 
 #[test]
 fn every_rule_finds_what_it_is_for() {
     for (rule, text, at) in BROKEN {
-        assert_eq!(
-            findings("Dockerfile", text),
-            [format!("{at} {rule}")],
-            "{text}"
-        );
+        assert_eq!(findings("Dockerfile", text), [format!("{at} {rule}")], "{text}");
     }
     let split = "FROM scratch\nCMD [\"bash\", \"x.sh\"]\n";
-    assert_eq!(
-        findings("dir/Kubefile", split),
-        ["2:1 CommandElementsAreCommands"]
-    );
+    assert_eq!(findings("dir/Kubefile", split), ["2:1 CommandElementsAreCommands"]);
     for rule in RULES {
         let elsewhere = ["CommandElementsAreCommands", "EmbeddedArchiveCopied"].contains(&rule);
-        assert!(
-            elsewhere || BROKEN.iter().any(|(broken, _, _)| *broken == rule),
-            "{rule}"
-        );
+        assert!(elsewhere || BROKEN.iter().any(|(broken, _, _)| *broken == rule), "{rule}");
     }
     assert!(RULES.is_sorted());
 }
@@ -204,17 +99,11 @@ fn good_files_are_left_alone() {
 fn the_directive_silences_rules() {
     let text = "FROM scratch as a\nMAINTAINER a\n";
     for (directive, expected) in [
-        (
-            "# check=skip=FromAsCasing\n",
-            &["3:1 MaintainerDeprecated"][..],
-        ),
+        ("# check=skip=FromAsCasing\n", &["3:1 MaintainerDeprecated"][..]),
         ("# check=skip=fromascasing,MaintainerDeprecated\n", &[]),
         ("# check=skip=all;error=true\n", &[]),
     ] {
-        assert_eq!(
-            findings("Dockerfile", &format!("{directive}{text}")),
-            expected
-        );
+        assert_eq!(findings("Dockerfile", &format!("{directive}{text}")), expected);
     }
 }
 
@@ -230,10 +119,7 @@ fn what_the_command_line_and_the_store_know_counts() {
     };
     let found = check(&kubefile, &options);
     let found: Vec<_> = found.iter().map(|d| (d.rule, d.message.as_str())).collect();
-    assert_eq!(
-        found,
-        [(Some("UndefinedVar"), "nothing sets OTHER before this use")]
-    );
+    assert_eq!(found, [(Some("UndefinedVar"), "nothing sets OTHER before this use")]);
 }
 
 #[test]

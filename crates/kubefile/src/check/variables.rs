@@ -35,11 +35,7 @@ pub(super) fn check(
     for stage in &kubefile.stages {
         let parent = parents.get(stage.index).copied().flatten();
         scopes.push(match parent.and_then(|parent| scopes.get(parent)) {
-            Some(inherited) => Scope {
-                open: inherited.open,
-                parent,
-                ..Scope::default()
-            },
+            Some(inherited) => Scope { open: inherited.open, parent, ..Scope::default() },
             None => base(stage, options),
         });
         for instruction in &stage.instructions {
@@ -53,14 +49,10 @@ pub(super) fn check(
             };
             match &instruction.kind {
                 InstructionKind::Env(pairs) => {
-                    scope
-                        .environment
-                        .extend(pairs.iter().map(|(key, _)| key.clone()));
+                    scope.environment.extend(pairs.iter().map(|(key, _)| key.clone()));
                 }
                 InstructionKind::Arg(args) => {
-                    scope
-                        .arguments
-                        .extend(args.iter().map(|(key, _)| key.clone()));
+                    scope.arguments.extend(args.iter().map(|(key, _)| key.clone()));
                 }
                 _ => {}
             }
@@ -73,9 +65,7 @@ fn base(stage: &Stage, options: &CheckOptions<'_>) -> Scope {
     // Every builder sets a PATH.
     scope.environment.insert("PATH".to_owned());
     if !is_scratch(&stage.from) {
-        let names = options
-            .base_environment
-            .and_then(|names| names(&stage.from.image));
+        let names = options.base_environment.and_then(|names| names(&stage.from.image));
         scope.open = names.is_none();
         scope.environment.extend(names.unwrap_or_default());
     }
@@ -119,10 +109,7 @@ fn report(
             instruction.span_of(&format!("${name}")),
         );
         let diagnostic = match diagnostic.span == instruction.span {
-            true => Diagnostic {
-                span: instruction.span_of(&format!("${{{name}")),
-                ..diagnostic
-            },
+            true => Diagnostic { span: instruction.span_of(&format!("${{{name}")), ..diagnostic },
             false => diagnostic,
         };
         found.push(match suggestion {
@@ -139,10 +126,9 @@ fn words(instruction: &Instruction) -> Vec<&str> {
     match &instruction.kind {
         InstructionKind::Add(transfer) | InstructionKind::Copy(transfer) => transferred(transfer),
         InstructionKind::Arg(args) => args.iter().filter_map(|(_, v)| v.as_deref()).collect(),
-        InstructionKind::Env(pairs) | InstructionKind::Label(pairs) => pairs
-            .iter()
-            .flat_map(|(key, value)| [key.as_str(), value])
-            .collect(),
+        InstructionKind::Env(pairs) | InstructionKind::Label(pairs) => {
+            pairs.iter().flat_map(|(key, value)| [key.as_str(), value]).collect()
+        }
         InstructionKind::Expose(words) | InstructionKind::Volume(words) => {
             words.iter().map(String::as_str).collect()
         }

@@ -118,10 +118,7 @@ fn forms_with_a_word() {
         ("${unset:-:}", ":"),
         ("${unset:--}", "-"),
         // A shell default whose quoted value spanned several lines.
-        (
-            r#"${HELM_OPTS:-" --set a=b  --set c=d "}"#,
-            " --set a=b  --set c=d ",
-        ),
+        (r#"${HELM_OPTS:-" --set a=b  --set c=d "}"#, " --set a=b  --set c=d "),
     ] {
         assert_eq!(ok(raw), expected, "{raw}");
     }
@@ -163,10 +160,7 @@ fn what_has_no_value_says_why() {
         ("${HOME", "the closing } of ${ is missing"),
         ("${HOME:", "the closing } of ${ is missing"),
         ("${HOME:-x", "the closing } of ${ is missing"),
-        (
-            "${HOME/a",
-            "the second / of ${name/pattern/text} is missing",
-        ),
+        ("${HOME/a", "the second / of ${name/pattern/text} is missing"),
         ("${HOME/a/b", "the closing } of ${ is missing"),
         ("${}", "a substitution needs a name, as in ${NAME}"),
         ("${:-x}", "a substitution needs a name, as in ${NAME}"),
@@ -187,10 +181,7 @@ fn what_has_no_value_says_why() {
         ("\"a", "the closing \" is missing"),
         (r#""a\"#, "the closing \" is missing"),
         ("${unset:-\"}", "the closing \" is missing"),
-        (
-            r"${HOME#\a}",
-            "in a pattern only * ? \\ can be escaped, not `a`",
-        ),
+        (r"${HOME#\a}", "in a pattern only * ? \\ can be escaped, not `a`"),
     ] {
         match expand(raw, '\\', &values) {
             Err(error) => assert_eq!(error.to_string(), message, "{raw}"),
@@ -245,29 +236,16 @@ fn heredoc_bodies_keep_their_quotes() {
 #[test]
 fn the_variables_of_a_word_are_known_without_values() {
     let uses = |raw| -> Vec<(String, bool)> {
-        variables(raw, '\\')
-            .unwrap()
-            .into_iter()
-            .map(|used| (used.name, used.optional))
-            .collect()
+        variables(raw, '\\').unwrap().into_iter().map(|used| (used.name, used.optional)).collect()
     };
     let owned = |list: &[(&str, bool)]| -> Vec<(String, bool)> {
         list.iter().map(|(n, o)| ((*n).to_owned(), *o)).collect()
     };
     assert_eq!(uses(r"$a '$b' \$c"), owned(&[("a", false)]));
-    assert_eq!(
-        uses("${a:-$b}${c:?no}"),
-        owned(&[("a", true), ("b", false), ("c", true)])
-    );
+    assert_eq!(uses("${a:-$b}${c:?no}"), owned(&[("a", true), ("b", false), ("c", true)]));
     assert_eq!(
         uses("${a#$b}${c/$d/$e}"),
-        owned(&[
-            ("a", false),
-            ("b", false),
-            ("c", false),
-            ("d", false),
-            ("e", false),
-        ])
+        owned(&[("a", false), ("b", false), ("c", false), ("d", false), ("e", false),])
     );
     assert!(variables("${a", '\\').is_err());
 }
@@ -277,17 +255,10 @@ fn growth_and_depth_are_bounded() {
     let big = |_: &str| Some("x".repeat(MAX_VALUE / 2));
     assert_eq!(expand("$a$a$a", '\\', &big), Err(ExpandError::TooLarge));
     assert_eq!(expand("\"$a$a$a\"", '\\', &big), Err(ExpandError::TooLarge));
-    assert_eq!(
-        expand("${a//x/xxx}", '\\', &big),
-        Err(ExpandError::TooLarge)
-    );
+    assert_eq!(expand("${a//x/xxx}", '\\', &big), Err(ExpandError::TooLarge));
     let deep = format!("{}{}", "${a:-".repeat(100_000), "}".repeat(100_000));
     assert_eq!(expand(&deep, '\\', &values), Err(ExpandError::TooDeep));
-    let nested = format!(
-        "{}x{}",
-        "${a:-\"".repeat(MAX_DEPTH),
-        "\"}".repeat(MAX_DEPTH)
-    );
+    let nested = format!("{}x{}", "${a:-\"".repeat(MAX_DEPTH), "\"}".repeat(MAX_DEPTH));
     assert_eq!(ok(&nested), "x");
 }
 
@@ -298,10 +269,7 @@ fn any_text_expands_or_is_refused() {
         "unset", "EMPTY", "two", "a", "é", "`", "\n",
     ];
     bolero::check!().for_each(|seed: &[u8]| {
-        let raw: String = seed
-            .iter()
-            .map(|&b| PIECES[usize::from(b) % PIECES.len()])
-            .collect();
+        let raw: String = seed.iter().map(|&b| PIECES[usize::from(b) % PIECES.len()]).collect();
         let raw = raw.as_str();
         let value = expand(raw, '\\', &values);
         let words = expand_words(raw, '\\', &values);

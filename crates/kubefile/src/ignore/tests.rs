@@ -79,11 +79,7 @@ fn single_patterns() {
         (".", "a", false),
         ("/", "a", false),
     ] {
-        assert_eq!(
-            rules(pattern).matches(path.as_bytes()),
-            expected,
-            "{pattern} {path}"
-        );
+        assert_eq!(rules(pattern).matches(path.as_bytes()), expected, "{pattern} {path}");
     }
 }
 
@@ -93,11 +89,7 @@ fn the_last_rule_that_matches_wins() {
         ("*.md\n!README.md", "README.md", false),
         ("*.md\n!README.md", "a.md", true),
         ("!README.md\n*.md", "README.md", true),
-        (
-            "*.md\n!README*.md\nREADME-secret.md",
-            "README-secret.md",
-            true,
-        ),
+        ("*.md\n!README*.md\nREADME-secret.md", "README-secret.md", true),
         ("a\n!a/b", "a/b", false),
         ("a\n!a/b", "a/b/c", false),
         ("a\n!a/b", "a/c", true),
@@ -114,11 +106,7 @@ fn the_last_rule_that_matches_wins() {
         ("\u{feff}a\r\n\r\nb\r\n", "b", true),
         ("", "a", false),
     ] {
-        assert_eq!(
-            rules(text).matches(path.as_bytes()),
-            expected,
-            "{text:?} {path}"
-        );
+        assert_eq!(rules(text).matches(path.as_bytes()), expected, "{text:?} {path}");
     }
     assert!(rules("# nothing\n\n").is_empty());
 }
@@ -173,11 +161,7 @@ fn directories_are_pruned_only_when_nothing_below_can_come_back() {
             state = rules.enter(&state, &dir.as_bytes()[..at]);
         }
         state = rules.enter(&state, dir.as_bytes());
-        assert_eq!(
-            rules.may_prune_dir(&state, dir.as_bytes()),
-            expected,
-            "{text:?} {dir}"
-        );
+        assert_eq!(rules.may_prune_dir(&state, dir.as_bytes()), expected, "{text:?} {dir}");
     }
 }
 
@@ -223,12 +207,8 @@ fn as_moby_reads(pattern: &[u8]) -> Vec<Token> {
 
 fn slow(patterns: &[(bool, Vec<Token>)], path: &[u8]) -> bool {
     let mut prefixes: Vec<&[u8]> = vec![path];
-    prefixes.extend(
-        path.iter()
-            .enumerate()
-            .filter(|(_, b)| **b == b'/')
-            .map(|(at, _)| &path[..at]),
-    );
+    prefixes
+        .extend(path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| &path[..at]));
     let mut excluded = false;
     for (includes, tokens) in patterns {
         if prefixes.iter().any(|prefix| slow_matches(tokens, prefix)) {
@@ -240,19 +220,15 @@ fn slow(patterns: &[(bool, Vec<Token>)], path: &[u8]) -> bool {
 
 /// Returns a short text over an alphabet in which patterns and paths often match.
 fn spell(bytes: &[u8], alphabet: &[&str]) -> String {
-    bytes
-        .iter()
-        .map(|&byte| alphabet[usize::from(byte) % alphabet.len()])
-        .collect()
+    bytes.iter().map(|&byte| alphabet[usize::from(byte) % alphabet.len()]).collect()
 }
 
 #[test]
 fn the_fast_matcher_agrees_with_the_slow_one() {
     let patterns = ["a", "b", "/", "*", "**", "**/", "?", "[ab]", "/a"];
     let paths = ["a", "b", "/a", "/b", "c"];
-    bolero::check!()
-        .with_type::<(Vec<(bool, Vec<u8>)>, Vec<Vec<u8>>)>()
-        .for_each(|(lines, seeds)| {
+    bolero::check!().with_type::<(Vec<(bool, Vec<u8>)>, Vec<Vec<u8>>)>().for_each(
+        |(lines, seeds)| {
             let lines: Vec<(bool, String)> = lines
                 .iter()
                 .take(4)
@@ -298,7 +274,8 @@ fn the_fast_matcher_agrees_with_the_slow_one() {
                     }
                 }
             }
-        });
+        },
+    );
 }
 
 #[test]
@@ -326,10 +303,7 @@ fn a_large_context_takes_no_time() {
         }
         state = rules.enter(&state, dir.as_bytes());
         for file in 0..1000 {
-            let path = format!(
-                "{dir}/file-{file}.{}",
-                if file % 2 == 0 { "o" } else { "c" }
-            );
+            let path = format!("{dir}/file-{file}.{}", if file % 2 == 0 { "o" } else { "c" });
             excluded += usize::from(rules.excludes(&state, path.as_bytes()));
         }
     }
@@ -340,11 +314,7 @@ fn a_large_context_takes_no_time() {
 #[test]
 fn patterns_do_not_explode() {
     let started = std::time::Instant::now();
-    let rules = rules(&format!(
-        "{}z\n{}z\n",
-        "**/a*".repeat(200),
-        "*a".repeat(300)
-    ));
+    let rules = rules(&format!("{}z\n{}z\n", "**/a*".repeat(200), "*a".repeat(300)));
     assert!(!rules.matches("a/".repeat(200).trim_end_matches('/').as_bytes()));
     assert!(!rules.matches("a".repeat(1000).as_bytes()));
     assert!(started.elapsed().as_secs() < 30);

@@ -52,10 +52,7 @@ fn values(text: &str) -> Vec<(String, String)> {
 }
 
 fn owned(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-    pairs
-        .iter()
-        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-        .collect()
+    pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
 }
 
 #[test]
@@ -66,11 +63,7 @@ fn stages_and_global_arguments() {
     );
     assert_eq!(kubefile.name, "Kubefile");
     assert_eq!(kubefile.global_args.len(), 1);
-    let names: Vec<_> = kubefile
-        .stages
-        .iter()
-        .map(|s| s.from.name.as_deref())
-        .collect();
+    let names: Vec<_> = kubefile.stages.iter().map(|s| s.from.name.as_deref()).collect();
     assert_eq!(names, [Some("base"), None, Some("last")]);
     let first = &kubefile.stages[0];
     assert_eq!(first.from.platform.as_deref(), Some("$BUILDPLATFORM"));
@@ -79,20 +72,14 @@ fn stages_and_global_arguments() {
     assert_eq!(first.instructions.len(), 1);
     assert_eq!(kubefile.stages[1].instructions[0].name(), "COPY");
     assert_eq!(kubefile.stages[2].index, 2);
-    assert_eq!(
-        kubefile.stages[1].instructions[0].text,
-        "copy --from=base / /"
-    );
+    assert_eq!(kubefile.stages[1].instructions[0].text, "copy --from=base / /");
 }
 
 #[test]
 fn published_files_that_torture_a_parser() {
     // A quoted default that spans several lines inside the braces.
     let helm = "ENV HELM_OPTS=${HELM_OPTS:-\" \\\n--set a=b \\\n--set c=d \\\n\"}";
-    assert_eq!(
-        values(helm),
-        owned(&[("HELM_OPTS", " --set a=b --set c=d ")])
-    );
+    assert_eq!(values(helm), owned(&[("HELM_OPTS", " --set a=b --set c=d ")]));
     let two = "ENV A=${A:-\"x \\\n y\"} \\\n    B=${B:-\"z\"}";
     assert_eq!(values(two), owned(&[("A", "x  y"), ("B", "z")]));
     // A comment and a blank line inside a continuation.
@@ -104,10 +91,7 @@ fn published_files_that_torture_a_parser() {
         owned(&[("A", "1"), ("B", "2"), ("C", "3")])
     );
     // The legacy form.
-    assert_eq!(
-        values("ENV KEY value  more"),
-        owned(&[("KEY", "value  more")])
-    );
+    assert_eq!(values("ENV KEY value  more"), owned(&[("KEY", "value  more")]));
     assert_eq!(values("ENV KEY \"a b\""), owned(&[("KEY", "a b")]));
     assert_eq!(values("ENV KEY a=b c=d"), owned(&[("KEY", "a=b c=d")]));
     assert_eq!(values("LABEL key the text"), owned(&[("key", "the text")]));
@@ -118,10 +102,7 @@ fn published_files_that_torture_a_parser() {
     assert_eq!(
         values(label)[..2],
         owned(&[
-            (
-                "init",
-                "init-cri.sh $registryDomain $registryPort && bash init.sh"
-            ),
+            ("init", "init-cri.sh $registryDomain $registryPort && bash init.sh"),
             ("clean", "clean.sh && bash clean-cri.sh $criData"),
         ])
     );
@@ -149,25 +130,14 @@ fn published_files_that_torture_a_parser() {
         ]))
     );
     // Several CMD instructions: the builder uses the last one.
-    assert_eq!(
-        parsed("FROM scratch\nCMD a\nCMD b").stages[0]
-            .instructions
-            .len(),
-        2
-    );
+    assert_eq!(parsed("FROM scratch\nCMD a\nCMD b").stages[0].instructions.len(), 2);
 }
 
 #[test]
 fn pairs_of_the_new_form() {
     assert_eq!(
         pairs(r#"ENV A=1 B="2 3" C='4 5' D=6\ 7 E="#),
-        owned(&[
-            ("A", "1"),
-            ("B", "\"2 3\""),
-            ("C", "'4 5'"),
-            ("D", r"6\ 7"),
-            ("E", "")
-        ])
+        owned(&[("A", "1"), ("B", "\"2 3\""), ("C", "'4 5'"), ("D", r"6\ 7"), ("E", "")])
     );
     assert_eq!(pairs("LABEL \"a b\"=c"), owned(&[("\"a b\"", "c")]));
     assert_eq!(pairs("ENV a==b"), owned(&[("a", "=b")]));
@@ -192,10 +162,7 @@ fn copies_and_adds() {
     assert_eq!(copy.flags.chmod.as_deref(), Some("u=rwX,go=rX"));
     assert!(copy.flags.link && copy.flags.parents);
     assert_eq!(copy.flags.exclude, ["*.md", "x"]);
-    assert_eq!(
-        copy.sources,
-        [Source::Path("a".into()), Source::Path("b*".into())]
-    );
+    assert_eq!(copy.sources, [Source::Path("a".into()), Source::Path("b*".into())]);
     assert_eq!(copy.dest, "/c/");
     assert!(!transfer("COPY --link=false a b").flags.link);
 
@@ -213,14 +180,8 @@ fn copies_and_adds() {
     let [Source::Heredoc(one), Source::Path(_), Source::Heredoc(two)] = &here.sources[..] else {
         panic!("{here:?}")
     };
-    assert_eq!(
-        (one.name.as_str(), one.body.as_str(), one.expand),
-        ("one", "$A\n", true)
-    );
-    assert_eq!(
-        (two.name.as_str(), two.body.as_str(), two.expand),
-        ("two", "$B\n", false)
-    );
+    assert_eq!((one.name.as_str(), one.body.as_str(), one.expand), ("one", "$A\n", true));
+    assert_eq!((two.name.as_str(), two.body.as_str(), two.expand), ("two", "$B\n", false));
 }
 
 #[test]
@@ -238,11 +199,7 @@ fn runs() {
     let from = run("RUN --mount=from=base,target=/x true");
     assert_eq!(from.mounts[0].from.as_deref(), Some("base"));
     for text in ["RUN", "RUN --mount=type=tmpfs,target=/t"] {
-        assert_eq!(
-            run(text).command(),
-            RunCommand::Shell(String::new()),
-            "{text}"
-        );
+        assert_eq!(run(text).command(), RunCommand::Shell(String::new()), "{text}");
     }
     assert_eq!(
         run("RUN [\"a\", \"$b\"]").command(),
@@ -259,16 +216,9 @@ fn runs_with_here_documents() {
         ("RUN --network=none <<EOF\n# kept\n\nEOF", "# kept\n\n"),
         ("RUN cat <<EOF > /x\n$a\nEOF", "cat <<EOF > /x\n$a\nEOF"),
         ("RUN <<EOF bash\na\nEOF", "<<EOF bash\na\nEOF"),
-        (
-            "RUN cat <<-A <<\"B\"\n\ta\n\tA\nb\nB",
-            "cat <<-A <<\"B\"\n\ta\nA\nb\nB",
-        ),
+        ("RUN cat <<-A <<\"B\"\n\ta\n\tA\nb\nB", "cat <<-A <<\"B\"\n\ta\nA\nb\nB"),
     ] {
-        assert_eq!(
-            run(text).command(),
-            RunCommand::Shell(expected.into()),
-            "{text}"
-        );
+        assert_eq!(run(text).command(), RunCommand::Shell(expected.into()), "{text}");
     }
     assert_eq!(
         run("RUN <<script\n#!/usr/bin/env python3\nprint()\nscript").command(),
@@ -296,10 +246,7 @@ fn the_other_instructions() {
             Expose(vec!["80/tcp".into(), "8000-8010".into(), "$P".into()]),
         ),
         ("STOPSIGNAL SIGTERM", StopSignal("SIGTERM".into())),
-        (
-            "SHELL [\"bash\", \"-c\"]",
-            Shell(vec!["bash".into(), "-c".into()]),
-        ),
+        ("SHELL [\"bash\", \"-c\"]", Shell(vec!["bash".into(), "-c".into()])),
         ("MAINTAINER A <a@b> $c", Maintainer("A <a@b> $c".into())),
         ("ENTRYPOINT []", Entrypoint(CommandForm::Exec(vec![]))),
         ("HEALTHCHECK none", Healthcheck(tests::Healthcheck::None)),
@@ -343,14 +290,7 @@ fn triggers() {
         (inner.span, inner.map) = (trigger.span, trigger.map.clone());
         inner
     });
-    for wrong in [
-        "",
-        "FROM a",
-        "ONBUILD RUN a",
-        "MAINTAINER a",
-        "COYP a b",
-        "USER a\nUSER b",
-    ] {
+    for wrong in ["", "FROM a", "ONBUILD RUN a", "MAINTAINER a", "COYP a b", "USER a\nUSER b"] {
         assert!(parse_instruction(wrong, '\\').is_err(), "{wrong}");
     }
 }

@@ -67,11 +67,7 @@ impl Auth {
         place: &Place,
         scopes: &Scopes,
     ) -> Result<Option<Authorization>, Failure> {
-        let asked = self
-            .asked
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match asked {
             None => Ok(None),
             Some(challenge) => self.meet(place, &challenge, scopes, None).await.map(Some),
@@ -98,38 +94,25 @@ impl Auth {
         refused: Option<&Authorization>,
     ) -> Result<Authorization, Failure> {
         let credential = self.credential(place).await?;
-        let source = credential
-            .as_ref()
-            .map(|credential| credential.source.clone());
-        if let Some(Credential {
-            login: Login::Bearer(token),
-            ..
-        }) = &credential
-        {
+        let source = credential.as_ref().map(|credential| credential.source.clone());
+        if let Some(Credential { login: Login::Bearer(token), .. }) = &credential {
             let value = bearer(token.expose())?;
             return Ok(Authorization { value, source });
         }
         match challenge {
             Challenge::Basic => {
-                let Some(Credential {
-                    login: Login::Password { user, password },
-                    ..
-                }) = &credential
+                let Some(Credential { login: Login::Password { user, password }, .. }) =
+                    &credential
                 else {
                     return Err(no_credentials(place).into());
                 };
                 let value = basic(user, password.expose())?;
                 Ok(Authorization { value, source })
             }
-            Challenge::Bearer {
-                realm,
-                service,
-                scopes: wanted,
-            } => {
+            Challenge::Bearer { realm, service, scopes: wanted } => {
                 let server = (realm.as_str(), service.as_deref());
                 let credential = credential.as_ref();
-                self.token(place, server, (scopes, wanted), credential, refused)
-                    .await
+                self.token(place, server, (scopes, wanted), credential, refused).await
             }
         }
     }

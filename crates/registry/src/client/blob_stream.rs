@@ -194,18 +194,15 @@ impl BlobStream {
                 "it ended after {position} of {size} bytes"
             ))));
         };
-        self.meter
-            .count(asked.elapsed(), chunk.len() as u64, self.current.place())?;
+        self.meter.count(asked.elapsed(), chunk.len() as u64, self.current.place())?;
         let skipped = open.skip.min(chunk.len() as u64);
         open.skip -= skipped;
         let chunk_start = usize::try_from(skipped).unwrap_or(chunk.len());
         chunk = chunk.slice(chunk_start..);
         if chunk.len() as u64 > self.size - self.position {
-            return Err(
-                Error::bad_content(format!("it is longer than {} bytes", self.size))
-                    .hint(OTHER_BYTES)
-                    .into(),
-            );
+            return Err(Error::bad_content(format!("it is longer than {} bytes", self.size))
+                .hint(OTHER_BYTES)
+                .into());
         }
         let room = usize::try_from(open.until - self.position).unwrap_or(usize::MAX);
         chunk.truncate(room);
@@ -240,10 +237,7 @@ impl BlobStream {
     }
 
     async fn connect(&self) -> Result<Open, Failure> {
-        let response = self
-            .current
-            .get(&self.doing, &self.digest, self.position, None)
-            .await?;
+        let response = self.current.get(&self.doing, &self.digest, self.position, None).await?;
         let wrong = |what: String| Failure::from(Error::bad_content(what).hint(OTHER_BYTES));
         let (skip, came) = match response.status {
             StatusCode::PARTIAL_CONTENT => {
@@ -255,10 +249,7 @@ impl BlobStream {
                         self.position, self.size
                     )));
                 }
-                (
-                    0,
-                    response.length().map(|length| start.saturating_add(length)),
-                )
+                (0, response.length().map(|length| start.saturating_add(length)))
             }
             StatusCode::OK => (self.position, response.length()),
             status => return Err(wrong(format!("the response {status} contains no blob"))),
@@ -275,12 +266,7 @@ impl BlobStream {
             || response
                 .text(header::ACCEPT_RANGES.as_str())
                 .is_some_and(|unit| unit.eq_ignore_ascii_case("bytes"));
-        Ok(Open {
-            response,
-            skip,
-            until: self.size,
-            ranges,
-        })
+        Ok(Open { response, skip, until: self.size, ranges })
     }
 
     /// Waits before a retry at this place, or switches to the next place.
@@ -323,20 +309,14 @@ impl Meter {
         }
         Err(Failure::passing(Error::new(
             Kind::Network,
-            format!(
-                "{} sent only {came} bytes in {} s",
-                place.host.name,
-                pace.silence.as_secs()
-            ),
+            format!("{} sent only {came} bytes in {} s", place.host.name, pace.silence.as_secs()),
         )))
     }
 }
 
 /// Returns the first byte and the total of `Content-Range: bytes 5-9/10`.
 pub(super) fn content_range(response: &Response) -> Option<(u64, Option<u64>)> {
-    let range = response
-        .text(header::CONTENT_RANGE.as_str())?
-        .strip_prefix("bytes ")?;
+    let range = response.text(header::CONTENT_RANGE.as_str())?.strip_prefix("bytes ")?;
     let (range, total) = range.split_once('/')?;
     let (start, end) = range.split_once('-')?;
     let (start, end): (u64, u64) = (start.trim().parse().ok()?, end.trim().parse().ok()?);

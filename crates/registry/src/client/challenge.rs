@@ -45,12 +45,7 @@ impl Scopes {
 
     fn add(&mut self, resource: &str, actions: &str) {
         let known = self.0.entry(resource.to_owned()).or_default();
-        known.extend(
-            actions
-                .split(',')
-                .filter(|action| !action.is_empty())
-                .map(str::to_owned),
-        );
+        known.extend(actions.split(',').filter(|action| !action.is_empty()).map(str::to_owned));
     }
 
     /// Returns the union of both permissions.
@@ -177,10 +172,7 @@ mod tests {
         assert_eq!(challenge(&[hub]), expected);
         assert_eq!(challenge(&["Basic realm=\"x\"", hub]), expected);
         assert_eq!(challenge(&[&format!("Basic realm=x, {hub}")]), expected);
-        assert_eq!(
-            challenge(&["basic realm=\"a \\\" b, Bearer\""]),
-            Some(Challenge::Basic)
-        );
+        assert_eq!(challenge(&["basic realm=\"a \\\" b, Bearer\""]), Some(Challenge::Basic));
         assert_eq!(
             challenge(&["bearer  REALM = \"https://a/t\" , error=\"insufficient_scope\""]),
             bearer("https://a/t", None, "")
@@ -222,15 +214,8 @@ mod tests {
 
     #[test]
     fn scopes_are_joined() {
-        let scopes = Scopes::repository("a/b", "push,pull").union(&Scopes::parse(
-            "repository:a/b:delete repository:h:5000/c:pull junk",
-        ));
-        assert_eq!(
-            scopes.texts(),
-            [
-                "repository:a/b:delete,pull,push",
-                "repository:h:5000/c:pull"
-            ]
-        );
+        let scopes = Scopes::repository("a/b", "push,pull")
+            .union(&Scopes::parse("repository:a/b:delete repository:h:5000/c:pull junk"));
+        assert_eq!(scopes.texts(), ["repository:a/b:delete,pull,push", "repository:h:5000/c:pull"]);
     }
 }

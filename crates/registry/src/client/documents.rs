@@ -48,19 +48,13 @@ impl Place {
         let target = target.text();
         let doing = format!("cannot {verb} manifest {target} of {}", self.name());
         let scopes = Scopes::repository(&self.repository, actions);
-        Ok(Ask::new(
-            doing,
-            method,
-            format!("manifests/{target}"),
-            scopes,
-        ))
+        Ok(Ask::new(doing, method, format!("manifests/{target}"), scopes))
     }
 
     /// Reads a document and verifies everything that can be verified.
     pub(super) async fn document(&self, target: &Target) -> Result<RemoteDocument> {
         let mut ask = self.about(Method::GET, "read", target)?;
-        ask.headers
-            .insert(header::ACCEPT, HeaderValue::from_static(ACCEPT));
+        ask.headers.insert(header::ACCEPT, HeaderValue::from_static(ACCEPT));
         let (bytes, response) = self.ask_whole(&ask, MAX_DOCUMENT).await?;
         checked(bytes, &response, target).context(|| ask.doing)
     }
@@ -68,8 +62,7 @@ impl Place {
     /// Returns the descriptor of `target`.
     pub(super) async fn head(&self, target: &Target) -> Result<Descriptor> {
         let mut ask = self.about(Method::HEAD, "read", target)?;
-        ask.headers
-            .insert(header::ACCEPT, HeaderValue::from_static(ACCEPT));
+        ask.headers.insert(header::ACCEPT, HeaderValue::from_static(ACCEPT));
         ask.understood = &[StatusCode::METHOD_NOT_ALLOWED];
         let response = self.ask(&ask).await?;
         let told = told_digest(&response).context(|| ask.doing.clone())?;
@@ -167,17 +160,15 @@ fn checked(bytes: Vec<u8>, response: &Response, target: &Target) -> Result<Remot
     if let Some(media) = &declared
         && media.starts_with("application/vnd.docker.distribution.manifest.v1+")
     {
-        return Err(
-            Error::bad_content("it is Docker schema 1, which is no longer supported")
-                .hint("push the image again with a newer tool"),
-        );
+        return Err(Error::bad_content("it is Docker schema 1, which is no longer supported")
+            .hint("push the image again with a newer tool"));
     }
     let told = told_digest(response)?;
     let algorithm = match target {
         Target::Digest(digest) => digest.algorithm(),
-        Target::Tag(_) => told
-            .as_ref()
-            .map_or(imgctl_base::image::Algorithm::Sha256, Digest::algorithm),
+        Target::Tag(_) => {
+            told.as_ref().map_or(imgctl_base::image::Algorithm::Sha256, Digest::algorithm)
+        }
     };
     let mut hasher = Hasher::with(algorithm);
     hasher.update(&bytes);

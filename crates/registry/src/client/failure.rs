@@ -33,22 +33,14 @@ pub(super) struct Failure {
 impl From<Error> for Failure {
     /// Returns a permanent failure.
     fn from(error: Error) -> Self {
-        Self {
-            error,
-            again: false,
-            wish: None,
-            status: None,
-        }
+        Self { error, again: false, wish: None, status: None }
     }
 }
 
 impl Failure {
     /// Returns a temporary failure.
     pub(super) fn passing(error: Error) -> Self {
-        Self {
-            again: true,
-            ..Self::from(error)
-        }
+        Self { again: true, ..Self::from(error) }
     }
 
     /// Returns the failure of a connection to `host`. Omits the URL, which may be signed.
@@ -71,11 +63,7 @@ impl Failure {
             let message = format!("the certificate of {host} is not trusted: {cause}");
             return Self::from(Error::new(Kind::Network, message).hint(advice(why)));
         }
-        let what = if connecting {
-            "cannot connect to"
-        } else {
-            "the connection broke to"
-        };
+        let what = if connecting { "cannot connect to" } else { "the connection broke to" };
         Self::passing(Error::new(Kind::Network, format!("{what} {host}: {cause}")))
     }
 
@@ -130,9 +118,7 @@ pub(super) fn quoted(text: &str) -> String {
         if clean.len() + word.len() > LONGEST_QUOTE {
             let room = LONGEST_QUOTE.saturating_sub(clean.len());
             clean.extend(
-                word.char_indices()
-                    .take_while(|(at, c)| at + c.len_utf8() < room)
-                    .map(|(_, c)| c),
+                word.char_indices().take_while(|(at, c)| at + c.len_utf8() < room).map(|(_, c)| c),
             );
             clean.push('…');
             return clean;
@@ -149,10 +135,7 @@ pub(super) fn quoted(text: &str) -> String {
 /// otherwise its text.
 fn said(body: &[u8]) -> Option<String> {
     let parsed: Option<serde_json::Value> = serde_json::from_slice(body).ok();
-    let text = match parsed
-        .as_ref()
-        .and_then(|value| value.get("errors")?.as_array())
-    {
+    let text = match parsed.as_ref().and_then(|value| value.get("errors")?.as_array()) {
         Some(errors) => {
             let each = errors.iter().map(|error| {
                 let member = |name: &str| {
@@ -197,10 +180,7 @@ mod tests {
     fn our_secrets_are_not_repeated() {
         let secrets = ["bWU6cHc=".to_owned(), "pw".to_owned(), String::new()];
         let body = br#"{"errors":[{"code":"DENIED","message":"Basic bWU6cHc= is me:pw"}]}"#;
-        assert_eq!(
-            said_without(body, &secrets).as_deref(),
-            Some("DENIED: Basic *** is me:***")
-        );
+        assert_eq!(said_without(body, &secrets).as_deref(), Some("DENIED: Basic *** is me:***"));
     }
 
     #[test]
@@ -208,11 +188,7 @@ mod tests {
         assert_eq!(quoted("a\x1b[31m\r\nb\tc\u{9b}d "), "a [31m b c d");
         for long in ["x".repeat(5000), "é".repeat(5000), "word ".repeat(5000)] {
             let short = quoted(&long);
-            assert!(
-                short.len() <= LONGEST_QUOTE + '…'.len_utf8(),
-                "{}",
-                short.len()
-            );
+            assert!(short.len() <= LONGEST_QUOTE + '…'.len_utf8(), "{}", short.len());
             assert!(short.ends_with('…'));
         }
     }
@@ -220,10 +196,7 @@ mod tests {
     #[test]
     fn error_answers_are_read() {
         for (body, expected) in [
-            (
-                r#"{"errors":[{"code":"DENIED","message":"no"}]}"#,
-                Some("DENIED: no"),
-            ),
+            (r#"{"errors":[{"code":"DENIED","message":"no"}]}"#, Some("DENIED: no")),
             (r#"{"errors":[{"code":"A"},{"message":"b"}]}"#, Some("A; b")),
             (r#"{"errors":[]}"#, None),
             ("404 page not found\n", Some("404 page not found")),

@@ -122,10 +122,7 @@ impl Shared {
 
     /// Returns a pool of connections.
     pub(super) fn connection(&self, pool: Pool) -> Result<reqwest::Client> {
-        let mut connections = self
-            .connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(connection) = connections.get(&pool) {
             return Ok(connection.clone());
         }
@@ -155,11 +152,7 @@ impl Shared {
             Some(verify) => !verify,
             None => endpoint.insecure,
         };
-        let pool = Pool {
-            insecure,
-            public: false,
-            certificates: endpoint.certificates.clone(),
-        };
+        let pool = Pool { insecure, public: false, certificates: endpoint.certificates.clone() };
         let key = (pool.clone(), endpoint.host.clone(), asked);
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(host) = hosts.get(&key) {
@@ -203,11 +196,7 @@ impl fmt::Debug for Host {
 impl Host {
     /// Returns the name under which its credentials are stored.
     pub(super) fn registry(&self) -> &str {
-        if self.name == HUB_ENDPOINT {
-            HUB
-        } else {
-            &self.name
-        }
+        if self.name == HUB_ENDPOINT { HUB } else { &self.name }
     }
 
     /// Returns `scheme://host/`. Probes the scheme of an insecure host once.

@@ -92,11 +92,7 @@ pub(super) async fn carry(
     activity: Option<&Activity>,
 ) -> Result<Response, Failure> {
     let host = url.host_str().unwrap_or_default();
-    let limit = if request.method().is_safe() {
-        pace.answer
-    } else {
-        pace.write_answer
-    };
+    let limit = if request.method().is_safe() { pace.answer } else { pace.write_answer };
     let shown = format!("{} {host}{}", request.method(), url.path());
     let request =
         reqwest::Request::try_from(request).map_err(|error| Failure::transport(host, &error))?;
@@ -116,12 +112,7 @@ pub(super) async fn carry(
     })?;
     tracing::debug!("{shown}: {}", response.status());
     let (parts, body) = http::Response::from(response).into_parts();
-    Ok(Response {
-        status: parts.status,
-        headers: parts.headers,
-        url: url.clone(),
-        body,
-    })
+    Ok(Response { status: parts.status, headers: parts.headers, url: url.clone(), body })
 }
 
 /// A body that can be sent only once, and its progress.

@@ -140,9 +140,7 @@ impl Client {
     }
 
     fn with_pace(options: ClientOptions, pace: Pace) -> Self {
-        Self {
-            shared: Arc::new(Shared::new(options, pace)),
-        }
+        Self { shared: Arc::new(Shared::new(options, pace)) }
     }
 
     /// Returns the full names that a full or short name may refer to: see
@@ -163,20 +161,14 @@ impl Client {
         let write = self.place(&route.write, asked, false)?;
         let last = route.read.len().saturating_sub(1);
         let places = route.read.iter().enumerate();
-        let read: Result<Vec<Place>> = places
-            .map(|(at, endpoint)| self.place(endpoint, asked, at < last))
-            .collect();
+        let read: Result<Vec<Place>> =
+            places.map(|(at, endpoint)| self.place(endpoint, asked, at < last)).collect();
         let mut read = read?;
         if read.is_empty() {
             read.push(write.clone());
         }
         Ok(Repository {
-            inner: Arc::new(Inner {
-                shared: Arc::clone(&self.shared),
-                name,
-                read,
-                write,
-            }),
+            inner: Arc::new(Inner { shared: Arc::clone(&self.shared), name, read, write }),
         })
     }
 
@@ -236,14 +228,7 @@ impl Client {
 fn check_login(place: &Place) -> Result<()> {
     let doing = format!("cannot log in to {}", place.name());
     place.shared.run(async {
-        place
-            .ask(&Ask::new(
-                doing,
-                Method::GET,
-                String::new(),
-                Scopes::default(),
-            ))
-            .await
+        place.ask(&Ask::new(doing, Method::GET, String::new(), Scopes::default())).await
     })?;
     Ok(())
 }
@@ -256,13 +241,8 @@ impl Repository {
 
     /// Returns the places to read from. Places that were unreachable recently come last.
     fn places(&self, serves: impl Fn(&Place) -> bool) -> Vec<Place> {
-        let mut places: Vec<Place> = self
-            .inner
-            .read
-            .iter()
-            .filter(|place| serves(place))
-            .cloned()
-            .collect();
+        let mut places: Vec<Place> =
+            self.inner.read.iter().filter(|place| serves(place)).cloned().collect();
         if places.is_empty() {
             places.push(self.inner.write.clone());
         }
@@ -309,11 +289,7 @@ impl Repository {
     ) -> Result<T> {
         let by_digest = matches!(target, Target::Digest(_));
         let serves = |place: &Place| {
-            if by_digest {
-                place.by_digest
-            } else {
-                place.by_tag
-            }
+            if by_digest { place.by_digest } else { place.by_tag }
         };
         self.read(serves, ask)
     }
@@ -341,10 +317,7 @@ impl Repository {
         descriptor: &Descriptor,
         offset: u64,
     ) -> Result<Box<dyn Read + Send + 'static>> {
-        let doing = format!(
-            "cannot read blob {} of {}",
-            descriptor.digest, self.inner.name
-        );
+        let doing = format!("cannot read blob {} of {}", descriptor.digest, self.inner.name);
         let left = descriptor.size.checked_sub(offset).ok_or_else(|| {
             Error::failed("it does not have so many bytes").context(doing.clone())
         })?;
@@ -356,13 +329,8 @@ impl Repository {
         });
         let sources = places.iter().cloned().map(Source::Registry).chain(foreign);
         let digest = descriptor.digest.clone();
-        let stream = BlobStream::new(
-            doing.clone(),
-            sources.collect(),
-            digest,
-            descriptor.size,
-            offset,
-        );
+        let stream =
+            BlobStream::new(doing.clone(), sources.collect(), digest, descriptor.size, offset);
         let mut stream = stream.ok_or_else(|| Error::failed(doing))?;
         self.inner.shared.run(stream.start())?;
         let reader = BlobReader::new(stream, left, Arc::clone(&self.inner.shared))?;

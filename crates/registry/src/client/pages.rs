@@ -36,8 +36,7 @@ impl Place {
         let doing = format!("cannot list the tags of {}", self.name());
         let scopes = Scopes::repository(&self.repository, "pull");
         let is_tag = |name: &str| Reference::parse(&format!("x:{name}")).is_ok();
-        self.names(doing, "tags/list", scopes, |page| page.tags, is_tag)
-            .await
+        self.names(doing, "tags/list", scopes, |page| page.tags, is_tag).await
     }
 
     /// Returns all repositories.
@@ -48,8 +47,7 @@ impl Place {
             Reference::parse(&format!("x.invalid/{name}"))
                 .is_ok_and(|found| found.tag().is_none() && found.digest().is_none())
         };
-        self.names(doing, "_catalog", scopes, |page| page.repositories, is_name)
-            .await
+        self.names(doing, "_catalog", scopes, |page| page.repositories, is_name).await
     }
 
     async fn names(
@@ -72,9 +70,7 @@ impl Place {
                 } else if names.len() < MAX_NAMES {
                     names.push(name);
                 } else {
-                    return Err(Error::bad_content(format!(
-                        "there are more than {MAX_NAMES}"
-                    )));
+                    return Err(Error::bad_content(format!("there are more than {MAX_NAMES}")));
                 }
             }
             Ok(())
@@ -102,10 +98,8 @@ impl Place {
         while let Some(address) = next {
             pages += 1;
             if pages > MAX_PAGES {
-                return Err(
-                    Error::bad_content(format!("there are more than {MAX_PAGES} pages"))
-                        .context(doing),
-                );
+                return Err(Error::bad_content(format!("there are more than {MAX_PAGES} pages"))
+                    .context(doing));
             }
             let mut ask = Ask::new(doing.to_owned(), Method::GET, address, scopes.clone());
             let sized = match &ask.address {
@@ -124,10 +118,8 @@ impl Place {
             }
             length += body.len();
             if length > MAX_LIST {
-                return Err(
-                    Error::bad_content(format!("it is longer than {MAX_LIST} bytes"))
-                        .context(doing),
-                );
+                return Err(Error::bad_content(format!("it is longer than {MAX_LIST} bytes"))
+                    .context(doing));
             }
             take(&body).context(|| doing.to_owned())?;
             let following = following(&response.headers, &response.url);
@@ -146,10 +138,8 @@ impl Place {
 fn following(headers: &HeaderMap, from: &Url) -> Result<Option<Url>> {
     for value in headers.get_all(header::LINK) {
         let text = value.to_str().unwrap_or_default();
-        let Some((target, parameters)) = text
-            .trim_start()
-            .strip_prefix('<')
-            .and_then(|text| text.split_once('>'))
+        let Some((target, parameters)) =
+            text.trim_start().strip_prefix('<').and_then(|text| text.split_once('>'))
         else {
             continue;
         };
@@ -167,9 +157,8 @@ fn following(headers: &HeaderMap, from: &Url) -> Result<Option<Url>> {
         let mut url = from.join(target).map_err(|_| refuse("has no address"))?;
         if url.host() == from.host() && url.scheme() == "http" && from.scheme() == "https" {
             // The registry is behind a TLS proxy and does not know its public scheme.
-            let _ = url
-                .set_scheme("https")
-                .and_then(|()| url.set_port(from.port()).map_err(|_| ()));
+            let _ =
+                url.set_scheme("https").and_then(|()| url.set_port(from.port()).map_err(|_| ()));
         }
         if url.origin() != from.origin() || !url.username().is_empty() {
             return Err(refuse("is at another host"));

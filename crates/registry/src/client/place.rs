@@ -196,24 +196,17 @@ impl Place {
         let mut authorization = self.host.auth.known(self, &ask.scopes).await?;
         let streamed = stream.is_some();
         for login in 0..=MAX_LOGINS {
-            let (response, at_home) = self
-                .follow(ask, url.clone(), authorization.as_ref(), stream.take())
-                .await?;
+            let (response, at_home) =
+                self.follow(ask, url.clone(), authorization.as_ref(), stream.take()).await?;
             if response.status != StatusCode::UNAUTHORIZED || !at_home {
-                return self
-                    .judge(ask, response, at_home, authorization.as_ref())
-                    .await;
+                return self.judge(ask, response, at_home, authorization.as_ref()).await;
             }
             let challenge = challenge::of_headers(&response.headers);
             let refused = authorization.as_ref();
             let Some(challenge) = challenge.filter(|_| login < MAX_LOGINS) else {
                 return self.judge(ask, response, at_home, refused).await;
             };
-            let renewed = self
-                .host
-                .auth
-                .renewed(self, &challenge, &ask.scopes, refused)
-                .await?;
+            let renewed = self.host.auth.renewed(self, &challenge, &ask.scopes, refused).await?;
             if refused.is_some_and(|refused| refused.value == renewed.value) {
                 return self.judge(ask, response, at_home, refused).await;
             }
@@ -243,10 +236,7 @@ impl Place {
         let body = match ask.method {
             Method::HEAD => Vec::new(),
             // The status is sufficient if the body cannot be read.
-            _ => response
-                .read(MAX_ERROR, &self.shared.pace)
-                .await
-                .unwrap_or_default(),
+            _ => response.read(MAX_ERROR, &self.shared.pace).await.unwrap_or_default(),
         };
         Err(Failure {
             error: self.refusal(&response, &body, at_home, authorization),

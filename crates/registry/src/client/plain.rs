@@ -44,9 +44,7 @@ async fn get(client: &reqwest::Client, url: &str, limit: u64) -> Result<Option<V
     let mut bytes = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(network)? {
         if (bytes.len() + chunk.len()) as u64 > limit {
-            return Err(Error::bad_content(format!(
-                "{url} is longer than {limit} bytes"
-            )));
+            return Err(Error::bad_content(format!("{url} is longer than {limit} bytes")));
         }
         bytes.extend_from_slice(&chunk);
     }

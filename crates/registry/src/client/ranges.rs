@@ -82,14 +82,7 @@ impl Ahead {
 
     fn refill(&mut self) {
         while self.pending.len() < OF_ONE_BLOB && self.frontier < self.size {
-            let Ok(permit) = self
-                .source
-                .place()
-                .shared
-                .pieces
-                .clone()
-                .try_acquire_owned()
-            else {
+            let Ok(permit) = self.source.place().shared.pieces.clone().try_acquire_owned() else {
                 return;
             };
             let (from, to) = (self.frontier, (self.frontier + PIECE).min(self.size));
@@ -175,9 +168,7 @@ async fn fetch(
     }
     while *position < to {
         let Some(bytes) = response.chunk(source.place().shared.pace.silence).await? else {
-            return Err(Failure::passing(Error::bad_content(
-                "a range ended too early",
-            )));
+            return Err(Failure::passing(Error::bad_content("a range ended too early")));
         };
         let length = bytes.len() as u64;
         if length > to - *position {

@@ -40,14 +40,8 @@ impl Place {
             let streamed = activity.is_some();
             let request = request(ask, &url, authorization.filter(|_| at_home), body)?;
             let connection = self.connection(&url, home)?;
-            let response = carry(
-                &connection,
-                request,
-                &url,
-                &self.shared.pace,
-                activity.as_deref(),
-            )
-            .await?;
+            let response =
+                carry(&connection, request, &url, &self.shared.pace, activity.as_deref()).await?;
             if !matches!(response.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
                 return Ok((response, at_home));
             }
@@ -106,24 +100,14 @@ impl Place {
         if url.origin() == home.origin() {
             return Ok(self.host.connection.clone());
         }
-        let certificates = Certificates {
-            client: None,
-            ..self.host.certificates.clone()
-        };
-        self.shared.connection(Pool {
-            insecure: self.host.insecure,
-            public: false,
-            certificates,
-        })
+        let certificates = Certificates { client: None, ..self.host.certificates.clone() };
+        self.shared.connection(Pool { insecure: self.host.insecure, public: false, certificates })
     }
 
     pub(super) fn redirect_refused(&self, to: &str, why: &str) -> Failure {
         Error::new(
             Kind::BadContent,
-            format!(
-                "{} redirects to {to}, which is refused: {why}",
-                self.host.name
-            ),
+            format!("{} redirects to {to}, which is refused: {why}", self.host.name),
         )
         .into()
     }
@@ -135,16 +119,12 @@ fn request(
     authorization: Option<&Authorization>,
     body: Body,
 ) -> Result<http::Request<Body>> {
-    let mut request = http::Request::builder()
-        .method(&ask.method)
-        .uri(url.as_str());
+    let mut request = http::Request::builder().method(&ask.method).uri(url.as_str());
     if let Some(headers) = request.headers_mut() {
         headers.clone_from(&ask.headers);
         if let Some(authorization) = authorization {
             headers.insert(header::AUTHORIZATION, authorization.value.clone());
         }
     }
-    request
-        .body(body)
-        .map_err(|_| Error::bad_content("the request's address cannot be used"))
+    request.body(body).map_err(|_| Error::bad_content("the request's address cannot be used"))
 }

@@ -49,9 +49,7 @@ impl Place {
         self.pages(&doing, first, &scopes, |body| {
             found.extend(index(body)?.manifests);
             if found.len() > MAX_REFERRERS {
-                return Err(Error::bad_content(format!(
-                    "there are more than {MAX_REFERRERS}"
-                )));
+                return Err(Error::bad_content(format!("there are more than {MAX_REFERRERS}")));
             }
             Ok(())
         })
@@ -75,16 +73,11 @@ impl Place {
         bytes: &[u8],
     ) -> Result<Digest> {
         let digest = Digest::of(bytes);
-        let indexed = self
-            .put_document(&Target::Digest(digest.clone()), media_type, bytes)
-            .await?;
+        let indexed = self.put_document(&Target::Digest(digest.clone()), media_type, bytes).await?;
         if !indexed {
             let entry = entry(media_type, &digest, bytes)?;
             self.add_to_tag(subject, entry).await.context(|| {
-                format!(
-                    "cannot add {digest} to what refers to {subject} in {}",
-                    self.name()
-                )
+                format!("cannot add {digest} to what refers to {subject} in {}", self.name())
             })?;
         }
         Ok(digest)
@@ -104,8 +97,7 @@ impl Place {
             manifests.push(entry.clone());
             let bytes = serde_json::to_vec(&Index::new(manifests))
                 .map_err(|error| Error::failed("cannot write an index").caused_by(error))?;
-            self.put_document(&fallback_tag(subject), media_type::OCI_INDEX, &bytes)
-                .await?;
+            self.put_document(&fallback_tag(subject), media_type::OCI_INDEX, &bytes).await?;
         }
         Err(Error::new(
             Kind::Busy,
@@ -130,20 +122,11 @@ fn index(bytes: &[u8]) -> Result<Index> {
 fn entry(media_type: &str, digest: &Digest, bytes: &[u8]) -> Result<Descriptor> {
     let mut entry = Descriptor::new(media_type, digest.clone(), bytes.len() as u64);
     match Document::parse(bytes, Some(media_type))? {
-        Document::Manifest(Manifest {
-            artifact_type,
-            config,
-            annotations,
-            ..
-        }) => {
+        Document::Manifest(Manifest { artifact_type, config, annotations, .. }) => {
             entry.artifact_type = Some(artifact_type.unwrap_or(config.media_type));
             entry.annotations = annotations;
         }
-        Document::Index(Index {
-            artifact_type,
-            annotations,
-            ..
-        }) => {
+        Document::Index(Index { artifact_type, annotations, .. }) => {
             entry.artifact_type = artifact_type;
             entry.annotations = annotations;
         }

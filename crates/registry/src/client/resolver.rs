@@ -62,10 +62,7 @@ pub(super) struct Names {
 
 impl Names {
     pub(super) fn new(resolver: Arc<dyn Resolve>) -> Arc<Self> {
-        Arc::new(Self {
-            resolver,
-            private: Mutex::default(),
-        })
+        Arc::new(Self { resolver, private: Mutex::default() })
     }
 
     /// Returns whether a URL is reachable only from this machine or its network, judging by its
@@ -98,10 +95,7 @@ pub(super) struct Guard {
 impl Resolve for Guard {
     fn resolve(&self, name: Name) -> Resolving {
         let text = name.as_str().to_owned();
-        let free = self
-            .exempt
-            .as_ref()
-            .is_none_or(|exempt| exempt.contains(&text));
+        let free = self.exempt.as_ref().is_none_or(|exempt| exempt.contains(&text));
         let names = Arc::clone(&self.names);
         Box::pin(async move {
             let found: Vec<SocketAddr> = names.resolver.resolve(name).await?.collect();

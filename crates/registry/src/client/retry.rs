@@ -25,11 +25,7 @@ pub(super) struct Tries {
 
 impl Tries {
     pub(super) fn new(limit: u32, first_pause: Duration) -> Self {
-        Self {
-            made: 0,
-            limit: limit.max(1),
-            first_pause,
-        }
+        Self { made: 0, limit: limit.max(1), first_pause }
     }
 
     /// Counts a failed attempt. Returns the pause before the next one, `None` if it was the last.
@@ -101,11 +97,9 @@ mod tests {
     #[test]
     fn the_registrys_wish_is_granted_up_to_a_minute() {
         let mut tries = Tries::new(9, Duration::from_millis(1));
-        for (header, least, most) in [
-            ("7", 7, 7),
-            ("999999", 60, 60),
-            ("Fri, 31 Dec 2100 23:59:59 GMT", 60, 60),
-        ] {
+        for (header, least, most) in
+            [("7", 7, 7), ("999999", 60, 60), ("Fri, 31 Dec 2100 23:59:59 GMT", 60, 60)]
+        {
             let mut headers = HeaderMap::new();
             headers.insert(header::RETRY_AFTER, header.parse().unwrap());
             let pause = tries.failed(retry_after(&headers)).unwrap().as_secs();

@@ -52,9 +52,7 @@ pub(super) async fn fetch(
     }
     read(&body, credential).map_err(|error| {
         let host = host_of(&url);
-        error
-            .context(format!("cannot use the token that {host} gave"))
-            .into()
+        error.context(format!("cannot use the token that {host} gave")).into()
     })
 }
 
@@ -96,10 +94,7 @@ async fn checked_realm(
     let connection = place.shared.connection(Pool {
         insecure: false,
         public,
-        certificates: Certificates {
-            client: None,
-            ..place.host.certificates.clone()
-        },
+        certificates: Certificates { client: None, ..place.host.certificates.clone() },
     })?;
     Ok((url, connection))
 }
@@ -163,26 +158,18 @@ fn refusal(
     let why = said_without(body, &secrets);
     let why = why.map_or_else(String::new, |text| format!(": {text}"));
     if may_pass(status) {
-        let error = Error::new(
-            Kind::Network,
-            format!("the token server {host} answered {status}{why}"),
-        );
-        return Failure {
-            wish: retry_after(&response.headers),
-            ..Failure::passing(error)
-        };
+        let error =
+            Error::new(Kind::Network, format!("the token server {host} answered {status}{why}"));
+        return Failure { wish: retry_after(&response.headers), ..Failure::passing(error) };
     }
     let registry = place.host.registry();
     let whose = match credential {
         Some(credential) => format!("the credentials from {}", credential.source),
         None => format!("us without credentials (none for {registry} were found)"),
     };
-    Error::new(
-        Kind::Denied,
-        format!("the token server {host} refused {whose}: {status}{why}"),
-    )
-    .hint(format!("log in: `imgctl login {registry}`"))
-    .into()
+    Error::new(Kind::Denied, format!("the token server {host} refused {whose}: {status}{why}"))
+        .hint(format!("log in: `imgctl login {registry}`"))
+        .into()
 }
 
 #[derive(serde::Deserialize)]
@@ -200,10 +187,7 @@ fn read(body: &[u8], credential: Option<&Credential>) -> Result<Token> {
     if text.is_empty() {
         return Err(Error::bad_content("the response contains no token"));
     }
-    let validity = answer
-        .expires_in
-        .unwrap_or(LEAST_VALIDITY)
-        .clamp(LEAST_VALIDITY, MOST_VALIDITY);
+    let validity = answer.expires_in.unwrap_or(LEAST_VALIDITY).clamp(LEAST_VALIDITY, MOST_VALIDITY);
     Ok(Token {
         authorization: Authorization {
             value: bearer(&text)?,

@@ -131,8 +131,7 @@ impl<'a> Upload<'a> {
 
     fn ask(&self, method: Method, address: impl Into<Address>) -> Ask {
         let mut ask = Ask::new(self.doing.clone(), method, address, self.scopes.clone());
-        ask.headers
-            .insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+        ask.headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
         ask
     }
 
@@ -143,9 +142,7 @@ impl<'a> Upload<'a> {
 
     async fn mount(&mut self, donor: &str) -> Result<Mount> {
         let digest = self.descriptor.digest.to_string();
-        let answer = self
-            .begin_at(vec![("mount", digest), ("from", donor.to_owned())])
-            .await;
+        let answer = self.begin_at(vec![("mount", digest), ("from", donor.to_owned())]).await;
         match answer {
             Ok(response) if response.status == StatusCode::CREATED => Ok(Mount::Done),
             Ok(response) => Ok(Mount::Session(self.session(&response).await?)),
@@ -163,10 +160,7 @@ impl<'a> Upload<'a> {
 
     /// Returns the session described by a response.
     async fn session(&mut self, response: &Response) -> Result<Session> {
-        if let Some(least) = response
-            .text(MIN_CHUNK_HEADER)
-            .and_then(|text| text.parse().ok())
-        {
+        if let Some(least) = response.text(MIN_CHUNK_HEADER).and_then(|text| text.parse().ok()) {
             self.least = least;
         }
         let url = self.next_url(response).await;
@@ -271,11 +265,9 @@ impl<'a> Upload<'a> {
     /// Completes the upload: PUTs the last bytes with the digest of the whole blob.
     fn close(&self, session: &Session, body: bytes::Bytes) -> Result<(), Failure> {
         let mut url = session.url.clone();
-        url.query_pairs_mut()
-            .append_pair("digest", &self.descriptor.digest.to_string());
+        url.query_pairs_mut().append_pair("digest", &self.descriptor.digest.to_string());
         let mut ask = self.ask(Method::PUT, url);
-        ask.headers
-            .insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+        ask.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
         ask.headers.insert(header::CONTENT_TYPE, octets());
         ask.body = body;
         let runtime = self.place.shared.runtime()?;
@@ -286,8 +278,7 @@ impl<'a> Upload<'a> {
     fn send_chunk(&mut self, session: &mut Session, length: u64) -> Result<(), Failure> {
         let (size, start) = (self.descriptor.size, session.offset);
         let mut ask = self.ask(Method::PATCH, session.url.clone());
-        ask.headers
-            .insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+        ask.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
         ask.headers.insert(header::CONTENT_TYPE, octets());
         if length < size {
             let range = format!("{start}-{}", start + length - 1);
@@ -297,8 +288,7 @@ impl<'a> Upload<'a> {
         }
         if self.chunk.is_some() {
             // Each chunk uses a new connection, so that bytes sent earlier do not count against it.
-            ask.headers
-                .insert(header::CONNECTION, HeaderValue::from_static("close"));
+            ask.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         let reader = (self.open)(start)?;
         let shared = &self.place.shared;
@@ -367,11 +357,7 @@ impl<'a> Upload<'a> {
             return Ok(None);
         };
         if response.headers.contains_key(header::LOCATION) {
-            let url = self
-                .place
-                .shared
-                .runtime()?
-                .block_on(self.next_url(&response));
+            let url = self.place.shared.runtime()?.block_on(self.next_url(&response));
             session.url = url.map_err(|failure| failure.error.context(self.doing.clone()))?;
         }
         Ok(Some(offset))
@@ -386,12 +372,10 @@ impl<'a> Upload<'a> {
     /// Cancels the session, so that the registry does not have to wait until it expires.
     fn cancel(&self, session: &Session) {
         let ask = self.ask(Method::DELETE, session.url.clone());
-        let _ = self.place.shared.run(async {
-            self.place
-                .attempt(&ask, None)
-                .await
-                .map_err(|failure| failure.error)
-        });
+        let _ = self
+            .place
+            .shared
+            .run(async { self.place.attempt(&ask, None).await.map_err(|failure| failure.error) });
     }
 }
 

@@ -38,11 +38,7 @@ pub(super) fn stream(
     let (sender, blocks) = mpsc::channel(BLOCKS);
     let activity = Arc::new(Activity::default());
     let local = LocalError::default();
-    let body = UploadBody {
-        blocks,
-        left: length,
-        activity: Arc::clone(&activity),
-    };
+    let body = UploadBody { blocks, left: length, activity: Arc::clone(&activity) };
     let told = Arc::clone(&local);
     shared.runtime()?.spawn_blocking(move || {
         let mut left = length;
@@ -98,17 +94,15 @@ impl http_body::Body for UploadBody {
         if self.left == 0 {
             return Poll::Ready(None);
         }
-        Poll::Ready(Some(
-            match std::task::ready!(self.blocks.poll_recv(context)) {
-                Some(bytes) => {
-                    let length = bytes.len() as u64;
-                    self.left -= length;
-                    self.activity.sent.fetch_add(length, Ordering::Relaxed);
-                    Ok(Frame::data(bytes))
-                }
-                None => Err(std::io::ErrorKind::UnexpectedEof.into()),
-            },
-        ))
+        Poll::Ready(Some(match std::task::ready!(self.blocks.poll_recv(context)) {
+            Some(bytes) => {
+                let length = bytes.len() as u64;
+                self.left -= length;
+                self.activity.sent.fetch_add(length, Ordering::Relaxed);
+                Ok(Frame::data(bytes))
+            }
+            None => Err(std::io::ErrorKind::UnexpectedEof.into()),
+        }))
     }
 
     fn is_end_stream(&self) -> bool {

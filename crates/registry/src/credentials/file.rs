@@ -50,10 +50,7 @@ impl<'a> AuthFile<'a> {
                 .hint("it must be JSON as containers-auth.json(5) describes it")
             })?;
         }
-        Ok(Self {
-            root,
-            ..Self::empty(path, search_path)
-        })
+        Ok(Self { root, ..Self::empty(path, search_path) })
     }
 
     fn empty(path: &Path, search_path: &'a [PathBuf]) -> Self {
@@ -136,16 +133,10 @@ impl<'a> AuthFile<'a> {
             return Ok(None);
         };
         let login = lookup::find(auths, keys, self.legacy).map_err(|Malformed(key)| {
-            Error::usage(format!(
-                "{}: the entry `{key}` is not a login",
-                self.path.display()
-            ))
-            .hint(format!("log in again: imgctl login {key}"))
+            Error::usage(format!("{}: the entry `{key}` is not a login", self.path.display()))
+                .hint(format!("log in again: imgctl login {key}"))
         })?;
-        Ok(login.map(|login| Credential {
-            login,
-            source: self.path.display().to_string(),
-        }))
+        Ok(login.map(|login| Credential { login, source: self.path.display().to_string() }))
     }
 
     fn ask(&self, name: &str, host: &str) -> Result<Option<Credential>> {
@@ -212,9 +203,7 @@ impl<'a> AuthFile<'a> {
         if auths.is_null() {
             *auths = json!({});
         }
-        auths
-            .as_object_mut()
-            .ok_or_else(|| Error::failed("auths is not an object"))
+        auths.as_object_mut().ok_or_else(|| Error::failed("auths is not an object"))
     }
 
     fn wrong(&self, member: &str) -> Error {
@@ -244,10 +233,7 @@ impl<'a> AuthFile<'a> {
             entry = json!({});
         }
         self.take_out(key)?;
-        let is_docker = self
-            .path
-            .file_name()
-            .is_some_and(|name| name == "config.json");
+        let is_docker = self.path.file_name().is_some_and(|name| name == "config.json");
         let name = if (is_docker || self.legacy) && key.to_string() == DOCKER_HUB {
             DOCKER_HUB_KEY.to_owned()
         } else {

@@ -72,11 +72,7 @@ impl Helper {
                 "install it, or remove `{name}` from credHelpers, credsStore or credential-helpers"
             )));
         };
-        Ok(Self {
-            program,
-            path,
-            patience: PATIENCE,
-        })
+        Ok(Self { program, path, patience: PATIENCE })
     }
 
     /// Returns `docker-credential-NAME`.
@@ -100,20 +96,13 @@ impl Helper {
         Ok(Some(if got.username == TOKEN_USER {
             Login::Identity(secret)
         } else {
-            Login::Password {
-                user: got.username,
-                password: secret,
-            }
+            Login::Password { user: got.username, password: secret }
         }))
     }
 
     /// Stores a login for `server`.
     pub(super) fn store(&self, server: &str, user: &str, password: &Secret) -> Result<()> {
-        let kept = Kept {
-            server,
-            username: user,
-            secret: password.expose(),
-        };
+        let kept = Kept { server, username: user, secret: password.expose() };
         let input = serde_json::to_vec(&kept)
             .map_err(|_| Error::failed(format!("cannot pass the login to {}", self.program)))?;
         self.run("store", &input)?;
@@ -151,16 +140,12 @@ impl Helper {
         let Some(success) = wait(&mut child, deadline).path("wait for", &self.path)? else {
             let _ = child.kill();
             let _ = child.wait();
-            return Err(failed(&format!(
-                "did not end within {} s",
-                self.patience.as_secs()
-            )));
+            return Err(failed(&format!("did not end within {} s", self.patience.as_secs())));
         };
         // Processes started by the helper may keep the pipes open, but the output is complete by
         // now.
         let received = |pipe: Option<Receiver<Vec<u8>>>| {
-            pipe.and_then(|pipe| pipe.recv_timeout(Duration::from_secs(2)).ok())
-                .unwrap_or_default()
+            pipe.and_then(|pipe| pipe.recv_timeout(Duration::from_secs(2)).ok()).unwrap_or_default()
         };
         let (output, errors) = (received(output), received(errors));
         if output.len() as u64 > MAX_ANSWER {
@@ -253,17 +238,9 @@ mod tests {
             .spawn()
             .unwrap();
         let script = format!("#!/bin/sh\n{script}\n");
-        child
-            .stdin
-            .take()
-            .unwrap()
-            .write_all(script.as_bytes())
-            .unwrap();
+        child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
         assert!(child.wait().unwrap().success());
-        assert_eq!(
-            std::fs::metadata(path).unwrap().permissions().mode() & 0o777,
-            0o700
-        );
+        assert_eq!(std::fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o700);
     }
 
     #[test]
@@ -275,10 +252,7 @@ mod tests {
                 *) echo credentials not found in native keychain; exit 1;;
             esac"#;
         let (helper, _kept) = helper(script);
-        let password = Login::Password {
-            user: "me".to_owned(),
-            password: Secret::new("pw"),
-        };
+        let password = Login::Password { user: "me".to_owned(), password: Secret::new("pw") };
         assert_eq!(helper.get("a.io").unwrap(), Some(password));
         let token = Login::Identity(Secret::new("tok"));
         assert_eq!(helper.get("t.io").unwrap(), Some(token));
@@ -288,10 +262,7 @@ mod tests {
     #[test]
     fn a_helper_that_misbehaves_is_named() {
         for (script, expected) in [
-            (
-                "echo locked; exit 3",
-                "docker-credential-x get failed: locked",
-            ),
+            ("echo locked; exit 3", "docker-credential-x get failed: locked"),
             ("echo '\x1b[1mbad' >&2; exit 1", "failed: [1mbad"),
             ("exit 1", "gives no reason"),
             ("echo sEcret", "returned no login for a.io"),
@@ -313,23 +284,11 @@ mod tests {
     #[test]
     fn names_stay_in_the_search_path() {
         let path = ["/usr/bin".into()];
-        for name in [
-            "",
-            "../x",
-            "/bin/sh",
-            "a b",
-            "x\n",
-            "-;ls",
-            &"x".repeat(200),
-        ] {
+        for name in ["", "../x", "/bin/sh", "a b", "x\n", "-;ls", &"x".repeat(200)] {
             let error = Helper::new(name, &path).err().unwrap();
             assert!(error.to_string().contains("is not the name"), "{error}");
         }
         let error = Helper::new("does-not-exist", &path).err().unwrap();
-        assert!(
-            error
-                .to_string()
-                .contains("docker-credential-does-not-exist")
-        );
+        assert!(error.to_string().contains("docker-credential-does-not-exist"));
     }
 }

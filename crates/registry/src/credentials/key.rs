@@ -18,9 +18,7 @@ impl Key {
             Error::usage(format!("`{}` is not a registry", text.escape_debug()))
                 .hint("it looks like registry.example.com:5000, or quay.io/team for a part of one")
         };
-        let address = text
-            .strip_prefix("https://")
-            .or_else(|| text.strip_prefix("http://"));
+        let address = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
         let whole = address.unwrap_or(text).trim_end_matches('/');
         let (host, mut namespace) = whole.split_once('/').unwrap_or((whole, ""));
         if matches!(namespace, "v1" | "v2") && address.is_some() {
@@ -31,10 +29,7 @@ impl Key {
         if host.is_empty() || reference.tag().is_some() || reference.digest().is_some() {
             return Err(wrong());
         }
-        Ok(Self {
-            registry: configured_host(host).to_owned(),
-            namespace: namespace.to_owned(),
-        })
+        Ok(Self { registry: configured_host(host).to_owned(), namespace: namespace.to_owned() })
     }
 
     /// Returns `host[:port]`.
@@ -76,15 +71,7 @@ mod tests {
         ] {
             assert_eq!(Key::parse(text).unwrap().to_string(), expected, "{text}");
         }
-        for text in [
-            "",
-            "/",
-            "a b",
-            "quay.io/App",
-            "quay.io/app:v1",
-            "https://",
-            "a.io/../b",
-        ] {
+        for text in ["", "/", "a b", "quay.io/App", "quay.io/app:v1", "https://", "a.io/../b"] {
             assert!(Key::parse(text).is_err(), "{text}");
         }
     }

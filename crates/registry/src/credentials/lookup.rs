@@ -64,9 +64,7 @@ pub(super) fn find(
 
 /// Returns the registry that `key` names as a whole; `None` if it names a namespace.
 pub(super) fn host_of(key: &str, legacy: bool) -> Option<&str> {
-    let without = key
-        .strip_prefix("https://")
-        .or_else(|| key.strip_prefix("http://"));
+    let without = key.strip_prefix("https://").or_else(|| key.strip_prefix("http://"));
     let is_address = without.is_some() || legacy;
     let without = without.unwrap_or(key);
     match without.split_once('/') {
@@ -93,9 +91,7 @@ fn login(key: &str, value: &Value) -> Result<Option<Login>, Malformed> {
     let (user, password) = if entry.auth.is_empty() {
         (entry.username, entry.password)
     } else {
-        let bytes = STANDARD
-            .decode(entry.auth.trim())
-            .map_err(|_| malformed())?;
+        let bytes = STANDARD.decode(entry.auth.trim()).map_err(|_| malformed())?;
         let text = String::from_utf8(bytes).map_err(|_| malformed())?;
         let (user, password) = text.split_once(':').ok_or_else(malformed)?;
         // Old versions of docker padded the password with NUL.
@@ -104,8 +100,5 @@ fn login(key: &str, value: &Value) -> Result<Option<Login>, Malformed> {
     if user.is_empty() && password.is_empty() {
         return Ok(None);
     }
-    Ok(Some(Login::Password {
-        user,
-        password: Secret::new(password),
-    }))
+    Ok(Some(Login::Password { user, password: Secret::new(password) }))
 }

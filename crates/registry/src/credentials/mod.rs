@@ -124,10 +124,7 @@ impl Credentials {
                 // A login for a namespace is stored under its own name.
                 for key in keys {
                     if let Some(login) = helper.get(key)? {
-                        return Ok(Some(Credential {
-                            login,
-                            source: helper.program().to_owned(),
-                        }));
+                        return Ok(Some(Credential { login, source: helper.program().to_owned() }));
                     }
                 }
                 Ok(None)
@@ -150,9 +147,9 @@ impl Credentials {
             )));
         }
         match self.written()? {
-            Place::File(path) => AuthFile::change(path, &self.search_path, |file| {
-                file.store(key, user, password)
-            }),
+            Place::File(path) => {
+                AuthFile::change(path, &self.search_path, |file| file.store(key, user, password))
+            }
             Place::Inline(_) => Err(nowhere()),
             Place::Helper(name) => {
                 let helper = Helper::new(name, &self.search_path)?;

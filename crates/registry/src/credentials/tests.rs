@@ -8,10 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::*;
 
 fn auth(user: &str, password: &str) -> String {
-    format!(
-        r#"{{"auth":"{}"}}"#,
-        STANDARD.encode(format!("{user}:{password}"))
-    )
+    format!(r#"{{"auth":"{}"}}"#, STANDARD.encode(format!("{user}:{password}")))
 }
 
 /// Creates credentials in files with these names and contents. The returned directory must outlive
@@ -60,11 +57,8 @@ fn the_most_specific_key_of_the_first_file_counts() {
         none = auth("second", "2"),
     );
     let legacy = format!(r#"{{"https://legacy.io/v1/":{}}}"#, auth("legacy", "3"));
-    let (credentials, _kept) = credentials(&[
-        ("auth.json", &first),
-        ("config.json", &second),
-        (".dockercfg", &legacy),
-    ]);
+    let (credentials, _kept) =
+        credentials(&[("auth.json", &first), ("config.json", &second), (".dockercfg", &legacy)]);
     for (registry, repository, expected) in [
         ("r.io", "x", "host:1:2"),
         ("r.io", "", "host:1:2"),
@@ -106,11 +100,8 @@ fn what_is_given_on_the_command_line_counts_for_every_registry() {
 
 #[test]
 fn what_the_environment_holds_comes_before_files_and_is_never_written() {
-    let file = format!(
-        r#"{{"auths":{{"a.io":{},"b.io":{}}}}}"#,
-        auth("file", "1"),
-        auth("file", "2")
-    );
+    let file =
+        format!(r#"{{"auths":{{"a.io":{},"b.io":{}}}}}"#, auth("file", "1"), auth("file", "2"));
     let (mut credentials, _kept) = credentials(&[("auth.json", &file)]);
     let inline = format!(r#"{{"auths":{{"a.io":{}}}}}"#, auth("inline", "3"));
     credentials.inline = Some(Secret::new(inline));
@@ -121,18 +112,13 @@ fn what_the_environment_holds_comes_before_files_and_is_never_written() {
     assert_eq!(find(&credentials, "b.io"), "file:2");
     let found = credentials.find("a.io", "x").unwrap().unwrap();
     assert_eq!(found.source, "DOCKER_AUTH_CONFIG");
-    let place = credentials
-        .store(&key("a.io"), "me", &Secret::new("4"))
-        .unwrap();
+    let place = credentials.store(&key("a.io"), "me", &Secret::new("4")).unwrap();
     assert!(place.ends_with("/auth.json"), "{place}");
     credentials.inline = Some(Secret::new(r#"{"auths":"sEcret"}"#));
     assert_eq!(find(&credentials, "a.io"), "me:4");
     let error = credentials.find("c.io", "x").unwrap_err();
     let told = format!("{error} {error:?} {credentials:?}");
-    assert!(
-        told.contains("DOCKER_AUTH_CONFIG") && !told.contains("sEcret"),
-        "{told}"
-    );
+    assert!(told.contains("DOCKER_AUTH_CONFIG") && !told.contains("sEcret"), "{told}");
 }
 
 #[test]
@@ -233,9 +219,7 @@ fn what_others_wrote_in_the_file_stays() {
     fs::rename(&path, &elsewhere).unwrap();
     std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
     for name in ["docker.io", "b.io", "c.io"] {
-        credentials
-            .store(&key(name), "u", &Secret::new(""))
-            .unwrap();
+        credentials.store(&key(name), "u", &Secret::new("")).unwrap();
     }
     assert!(fs::symlink_metadata(&path).unwrap().is_symlink());
     let kept = json(&path);
@@ -251,17 +235,9 @@ fn what_others_wrote_in_the_file_stays() {
 #[test]
 fn dockers_own_file_has_docker_io_under_dockers_key() {
     let (credentials, _directory, path) = kept_in("config.json", "{}");
-    credentials
-        .store(&key("docker.io"), "u", &Secret::new("p"))
-        .unwrap();
-    assert_eq!(
-        json(&path)["auths"]["https://index.docker.io/v1/"]["auth"],
-        "dTpw"
-    );
-    assert_eq!(
-        told(credentials.find("docker.io", "x").unwrap().as_ref()),
-        "u:p"
-    );
+    credentials.store(&key("docker.io"), "u", &Secret::new("p")).unwrap();
+    assert_eq!(json(&path)["auths"]["https://index.docker.io/v1/"]["auth"], "dTpw");
+    assert_eq!(told(credentials.find("docker.io", "x").unwrap().as_ref()), "u:p");
     assert!(credentials.remove(&key("docker.io")).unwrap());
     assert_eq!(json(&path), serde_json::json!({"auths": {}}));
 }
@@ -269,11 +245,7 @@ fn dockers_own_file_has_docker_io_under_dockers_key() {
 #[test]
 fn a_file_that_does_not_parse_is_not_overwritten() {
     let (credentials, _directory, path) = kept_in("auth.json", "{ sEcret");
-    assert!(
-        credentials
-            .store(&key("a.io"), "u", &Secret::new("p"))
-            .is_err()
-    );
+    assert!(credentials.store(&key("a.io"), "u", &Secret::new("p")).is_err());
     assert!(credentials.remove(&key("a.io")).is_err());
     assert_eq!(fs::read_to_string(path).unwrap(), "{ sEcret");
 }
@@ -326,62 +298,40 @@ fn helpers_are_used_where_files_name_them() {
     );
     let (mut credentials, directory, path) = kept_in("auth.json", &text);
     credentials.search_path = vec![directory.path().to_owned()];
-    assert!(
-        credentials.find("h.io", "x").is_err(),
-        "the helper is not there yet"
-    );
+    assert!(credentials.find("h.io", "x").is_err(), "the helper is not there yet");
     install_helper(directory.path());
     let find = |registry: &str| {
         let found = credentials.find(registry, "x").unwrap();
         told(found.as_ref())
     };
-    assert_eq!(
-        find("h.io"),
-        "-",
-        "the file does not count where there is a helper"
-    );
+    assert_eq!(find("h.io"), "-", "the file does not count where there is a helper");
     assert_eq!(find("p.io"), "plain:1");
     for name in ["h.io", "docker.io"] {
-        let place = credentials
-            .store(&key(name), "u", &Secret::new("p"))
-            .unwrap();
-        assert!(
-            place.starts_with("docker-credential-shelf (named in "),
-            "{place}"
-        );
+        let place = credentials.store(&key(name), "u", &Secret::new("p")).unwrap();
+        assert!(place.starts_with("docker-credential-shelf (named in "), "{place}");
         assert_eq!(find(name), "u:p");
     }
     assert_eq!(json(&path)["auths"]["h.io"], serde_json::json!({}));
     assert!(!fs::read_to_string(&path).unwrap().contains("dTpw"));
     let removed = credentials.remove_all().unwrap();
     assert_eq!(removed, ["p.io", "h.io", "docker.io"]);
-    assert_eq!(
-        fs::read_dir(directory.path().join("kept")).unwrap().count(),
-        0
-    );
+    assert_eq!(fs::read_dir(directory.path().join("kept")).unwrap().count(), 0);
     assert_eq!(find("h.io"), "-");
 }
 
 #[test]
 fn a_store_for_all_comes_before_the_file_and_registries_conf_before_both() {
-    let text = format!(
-        r#"{{"credsStore":"shelf","auths":{{"p.io":{}}}}}"#,
-        auth("plain", "1")
-    );
+    let text = format!(r#"{{"credsStore":"shelf","auths":{{"p.io":{}}}}}"#, auth("plain", "1"));
     let (mut credentials, directory, _path) = kept_in("config.json", &text);
     install_helper(directory.path());
     credentials.search_path = vec![directory.path().to_owned()];
     let find = |credentials: &Credentials| told(credentials.find("p.io", "a/b").unwrap().as_ref());
     assert_eq!(find(&credentials), "plain:1");
-    credentials
-        .store(&key("p.io"), "u", &Secret::new("2"))
-        .unwrap();
+    credentials.store(&key("p.io"), "u", &Secret::new("2")).unwrap();
     assert_eq!(find(&credentials), "u:2");
 
     credentials.helpers = vec!["shelf".to_owned(), "containers-auth.json".to_owned()];
-    credentials
-        .store(&key("p.io/a"), "v", &Secret::new("3"))
-        .unwrap();
+    credentials.store(&key("p.io/a"), "v", &Secret::new("3")).unwrap();
     assert_eq!(find(&credentials), "v:3");
     assert!(credentials.remove(&key("p.io/a")).unwrap());
     assert_eq!(find(&credentials), "u:2");

@@ -46,21 +46,14 @@ impl Layout {
                 Error::bad_content(format!("blob {digest} is longer than its {size} bytes"))
             })?;
             hasher.update(bytes);
-            fresh
-                .file
-                .write_all(bytes)
-                .path("write", self.tree.shown(&path))?;
+            fresh.file.write_all(bytes).path("write", self.tree.shown(&path))?;
         }
         if left > 0 {
-            return Err(Error::bad_content(format!(
-                "blob {digest} ends {left} bytes early"
-            )));
+            return Err(Error::bad_content(format!("blob {digest} ends {left} bytes early")));
         }
         let found = hasher.finish();
         if found != *digest {
-            return Err(Error::bad_content(format!(
-                "blob {digest} has another content: {found}"
-            )));
+            return Err(Error::bad_content(format!("blob {digest} has another content: {found}")));
         }
         self.tree.commit(vec![fresh])
     }

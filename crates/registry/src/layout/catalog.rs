@@ -62,10 +62,7 @@ impl Layout {
     ) -> Result<Option<Vec<String>>> {
         let directory = paths::repository(names::repository(repository)?);
         let mut tags = Vec::new();
-        for tag in self
-            .tree
-            .directories(&format!("{directory}/_manifests/tags"))?
-        {
+        for tag in self.tree.directories(&format!("{directory}/_manifests/tags"))? {
             if tags.len() >= limit {
                 break;
             }
@@ -73,10 +70,7 @@ impl Layout {
             // A tag exists once its link exists.
             if is_after
                 && names::is_tag(&tag)
-                && self
-                    .tree
-                    .metadata(&paths::tag_link(repository, &tag))?
-                    .is_some()
+                && self.tree.metadata(&paths::tag_link(repository, &tag))?.is_some()
             {
                 tags.push(tag);
             }
@@ -89,11 +83,7 @@ impl Layout {
 
     fn is_repository(&self, directory: &str) -> Result<bool> {
         for inner in ["_manifests", "_layers"] {
-            if self
-                .tree
-                .metadata(&format!("{directory}/{inner}"))?
-                .is_some()
-            {
+            if self.tree.metadata(&format!("{directory}/{inner}"))?.is_some() {
                 return Ok(true);
             }
         }
@@ -103,8 +93,7 @@ impl Layout {
 
 /// Returns whether `name` and everything below it precede `after` in the walk.
 fn is_before(name: &str, after: &str) -> bool {
-    let is_parent = after
-        .strip_prefix(name)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let is_parent =
+        after.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     !is_parent && name.split('/').lt(after.split('/'))
 }

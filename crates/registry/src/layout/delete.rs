@@ -40,16 +40,14 @@ impl Layout {
             .flatten()
             .and_then(|document| Facts::parse(&document.bytes).ok())
             .and_then(|facts| facts.subject);
-        self.tree
-            .remove(&paths::revision_link(repository, digest))?;
+        self.tree.remove(&paths::revision_link(repository, digest))?;
         self.tree.remove(&paths::revision(repository, digest))?;
         if let Some(subject) = subject {
             let link = paths::referrer_link(repository, &subject.digest, digest);
             let directory = link.trim_end_matches("/link");
             self.tree.remove(directory)?;
             if let Some((parent, _)) = directory.rsplit_once('/') {
-                self.tree
-                    .remove_empty(parent, &paths::repository(repository));
+                self.tree.remove_empty(parent, &paths::repository(repository));
             }
         }
         Ok(())

@@ -72,9 +72,7 @@ impl Facts {
         let raw: Raw = serde_json::from_slice(bytes)
             .map_err(|error| refuse("it is malformed").caused_by(error))?;
         if raw.schema_version == Some(1) {
-            return Err(refuse(
-                "it is Docker schema 1, which has been obsolete since 2017",
-            ));
+            return Err(refuse("it is Docker schema 1, which has been obsolete since 2017"));
         }
         let is_index = raw.manifests.is_some();
         let is_manifest = raw.config.is_some() || raw.layers.is_some();
@@ -126,10 +124,7 @@ mod tests {
         let part = serde_json::json!({"mediaType": "a/b", "digest": Digest::of(b""), "size": 0});
         for (value, expected) in [
             (serde_json::json!({"manifests": []}), media_type::OCI_INDEX),
-            (
-                serde_json::json!({"config": part, "layers": null}),
-                media_type::OCI_MANIFEST,
-            ),
+            (serde_json::json!({"config": part, "layers": null}), media_type::OCI_MANIFEST),
             (serde_json::json!({"mediaType": "x/y"}), "x/y"),
         ] {
             assert_eq!(parse(&value).unwrap().media_type, expected);

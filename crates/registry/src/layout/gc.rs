@@ -109,10 +109,7 @@ impl Layout {
             let is_young = |seconds: i64| !is_older(seconds, options.grace);
             let young = revisions.iter().filter(|(_, time)| is_young(*time));
             let mut roots: Vec<Digest> = young.map(|(digest, _)| digest.clone()).collect();
-            for tag in self
-                .tags(&repository, None, usize::MAX)?
-                .unwrap_or_default()
-            {
+            for tag in self.tags(&repository, None, usize::MAX)?.unwrap_or_default() {
                 roots.extend(self.resolve_tag(&repository, &tag)?);
             }
             keep_reachable(roots, &facts, &mut kept);
@@ -132,11 +129,7 @@ impl Layout {
             .map(|(digest, _)| digest)
             .filter(|digest| !kept.contains(digest))
             .collect();
-        Ok(Marked {
-            repository,
-            removed,
-            named,
-        })
+        Ok(Marked { repository, removed, named })
     }
 
     /// Removes the unneeded links and uploads of a repository.
@@ -147,11 +140,7 @@ impl Layout {
         needed: &mut HashSet<Digest>,
         report: &mut GcReport,
     ) -> Result<()> {
-        let Marked {
-            repository,
-            removed,
-            named,
-        } = marked;
+        let Marked { repository, removed, named } = marked;
         for digest in removed {
             if !options.dry_run {
                 self.remove_revision(&repository, &digest)?;

@@ -11,10 +11,7 @@ const MAX_LINK: u64 = 512;
 impl Layout {
     /// Allows `repository` to read a blob other than a manifest (layer or config).
     pub fn link_layer(&self, repository: &str, digest: &Digest) -> Result<()> {
-        self.write_link(
-            &paths::layer_link(names::repository(repository)?, digest),
-            digest,
-        )
+        self.write_link(&paths::layer_link(names::repository(repository)?, digest), digest)
     }
 
     /// Points `tag` to `digest`. Writes the history before the current link.
@@ -27,10 +24,7 @@ impl Layout {
 
     /// Returns the digest that a tag points to; `None` if the tag does not exist.
     pub fn resolve_tag(&self, repository: &str, tag: &str) -> Result<Option<Digest>> {
-        self.read_link(&paths::tag_link(
-            names::repository(repository)?,
-            names::tag(tag)?,
-        ))
+        self.read_link(&paths::tag_link(names::repository(repository)?, names::tag(tag)?))
     }
 
     /// Returns whether `repository` may read the blob (whose bytes may be missing).
@@ -56,9 +50,7 @@ impl Layout {
         if text.is_empty() {
             return Ok(None);
         }
-        let digest = std::str::from_utf8(text)
-            .ok()
-            .and_then(|text| Digest::parse(text).ok());
+        let digest = std::str::from_utf8(text).ok().and_then(|text| Digest::parse(text).ok());
         digest.map(Some).ok_or_else(|| {
             let path = self.tree.shown(path);
             Error::bad_content(format!("{} contains no digest", path.display()))

@@ -36,10 +36,7 @@ impl Layout {
             ))
             .hint("imgctl registry scrub finds everything that is damaged"));
         }
-        Ok(Some(StoredManifest {
-            media_type: Facts::parse(&bytes)?.media_type,
-            bytes,
-        }))
+        Ok(Some(StoredManifest { media_type: Facts::parse(&bytes)?.media_type, bytes }))
     }
 
     /// Stores a manifest and points `tags` to it. The caller has computed `digest` over `bytes` and

@@ -61,10 +61,8 @@ impl Layout {
         };
         match layout.tree.metadata(paths::BASE)? {
             Some(metadata) if metadata.is_directory() => Ok(layout),
-            _ => Err(
-                Error::not_found(format!("{} contains no registry", directory.display()))
-                    .hint(format!("pass the directory that contains {}", paths::BASE)),
-            ),
+            _ => Err(Error::not_found(format!("{} contains no registry", directory.display()))
+                .hint(format!("pass the directory that contains {}", paths::BASE))),
         }
     }
 
@@ -101,14 +99,13 @@ impl Layout {
 
     /// Acquires the exclusive lock on the tree.
     pub(crate) fn lock_alone(&self) -> Result<InUse> {
-        self.lock(FlockOperation::NonBlockingLockExclusive)?
-            .ok_or_else(|| {
-                Error::new(
-                    Kind::Busy,
-                    format!("{} is being served or written to", self.path().display()),
-                )
-                .hint("stop the registry that serves it first, or wait for the copy to end")
-            })
+        self.lock(FlockOperation::NonBlockingLockExclusive)?.ok_or_else(|| {
+            Error::new(
+                Kind::Busy,
+                format!("{} is being served or written to", self.path().display()),
+            )
+            .hint("stop the registry that serves it first, or wait for the copy to end")
+        })
     }
 
     fn lock(&self, operation: FlockOperation) -> Result<Option<InUse>> {

@@ -25,10 +25,7 @@ pub fn is_tag(tag: &str) -> bool {
 
 /// Returns whether `id` is a possible upload ID: hex digits and dashes, as in a UUID.
 pub(crate) fn is_upload(id: &str) -> bool {
-    (8..=64).contains(&id.len())
-        && id
-            .bytes()
-            .all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+    (8..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
 
 /// Returns `name` if it is a repository name.
@@ -36,10 +33,8 @@ pub(super) fn repository(name: &str) -> Result<&str> {
     if is_repository(name) {
         return Ok(name);
     }
-    Err(
-        Error::usage(format!("`{}` is not a repository name", clip(name)))
-            .hint("it is lower-case letters and digits, separated by `.`, `_`, `__`, `-` or `/`"),
-    )
+    Err(Error::usage(format!("`{}` is not a repository name", clip(name)))
+        .hint("it is lower-case letters and digits, separated by `.`, `_`, `__`, `-` or `/`"))
 }
 
 /// Returns `text` if it is a tag.
@@ -57,11 +52,9 @@ fn is_component(component: &str) -> bool {
     if !bytes.first().is_some_and(alphanumeric) || !bytes.last().is_some_and(alphanumeric) {
         return false;
     }
-    component
-        .split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
-        .all(|between| {
-            matches!(between, "" | "." | "_" | "__") || between.bytes().all(|byte| byte == b'-')
-        })
+    component.split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit()).all(|between| {
+        matches!(between, "" | "." | "_" | "__") || between.bytes().all(|byte| byte == b'-')
+    })
 }
 
 fn clip(text: &str) -> String {
@@ -105,18 +98,7 @@ mod tests {
         for good in ["v1", "_x", "1.2-3_4", "V", &long] {
             assert!(is_tag(good), "{good}");
         }
-        for bad in [
-            "",
-            ".",
-            "..",
-            ".a",
-            "-a",
-            "a/b",
-            "a:b",
-            "a\n",
-            "é",
-            &"t".repeat(129),
-        ] {
+        for bad in ["", ".", "..", ".a", "-a", "a/b", "a:b", "a\n", "é", &"t".repeat(129)] {
             assert!(!is_tag(bad), "{bad:?}");
         }
         assert!(is_upload("0123abcd-0000-4000-8000-000000000000"));

@@ -25,11 +25,7 @@ pub fn layer_link(name: &str, digest: &Digest) -> String {
 /// Returns the link of a manifest in a repository, including manifests that only an index refers
 /// to.
 pub fn revision_link(name: &str, digest: &Digest) -> String {
-    format!(
-        "{}/_manifests/revisions/{}/link",
-        repository(name),
-        spread(digest)
-    )
+    format!("{}/_manifests/revisions/{}/link", repository(name), spread(digest))
 }
 
 /// Returns the link of a tag to its current manifest.
@@ -39,20 +35,12 @@ pub fn tag_link(name: &str, tag: &str) -> String {
 
 /// Returns the link of a tag to a current or former manifest.
 pub fn tag_history_link(name: &str, tag: &str, digest: &Digest) -> String {
-    format!(
-        "{}/_manifests/tags/{tag}/index/{}/link",
-        repository(name),
-        spread(digest)
-    )
+    format!("{}/_manifests/tags/{tag}/index/{}/link", repository(name), spread(digest))
 }
 
 /// Returns the directory of a manifest in a repository.
 pub fn revision(name: &str, digest: &Digest) -> String {
-    format!(
-        "{}/_manifests/revisions/{}",
-        repository(name),
-        spread(digest)
-    )
+    format!("{}/_manifests/revisions/{}", repository(name), spread(digest))
 }
 
 /// Returns the directory of all tags.
@@ -68,11 +56,7 @@ pub fn tag(name: &str, tag: &str) -> String {
 /// Returns the directory of the referrers of `subject`, an extension that distribution does not
 /// have.
 pub fn referrers(name: &str, subject: &Digest) -> String {
-    format!(
-        "{}/_manifests/referrers/{}",
-        repository(name),
-        spread(subject)
-    )
+    format!("{}/_manifests/referrers/{}", repository(name), spread(subject))
 }
 
 /// Returns the link that records `subject` as the subject of the manifest `digest`.
@@ -102,10 +86,7 @@ mod tests {
     fn paths_are_those_of_distribution() {
         let digest = Digest::of(b"");
         let hex = digest.hex();
-        assert_eq!(
-            blob_data(&digest),
-            format!("docker/registry/v2/blobs/sha256/e3/{hex}/data")
-        );
+        assert_eq!(blob_data(&digest), format!("docker/registry/v2/blobs/sha256/e3/{hex}/data"));
         assert_eq!(
             layer_link("a/b", &digest),
             format!("docker/registry/v2/repositories/a/b/_layers/sha256/{hex}/link")

@@ -38,10 +38,7 @@ pub struct ScrubReport {
 
 impl ScrubReport {
     fn problem(&mut self, subject: impl Into<String>, detail: impl Into<String>) {
-        self.problems.push(Problem {
-            subject: subject.into(),
-            detail: detail.into(),
-        });
+        self.problems.push(Problem { subject: subject.into(), detail: detail.into() });
     }
 }
 
@@ -110,9 +107,7 @@ impl Layout {
         };
         let mut hasher = Hasher::with(digest.algorithm());
         loop {
-            let count = file
-                .read(buffer)
-                .doing(|| "its content cannot be read".to_owned())?;
+            let count = file.read(buffer).doing(|| "its content cannot be read".to_owned())?;
             if count == 0 {
                 break;
             }
@@ -154,11 +149,7 @@ impl Layout {
                     }
                 }
                 // Without a link it is not a tag yet: its writer was stopped before.
-                Ok(None)
-                    if self
-                        .tree
-                        .metadata(&paths::tag_link(repository, &tag))?
-                        .is_none() => {}
+                Ok(None) if self.tree.metadata(&paths::tag_link(repository, &tag))?.is_none() => {}
                 Ok(None) => report.problem(subject, "it refers to nothing"),
                 Err(error) => report.problem(subject, error.to_string()),
             }

@@ -31,9 +31,7 @@ impl Scratch {
 
     fn blob(&self, repository: &str, content: &[u8]) -> Digest {
         let digest = Digest::of(content);
-        self.layout
-            .put_blob(&mut Cursor::new(content), &digest, content.len() as u64)
-            .unwrap();
+        self.layout.put_blob(&mut Cursor::new(content), &digest, content.len() as u64).unwrap();
         self.layout.link_layer(repository, &digest).unwrap();
         digest
     }
@@ -42,9 +40,7 @@ impl Scratch {
         let bytes = value.to_string().into_bytes();
         let digest = Digest::of(&bytes);
         let facts = Facts::parse(&bytes).unwrap();
-        self.layout
-            .put_manifest(repository, tags, &digest, &bytes, &facts)
-            .unwrap();
+        self.layout.put_manifest(repository, tags, &digest, &bytes, &facts).unwrap();
         digest
     }
 
@@ -65,17 +61,11 @@ impl Scratch {
     fn scrub(&self) -> Vec<String> {
         let report = self.layout.scrub(&Silent).unwrap();
         let lines = report.problems.into_iter();
-        lines
-            .map(|problem| format!("{}: {}", problem.subject, problem.detail))
-            .collect()
+        lines.map(|problem| format!("{}: {}", problem.subject, problem.detail)).collect()
     }
 
     fn gc(&self, untagged: bool, dry_run: bool) -> gc::GcReport {
-        let options = GcOptions {
-            dry_run,
-            untagged,
-            grace: Duration::ZERO,
-        };
+        let options = GcOptions { dry_run, untagged, grace: Duration::ZERO };
         self.layout.gc(&options, &Silent).unwrap()
     }
 }
@@ -90,10 +80,7 @@ fn what_is_put_is_found_and_listed_in_order() {
     }
     let stored = layout.manifest("b/c", &image).unwrap().unwrap();
     assert_eq!(Digest::of(&stored.bytes), image);
-    assert_eq!(
-        stored.media_type,
-        imgctl_base::image::media_type::OCI_MANIFEST
-    );
+    assert_eq!(stored.media_type, imgctl_base::image::media_type::OCI_MANIFEST);
     assert!(layout.manifest("a", &image).unwrap().is_none());
     assert_eq!(layout.resolve_tag("b/c", "v1").unwrap(), Some(image));
     let tags = |after, limit| layout.tags("b/c", after, limit).unwrap().unwrap();
@@ -106,15 +93,9 @@ fn what_is_put_is_found_and_listed_in_order() {
     for (index, name) in all.iter().enumerate() {
         let rest = layout.repositories(Some(name), 10).unwrap();
         assert_eq!(rest, all[index + 1..], "after {name}");
-        assert_eq!(
-            rest.len(),
-            layout.repositories(Some(name), 5).unwrap().len()
-        );
+        assert_eq!(rest.len(), layout.repositories(Some(name), 5).unwrap().len());
     }
-    assert_eq!(
-        layout.repositories(Some("a/a/z"), 2).unwrap(),
-        ["a/b", "a-b"]
-    );
+    assert_eq!(layout.repositories(Some("a/a/z"), 2).unwrap(), ["a/b", "a-b"]);
     assert_eq!(scratch.scrub(), [""; 0]);
 }
 
@@ -122,23 +103,13 @@ fn what_is_put_is_found_and_listed_in_order() {
 fn a_blob_with_another_digest_or_length_leaves_nothing() {
     let scratch = Scratch::new();
     let digest = Digest::of(b"right");
-    for (content, size) in [
-        (&b"wrong"[..], 5),
-        (b"righ", 5),
-        (b"rights", 5),
-        (b"right", 4),
-    ] {
-        let put = scratch
-            .layout
-            .put_blob(&mut Cursor::new(content), &digest, size);
+    for (content, size) in [(&b"wrong"[..], 5), (b"righ", 5), (b"rights", 5), (b"right", 4)] {
+        let put = scratch.layout.put_blob(&mut Cursor::new(content), &digest, size);
         assert_eq!(put.unwrap_err().kind(), Kind::BadContent);
         assert_eq!(scratch.layout.blob_size(&digest).unwrap(), None);
     }
     let blob = scratch.path(&paths::blob_data(&digest));
-    assert_eq!(
-        std::fs::read_dir(blob.parent().unwrap()).unwrap().count(),
-        0
-    );
+    assert_eq!(std::fs::read_dir(blob.parent().unwrap()).unwrap().count(), 0);
 }
 
 #[test]
@@ -250,11 +221,7 @@ fn deletion_takes_tags_along_and_gc_takes_the_bytes() {
     assert_eq!((report.blobs, report.links), (0, 1));
     assert!(layout.delete_tag("a", "v2").unwrap());
     assert!(!layout.delete_tag("a", "v2").unwrap());
-    assert_eq!(
-        scratch.gc(false, false).blobs,
-        0,
-        "the manifest is still there"
-    );
+    assert_eq!(scratch.gc(false, false).blobs, 0, "the manifest is still there");
     let would = scratch.gc(true, true);
     assert_eq!(would.manifests, [("a".to_owned(), new.clone())]);
     assert!(layout.manifest("a", &new).unwrap().is_some());
@@ -290,16 +257,9 @@ fn gc_keeps_children_referrers_and_what_is_young_and_stops_at_damage() {
     assert_eq!(layout.scrub(&Silent).unwrap().absent_children, 1);
     scratch.image("a", &[], b"being pushed");
     scratch.blob("a", b"loose");
-    let options = GcOptions {
-        dry_run: false,
-        untagged: true,
-        grace: Duration::from_secs(600),
-    };
+    let options = GcOptions { dry_run: false, untagged: true, grace: Duration::from_secs(600) };
     let report = layout.gc(&options, &Silent).unwrap();
-    assert_eq!(
-        (report.manifests.len(), report.links, report.blobs),
-        (0, 0, 0)
-    );
+    assert_eq!((report.manifests.len(), report.links, report.blobs), (0, 0, 0));
     assert_eq!(scratch.gc(true, false).blobs, 3);
     std::fs::write(scratch.path(&paths::blob_data(&child)), "damaged").unwrap();
     let error = layout.gc(&options, &Silent).unwrap_err();

@@ -37,11 +37,7 @@ impl Tree {
     pub(super) fn open(path: &Path, sync: bool) -> Result<Self> {
         let flags = DIRECTORY | OFlags::CLOEXEC;
         let root = fs::openat(CWD, path, flags, Mode::empty()).path("open the directory", path)?;
-        Ok(Self {
-            root,
-            path: path.to_owned(),
-            sync,
-        })
+        Ok(Self { root, path: path.to_owned(), sync })
     }
 
     /// Returns the name of `path` in messages.
@@ -80,9 +76,7 @@ impl Tree {
             return Err(self.odd(path, &format!("longer than the {limit} bytes allowed")));
         }
         let mut bytes = Vec::with_capacity(usize::try_from(metadata.size).unwrap_or(0));
-        file.take(limit)
-            .read_to_end(&mut bytes)
-            .path("read", self.shown(path))?;
+        file.take(limit).read_to_end(&mut bytes).path("read", self.shown(path))?;
         Ok(Some(bytes))
     }
 
@@ -110,8 +104,7 @@ impl Tree {
     pub(super) fn make_directory(&self, path: &str) -> Result<OwnedFd> {
         let mut changed = Vec::new();
         let directory = self.directory(path, &mut changed)?;
-        self.sync_directories(&changed)
-            .path("sync", self.shown(path))?;
+        self.sync_directories(&changed).path("sync", self.shown(path))?;
         Ok(directory)
     }
 
@@ -156,10 +149,7 @@ impl Tree {
     /// Writes a file that is named `path` when it is committed.
     pub(super) fn prepare(&self, path: &str, bytes: &[u8]) -> Result<Fresh> {
         let mut fresh = self.create(path)?;
-        fresh
-            .file
-            .write_all(bytes)
-            .path("write", self.shown(path))?;
+        fresh.file.write_all(bytes).path("write", self.shown(path))?;
         Ok(fresh)
     }
 
@@ -190,13 +180,8 @@ impl Tree {
                 Err(_) => break,
             }
         }
-        outcome
-            .map(|_| ())
-            .path("create a file in", self.shown(parent))?;
-        Err(Error::failed(format!(
-            "cannot create {}",
-            self.shown(path).display()
-        )))
+        outcome.map(|_| ()).path("create a file in", self.shown(parent))?;
+        Err(Error::failed(format!("cannot create {}", self.shown(path).display())))
     }
 
     /// Renames files into place, in order, replacing existing ones. All content is durable before
@@ -204,8 +189,7 @@ impl Tree {
     /// files together costs a file system little more than committing one.
     pub(super) fn commit(&self, mut files: Vec<Fresh>) -> Result<()> {
         for fresh in &files {
-            self.sync_file(&fresh.file)
-                .path("sync", self.shown(&fresh.path))?;
+            self.sync_file(&fresh.file).path("sync", self.shown(&fresh.path))?;
         }
         for fresh in &mut files {
             let (directory, temporary) = (&fresh.directory, &*fresh.temporary);
@@ -226,9 +210,7 @@ impl Tree {
     pub(super) fn rename(&self, from: &str, to: &str, beside: &mut Fresh) -> Result<()> {
         let (old_parent, old_name) = split(from);
         let (new_parent, new_name) = split(to);
-        let old = self
-            .resolve(old_parent, DIRECTORY)
-            .path("open", self.shown(old_parent))?;
+        let old = self.resolve(old_parent, DIRECTORY).path("open", self.shown(old_parent))?;
         let mut outcome = Err(Errno::NOENT);
         for _ in 0..ATTEMPTS {
             let new = self.directory(new_parent, &mut beside.changed)?;
@@ -269,10 +251,9 @@ impl Tree {
     /// Removes a file or a directory tree durably. Returns whether it existed.
     pub(super) fn remove(&self, path: &str) -> Result<bool> {
         match self.remove_from(path)? {
-            Some(directory) => self
-                .sync_directory(directory)
-                .path("remove", self.shown(path))
-                .map(|()| true),
+            Some(directory) => {
+                self.sync_directory(directory).path("remove", self.shown(path)).map(|()| true)
+            }
             None => Ok(false),
         }
     }
@@ -320,9 +301,7 @@ impl Tree {
     }
 
     fn sync_directories(&self, directories: &[OwnedFd]) -> io::Result<()> {
-        directories
-            .iter()
-            .try_for_each(|directory| self.sync_directory(directory))
+        directories.iter().try_for_each(|directory| self.sync_directory(directory))
     }
 
     fn sync_directory(&self, directory: impl AsFd) -> io::Result<()> {
@@ -338,17 +317,14 @@ impl Tree {
 
     /// Acquires the advisory lock of the directory `path`; `None` if another process holds it.
     pub(super) fn lock(&self, path: &str, operation: FlockOperation) -> Result<Option<OwnedFd>> {
-        let fd = self
-            .resolve(path, DIRECTORY)
-            .path("open the directory", self.shown(path))?;
+        let fd = self.resolve(path, DIRECTORY).path("open the directory", self.shown(path))?;
         match fs::flock(&fd, operation) {
             // File systems without locks; NFS requires a file opened for writing.
             Ok(()) | Err(Errno::NOTSUP | Errno::NOSYS | Errno::NOLCK | Errno::BADF) => Ok(Some(fd)),
             Err(Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(Error::io(
-                format!("cannot lock {}", self.shown(path).display()),
-                error,
-            )),
+            Err(error) => {
+                Err(Error::io(format!("cannot lock {}", self.shown(path).display()), error))
+            }
         }
     }
 
@@ -391,19 +367,15 @@ impl Tree {
             Ok(value) => Ok(Some(value)),
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
             Err(Errno::LOOP) => Err(self.odd(path, "reached through a symlink")),
-            Err(error) => Err(Error::io(
-                format!("cannot open {}", self.shown(path).display()),
-                error,
-            )),
+            Err(error) => {
+                Err(Error::io(format!("cannot open {}", self.shown(path).display()), error))
+            }
         }
     }
 
     fn odd(&self, path: &str, what: &str) -> Error {
         let path = self.shown(path);
-        Error::new(
-            Kind::BadContent,
-            format!("cannot use {}: it is {what}", path.display()),
-        )
+        Error::new(Kind::BadContent, format!("cannot use {}: it is {what}", path.display()))
     }
 }
 
@@ -444,9 +416,7 @@ fn unique() -> String {
 fn fs_time() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |time| {
-            time.as_secs().rotate_left(30) ^ u64::from(time.subsec_nanos())
-        })
+        .map_or(0, |time| time.as_secs().rotate_left(30) ^ u64::from(time.subsec_nanos()))
 }
 
 #[cfg(test)]

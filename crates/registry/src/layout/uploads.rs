@@ -54,10 +54,7 @@ impl Layout {
         let Some(file) = self.tree.open_writable(&path)? else {
             return Ok(None);
         };
-        let offset = file
-            .metadata()
-            .path("look at", self.tree.shown(&path))?
-            .len();
+        let offset = file.metadata().path("look at", self.tree.shown(&path))?.len();
         Ok(Some(Upload {
             layout: self.clone(),
             repository,
@@ -113,17 +110,13 @@ impl Upload {
 
     /// Returns another handle to the content, for reading it while it arrives.
     pub fn reader(&self) -> Result<File> {
-        self.file
-            .try_clone()
-            .path("read", self.layout.tree.shown(&self.directory()))
+        self.file.try_clone().path("read", self.layout.tree.shown(&self.directory()))
     }
 
     /// Appends bytes.
     pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
         let path = || self.layout.tree.shown(&self.directory());
-        self.file
-            .write_all_at(bytes, self.offset)
-            .path("write the upload", path())?;
+        self.file.write_all_at(bytes, self.offset).path("write the upload", path())?;
         self.offset += bytes.len() as u64;
         if let Some((_, hasher)) = &mut self.hasher {
             hasher.update(bytes);
@@ -143,11 +136,8 @@ impl Upload {
             )));
         }
         // A failed write may have left more bytes than were counted.
-        self.file
-            .set_len(self.offset)
-            .path("cut", tree.shown(&directory))?;
-        tree.sync_file(&self.file)
-            .path("sync", tree.shown(&directory))?;
+        self.file.set_len(self.offset).path("cut", tree.shown(&directory))?;
+        tree.sync_file(&self.file).path("sync", tree.shown(&directory))?;
         // A link whose blob was lost in a power failure does no harm: the blob is missing, not
         // wrong.
         let link = paths::layer_link(&self.repository, digest);
@@ -197,9 +187,7 @@ impl Upload {
 /// Returns whether a time in seconds since 1970 is at least `age` ago.
 pub(super) fn is_older(seconds: i64, age: Duration) -> bool {
     let then = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-    SystemTime::now()
-        .duration_since(then)
-        .is_ok_and(|since| since >= age)
+    SystemTime::now().duration_since(then).is_ok_and(|since| since >= age)
 }
 
 /// Returns a random UUID (version 4).
@@ -212,12 +200,5 @@ fn random_id() -> Result<String> {
     let number = u128::from_be_bytes(bytes);
     let hex = format!("{number:032x}");
     let part = |from, to| hex.get(from..to).unwrap_or_default();
-    Ok([
-        part(0, 8),
-        part(8, 12),
-        part(12, 16),
-        part(16, 20),
-        part(20, 32),
-    ]
-    .join("-"))
+    Ok([part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-"))
 }

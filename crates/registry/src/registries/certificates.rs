@@ -49,9 +49,7 @@ impl Certificates {
         paths.sort();
         let with_end = |end: &str| {
             let end = end.to_owned();
-            paths
-                .iter()
-                .filter(move |path| path.extension().is_some_and(|found| *found == *end))
+            paths.iter().filter(move |path| path.extension().is_some_and(|found| *found == *end))
         };
         let partner = |path: &Path, end: &str, what: &str| {
             let partner = path.with_extension(end);
@@ -73,9 +71,6 @@ impl Certificates {
             let key = partner(certificate, "key", "key")?;
             client.get_or_insert((certificate.clone(), key));
         }
-        Ok(Some(Self {
-            authorities: with_end("crt").cloned().collect(),
-            client,
-        }))
+        Ok(Some(Self { authorities: with_end("crt").cloned().collect(), client }))
     }
 }

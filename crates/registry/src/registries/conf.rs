@@ -59,9 +59,7 @@ impl Conf {
             return Ok(());
         };
         let document: Document = toml::from_str(&text).map_err(|error| {
-            let line = error
-                .span()
-                .map_or(1, |span| config_file::line_of(&text, span.start));
+            let line = error.span().map_or(1, |span| config_file::line_of(&text, span.start));
             Error::usage(format!("{}:{line}: {}", path.display(), error.message()))
                 .hint("the format is that of containers-registries.conf(5)")
         })?;
@@ -203,16 +201,12 @@ struct MirrorTable {
 impl Table {
     fn rule(self) -> Result<Rule> {
         let given = |text: Option<String>| text.filter(|text| !text.is_empty());
-        let physical = given(self.location)
-            .map(|text| location(&text, "location"))
-            .transpose()?;
+        let physical = given(self.location).map(|text| location(&text, "location")).transpose()?;
         let prefix = match (given(self.prefix), &physical) {
             (Some(prefix), _) => checked_prefix(&prefix)?,
             (None, Some(physical)) => physical.clone(),
             (None, None) => {
-                return Err(Error::usage(
-                    "a [[registry]] has neither prefix nor location",
-                ));
+                return Err(Error::usage("a [[registry]] has neither prefix nor location"));
             }
         };
         let by_digest_only = self.mirror_by_digest_only;
@@ -261,25 +255,20 @@ impl MirrorTable {
 /// Converts version 1, which contains only hosts.
 fn version_1(insecure: &[String], blocked: &[String]) -> Result<Vec<Rule>> {
     let mut rules: Vec<Rule> = Vec::new();
-    for (host, is_insecure) in insecure
-        .iter()
-        .map(|host| (host, true))
-        .chain(blocked.iter().map(|host| (host, false)))
+    for (host, is_insecure) in
+        insecure.iter().map(|host| (host, true)).chain(blocked.iter().map(|host| (host, false)))
     {
         let prefix = location(host, "registry")?;
-        let at = rules
-            .iter()
-            .position(|rule| rule.prefix == prefix)
-            .unwrap_or_else(|| {
-                rules.push(Rule {
-                    prefix,
-                    location: None,
-                    insecure: None,
-                    blocked: false,
-                    mirrors: Vec::new(),
-                });
-                rules.len() - 1
+        let at = rules.iter().position(|rule| rule.prefix == prefix).unwrap_or_else(|| {
+            rules.push(Rule {
+                prefix,
+                location: None,
+                insecure: None,
+                blocked: false,
+                mirrors: Vec::new(),
             });
+            rules.len() - 1
+        });
         if is_insecure {
             rules[at].insecure = Some(true);
         } else {

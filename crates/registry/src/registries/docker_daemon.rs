@@ -153,10 +153,7 @@ mod tests {
         for (text, expected) in [
             ("{\n\"registry-mirrors\": 1}", "daemon.json:2: "),
             (r#"{"registry-mirrors": ["m.io"]}"#, "`m.io`"),
-            (
-                r#"{"registry-mirrors": ["https://m.io/x"]}"#,
-                "`https://m.io/x`",
-            ),
+            (r#"{"registry-mirrors": ["https://m.io/x"]}"#, "`https://m.io/x`"),
         ] {
             std::fs::write(&path, text).unwrap();
             let error = daemon.add(&path).unwrap_err().to_string();

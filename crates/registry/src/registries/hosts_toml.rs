@@ -61,11 +61,7 @@ impl Hosts {
             if let Some(hosts) = Self::read(&tree.join(DEFAULT))? {
                 return Ok(Some(Self {
                     mirrors: Vec::new(),
-                    server: Place {
-                        host: String::new(),
-                        prefix: String::new(),
-                        ..hosts.server
-                    },
+                    server: Place { host: String::new(), prefix: String::new(), ..hosts.server },
                 }));
             }
         }
@@ -93,10 +89,7 @@ impl Hosts {
         for (address, table) in tables {
             let place = table.get_ref().place(Some(&address), directory);
             let place = place.map_err(|why| {
-                Error::usage(format!(
-                    "{}: host `{address}`: {why}",
-                    at(table.span().start)
-                ))
+                Error::usage(format!("{}: host `{address}`: {why}", at(table.span().start)))
             })?;
             if place.by_digest || place.by_tag {
                 mirrors.push(place);
@@ -185,17 +178,10 @@ impl Settings {
         Ok(Place {
             host: host.to_owned(),
             prefix,
-            insecure: if is_plain {
-                Some(true)
-            } else {
-                self.skip_verify
-            },
+            insecure: if is_plain { Some(true) } else { self.skip_verify },
             by_digest: can("pull"),
             by_tag: can("resolve"),
-            certificates: Certificates {
-                authorities,
-                client,
-            },
+            certificates: Certificates { authorities, client },
         })
     }
 
@@ -283,15 +269,9 @@ mod tests {
             ]
         );
         assert_eq!(hosts.server.host, "origin.io");
-        assert_eq!(
-            hosts.server.certificates.authorities,
-            [Path::new("/ca.pem")]
-        );
+        assert_eq!(hosts.server.certificates.authorities, [Path::new("/ca.pem")]);
         let ends = |paths: &[PathBuf]| {
-            paths
-                .iter()
-                .map(|path| path.iter().next_back().unwrap().to_owned())
-                .collect::<Vec<_>>()
+            paths.iter().map(|path| path.iter().next_back().unwrap().to_owned()).collect::<Vec<_>>()
         };
         let certificates = &hosts.mirrors[0].certificates;
         assert_eq!(ends(&certificates.authorities), ["a.pem", "b.pem"]);
@@ -308,10 +288,7 @@ mod tests {
             ("\n\n[host.\"x\"]\nskip_verify = 3", "hosts.toml:4: "),
             ("\n[host.\"ftp://x\"]", "hosts.toml:2: "),
             ("[host.\"https://x/base\"]", "override_path"),
-            (
-                "[host.\"https://x\"]\nclient=[[\"a\",\"b\",\"c\"]]",
-                "a pair",
-            ),
+            ("[host.\"https://x\"]\nclient=[[\"a\",\"b\",\"c\"]]", "a pair"),
         ] {
             let error = read(text).unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");
@@ -325,9 +302,7 @@ mod tests {
         std::fs::create_dir(&directory).unwrap();
         let text = "server = 'https://x.io'\nskip_verify = true\n[host.'https://m.io']\n";
         std::fs::write(directory.join("hosts.toml"), text).unwrap();
-        let hosts = Hosts::find(&[tree.path().to_owned()], "any.io")
-            .unwrap()
-            .unwrap();
+        let hosts = Hosts::find(&[tree.path().to_owned()], "any.io").unwrap().unwrap();
         assert!(hosts.mirrors.is_empty());
         assert_eq!(hosts.server.host, "");
         assert_eq!(hosts.server.insecure, Some(true));

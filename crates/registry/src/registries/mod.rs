@@ -110,12 +110,7 @@ impl Registries {
     pub fn route(&self, reference: &Reference) -> Result<Route> {
         let name = Name::of(reference)?;
         let rule = self.conf.rule_for(&name.text());
-        if let Some(Rule {
-            blocked: true,
-            prefix,
-            ..
-        }) = rule
-        {
+        if let Some(Rule { blocked: true, prefix, .. }) = rule {
             return Err(Error::new(
                 Kind::Denied,
                 format!("{}/{} is blocked", name.host, name.repository),
@@ -178,11 +173,7 @@ impl Registries {
 
     /// Returns the endpoint of a place in `hosts.toml` for `name`.
     fn at(&self, place: &Place, name: &Name) -> Result<Endpoint> {
-        let mut there = if place.host.is_empty() {
-            name.clone()
-        } else {
-            name.on(&place.host)
-        };
+        let mut there = if place.host.is_empty() { name.clone() } else { name.on(&place.host) };
         there.repository = format!("{}{}", place.prefix, there.repository);
         let mut endpoint = self.endpoint(&there, place.insecure)?;
         endpoint.by_digest = place.by_digest;
@@ -254,11 +245,8 @@ impl Registries {
             .iter()
             .map(|host| {
                 let host = host.trim_end_matches('/');
-                let library = if host == DOCKER_HUB && !short.contains('/') {
-                    "library/"
-                } else {
-                    ""
-                };
+                let library =
+                    if host == DOCKER_HUB && !short.contains('/') { "library/" } else { "" };
                 full_name(&format!("{host}/{library}{reference}"), || {
                     format!("unqualified-search-registries of registries.conf has `{host}`")
                 })
@@ -271,10 +259,7 @@ impl Registries {
 fn full_name(text: &str, said: impl Fn() -> String) -> Result<Reference> {
     match Reference::parse(text) {
         Ok(reference) if reference.registry().is_some() => Ok(reference),
-        _ => Err(Error::usage(format!(
-            "{}, which gives no valid image name: `{text}`",
-            said()
-        ))),
+        _ => Err(Error::usage(format!("{}, which gives no valid image name: `{text}`", said()))),
     }
 }
 

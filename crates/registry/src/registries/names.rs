@@ -26,10 +26,8 @@ impl Name {
     /// Returns the normal form of `reference`, which must have a registry.
     pub(super) fn of(reference: &Reference) -> Result<Self> {
         let Some(host) = reference.registry() else {
-            return Err(
-                Error::usage(format!("`{reference}` does not name a registry"))
-                    .hint(format!("for example, write docker.io/{reference}")),
-            );
+            return Err(Error::usage(format!("`{reference}` does not name a registry"))
+                .hint(format!("for example, write docker.io/{reference}")));
         };
         let mut end = String::new();
         if let Some(tag) = reference.tag() {
@@ -44,29 +42,18 @@ impl Name {
     }
 
     fn new(host: &str, repository: &str, end: String) -> Self {
-        let host = if host == DOCKER_HUB_LEGACY {
-            DOCKER_HUB
-        } else {
-            host
-        };
+        let host = if host == DOCKER_HUB_LEGACY { DOCKER_HUB } else { host };
         let repository = if host == DOCKER_HUB && !repository.contains('/') {
             format!("library/{repository}")
         } else {
             repository.to_owned()
         };
-        Self {
-            host: host.to_owned(),
-            repository,
-            end,
-        }
+        Self { host: host.to_owned(), repository, end }
     }
 
     /// Returns the same repository on another host.
     pub(super) fn on(&self, host: &str) -> Self {
-        Self {
-            host: host.to_owned(),
-            ..self.clone()
-        }
+        Self { host: host.to_owned(), ..self.clone() }
     }
 
     /// Returns `host/repository:tag@digest`.
@@ -101,20 +88,12 @@ impl Name {
 
 /// Returns the API host of `host`.
 pub(super) fn api_host(host: &str) -> &str {
-    if host == DOCKER_HUB {
-        DOCKER_HUB_API
-    } else {
-        host
-    }
+    if host == DOCKER_HUB { DOCKER_HUB_API } else { host }
 }
 
 /// Returns the name that configuration files use for the registry whose API is at `host`.
 pub(crate) fn configured_host(host: &str) -> &str {
-    if host == DOCKER_HUB_API || host == DOCKER_HUB_LEGACY {
-        DOCKER_HUB
-    } else {
-        host
-    }
+    if host == DOCKER_HUB_API || host == DOCKER_HUB_LEGACY { DOCKER_HUB } else { host }
 }
 
 /// Returns the number of bytes of `text` (`host/repository:tag`) that `prefix` matches; `None` if
@@ -125,11 +104,7 @@ pub(super) fn matched_length(text: &str, prefix: &str) -> Option<usize> {
     if let Some(domain) = prefix.strip_prefix('*') {
         let host = &text[..host_length];
         let without_port = host.rsplit_once(':').map_or(host, |(name, port)| {
-            if port.bytes().all(|byte| byte.is_ascii_digit()) {
-                name
-            } else {
-                host
-            }
+            if port.bytes().all(|byte| byte.is_ascii_digit()) { name } else { host }
         });
         let matches = without_port.len() > domain.len() && without_port.ends_with(domain);
         return matches.then_some(without_port.len());
@@ -152,10 +127,7 @@ pub(super) fn without_port(host: &str) -> &str {
 /// Returns whether `host[:port]` is this machine, so that requests do not pass a network.
 pub(super) fn is_loopback(host: &str) -> bool {
     let name = without_port(host);
-    name == "localhost"
-        || name
-            .parse()
-            .is_ok_and(|address: IpAddr| address.is_loopback())
+    name == "localhost" || name.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -178,11 +150,7 @@ mod tests {
             ("*.io", Some(4)),
             ("*.a.io", None),
         ] {
-            assert_eq!(
-                matched_length("a.io:5000/x/y:1", prefix),
-                expected,
-                "{prefix}"
-            );
+            assert_eq!(matched_length("a.io:5000/x/y:1", prefix), expected, "{prefix}");
         }
         assert_eq!(matched_length("b.c.a.io/x", "*.a.io"), Some(8));
         assert_eq!(matched_length("ba.io/x.a.io", "*.a.io"), None);

@@ -53,10 +53,7 @@ fn without_configuration_names_mean_what_they_say() {
     for (name, expected) in [
         ("quay.io/a/b:1", "quay.io/a/b"),
         ("docker.io/nginx", "registry-1.docker.io/library/nginx"),
-        (
-            "index.docker.io/nginx",
-            "registry-1.docker.io/library/nginx",
-        ),
+        ("index.docker.io/nginx", "registry-1.docker.io/library/nginx"),
         ("docker.io/a/b", "registry-1.docker.io/a/b"),
         ("localhost:5000/a", "localhost:5000/a!"),
         ("127.0.0.1:5000/a", "127.0.0.1:5000/a!"),
@@ -125,17 +122,11 @@ fn mirrors_come_in_order_and_the_origin_last() {
         ),
         ("example.com/food/image", &["example.com/food/image"]),
         ("example.com/x", &["example.com/x"]),
-        (
-            &format!("registry.com/a/b@{digest}"),
-            &["mirror.registry.com/a/b d", "registry.com/a/b"],
-        ),
+        (&format!("registry.com/a/b@{digest}"), &["mirror.registry.com/a/b d", "registry.com/a/b"]),
         ("registry.com:5000/a", &["registry.com:5000/a"]),
         (
             "docker.io/nginx",
-            &[
-                "hub.local/cache/library/nginx",
-                "registry-1.docker.io/library/nginx",
-            ],
+            &["hub.local/cache/library/nginx", "registry-1.docker.io/library/nginx"],
         ),
         // A mirror does not inherit the TLS settings of its registry.
         ("a.b.wild.io/x", &["w.local/wild/x", "a.b.wild.io/x!"]),
@@ -215,46 +206,26 @@ fn short_names_are_looked_up_by_alias_then_in_each_registry() {
         (&format!("box@{digest}"), &[&pinned]),
         ("team/box", &["r.io/t:latest"]),
         ("quay.io/a", &["quay.io/a:latest"]),
-        (
-            "other:1",
-            &[
-                "a.io/other:1",
-                "docker.io/library/other:1",
-                "localhost:5000/other:1",
-            ],
-        ),
+        ("other:1", &["a.io/other:1", "docker.io/library/other:1", "localhost:5000/other:1"]),
         (
             "u/other",
-            &[
-                "a.io/u/other:latest",
-                "docker.io/u/other:latest",
-                "localhost:5000/u/other:latest",
-            ],
+            &["a.io/u/other:latest", "docker.io/u/other:latest", "localhost:5000/u/other:latest"],
         ),
     ] {
         assert_eq!(candidates(&listed, name), expected, "{name}");
     }
     assert!(listed.candidates(&reference("bad")).is_err());
-    assert_eq!(
-        candidates(&Registries::default(), "etcd:v1"),
-        ["docker.io/library/etcd:v1"]
-    );
+    assert_eq!(candidates(&Registries::default(), "etcd:v1"), ["docker.io/library/etcd:v1"]);
 }
 
 #[test]
 fn enforced_short_names_are_not_guessed() {
     let several = "unqualified-search-registries = ['a.io', 'b.io']\nshort-name-mode = 'enforcing'";
-    let error = registries(several, &[])
-        .unwrap()
-        .candidates(&reference("x:1"))
-        .unwrap_err();
+    let error = registries(several, &[]).unwrap().candidates(&reference("x:1")).unwrap_err();
     assert!(error.to_string().contains("a.io, b.io"), "{error}");
     assert!(error.hints()[0].contains("a.io/x:1"));
     let one = several.replace(", 'b.io'", "");
-    assert_eq!(
-        candidates(&registries(&one, &[]).unwrap(), "x:1"),
-        ["a.io/x:1"]
-    );
+    assert_eq!(candidates(&registries(&one, &[]).unwrap(), "x:1"), ["a.io/x:1"]);
     for mode in ["permissive", "disabled", ""] {
         let conf = several.replace("enforcing", mode);
         let both = candidates(&registries(&conf, &[]).unwrap(), "x:1");
@@ -273,39 +244,21 @@ fn version_1_is_read_as_containers_reads_it() {
     assert_eq!(reads(&version_1, "b.io/y"), ["b.io/y!"]);
     assert!(version_1.route(&reference("c.io/y")).is_err());
     assert!(registries("", &[conf]).is_err());
-    assert!(
-        registries(
-            &format!("unqualified-search-registries=['a.io']\n{conf}"),
-            &[]
-        )
-        .is_err()
-    );
+    assert!(registries(&format!("unqualified-search-registries=['a.io']\n{conf}"), &[]).is_err());
 }
 
 #[test]
 fn mistakes_name_the_file_and_what_is_wrong() {
     for (conf, expected) in [
         ("\n\nx = [", "registries.conf:3: "),
-        (
-            "[[registry]]\nlocation = 'a.io'\ninsecure = 'yes'",
-            "registries.conf:3: ",
-        ),
+        ("[[registry]]\nlocation = 'a.io'\ninsecure = 'yes'", "registries.conf:3: "),
         ("[[registry]]\nlocation = 'https://a.io'", "scheme"),
         ("[[registry]]\nlocation = 'a.io/B c'", "`a.io/B c`"),
         ("[[registry]]\nlocation = 'plain/x'", "a domain or a port"),
         ("[[registry]]\nprefix = '*.a.io/x'", "`*.a.io/x`"),
-        (
-            "[[registry]]\nblocked = true",
-            "neither prefix nor location",
-        ),
-        (
-            "[[registry]]\nlocation='a.io'\n[[registry]]\nlocation='a.io'\nblocked=true",
-            "twice",
-        ),
-        (
-            "[[registry]]\nlocation='a.io'\n[[registry.mirror]]\npull-from-mirror='both'",
-            "`both`",
-        ),
+        ("[[registry]]\nblocked = true", "neither prefix nor location"),
+        ("[[registry]]\nlocation='a.io'\n[[registry]]\nlocation='a.io'\nblocked=true", "twice"),
+        ("[[registry]]\nlocation='a.io'\n[[registry.mirror]]\npull-from-mirror='both'", "`both`"),
         (
             "[[registry]]\nlocation='a.io'\nmirror-by-digest-only=true\n\
              [[registry.mirror]]\nlocation='b.io'\npull-from-mirror='all'",
@@ -317,16 +270,9 @@ fn mistakes_name_the_file_and_what_is_wrong() {
         let error = registries(conf, &[]).unwrap_err();
         assert_eq!(error.kind(), Kind::Usage);
         let text = error.to_string();
-        assert!(
-            text.contains(expected) && text.contains("registries.conf"),
-            "{conf}: {text}"
-        );
+        assert!(text.contains(expected) && text.contains("registries.conf"), "{conf}: {text}");
     }
-    registries(
-        "unknown = 1\n[[registry]]\nlocation = 'a.io'\nnew-key = true",
-        &[],
-    )
-    .unwrap();
+    registries("unknown = 1\n[[registry]]\nlocation = 'a.io'\nnew-key = true", &[]).unwrap();
 }
 
 /// Creates a tree of certificates or of hosts.toml with these files.
@@ -357,27 +303,14 @@ fn certificates_are_those_of_the_first_directory_for_the_host() {
         ..ConfigurationFiles::default()
     })
     .unwrap();
-    let of = |name: &str| {
-        registries
-            .route(&reference(name))
-            .map(|route| route.write.certificates)
-    };
+    let of = |name: &str| registries.route(&reference(name)).map(|route| route.write.certificates);
     let in_first = |name: &str| first.path().join(name);
     let a = of("a.io:5000/x").unwrap();
     assert_eq!(a.authorities, [in_first("a.io:5000/ca.crt")]);
-    let pair = (
-        in_first("a.io:5000/client.cert"),
-        in_first("a.io:5000/client.key"),
-    );
+    let pair = (in_first("a.io:5000/client.cert"), in_first("a.io:5000/client.key"));
     assert_eq!(a.client, Some(pair));
-    assert_eq!(
-        of("docker.io/x").unwrap().authorities,
-        [in_first("docker.io/hub.crt")]
-    );
-    assert_eq!(
-        of("b.io/x").unwrap().authorities,
-        [second.path().join("b.io/b.crt")]
-    );
+    assert_eq!(of("docker.io/x").unwrap().authorities, [in_first("docker.io/hub.crt")]);
+    assert_eq!(of("b.io/x").unwrap().authorities, [second.path().join("b.io/b.crt")]);
     assert_eq!(of("a.io/x").unwrap(), Certificates::default());
     assert_eq!(of("bad.io/x").unwrap_err().kind(), Kind::Usage);
     assert_eq!(of("bad2.io/x").unwrap_err().kind(), Kind::Usage);
@@ -391,10 +324,7 @@ fn a_certificate_directory_is_for_every_host_and_has_to_exist() {
         ..Registries::default()
     };
     let route = registries.route(&reference("any.io/x")).unwrap();
-    assert_eq!(
-        route.write.certificates.authorities,
-        [directory.path().join("ca.crt")]
-    );
+    assert_eq!(route.write.certificates.authorities, [directory.path().join("ca.crt")]);
     registries.certificate_directory = Some("/nonexistent".into());
     let error = registries.route(&reference("any.io/x")).unwrap_err();
     assert_eq!(error.kind(), Kind::NotFound);
@@ -445,10 +375,7 @@ fn mirrors_of_containerd_and_docker_come_after_those_of_registries_conf() {
     }
     let write = |name: &str| registries.route(&reference(name)).unwrap().write;
     let hub = write("docker.io/x");
-    assert_eq!(
-        hub.certificates.authorities,
-        [containerd.path().join("docker.io/ca.pem")]
-    );
+    assert_eq!(hub.certificates.authorities, [containerd.path().join("docker.io/ca.pem")]);
     // A registry that is read from another address is still written to its own.
     assert_eq!(told(&write("r.io/x")), "r.io/x");
     assert_eq!(told(&write("s.io/x")), "s.io/x!");

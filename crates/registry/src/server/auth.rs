@@ -83,10 +83,7 @@ impl Auth {
             }),
             None => None,
         };
-        let token = options
-            .token
-            .as_ref()
-            .map(|token| hmac::sign(&key, token.expose().as_bytes()));
+        let token = options.token.as_ref().map(|token| hmac::sign(&key, token.expose().as_bytes()));
         Ok(Some(Self {
             users,
             token,
@@ -195,12 +192,8 @@ pub(super) async fn check(
         None if auth.anonymous_pull && may_be_anonymous => return Ok(()),
         None => {}
     }
-    Err(Refusal::new(
-        StatusCode::UNAUTHORIZED,
-        "UNAUTHORIZED",
-        "a login is needed",
-    )
-    .with(WWW_AUTHENTICATE, "Basic realm=\"imgctl registry\""))
+    Err(Refusal::new(StatusCode::UNAUTHORIZED, "UNAUTHORIZED", "a login is needed")
+        .with(WWW_AUTHENTICATE, "Basic realm=\"imgctl registry\""))
 }
 
 fn parse(header: &[u8]) -> Option<Shown> {
@@ -213,21 +206,14 @@ fn parse(header: &[u8]) -> Option<Shown> {
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;
     }
-    let bytes = base64::engine::general_purpose::STANDARD
-        .decode(value)
-        .ok()?;
+    let bytes = base64::engine::general_purpose::STANDARD.decode(value).ok()?;
     let text = String::from_utf8(bytes).ok()?;
     let (user, password) = text.split_once(':')?;
-    Some(Shown::Basic {
-        user: user.to_owned(),
-        password: Secret::new(password),
-    })
+    Some(Shown::Basic { user: user.to_owned(), password: Secret::new(password) })
 }
 
 fn modified(path: &Path) -> Option<SystemTime> {
-    std::fs::metadata(path)
-        .and_then(|metadata| metadata.modified())
-        .ok()
+    std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }
 
 /// Returns the users and hashes of an htpasswd file. Fails if a hash is not bcrypt.
@@ -243,12 +229,9 @@ fn read_users(path: &Path) -> Result<HashMap<String, String>> {
             Error::usage(format!("{}:{}: {why}", path.display(), number + 1))
                 .hint("run imgctl registry passwd USER -f FILE to write a valid line")
         };
-        let (user, hash) = line
-            .split_once(':')
-            .ok_or_else(|| wrong("the line is not USER:HASH"))?;
-        let is_bcrypt = ["$2y$", "$2b$", "$2a$"]
-            .iter()
-            .any(|prefix| hash.starts_with(prefix))
+        let (user, hash) =
+            line.split_once(':').ok_or_else(|| wrong("the line is not USER:HASH"))?;
+        let is_bcrypt = ["$2y$", "$2b$", "$2a$"].iter().any(|prefix| hash.starts_with(prefix))
             && hash.parse::<bcrypt::HashParts>().is_ok();
         if user.is_empty() || !is_bcrypt {
             return Err(wrong("the password is not hashed with bcrypt"));
@@ -261,10 +244,7 @@ fn read_users(path: &Path) -> Result<HashMap<String, String>> {
 fn read_file(path: &Path) -> Result<String> {
     let size = std::fs::metadata(path).path("read", path)?.len();
     if size > MAX_FILE {
-        return Err(Error::usage(format!(
-            "{} is too large for an htpasswd file",
-            path.display()
-        )));
+        return Err(Error::usage(format!("{} is too large for an htpasswd file", path.display())));
     }
     std::fs::read_to_string(path).path("read", path)
 }

@@ -38,18 +38,12 @@ pub struct Body {
 
 impl Body {
     pub(super) fn new(content: Content) -> Self {
-        Self {
-            content,
-            _held: None,
-        }
+        Self { content, _held: None }
     }
 
     /// Keeps `held` until the body has been sent or dropped.
     pub(super) fn holding(self, held: impl Send + Sync + 'static) -> Self {
-        Self {
-            content: self.content,
-            _held: Some(Box::new(held)),
-        }
+        Self { content: self.content, _held: Some(Box::new(held)) }
     }
 }
 
@@ -67,9 +61,9 @@ impl http_body::Body for Body {
                 let bytes = std::mem::take(bytes);
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
             }
-            Content::File(file) => file
-                .poll(context)
-                .map(|block| block.map(|block| block.map(Frame::data))),
+            Content::File(file) => {
+                file.poll(context).map(|block| block.map(|block| block.map(Frame::data)))
+            }
         }
     }
 
@@ -104,13 +98,7 @@ pub(super) struct FileContent {
 impl FileContent {
     /// Returns `length` bytes of `blob` from `at` on.
     pub(super) fn new(blob: BlobFile, at: u64, length: u64, buffers: &Arc<Buffers>) -> Self {
-        Self {
-            blob,
-            at,
-            left: length,
-            buffers: Arc::clone(buffers),
-            reading: None,
-        }
+        Self { blob, at, left: length, buffers: Arc::clone(buffers), reading: None }
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
@@ -185,21 +173,13 @@ impl Buffers {
     /// Returns a buffer of `length` bytes, at most one block, with arbitrary content.
     fn take(self: &Arc<Self>, length: usize) -> Buffer {
         if length < BLOCK / 4 {
-            return Buffer {
-                bytes: vec![0; length],
-                length,
-                home: None,
-            };
+            return Buffer { bytes: vec![0; length], length, home: None };
         }
         let spare = self.spare.lock().ok().and_then(|mut spare| spare.pop());
         let mut bytes = spare.unwrap_or_default();
         bytes.resize(BLOCK, 0);
         bytes.truncate(length);
-        Buffer {
-            bytes,
-            length,
-            home: Some(Arc::clone(self)),
-        }
+        Buffer { bytes, length, home: Some(Arc::clone(self)) }
     }
 }
 

@@ -105,11 +105,7 @@ struct Activity {
 
 impl Activity {
     fn new() -> Self {
-        Self {
-            requests: AtomicUsize::new(0),
-            begun: Instant::now(),
-            last: AtomicU64::new(0),
-        }
+        Self { requests: AtomicUsize::new(0), begun: Instant::now(), last: AtomicU64::new(0) }
     }
 
     fn begin(self: &Arc<Self>) -> Busy {
@@ -147,11 +143,7 @@ struct Timed<S> {
 
 impl<S> Timed<S> {
     fn new(stream: S, limit: Duration) -> Self {
-        Self {
-            stream,
-            limit,
-            waiting: None,
-        }
+        Self { stream, limit, waiting: None }
     }
 
     fn watch<T>(
@@ -164,9 +156,7 @@ impl<S> Timed<S> {
             return outcome;
         }
         let limit = self.limit;
-        let waiting = self
-            .waiting
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
         match waiting.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,

@@ -58,9 +58,8 @@ pub(super) async fn tags(
 pub(super) async fn catalog(shared: &Shared, query: &Query) -> Result<Reply, Refusal> {
     let count = page(query, PAGE)?;
     let after = parameter(query, "last").map(str::to_owned);
-    let mut names = shared
-        .read(move |backend| backend.repositories(after.as_deref(), count + 1))
-        .await?;
+    let mut names =
+        shared.read(move |backend| backend.repositories(after.as_deref(), count + 1)).await?;
     let more = names.len() > count;
     names.truncate(count);
     let mut reply = document(StatusCode::OK, &json!({"repositories": names}));
@@ -80,9 +79,7 @@ pub(super) async fn referrers(
     let wanted = parameter(query, "artifactType");
     let after = parameter(query, "last").unwrap_or_default();
     let (name, asked) = (repository.clone(), subject.clone());
-    let all = shared
-        .read(move |backend| backend.referrers(&name, &asked))
-        .await?;
+    let all = shared.read(move |backend| backend.referrers(&name, &asked)).await?;
     let digest = |entry: &Value| {
         let digest = entry.get("digest").and_then(Value::as_str);
         digest.unwrap_or_default().to_owned()

@@ -54,10 +54,7 @@ impl Growing {
             if state.failed {
                 return Err(io::Error::other("the blob could not be fetched"));
             }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }

@@ -28,11 +28,7 @@ pub(super) async fn answer(
             peer,
             user: None,
             method: request.method().to_string(),
-            target: request
-                .uri()
-                .path_and_query()
-                .map(ToString::to_string)
-                .unwrap_or_default(),
+            target: request.uri().path_and_query().map(ToString::to_string).unwrap_or_default(),
             status: 0,
             bytes: 0,
             duration: begun.elapsed(),
@@ -62,9 +58,7 @@ pub(super) async fn answer(
     if let (Some(mut access), Some(log)) = (logged, &shared.log) {
         access.user = user;
         access.status = reply.status().as_u16();
-        access.bytes = http_body::Body::size_hint(reply.body())
-            .exact()
-            .unwrap_or(0);
+        access.bytes = http_body::Body::size_hint(reply.body()).exact().unwrap_or(0);
         access.duration = begun.elapsed();
         access.failure = failure;
         log(&access);
@@ -98,10 +92,9 @@ async fn dispatch(
         Route::Base => Ok(document(StatusCode::OK, &serde_json::json!({}))),
         Route::Catalog => discover::catalog(shared, &query).await,
         Route::Tags { repository } => discover::tags(shared, repository, &query).await,
-        Route::Referrers {
-            repository,
-            subject,
-        } => discover::referrers(shared, repository, subject, &query).await,
+        Route::Referrers { repository, subject } => {
+            discover::referrers(shared, repository, subject, &query).await
+        }
         Route::Manifest { repository, target } => match *method {
             Method::PUT => {
                 push::manifest(shared, (repository, target), &query, headers, body).await
@@ -131,13 +124,9 @@ fn allowed(route: &Route) -> &'static [Method] {
         Route::Manifest { .. } => &[Method::GET, Method::HEAD, Method::PUT, Method::DELETE],
         Route::Blob { .. } => &[Method::GET, Method::HEAD, Method::DELETE],
         Route::Uploads { .. } => &[Method::POST],
-        Route::Upload { .. } => &[
-            Method::GET,
-            Method::HEAD,
-            Method::PATCH,
-            Method::PUT,
-            Method::DELETE,
-        ],
+        Route::Upload { .. } => {
+            &[Method::GET, Method::HEAD, Method::PATCH, Method::PUT, Method::DELETE]
+        }
     }
 }
 

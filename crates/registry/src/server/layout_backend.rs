@@ -34,10 +34,7 @@ struct Cache {
 impl LayoutBackend {
     /// Serves `layout`.
     pub fn new(layout: Layout) -> Self {
-        Self {
-            layout,
-            cache: Mutex::default(),
-        }
+        Self { layout, cache: Mutex::default() }
     }
 
     /// Returns the served tree.
@@ -58,9 +55,7 @@ impl LayoutBackend {
                 *cache = Cache::default();
             }
             cache.bytes += served.bytes.len();
-            cache
-                .manifests
-                .insert(served.digest.clone(), served.clone());
+            cache.manifests.insert(served.digest.clone(), served.clone());
         }
     }
 }
@@ -81,11 +76,8 @@ impl Backend for LayoutBackend {
         let Some(stored) = self.layout.manifest(repository, &digest)? else {
             return Ok(None);
         };
-        let served = Served {
-            digest,
-            media_type: stored.media_type,
-            bytes: Bytes::from(stored.bytes),
-        };
+        let served =
+            Served { digest, media_type: stored.media_type, bytes: Bytes::from(stored.bytes) };
         self.keep(&served);
         Ok(Some(served))
     }
@@ -95,11 +87,7 @@ impl Backend for LayoutBackend {
             return Ok(None);
         }
         let opened = self.layout.open_blob(digest)?;
-        Ok(opened.map(|(file, size)| BlobFile {
-            file: Arc::new(file),
-            size,
-            growing: None,
-        }))
+        Ok(opened.map(|(file, size)| BlobFile { file: Arc::new(file), size, growing: None }))
     }
 
     fn blob_size(&self, repository: &str, digest: &Digest) -> Result<Option<u64>> {
@@ -170,8 +158,7 @@ impl WritableBackend for LayoutBackend {
         bytes: &[u8],
         facts: &Facts,
     ) -> Result<()> {
-        self.layout
-            .put_manifest(repository, tags, digest, bytes, facts)
+        self.layout.put_manifest(repository, tags, digest, bytes, facts)
     }
 
     fn delete_tag(&self, repository: &str, tag: &str) -> Result<Deletion> {
@@ -179,15 +166,11 @@ impl WritableBackend for LayoutBackend {
     }
 
     fn delete_manifest(&self, repository: &str, digest: &Digest) -> Result<Deletion> {
-        self.layout
-            .delete_manifest(repository, digest)
-            .map(Deletion::of)
+        self.layout.delete_manifest(repository, digest).map(Deletion::of)
     }
 
     fn delete_blob(&self, repository: &str, digest: &Digest) -> Result<Deletion> {
-        self.layout
-            .delete_layer(repository, digest)
-            .map(Deletion::of)
+        self.layout.delete_layer(repository, digest).map(Deletion::of)
     }
 
     fn free_space(&self) -> Option<u64> {

@@ -40,18 +40,10 @@ impl Server {
             None => None,
         };
         let listener = listen(&options.addresses)?;
-        listener
-            .set_nonblocking(true)
-            .doing(|| "cannot set up the socket".to_owned())?;
-        let address = listener
-            .local_addr()
-            .doing(|| "cannot ask the socket for its address".to_owned())?;
-        Ok(Self {
-            listener,
-            address,
-            tls,
-            shared,
-        })
+        listener.set_nonblocking(true).doing(|| "cannot set up the socket".to_owned())?;
+        let address =
+            listener.local_addr().doing(|| "cannot ask the socket for its address".to_owned())?;
+        Ok(Self { listener, address, tls, shared })
     }
 
     /// Returns the address on which the server listens.
@@ -111,10 +103,7 @@ impl Server {
         tidy.abort();
         drop((listener, alive));
         let _ = stopping.send(true);
-        if tokio::time::timeout(limits.grace, all_gone.recv())
-            .await
-            .is_err()
-        {
+        if tokio::time::timeout(limits.grace, all_gone.recv()).await.is_err() {
             tracing::warn!("ended with requests still in progress");
         }
         Ok(())
@@ -187,11 +176,7 @@ fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .and_then(|builder| {
-            builder
-                .with_no_client_auth()
-                .with_single_cert(chain, secret)
-        })
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, secret))
         .map_err(|error| {
             Error::usage(format!(
                 "certificate {} and key {} cannot be used",
@@ -206,10 +191,9 @@ fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor> {
 
 /// Completes when the process receives SIGTERM or SIGINT.
 pub async fn signalled() {
-    let (Ok(mut terminate), Ok(mut interrupt)) = (
-        signal(SignalKind::terminate()),
-        signal(SignalKind::interrupt()),
-    ) else {
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
         return std::future::pending().await;
     };
     tokio::select! {

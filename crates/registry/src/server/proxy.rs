@@ -91,9 +91,7 @@ impl ProxyBackend {
 
     fn is_fresh(&self, repository: &str, tag: &str) -> bool {
         let key = (repository.to_owned(), tag.to_owned());
-        lock(&self.fresh)
-            .get(&key)
-            .is_some_and(|until| Instant::now() < *until)
+        lock(&self.fresh).get(&key).is_some_and(|until| Instant::now() < *until)
     }
 
     fn believe(&self, repository: &str, tag: &str, time: Duration) {
@@ -165,9 +163,7 @@ impl ProxyBackend {
             Target::Tag(tag) => vec![tag],
             Target::Digest(_) => Vec::new(),
         };
-        self.cache
-            .layout()
-            .put_manifest(repository, &tags, &digest, &document.bytes, &facts)?;
+        self.cache.layout().put_manifest(repository, &tags, &digest, &document.bytes, &facts)?;
         self.cache.manifest(repository, &Target::Digest(digest))
     }
 

@@ -27,15 +27,10 @@ pub(super) async fn manifest(
     target: Target,
 ) -> Result<Reply, Refusal> {
     let by_digest = matches!(target, Target::Digest(_));
-    let served = shared
-        .read(move |backend| backend.manifest(&repository, &target))
-        .await?
-        .ok_or_else(|| {
-            Refusal::missing(
-                "MANIFEST_UNKNOWN",
-                "the repository has no such manifest or tag",
-            )
-        })?;
+    let served =
+        shared.read(move |backend| backend.manifest(&repository, &target)).await?.ok_or_else(
+            || Refusal::missing("MANIFEST_UNKNOWN", "the repository has no such manifest or tag"),
+        )?;
     let mut reply = match (is_known(headers, &served.digest), method) {
         (true, _) => empty(StatusCode::NOT_MODIFIED),
         (false, &Method::HEAD) => headed(StatusCode::OK, served.bytes.len() as u64),
@@ -72,10 +67,8 @@ pub(super) async fn blob(
         return Ok(reply);
     }
     let asked = digest.clone();
-    let blob = shared
-        .read(move |backend| backend.blob(&repository, &asked))
-        .await?
-        .ok_or_else(unknown)?;
+    let blob =
+        shared.read(move |backend| backend.blob(&repository, &asked)).await?.ok_or_else(unknown)?;
     let size = blob.size;
     let (status, at, length) = match wanted_range(headers, &digest, size) {
         Wanted::All => (StatusCode::OK, 0, size),
@@ -102,9 +95,7 @@ pub(super) async fn blob(
 /// Builds a response to HEAD with the content length that GET would send.
 fn headed(status: StatusCode, length: u64) -> Reply {
     let mut reply = empty(status);
-    reply
-        .headers_mut()
-        .insert(CONTENT_LENGTH, HeaderValue::from(length));
+    reply.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
     reply
 }
 
@@ -159,9 +150,7 @@ fn wanted_range(headers: &HeaderMap, digest: &Digest, size: u64) -> Wanted {
 }
 
 fn parse_range(range: &str, size: u64) -> Wanted {
-    let Some((first, last)) = range
-        .strip_prefix("bytes=")
-        .and_then(|range| range.split_once('-'))
+    let Some((first, last)) = range.strip_prefix("bytes=").and_then(|range| range.split_once('-'))
     else {
         return Wanted::All;
     };
@@ -176,17 +165,11 @@ fn parse_range(range: &str, size: u64) -> Wanted {
             false => Wanted::Nothing,
         },
         (Some(from), Some(to)) if from <= to => match from < size {
-            true => Wanted::Part {
-                from,
-                to: to.saturating_add(1).min(size),
-            },
+            true => Wanted::Part { from, to: to.saturating_add(1).min(size) },
             false => Wanted::Nothing,
         },
         (None, Some(count)) if first.is_empty() => match count > 0 && size > 0 {
-            true => Wanted::Part {
-                from: size.saturating_sub(count),
-                to: size,
-            },
+            true => Wanted::Part { from: size.saturating_sub(count), to: size },
             false => Wanted::Nothing,
         },
         _ => Wanted::All,

@@ -49,9 +49,7 @@ pub(super) async fn manifest(
                 has_all_blobs(backend, &name, &facts)?;
             }
             let tags: Vec<&str> = tags.iter().map(String::as_str).collect();
-            intake
-                .put_manifest(&name, &tags, &digest, &bytes, &facts)
-                .map_err(not_taken)
+            intake.put_manifest(&name, &tags, &digest, &bytes, &facts).map_err(not_taken)
         })
         .await?;
     let mut reply = empty(StatusCode::CREATED);
@@ -86,17 +84,11 @@ fn not_taken(error: Error) -> Refusal {
 
 /// Returns the additional tags to set (`?tag=`).
 fn tags_of(query: &Query) -> Result<Vec<String>, Refusal> {
-    let tags: Vec<String> = query
-        .iter()
-        .filter(|(key, _)| key == "tag")
-        .map(|(_, tag)| tag.clone())
-        .collect();
+    let tags: Vec<String> =
+        query.iter().filter(|(key, _)| key == "tag").map(|(_, tag)| tag.clone()).collect();
     match tags.len() <= MAX_TAGS && tags.iter().all(|tag| names::is_tag(tag)) {
         true => Ok(tags),
-        false => Err(Refusal::bad(
-            "TAG_INVALID",
-            "the tags are malformed or too many",
-        )),
+        false => Err(Refusal::bad("TAG_INVALID", "the tags are malformed or too many")),
     }
 }
 
@@ -114,10 +106,7 @@ fn digest_of(bytes: &[u8], target: &Target, query: &Query) -> Result<Digest, Ref
     hasher.update(bytes);
     let found = hasher.finish();
     match announced.is_some_and(|announced| announced != found) {
-        true => Err(Refusal::bad(
-            "DIGEST_INVALID",
-            format!("the manifest has the digest {found}"),
-        )),
+        true => Err(Refusal::bad("DIGEST_INVALID", format!("the manifest has the digest {found}"))),
         false => Ok(found),
     }
 }
@@ -134,9 +123,8 @@ async fn small_body(
             format!("a manifest has at most {MAX_MANIFEST} bytes"),
         )
     };
-    let announced = headers
-        .get(CONTENT_LENGTH)
-        .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    let announced =
+        headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|length| length > MAX_MANIFEST) {
         return Err(too_large());
     }
@@ -162,10 +150,7 @@ fn is_announced_so(headers: &HeaderMap, facts: &Facts) -> Result<(), Refusal> {
         Some(announced) if announced == facts.media_type => Ok(()),
         Some(announced) => Err(Refusal::bad(
             "MANIFEST_INVALID",
-            format!(
-                "the manifest is {} but was announced as {announced}",
-                facts.media_type
-            ),
+            format!("the manifest is {} but was announced as {announced}", facts.media_type),
         )),
     }
 }

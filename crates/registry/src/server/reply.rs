@@ -23,13 +23,7 @@ pub(super) struct Refusal {
 
 impl Refusal {
     pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            status,
-            code,
-            message: message.into(),
-            headers: Vec::new(),
-            cause: None,
-        }
+        Self { status, code, message: message.into(), headers: Vec::new(), cause: None }
     }
 
     pub(super) fn bad(code: &'static str, message: impl Into<String>) -> Self {
@@ -73,11 +67,7 @@ impl Refusal {
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         let (status, code, message) = match error.kind() {
-            Kind::NoSpace => (
-                StatusCode::INSUFFICIENT_STORAGE,
-                "NO_SPACE",
-                "the registry is full",
-            ),
+            Kind::NoSpace => (StatusCode::INSUFFICIENT_STORAGE, "NO_SPACE", "the registry is full"),
             Kind::Network => (
                 StatusCode::BAD_GATEWAY,
                 "UPSTREAM",
@@ -120,9 +110,7 @@ pub(super) fn respond(status: StatusCode, content: Content) -> Reply {
     let mut reply = Response::new(body);
     *reply.status_mut() = status;
     if status != StatusCode::NO_CONTENT && status != StatusCode::NOT_MODIFIED {
-        reply
-            .headers_mut()
-            .insert(CONTENT_LENGTH, HeaderValue::from(length));
+        reply.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
     reply
 }

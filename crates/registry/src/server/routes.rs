@@ -42,35 +42,24 @@ impl Route {
         if let Some(name) = head.strip_suffix("/referrers") {
             let repository = repository(name)?;
             let subject = digest(last)?;
-            return Ok(Self::Referrers {
-                repository,
-                subject,
-            });
+            return Ok(Self::Referrers { repository, subject });
         }
         if let Some(name) = head.strip_suffix("/blobs/uploads") {
             let repository = repository(name)?;
             return match last {
                 "" => Ok(Self::Uploads { repository }),
-                id => Ok(Self::Upload {
-                    repository,
-                    id: id.to_owned(),
-                }),
+                id => Ok(Self::Upload { repository, id: id.to_owned() }),
             };
         }
         if let Some(name) = head.strip_suffix("/blobs") {
             let repository = repository(name)?;
             return match last {
                 "uploads" => Ok(Self::Uploads { repository }),
-                last => Ok(Self::Blob {
-                    repository,
-                    digest: digest(last)?,
-                }),
+                last => Ok(Self::Blob { repository, digest: digest(last)? }),
             };
         }
         match (head.strip_suffix("/tags"), last) {
-            (Some(name), "list") => Ok(Self::Tags {
-                repository: repository(name)?,
-            }),
+            (Some(name), "list") => Ok(Self::Tags { repository: repository(name)? }),
             _ => Err(nowhere()),
         }
     }
@@ -81,10 +70,7 @@ pub(super) type Query = [(String, String)];
 
 /// Returns the first value of a parameter.
 pub(super) fn parameter<'a>(query: &'a Query, name: &str) -> Option<&'a str> {
-    query
-        .iter()
-        .find(|(key, _)| key == name)
-        .map(|(_, value)| value.as_str())
+    query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
 }
 
 /// Parses and decodes the query parameters in order. Skips parameters that cannot be decoded.
@@ -109,10 +95,7 @@ pub(super) fn digest(text: &str) -> Result<Digest, Refusal> {
 fn repository(name: &str) -> Result<String, Refusal> {
     match names::is_repository(name) {
         true => Ok(name.to_owned()),
-        false => Err(Refusal::bad(
-            "NAME_INVALID",
-            "the repository name is malformed",
-        )),
+        false => Err(Refusal::bad("NAME_INVALID", "the repository name is malformed")),
     }
 }
 
@@ -178,16 +161,10 @@ mod tests {
             ("/v2".to_owned(), Route::Base),
             ("/v2/".to_owned(), Route::Base),
             ("/v2/_catalog".to_owned(), Route::Catalog),
-            (
-                "/v2/a/manifests/blobs/tags/list".to_owned(),
-                Route::Tags { repository: name() },
-            ),
+            ("/v2/a/manifests/blobs/tags/list".to_owned(), Route::Tags { repository: name() }),
             (
                 "/v2/a/manifests/blobs/manifests/v1".to_owned(),
-                Route::Manifest {
-                    repository: name(),
-                    target: Target::Tag("v1".to_owned()),
-                },
+                Route::Manifest { repository: name(), target: Target::Tag("v1".to_owned()) },
             ),
             (
                 format!("/v2/a/manifests/{}", digest.to_string().replace(':', "%3A")),
@@ -202,24 +179,15 @@ mod tests {
             ),
             (
                 "/v2/a/blobs/uploads/x".to_owned(),
-                Route::Upload {
-                    repository: "a".to_owned(),
-                    id: "x".to_owned(),
-                },
+                Route::Upload { repository: "a".to_owned(), id: "x".to_owned() },
             ),
             (
                 format!("/v2/a/blobs/{digest}"),
-                Route::Blob {
-                    repository: "a".to_owned(),
-                    digest: digest.clone(),
-                },
+                Route::Blob { repository: "a".to_owned(), digest: digest.clone() },
             ),
             (
                 format!("/v2/a/referrers/{digest}"),
-                Route::Referrers {
-                    repository: "a".to_owned(),
-                    subject: digest.clone(),
-                },
+                Route::Referrers { repository: "a".to_owned(), subject: digest.clone() },
             ),
         ] {
             assert_eq!(Route::parse(&path).unwrap(), expected, "{path}");
@@ -238,11 +206,7 @@ mod tests {
             ("/v2/a/blobs/x", 400),
             ("/v2/a%zz/tags/list", 404),
         ] {
-            assert_eq!(
-                Route::parse(path).unwrap_err().status.as_u16(),
-                status,
-                "{path}"
-            );
+            assert_eq!(Route::parse(path).unwrap_err().status.as_u16(), status, "{path}");
         }
     }
 

@@ -37,19 +37,12 @@ fn start(limits: Limits) -> Running {
             let _ = stopped.await;
         })
     });
-    Running {
-        address,
-        stop: Some(stop),
-        thread: Some(thread),
-        _directory: directory,
-    }
+    Running { address, stop: Some(stop), thread: Some(thread), _directory: directory }
 }
 
 fn connect(server: &Running, bytes: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(server.address).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(30)))
-        .unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     stream.write_all(bytes).unwrap();
     stream
 }
@@ -59,10 +52,7 @@ fn to_the_end(mut stream: TcpStream) -> (String, Duration) {
     let begun = Instant::now();
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes);
-    (
-        String::from_utf8_lossy(&bytes).into_owned(),
-        begun.elapsed(),
-    )
+    (String::from_utf8_lossy(&bytes).into_owned(), begun.elapsed())
 }
 
 fn short() -> Limits {
@@ -78,11 +68,7 @@ fn short() -> Limits {
 #[test]
 fn silent_and_slow_clients_are_let_go() {
     let server = start(short());
-    for bytes in [
-        &b""[..],
-        b"GET /v2/ HT",
-        b"GET /v2/ HTTP/1.1\r\nHost: x\r\nX-Slow: ",
-    ] {
+    for bytes in [&b""[..], b"GET /v2/ HT", b"GET /v2/ HTTP/1.1\r\nHost: x\r\nX-Slow: "] {
         let (_, took) = to_the_end(connect(&server, bytes));
         assert!(took < Duration::from_secs(10), "{bytes:?} took {took:?}");
     }
@@ -111,30 +97,20 @@ fn a_client_that_takes_nothing_is_let_go() {
     let stream = connect(&server, get.as_bytes());
     std::thread::sleep(Duration::from_secs(2));
     let (answer, _) = to_the_end(stream);
-    assert!(
-        answer.len() < content.len(),
-        "all was sent after the silence"
-    );
+    assert!(answer.len() < content.len(), "all was sent after the silence");
 }
 
 #[test]
 fn more_connections_than_allowed_wait_their_turn() {
-    let server = start(Limits {
-        connections: 2,
-        ..Limits::default()
-    });
+    let server = start(Limits { connections: 2, ..Limits::default() });
     let request = b"GET /v2/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     let held = [connect(&server, b""), connect(&server, b"")];
     // The server must accept both connections before the third one arrives.
     std::thread::sleep(Duration::from_millis(200));
     let mut third = connect(&server, request);
-    third
-        .set_read_timeout(Some(Duration::from_millis(300)))
-        .unwrap();
+    third.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     assert!(third.read(&mut [0; 1]).is_err(), "it was served at once");
     drop(held);
-    third
-        .set_read_timeout(Some(Duration::from_secs(30)))
-        .unwrap();
+    third.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     assert!(to_the_end(third).0.starts_with("HTTP/1.1 200"));
 }

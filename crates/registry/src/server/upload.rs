@@ -182,9 +182,8 @@ fn in_order(headers: &HeaderMap, repository: &str, id: &str, offset: u64) -> Res
         return Ok(());
     };
     let chunk = range.to_str().ok().and_then(parse_content_range);
-    let announced = headers
-        .get(CONTENT_LENGTH)
-        .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    let announced =
+        headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     let fits = chunk.is_some_and(|(first, last)| {
         let length = last.checked_sub(first).and_then(|span| span.checked_add(1));
         first == offset && announced.is_none_or(|announced| length == Some(announced))
@@ -213,13 +212,9 @@ fn parse_content_range(text: &str) -> Option<(u64, u64)> {
 
 /// Rejects an upload that would fill the disk, before reading its body.
 fn has_room(shared: &Shared, headers: &HeaderMap) -> Result<(), Refusal> {
-    let length = headers
-        .get(CONTENT_LENGTH)
-        .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    let free = shared
-        .backend
-        .intake()
-        .and_then(WritableBackend::free_space);
+    let length =
+        headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    let free = shared.backend.intake().and_then(WritableBackend::free_space);
     match (length, free) {
         (Some(length), Some(free)) if length > free.saturating_sub(RESERVE) => Err(Refusal::new(
             StatusCode::INSUFFICIENT_STORAGE,
@@ -317,11 +312,7 @@ impl Writer {
 }
 
 pub(super) fn stopped() -> Refusal {
-    Refusal::new(
-        StatusCode::INTERNAL_SERVER_ERROR,
-        "UNKNOWN",
-        "the registry stopped half-way",
-    )
+    Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "UNKNOWN", "the registry stopped half-way")
 }
 
 /// Completes the upload as the blob `digest`.
@@ -396,11 +387,7 @@ fn progress(status: StatusCode, repository: &str, id: &str, offset: u64) -> Repl
 
 fn created_blob(repository: &str, digest: &Digest) -> Reply {
     let mut reply = empty(StatusCode::CREATED);
-    set(
-        &mut reply,
-        LOCATION,
-        &format!("/v2/{repository}/blobs/{digest}"),
-    );
+    set(&mut reply, LOCATION, &format!("/v2/{repository}/blobs/{digest}"));
     set(&mut reply, CONTENT_DIGEST, &digest.to_string());
     reply
 }

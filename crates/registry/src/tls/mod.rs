@@ -93,9 +93,7 @@ fn verifier(certificates: &Certificates, provider: &CryptoProvider) -> Result<Ve
     }
     for path in &certificates.authorities {
         for authority in in_pem(path)? {
-            verifier
-                .trust(authority)
-                .map_err(|error| unusable(path, error))?;
+            verifier.trust(authority).map_err(|error| unusable(path, error))?;
         }
     }
     Ok(verifier)
@@ -107,10 +105,8 @@ fn in_pem(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let found = found.map_err(|error| unusable(path, error))?;
     if found.is_empty() {
-        return Err(
-            Error::usage(format!("there is no certificate in {}", path.display()))
-                .hint("it must be a PEM file; `openssl x509 -inform der` converts a DER file"),
-        );
+        return Err(Error::usage(format!("there is no certificate in {}", path.display()))
+            .hint("it must be a PEM file; `openssl x509 -inform der` converts a DER file"));
     }
     Ok(found)
 }
@@ -130,10 +126,7 @@ pub(crate) fn with_proxies(
     let exceptions = NoProxy::from_string(&exceptions(variables));
     let mut builder = builder.no_proxy();
     for (variable, of) in [
-        (
-            "http_proxy",
-            Proxy::http as fn(String) -> reqwest::Result<Proxy>,
-        ),
+        ("http_proxy", Proxy::http as fn(String) -> reqwest::Result<Proxy>),
         ("https_proxy", Proxy::https),
         ("all_proxy", Proxy::all),
     ] {
@@ -178,11 +171,7 @@ fn value<'a>(variables: &'a [(String, String)], name: &str) -> Option<&'a str> {
 fn exceptions(variables: &[(String, String)]) -> String {
     let mut exceptions = NEVER_PROXIED.to_owned();
     let list = value(variables, "no_proxy").unwrap_or_default();
-    for entry in list
-        .split(',')
-        .map(str::trim)
-        .filter(|entry| !entry.is_empty())
-    {
+    for entry in list.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
         let host = match (entry.strip_prefix('['), entry.split_once(':')) {
             (Some(bracketed), _) => bracketed.split(']').next().unwrap_or_default(),
             // More than one colon means an IPv6 address.

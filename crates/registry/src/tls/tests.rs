@@ -106,10 +106,7 @@ impl Server {
             .build()
             .unwrap();
         let url = format!("https://{host}:{}/", self.1);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime
             .block_on(async { client.get(url).send().await?.text().await })
             .map(drop)
@@ -135,10 +132,7 @@ fn told(asked: &Result<(), String>, expected: Option<&str>) {
 }
 
 fn trusting(authorities: &[PathBuf]) -> Certificates {
-    Certificates {
-        authorities: authorities.to_vec(),
-        client: None,
-    }
+    Certificates { authorities: authorities.to_vec(), client: None }
 }
 
 const NAMES: &str = "-addext subjectAltName=DNS:registry.test,IP:127.0.0.1";
@@ -155,11 +149,8 @@ fn a_certificate_of_its_own_authority_is_taken_where_it_is_trusted_itself() {
     );
     self_signed(directory, "other", NAMES);
     let server = Server::start(directory, "own", "");
-    let (own, twin, other) = (
-        directory.join("own.crt"),
-        directory.join("twin.crt"),
-        directory.join("other.crt"),
-    );
+    let (own, twin, other) =
+        (directory.join("own.crt"), directory.join("twin.crt"), directory.join("other.crt"));
     for (host, authorities, expected) in [
         ("registry.test", vec![own.clone()], None),
         ("127.0.0.1", vec![own.clone()], None),
@@ -181,18 +172,8 @@ fn nobody_is_trusted_outside_their_time() {
     let directory = files.path();
     for (name, start, end, expected) in [
         ("now", "20200101000000Z", "21000101000000Z", None),
-        (
-            "past",
-            "20200101000000Z",
-            "20210101000000Z",
-            Some("Expired"),
-        ),
-        (
-            "future",
-            "20990101000000Z",
-            "21000101000000Z",
-            Some("NotValidYet"),
-        ),
+        ("past", "20200101000000Z", "20210101000000Z", Some("Expired")),
+        ("future", "20990101000000Z", "21000101000000Z", Some("NotValidYet")),
     ] {
         self_signed_for(directory, name, start, end);
         let server = Server::start(directory, name, "");
@@ -209,17 +190,11 @@ fn chains_are_checked_as_ever() {
     self_signed(directory, "ca", "");
     self_signed(directory, "stranger", "");
     signed(directory, "leaf", "ca", NAMES);
-    self_signed(
-        directory,
-        "lone",
-        &format!("{NAMES} -addext basicConstraints=CA:FALSE"),
-    );
+    self_signed(directory, "lone", &format!("{NAMES} -addext basicConstraints=CA:FALSE"));
     let file = |name: &str| directory.join(format!("{name}.crt"));
     let leaf = Server::start(directory, "leaf", "");
-    leaf.ask("registry.test", &trusting(&[file("ca")]), false)
-        .unwrap();
-    leaf.ask("127.0.0.1", &trusting(&[file("ca")]), false)
-        .unwrap();
+    leaf.ask("registry.test", &trusting(&[file("ca")]), false).unwrap();
+    leaf.ask("127.0.0.1", &trusting(&[file("ca")]), false).unwrap();
     for (host, authority, expected) in [
         ("other.test", "ca", "NotValidForName"),
         ("registry.test", "stranger", "UnknownIssuer"),
@@ -227,14 +202,11 @@ fn chains_are_checked_as_ever() {
         // one.
         ("registry.test", "leaf", "UnknownIssuer"),
     ] {
-        let error = leaf
-            .ask(host, &trusting(&[file(authority)]), false)
-            .unwrap_err();
+        let error = leaf.ask(host, &trusting(&[file(authority)]), false).unwrap_err();
         assert!(error.contains(expected), "{authority}: {error}");
     }
     let lone = Server::start(directory, "lone", "");
-    lone.ask("127.0.0.1", &trusting(&[file("lone")]), false)
-        .unwrap();
+    lone.ask("127.0.0.1", &trusting(&[file("lone")]), false).unwrap();
 }
 
 #[test]
@@ -243,11 +215,7 @@ fn our_certificate_is_shown_in_either_mode() {
     let directory = files.path();
     self_signed(directory, "own", NAMES);
     signed(directory, "me", "own", "");
-    let server = Server::start(
-        directory,
-        "own",
-        "-Verify 1 -verify_return_error -CAfile own.crt",
-    );
+    let server = Server::start(directory, "own", "-Verify 1 -verify_return_error -CAfile own.crt");
     let file = |name: &str| directory.join(name);
     let both = std::fs::read_to_string(file("me.crt")).unwrap()
         + &std::fs::read_to_string(file("me.key")).unwrap();
@@ -255,14 +223,10 @@ fn our_certificate_is_shown_in_either_mode() {
     let mut certificates = trusting(&[file("own.crt")]);
     for insecure in [false, true] {
         certificates.client = None;
-        server
-            .ask("registry.test", &certificates, insecure)
-            .unwrap_err();
+        server.ask("registry.test", &certificates, insecure).unwrap_err();
         for (certificate, key) in [("me.crt", "me.key"), ("both.pem", "both.pem")] {
             certificates.client = Some((file(certificate), file(key)));
-            server
-                .ask("registry.test", &certificates, insecure)
-                .unwrap();
+            server.ask("registry.test", &certificates, insecure).unwrap();
         }
     }
 }
@@ -276,10 +240,7 @@ fn a_file_that_cannot_be_used_is_named_and_not_shown() {
     openssl(directory, "x509 -in own.crt -outform der -out der.crt");
     let broken = "-----BEGIN CERTIFICATE-----\nc0VjcmV0\n-----END CERTIFICATE-----\n";
     std::fs::write(directory.join("broken.crt"), broken).unwrap();
-    openssl(
-        directory,
-        "ec -in own.key -aes128 -passout pass:x -out locked.key",
-    );
+    openssl(directory, "ec -in own.key -aes128 -passout pass:x -out locked.key");
     let file = |name: &str| directory.join(name);
     let client = |certificate: &str, key: &str| Certificates {
         authorities: Vec::new(),

@@ -47,9 +47,9 @@ impl Piece {
     pub(super) fn wait(self) -> io::Result<Block> {
         match self {
             Self::Ready(block) => Ok(block),
-            Self::Pending(result) => result
-                .recv()
-                .map_err(|_| io::Error::other("a decompressing thread has died"))?,
+            Self::Pending(result) => {
+                result.recv().map_err(|_| io::Error::other("a decompressing thread has died"))?
+            }
         }
     }
 }
@@ -93,11 +93,7 @@ pub(super) fn run(
         Some(hash) => Some(hash.finish()?.0),
         None => None,
     };
-    Ok(Some(BlobRead {
-        digest,
-        size: source.size,
-        restarts,
-    }))
+    Ok(Some(BlobRead { digest, size: source.size, restarts }))
 }
 
 fn take_apart<R: Read + Send>(
@@ -165,9 +161,7 @@ fn fill(reader: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
 }
 
 fn send(pieces: &Sender<Piece>, piece: Piece) -> io::Result<()> {
-    pieces
-        .send(piece)
-        .map_err(|_| io::Error::other("the consumer of a layer has gone"))
+    pieces.send(piece).map_err(|_| io::Error::other("the consumer of a layer has gone"))
 }
 
 /// A frame on its way to a decompressing thread and back.
@@ -216,12 +210,7 @@ fn zstd_frames<R: Read + Send>(
                     uncompressed += content as u64;
                     let buffer = pool.take()?;
                     let (reply, result) = bounded(1);
-                    let job = Job {
-                        frame,
-                        buffer,
-                        content,
-                        reply,
-                    };
+                    let job = Job { frame, buffer, content, reply };
                     jobs.send(job)
                         .map_err(|_| io::Error::other("the decompressing threads have died"))?;
                     send(pieces, Piece::Pending(result))?;
@@ -237,30 +226,23 @@ fn start_worker<'scope>(
     used: Sender<Vec<u8>>,
 ) -> io::Result<()> {
     let mut decompressor = zstd::bulk::Decompressor::new()?;
-    thread::Builder::new()
-        .name("layer-unpack".to_owned())
-        .spawn_scoped(scope, move || {
-            for job in jobs {
-                let Job {
-                    frame,
-                    mut buffer,
-                    content,
-                    reply,
-                } = job;
-                let output = &mut buffer.bytes_mut()[..content];
-                let result = decompressor.decompress_to_buffer(&frame, output);
-                let result = result.and_then(|length| {
-                    if length == content {
-                        Ok(buffer.freeze(length))
-                    } else {
-                        Err(io::ErrorKind::InvalidData.into())
-                    }
-                });
-                let _ = used.send(frame);
-                // There is no receiver if the consumer has given up.
-                let _ = reply.send(result);
-            }
-        })?;
+    thread::Builder::new().name("layer-unpack".to_owned()).spawn_scoped(scope, move || {
+        for job in jobs {
+            let Job { frame, mut buffer, content, reply } = job;
+            let output = &mut buffer.bytes_mut()[..content];
+            let result = decompressor.decompress_to_buffer(&frame, output);
+            let result = result.and_then(|length| {
+                if length == content {
+                    Ok(buffer.freeze(length))
+                } else {
+                    Err(io::ErrorKind::InvalidData.into())
+                }
+            });
+            let _ = used.send(frame);
+            // There is no receiver if the consumer has given up.
+            let _ = reply.send(result);
+        }
+    })?;
     Ok(())
 }
 

@@ -28,11 +28,7 @@ pub(super) struct Packed {
 impl Packed {
     /// Returns a block stored uncompressed, without checking whether it shrinks.
     pub(super) fn stored(block: Block) -> Self {
-        Self {
-            block,
-            compressed: None,
-            crc: Crc::new(),
-        }
+        Self { block, compressed: None, crc: Crc::new() }
     }
 }
 
@@ -62,17 +58,10 @@ impl Packer {
     pub(super) fn new(compression: Compression) -> Result<Self> {
         let codec = match compression {
             Compression::None => Codec::None,
-            Compression::Gzip { level } => Codec::Gzip {
-                deflate: new_deflate(level),
-                level,
-            },
+            Compression::Gzip { level } => Codec::Gzip { deflate: new_deflate(level), level },
             Compression::Zstd { level } => Codec::Zstd(new_zstd(level)?),
         };
-        Ok(Self {
-            codec,
-            probe: new_zstd(1)?,
-            probed: Vec::with_capacity(2 * SAMPLE),
-        })
+        Ok(Self { codec, probe: new_zstd(1)?, probed: Vec::with_capacity(2 * SAMPLE) })
     }
 
     /// Compresses `block` into `spare`, or leaves it uncompressed.
@@ -83,11 +72,7 @@ impl Packer {
         }
         spare.clear();
         let smaller = self.shrinks(&block)? && self.compress(&block, &mut spare)?;
-        Ok(Packed {
-            block,
-            compressed: smaller.then_some(spare),
-            crc,
-        })
+        Ok(Packed { block, compressed: smaller.then_some(spare), crc })
     }
 
     fn compress(&mut self, block: &[u8], output: &mut Vec<u8>) -> Result<bool> {
@@ -236,11 +221,7 @@ mod tests {
         for level in [1, 6] {
             let mut packer = Packer::new(Compression::Gzip { level }).unwrap();
             let mut outputs = Vec::new();
-            for bytes in [
-                &b"text ".repeat(100_000),
-                &deceiving,
-                &b"text ".repeat(100_000),
-            ] {
+            for bytes in [&b"text ".repeat(100_000), &deceiving, &b"text ".repeat(100_000)] {
                 let mut buffer = Pool::new(1, bytes.len()).take().unwrap();
                 buffer.bytes_mut().copy_from_slice(bytes);
                 let packed = packer.pack(buffer.freeze(bytes.len()), Vec::new()).unwrap();
@@ -257,10 +238,7 @@ mod tests {
         let text = b"all work and no play ".repeat(50_000);
         let mut repeated = noise(1 << 20);
         repeated.extend_from_within(..);
-        for compression in [
-            Compression::Zstd { level: 3 },
-            Compression::Gzip { level: 6 },
-        ] {
+        for compression in [Compression::Zstd { level: 3 }, Compression::Gzip { level: 6 }] {
             assert!(pack(compression, &text).compressed.is_some());
             assert!(pack(compression, &noise(1 << 20)).compressed.is_none());
             assert!(pack(compression, &noise(1000)).compressed.is_none());

@@ -22,19 +22,11 @@ impl<W: Write + Send + 'static> BlockWriter<W> {
     /// Compresses into `sink` with as many threads as the machine supports, without hashing.
     pub fn compressing(sink: W, compression: Compression) -> Result<Self> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Self::new(Pipeline::start_unhashed(
-            sink,
-            compression,
-            threads,
-        )?))
+        Ok(Self::new(Pipeline::start_unhashed(sink, compression, threads)?))
     }
 
     pub(super) fn new(pipeline: Pipeline<W>) -> Self {
-        Self {
-            pipeline,
-            block: None,
-            filled: 0,
-        }
+        Self { pipeline, block: None, filled: 0 }
     }
 
     /// Copies `reader` to its end and returns the number of bytes copied.
@@ -138,10 +130,9 @@ mod tests {
     #[test]
     fn the_stream_depends_on_the_content_alone_and_what_is_compressed_is_stored() {
         let content = content();
-        for (compression, format) in [
-            (Compression::Gzip { level: 6 }, Format::Gzip),
-            (Compression::default(), Format::Zstd),
-        ] {
+        for (compression, format) in
+            [(Compression::Gzip { level: 6 }, Format::Gzip), (Compression::default(), Format::Zstd)]
+        {
             let mut outputs = Vec::new();
             for (threads, cut) in [(1, 1 << 20), (2, 7777), (3, content.len())] {
                 let pipeline = Pipeline::start_unhashed(Vec::new(), compression, threads).unwrap();

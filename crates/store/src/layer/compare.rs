@@ -71,28 +71,19 @@ mod tests {
         let entries = entries
             .iter()
             .map(|(path, kind, content)| TocEntry {
-                entry: Entry::new(
-                    LayerPath::parse(path.as_bytes()).unwrap(),
-                    kind.clone(),
-                    0o755,
-                ),
+                entry: Entry::new(LayerPath::parse(path.as_bytes()).unwrap(), kind.clone(), 0o755),
                 offset: 0,
                 content: matches!(kind, EntryKind::File { .. }).then_some([*content; 32]),
             })
             .collect();
-        let toc = Toc {
-            entries,
-            restarts: Vec::new(),
-        };
+        let toc = Toc { entries, restarts: Vec::new() };
         Tree::from_layers([std::sync::Arc::new(toc)]).unwrap()
     }
 
     #[test]
     fn names_are_added_modified_and_deleted() {
         let file = EntryKind::File { size: 1 };
-        let link = |target: &str| EntryKind::Symlink {
-            target: target.into(),
-        };
+        let link = |target: &str| EntryKind::Symlink { target: target.into() };
         let old = tree(&[
             ("a", EntryKind::Directory, 0),
             ("a/x", file.clone(), 1),
@@ -121,10 +112,7 @@ mod tests {
             (Modified, "/link"),
             (Added, "/new"),
         ];
-        assert_eq!(
-            changes,
-            expected.map(|(change, path)| (change, path.to_owned()))
-        );
+        assert_eq!(changes, expected.map(|(change, path)| (change, path.to_owned())));
         assert!(compare(&old, &old).is_empty());
     }
 }

@@ -36,21 +36,16 @@ impl Compression {
         let within = |range: std::ops::RangeInclusive<i32>, default: i32| match level {
             None => Ok(default),
             Some(level) if range.contains(&level) => Ok(level),
-            Some(level) => Err(
-                Error::usage(format!("{name} has no compression level {level}")).hint(format!(
+            Some(level) => Err(Error::usage(format!("{name} has no compression level {level}"))
+                .hint(format!(
                     "{name} levels go from {} (fast) to {} (small)",
                     range.start(),
                     range.end()
-                )),
-            ),
+                ))),
         };
         match name {
-            "zstd" => Ok(Self::Zstd {
-                level: within(1..=22, 3)?,
-            }),
-            "gzip" => Ok(Self::Gzip {
-                level: within(1..=9, 6)?.unsigned_abs(),
-            }),
+            "zstd" => Ok(Self::Zstd { level: within(1..=22, 3)? }),
+            "gzip" => Ok(Self::Gzip { level: within(1..=9, 6)?.unsigned_abs() }),
             "none" | "uncompressed" => match own_level {
                 None => Ok(Self::None),
                 Some(_) => Err(Error::usage("`none` has no compression level")),
@@ -93,9 +88,9 @@ mod tests {
         ] {
             assert_eq!(Compression::parse(text, level).unwrap(), expected, "{text}");
         }
-        for bad in [
-            "", "xz", "zstd:", "zstd:x", "zstd:0", "zstd:23", "gzip:10", "gzip:-1", "none:1",
-        ] {
+        for bad in
+            ["", "xz", "zstd:", "zstd:x", "zstd:0", "zstd:23", "gzip:10", "gzip:-1", "none:1"]
+        {
             assert!(Compression::parse(bad, None).is_err(), "{bad}");
         }
     }

@@ -53,10 +53,7 @@ pub fn decompress<'a>(
 ) -> Result<(Format, Box<dyn Read + Send + 'a>)> {
     let mut start = Vec::new();
     let doing = || "cannot read the start of the archive".to_owned();
-    (&mut reader)
-        .take(SNIFF as u64)
-        .read_to_end(&mut start)
-        .doing(doing)?;
+    (&mut reader).take(SNIFF as u64).read_to_end(&mut start).doing(doing)?;
     let format = Format::sniff(&start);
     let reader = BufReader::with_capacity(256 << 10, Cursor::new(start).chain(reader));
     Ok((format, decoder(format, reader)?))
@@ -69,17 +66,9 @@ pub fn decompress_within<'a>(
     limits: Limits,
 ) -> Result<(Format, Box<dyn Read + Send + 'a>)> {
     let input = Arc::new(AtomicU64::new(0));
-    let counted = Counted {
-        reader,
-        count: Arc::clone(&input),
-    };
+    let counted = Counted { reader, count: Arc::clone(&input) };
     let (format, reader) = decompress(counted)?;
-    let bounded = Bounded {
-        reader,
-        input,
-        output: 0,
-        limits,
-    };
+    let bounded = Bounded { reader, input, output: 0, limits };
     Ok((format, Box::new(bounded)))
 }
 
@@ -161,9 +150,7 @@ struct GzipMembers<R> {
 
 impl<R: BufRead> GzipMembers<R> {
     fn new(reader: R) -> Self {
-        Self {
-            member: Some(flate2::bufread::GzDecoder::new(reader)),
-        }
+        Self { member: Some(flate2::bufread::GzDecoder::new(reader)) }
     }
 }
 

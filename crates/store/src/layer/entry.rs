@@ -25,10 +25,7 @@ impl LayerPath {
     /// Parses a name as tars and users write it: removes leading `/` and `./`, and rejects `..` and
     /// NUL (the oldest attack on unpackers).
     pub fn parse(name: &[u8]) -> Result<Self> {
-        if name
-            .split(|b| *b == b'/')
-            .any(|component| component == b"..")
-        {
+        if name.split(|b| *b == b'/').any(|component| component == b"..") {
             return Err(refuse(name, "leads outside the image with `..`"));
         }
         Self::clean(name).map(|(path, _)| path)
@@ -78,10 +75,7 @@ impl LayerPath {
 
     /// Returns the last component; `None` for the root.
     pub fn file_name(&self) -> Option<&[u8]> {
-        self.0
-            .rsplit(|b| *b == b'/')
-            .next()
-            .filter(|name| !name.is_empty())
+        self.0.rsplit(|b| *b == b'/').next().filter(|name| !name.is_empty())
     }
 
     /// Returns the path without its last component; `None` for the root.
@@ -105,9 +99,7 @@ impl LayerPath {
 
     /// Returns the components in order.
     pub fn components(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
-        self.0
-            .split(|b| *b == b'/')
-            .filter(|component| !component.is_empty())
+        self.0.split(|b| *b == b'/').filter(|component| !component.is_empty())
     }
 
     /// Returns whether `self` is `other` or below it.
@@ -197,15 +189,7 @@ pub struct Entry {
 impl Entry {
     /// Returns an entry owned by root with `mode` and time 0.
     pub fn new(path: LayerPath, kind: EntryKind, mode: u32) -> Self {
-        Self {
-            path,
-            kind,
-            mode,
-            uid: 0,
-            gid: 0,
-            mtime: Mtime::default(),
-            xattrs: BTreeMap::new(),
-        }
+        Self { path, kind, mode, uid: 0, gid: 0, mtime: Mtime::default(), xattrs: BTreeMap::new() }
     }
 
     /// Returns the number of content bytes that follow the entry.
@@ -236,10 +220,7 @@ mod tests {
             ("a/./b", "a/b"),
             ("..a/b..", "..a/b.."),
         ] {
-            assert_eq!(
-                LayerPath::parse(text.as_bytes()).unwrap().as_bytes(),
-                expected.as_bytes()
-            );
+            assert_eq!(LayerPath::parse(text.as_bytes()).unwrap().as_bytes(), expected.as_bytes());
         }
         for bad in ["..", "a/../b", "/../etc", "a\0b"] {
             assert!(LayerPath::parse(bad.as_bytes()).is_err(), "{bad:?}");
@@ -267,18 +248,11 @@ mod tests {
         let path = LayerPath::parse(b"a/b/c").unwrap();
         assert_eq!(path.parent().unwrap().as_bytes(), b"a/b");
         assert_eq!(path.file_name().unwrap(), b"c");
-        assert_eq!(
-            LayerPath::parse(b"a").unwrap().parent().unwrap(),
-            LayerPath::root()
-        );
+        assert_eq!(LayerPath::parse(b"a").unwrap().parent().unwrap(), LayerPath::root());
         assert!(LayerPath::root().parent().is_none());
         assert!(path.starts_with(&LayerPath::parse(b"a/b").unwrap()));
         assert!(!path.starts_with(&LayerPath::parse(b"a/bc").unwrap()));
-        assert!(
-            !LayerPath::parse(b"ab")
-                .unwrap()
-                .starts_with(&LayerPath::parse(b"a").unwrap())
-        );
+        assert!(!LayerPath::parse(b"ab").unwrap().starts_with(&LayerPath::parse(b"a").unwrap()));
     }
 
     #[test]

@@ -30,10 +30,7 @@ impl FrameShare {
         };
         match (taken, insist) {
             (0, false) => None,
-            (taken, _) => Some(Self {
-                frames: taken.max(LEAST),
-                taken,
-            }),
+            (taken, _) => Some(Self { frames: taken.max(LEAST), taken }),
         }
     }
 

@@ -56,10 +56,7 @@ pub(super) fn parse(mut body: &[u8]) -> Result<Vec<(&[u8], &[u8])>> {
     while !body.is_empty() {
         let malformed = || {
             let start = &body[..body.len().min(40)];
-            Error::bad_content(format!(
-                "malformed PAX record at `{}`",
-                start.escape_ascii()
-            ))
+            Error::bad_content(format!("malformed PAX record at `{}`", start.escape_ascii()))
         };
         let digits = body.iter().take_while(|b| b.is_ascii_digit()).count();
         let length = decimal(&body[..digits]).ok_or_else(malformed)?;
@@ -102,11 +99,9 @@ pub(super) fn format_time(time: Mtime) -> Vec<u8> {
     let (sign, seconds, nanoseconds) = match (time.seconds, time.nanoseconds) {
         (0.., nanoseconds) => ("", time.seconds.unsigned_abs(), nanoseconds),
         (_, 0) => ("-", time.seconds.unsigned_abs(), 0),
-        (_, nanoseconds) => (
-            "-",
-            time.seconds.unsigned_abs() - 1,
-            1_000_000_000_u32.saturating_sub(nanoseconds),
-        ),
+        (_, nanoseconds) => {
+            ("-", time.seconds.unsigned_abs() - 1, 1_000_000_000_u32.saturating_sub(nanoseconds))
+        }
     };
     if nanoseconds == 0 {
         return format!("{sign}{seconds}").into_bytes();
@@ -134,22 +129,15 @@ pub(super) fn parse_time(text: &[u8]) -> Option<Mtime> {
         nanoseconds = nanoseconds * 10 + u32::from(digit);
     }
     if !negative {
-        return Some(Mtime {
-            seconds,
-            nanoseconds,
-        });
+        return Some(Mtime { seconds, nanoseconds });
     }
     let beyond = fraction.iter().skip(9).any(|byte| *byte != b'0');
     let nanoseconds = nanoseconds + u32::from(beyond);
     Some(match nanoseconds {
-        0 => Mtime {
-            seconds: -seconds,
-            nanoseconds: 0,
-        },
-        _ => Mtime {
-            seconds: (-seconds).checked_sub(1)?,
-            nanoseconds: 1_000_000_000 - nanoseconds,
-        },
+        0 => Mtime { seconds: -seconds, nanoseconds: 0 },
+        _ => {
+            Mtime { seconds: (-seconds).checked_sub(1)?, nanoseconds: 1_000_000_000 - nanoseconds }
+        }
     })
 }
 
@@ -214,10 +202,7 @@ mod tests {
             ("-3.25", -4, 750_000_000),
             ("9223372036854775807", i64::MAX, 0),
         ] {
-            let time = Mtime {
-                seconds,
-                nanoseconds,
-            };
+            let time = Mtime { seconds, nanoseconds };
             assert_eq!(parse_time(text.as_bytes()), Some(time), "{text}");
             assert_eq!(format_time(time), text.as_bytes());
         }
@@ -227,23 +212,10 @@ mod tests {
             ("-1.0000000011", -2, 999_999_998),
             ("-0.9999999999", -1, 0),
         ] {
-            let time = Mtime {
-                seconds,
-                nanoseconds,
-            };
+            let time = Mtime { seconds, nanoseconds };
             assert_eq!(parse_time(text.as_bytes()), Some(time), "{text}");
         }
-        for bad in [
-            "",
-            "-",
-            ".5",
-            "1.x",
-            "1e3",
-            "+1",
-            " 1",
-            "1,5",
-            "9223372036854775808",
-        ] {
+        for bad in ["", "-", ".5", "1.x", "1e3", "+1", " 1", "1,5", "9223372036854775808"] {
             assert_eq!(parse_time(bad.as_bytes()), None, "{bad}");
         }
     }

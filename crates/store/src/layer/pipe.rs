@@ -27,12 +27,7 @@ impl Pool {
     /// Creates a pool of at most `count` buffers of `size` bytes, allocated on first use.
     pub(super) fn new(count: usize, size: usize) -> Self {
         let (home, free) = bounded(count);
-        Self {
-            home,
-            free,
-            unmade: count,
-            size,
-        }
+        Self { home, free, unmade: count, size }
     }
 
     /// Returns a buffer of full length with arbitrary content; waits until one is free.
@@ -43,15 +38,9 @@ impl Pool {
                 self.unmade -= 1;
                 vec![0; self.size]
             }
-            Err(_) => self
-                .free
-                .recv()
-                .map_err(|_| Error::failed("a buffer pool has closed"))?,
+            Err(_) => self.free.recv().map_err(|_| Error::failed("a buffer pool has closed"))?,
         };
-        Ok(Buffer {
-            bytes,
-            home: self.home.clone(),
-        })
+        Ok(Buffer { bytes, home: self.home.clone() })
     }
 }
 
@@ -71,10 +60,7 @@ impl Buffer {
     /// Finishes filling: the first `length` bytes can now be shared, read-only.
     pub(super) fn freeze(self, length: usize) -> Block {
         debug_assert!(length <= self.bytes.len());
-        Block {
-            buffer: Arc::new(self),
-            length,
-        }
+        Block { buffer: Arc::new(self), length }
     }
 }
 
@@ -121,10 +107,7 @@ impl HashThread {
             }
             (hasher.finish(), length)
         })?;
-        Ok(Self {
-            blocks: Some(sender),
-            thread: Some(thread),
-        })
+        Ok(Self { blocks: Some(sender), thread: Some(thread) })
     }
 
     /// Adds a block.
@@ -167,9 +150,7 @@ pub(super) fn spawn<T: Send + 'static>(
 
 /// Waits for a thread; a panic is returned as an error.
 pub(super) fn join<T>(thread: JoinHandle<T>) -> Result<T> {
-    thread
-        .join()
-        .map_err(|_| Error::failed("a thread of the layer pipeline has died"))
+    thread.join().map_err(|_| Error::failed("a thread of the layer pipeline has died"))
 }
 
 #[cfg(test)]

@@ -226,11 +226,7 @@ impl<W: Write> OutputThread<W> {
     fn new(sink: W, compression: Compression, used: Sender<Vec<u8>>, hashed: bool) -> Self {
         let hasher = (hashed && compression != Compression::None).then(Hasher::new);
         Self {
-            sink: HashedSink {
-                sink,
-                hasher,
-                size: 0,
-            },
+            sink: HashedSink { sink, hasher, size: 0 },
             compression,
             used,
             uncompressed: 0,
@@ -246,9 +242,8 @@ impl<W: Write> OutputThread<W> {
             self.sink.write_all(&GZIP_HEADER).doing(doing)?;
         }
         for result in results {
-            let packed = result
-                .recv()
-                .map_err(|_| Error::failed("a compressing thread has died"))??;
+            let packed =
+                result.recv().map_err(|_| Error::failed("a compressing thread has died"))??;
             self.write(packed).doing(doing)?;
         }
         if is_gzip {
@@ -268,10 +263,8 @@ impl<W: Write> OutputThread<W> {
 
     fn write(&mut self, packed: Packed) -> io::Result<()> {
         if self.compression != Compression::None {
-            self.restarts.push(RestartPoint {
-                compressed: self.sink.size,
-                uncompressed: self.uncompressed,
-            });
+            self.restarts
+                .push(RestartPoint { compressed: self.sink.size, uncompressed: self.uncompressed });
         }
         self.uncompressed += packed.block.len() as u64;
         self.crc.combine(&packed.crc);

@@ -37,26 +37,15 @@ impl ContentReader {
         let doing = || "cannot read the layer".to_owned();
         let mut start = Vec::new();
         blob.rewind().doing(doing)?;
-        (&mut blob)
-            .take(SNIFF as u64)
-            .read_to_end(&mut start)
-            .doing(doing)?;
-        Ok(Self {
-            format: Format::sniff(&start),
-            blob,
-            toc,
-            tar: None,
-        })
+        (&mut blob).take(SNIFF as u64).read_to_end(&mut start).doing(doing)?;
+        Ok(Self { format: Format::sniff(&start), blob, toc, tar: None })
     }
 
     /// Opens a regular file. The last read fails if the content has changed since the table of
     /// contents was created.
     pub fn open(&mut self, listed: &TocEntry) -> Result<Content<'_>> {
         let EntryKind::File { size } = listed.entry.kind else {
-            return Err(Error::not_found(format!(
-                "`{}` is not a regular file",
-                listed.entry.path
-            )));
+            return Err(Error::not_found(format!("`{}` is not a regular file", listed.entry.path)));
         };
         let reader: Box<dyn Read + Send + '_> = if size == 0 {
             Box::new(io::empty())
@@ -94,10 +83,8 @@ impl ContentReader {
         let doing = || "cannot read the layer".to_owned();
         let restart = self.restart_before(offset);
         // Continue from here unless a restart point lies in between.
-        let kept = self
-            .tar
-            .take()
-            .filter(|tar| (restart.uncompressed..=offset).contains(&tar.position));
+        let kept =
+            self.tar.take().filter(|tar| (restart.uncompressed..=offset).contains(&tar.position));
         let mut tar = match kept {
             Some(tar) => tar,
             None => self.open_at(restart)?,
@@ -112,28 +99,17 @@ impl ContentReader {
 
     fn restart_before(&self, offset: u64) -> RestartPoint {
         if self.format == Format::Plain {
-            return RestartPoint {
-                compressed: offset,
-                uncompressed: offset,
-            };
+            return RestartPoint { compressed: offset, uncompressed: offset };
         }
         let restarts = &self.toc.restarts;
         let index = restarts.partition_point(|restart| restart.uncompressed <= offset);
-        let start = RestartPoint {
-            compressed: 0,
-            uncompressed: 0,
-        };
-        index
-            .checked_sub(1)
-            .and_then(|index| restarts.get(index))
-            .map_or(start, |restart| *restart)
+        let start = RestartPoint { compressed: 0, uncompressed: 0 };
+        index.checked_sub(1).and_then(|index| restarts.get(index)).map_or(start, |restart| *restart)
     }
 
     fn open_at(&mut self, restart: RestartPoint) -> Result<OpenTar> {
         let doing = || "cannot read the layer".to_owned();
-        self.blob
-            .seek(SeekFrom::Start(restart.compressed))
-            .doing(doing)?;
+        self.blob.seek(SeekFrom::Start(restart.compressed)).doing(doing)?;
         let blob = self.blob.try_clone().doing(doing)?;
         let blob = BufReader::with_capacity(128 << 10, blob);
         let reader: Box<dyn Read + Send> = match self.format {
@@ -143,10 +119,7 @@ impl ContentReader {
             }
             format => decompress::decoder(format, blob)?,
         };
-        Ok(OpenTar {
-            reader,
-            position: restart.uncompressed,
-        })
+        Ok(OpenTar { reader, position: restart.uncompressed })
     }
 }
 

@@ -68,9 +68,7 @@ mod tests {
 
     #[test]
     fn the_way_there_does_not_show() {
-        let tar: Vec<u8> = (0_u32..700_000)
-            .flat_map(|n| (n / 7).to_le_bytes())
-            .collect();
+        let tar: Vec<u8> = (0_u32..700_000).flat_map(|n| (n / 7).to_le_bytes()).collect();
         let gzip = Compression::Gzip { level: 6 };
         let direct = recompress(&tar[..], Vec::new(), gzip, 1).unwrap();
         assert_eq!(direct.diff_id, Digest::of(&tar));

@@ -103,19 +103,13 @@ fn run(
             .doing(|| "cannot start a thread".to_owned())?;
         let rest = pieces.clone();
         let consumed = HashThread::start(tar_algorithm).and_then(|hash| {
-            consume(
-                TarStream::new(pieces, hash, shared, limits),
-                limits,
-                table,
-                on_entry,
-            )
+            consume(TarStream::new(pieces, hash, shared, limits), limits, table, on_entry)
         });
         // After an early stop, the reader must not wait for buffers that are no longer consumed.
         shared.stop.store(true, Ordering::Release);
         rest.into_iter().for_each(drop);
-        let read = reader
-            .join()
-            .map_err(|_| Error::failed("the thread that reads the layer has died"))?;
+        let read =
+            reader.join().map_err(|_| Error::failed("the thread that reads the layer has died"))?;
         // To the consumer, an unreadable blob looks truncated: report the cause first.
         let read = read?;
         let (toc, (diff_id, _)) = consumed?;
@@ -126,10 +120,7 @@ fn run(
             digest: read.digest.unwrap_or_else(|| diff_id.clone()),
             size: read.size,
             diff_id,
-            toc: Toc {
-                restarts: read.restarts,
-                ..toc
-            },
+            toc: Toc { restarts: read.restarts, ..toc },
         };
         check(&scanned, expected)?;
         Ok(scanned)
@@ -186,10 +177,7 @@ fn consume(
             on_entry(&entry, &mut tar, offset)?;
             continue;
         }
-        let mut content = HashedContent {
-            content: &mut tar,
-            hasher: blake3::Hasher::new(),
-        };
+        let mut content = HashedContent { content: &mut tar, hasher: blake3::Hasher::new() };
         on_entry(&entry, &mut content, offset)?;
         let hash = if let EntryKind::File { .. } = entry.kind {
             io::copy(&mut content, &mut io::sink())
@@ -198,11 +186,7 @@ fn consume(
         } else {
             None
         };
-        toc.entries.push(TocEntry {
-            offset: offset.unwrap_or_default(),
-            content: hash,
-            entry,
-        });
+        toc.entries.push(TocEntry { offset: offset.unwrap_or_default(), content: hash, entry });
     }
     Ok((toc, tar.into_inner().hash.finish()?))
 }
@@ -234,15 +218,7 @@ struct TarStream<'a> {
 
 impl<'a> TarStream<'a> {
     fn new(pieces: Receiver<Piece>, hash: HashThread, shared: &'a Shared, limits: Limits) -> Self {
-        Self {
-            pieces,
-            block: None,
-            position: 0,
-            hash,
-            shared,
-            limits,
-            total: 0,
-        }
+        Self { pieces, block: None, position: 0, hash, shared, limits, total: 0 }
     }
 
     fn next_block(&mut self) -> io::Result<Option<Block>> {

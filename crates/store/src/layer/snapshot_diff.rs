@@ -93,10 +93,7 @@ fn collect(dir: &Root, skip: &[LayerPath]) -> Result<Vec<(Entry, Shared)>> {
             mode: metadata.mode,
             uid: metadata.uid,
             gid: metadata.gid,
-            mtime: Mtime {
-                seconds: metadata.mtime.0,
-                nanoseconds: metadata.mtime.1,
-            },
+            mtime: Mtime { seconds: metadata.mtime.0, nanoseconds: metadata.mtime.1 },
             xattrs: kept(&raw),
         };
         let is_directory = entry.is_directory();
@@ -143,13 +140,9 @@ fn check_faithful(path: &LayerPath, xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> Resu
 fn kind_of(found: &Found<'_>) -> Result<Option<EntryKind>> {
     let (major, minor) = found.metadata.device;
     Ok(Some(match found.metadata.kind {
-        FileKind::File => EntryKind::File {
-            size: found.metadata.size,
-        },
+        FileKind::File => EntryKind::File { size: found.metadata.size },
         FileKind::Directory => EntryKind::Directory,
-        FileKind::Symlink => EntryKind::Symlink {
-            target: found.read_link()?,
-        },
+        FileKind::Symlink => EntryKind::Symlink { target: found.read_link()? },
         FileKind::CharDevice => EntryKind::CharDevice { major, minor },
         FileKind::BlockDevice => EntryKind::BlockDevice { major, minor },
         FileKind::Fifo => EntryKind::Fifo,
@@ -175,10 +168,7 @@ fn kept(xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> BTreeMap<Vec<u8>, Vec<u8>> {
         None if name.starts_with(b"user.") || name == b"security.capability" => Some(name.to_vec()),
         None => None,
     };
-    xattrs
-        .iter()
-        .filter_map(|(key, value)| Some((name(key)?, value.clone())))
-        .collect()
+    xattrs.iter().filter_map(|(key, value)| Some((name(key)?, value.clone()))).collect()
 }
 
 #[cfg(test)]

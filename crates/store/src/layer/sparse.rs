@@ -40,11 +40,7 @@ impl Map {
             end = next.ok_or_else(|| malformed("overlaps, or lies outside the file"))?;
             stored += stretch.length;
         }
-        Ok(Self {
-            stretches,
-            size,
-            stored,
-        })
+        Ok(Self { stretches, size, stored })
     }
 
     /// Returns the size of the file, including holes, in bytes.
@@ -113,10 +109,7 @@ fn add_gnu(bytes: &[u8], stretches: &mut Vec<Stretch>) -> Result<()> {
         if offset[0] == 0 || length[0] == 0 {
             break;
         }
-        stretches.push(Stretch {
-            offset: unsigned(offset)?,
-            length: unsigned(length)?,
-        });
+        stretches.push(Stretch { offset: unsigned(offset)?, length: unsigned(length)? });
     }
     Ok(())
 }
@@ -185,15 +178,9 @@ impl PaxSparse {
         }
         let stretches: Vec<Stretch> = numbers
             .chunks_exact(2)
-            .map(|pair| Stretch {
-                offset: pair[0],
-                length: pair[1],
-            })
+            .map(|pair| Stretch { offset: pair[0], length: pair[1] })
             .collect();
-        if self
-            .count
-            .is_some_and(|count| count != stretches.len() as u64)
-        {
+        if self.count.is_some_and(|count| count != stretches.len() as u64) {
             return Err(malformed("does not have as many entries as it says"));
         }
         Map::new(stretches, size)

@@ -213,11 +213,7 @@ fn octal(field: &[u8]) -> Result<i64> {
 fn until_blank(field: &[u8], is_blank: impl Fn(&u8) -> bool) -> Result<&[u8]> {
     let end = field.iter().position(&is_blank).unwrap_or(field.len());
     let (digits, rest) = field.split_at(end);
-    if rest.iter().all(is_blank) {
-        Ok(digits)
-    } else {
-        Err(malformed(field))
-    }
+    if rest.iter().all(is_blank) { Ok(digits) } else { Err(malformed(field)) }
 }
 
 /// Parses a two's complement number whose highest bit is a mark and whose next bit is the sign.
@@ -240,10 +236,7 @@ fn base_256(field: &[u8]) -> Result<i64> {
 }
 
 fn malformed(field: &[u8]) -> Error {
-    Error::bad_content(format!(
-        "malformed number `{}` in a tar header",
-        field.escape_ascii()
-    ))
+    Error::bad_content(format!("malformed number `{}` in a tar header", field.escape_ascii()))
 }
 
 #[cfg(test)]
@@ -299,11 +292,7 @@ mod tests {
         assert!(checksum_holds(&block));
         let unsigned = number(get(&block, Field::CHECKSUM)).unwrap();
         let high_bytes = block.iter().filter(|b| **b >= 0x80).count() as u64;
-        put_octal(
-            &mut block,
-            Field::new(148, 7),
-            unsigned.unsigned_abs() - 256 * high_bytes,
-        );
+        put_octal(&mut block, Field::new(148, 7), unsigned.unsigned_abs() - 256 * high_bytes);
         assert!(checksum_holds(&block));
         block[0] ^= 1;
         assert!(!checksum_holds(&block));

@@ -287,22 +287,19 @@ impl<R: Read> TarReader<R> {
     ) -> Result<Entry> {
         self.entries += 1;
         if self.entries > self.limits.entries {
-            return Err(refuse(format!(
-                "there are more than {} entries",
-                self.limits.entries
-            )));
+            return Err(refuse(format!("there are more than {} entries", self.limits.entries)));
         }
         let name = announced.name(block);
         let path = self.names.entry(&name)?;
         let stored = self.stored_size(block, announced)?;
         let is_old_directory = flag == TypeFlag::OldRegular && name.ends_with(b"/");
         let kind = match flag {
-            TypeFlag::HardLink => EntryKind::HardLink {
-                target: self.names.hard_link_target(&announced.link(block))?,
-            },
-            TypeFlag::Symlink => EntryKind::Symlink {
-                target: self.names.symlink_target(announced.link(block))?,
-            },
+            TypeFlag::HardLink => {
+                EntryKind::HardLink { target: self.names.hard_link_target(&announced.link(block))? }
+            }
+            TypeFlag::Symlink => {
+                EntryKind::Symlink { target: self.names.symlink_target(announced.link(block))? }
+            }
             TypeFlag::CharDevice => {
                 let (major, minor) = device(block)?;
                 EntryKind::CharDevice { major, minor }
@@ -337,9 +334,7 @@ impl<R: Read> TarReader<R> {
         let padding = tar_writer::padding(stored) as u64;
         let map = if announced.sparse.is_sparse() {
             if !matches!(entry.kind, EntryKind::File { .. }) || flag == TypeFlag::GnuSparse {
-                return Err(refuse(
-                    "a PAX header marks as sparse what is not a regular file",
-                ));
+                return Err(refuse("a PAX header marks as sparse what is not a regular file"));
             }
             let before = self.stream.position;
             let mut limited = (&mut self.stream).take(stored);
@@ -366,9 +361,7 @@ impl<R: Read> TarReader<R> {
         };
         if let Some(map) = &map {
             if map.stored() != stored {
-                return Err(refuse(
-                    "the map of a sparse file does not match its content",
-                ));
+                return Err(refuse("the map of a sparse file does not match its content"));
             }
             self.count_holes(map)?;
             entry.kind = EntryKind::File { size: map.size() };
@@ -378,11 +371,7 @@ impl<R: Read> TarReader<R> {
             offset: (is_file && map.is_none()).then_some(self.stream.position),
             stored,
             padding,
-            sparse: map.map(|map| SparsePlace {
-                map,
-                position: 0,
-                stretch: 0,
-            }),
+            sparse: map.map(|map| SparsePlace { map, position: 0, stretch: 0 }),
         };
         Ok(())
     }
@@ -399,9 +388,7 @@ impl<R: Read> TarReader<R> {
         let xattrs: usize = xattrs.map(|(name, value)| name.len() + value.len()).sum();
         self.metadata += (entry.path.as_bytes().len() + link + xattrs) as u64;
         if self.metadata > METADATA + METADATA_PER_ENTRY * self.entries {
-            return Err(refuse(
-                "names and extended attributes are too large in total",
-            ));
+            return Err(refuse("names and extended attributes are too large in total"));
         }
         Ok(())
     }
@@ -449,10 +436,9 @@ impl<R: Read> TarReader<R> {
         };
         let mtime = match self.record(announced, pax::MTIME) {
             Some(value) => pax::parse_time(value).ok_or_else(|| refuse("malformed PAX mtime"))?,
-            None => Mtime {
-                seconds: header::number(header::get(block, Field::MTIME))?,
-                nanoseconds: 0,
-            },
+            None => {
+                Mtime { seconds: header::number(header::get(block, Field::MTIME))?, nanoseconds: 0 }
+            }
         };
         let mode = unsigned(header::get(block, Field::MODE), "mode")?;
         let mut entry = Entry::new(path, kind, (mode & 0o7777) as u32);
@@ -507,11 +493,7 @@ impl<R: Read> Read for TarReader<R> {
         let Some(place) = &mut self.current.sparse else {
             return self.read_stored(buffer);
         };
-        let shorten = |count: u64| {
-            usize::try_from(count)
-                .unwrap_or(usize::MAX)
-                .min(buffer.len())
-        };
+        let shorten = |count: u64| usize::try_from(count).unwrap_or(usize::MAX).min(buffer.len());
         let count = match place.map.at(place.position, &mut place.stretch) {
             Piece::Hole(count) => {
                 let count = shorten(count);

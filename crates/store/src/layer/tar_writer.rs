@@ -59,10 +59,7 @@ fn main_header(entry: &Entry, records: &mut Records) -> Result<[u8; BLOCK]> {
     let mut block = [0; BLOCK];
     put_path(&mut block, entry, records);
     put_number(&mut block, Field::MODE, u64::from(entry.mode & 0o7777));
-    for (field, key, id) in [
-        (Field::UID, pax::UID, entry.uid),
-        (Field::GID, pax::GID, entry.gid),
-    ] {
+    for (field, key, id) in [(Field::UID, pax::UID, entry.uid), (Field::GID, pax::GID, entry.gid)] {
         put_or_record(&mut block, field, key, u64::from(id), records);
     }
     put_or_record(&mut block, Field::SIZE, pax::SIZE, entry.size(), records);

@@ -47,10 +47,7 @@ impl Toc {
     /// Returns the last entry with the path `path`. Scans all entries: for many look-ups, build a
     /// [`crate::layer::Tree`].
     pub fn find(&self, path: &LayerPath) -> Option<&TocEntry> {
-        self.entries
-            .iter()
-            .rev()
-            .find(|listed| listed.entry.path == *path)
+        self.entries.iter().rev().find(|listed| listed.entry.path == *path)
     }
 
     /// Writes the compact binary format, which is versioned and checksummed.
@@ -73,18 +70,14 @@ impl Toc {
         let mut file = Vec::new();
         let doing = || "cannot read a table of contents".to_owned();
         reader.take(MAX_FILE).read_to_end(&mut file).doing(doing)?;
-        let (signed, checksum) = file
-            .split_last_chunk::<CHECKSUM>()
-            .ok_or_else(|| damaged("is truncated"))?;
+        let (signed, checksum) =
+            file.split_last_chunk::<CHECKSUM>().ok_or_else(|| damaged("is truncated"))?;
         if blake3::hash(signed) != *checksum {
             return Err(damaged("does not match its checksum"));
         }
-        let body = signed
-            .strip_prefix(MAGIC)
-            .ok_or_else(|| damaged("is of another version"))?;
-        let (length, body) = body
-            .split_first_chunk::<8>()
-            .ok_or_else(|| damaged("is truncated"))?;
+        let body = signed.strip_prefix(MAGIC).ok_or_else(|| damaged("is of another version"))?;
+        let (length, body) =
+            body.split_first_chunk::<8>().ok_or_else(|| damaged("is truncated"))?;
         if u64::from_le_bytes(*length) != body.len() as u64 {
             return Err(damaged("has a wrong length"));
         }

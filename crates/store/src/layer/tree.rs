@@ -95,17 +95,10 @@ impl Tree {
         let root = Entry::new(LayerPath::root(), EntryKind::Directory, 0o755);
         Self {
             layers: Vec::new(),
-            implied: TocEntry {
-                entry: root,
-                offset: 0,
-                content: None,
-            },
+            implied: TocEntry { entry: root, offset: 0, content: None },
             implied_count: 1,
             nodes: vec![Node {
-                inode: Inode {
-                    layer: IMPLIED,
-                    index: 0,
-                },
+                inode: Inode { layer: IMPLIED, index: 0 },
                 is_directory: true,
                 children: BTreeMap::new(),
             }],
@@ -211,11 +204,7 @@ impl Tree {
         let inode = self.nodes.get(node as usize)?.inode;
         let index = inode.index as usize;
         if inode.layer == IMPLIED {
-            return Some(Found {
-                layer: None,
-                entry: &self.implied,
-                inode,
-            });
+            return Some(Found { layer: None, entry: &self.implied, inode });
         }
         let layer = inode.layer as usize;
         Some(Found {
@@ -226,8 +215,7 @@ impl Tree {
     }
 
     fn find(&self, path: &LayerPath) -> Option<u32> {
-        path.components()
-            .try_fold(ROOT, |node, name| self.child(node, name))
+        path.components().try_fold(ROOT, |node, name| self.child(node, name))
     }
 
     fn child(&self, node: u32, name: &[u8]) -> Option<u32> {
@@ -285,9 +273,7 @@ impl Tree {
             return Ok(());
         }
         let node = self.push_node(inode, is_directory)?;
-        self.nodes[parent as usize]
-            .children
-            .insert(name.into(), node);
+        self.nodes[parent as usize].children.insert(name.into(), node);
         Ok(())
     }
 
@@ -326,9 +312,7 @@ impl Tree {
                 Some(child) if self.nodes[child as usize].is_directory => child,
                 _ => {
                     let child = self.new_implied_directory()?;
-                    self.nodes[node as usize]
-                        .children
-                        .insert(name.into(), child);
+                    self.nodes[node as usize].children.insert(name.into(), child);
                     child
                 }
             };
@@ -342,10 +326,7 @@ impl Tree {
                 "the layers imply more than {MAX_IMPLIED} directories that they do not list"
             )));
         }
-        let inode = Inode {
-            layer: IMPLIED,
-            index: self.implied_count,
-        };
+        let inode = Inode { layer: IMPLIED, index: self.implied_count };
         self.implied_count += 1;
         self.push_node(inode, true)
     }
@@ -353,11 +334,7 @@ impl Tree {
     fn push_node(&mut self, inode: Inode, is_directory: bool) -> Result<u32> {
         let number = u32::try_from(self.nodes.len())
             .map_err(|_| Error::bad_content("the image has more files than can be counted"))?;
-        self.nodes.push(Node {
-            inode,
-            is_directory,
-            children: BTreeMap::new(),
-        });
+        self.nodes.push(Node { inode, is_directory, children: BTreeMap::new() });
         Ok(number)
     }
 
@@ -378,9 +355,8 @@ impl Tree {
             let parent = done.last().map_or(Some(ROOT), |(_, node)| *node);
             let node = parent.and_then(|parent| self.child(parent, &name));
             let is_last = todo.is_empty();
-            let target = node
-                .filter(|_| last_too || !is_last)
-                .and_then(|node| self.symlink_target(node));
+            let target =
+                node.filter(|_| last_too || !is_last).and_then(|node| self.symlink_target(node));
             let Some(target) = target else {
                 done.push((name, node));
                 continue;
@@ -424,12 +400,7 @@ impl<'a> Iterator for Walk<'a> {
         let (path, node) = self.stack.pop()?;
         let found = self.tree.found(node)?;
         let children = &self.tree.nodes[node as usize].children;
-        self.stack.extend(
-            children
-                .iter()
-                .rev()
-                .map(|(name, child)| (path.join(name), *child)),
-        );
+        self.stack.extend(children.iter().rev().map(|(name, child)| (path.join(name), *child)));
         Some((path, found))
     }
 }

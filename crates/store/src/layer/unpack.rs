@@ -112,12 +112,7 @@ impl Unpacker {
             fs::fchmod(parents.top(), Mode::from_raw_mode(0o755))
                 .doing(|| "cannot set the mode of the directory to unpack into".to_owned())?;
         }
-        Ok(Self {
-            parents,
-            attributes,
-            hidden: Hidden::new(form, !is_empty),
-            buffer: Vec::new(),
-        })
+        Ok(Self { parents, attributes, hidden: Hidden::new(form, !is_empty), buffer: Vec::new() })
     }
 
     /// Applies one entry with its content. After an error the tree is incomplete, and the caller
@@ -128,16 +123,14 @@ impl Unpacker {
         content: &mut dyn Read,
         lower: &dyn LowerFiles,
     ) -> Result<Applied> {
-        self.apply_entry(entry, content, lower)
-            .context(|| format!("cannot unpack {}", entry.path))
+        self.apply_entry(entry, content, lower).context(|| format!("cannot unpack {}", entry.path))
     }
 
     /// Makes `path` another name of a file that was unpacked before.
     pub fn link(&mut self, path: &LayerPath, file: &LowerFile) -> Result<()> {
         let name = path.file_name().unwrap_or_default();
         self.enter(path.parent().unwrap_or_default().as_bytes())?;
-        self.link_from(path, name, file)
-            .context(|| format!("cannot link {path}"))?;
+        self.link_from(path, name, file).context(|| format!("cannot link {path}"))?;
         self.hidden.wrote(path.as_bytes());
         Ok(())
     }
@@ -223,8 +216,7 @@ impl Unpacker {
             self.enter(&path)?;
             let inherited = self.parents.gid();
             self.attributes.reset(self.parents.top())?;
-            self.attributes
-                .apply(&entry, Target::Open(self.parents.top()), inherited)?;
+            self.attributes.apply(&entry, Target::Open(self.parents.top()), inherited)?;
             self.parents.describe(&entry);
         }
         Ok(Applied::Yes)
@@ -256,8 +248,7 @@ impl Unpacker {
         self.enter(b"")?;
         let inherited = self.parents.gid();
         self.attributes.reset(self.parents.top())?;
-        self.attributes
-            .apply(entry, Target::Open(self.parents.top()), inherited)?;
+        self.attributes.apply(entry, Target::Open(self.parents.top()), inherited)?;
         self.parents.describe(entry);
         Ok(())
     }
@@ -266,9 +257,8 @@ impl Unpacker {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
-        let fd = self.place(&entry.path, name, |directory| {
-            fs::openat(directory, name, flags, mode)
-        })?;
+        let fd =
+            self.place(&entry.path, name, |directory| fs::openat(directory, name, flags, mode))?;
         let file = File::from(fd);
         self.copy(content, entry.size(), &file)?;
         let target = Target::Open(file.as_fd());
@@ -287,8 +277,7 @@ impl Unpacker {
             content
                 .read_exact(buffer)
                 .doing(|| format!("cannot read its content ({left} of {size} bytes missing)"))?;
-            file.write_all(buffer)
-                .doing(|| "cannot write its content".to_owned())?;
+            file.write_all(buffer).doing(|| "cannot write its content".to_owned())?;
             left -= wanted as u64;
         }
         Ok(())
@@ -332,9 +321,7 @@ impl Unpacker {
         if target.is_empty() || target.contains(&0) {
             return Err(Error::bad_content("its target is empty or contains a NUL"));
         }
-        self.place(&entry.path, name, |directory| {
-            fs::symlinkat(target, directory, name)
-        })?;
+        self.place(&entry.path, name, |directory| fs::symlinkat(target, directory, name))?;
         let link = Target::Symlink(self.parents.top(), name);
         self.attributes.apply(entry, link, self.parents.gid())
     }
@@ -413,13 +400,10 @@ impl Unpacker {
             return Ok(LinkTarget::Nowhere);
         }
         match Metadata::at(&directory, name) {
-            Ok(found) if found.kind == FileKind::Directory => Err(Error::bad_content(format!(
-                "it is a hard link to the directory {target}"
-            ))),
-            Ok(_) => Ok(LinkTarget::Here(LowerFile {
-                directory,
-                name: name.to_vec(),
-            })),
+            Ok(found) if found.kind == FileKind::Directory => {
+                Err(Error::bad_content(format!("it is a hard link to the directory {target}")))
+            }
+            Ok(_) => Ok(LinkTarget::Here(LowerFile { directory, name: name.to_vec() })),
             Err(Errno::NOENT) => Ok(below),
             Err(error) => Err(error).doing(|| format!("cannot examine {target}")),
         }

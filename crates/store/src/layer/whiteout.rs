@@ -36,9 +36,7 @@ pub fn marker(path: &LayerPath) -> Result<Marker> {
         if component.starts_with(META_PREFIX) && component != OPAQUE {
             return Ok(Marker::Leftover);
         }
-        return Err(Error::bad_content(format!(
-            "`{path}` lies below a whiteout"
-        )));
+        return Err(Error::bad_content(format!("`{path}` lies below a whiteout")));
     }
     let Some(hidden) = name.strip_prefix(PREFIX) else {
         return Ok(Marker::None);
@@ -51,9 +49,9 @@ pub fn marker(path: &LayerPath) -> Result<Marker> {
         return Ok(Marker::Leftover);
     }
     match hidden {
-        b"" | b"." | b".." => Err(Error::bad_content(format!(
-            "`{path}` is a whiteout without a name"
-        ))),
+        b"" | b"." | b".." => {
+            Err(Error::bad_content(format!("`{path}` is a whiteout without a name")))
+        }
         _ => Ok(Marker::Whiteout(parent.join(hidden))),
     }
 }
@@ -122,15 +120,9 @@ mod tests {
         ] {
             assert_eq!(marker(&path(name)).unwrap(), expected, "{name}");
         }
-        for bad in [
-            ".wh.",
-            "a/.wh.",
-            "a/.wh..",
-            "a/.wh...",
-            ".wh./a",
-            "a/.wh.b/c",
-            ".wh..wh..opq/a",
-        ] {
+        for bad in
+            [".wh.", "a/.wh.", "a/.wh..", "a/.wh...", ".wh./a", "a/.wh.b/c", ".wh..wh..opq/a"]
+        {
             assert!(marker(&path(bad)).is_err(), "{bad}");
         }
     }

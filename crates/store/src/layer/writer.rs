@@ -60,11 +60,7 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
         tar_writer::append_header(&entry, &mut header)?;
         self.append(&header)?;
         self.header = header;
-        let mut listed = TocEntry {
-            offset: 0,
-            content: None,
-            entry,
-        };
+        let mut listed = TocEntry { offset: 0, content: None, entry };
         if let EntryKind::File { size } = listed.entry.kind {
             listed.offset = self.position;
             listed.content = Some(self.copy(&listed.entry.path, size, content)?);
@@ -125,8 +121,6 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
 }
 
 fn changed(path: &LayerPath, size: u64, how: &str) -> Error {
-    Error::failed(format!(
-        "`{path}` changed while it was read: it had {size} bytes and {how}"
-    ))
-    .hint("build again while nothing writes to it")
+    Error::failed(format!("`{path}` changed while it was read: it had {size} bytes and {how}"))
+        .hint("build again while nothing writes to it")
 }

@@ -132,10 +132,7 @@ mod tests {
         let noise: Vec<u8> = (0..700_000_u64).map(|n| ((n * n) >> 7) as u8).collect();
         for length in [0, 1, 255, 256, 257, 65_791, 65_792, 700_000] {
             for content in [&noise[..length], &vec![b'x'; length]] {
-                for frame in [
-                    zstd::bulk::compress(content, 3).unwrap(),
-                    with_checksum(content),
-                ] {
+                for frame in [zstd::bulk::compress(content, 3).unwrap(), with_checksum(content)] {
                     stream.extend_from_slice(&skippable(b"between"));
                     stream.extend_from_slice(&frame);
                     expected.push((frame, content.len()));
@@ -147,10 +144,7 @@ mod tests {
         let mut source = io::BufReader::with_capacity(7, &stream[..]);
         let mut frame = Vec::new();
         for (bytes, content) in expected {
-            assert_eq!(
-                next(&mut source, 1 << 20, &mut frame).unwrap(),
-                Front::Frame(content)
-            );
+            assert_eq!(next(&mut source, 1 << 20, &mut frame).unwrap(), Front::Frame(content));
             assert!(frame == bytes);
         }
         assert_eq!(next(&mut source, 1 << 20, &mut frame).unwrap(), Front::End);
@@ -170,11 +164,7 @@ mod tests {
         ] {
             let mut source = stream;
             let mut read = Vec::new();
-            assert_eq!(
-                next(&mut source, most, &mut read).unwrap(),
-                Front::Other,
-                "{name}"
-            );
+            assert_eq!(next(&mut source, most, &mut read).unwrap(), Front::Other, "{name}");
             assert_eq!([&read[..], source].concat(), stream, "{name}");
         }
         let cut = &skippable(b"abc")[..9];

@@ -62,10 +62,7 @@ pub fn export(
             false
         }
         Err(error) => {
-            return Err(Error::io(
-                format!("cannot export to {}", target.display()),
-                error,
-            ));
+            return Err(Error::io(format!("cannot export to {}", target.display()), error));
         }
     };
     let outcome = to_directory(store, image, &target, Privileges::current(), reporter);

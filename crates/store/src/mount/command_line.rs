@@ -95,18 +95,14 @@ fn variable(text: &str) -> Option<(&str, usize)> {
             return is_name(name).then_some((name, name.len() + 2));
         }
     }
-    let end = text
-        .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(text.len());
     let name = &text[..end];
     is_name(name).then_some((name, end))
 }
 
 fn is_name(name: &str) -> bool {
     let mut characters = name.chars();
-    characters
-        .next()
-        .is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
+    characters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
         && characters.all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
@@ -124,10 +120,7 @@ mod tests {
     use super::*;
 
     fn environment_of(pairs: &[(&str, &str)]) -> Environment {
-        pairs
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-            .collect()
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
     #[test]
@@ -150,12 +143,7 @@ mod tests {
     #[test]
     fn elements_are_commands_and_the_shell_form_is_one() {
         let list = |elements: &[&str]| {
-            Some(
-                elements
-                    .iter()
-                    .map(|element| (*element).to_owned())
-                    .collect(),
-            )
+            Some(elements.iter().map(|element| (*element).to_owned()).collect())
         };
         let config = ContainerConfig {
             env: vec!["NAME=app".into(), "EMPTY".into()],

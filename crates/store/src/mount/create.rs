@@ -117,15 +117,9 @@ fn render_one(
 ) -> Result<()> {
     let mut text = String::new();
     let doing = || "cannot read it as text".to_owned();
-    let length = found
-        .open()?
-        .take(MAX_TEMPLATE + 1)
-        .read_to_string(&mut text)
-        .doing(doing)?;
+    let length = found.open()?.take(MAX_TEMPLATE + 1).read_to_string(&mut text).doing(doing)?;
     if length as u64 > MAX_TEMPLATE {
-        return Err(Error::bad_content(format!(
-            "it is longer than {MAX_TEMPLATE} bytes"
-        )));
+        return Err(Error::bad_content(format!("it is longer than {MAX_TEMPLATE} bytes")));
     }
     let name = String::from_utf8_lossy(found.path);
     let template = Template::parse(&name, &text, Dialect::ClusterImage, missing)?;
@@ -144,8 +138,7 @@ fn render_one(
     )
     .doing(|| "cannot create the rendered file".to_owned())?;
     let mut file = std::fs::File::from(file);
-    file.write_all(rendered.as_bytes())
-        .doing(|| "cannot write the rendered file".to_owned())?;
+    file.write_all(rendered.as_bytes()).doing(|| "cannot write the rendered file".to_owned())?;
     rustix::fs::fchmod(&file, Mode::from_raw_mode(found.metadata.mode))
         .doing(|| "cannot set the rendered file's mode".to_owned())
 }

@@ -21,10 +21,8 @@ pub(super) fn belongs(mount: &MountPoint, id: &str, directory: &Path) -> bool {
 /// what is in use: it disappears immediately and is freed with its last user.
 pub(crate) fn everything_of(id: &str, directory: &Path, lazy: bool) -> Result<()> {
     let directory = std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
-    let mut ours: Vec<MountPoint> = mountinfo::read()?
-        .into_iter()
-        .filter(|mount| belongs(mount, id, &directory))
-        .collect();
+    let mut ours: Vec<MountPoint> =
+        mountinfo::read()?.into_iter().filter(|mount| belongs(mount, id, &directory)).collect();
     while let Some(mount) = ours.pop() {
         one(&mount.path, lazy)?;
     }
@@ -40,9 +38,6 @@ fn one(path: &Path, lazy: bool) -> Result<()> {
         // Already unmounted by another process.
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
         Err(Errno::BUSY) => Err(busy(path)),
-        Err(errno) => Err(Error::io(
-            format!("cannot unmount {}", path.display()),
-            errno,
-        )),
+        Err(errno) => Err(Error::io(format!("cannot unmount {}", path.display()), errno)),
     }
 }

@@ -23,12 +23,7 @@ pub(super) struct DirMetadata {
 impl Default for DirMetadata {
     /// Returns the metadata of a directory that no layer lists.
     fn default() -> Self {
-        Self {
-            mode: 0o755,
-            owner: None,
-            mtime: (0, 0),
-            xattrs: xattr::Xattrs::new(),
-        }
+        Self { mode: 0o755, owner: None, mtime: (0, 0), xattrs: xattr::Xattrs::new() }
     }
 }
 
@@ -70,14 +65,8 @@ impl DirMetadata {
             xattr::set(&directory, name, value).path("set the attributes of", shown())?;
         }
         let times = Timestamps {
-            last_access: Timespec {
-                tv_sec: 0,
-                tv_nsec: UTIME_OMIT,
-            },
-            last_modification: Timespec {
-                tv_sec: self.mtime.0,
-                tv_nsec: i64::from(self.mtime.1),
-            },
+            last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+            last_modification: Timespec { tv_sec: self.mtime.0, tv_nsec: i64::from(self.mtime.1) },
         };
         rustix::fs::futimens(&directory, &times).path("set the time of", shown())
     }
@@ -88,8 +77,5 @@ impl DirMetadata {
 fn is_overlay_internal(name: &[u8]) -> bool {
     [&b"trusted.overlay."[..], b"user.overlay."]
         .iter()
-        .any(|prefix| {
-            name.strip_prefix(*prefix)
-                .is_some_and(|rest| !rest.starts_with(b"overlay."))
-        })
+        .any(|prefix| name.strip_prefix(*prefix).is_some_and(|rest| !rest.starts_with(b"overlay.")))
 }

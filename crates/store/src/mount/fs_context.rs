@@ -35,8 +35,7 @@ impl FsContext {
 
     /// Sets an option to a string of at most 255 bytes (the kernel's limit).
     pub(crate) fn string(&self, key: &str, value: &str) -> Result<()> {
-        self.try_string(key, value)
-            .map_err(|errno| self.error(key, errno))
+        self.try_string(key, value).map_err(|errno| self.error(key, errno))
     }
 
     /// Like [`FsContext::string`], but returns the raw error for the caller to interpret.
@@ -54,14 +53,8 @@ impl FsContext {
         fsconfig_create(&self.fd).map_err(|errno| self.error("create", errno))?;
         let mount = fsmount(&self.fd, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
             .map_err(|errno| self.error("fsmount", errno))?;
-        move_mount(
-            &mount,
-            "",
-            CWD,
-            target,
-            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
-        )
-        .map_err(|errno| Error::io(format!("cannot mount at {}", target.display()), errno))
+        move_mount(&mount, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+            .map_err(|errno| Error::io(format!("cannot mount at {}", target.display()), errno))
     }
 
     /// Returns an error with `errno` and the messages that the kernel has left in the context.

@@ -25,10 +25,7 @@ pub struct LayerOf {
 pub fn all(image: &Image) -> Vec<LayerOf> {
     image
         .layers()
-        .map(|(blob, diff_id)| LayerOf {
-            blob: blob.clone(),
-            diff_id: diff_id.clone(),
-        })
+        .map(|(blob, diff_id)| LayerOf { blob: blob.clone(), diff_id: diff_id.clone() })
         .collect()
 }
 
@@ -42,10 +39,8 @@ pub(crate) fn distinct(image: &Image) -> Vec<LayerOf> {
 /// twice).
 pub fn distinct_layers(layers: impl DoubleEndedIterator<Item = LayerOf>) -> Vec<LayerOf> {
     let mut seen = BTreeSet::new();
-    let mut layers: Vec<LayerOf> = layers
-        .rev()
-        .filter(|layer| seen.insert(layer.diff_id.clone()))
-        .collect();
+    let mut layers: Vec<LayerOf> =
+        layers.rev().filter(|layer| seen.insert(layer.diff_id.clone())).collect();
     layers.reverse();
     layers
 }
@@ -82,10 +77,7 @@ pub fn stream(
     task: &dyn Task,
     on_entry: &mut dyn FnMut(&Entry, &mut dyn Read) -> Result<()>,
 ) -> Result<()> {
-    let expected = Expected {
-        digest: Some(&layer.blob.digest),
-        ..of(layer)
-    };
+    let expected = Expected { digest: Some(&layer.blob.digest), ..of(layer) };
     scan(blobs, layer, expected, task, on_entry)
 }
 
@@ -101,11 +93,7 @@ pub fn stream_checked(
 }
 
 fn of(layer: &LayerOf) -> Expected<'_> {
-    Expected {
-        digest: None,
-        size: Some(layer.blob.size),
-        diff_id: Some(&layer.diff_id),
-    }
+    Expected { digest: None, size: Some(layer.blob.size), diff_id: Some(&layer.diff_id) }
 }
 
 fn scan(

@@ -100,9 +100,7 @@ fn is_whiteout(root: &Root, path: &LayerPath, metadata: &Metadata) -> Result<boo
         FileKind::File if metadata.size == 0 => {
             let file = root.open_file(path.as_path())?;
             let marks = [&b"trusted.overlay.whiteout"[..], b"user.overlay.whiteout"];
-            Ok(marks
-                .iter()
-                .any(|mark| matches!(xattr::get(&file, mark), Ok(Some(_)))))
+            Ok(marks.iter().any(|mark| matches!(xattr::get(&file, mark), Ok(Some(_)))))
         }
         _ => Ok(false),
     }
@@ -116,10 +114,7 @@ fn is_opaque(root: &Root, path: &LayerPath) -> Result<bool> {
             Ok(_) | Err(rustix::io::Errno::NOTSUP) => {}
             Err(errno) => {
                 return Err(Error::io(
-                    format!(
-                        "cannot examine {}",
-                        root.path().join(path.as_path()).display()
-                    ),
+                    format!("cannot examine {}", root.path().join(path.as_path()).display()),
                     errno,
                 ));
             }

@@ -66,11 +66,8 @@ pub(super) fn reduce_to(
 
 /// Partitions `sizes` into at most `most` runs, joining the smallest neighbours first.
 fn runs(sizes: &[u64], most: usize) -> Vec<std::ops::Range<usize>> {
-    let mut runs: Vec<(std::ops::Range<usize>, u64)> = sizes
-        .iter()
-        .enumerate()
-        .map(|(number, size)| (number..number + 1, *size))
-        .collect();
+    let mut runs: Vec<(std::ops::Range<usize>, u64)> =
+        sizes.iter().enumerate().map(|(number, size)| (number..number + 1, *size)).collect();
     // Each surplus run requires one join. Each pass joins disjoint pairs, so ten thousand layers
     // take a dozen passes.
     while runs.len() > most {
@@ -267,10 +264,7 @@ impl Union {
 
 fn fill(directory: &Path, tocs: &[Toc], parts: &[Snapshot], privileges: Privileges) -> Result<()> {
     let union = Union::of(tocs)?;
-    let roots = parts
-        .iter()
-        .map(|part| Root::open(&part.fs))
-        .collect::<Result<Vec<_>>>()?;
+    let roots = parts.iter().map(|part| Root::open(&part.fs)).collect::<Result<Vec<_>>>()?;
     let mut merged = Merged {
         unpacker: Unpacker::new(
             open_directory(directory)?,
@@ -322,9 +316,7 @@ struct Merged {
 impl Merged {
     fn apply(&mut self, entry: &Entry) -> Result<()> {
         self.collector.add(entry);
-        self.unpacker
-            .apply(entry, &mut io::empty(), &NoLowerFiles)
-            .map(drop)
+        self.unpacker.apply(entry, &mut io::empty(), &NoLowerFiles).map(drop)
     }
 
     /// Adds a file of a part as a hard link, so its other names continue to refer to it.

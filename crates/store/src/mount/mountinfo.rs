@@ -38,14 +38,11 @@ pub(super) fn namespace() -> Result<String> {
 
 /// Returns a process in `namespace`, if one is visible from here.
 pub(crate) fn process_in(namespace: &str) -> Option<u32> {
-    std::fs::read_dir("/proc")
-        .ok()?
-        .flatten()
-        .find_map(|entry| {
-            let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
-            let name = std::fs::read_link(entry.path().join("ns/mnt")).ok()?;
-            (name.to_str() == Some(namespace)).then_some(pid)
-        })
+    std::fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let name = std::fs::read_link(entry.path().join("ns/mnt")).ok()?;
+        (name.to_str() == Some(namespace)).then_some(pid)
+    })
 }
 
 /// Returns the boot ID, which changes with every boot. A reboot ends all mounts.
@@ -80,12 +77,7 @@ fn unescape(field: &[u8]) -> OsString {
     let mut rest = field;
     while let [first, tail @ ..] = rest {
         if *first == b'\\'
-            && let [
-                a @ b'0'..=b'3',
-                b @ b'0'..=b'7',
-                c @ b'0'..=b'7',
-                after @ ..,
-            ] = tail
+            && let [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] = tail
         {
             bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
             rest = after;
@@ -118,12 +110,7 @@ mod tests {
 
     #[test]
     fn this_machine_has_a_root() {
-        assert!(
-            read()
-                .unwrap()
-                .iter()
-                .any(|mount| mount.path == Path::new("/"))
-        );
+        assert!(read().unwrap().iter().any(|mount| mount.path == Path::new("/")));
         assert!(process_in(&namespace().unwrap()).is_some());
         assert_eq!(process_in("mnt:[1]"), None);
     }

@@ -148,9 +148,7 @@ impl Making<'_> {
     fn overlay(&self) -> Result<Attempt> {
         let ensured = snapshots::ensure(self.store, self.image, self.privileges, self.reporter)?;
         let stack = Stack::new(ensured.snapshots, !self.privileges.trusted_xattrs)?;
-        self.attach(Backend::Overlay, ensured.merged, ensured.notes, |_| {
-            Ok(stack)
-        })
+        self.attach(Backend::Overlay, ensured.merged, ensured.notes, |_| Ok(stack))
     }
 
     fn erofs(&self) -> Result<Attempt> {
@@ -158,10 +156,7 @@ impl Making<'_> {
         self.attach(Backend::Erofs, Vec::new(), Vec::new(), |workspace| {
             let lower = workspace.make("erofs")?;
             index.attach(&workspace.path(""), &lower)?;
-            let snapshot = Snapshot {
-                fs: lower,
-                shapes: Shapes::new(),
-            };
+            let snapshot = Snapshot { fs: lower, shapes: Shapes::new() };
             Stack::new(vec![snapshot], !self.privileges.trusted_xattrs)
         })
     }
@@ -200,10 +195,8 @@ impl Making<'_> {
 
     fn checkout(&self, mut notes: Vec<String>) -> Result<Mounted> {
         if self.options.target.is_some() {
-            return Err(
-                Error::usage("a checkout cannot be mounted at a directory of your choice")
-                    .hint("run `imgctl export -o DIRECTORY` to copy the files there"),
-            );
+            return Err(Error::usage("a checkout cannot be mounted at a directory of your choice")
+                .hint("run `imgctl export -o DIRECTORY` to copy the files there"));
         }
         let workspace = Workspace::create(self.store, "")?;
         let merged = workspace.make(MERGED)?;
@@ -260,10 +253,7 @@ pub(super) fn spec(workspace: &Workspace, stack: &Stack, read_only: bool) -> Res
     } else {
         let directory = workspace.make(UPPER)?;
         stack.dress_root(&directory)?;
-        Some(Upper {
-            directory,
-            work: workspace.make(WORK)?,
-        })
+        Some(Upper { directory, work: workspace.make(WORK)? })
     };
     Ok(OverlaySpec {
         source: workspace.source(),
@@ -312,11 +302,7 @@ pub fn list(store: &Store) -> Result<Vec<Listed>> {
                 }
             }
             Some(record) if record.boot_id != boot_id => State::Stale,
-            Some(_)
-                if mounts
-                    .iter()
-                    .any(|mount| detach::belongs(mount, &id, &directory)) =>
-            {
+            Some(_) if mounts.iter().any(|mount| detach::belongs(mount, &id, &directory)) => {
                 State::Mounted
             }
             Some(record) if record.namespace == namespace => State::Stale,
@@ -357,16 +343,11 @@ fn own_target(target: &Path) -> Result<PathBuf> {
 
 fn check_name(store: &Store, name: &str) -> Result<()> {
     let taken = list(store)?.iter().any(|listed| {
-        listed
-            .record
-            .as_ref()
-            .is_some_and(|record| record.name.as_deref() == Some(name))
+        listed.record.as_ref().is_some_and(|record| record.name.as_deref() == Some(name))
     });
     if taken {
-        return Err(
-            Error::new(Kind::Busy, format!("a mount named `{name}` already exists"))
-                .hint(format!("run `imgctl umount {name}` to remove it")),
-        );
+        return Err(Error::new(Kind::Busy, format!("a mount named `{name}` already exists"))
+            .hint(format!("run `imgctl umount {name}` to remove it")));
     }
     Ok(())
 }

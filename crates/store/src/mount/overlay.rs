@@ -55,12 +55,8 @@ impl OverlaySpec {
     /// Options that both mount methods share. `index`, `metacopy` and redirects would make the
     /// upper directory differ from a plain difference to the lower directories, and would tie the
     /// lower directories to one mount. `nofollow` also disables redirects that an image contains.
-    pub const OPTIONS: [(&'static str, &'static str); 4] = [
-        ("index", "off"),
-        ("metacopy", "off"),
-        ("redirect_dir", "nofollow"),
-        ("xino", "off"),
-    ];
+    pub const OPTIONS: [(&'static str, &'static str); 4] =
+        [("index", "off"), ("metacopy", "off"), ("redirect_dir", "nofollow"), ("xino", "off")];
 
     fn check(&self) -> Result<()> {
         let least = if self.upper.is_some() { 1 } else { 2 };
@@ -130,9 +126,7 @@ fn attach_with_context(spec: &OverlaySpec, target: &Path) -> Result<Outcome> {
         for (key, path) in [("upperdir", &upper.directory), ("workdir", &upper.work)] {
             let directory = open_directory(path)?;
             add_directory(&context, key, &directory).map_err(|errno| {
-                context
-                    .error(key, errno)
-                    .context(format!("cannot use {} as {key}", path.display()))
+                context.error(key, errno).context(format!("cannot use {} as {key}", path.display()))
             })?;
         }
     }
@@ -166,12 +160,8 @@ fn add_directory(
 
 /// Opens a directory so that it can be passed to the kernel.
 pub fn open_directory(path: &Path) -> Result<OwnedFd> {
-    rustix::fs::open(
-        path,
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
-    .path("open", path)
+    rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .path("open", path)
 }
 
 #[cfg(test)]

@@ -36,10 +36,7 @@ fn attach_on_this_thread(spec: &OverlaySpec, target: &Path) -> Result<()> {
         directories.push(open_directory(lower)?);
     }
     let upper = match &spec.upper {
-        Some(upper) => Some((
-            open_directory(&upper.directory)?,
-            open_directory(&upper.work)?,
-        )),
+        Some(upper) => Some((open_directory(&upper.directory)?, open_directory(&upper.work)?)),
         None => None,
     };
     let options = option_string(spec, &directories, upper.as_ref())?;
@@ -52,20 +49,12 @@ fn attach_on_this_thread(spec: &OverlaySpec, target: &Path) -> Result<()> {
     if spec.upper.is_none() {
         flags |= MountFlags::RDONLY;
     }
-    mount(
-        spec.source.as_str(),
-        target,
-        "overlay",
-        flags,
-        Some(options.as_c_str()),
+    mount(spec.source.as_str(), target, "overlay", flags, Some(options.as_c_str())).map_err(
+        |errno| {
+            Error::io(format!("cannot mount an overlay at {}", target.display()), errno)
+                .hint("the kernel's reason is in `dmesg`")
+        },
     )
-    .map_err(|errno| {
-        Error::io(
-            format!("cannot mount an overlay at {}", target.display()),
-            errno,
-        )
-        .hint("the kernel's reason is in `dmesg`")
-    })
 }
 
 fn option_string(

@@ -50,10 +50,8 @@ impl Fixture {
         OverlaySpec {
             source: "imgctl:test".into(),
             lowers,
-            upper: writable.then(|| Upper {
-                directory: self.path("upper"),
-                work: self.path("work"),
-            }),
+            upper: writable
+                .then(|| Upper { directory: self.path("upper"), work: self.path("work") }),
             user_xattrs: false,
             volatile: false,
             no_devices: true,
@@ -95,10 +93,7 @@ fn without_an_upper_it_is_read_only() {
     }
     for (way, attach) in WAYS {
         let fixture = Fixture::new();
-        let lowers = vec![
-            fixture.lower("empty", &[]),
-            fixture.lower("one", &[("file", "x")]),
-        ];
+        let lowers = vec![fixture.lower("empty", &[]), fixture.lower("one", &[("file", "x")])];
         let merged = fixture.path("merged");
         attach(&fixture.spec(lowers, false), &merged).unwrap();
         assert_eq!(fs::read(merged.join("file")).unwrap(), b"x", "{way}");
@@ -134,10 +129,7 @@ fn as_many_lowers_as_the_kernel_takes_with_long_paths() {
     let mut more = lowers.clone();
     more.push(lowers[0].clone());
     let error = attach(&fixture.spec(more, true), &fixture.path("merged")).unwrap_err();
-    assert!(
-        error.to_string().contains("501 lower directories"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("501 lower directories"), "{error}");
 }
 
 #[test]
@@ -152,10 +144,7 @@ fn the_kernels_own_words_reach_the_user() {
     let error = context.flag("nonsense").unwrap_err();
     assert!(error.to_string().contains("Unknown parameter"), "{error}");
     // overlayfs explains some refusals only in the kernel log.
-    spec.upper = Some(Upper {
-        directory: fixture.path("upper"),
-        work: fixture.path("upper"),
-    });
+    spec.upper = Some(Upper { directory: fixture.path("upper"), work: fixture.path("upper") });
     let error = attach(&spec, &fixture.path("merged")).unwrap_err();
     assert!(error.hints()[0].contains("dmesg"), "{error}");
 }

@@ -78,10 +78,7 @@ mod tests {
     #[test]
     fn any_bytes_come_back() {
         let odd = PathBuf::from(OsString::from_vec(b"/a\xff/b".to_vec()));
-        let record = Record {
-            path: odd.clone(),
-            list: vec!["/plain".into(), odd],
-        };
+        let record = Record { path: odd.clone(), list: vec!["/plain".into(), odd] };
         let json = serde_json::to_string(&record).unwrap();
         assert!(json.contains("\"/plain\""), "{json}");
         assert_eq!(serde_json::from_str::<Record>(&json).unwrap(), record);

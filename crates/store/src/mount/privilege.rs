@@ -35,18 +35,12 @@ impl Privileges {
 
     /// Returns the form of snapshots made with these privileges.
     pub(crate) fn overlay_form(self) -> Form {
-        Form::Overlay {
-            user_xattrs: !self.trusted_xattrs,
-        }
+        Form::Overlay { user_xattrs: !self.trusted_xattrs }
     }
 
     /// Returns how to treat owners and devices when unpacking.
     pub fn unpacking(self) -> Privilege {
-        if self.owners {
-            Privilege::Root
-        } else {
-            Privilege::User
-        }
+        if self.owners { Privilege::Root } else { Privilege::User }
     }
 }
 

@@ -183,10 +183,7 @@ pub(super) fn read(fs: &Path) -> Result<Option<Shapes>> {
     let bytes = match std::fs::metadata(&file) {
         Ok(metadata) if metadata.len() <= MAX_FILE => std::fs::read(&file).path("read", &file)?,
         Ok(_) => {
-            return Err(Error::bad_content(format!(
-                "{} is too long",
-                file.display()
-            )));
+            return Err(Error::bad_content(format!("{} is too long", file.display())));
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::io(format!("cannot read {}", file.display()), error)),
@@ -219,11 +216,8 @@ mod tests {
     fn shapes_of(entries: &[(&str, bool)]) -> Vec<String> {
         let mut collector = Collector::default();
         for (name, is_directory) in entries {
-            let kind = if *is_directory {
-                EntryKind::Directory
-            } else {
-                EntryKind::File { size: 0 }
-            };
+            let kind =
+                if *is_directory { EntryKind::Directory } else { EntryKind::File { size: 0 } };
             collector.add(&Entry::new(path(name), kind, 0o755));
         }
         collector
@@ -246,18 +240,12 @@ mod tests {
     #[test]
     fn what_is_listed_is_not_implied_whatever_the_order() {
         assert_eq!(shapes_of(&[]), ["/ i"]);
-        assert_eq!(
-            shapes_of(&[("x/y", true), ("x", true), ("", true)]),
-            [""; 0]
-        );
+        assert_eq!(shapes_of(&[("x/y", true), ("x", true), ("", true)]), [""; 0]);
         assert_eq!(
             shapes_of(&[("a/b/c", false), ("a/b", true), ("d/.wh.e", false)]),
             ["/ i", "/a i", "/d imw"]
         );
-        assert_eq!(
-            shapes_of(&[("a/b", false), (".wh.a", false)]),
-            ["/ iw", "/a ir"]
-        );
+        assert_eq!(shapes_of(&[("a/b", false), (".wh.a", false)]), ["/ iw", "/a ir"]);
         assert_eq!(
             shapes_of(&[("a/b/.wh..wh..opq", false), ("a", true), ("a/.wh.x", false)]),
             ["/ i", "/a w", "/a/b io"]

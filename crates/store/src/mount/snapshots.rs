@@ -85,11 +85,7 @@ pub(crate) fn ensure_layers(
     }
     let (snapshots, mut merged) = merge::reduce(store, layers, snapshots, privileges)?;
     merged.extend(linked);
-    Ok(Ensured {
-        snapshots,
-        merged,
-        notes,
-    })
+    Ok(Ensured { snapshots, merged, notes })
 }
 
 /// Unpacks the missing layers of `layers` (lowest first), `workers` at a time, from `blobs`.
@@ -141,11 +137,7 @@ impl<'a> Places<'a> {
             below = Some(name.clone());
             name
         };
-        Self {
-            store,
-            layers,
-            in_stack: layers.iter().map(name).collect(),
-        }
+        Self { store, layers, in_stack: layers.iter().map(name).collect() }
     }
 
     /// Returns the name and `fs` directory of a layer's snapshot, if it exists.
@@ -156,18 +148,13 @@ impl<'a> Places<'a> {
     }
 
     fn missing(&self) -> Vec<usize> {
-        (0..self.layers.len())
-            .filter(|&number| self.find(number).is_none())
-            .collect()
+        (0..self.layers.len()).filter(|&number| self.find(number).is_none()).collect()
     }
 }
 
 fn disappeared(layer: &LayerOf) -> Error {
-    Error::failed(format!(
-        "the snapshot of layer {} no longer exists",
-        layer.diff_id
-    ))
-    .hint("was the store cleaned up meanwhile? try again")
+    Error::failed(format!("the snapshot of layer {} no longer exists", layer.diff_id))
+        .hint("was the store cleaned up meanwhile? try again")
 }
 
 /// Returns the snapshot of a layer that has been unpacked to `fs`.
@@ -238,9 +225,7 @@ impl Unpacking<'_> {
         // In ascending order, so that each layer finds all layers below it.
         let mut not_alone = into_inner(not_alone);
         not_alone.sort_unstable();
-        not_alone
-            .into_iter()
-            .try_for_each(|number| self.above_others(number))
+        not_alone.into_iter().try_for_each(|number| self.above_others(number))
     }
 
     fn one(&self, number: usize) -> Result<Outcome> {
@@ -266,11 +251,8 @@ impl Unpacking<'_> {
         let made = self.store.make_snapshot(name, &mut |directory| {
             let mut collector = shapes::Collector::default();
             let root = open_directory(directory)?;
-            let mut unpacker = Unpacker::new(
-                root,
-                self.privileges.overlay_form(),
-                self.privileges.unpacking(),
-            )?;
+            let mut unpacker =
+                Unpacker::new(root, self.privileges.overlay_form(), self.privileges.unpacking())?;
             layers::stream(self.blobs, layer, self.task, &mut |entry, content| {
                 if unpacker.apply(entry, content, lower)? == Applied::Yes {
                     collector.add(entry);
@@ -288,23 +270,15 @@ impl Unpacking<'_> {
 
 /// Opens a directory to unpack into.
 pub fn open_directory(path: &Path) -> Result<std::os::fd::OwnedFd> {
-    rustix::fs::open(
-        path,
-        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
-    .path("open", path)
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .path("open", path)
 }
 
 /// Ignores poisoning: the thread that panicked reports the panic.
 fn with<T, R>(mutex: &Mutex<T>, act: impl FnOnce(&mut T) -> R) -> R {
-    act(&mut mutex
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner))
+    act(&mut mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
 }
 
 fn into_inner<T>(mutex: Mutex<T>) -> T {
-    mutex
-        .into_inner()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

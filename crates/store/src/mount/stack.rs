@@ -84,11 +84,7 @@ struct Corrections {
 impl Stack {
     /// Stacks `snapshots`, lowest first, without those that an opaque root hides.
     pub(super) fn new(snapshots: Vec<Snapshot>, user_xattrs: bool) -> Result<Self> {
-        let mut stack = Self {
-            snapshots,
-            first: 0,
-            user_xattrs,
-        };
+        let mut stack = Self { snapshots, first: 0, user_xattrs };
         let mut first = 0;
         for (number, snapshot) in stack.snapshots.iter().enumerate().skip(1) {
             let root = Root::open(&snapshot.fs)?;
@@ -102,11 +98,7 @@ impl Stack {
 
     /// Returns the directories of the snapshots, lowest first.
     pub(crate) fn lowers(&self) -> Vec<PathBuf> {
-        self.snapshots
-            .iter()
-            .skip(self.first)
-            .map(|snapshot| snapshot.fs.clone())
-            .collect()
+        self.snapshots.iter().skip(self.first).map(|snapshot| snapshot.fs.clone()).collect()
     }
 
     /// Returns whether the snapshots' markers are `user.overlay.*`.
@@ -132,23 +124,13 @@ impl Stack {
         }
         let top = Root::open(top)?;
         let place = |path: &LayerPath| top.path().join(path.as_path());
-        for path in corrections
-            .directories
-            .keys()
-            .filter(|path| !path.is_root())
-        {
+        for path in corrections.directories.keys().filter(|path| !path.is_root()) {
             std::fs::create_dir(place(path)).path("create", place(path))?;
         }
         for path in &corrections.gone {
             // Device 0/0 is a whiteout. Creating it needs no privileges (Linux 5.8).
-            rustix::fs::mknodat(
-                CWD,
-                place(path),
-                FileType::CharacterDevice,
-                Mode::empty(),
-                0,
-            )
-            .path("create the whiteout", place(path))?;
+            rustix::fs::mknodat(CWD, place(path), FileType::CharacterDevice, Mode::empty(), 0)
+                .path("create the whiteout", place(path))?;
         }
         for (path, number) in &corrections.restored {
             let from = roots[*number].path().join(path.as_path());
@@ -222,10 +204,7 @@ impl Stack {
     }
 
     fn roots(&self) -> Result<Vec<Root>> {
-        self.snapshots
-            .iter()
-            .map(|snapshot| Root::open(&snapshot.fs))
-            .collect()
+        self.snapshots.iter().map(|snapshot| Root::open(&snapshot.fs)).collect()
     }
 
     fn view(&self, roots: &[Root], path: &LayerPath) -> Result<View> {
@@ -317,17 +296,11 @@ impl Stack {
         let attribute = format!("{namespace}.overlay.{mark}");
         let name = root.path().join(path.as_path());
         let mut value = [0_u8; 8];
-        match rustix::fs::lgetxattr(
-            &name,
-            OsStr::from_bytes(attribute.as_bytes()),
-            &mut value[..],
-        ) {
+        match rustix::fs::lgetxattr(&name, OsStr::from_bytes(attribute.as_bytes()), &mut value[..])
+        {
             Ok(length) => Ok(Some(value[..length].to_vec())),
             Err(rustix::io::Errno::NODATA | rustix::io::Errno::NOTSUP) => Ok(None),
-            Err(errno) => Err(Error::io(
-                format!("cannot examine {}", name.display()),
-                errno,
-            )),
+            Err(errno) => Err(Error::io(format!("cannot examine {}", name.display()), errno)),
         }
     }
 }

@@ -18,10 +18,7 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         private_mounts();
-        Self {
-            directory: tempfile::tempdir().unwrap(),
-            snapshots: Vec::new(),
-        }
+        Self { directory: tempfile::tempdir().unwrap(), snapshots: Vec::new() }
     }
 
     /// Creates a snapshot of directories (`path mode`), all with time 0. Mode 0 marks an implied
@@ -34,19 +31,13 @@ impl Fixture {
         for (path, mode) in directories {
             fs::create_dir_all(fs.join(path)).unwrap();
             if *mode == 0 {
-                let shape = Shape {
-                    implied: true,
-                    ..Shape::default()
-                };
+                let shape = Shape { implied: true, ..Shape::default() };
                 shapes.insert(LayerPath::parse(path.as_bytes()).unwrap(), shape);
             }
             let mode = if *mode == 0 { 0o755 } else { *mode };
             fs::set_permissions(fs.join(path), fs::Permissions::from_mode(mode)).unwrap();
         }
-        self.snapshots.push(Snapshot {
-            fs: fs.clone(),
-            shapes,
-        });
+        self.snapshots.push(Snapshot { fs: fs.clone(), shapes });
         fs
     }
 
@@ -124,35 +115,16 @@ fn what_is_hidden_does_not_shine_through() {
     ]);
     let middle = fixture.layer(&[("", 0), ("opaque", 0)]);
     let opaque = LayerPath::parse(b"opaque").unwrap();
-    fixture.snapshots[1]
-        .shapes
-        .get_mut(&opaque)
-        .unwrap()
-        .marked_opaque = true;
+    fixture.snapshots[1].shapes.get_mut(&opaque).unwrap().marked_opaque = true;
     xattr::set(
-        Root::open(&middle)
-            .unwrap()
-            .open_directory(Path::new("opaque"))
-            .unwrap(),
+        Root::open(&middle).unwrap().open_directory(Path::new("opaque")).unwrap(),
         b"trusted.overlay.opaque",
         b"y",
     )
     .unwrap();
-    rustix::fs::mknodat(
-        CWD,
-        middle.join("gone"),
-        FileType::CharacterDevice,
-        Mode::empty(),
-        0,
-    )
-    .unwrap();
-    fixture.layer(&[
-        ("", 0),
-        ("opaque", 0),
-        ("opaque/x", 0),
-        ("gone", 0),
-        ("gone/x", 0),
-    ]);
+    rustix::fs::mknodat(CWD, middle.join("gone"), FileType::CharacterDevice, Mode::empty(), 0)
+        .unwrap();
+    fixture.layer(&[("", 0), ("opaque", 0), ("opaque/x", 0), ("gone", 0), ("gone/x", 0)]);
     let merged = fixture.mounted();
     for path in ["gone", "gone/x", "opaque/x"] {
         assert_eq!(mode(&merged.join(path)), 0o755, "{path}");
@@ -177,10 +149,8 @@ fn an_opaque_root_ends_the_stack() {
     .unwrap();
     fixture.layer(&[("", 0), ("above", 0o755)]);
     let merged = fixture.mounted();
-    let mut names: Vec<_> = fs::read_dir(merged)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name())
-        .collect();
+    let mut names: Vec<_> =
+        fs::read_dir(merged).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, ["above", "middle"]);
 }

@@ -68,9 +68,7 @@ pub fn merged_layer<W: Write + Send + 'static>(
         if !entry.is_directory()
             && let Some(first) = first_names.insert(found.inode, path.clone())
         {
-            entry.kind = EntryKind::HardLink {
-                target: first.clone(),
-            };
+            entry.kind = EntryKind::HardLink { target: first.clone() };
             first_names.insert(found.inode, first);
         }
         if let EntryKind::File { .. } = entry.kind {

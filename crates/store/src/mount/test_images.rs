@@ -58,10 +58,7 @@ impl Fixture {
         let config = ImageConfig {
             architecture: "amd64".into(),
             os: "linux".into(),
-            rootfs: RootFs {
-                kind: "layers".into(),
-                diff_ids,
-            },
+            rootfs: RootFs { kind: "layers".into(), diff_ids },
             ..ImageConfig::default()
         };
         let config = serde_json::to_vec(&config).unwrap();
@@ -80,9 +77,7 @@ impl Fixture {
         let descriptor = Descriptor::new(media_type::OCI_MANIFEST, digest, manifest.len() as u64);
         let reference = Reference::parse(&format!("localhost/test:{name}")).unwrap();
         self.store.tag(&[reference], &descriptor).unwrap();
-        self.store
-            .image(&format!("localhost/test:{name}"), None)
-            .unwrap()
+        self.store.image(&format!("localhost/test:{name}"), None).unwrap()
     }
 
     pub(super) fn options(&self) -> super::Options {
@@ -97,10 +92,7 @@ pub(super) struct Layer(pub Vec<(Entry, Vec<u8>)>);
 impl Layer {
     pub(super) fn add(mut self, path: &str, kind: EntryKind, mode: u32, content: &[u8]) -> Self {
         let mut entry = Entry::new(LayerPath::parse(path.as_bytes()).unwrap(), kind, mode);
-        entry.mtime = Mtime {
-            seconds: 1_000_000_000 + self.0.len() as i64,
-            nanoseconds: 0,
-        };
+        entry.mtime = Mtime { seconds: 1_000_000_000 + self.0.len() as i64, nanoseconds: 0 };
         self.0.push((entry, content.to_vec()));
         self
     }
@@ -148,9 +140,7 @@ pub(super) fn listing(root: &Path) -> Vec<String> {
             FileKind::File => {
                 let mut content = Vec::new();
                 found.open().unwrap().read_to_end(&mut content).unwrap();
-                let first = first_names
-                    .entry((m.dev, m.ino))
-                    .or_insert_with(|| path.clone());
+                let first = first_names.entry((m.dev, m.ino)).or_insert_with(|| path.clone());
                 format!("{} {} ={first}", m.size, blake3::hash(&content))
             }
             FileKind::Symlink => format!("-> {}", String::from_utf8_lossy(&found.read_link()?)),
@@ -198,12 +188,7 @@ pub(crate) fn awkward_layers() -> Vec<Layer> {
         .symlink("bin", "usr/bin")
         .dir("usr", 0o755)
         .dir("usr/bin", 0o755)
-        .add(
-            "null",
-            EntryKind::CharDevice { major: 1, minor: 3 },
-            0o666,
-            b"",
-        )
+        .add("null", EntryKind::CharDevice { major: 1, minor: 3 }, 0o666, b"")
         .add("pipe", EntryKind::Fifo, 0o600, b"");
     let middle = Layer::default()
         .file("etc/hosts", "hosts")

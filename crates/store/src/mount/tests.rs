@@ -14,10 +14,7 @@ use imgctl_base::testing::needs_root;
 const ZSTD: Compression = Compression::Zstd { level: 3 };
 
 fn with(backend: Backend) -> Options {
-    Options {
-        backend: Some(backend),
-        ..Options::default()
-    }
+    Options { backend: Some(backend), ..Options::default() }
 }
 
 #[test]
@@ -31,10 +28,7 @@ fn all_back_ends_show_the_same_tree() {
         let mut listings = Vec::new();
         for backend in [Backend::Checkout, Backend::Overlay, Backend::Erofs] {
             for read_only in [false, true] {
-                let options = Options {
-                    read_only,
-                    ..with(backend)
-                };
+                let options = Options { read_only, ..with(backend) };
                 let mounted = mount(&fixture.store, &image, &options, &Silent).unwrap();
                 assert_eq!(mounted.record.backend, backend);
                 assert_eq!(mounted.notes, [""; 0]);
@@ -61,16 +55,11 @@ fn a_root_listed_again_changes_the_root_alone() {
         return;
     }
     let fixture = Fixture::new();
-    let first = Layer::default()
-        .dir("kept", 0o2750)
-        .file("kept/one", "1")
-        .dir("", 0o711);
+    let first = Layer::default().dir("kept", 0o2750).file("kept/one", "1").dir("", 0o711);
     let second = Layer::default().dir("", 0o755).file("kept/.wh.one", "");
     let image = fixture.image("x", ZSTD, vec![first, second]);
     for backend in [Backend::Checkout, Backend::Overlay, Backend::Erofs] {
-        let record = mount(&fixture.store, &image, &with(backend), &Silent)
-            .unwrap()
-            .record;
+        let record = mount(&fixture.store, &image, &with(backend), &Silent).unwrap().record;
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
         assert_eq!(mode(&record.path), 0o755, "{backend:?}");
         assert_eq!(mode(&record.path.join("kept")), 0o2750, "{backend:?}");
@@ -92,15 +81,9 @@ fn links_into_lower_layers_are_found_whatever_is_unpacked_first() {
     ];
     let image = fixture.image("x", Compression::None, layers);
     for backend in [Backend::Overlay, Backend::Checkout, Backend::Erofs] {
-        let record = mount(&fixture.store, &image, &with(backend), &Silent)
-            .unwrap()
-            .record;
+        let record = mount(&fixture.store, &image, &with(backend), &Silent).unwrap().record;
         for name in ["target", "d/one", "d/two"] {
-            assert_eq!(
-                fs::read(record.path.join(name)).unwrap(),
-                b"here",
-                "{backend:?}"
-            );
+            assert_eq!(fs::read(record.path.join(name)).unwrap(), b"here", "{backend:?}");
         }
     }
     let dangling = Layer::default().link("d/three", "d/none");
@@ -120,10 +103,7 @@ fn each_mount_has_changes_of_its_own() {
     let two = mount(&fixture.store, &image, &with(Backend::Overlay), &Silent).unwrap();
     fs::write(one.record.path.join("etc/passwd"), "changed").unwrap();
     fs::remove_dir_all(one.record.path.join("usr")).unwrap();
-    assert_eq!(
-        fs::read(two.record.path.join("etc/passwd")).unwrap(),
-        b"root"
-    );
+    assert_eq!(fs::read(two.record.path.join("etc/passwd")).unwrap(), b"root");
     assert!(two.record.path.join("usr/bin").exists());
     assert_eq!(list(&fixture.store).unwrap().len(), 2);
 }
@@ -145,10 +125,7 @@ fn an_image_may_have_no_layers_or_the_same_twice() {
         let image = fixture.image(name, ZSTD, layers);
         for backend in [Backend::Checkout, Backend::Overlay, Backend::Erofs] {
             for read_only in [false, true] {
-                let options = Options {
-                    read_only,
-                    ..with(backend)
-                };
+                let options = Options { read_only, ..with(backend) };
                 let mounted = mount(&fixture.store, &image, &options, &Silent).unwrap();
                 let mut names: Vec<String> = fs::read_dir(&mounted.record.path)
                     .unwrap()
@@ -178,9 +155,7 @@ fn mounts_are_found_by_id_name_path_and_image() {
             target: target.map(Path::to_owned),
             ..with(Backend::Overlay)
         };
-        mount(&fixture.store, &image, &options, &Silent)
-            .unwrap()
-            .record
+        mount(&fixture.store, &image, &options, &Silent).unwrap().record
     };
     let remove = |name: &str| umount(&fixture.store, &[name.to_owned()], false);
     let by_id = make(None, None);
@@ -189,12 +164,7 @@ fn mounts_are_found_by_id_name_path_and_image() {
     let by_image = [make(None, None), make(None, None)];
     assert!(target.join("a").exists());
     assert_eq!(list(&fixture.store).unwrap().len(), 5);
-    assert!(
-        list(&fixture.store)
-            .unwrap()
-            .iter()
-            .all(|listed| listed.state == State::Mounted)
-    );
+    assert!(list(&fixture.store).unwrap().iter().all(|listed| listed.state == State::Mounted));
     assert_eq!(remove(&by_id.id[..6]).unwrap()[0].id, by_id.id);
     assert_eq!(remove("default-abc").unwrap()[0].id, by_name.id);
     assert_eq!(remove(target.to_str().unwrap()).unwrap()[0].id, by_path.id);
@@ -211,10 +181,7 @@ fn a_name_is_given_once() {
     }
     let fixture = Fixture::new();
     let image = fixture.image("x", ZSTD, vec![]);
-    let options = Options {
-        name: Some("taken".into()),
-        ..Options::default()
-    };
+    let options = Options { name: Some("taken".into()), ..Options::default() };
     mount(&fixture.store, &image, &options, &Silent).unwrap();
     let error = mount(&fixture.store, &image, &options, &Silent).unwrap_err();
     assert_eq!(error.kind(), Kind::Busy);
@@ -227,9 +194,7 @@ fn a_mount_in_use_is_busy_unless_lazy() {
     }
     let fixture = Fixture::new();
     let image = fixture.image("x", ZSTD, vec![Layer::default().file("a", "a")]);
-    let record = mount(&fixture.store, &image, &with(Backend::Overlay), &Silent)
-        .unwrap()
-        .record;
+    let record = mount(&fixture.store, &image, &with(Backend::Overlay), &Silent).unwrap().record;
     let held = fs::File::open(record.path.join("a")).unwrap();
     let error = umount_all(&fixture.store, false).unwrap_err();
     assert_eq!(error.kind(), Kind::Busy);
@@ -247,28 +212,18 @@ fn what_the_dead_leave_is_swept() {
     }
     let fixture = Fixture::new();
     let image = fixture.image("x", ZSTD, vec![Layer::default().file("a", "a")]);
-    let record = mount(&fixture.store, &image, &with(Backend::Overlay), &Silent)
-        .unwrap()
-        .record;
+    let record = mount(&fixture.store, &image, &with(Backend::Overlay), &Silent).unwrap().record;
     let mounts = workspace::directory(&fixture.store);
     // Killed between attaching the mount and setting `ready`.
-    let unready = Record {
-        ready: false,
-        ..record.clone()
-    };
+    let unready = Record { ready: false, ..record.clone() };
     unready.write(&mounts.join(&record.id)).unwrap();
     // Killed before the record was written; killed while removing; killed in a build.
     fs::create_dir(mounts.join("0123456789ab")).unwrap();
     fs::create_dir_all(mounts.join(".trash-1/upper")).unwrap();
     fs::create_dir_all(mounts.join("build-1-0123/upper")).unwrap();
-    let kept = mount(&fixture.store, &image, &with(Backend::Overlay), &Silent)
-        .unwrap()
-        .record;
-    let left: Vec<String> = list(&fixture.store)
-        .unwrap()
-        .into_iter()
-        .map(|listed| listed.id)
-        .collect();
+    let kept = mount(&fixture.store, &image, &with(Backend::Overlay), &Silent).unwrap().record;
+    let left: Vec<String> =
+        list(&fixture.store).unwrap().into_iter().map(|listed| listed.id).collect();
     assert_eq!(left, [kept.id]);
     // One mount and the lock file.
     assert_eq!(fs::read_dir(&mounts).unwrap().count(), 2);
@@ -285,34 +240,21 @@ fn a_reboot_makes_mounts_stale_and_keeps_what_was_written() {
     let image = fixture.image("x", ZSTD, vec![Layer::default().file("a", "a")]);
     let reboot = |record: &Record| {
         rustix::mount::unmount(&record.path, rustix::mount::UnmountFlags::empty()).unwrap();
-        let before = Record {
-            boot_id: "an earlier one".into(),
-            ..record.clone()
-        };
+        let before = Record { boot_id: "an earlier one".into(), ..record.clone() };
         let directory = workspace::directory(&fixture.store).join(&record.id);
         before.write(&directory).unwrap();
     };
-    let make = || {
-        mount(&fixture.store, &image, &with(Backend::Overlay), &Silent)
-            .unwrap()
-            .record
-    };
+    let make = || mount(&fixture.store, &image, &with(Backend::Overlay), &Silent).unwrap().record;
     let (changed, unchanged) = (make(), make());
     fs::write(changed.path.join("mine"), "precious").unwrap();
     reboot(&changed);
     reboot(&unchanged);
-    let states: Vec<State> = list(&fixture.store)
-        .unwrap()
-        .into_iter()
-        .map(|listed| listed.state)
-        .collect();
+    let states: Vec<State> =
+        list(&fixture.store).unwrap().into_iter().map(|listed| listed.state).collect();
     assert_eq!(states, [State::Stale, State::Stale]);
     make();
-    let ids: Vec<String> = list(&fixture.store)
-        .unwrap()
-        .into_iter()
-        .map(|listed| listed.id)
-        .collect();
+    let ids: Vec<String> =
+        list(&fixture.store).unwrap().into_iter().map(|listed| listed.id).collect();
     assert!(ids.contains(&changed.id) && !ids.contains(&unchanged.id));
     umount_all(&fixture.store, false).unwrap();
     assert_eq!(list(&fixture.store).unwrap().len(), 0);
@@ -335,10 +277,7 @@ fn a_damaged_layer_shows_nothing() {
     for backend in [Backend::Overlay, Backend::Checkout] {
         let error = mount(&fixture.store, &image, &with(backend), &Silent).unwrap_err();
         assert_eq!(error.kind(), Kind::BadContent, "{error}");
-        assert!(
-            error.to_string().contains(&top.digest.to_string()),
-            "{error}"
-        );
+        assert!(error.to_string().contains(&top.digest.to_string()), "{error}");
     }
     assert_eq!(list(&fixture.store).unwrap().len(), 0);
     let (_, diff_id) = image.layers().next_back().unwrap();
@@ -353,24 +292,16 @@ fn more_layers_than_the_kernel_stacks() {
     let fixture = Fixture::new();
     let mut layers: Vec<Layer> = (0..620)
         .map(|number| {
-            Layer::default()
-                .file(&format!("only/{number}"), "x")
-                .file("last", &number.to_string())
+            Layer::default().file(&format!("only/{number}"), "x").file("last", &number.to_string())
         })
         .collect();
-    layers[300] = Layer::default()
-        .file(".wh.only", "")
-        .file("hard", "x")
-        .link("link", "hard");
+    layers[300] = Layer::default().file(".wh.only", "").file("hard", "x").link("link", "hard");
     layers[301] = Layer::default().dir("only", 0o700).file("hard", "y");
     layers[302] = Layer::default().file(".wh.hard", "").symlink("sym", "link");
     let image = fixture.image("many", Compression::None, layers);
     let mounted = mount(&fixture.store, &image, &with(Backend::Overlay), &Silent).unwrap();
     let checkout = mount(&fixture.store, &image, &with(Backend::Checkout), &Silent).unwrap();
-    assert_eq!(
-        listing(&mounted.record.path),
-        listing(&checkout.record.path)
-    );
+    assert_eq!(listing(&mounted.record.path), listing(&checkout.record.path));
     assert_eq!(fs::read(mounted.record.path.join("last")).unwrap(), b"619");
     let again = mount(&fixture.store, &image, &with(Backend::Overlay), &Silent).unwrap();
     assert_eq!(fs::read(again.record.path.join("last")).unwrap(), b"619");
@@ -414,16 +345,9 @@ fn create_renders_templates_where_they_belong() {
     assert_eq!(fs::read(&rendered).unwrap(), b"name=x <no value>");
     assert_eq!(fs::symlink_metadata(&rendered).unwrap().mode(), 0o100_750);
     assert!(!record.path.join("charts/b").exists());
-    assert_eq!(
-        fs::read(record.path.join("m/deep/c.yaml")).unwrap(),
-        b"\"x\""
-    );
+    assert_eq!(fs::read(record.path.join("m/deep/c.yaml")).unwrap(), b"\"x\"");
     // A template that cannot be rendered leaves no mount behind.
-    let bad = fixture.image(
-        "bad",
-        ZSTD,
-        vec![Layer::default().file("etc/x.tmpl", "{{ if }}")],
-    );
+    let bad = fixture.image("bad", ZSTD, vec![Layer::default().file("etc/x.tmpl", "{{ if }}")]);
     let variables = vec![("NAME".to_owned(), "x".to_owned())];
     let error = create(&fixture.store, &bad, &options(variables), &Silent).unwrap_err();
     assert!(error.to_string().contains("etc/x.tmpl"), "{error}");
@@ -457,10 +381,7 @@ fn a_tar_of_the_merged_tree_is_the_tree() {
         return;
     }
     let fixture = Fixture::new();
-    let mut unsorted = Layer::default()
-        .file("z", "z")
-        .file("a", "a")
-        .file("m", "m");
+    let mut unsorted = Layer::default().file("z", "z").file("a", "a").file("m", "m");
     unsorted.0.swap(0, 1);
     for compression in [Compression::None, ZSTD, Compression::Gzip { level: 6 }] {
         let mut layers = awkward_layers();
@@ -483,9 +404,8 @@ fn a_tar_of_the_merged_tree_is_the_tree() {
             .status()
             .unwrap();
         assert!(status.success());
-        let record = mount(&fixture.store, &image, &with(Backend::Overlay), &Silent)
-            .unwrap()
-            .record;
+        let record =
+            mount(&fixture.store, &image, &with(Backend::Overlay), &Silent).unwrap().record;
         assert_eq!(listing(&target), listing(&record.path), "{compression:?}");
     }
 }
@@ -498,10 +418,7 @@ fn an_export_needs_an_empty_place() {
     let fixture = Fixture::new();
     let image = fixture.image("x", ZSTD, awkward_layers());
     let target = fixture.directory.path().join("out/put");
-    assert_eq!(
-        checkout::export(&fixture.store, &image, &target, &Silent).unwrap(),
-        [""; 0]
-    );
+    assert_eq!(checkout::export(&fixture.store, &image, &target, &Silent).unwrap(), [""; 0]);
     let mounted = mount(&fixture.store, &image, &fixture.options(), &Silent).unwrap();
     assert_eq!(listing(&target), listing(&mounted.record.path));
     let error = checkout::export(&fixture.store, &image, &target, &Silent).unwrap_err();

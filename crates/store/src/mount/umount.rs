@@ -107,20 +107,14 @@ fn select<'a>(store: &Store, mounts: &'a [Listed], name: &OsStr) -> Result<Vec<&
         None => Vec::new(),
     };
     if of_image.is_empty() {
-        return Err(
-            Error::not_found(format!("nothing is mounted as `{}`", name.display()))
-                .hint("run `imgctl mounts` to list IDs, names, images and paths"),
-        );
+        return Err(Error::not_found(format!("nothing is mounted as `{}`", name.display()))
+            .hint("run `imgctl mounts` to list IDs, names, images and paths"));
     }
     Ok(of_image)
 }
 
 fn has_name(listed: &Listed, name: &OsStr) -> bool {
-    listed
-        .record
-        .as_ref()
-        .and_then(|record| record.name.as_deref())
-        .is_some_and(|own| name == own)
+    listed.record.as_ref().and_then(|record| record.name.as_deref()).is_some_and(|own| name == own)
 }
 
 fn has_path(listed: &Listed, name: &OsStr) -> bool {
@@ -137,10 +131,8 @@ fn has_path(listed: &Listed, name: &OsStr) -> bool {
 /// name, or by the image that the name refers to now.
 fn of_image<'a>(store: &Store, mounts: &'a [Listed], name: &str) -> Vec<&'a Listed> {
     let meant = store.resolve(name).ok();
-    let full_name = meant
-        .as_ref()
-        .and_then(|named| named.reference.as_ref())
-        .map(ToString::to_string);
+    let full_name =
+        meant.as_ref().and_then(|named| named.reference.as_ref()).map(ToString::to_string);
     let digest = meant.map(|named| named.descriptor.digest);
     mounts
         .iter()

@@ -59,12 +59,7 @@ impl Workspace {
                 made => made.path("create", &path)?,
             }
             let lock = Lock::acquire(&path.join(LOCK), Mode::Exclusive, &mut || {})?;
-            return Ok(Self {
-                id,
-                path,
-                keep: false,
-                _lock: lock,
-            });
+            return Ok(Self { id, path, keep: false, _lock: lock });
         }
     }
 
@@ -83,12 +78,7 @@ impl Workspace {
         if !path.join(LOCK).exists() {
             return Ok(None);
         }
-        Ok(Some(Self {
-            id: id.to_owned(),
-            path,
-            keep: true,
-            _lock: lock,
-        }))
+        Ok(Some(Self { id: id.to_owned(), path, keep: true, _lock: lock }))
     }
 
     /// Returns the mount's ID.
@@ -196,20 +186,13 @@ pub fn sweep(store: &Store) -> Result<()> {
         garbage.extend(
             entries
                 .flatten()
-                .filter(|entry| {
-                    entry
-                        .file_name()
-                        .as_encoded_bytes()
-                        .starts_with(TRASH.as_bytes())
-                })
+                .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(TRASH.as_bytes()))
                 .map(|entry| entry.path()),
         );
     }
     garbage.sort();
     garbage.dedup();
-    garbage
-        .iter()
-        .try_for_each(|path| atomic::remove_tree(path))
+    garbage.iter().try_for_each(|path| atomic::remove_tree(path))
 }
 
 /// Returns whether the mount was never finished, or was ended by a reboot with nothing written into
@@ -258,13 +241,12 @@ pub(crate) fn random_hex() -> String {
 
 /// Returns the error for a mount that is in use.
 pub(super) fn busy(path: &Path) -> Error {
-    Error::new(
-        Kind::Busy,
-        format!("cannot unmount {}: it is in use", path.display()),
-    )
-    .hint(format!(
-        "run `fuser -vm {0}` or `lsof +f -- {0}` to see which processes use it",
-        path.display()
-    ))
-    .hint("`imgctl umount --lazy` detaches it now and frees it when no process uses it any more")
+    Error::new(Kind::Busy, format!("cannot unmount {}: it is in use", path.display()))
+        .hint(format!(
+            "run `fuser -vm {0}` or `lsof +f -- {0}` to see which processes use it",
+            path.display()
+        ))
+        .hint(
+            "`imgctl umount --lazy` detaches it now and frees it when no process uses it any more",
+        )
 }

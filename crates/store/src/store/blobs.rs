@@ -45,9 +45,7 @@ pub(super) struct WriteBack {
 impl WriteBack {
     /// Creates the state for a new file. Does nothing unless the file will be synced.
     pub(super) fn new(is_synced: bool) -> Self {
-        Self {
-            flushed: is_synced.then_some(0),
-        }
+        Self { flushed: is_synced.then_some(0) }
     }
 
     /// Records that the file's first `written` bytes have been written.
@@ -91,15 +89,9 @@ impl Store {
         let path = self.blob_path(digest);
         match std::fs::metadata(&path) {
             Ok(metadata) if metadata.is_file() => Ok(Some(metadata.len())),
-            Ok(_) => Err(Error::bad_content(format!(
-                "{} is not a file",
-                path.display()
-            ))),
+            Ok(_) => Err(Error::bad_content(format!("{} is not a file", path.display()))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::io(
-                format!("cannot inspect {}", path.display()),
-                error,
-            )),
+            Err(error) => Err(Error::io(format!("cannot inspect {}", path.display()), error)),
         }
     }
 
@@ -133,9 +125,7 @@ impl Store {
             )));
         }
         let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
-        file.take(limit)
-            .read_to_end(&mut bytes)
-            .path("read", &path)?;
+        file.take(limit).read_to_end(&mut bytes).path("read", &path)?;
         let mut hasher = Hasher::with(digest.algorithm());
         hasher.update(&bytes);
         if hasher.finish() != *digest {
@@ -148,10 +138,7 @@ impl Store {
     pub fn ingest(&self) -> Result<Ingest> {
         let path = self.path("ingest").join(unique_name());
         let alive = Lock::acquire(&path, Mode::Exclusive, &mut || {})?;
-        let file = OpenOptions::new()
-            .write(true)
-            .open(&path)
-            .path("open", &path)?;
+        let file = OpenOptions::new().write(true).open(&path).path("open", &path)?;
         Ok(Ingest {
             file,
             path,
@@ -185,9 +172,7 @@ impl Store {
             return Ok(digest);
         }
         let mut ingest = self.ingest()?;
-        ingest
-            .write_all(bytes)
-            .doing(|| format!("cannot write blob {digest}"))?;
+        ingest.write_all(bytes).doing(|| format!("cannot write blob {digest}"))?;
         self.commit(ingest, &digest)?;
         Ok(digest)
     }
@@ -222,10 +207,7 @@ impl Store {
     }
 
     /// Publishes a finished file at `path`, replacing any existing file.
-    #[allow(
-        clippy::needless_pass_by_value,
-        reason = "the file is no longer to be written to"
-    )]
+    #[allow(clippy::needless_pass_by_value, reason = "the file is no longer to be written to")]
     pub(super) fn publish(&self, ingest: Ingest, path: &Path, mode: u32) -> Result<()> {
         self.publish_file(&ingest.file, &ingest.path, path, mode)
     }
@@ -238,8 +220,7 @@ impl Store {
         to: &Path,
         mode: u32,
     ) -> Result<()> {
-        file.set_permissions(Permissions::from_mode(mode))
-            .path("set the mode of", from)?;
+        file.set_permissions(Permissions::from_mode(mode)).path("set the mode of", from)?;
         if self.is_synced() {
             file.sync_data().path("sync", from)?;
         } else {
@@ -249,10 +230,7 @@ impl Store {
     }
 
     /// Publishes a file that can be recreated if a power failure destroys it.
-    #[allow(
-        clippy::needless_pass_by_value,
-        reason = "the file is no longer to be written to"
-    )]
+    #[allow(clippy::needless_pass_by_value, reason = "the file is no longer to be written to")]
     pub(super) fn publish_unsynced(&self, ingest: Ingest, path: &Path) -> Result<()> {
         std::fs::rename(&ingest.path, path).path("create", path)
     }
@@ -334,9 +312,7 @@ pub fn copy_hashed(
             }
         };
         hasher.update(&buffer[..count]);
-        writer
-            .write_all(&buffer[..count])
-            .doing(|| "cannot write".to_owned())?;
+        writer.write_all(&buffer[..count]).doing(|| "cannot write".to_owned())?;
         total += count as u64;
     }
 }
@@ -347,8 +323,7 @@ fn missing(digest: &Digest) -> Error {
 }
 
 fn damaged(digest: &Digest) -> Error {
-    Error::bad_content(format!(
-        "blob {digest} is damaged: its content has another digest"
-    ))
-    .hint("`imgctl scrub --repair` moves damaged blobs away; then load or build the image again")
+    Error::bad_content(format!("blob {digest} is damaged: its content has another digest")).hint(
+        "`imgctl scrub --repair` moves damaged blobs away; then load or build the image again",
+    )
 }

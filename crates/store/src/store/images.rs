@@ -58,10 +58,7 @@ impl Image {
 
     /// Returns each layer's descriptor with its diff ID, lowest first.
     pub fn layers(&self) -> impl DoubleEndedIterator<Item = (&Descriptor, &Digest)> {
-        self.manifest
-            .layers
-            .iter()
-            .zip(&self.config.rootfs.diff_ids)
+        self.manifest.layers.iter().zip(&self.config.rootfs.diff_ids)
     }
 }
 
@@ -120,18 +117,13 @@ impl Store {
     pub fn image_of(&self, descriptor: Descriptor, manifest: Manifest) -> Result<Image> {
         let digest = &descriptor.digest;
         let config_type = &manifest.config.media_type;
-        if !matches!(
-            &**config_type,
-            media_type::OCI_CONFIG | media_type::DOCKER_CONFIG
-        ) {
+        if !matches!(&**config_type, media_type::OCI_CONFIG | media_type::DOCKER_CONFIG) {
             return Err(Error::bad_content(format!(
                 "{digest} is an artifact (its config is {config_type}), not an image"
             )));
         }
-        if let Some(layer) = manifest
-            .layers
-            .iter()
-            .find(|layer| !media_type::is_layer(&layer.media_type))
+        if let Some(layer) =
+            manifest.layers.iter().find(|layer| !media_type::is_layer(&layer.media_type))
         {
             return Err(Error::bad_content(format!(
                 "layer {} of {digest} is {}, which is not a file system layer",
@@ -146,12 +138,7 @@ impl Store {
                 "image {digest} has {layers} layers but its config lists {ids}"
             )));
         }
-        Ok(Image {
-            reference: None,
-            descriptor,
-            manifest,
-            config,
-        })
+        Ok(Image { reference: None, descriptor, manifest, config })
     }
 
     /// Reads a manifest or an index and checks size, digest and format.
@@ -178,9 +165,7 @@ impl Store {
     /// previous writes durable. An image that loses its last name stays as `<none>`. Fails for an
     /// incomplete image.
     pub fn tag(&self, references: &[Reference], descriptor: &Descriptor) -> Result<()> {
-        let named = references
-            .iter()
-            .map(|reference| (Some(reference.clone()), descriptor));
+        let named = references.iter().map(|reference| (Some(reference.clone()), descriptor));
         let names: Vec<(Option<Reference>, &Descriptor)> = named.collect();
         if names.is_empty() {
             return self.tag_all(&[(None, descriptor)]);
@@ -192,12 +177,10 @@ impl Store {
     pub fn tag_all(&self, names: &[(Option<Reference>, &Descriptor)]) -> Result<()> {
         let targets: Vec<&Descriptor> = names.iter().map(|(_, descriptor)| *descriptor).collect();
         self.change_names(&targets, |table| {
-            names
-                .iter()
-                .try_for_each(|(reference, target)| match reference {
-                    Some(reference) => table.set(&reference.qualified(), target),
-                    None => table.add_unnamed(target),
-                })
+            names.iter().try_for_each(|(reference, target)| match reference {
+                Some(reference) => table.set(&reference.qualified(), target),
+                None => table.add_unnamed(target),
+            })
         })
     }
 
@@ -294,10 +277,9 @@ impl Store {
     /// a whole, and layers that must not be distributed can stay at their URLs.
     fn check_complete(&self, descriptor: &Descriptor, nesting: usize) -> Result<()> {
         match self.document(descriptor)? {
-            Document::Index(_) if nesting == 0 => Err(Error::bad_content(format!(
-                "index {} is nested too deeply",
-                descriptor.digest
-            ))),
+            Document::Index(_) if nesting == 0 => {
+                Err(Error::bad_content(format!("index {} is nested too deeply", descriptor.digest)))
+            }
             Document::Index(index) => self.check_index(&index, nesting - 1),
             Document::Manifest(manifest) => [&manifest.config]
                 .into_iter()
@@ -331,10 +313,7 @@ impl Store {
                 "blob {} has {size} bytes; its descriptor says {}",
                 part.digest, part.size
             ))),
-            None => Err(Error::not_found(format!(
-                "blob {} is not in the store",
-                part.digest
-            ))),
+            None => Err(Error::not_found(format!("blob {} is not in the store", part.digest))),
         }
     }
 }
@@ -358,11 +337,8 @@ pub fn select<'a>(index: &'a Index, platform: Option<&Platform>) -> Result<&'a D
     if let Some(entry) = index.select(platform.unwrap_or(&host)) {
         return Ok(entry);
     }
-    let images: Vec<&Descriptor> = index
-        .manifests
-        .iter()
-        .filter(|entry| is_platform(entry))
-        .collect();
+    let images: Vec<&Descriptor> =
+        index.manifests.iter().filter(|entry| is_platform(entry)).collect();
     if let ([only], None) = (&images[..], platform) {
         return Ok(only);
     }
@@ -371,11 +347,7 @@ pub fn select<'a>(index: &'a Index, platform: Option<&Platform>) -> Result<&'a D
     Err(Error::not_found(format!(
         "the image is not available for {}, only for {}",
         platform.unwrap_or(&host),
-        if offered.is_empty() {
-            "no platform".to_owned()
-        } else {
-            offered.join(", ")
-        }
+        if offered.is_empty() { "no platform".to_owned() } else { offered.join(", ") }
     ))
     .hint("choose one of them with --platform"))
 }
@@ -388,9 +360,6 @@ pub fn check_platform(config: &ImageConfig, wanted: Option<&Platform>) -> Result
     if unknown || config.platform().distance_to(wanted).is_some() {
         return Ok(());
     }
-    Err(Error::not_found(format!(
-        "the image is for {}, not for {wanted}",
-        config.platform()
-    ))
-    .hint("load the image for that platform, or choose another with --platform"))
+    Err(Error::not_found(format!("the image is for {}, not for {wanted}", config.platform()))
+        .hint("load the image for that platform, or choose another with --platform"))
 }

@@ -32,16 +32,11 @@ impl Entry {
     fn ours(descriptor: Descriptor) -> Result<Self> {
         let value = serde_json::to_value(&descriptor)
             .map_err(|error| Error::failed("cannot encode a descriptor").caused_by(error))?;
-        Ok(Self {
-            value,
-            descriptor: Some(descriptor),
-        })
+        Ok(Self { value, descriptor: Some(descriptor) })
     }
 
     fn is_of(&self, digest: &Digest) -> bool {
-        self.descriptor
-            .as_ref()
-            .is_some_and(|descriptor| descriptor.digest == *digest)
+        self.descriptor.as_ref().is_some_and(|descriptor| descriptor.digest == *digest)
     }
 
     fn ref_name(&self) -> Option<&str> {
@@ -68,10 +63,7 @@ impl NameTable {
         };
         let entries = values
             .into_iter()
-            .map(|value| Entry {
-                descriptor: serde_json::from_value(value.clone()).ok(),
-                value,
-            })
+            .map(|value| Entry { descriptor: serde_json::from_value(value.clone()).ok(), value })
             .collect();
         Ok(Self { document, entries })
     }
@@ -92,9 +84,7 @@ impl NameTable {
             .iter()
             .filter_map(|entry| entry.descriptor.as_ref())
             .map(|descriptor| Named {
-                reference: descriptor
-                    .ref_name()
-                    .and_then(|name| Reference::parse(name).ok()),
+                reference: descriptor.ref_name().and_then(|name| Reference::parse(name).ok()),
                 descriptor: descriptor.clone(),
             })
             .collect();
@@ -201,22 +191,13 @@ mod tests {
         table.set(&name("x.io/n:2"), &a).unwrap();
         table.set(&name("x.io/n:1"), &b).unwrap();
         let expected = [("x.io/n:1", &b), ("x.io/n:2", &a)];
-        assert_eq!(
-            shown(&table),
-            expected.map(|(n, d)| (n.to_owned(), d.digest.clone()))
-        );
+        assert_eq!(shown(&table), expected.map(|(n, d)| (n.to_owned(), d.digest.clone())));
         table.set(&name("x.io/n:2"), &b).unwrap();
         let expected = [("x.io/n:1", &b), ("x.io/n:2", &b), ("<none>", &a)];
-        assert_eq!(
-            shown(&table),
-            expected.map(|(n, d)| (n.to_owned(), d.digest.clone()))
-        );
+        assert_eq!(shown(&table), expected.map(|(n, d)| (n.to_owned(), d.digest.clone())));
         table.set(&name("x.io/old:1"), &a).unwrap();
         let expected = [("x.io/n:1", &b), ("x.io/n:2", &b), ("x.io/old:1", &a)];
-        assert_eq!(
-            shown(&table),
-            expected.map(|(n, d)| (n.to_owned(), d.digest.clone()))
-        );
+        assert_eq!(shown(&table), expected.map(|(n, d)| (n.to_owned(), d.digest.clone())));
     }
 
     #[test]

@@ -44,10 +44,7 @@ impl Store {
             Ok(text) => check_version(&text, self.layout())?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.create_layout()?,
             Err(error) => {
-                return Err(Error::io(
-                    format!("cannot read {}", version.display()),
-                    error,
-                ));
+                return Err(Error::io(format!("cannot read {}", version.display()), error));
             }
         }
         for name in DIRECTORIES {
@@ -93,9 +90,7 @@ impl Store {
 
     fn create_file(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let mut ingest = self.ingest()?;
-        ingest
-            .write_all(bytes)
-            .doing(|| format!("cannot write {name}"))?;
+        ingest.write_all(bytes).doing(|| format!("cannot write {name}"))?;
         self.publish(ingest, &self.path(name), 0o644)
     }
 
@@ -135,22 +130,14 @@ impl Store {
     /// Records that data is about to be written without syncing.
     pub(super) fn mark_unsynced(&self) -> Result<()> {
         let path = self.path(UNSYNCED);
-        match OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)
-        {
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
             // The marker must be durable to survive the power failure that it is for.
             Ok(file) => {
                 file.sync_all().path("sync", &path)?;
                 sync_directory(self.layout())
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            Err(error) => Err(Error::io(
-                format!("cannot create {}", path.display()),
-                error,
-            )),
+            Err(error) => Err(Error::io(format!("cannot create {}", path.display()), error)),
         }
     }
 
@@ -172,11 +159,7 @@ impl Store {
         let since = std::fs::metadata(self.path(UNSYNCED)).and_then(|mark| mark.modified());
         tracing::warn!("the machine stopped after --no-sync commands; checking the store");
         for class in ["snapshots", "toc"] {
-            for entry in std::fs::read_dir(self.path(class))
-                .into_iter()
-                .flatten()
-                .flatten()
-            {
+            for entry in std::fs::read_dir(self.path(class)).into_iter().flatten().flatten() {
                 let _ = self.move_to_trash(&entry.path());
             }
         }
@@ -230,10 +213,9 @@ fn check_version(text: &str, layout: &Path) -> Result<()> {
             layout.display()
         ))
         .hint("use the newer imgctl that wrote it, or another --root")),
-        Err(_) => Err(Error::bad_content(format!(
-            "{}/version does not hold a number",
-            layout.display()
-        ))),
+        Err(_) => {
+            Err(Error::bad_content(format!("{}/version does not hold a number", layout.display())))
+        }
     }
 }
 

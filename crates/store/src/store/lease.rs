@@ -57,10 +57,7 @@ impl Lease {
             return Ok(());
         }
         let _lock = Lock::acquire(&self.store_lock, Mode::Shared, &mut || {})?;
-        state
-            .file
-            .write_all(lines.as_bytes())
-            .path("write", &self.path)?;
+        state.file.write_all(lines.as_bytes()).path("write", &self.path)?;
         state.held.extend(fresh);
         Ok(())
     }
@@ -79,17 +76,11 @@ impl Store {
         // No garbage collection may see the file before it is locked.
         let _lock = self.lock(Mode::Shared)?;
         let alive = Lock::acquire(&path, Mode::Exclusive, &mut || {})?;
-        let file = OpenOptions::new()
-            .append(true)
-            .open(&path)
-            .path("open", &path)?;
+        let file = OpenOptions::new().append(true).open(&path).path("open", &path)?;
         Ok(Lease {
             path,
             store_lock: self.path("lock"),
-            state: Mutex::new(State {
-                file,
-                held: HashSet::new(),
-            }),
+            state: Mutex::new(State { file, held: HashSet::new() }),
             _alive: alive,
         })
     }
@@ -150,11 +141,7 @@ fn read_lease(path: &Path) -> Result<Vec<Digest>> {
     match std::fs::read_to_string(path) {
         // The lease's holder has just ended.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        read => read
-            .path("read", path)?
-            .lines()
-            .map(Digest::parse)
-            .collect(),
+        read => read.path("read", path)?.lines().map(Digest::parse).collect(),
     }
 }
 

@@ -35,10 +35,7 @@ impl Store {
     /// Returns summaries of all names, sorted like [`Store::names`]. Lists damaged images with
     /// their problem.
     pub fn list(&self) -> Result<Vec<ImageSummary>> {
-        self.names()?
-            .iter()
-            .map(|named| self.summary(named))
-            .collect()
+        self.names()?.iter().map(|named| self.summary(named)).collect()
     }
 
     /// Returns the summary of one name.

@@ -56,11 +56,7 @@ impl Store {
         let alive = Lock::acquire(&path, Mode::Exclusive, &mut || {
             tracing::info!("waiting for another imgctl process that downloads blob {digest}");
         })?;
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .path("open", &path)?;
+        let file = OpenOptions::new().read(true).write(true).open(&path).path("open", &path)?;
         let length = file.metadata().path("look at", &path)?.len();
         let mut partial = Partial {
             file,
@@ -160,9 +156,7 @@ impl Partial {
             let left = usize::try_from(self.length - position).unwrap_or(usize::MAX);
             let wanted = left.min(HASHED_AT_ONCE);
             let part = buffer.get_mut(..wanted).unwrap_or_default();
-            self.file
-                .read_exact_at(part, position)
-                .path("read", &self.path)?;
+            self.file.read_exact_at(part, position).path("read", &self.path)?;
             hasher.update(part);
             position += wanted as u64;
         }
@@ -178,9 +172,7 @@ impl Partial {
                 self.digest, self.size
             )));
         }
-        self.file
-            .write_all_at(bytes, self.length)
-            .path("write", &self.path)?;
+        self.file.write_all_at(bytes, self.length).path("write", &self.path)?;
         self.length = length;
         self.write_back.wrote(&self.file, length);
         Ok(())
@@ -195,12 +187,7 @@ impl Partial {
     /// Returns a reader of the whole blob: the bytes on disk, then those of `rest`, which are saved
     /// while they are read. More or fewer bytes than the blob's size are an error. Does not hash.
     pub fn reader<'a, 's>(&'a mut self, rest: &'a OpenRest<'s>) -> PartialReader<'a, 's> {
-        PartialReader {
-            partial: self,
-            position: 0,
-            open: rest,
-            rest: None,
-        }
+        PartialReader { partial: self, position: 0, open: rest, rest: None }
     }
 }
 
@@ -224,10 +211,7 @@ impl PartialReader<'_, '_> {
     fn read_here(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.partial.length - self.position).unwrap_or(usize::MAX);
         let wanted = buffer.len().min(left);
-        let count = self
-            .partial
-            .file
-            .read_at(&mut buffer[..wanted], self.position)?;
+        let count = self.partial.file.read_at(&mut buffer[..wanted], self.position)?;
         if count == 0 && wanted > 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -258,10 +242,7 @@ impl PartialReader<'_, '_> {
             ))
             .into());
         }
-        partial
-            .file
-            .write_all_at(&buffer[..count], partial.length)
-            .path("write", &partial.path)?;
+        partial.file.write_all_at(&buffer[..count], partial.length).path("write", &partial.path)?;
         partial.length = length;
         partial.write_back.wrote(&partial.file, length);
         Ok(count)
@@ -288,11 +269,7 @@ pub(super) fn is_worth_keeping(path: &Path) -> bool {
     let age = || {
         let written = std::fs::metadata(path).ok()?.modified().ok()?;
         // A clock that was set back makes no file stale.
-        Some(
-            SystemTime::now()
-                .duration_since(written)
-                .unwrap_or_default(),
-        )
+        Some(SystemTime::now().duration_since(written).unwrap_or_default())
     };
     path.extension().is_some_and(|ending| ending == PARTIAL) && age().is_none_or(|age| age < STALE)
 }
@@ -348,9 +325,7 @@ mod tests {
         }
 
         fn ingest(&self) -> usize {
-            std::fs::read_dir(self.store.path("ingest"))
-                .unwrap()
-                .count()
+            std::fs::read_dir(self.store.path("ingest")).unwrap().count()
         }
     }
 
@@ -432,12 +407,7 @@ mod tests {
         let path = fixture.store.path("ingest").join(fixture.digest.hex());
         let path = path.with_added_extension(PARTIAL);
         let long_ago = SystemTime::now() - STALE - Duration::from_secs(60);
-        File::options()
-            .write(true)
-            .open(&path)
-            .unwrap()
-            .set_modified(long_ago)
-            .unwrap();
+        File::options().write(true).open(&path).unwrap().set_modified(long_ago).unwrap();
         fixture.store.sweep_ingest();
         assert_eq!(fixture.ingest(), 0);
     }

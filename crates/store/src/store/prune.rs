@@ -98,8 +98,7 @@ impl Store {
         let lock = self.lock(Mode::Exclusive)?;
         let mut now = self.find_garbage(&plan.options)?;
         let planned: HashSet<&Path> = plan.garbage.iter().map(|g| g.path.as_path()).collect();
-        now.garbage
-            .retain(|garbage| planned.contains(&*garbage.path));
+        now.garbage.retain(|garbage| planned.contains(&*garbage.path));
         now.unnamed.retain(|named| plan.unnamed.contains(named));
         if !now.unnamed.is_empty() {
             // Remove names first and durably: none may point at a removed object.
@@ -127,11 +126,7 @@ impl Store {
         let mut live = self.reachable(Store::named_descriptors(&names), &mut |_| {})?;
         live.extend(self.mounted()?);
         live.extend(self.leased_by_others()?);
-        live.extend(
-            self.cache_records()?
-                .into_iter()
-                .flat_map(|r| r.digests.unwrap_or_default()),
-        );
+        live.extend(self.cache_records()?.into_iter().flat_map(|r| r.digests.unwrap_or_default()));
         for digest in digests {
             if !live.contains(digest) {
                 self.move_to_trash(&self.blob_path(digest))?;
@@ -145,10 +140,7 @@ impl Store {
 
     /// Searches the whole store for garbage; the caller holds the exclusive lock.
     fn find_garbage(&self, options: &PruneOptions) -> Result<PrunePlan> {
-        let mut plan = PrunePlan {
-            options: *options,
-            ..PrunePlan::default()
-        };
+        let mut plan = PrunePlan { options: *options, ..PrunePlan::default() };
         let mut in_use = self.mounted()?;
         in_use.extend(self.leased()?);
         let mut kept = Vec::new();
@@ -167,8 +159,7 @@ impl Store {
         self.find_cache_garbage(options, &mut live, &mut plan.garbage)?;
         for digest in self.blob_digests()? {
             if !live.contains(&digest) {
-                plan.garbage
-                    .push(garbage(Class::Blob, self.blob_path(&digest)));
+                plan.garbage.push(garbage(Class::Blob, self.blob_path(&digest)));
             }
         }
         for path in list(&self.path(DAMAGED))? {
@@ -202,9 +193,7 @@ impl Store {
                 present |= size.is_some();
             }
             let over_age = options.cache_age.is_some_and(|limit| age > limit);
-            let over_size = options
-                .cache_size
-                .is_some_and(|limit| kept_bytes + bytes > limit);
+            let over_size = options.cache_size.is_some_and(|limit| kept_bytes + bytes > limit);
             if options.all || over_age || over_size || !present {
                 all.push(garbage(Class::Cache, record.path));
             } else {
@@ -230,18 +219,10 @@ impl Store {
             if path.file_name().is_some_and(|name| name == "steps") {
                 continue;
             }
-            let parts = if path.is_dir() {
-                list(&path)?
-            } else {
-                vec![path]
-            };
+            let parts = if path.is_dir() { list(&path)? } else { vec![path] };
             for part in parts {
                 let is_lock = part.extension().is_some_and(|ending| ending == "lock");
-                let lock = if is_lock {
-                    part.clone()
-                } else {
-                    with_lock_ending(&part)
-                };
+                let lock = if is_lock { part.clone() } else { with_lock_ending(&part) };
                 if !lock.exists() || Lock::try_acquire(&lock, Mode::Exclusive)?.is_some() {
                     all.push(garbage(Class::Cache, part));
                 }
@@ -258,9 +239,7 @@ impl Store {
             for path in list(&self.path(class))? {
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
                 let (hex, ending) = name.split_once('.').unwrap_or((&name, ""));
-                let is_part = [snapshots::PART, snapshots::LOCK]
-                    .iter()
-                    .any(|e| e[1..] == *ending);
+                let is_part = [snapshots::PART, snapshots::LOCK].iter().any(|e| e[1..] == *ending);
                 let dead = is_part && {
                     let lock = self.path(class).join(format!("{hex}{}", snapshots::LOCK));
                     let free = Lock::try_acquire(&lock, Mode::Exclusive)?;
@@ -279,11 +258,7 @@ impl Store {
 }
 
 fn garbage(class: Class, path: PathBuf) -> Garbage {
-    Garbage {
-        class,
-        size: size_of(&path),
-        path,
-    }
+    Garbage { class, size: size_of(&path), path }
 }
 
 fn is_old(path: &Path) -> bool {

@@ -39,15 +39,9 @@ fn what_names_reach_stays_and_the_rest_goes() {
         let arm = put_image(store, b"arm", "linux/arm64");
         let index = put_index(store, vec![put_image(store, b"amd", "linux/amd64"), arm]);
         store.tag(&[name("multi:1")], &index).unwrap();
-        store
-            .tag(&[name("lone:1")], &put_image(store, b"lone", "linux/amd64"))
-            .unwrap();
-        store
-            .make_snapshot(&Digest::of(b"lone"), &mut |_| Ok(()))
-            .unwrap();
-        store
-            .make_snapshot(&Digest::of(b"gone"), &mut |_| Ok(()))
-            .unwrap();
+        store.tag(&[name("lone:1")], &put_image(store, b"lone", "linux/amd64")).unwrap();
+        store.make_snapshot(&Digest::of(b"lone"), &mut |_| Ok(())).unwrap();
+        store.make_snapshot(&Digest::of(b"gone"), &mut |_| Ok(())).unwrap();
     });
     let store = &fixture.store;
     let done = prune(store, PruneOptions::default());
@@ -56,19 +50,10 @@ fn what_names_reach_stays_and_the_rest_goes() {
     for content in [&b"amd"[..], b"arm", b"lone"] {
         assert!(has(store, content));
     }
-    assert!(
-        store
-            .path("snapshots")
-            .join(Digest::of(b"lone").hex())
-            .exists()
-    );
+    assert!(store.path("snapshots").join(Digest::of(b"lone").hex()).exists());
     untag(store, "multi:1");
     let done = prune(store, PruneOptions::default());
-    assert_eq!(
-        done.by_class()[&Class::Blob].0,
-        7,
-        "an index, two manifests, configs, layers"
-    );
+    assert_eq!(done.by_class()[&Class::Blob].0, 7, "an index, two manifests, configs, layers");
     untag(store, "lone:1");
     prune(store, PruneOptions::default());
     assert!(store.blob_digests().unwrap().is_empty());
@@ -81,17 +66,12 @@ fn what_names_reach_stays_and_the_rest_goes() {
 #[test]
 fn unnamed_images_go_only_when_asked_for() {
     let fixture = filled(|store| {
-        store
-            .tag(&[], &put_image(store, b"none", "linux/amd64"))
-            .unwrap();
+        store.tag(&[], &put_image(store, b"none", "linux/amd64")).unwrap();
     });
     let store = &fixture.store;
     prune(store, PruneOptions::default());
     assert!(has(store, b"none"));
-    let options = PruneOptions {
-        unnamed: true,
-        ..PruneOptions::default()
-    };
+    let options = PruneOptions { unnamed: true, ..PruneOptions::default() };
     // A live lease on the image keeps it even then.
     let lease = store.lease().unwrap();
     let digest = store.names().unwrap()[0].descriptor.digest.clone();
@@ -108,9 +88,7 @@ fn leases_and_mounts_keep_what_they_list() {
     let fixture = filled(|store| {
         store.put_blob(b"leased").unwrap();
         store.put_blob(b"mounted").unwrap();
-        store
-            .make_snapshot(&Digest::of(b"mounted"), &mut |_| Ok(()))
-            .unwrap();
+        store.make_snapshot(&Digest::of(b"mounted"), &mut |_| Ok(())).unwrap();
     });
     let store = &fixture.store;
     let lease = store.lease().unwrap();
@@ -119,10 +97,7 @@ fn leases_and_mounts_keep_what_they_list() {
     std::fs::create_dir(&mount).unwrap();
     let record = serde_json::json!({ "digests": [Digest::of(b"mounted")], "other": 1 });
     std::fs::write(mount.join("mount.json"), record.to_string()).unwrap();
-    let all = PruneOptions {
-        all: true,
-        ..PruneOptions::default()
-    };
+    let all = PruneOptions { all: true, ..PruneOptions::default() };
     assert!(prune(store, all).garbage.is_empty());
     drop(lease);
     assert_eq!(prune(store, all).garbage.len(), 1);
@@ -138,15 +113,10 @@ fn what_came_into_use_after_the_plan_stays() {
     let fixture = filled(|store| {
         store.put_blob(b"wanted").unwrap();
         store.put_blob(b"unwanted").unwrap();
-        store
-            .tag(&[], &put_image(store, b"none", "linux/amd64"))
-            .unwrap();
+        store.tag(&[], &put_image(store, b"none", "linux/amd64")).unwrap();
     });
     let store = &fixture.store;
-    let options = PruneOptions {
-        unnamed: true,
-        ..PruneOptions::default()
-    };
+    let options = PruneOptions { unnamed: true, ..PruneOptions::default() };
     let plan = store.plan_prune(&options).unwrap();
     let lease = store.lease().unwrap();
     lease.hold(&Digest::of(b"wanted")).unwrap();
@@ -165,11 +135,7 @@ fn what_came_into_use_after_the_plan_stays() {
 #[test]
 fn cache_records_keep_layers_until_they_are_too_old_or_too_big() {
     let fixture = filled(|store| {
-        for (key, content) in [
-            ("old", &[1_u8; 100][..]),
-            ("new", &[2; 60]),
-            ("newest", &[3; 50]),
-        ] {
+        for (key, content) in [("old", &[1_u8; 100][..]), ("new", &[2; 60]), ("newest", &[3; 50])] {
             let digest = store.put_blob(content).unwrap();
             let record = serde_json::json!({ "digests": [digest] }).to_string();
             std::fs::write(store.path("cache/steps").join(key), record).unwrap();
@@ -183,9 +149,8 @@ fn cache_records_keep_layers_until_they_are_too_old_or_too_big() {
     let store = &fixture.store;
     let names = |plan: &PrunePlan, class: Class| -> Vec<String> {
         let of_class = plan.garbage.iter().filter(|garbage| garbage.class == class);
-        let mut names: Vec<String> = of_class
-            .map(|g| g.path.file_name().unwrap().to_string_lossy().into_owned())
-            .collect();
+        let mut names: Vec<String> =
+            of_class.map(|g| g.path.file_name().unwrap().to_string_lossy().into_owned()).collect();
         // Records used at the same moment are in no particular order.
         names.sort();
         names
@@ -193,23 +158,14 @@ fn cache_records_keep_layers_until_they_are_too_old_or_too_big() {
     let plan = prune(store, PruneOptions::default());
     assert_eq!(names(&plan, Class::Cache), ["damaged", "dangling"]);
     assert!(names(&plan, Class::Blob).is_empty());
-    let sized = PruneOptions {
-        cache_size: Some(110),
-        ..PruneOptions::default()
-    };
+    let sized = PruneOptions { cache_size: Some(110), ..PruneOptions::default() };
     let plan = prune(store, sized);
     assert_eq!(names(&plan, Class::Cache), ["old"]);
     assert!(!has(store, &[1; 100]) && has(store, &[2; 60]));
-    let aged = PruneOptions {
-        cache_age: Some(Duration::ZERO),
-        ..PruneOptions::default()
-    };
+    let aged = PruneOptions { cache_age: Some(Duration::ZERO), ..PruneOptions::default() };
     assert_eq!(names(&prune(store, aged), Class::Cache), ["new", "newest"]);
     assert!(store.blob_digests().unwrap().is_empty());
-    let all = PruneOptions {
-        all: true,
-        ..PruneOptions::default()
-    };
+    let all = PruneOptions { all: true, ..PruneOptions::default() };
     assert_eq!(names(&prune(store, all), Class::Cache), ["stat"]);
 }
 
@@ -217,9 +173,7 @@ fn cache_records_keep_layers_until_they_are_too_old_or_too_big() {
 fn the_halves_of_the_dead_go_and_of_the_living_stay() {
     let fixture = fixture();
     let store = &fixture.store;
-    let dead = store
-        .path("snapshots")
-        .join(format!("{}.part", Digest::of(b"d").hex()));
+    let dead = store.path("snapshots").join(format!("{}.part", Digest::of(b"d").hex()));
     std::fs::create_dir_all(dead.join("fs/x")).unwrap();
     let maker = reopen(fixture.directory.path());
     let (started, seen) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -238,13 +192,7 @@ fn the_halves_of_the_dead_go_and_of_the_living_stay() {
         while !started.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let plan = prune(
-            store,
-            PruneOptions {
-                all: true,
-                ..PruneOptions::default()
-            },
-        );
+        let plan = prune(store, PruneOptions { all: true, ..PruneOptions::default() });
         let paths: Vec<&Path> = plan.garbage.iter().map(|garbage| &*garbage.path).collect();
         assert_eq!(paths, [dead]);
         seen.store(true, Ordering::SeqCst);
@@ -256,12 +204,7 @@ fn the_halves_of_the_dead_go_and_of_the_living_stay() {
 fn a_failed_command_takes_back_what_nobody_else_wants() {
     let fixture = fixture();
     let store = &fixture.store;
-    store
-        .tag(
-            &[name("kept:1")],
-            &put_image(store, b"named", "linux/amd64"),
-        )
-        .unwrap();
+    store.tag(&[name("kept:1")], &put_image(store, b"named", "linux/amd64")).unwrap();
     let ours = store.separate();
     let theirs = store.separate();
     let digests: Vec<Digest> = [&b"named"[..], b"shared", b"own"]
@@ -298,22 +241,14 @@ fn builders_and_collectors_do_not_hurt_each_other() {
         let store = &fixture.store;
         let stop = &stop;
         scope.spawn(move || {
-            let options = PruneOptions {
-                unnamed: true,
-                all: true,
-                ..PruneOptions::default()
-            };
+            let options = PruneOptions { unnamed: true, all: true, ..PruneOptions::default() };
             while !stop.load(Ordering::SeqCst) {
                 let plan = store.plan_prune(&options).unwrap();
                 store.prune(&plan, &Silent).unwrap();
             }
         });
     });
-    let options = PruneOptions {
-        unnamed: true,
-        all: true,
-        ..PruneOptions::default()
-    };
+    let options = PruneOptions { unnamed: true, all: true, ..PruneOptions::default() };
     prune(&fixture.store, options);
     assert!(fixture.store.blob_digests().unwrap().is_empty());
 }
@@ -323,14 +258,9 @@ fn usage_tells_shared_from_unique_and_needed_from_garbage() {
     let fixture = filled(|store| {
         store.put_blob(&[7; 1000]).unwrap();
         store
-            .tag(
-                &[name("a:1"), name("a:2")],
-                &put_image(store, &[1; 500], "linux/amd64"),
-            )
+            .tag(&[name("a:1"), name("a:2")], &put_image(store, &[1; 500], "linux/amd64"))
             .unwrap();
-        store
-            .tag(&[name("b:1")], &put_image(store, &[1; 500], "linux/arm64"))
-            .unwrap();
+        store.tag(&[name("b:1")], &put_image(store, &[1; 500], "linux/arm64")).unwrap();
     });
     let usage = fixture.store.usage().unwrap();
     assert_eq!(usage.images.len(), 2);
@@ -340,13 +270,7 @@ fn usage_tells_shared_from_unique_and_needed_from_garbage() {
         assert_eq!(image.size, image.shared + image.unique);
     }
     let class = |wanted: &str| usage.classes.iter().find(|c| c.class == wanted).unwrap();
-    assert_eq!(
-        (
-            class("other layers").size,
-            class("other layers").reclaimable
-        ),
-        (500, 0)
-    );
+    assert_eq!((class("other layers").size, class("other layers").reclaimable), (500, 0));
     assert_eq!(class("unnamed blobs").reclaimable, 1000);
 }
 
@@ -357,17 +281,11 @@ fn lists_show_every_name_even_of_damaged_images() {
             store,
             vec![
                 put_image(store, b"arm", "linux/arm64"),
-                put_image(
-                    store,
-                    b"host",
-                    &imgctl_base::image::Platform::host().to_string(),
-                ),
+                put_image(store, b"host", &imgctl_base::image::Platform::host().to_string()),
             ],
         );
         store.tag(&[name("m:1")], &index).unwrap();
-        store
-            .tag(&[name("z:1")], &put_image(store, b"z", "linux/s390x"))
-            .unwrap();
+        store.tag(&[name("z:1")], &put_image(store, b"z", "linux/s390x")).unwrap();
     });
     let store = &fixture.store;
     let image = store.image("z:1", None).unwrap();
@@ -375,10 +293,7 @@ fn lists_show_every_name_even_of_damaged_images() {
     let list = store.list().unwrap();
     assert_eq!(list.len(), 2);
     assert_eq!(list[0].platforms.len(), 2);
-    assert_eq!(
-        list[0].id.as_ref(),
-        Some(store.image("m:1", None).unwrap().id())
-    );
+    assert_eq!(list[0].id.as_ref(), Some(store.image("m:1", None).unwrap().id()));
     assert!(list[0].size > 7 && list[0].problem.is_none());
     assert!(list[1].problem.as_ref().unwrap().contains(image.id().hex()));
 }

@@ -151,10 +151,7 @@ fn read_record(path: &Path) -> Result<Option<Vec<u8>>> {
     match read {
         Ok(_) => Ok(Some(bytes)),
         Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-            ) =>
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
         {
             Ok(None)
         }

@@ -49,9 +49,9 @@ impl Store {
             Some(size) if size <= MAX_DOCUMENT => {
                 let bytes = self.read_blob(&digest, MAX_DOCUMENT)?;
                 let media = match Document::parse(&bytes, None) {
-                    Ok(Document::Manifest(manifest)) => manifest
-                        .media_type
-                        .unwrap_or(media_type::OCI_MANIFEST.to_owned()),
+                    Ok(Document::Manifest(manifest)) => {
+                        manifest.media_type.unwrap_or(media_type::OCI_MANIFEST.to_owned())
+                    }
                     Ok(Document::Index(index)) => {
                         index.media_type.unwrap_or(media_type::OCI_INDEX.to_owned())
                     }
@@ -71,9 +71,7 @@ impl Store {
         }
         let mut found: Vec<(Digest, Descriptor)> = Vec::new();
         for (id, descriptor) in self.identities(names) {
-            let known = found
-                .iter()
-                .any(|(_, other)| other.digest == descriptor.digest);
+            let known = found.iter().any(|(_, other)| other.digest == descriptor.digest);
             if id.hex().starts_with(hex) && !known {
                 found.push((id, descriptor));
             }
@@ -120,12 +118,8 @@ impl Store {
 /// Finds a name as written in the table, or one of the full names that a short name can mean. With
 /// a digest (`name@sha256:…`), the image must have that digest.
 fn by_name(names: &[Named], name: &str) -> Option<Named> {
-    let written = |text: &str| {
-        names
-            .iter()
-            .find(|named| named.descriptor.ref_name() == Some(text))
-            .cloned()
-    };
+    let written =
+        |text: &str| names.iter().find(|named| named.descriptor.ref_name() == Some(text)).cloned();
     if let Some(named) = written(name) {
         return Some(named);
     }
@@ -149,13 +143,8 @@ fn by_name(names: &[Named], name: &str) -> Option<Named> {
 }
 
 fn unnamed(mut descriptor: Descriptor) -> Named {
-    descriptor
-        .annotations
-        .remove(imgctl_base::image::descriptor::REF_NAME);
-    Named {
-        reference: None,
-        descriptor,
-    }
+    descriptor.annotations.remove(imgctl_base::image::descriptor::REF_NAME);
+    Named { reference: None, descriptor }
 }
 
 fn not_found(names: &[Named], name: &str) -> Error {

@@ -49,10 +49,7 @@ impl Store {
         let lock = path.with_added_extension(LOCK);
         let alive = Lock::acquire(&lock, Mode::Exclusive, &mut || {})?;
         std::fs::create_dir(&path).path("make", &path)?;
-        Ok(ScratchDirectory {
-            path,
-            _alive: alive,
-        })
+        Ok(ScratchDirectory { path, _alive: alive })
     }
 
     /// Creates an unnamed file on the store's file system, for reading and writing; it is gone once
@@ -61,11 +58,7 @@ impl Store {
         let path = self.path("ingest").join(unique_name());
         // The lock prevents a sweep until the name is removed.
         let _alive = Lock::acquire(&path, Mode::Exclusive, &mut || {})?;
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .path("open", &path)?;
+        let file = OpenOptions::new().read(true).write(true).open(&path).path("open", &path)?;
         std::fs::remove_file(&path).path("unlink", &path)?;
         Ok(file)
     }

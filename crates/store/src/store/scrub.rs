@@ -141,13 +141,11 @@ impl Store {
             let name = name.unwrap_or_else(|| named.descriptor.digest.to_string());
             let mut problems = BTreeSet::new();
             self.scrub_image(&named.descriptor, &mut layers, &mut problems)?;
-            report
-                .problems
-                .extend(problems.into_iter().map(|detail| Problem {
-                    subject: format!("image {name}"),
-                    detail,
-                    repaired: false,
-                }));
+            report.problems.extend(problems.into_iter().map(|detail| Problem {
+                subject: format!("image {name}"),
+                detail,
+                repaired: false,
+            }));
         }
         Ok(layers)
     }
@@ -305,11 +303,7 @@ impl Store {
             let _lock = self.lock(Mode::Exclusive)?;
             std::fs::rename(path, &place).path("move away", path)?;
         }
-        report.problems.push(Problem {
-            subject,
-            detail,
-            repaired: options.repair,
-        });
+        report.problems.push(Problem { subject, detail, repaired: options.repair });
         Ok(())
     }
 }

@@ -154,10 +154,7 @@ fn compare_content(
             Ok(count) => hasher.update(&buffer[..count]),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
             Err(error) => {
-                return Err(Error::io(
-                    format!("cannot read {}", found.shown().display()),
-                    error,
-                ));
+                return Err(Error::io(format!("cannot read {}", found.shown().display()), error));
             }
         };
     }

@@ -13,11 +13,7 @@ use crate::layer::{
 use imgctl_base::image::Digest;
 use imgctl_base::progress::Silent;
 
-const FULL: ScrubOptions = ScrubOptions {
-    diff_ids: true,
-    deep: true,
-    repair: false,
-};
+const FULL: ScrubOptions = ScrubOptions { diff_ids: true, deep: true, repair: false };
 
 fn path(text: &str) -> LayerPath {
     LayerPath::parse(text.as_bytes()).unwrap()
@@ -27,35 +23,17 @@ fn path(text: &str) -> LayerPath {
 fn layer() -> Vec<u8> {
     let mut writer = LayerWriter::start(Vec::new(), Compression::None, 1).unwrap();
     let mut add = |name: &str, kind: EntryKind, content: &str| {
-        let mode = if kind == EntryKind::Directory {
-            0o755
-        } else {
-            0o640
-        };
+        let mode = if kind == EntryKind::Directory { 0o755 } else { 0o640 };
         let mut entry = Entry::new(path(name), kind, mode);
         entry.mtime.seconds = 1_000_000_000;
         writer.add(entry, &mut content.as_bytes()).unwrap();
     };
-    let file = |content: &str| EntryKind::File {
-        size: content.len() as u64,
-    };
+    let file = |content: &str| EntryKind::File { size: content.len() as u64 };
     add("d", EntryKind::Directory, "");
     add("d/.wh.gone", file(""), "");
     add("d/file", file("content"), "content");
-    add(
-        "d/hard",
-        EntryKind::HardLink {
-            target: path("d/file"),
-        },
-        "",
-    );
-    add(
-        "d/link",
-        EntryKind::Symlink {
-            target: b"file".to_vec(),
-        },
-        "",
-    );
+    add("d/hard", EntryKind::HardLink { target: path("d/file") }, "");
+    add("d/link", EntryKind::Symlink { target: b"file".to_vec() }, "");
     add("implied/file", file("x"), "x");
     writer.finish().unwrap().0
 }
@@ -66,19 +44,12 @@ fn filled() -> (Fixture, Digest) {
     let store = &fixture.store;
     let tar = layer();
     let diff_id = Digest::of(&tar);
-    store
-        .tag(&[name("x:1")], &put_image(store, &tar, "linux/amd64"))
-        .unwrap();
+    store.tag(&[name("x:1")], &put_image(store, &tar, "linux/amd64")).unwrap();
     let mut fill = |directory: &Path| {
         let root: OwnedFd = std::fs::File::open(directory).unwrap().into();
-        let privilege = if rustix::process::geteuid().is_root() {
-            Privilege::Root
-        } else {
-            Privilege::User
-        };
-        let form = Form::Overlay {
-            user_xattrs: privilege == Privilege::User,
-        };
+        let privilege =
+            if rustix::process::geteuid().is_root() { Privilege::Root } else { Privilege::User };
+        let form = Form::Overlay { user_xattrs: privilege == Privilege::User };
         let mut unpacker = Unpacker::new(root, form, privilege).unwrap();
         let mut tar = TarReader::new(&tar[..], Limits::default(), Names::Layer);
         while let Some(entry) = tar.next_entry().unwrap() {
@@ -97,10 +68,7 @@ fn scrub(store: &Store, options: ScrubOptions) -> ScrubReport {
 
 /// Returns all problems as one text.
 fn problems(report: &ScrubReport) -> String {
-    let lines = report
-        .problems
-        .iter()
-        .map(|p| format!("{}: {}\n", p.subject, p.detail));
+    let lines = report.problems.iter().map(|p| format!("{}: {}\n", p.subject, p.detail));
     lines.collect()
 }
 
@@ -109,18 +77,12 @@ fn a_whole_store_has_no_problems() {
     let (fixture, _) = filled();
     let store = &fixture.store;
     let absent = put_image(store, b"other", "linux/arm64");
-    let index = put_index(
-        store,
-        vec![put_image(store, &layer(), "linux/amd64"), absent.clone()],
-    );
+    let index = put_index(store, vec![put_image(store, &layer(), "linux/amd64"), absent.clone()]);
     store.tag(&[name("m:1")], &index).unwrap();
     std::fs::remove_file(store.blob_path(&absent.digest)).unwrap();
     let report = scrub(store, FULL);
     assert_eq!(problems(&report), "");
-    assert_eq!(
-        (report.images, report.snapshots, report.unchecked),
-        (2, 1, 0)
-    );
+    assert_eq!((report.images, report.snapshots, report.unchecked), (2, 1, 0));
     assert!(report.blobs > 3 && report.bytes > 2048);
 }
 
@@ -134,21 +96,12 @@ fn damaged_blobs_are_found_moved_away_and_can_be_stored_again() {
     std::fs::remove_file(&blob).unwrap();
     std::fs::write(&blob, &bytes).unwrap();
     let found = problems(&scrub(store, ScrubOptions::default()));
-    assert!(
-        found.contains(&format!("blob {diff_id}: its content")),
-        "{found}"
-    );
+    assert!(found.contains(&format!("blob {diff_id}: its content")), "{found}");
     assert!(blob.exists(), "nothing is touched without --repair");
-    let repair = ScrubOptions {
-        repair: true,
-        ..ScrubOptions::default()
-    };
+    let repair = ScrubOptions { repair: true, ..ScrubOptions::default() };
     assert!(scrub(store, repair).problems[0].repaired);
     let found = problems(&scrub(store, ScrubOptions::default()));
-    assert!(
-        found.contains("image localhost/x:1") && found.contains(diff_id.hex()),
-        "{found}"
-    );
+    assert!(found.contains("image localhost/x:1") && found.contains(diff_id.hex()), "{found}");
     store.put_blob(&layer()).unwrap();
     assert_eq!(problems(&scrub(store, FULL)), "");
     let plan = store.plan_prune(&prune::PruneOptions::default()).unwrap();
@@ -157,10 +110,9 @@ fn damaged_blobs_are_found_moved_away_and_can_be_stored_again() {
 
 #[test]
 fn broken_chains_from_a_name_are_found() {
-    for (damage, expected) in [
-        ("manifest", "is not in the store"),
-        ("config", "is not in the store"),
-    ] {
+    for (damage, expected) in
+        [("manifest", "is not in the store"), ("config", "is not in the store")]
+    {
         let (fixture, _) = filled();
         let store = &fixture.store;
         let image = store.image("x:1", None).unwrap();
@@ -171,10 +123,7 @@ fn broken_chains_from_a_name_are_found() {
         std::fs::remove_file(store.blob_path(digest)).unwrap();
         let found = problems(&scrub(store, ScrubOptions::default()));
         assert!(found.contains("image localhost/x:1"), "{found}");
-        assert!(
-            found.contains(expected) && found.contains(digest.hex()),
-            "{found}"
-        );
+        assert!(found.contains(expected) && found.contains(digest.hex()), "{found}");
     }
 }
 
@@ -184,15 +133,10 @@ fn a_layer_with_another_diff_id_is_found() {
     let store = &fixture.store;
     // The layer is not a tar, so its diff ID cannot match.
     let tar = vec![1; 2000];
-    store
-        .tag(&[name("x:1")], &put_image(store, &tar, "linux/amd64"))
-        .unwrap();
+    store.tag(&[name("x:1")], &put_image(store, &tar, "linux/amd64")).unwrap();
     assert_eq!(problems(&scrub(store, ScrubOptions::default())), "");
     let found = problems(&scrub(store, FULL));
-    assert!(
-        found.contains(&format!("layer {}", Digest::of(&tar))),
-        "{found}"
-    );
+    assert!(found.contains(&format!("layer {}", Digest::of(&tar))), "{found}");
 }
 
 #[test]
@@ -200,31 +144,11 @@ fn every_change_of_a_snapshot_is_found() {
     use std::os::unix::fs::PermissionsExt;
     type Damage = fn(&Path);
     let cases: [(Damage, bool, &str); 8] = [
-        (
-            |fs| std::fs::remove_file(fs.join("d/link")).unwrap(),
-            false,
-            "/d/link is missing",
-        ),
-        (
-            |fs| std::fs::write(fs.join("extra"), "").unwrap(),
-            false,
-            "/extra is not in the layer",
-        ),
-        (
-            |fs| std::fs::write(fs.join("d/file"), "longer than it").unwrap(),
-            false,
-            "another size",
-        ),
-        (
-            |fs| touch(&fs.join("implied/file"), "y", true),
-            true,
-            "/implied/file has other content",
-        ),
-        (
-            |fs| touch(&fs.join("implied/file"), "x", false),
-            false,
-            "another modification time",
-        ),
+        (|fs| std::fs::remove_file(fs.join("d/link")).unwrap(), false, "/d/link is missing"),
+        (|fs| std::fs::write(fs.join("extra"), "").unwrap(), false, "/extra is not in the layer"),
+        (|fs| std::fs::write(fs.join("d/file"), "longer than it").unwrap(), false, "another size"),
+        (|fs| touch(&fs.join("implied/file"), "y", true), true, "/implied/file has other content"),
+        (|fs| touch(&fs.join("implied/file"), "x", false), false, "another modification time"),
         (
             |fs| std::fs::set_permissions(fs.join("d"), PermissionsExt::from_mode(0o700)).unwrap(),
             false,
@@ -238,29 +162,15 @@ fn every_change_of_a_snapshot_is_found() {
             false,
             "/d/link is of another type",
         ),
-        (
-            |fs| std::fs::remove_dir_all(fs).unwrap(),
-            false,
-            "no fs directory",
-        ),
+        (|fs| std::fs::remove_dir_all(fs).unwrap(), false, "no fs directory"),
     ];
     for (damage, deep, expected) in cases {
         let (fixture, diff_id) = filled();
         let store = &fixture.store;
         damage(&store.snapshot(&diff_id).unwrap());
-        let found = problems(&scrub(
-            store,
-            ScrubOptions {
-                deep,
-                ..ScrubOptions::default()
-            },
-        ));
+        let found = problems(&scrub(store, ScrubOptions { deep, ..ScrubOptions::default() }));
         assert!(found.contains(expected), "{expected}: {found}");
-        let repair = ScrubOptions {
-            deep,
-            repair: true,
-            ..ScrubOptions::default()
-        };
+        let repair = ScrubOptions { deep, repair: true, ..ScrubOptions::default() };
         assert!(scrub(store, repair).problems[0].repaired);
         assert!(store.snapshot(&diff_id).is_none());
     }

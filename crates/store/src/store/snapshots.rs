@@ -96,11 +96,7 @@ impl Store {
 
     /// Reads a complete layer, verifies digest and diff ID, and stores its table of contents.
     pub fn scan_layer(&self, blob: &Digest, diff_id: &Digest) -> Result<Toc> {
-        let expected = Expected {
-            digest: Some(blob),
-            size: None,
-            diff_id: Some(diff_id),
-        };
+        let expected = Expected { digest: Some(blob), size: None, diff_id: Some(diff_id) };
         let file = self.open_blob(blob)?;
         let toc = scan(file, expected, self.limits(), &mut |_, _, _| Ok(()))
             .context(|| format!("layer {blob} is damaged"))?

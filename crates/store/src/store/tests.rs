@@ -73,10 +73,7 @@ fn the_layout_is_made_once_and_kept() {
         r#"{"imageLayoutVersion":"1.0.0"}"#
     );
     use std::os::unix::fs::PermissionsExt;
-    let mode = std::fs::metadata(again.root())
-        .unwrap()
-        .permissions()
-        .mode();
+    let mode = std::fs::metadata(again.root()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
 }
 
@@ -98,9 +95,7 @@ fn a_blob_comes_in_whole_or_not_at_all() {
         (b"contents", 7, "more bytes"),
         (b"cOntent", 7, "other content"),
     ] {
-        let error = store
-            .import_blob(&mut &bytes[..], &digest, size)
-            .unwrap_err();
+        let error = store.import_blob(&mut &bytes[..], &digest, size).unwrap_err();
         assert_eq!(error.kind(), Kind::BadContent);
         assert!(error.to_string().contains(why), "{error}");
         assert_eq!(store.blob_size(&digest).unwrap(), None);
@@ -121,10 +116,7 @@ fn other_digest_algorithms_have_their_own_directory() {
     let mut hasher = imgctl_base::image::Hasher::with(imgctl_base::image::Algorithm::Sha512);
     hasher.update(b"x");
     let digest = hasher.finish();
-    fixture
-        .store
-        .import_blob(&mut &b"x"[..], &digest, 1)
-        .unwrap();
+    fixture.store.import_blob(&mut &b"x"[..], &digest, 1).unwrap();
     assert_eq!(fixture.store.read_blob(&digest, 1).unwrap(), b"x");
     assert_eq!(fixture.store.blob_digests().unwrap(), [digest]);
 }
@@ -161,11 +153,7 @@ fn an_abandoned_ingest_leaves_nothing_and_a_dead_ones_is_swept() {
     ingest.write_all(b"half").unwrap();
     std::fs::write(ingests.join("1.dead"), "half").unwrap();
     reopen(fixture.directory.path());
-    assert_eq!(
-        entries(&ingests),
-        1,
-        "the living one stays, the dead one goes"
-    );
+    assert_eq!(entries(&ingests), 1, "the living one stays, the dead one goes");
     drop(ingest);
     assert_eq!(entries(&ingests), 0);
 }
@@ -225,10 +213,7 @@ fn nothing_incomplete_is_named() {
     let image = put_image(store, b"layer", "linux/amd64");
     std::fs::remove_file(store.blob_path(&Digest::of(b"layer"))).unwrap();
     let error = store.tag(&[name("x:1")], &image).unwrap_err();
-    assert!(
-        error.to_string().contains(Digest::of(b"layer").hex()),
-        "{error}"
-    );
+    assert!(error.to_string().contains(Digest::of(b"layer").hex()), "{error}");
     assert!(store.names().unwrap().is_empty());
     std::fs::write(store.blob_path(&Digest::of(b"layer")), "laye").unwrap();
     assert!(store.tag(&[name("x:1")], &image).is_err(), "a torn layer");
@@ -243,24 +228,14 @@ fn names_ids_and_digests_are_resolved() {
     let index = put_index(store, vec![amd.clone(), arm.clone()]);
     let lone = put_image(store, b"c", "linux/amd64");
     store.tag(&[name("etcd:v1")], &index).unwrap();
-    store
-        .tag(&[name("docker.io/library/nginx:latest")], &lone)
-        .unwrap();
+    store.tag(&[name("docker.io/library/nginx:latest")], &lone).unwrap();
     let image_id = store.image("nginx", None).unwrap().id().clone();
     let by_digest = format!("etcd@{}", index.digest);
     for (text, digest, named) in [
         ("etcd:v1", &index.digest, Some("localhost/etcd:v1")),
-        (
-            "localhost/etcd:v1",
-            &index.digest,
-            Some("localhost/etcd:v1"),
-        ),
+        ("localhost/etcd:v1", &index.digest, Some("localhost/etcd:v1")),
         (&by_digest, &index.digest, Some("localhost/etcd:v1")),
-        (
-            "nginx",
-            &lone.digest,
-            Some("docker.io/library/nginx:latest"),
-        ),
+        ("nginx", &lone.digest, Some("docker.io/library/nginx:latest")),
         (&lone.digest.to_string(), &lone.digest, None),
         (&lone.digest.hex()[..12], &lone.digest, None),
         (&arm.digest.to_string(), &arm.digest, None),
@@ -278,9 +253,7 @@ fn names_ids_and_digests_are_resolved() {
 fn what_is_not_there_is_explained() {
     let fixture = fixture();
     let store = &fixture.store;
-    store
-        .tag(&[name("etcd:v1")], &put_image(store, b"a", "linux/amd64"))
-        .unwrap();
+    store.tag(&[name("etcd:v1")], &put_image(store, b"a", "linux/amd64")).unwrap();
     for (text, hint) in [
         ("etcdd:v1", "did you mean localhost/etcd:v1?"),
         ("etcd:v2", "did you mean localhost/etcd:v1?"),
@@ -289,11 +262,7 @@ fn what_is_not_there_is_explained() {
     ] {
         let error = store.resolve(text).unwrap_err();
         assert_eq!(error.kind(), Kind::NotFound);
-        assert!(
-            error.hints().join(" ").contains(hint),
-            "{text}: {:?}",
-            error.hints()
-        );
+        assert!(error.hints().join(" ").contains(hint), "{text}: {:?}", error.hints());
     }
 }
 
@@ -309,20 +278,10 @@ fn an_ambiguous_id_lists_what_it_may_be() {
     let mut ids: Vec<String> = Vec::new();
     for named in store.names().unwrap() {
         ids.push(named.descriptor.digest.hex().to_owned());
-        ids.push(
-            store
-                .image_at(&named.descriptor, None)
-                .unwrap()
-                .id()
-                .hex()
-                .to_owned(),
-        );
+        ids.push(store.image_at(&named.descriptor, None).unwrap().id().hex().to_owned());
     }
     ids.sort();
-    let twins = ids
-        .windows(2)
-        .find(|pair| pair[0][..4] == pair[1][..4])
-        .unwrap();
+    let twins = ids.windows(2).find(|pair| pair[0][..4] == pair[1][..4]).unwrap();
     let error = store.resolve(&twins[0][..4]).unwrap_err();
     for id in twins {
         assert!(error.to_string().contains(id), "{error}");
@@ -337,21 +296,14 @@ fn the_platform_is_chosen_or_refused() {
     let riscv = put_image(store, b"r", "linux/riscv64");
     let index = put_index(store, vec![arm.clone(), riscv]);
     let wanted = |text: &str| Platform::parse(text).unwrap();
-    let found = store
-        .image_at(&index, Some(&wanted("linux/arm64/v8")))
-        .unwrap();
+    let found = store.image_at(&index, Some(&wanted("linux/arm64/v8"))).unwrap();
     assert_eq!(found.descriptor.digest, arm.digest);
-    let error = store
-        .image_at(&index, Some(&wanted("linux/s390x")))
-        .unwrap_err();
+    let error = store.image_at(&index, Some(&wanted("linux/s390x"))).unwrap_err();
     assert!(error.to_string().contains("linux/riscv64"), "{error}");
     assert!(store.image_at(&arm, Some(&wanted("linux/amd64"))).is_err());
     assert!(store.image_at(&arm, None).is_ok(), "the only one there is");
     let only = put_index(store, vec![put_image(store, b"z", "linux/s390x")]);
-    assert!(
-        store.image_at(&only, None).is_ok(),
-        "the only one of an index"
-    );
+    assert!(store.image_at(&only, None).is_ok(), "the only one of an index");
 }
 
 #[test]
@@ -376,14 +328,8 @@ fn what_is_no_image_says_so() {
     let mut wrong_size = manifest(config(media_type::OCI_CONFIG), vec![]);
     wrong_size.size += 1;
     for (descriptor, why) in [
-        (
-            manifest(config("application/vnd.oci.empty.v1+json"), vec![]),
-            "artifact",
-        ),
-        (
-            manifest(config(media_type::OCI_CONFIG), vec![layer]),
-            "1 layers but its config lists 0",
-        ),
+        (manifest(config("application/vnd.oci.empty.v1+json"), vec![]), "artifact"),
+        (manifest(config(media_type::OCI_CONFIG), vec![layer]), "1 layers but its config lists 0"),
         (
             manifest(config(media_type::OCI_CONFIG), vec![config("text/plain")]),
             "not a file system layer",
@@ -405,11 +351,7 @@ fn a_lease_counts_while_its_holder_lives() {
     let lease = store.lease().unwrap();
     lease.hold(&a).unwrap();
     lease.hold_all([&a, &b]).unwrap();
-    std::fs::write(
-        store.path("leases").join("1.dead"),
-        Digest::of(b"c").to_string(),
-    )
-    .unwrap();
+    std::fs::write(store.path("leases").join("1.dead"), Digest::of(b"c").to_string()).unwrap();
     let leased = fixture.store.leased().unwrap();
     assert_eq!(leased, [a, b].into_iter().collect());
     assert_eq!(entries(&store.path("leases")), 1, "a dead lease is removed");
@@ -423,13 +365,7 @@ fn what_a_store_value_wrote_or_read_is_leased_with_it() {
     let (descriptor, config) = {
         let store = reopen(fixture.directory.path());
         let descriptor = put_image(&store, b"layer", "linux/amd64");
-        assert!(
-            fixture
-                .store
-                .leased()
-                .unwrap()
-                .contains(&Digest::of(b"layer"))
-        );
+        assert!(fixture.store.leased().unwrap().contains(&Digest::of(b"layer")));
         let config = store.image_at(&descriptor, None).unwrap().id().clone();
         (descriptor, config)
     };
@@ -465,11 +401,7 @@ fn a_snapshot_is_made_once_however_many_want_it() {
     });
     assert_eq!(fills.into_inner(), 1);
     assert!(fixture.store.snapshot(&diff_id).is_some());
-    assert_eq!(
-        entries(&fixture.store.path("snapshots")),
-        1,
-        "no lock or part is left"
-    );
+    assert_eq!(entries(&fixture.store.path("snapshots")), 1, "no lock or part is left");
 }
 
 #[test]
@@ -485,9 +417,7 @@ fn a_failed_snapshot_leaves_nothing_and_can_be_made_again() {
     assert!(store.snapshot(&diff_id).is_none());
     assert_eq!(entries(&store.path("snapshots")), 0);
     // Leftovers of a killed process do not interfere.
-    let part = store
-        .path("snapshots")
-        .join(format!("{}.part", diff_id.hex()));
+    let part = store.path("snapshots").join(format!("{}.part", diff_id.hex()));
     std::fs::create_dir_all(part.join("fs/old")).unwrap();
     let path = store.make_snapshot(&diff_id, &mut |_| Ok(())).unwrap();
     assert_eq!(entries(&path), 0);
@@ -535,9 +465,7 @@ fn a_synced_name_makes_unsynced_blobs_durable_first() {
 fn skopeo_reads_the_store_by_name() {
     let fixture = fixture();
     let store = &fixture.store;
-    store
-        .tag(&[name("x:v1")], &put_image(store, b"layer", "linux/amd64"))
-        .unwrap();
+    store.tag(&[name("x:v1")], &put_image(store, b"layer", "linux/amd64")).unwrap();
     let source = format!("oci:{}:localhost/x:v1", store.layout().display());
     let output = std::process::Command::new("skopeo")
         .args(["inspect", &source])
@@ -545,10 +473,6 @@ fn skopeo_reads_the_store_by_name() {
         .expect("scripts/setup installs skopeo");
     let mut text = String::new();
     (&output.stdout[..]).read_to_string(&mut text).unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.contains(Digest::of(b"layer").hex()), "{text}");
 }

@@ -51,17 +51,10 @@ impl Store {
     /// Measures the store.
     pub fn usage(&self) -> Result<Usage> {
         let names = self.names()?;
-        let everything = PruneOptions {
-            unnamed: true,
-            all: true,
-            ..PruneOptions::default()
-        };
+        let everything = PruneOptions { unnamed: true, all: true, ..PruneOptions::default() };
         let plan = self.plan_prune(&everything)?;
-        let reclaimable: HashMap<&Path, u64> = plan
-            .garbage
-            .iter()
-            .map(|g| (g.path.as_path(), g.size))
-            .collect();
+        let reclaimable: HashMap<&Path, u64> =
+            plan.garbage.iter().map(|g| (g.path.as_path(), g.size)).collect();
         let mut classes: BTreeMap<(u8, &str), ClassUsage> = BTreeMap::new();
         let mut add = |order: u8, class: &'static str, path: &Path, size: u64| {
             let usage = classes.entry((order, class)).or_default();
@@ -89,23 +82,15 @@ impl Store {
         }
         for path in list(&self.path("cache"))? {
             if path.file_name().is_some_and(|name| name != "steps") {
-                for part in if path.is_dir() {
-                    list(&path)?
-                } else {
-                    vec![path]
-                } {
+                for part in if path.is_dir() { list(&path)? } else { vec![path] } {
                     add(10, "other caches", &part, size_of(&part));
                 }
             }
         }
-        let classes = classes.into_iter().map(|((_, class), usage)| ClassUsage {
-            class: class.to_owned(),
-            ..usage
-        });
-        Ok(Usage {
-            classes: classes.collect(),
-            images: self.image_usage(&names)?,
-        })
+        let classes = classes
+            .into_iter()
+            .map(|((_, class), usage)| ClassUsage { class: class.to_owned(), ..usage });
+        Ok(Usage { classes: classes.collect(), images: self.image_usage(&names)? })
     }
 
     /// Returns the class of each named blob, with the class's position in the table.
@@ -142,11 +127,7 @@ impl Store {
         let usage = images.iter().map(|(digest, (labels, parts))| {
             let size: u64 = parts.values().sum();
             let is_shared = |digest: &&Digest| owners.get(*digest).is_some_and(|n| *n > 1);
-            let shared = parts
-                .keys()
-                .filter(is_shared)
-                .filter_map(|d| parts.get(d))
-                .sum();
+            let shared = parts.keys().filter(is_shared).filter_map(|d| parts.get(d)).sum();
             ImageUsage {
                 names: labels.clone(),
                 digest: (*digest).clone(),

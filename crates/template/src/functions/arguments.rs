@@ -66,10 +66,7 @@ impl<'a> Arguments<'a> {
         let int = self.int(index)?;
         match usize::try_from(int) {
             Ok(size) if size <= limit => Ok(size),
-            _ => Err(refuse(format!(
-                "{}: {int} is not between 0 and {limit}",
-                self.name
-            ))),
+            _ => Err(refuse(format!("{}: {int} is not between 0 and {limit}", self.name))),
         }
     }
 
@@ -110,10 +107,7 @@ pub(super) fn text_of(value: &Value) -> String {
 
 /// Converts a value to an integer; returns 0 if that is impossible (sprig casts with spf13/cast).
 pub(super) fn int_of(value: &Value) -> i64 {
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "the cast saturates, as wanted"
-    )]
+    #[allow(clippy::cast_possible_truncation, reason = "the cast saturates, as wanted")]
     match value {
         Value::Int(int) => *int,
         Value::Uint(uint) => i64::try_from(*uint).unwrap_or(i64::MAX),
@@ -121,9 +115,7 @@ pub(super) fn int_of(value: &Value) -> i64 {
         Value::Bool(bool) => i64::from(*bool),
         Value::String(text) => {
             let text = text.trim();
-            text.parse()
-                .or_else(|_| text.parse::<f64>().map(|float| float as i64))
-                .unwrap_or(0)
+            text.parse().or_else(|_| text.parse::<f64>().map(|float| float as i64)).unwrap_or(0)
         }
         _ => 0,
     }

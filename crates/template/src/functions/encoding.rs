@@ -17,17 +17,13 @@ use imgctl_base::image::Digest;
 pub(super) const GROUP: Group = &[
     ("toJson", |a| Ok(string(go_json(a.value(0)?)))),
     ("mustToJson", |a| Ok(string(go_json(a.value(0)?)))),
-    ("toRawJson", |a| {
-        Ok(string(to_json(a.value(0)?).to_string()))
-    }),
+    ("toRawJson", |a| Ok(string(to_json(a.value(0)?).to_string()))),
     ("toPrettyJson", |a| {
         let pretty = serde_json::to_string_pretty(&to_json(a.value(0)?));
         pretty.map(string).map_err(|error| a.refuse(error))
     }),
     ("fromJson", |a| Ok(parsed(json(a)?))),
-    ("mustFromJson", |a| {
-        json(a)?.map_err(|error| a.refuse(error))
-    }),
+    ("mustFromJson", |a| json(a)?.map_err(|error| a.refuse(error))),
     ("fromJsonArray", |a| Ok(parsed_list(json(a)?))),
     ("toYaml", |a| {
         let text = yaml::write(&to_json(a.value(0)?));
@@ -41,16 +37,10 @@ pub(super) const GROUP: Group = &[
     }),
     ("b64enc", |a| Ok(string(STANDARD.encode(a.text(0)?)))),
     ("b64dec", |a| {
-        let bytes = STANDARD
-            .decode(a.text(0)?)
-            .map_err(|error| a.refuse(error))?;
-        String::from_utf8(bytes)
-            .map(string)
-            .map_err(|_| a.refuse("the decoded text is not UTF-8"))
+        let bytes = STANDARD.decode(a.text(0)?).map_err(|error| a.refuse(error))?;
+        String::from_utf8(bytes).map(string).map_err(|_| a.refuse("the decoded text is not UTF-8"))
     }),
-    ("sha256sum", |a| {
-        Ok(string(Digest::of(a.text(0)?.as_bytes()).hex()))
-    }),
+    ("sha256sum", |a| Ok(string(Digest::of(a.text(0)?.as_bytes()).hex()))),
     ("semver", version),
     ("semverCompare", |a| {
         let (constraint, version) = (a.text(0)?, a.text(1)?);
@@ -58,17 +48,12 @@ pub(super) const GROUP: Group = &[
         let malformed = || a.refuse(format!("{constraint:?} is not a constraint"));
         // As in sealos, an invalid version satisfies no constraint.
         let Some(version) = Version::parse(&version) else {
-            let zero = Version {
-                numbers: [0; 3],
-                prerelease: String::new(),
-                metadata: String::new(),
-            };
+            let zero =
+                Version { numbers: [0; 3], prerelease: String::new(), metadata: String::new() };
             semver::satisfies(&constraint, &zero).ok_or_else(malformed)?;
             return Ok(Value::Bool(false));
         };
-        semver::satisfies(&constraint, &version)
-            .map(Value::Bool)
-            .ok_or_else(malformed)
+        semver::satisfies(&constraint, &version).map(Value::Bool).ok_or_else(malformed)
     }),
 ];
 
@@ -76,16 +61,12 @@ type Parsed = Result<Value, String>;
 
 fn json(a: &Arguments<'_>) -> Result<Parsed, gotmpl::TemplateError> {
     let json: Result<serde_json::Value, _> = serde_json::from_str(&a.text(0)?);
-    Ok(json
-        .map(|json| from_json(&json))
-        .map_err(|error| error.to_string()))
+    Ok(json.map(|json| from_json(&json)).map_err(|error| error.to_string()))
 }
 
 fn from_yaml(a: &Arguments<'_>) -> Result<Parsed, gotmpl::TemplateError> {
     let yaml = yaml::parse(&a.text(0)?);
-    Ok(yaml
-        .map(|yaml| from_json(&yaml))
-        .map_err(|error| error.to_string()))
+    Ok(yaml.map(|yaml| from_json(&yaml)).map_err(|error| error.to_string()))
 }
 
 fn parsed(outcome: Parsed) -> Value {

@@ -16,9 +16,7 @@ pub(crate) fn of(variables: &BTreeMap<String, String>) -> FuncMap {
         "env".to_owned(),
         Arc::new(move |values: &[Value]| {
             let name = Arguments::new("env", values).text(0)?;
-            Ok(Value::String(
-                known.get(&*name).map_or("", String::as_str).into(),
-            ))
+            Ok(Value::String(known.get(&*name).map_or("", String::as_str).into()))
         }),
     );
     map.insert(
@@ -37,10 +35,7 @@ fn expand(text: &str, variables: &BTreeMap<String, String>) -> String {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('$') {
         expanded.push_str(before);
-        let (name, behind) = match after
-            .strip_prefix('{')
-            .and_then(|inner| inner.split_once('}'))
-        {
+        let (name, behind) = match after.strip_prefix('{').and_then(|inner| inner.split_once('}')) {
             Some((name, behind)) => (name, behind),
             None => {
                 let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -64,12 +59,9 @@ mod tests {
     #[test]
     fn only_the_given_variables_are_known() {
         let variables = BTreeMap::from([("A".to_owned(), "1".to_owned())]);
-        for (text, expected) in [
-            ("$A-${A}", "1-1"),
-            ("$HOME${PATH}x", "x"),
-            ("cost: 5$", "cost: 5$"),
-            ("$AB.", "."),
-        ] {
+        for (text, expected) in
+            [("$A-${A}", "1-1"), ("$HOME${PATH}x", "x"), ("cost: 5$", "cost: 5$"), ("$AB.", ".")]
+        {
             assert_eq!(expand(text, &variables), expected, "{text}");
         }
     }

@@ -11,9 +11,7 @@ use super::{Answer, Group};
 pub(super) const GROUP: Group = &[
     ("json", |a| Ok(string(go_json(a.value(0)?)))),
     ("join", |a| Ok(string(texts(a.value(0)?).join(&a.text(1)?)))),
-    ("split", |a| {
-        Ok(list(split(&a.text(0)?, &a.text(1)?).iter().map(string)))
-    }),
+    ("split", |a| Ok(list(split(&a.text(0)?, &a.text(1)?).iter().map(string)))),
     ("lower", |a| Ok(string(a.text(0)?.to_lowercase()))),
     ("upper", |a| Ok(string(a.text(0)?.to_uppercase()))),
     ("title", |a| {
@@ -24,12 +22,7 @@ pub(super) const GROUP: Group = &[
     }),
     ("pad", |a| {
         let (before, after) = (a.size(1, 1024)?, a.size(2, 1024)?);
-        Ok(string(format!(
-            "{}{}{}",
-            " ".repeat(before),
-            a.text(0)?,
-            " ".repeat(after)
-        )))
+        Ok(string(format!("{}{}{}", " ".repeat(before), a.text(0)?, " ".repeat(after))))
     }),
     ("truncate", |a| {
         let length = a.size(1, usize::MAX)?;
@@ -37,16 +30,10 @@ pub(super) const GROUP: Group = &[
     }),
     ("default", |a| {
         let value = a.last()?;
-        Ok(if value.is_truthy() {
-            value.clone()
-        } else {
-            a.value(0)?.clone()
-        })
+        Ok(if value.is_truthy() { value.clone() } else { a.value(0)?.clone() })
     }),
     ("index", index),
-    ("contains", |a| {
-        Ok(Value::Bool(a.text(0)?.contains(&a.text(1)?)))
-    }),
+    ("contains", |a| Ok(Value::Bool(a.text(0)?.contains(&a.text(1)?)))),
 ];
 
 /// Implements Go's `index`, which returns the zero value for a missing key: the empty text for a
@@ -56,9 +43,7 @@ fn index(a: &Arguments<'_>) -> Answer {
     for key in a.all().get(1..).unwrap_or_default() {
         value = match &value {
             Value::Map(members) => {
-                let of_texts = members
-                    .values()
-                    .all(|member| matches!(member, Value::String(_)));
+                let of_texts = members.values().all(|member| matches!(member, Value::String(_)));
                 let zero = if of_texts { string("") } else { Value::Nil };
                 let key = super::arguments::text_of(key);
                 members.get(key.as_str()).cloned().unwrap_or(zero)

@@ -12,9 +12,7 @@ pub(super) const GROUP: Group = &[
         let member = a.map(0)?.get(a.text(1)?.as_str());
         Ok(member.cloned().unwrap_or_else(|| string("")))
     }),
-    ("hasKey", |a| {
-        Ok(Value::Bool(a.map(0)?.contains_key(a.text(1)?.as_str())))
-    }),
+    ("hasKey", |a| Ok(Value::Bool(a.map(0)?.contains_key(a.text(1)?.as_str())))),
     ("keys", |a| {
         let mut keys = Vec::new();
         for index in 0..a.count() {
@@ -42,11 +40,7 @@ pub(super) const GROUP: Group = &[
 fn dict(a: &Arguments<'_>) -> Answer {
     let mut members = Members::new();
     for index in (0..a.count()).step_by(2) {
-        let value = a
-            .all()
-            .get(index + 1)
-            .cloned()
-            .unwrap_or_else(|| string(""));
+        let value = a.all().get(index + 1).cloned().unwrap_or_else(|| string(""));
         members.insert(a.text(index)?.into(), value);
     }
     Ok(Value::from(members))

@@ -45,11 +45,7 @@ impl Network {
             IpAddr::V6(address) => (128, u128::from(address)),
         };
         let prefix: u32 = prefix.parse().ok().filter(|prefix| *prefix <= bits)?;
-        let mut network = Self {
-            bits,
-            start: 0,
-            prefix,
-        };
+        let mut network = Self { bits, start: 0, prefix };
         network.start = number & !network.host_mask();
         Some(network)
     }

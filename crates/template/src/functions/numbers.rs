@@ -14,9 +14,7 @@ pub(super) const GROUP: Group = &[
     ("int64", |a| Ok(Value::Int(a.int(0)?))),
     ("atoi", |a| Ok(Value::Int(a.int(0)?))),
     ("float64", |a| Ok(Value::Float(float_of(a.value(0)?)))),
-    ("toDecimal", |a| {
-        Ok(Value::Int(i64::from_str_radix(&a.text(0)?, 8).unwrap_or(0)))
-    }),
+    ("toDecimal", |a| Ok(Value::Int(i64::from_str_radix(&a.text(0)?, 8).unwrap_or(0)))),
     ("add", |a| fold(a, 0, i64::wrapping_add)),
     ("add1", |a| Ok(Value::Int(a.int(0)?.wrapping_add(1)))),
     ("mul", |a| fold(a, 1, i64::wrapping_mul)),
@@ -32,30 +30,18 @@ pub(super) const GROUP: Group = &[
     ("max", |a| extreme(a, i64::max)),
     ("min", |a| extreme(a, i64::min)),
     ("biggest", |a| extreme(a, i64::max)),
-    ("addf", |a| {
-        Ok(Value::Float(a.all().iter().map(float_of).sum()))
-    }),
-    ("mulf", |a| {
-        Ok(Value::Float(a.all().iter().map(float_of).product()))
-    }),
-    ("subf", |a| {
-        Ok(Value::Float(float_of(a.value(0)?) - float_of(a.value(1)?)))
-    }),
-    ("divf", |a| {
-        Ok(Value::Float(float_of(a.value(0)?) / float_of(a.value(1)?)))
-    }),
+    ("addf", |a| Ok(Value::Float(a.all().iter().map(float_of).sum()))),
+    ("mulf", |a| Ok(Value::Float(a.all().iter().map(float_of).product()))),
+    ("subf", |a| Ok(Value::Float(float_of(a.value(0)?) - float_of(a.value(1)?)))),
+    ("divf", |a| Ok(Value::Float(float_of(a.value(0)?) / float_of(a.value(1)?)))),
     ("floor", |a| Ok(Value::Float(float_of(a.value(0)?).floor()))),
     ("ceil", |a| Ok(Value::Float(float_of(a.value(0)?).ceil()))),
     ("round", |a| {
         let places = i32::try_from(a.int(1)?.clamp(-300, 300)).unwrap_or(0);
         let scale = 10f64.powi(places);
-        Ok(Value::Float(
-            (float_of(a.value(0)?) * scale).round() / scale,
-        ))
+        Ok(Value::Float((float_of(a.value(0)?) * scale).round() / scale))
     }),
-    ("until", |a| {
-        range(a, 0, a.int(0)?, if a.int(0)? < 0 { -1 } else { 1 })
-    }),
+    ("until", |a| range(a, 0, a.int(0)?, if a.int(0)? < 0 { -1 } else { 1 })),
     ("untilStep", |a| range(a, a.int(0)?, a.int(1)?, a.int(2)?)),
 ];
 

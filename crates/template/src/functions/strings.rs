@@ -25,39 +25,21 @@ pub(super) const GROUP: Group = &[
     }),
     ("upper", |a| Ok(string(a.text(0)?.to_uppercase()))),
     ("lower", |a| Ok(string(a.text(0)?.to_lowercase()))),
-    ("title", |a| {
-        Ok(string(initials(&a.text(0)?, |c| {
-            c.to_uppercase().collect()
-        })))
-    }),
-    ("untitle", |a| {
-        Ok(string(initials(&a.text(0)?, |c| {
-            c.to_lowercase().collect()
-        })))
-    }),
+    ("title", |a| Ok(string(initials(&a.text(0)?, |c| c.to_uppercase().collect())))),
+    ("untitle", |a| Ok(string(initials(&a.text(0)?, |c| c.to_lowercase().collect())))),
     ("repeat", repeat),
     ("substr", substr),
     ("trunc", trunc),
-    ("nospace", |a| {
-        Ok(string(a.text(0)?.replace(char::is_whitespace, "")))
-    }),
-    ("contains", |a| {
-        Ok(Value::Bool(a.text(1)?.contains(&a.text(0)?)))
-    }),
-    ("hasPrefix", |a| {
-        Ok(Value::Bool(a.text(1)?.starts_with(&a.text(0)?)))
-    }),
-    ("hasSuffix", |a| {
-        Ok(Value::Bool(a.text(1)?.ends_with(&a.text(0)?)))
-    }),
+    ("nospace", |a| Ok(string(a.text(0)?.replace(char::is_whitespace, "")))),
+    ("contains", |a| Ok(Value::Bool(a.text(1)?.contains(&a.text(0)?)))),
+    ("hasPrefix", |a| Ok(Value::Bool(a.text(1)?.starts_with(&a.text(0)?)))),
+    ("hasSuffix", |a| Ok(Value::Bool(a.text(1)?.ends_with(&a.text(0)?)))),
     ("quote", |a| Ok(words(a, go_quoted))),
     ("squote", |a| Ok(words(a, |text| format!("'{text}'")))),
     ("cat", |a| Ok(words(a, str::to_owned))),
     ("indent", |a| Ok(string(indented(a)?))),
     ("nindent", |a| Ok(string(format!("\n{}", indented(a)?)))),
-    ("replace", |a| {
-        Ok(string(a.text(2)?.replace(&a.text(0)?, &a.text(1)?)))
-    }),
+    ("replace", |a| Ok(string(a.text(2)?.replace(&a.text(0)?, &a.text(1)?)))),
     ("join", |a| {
         let separator = a.text(0)?;
         Ok(string(texts(a.value(1)?).join(&separator)))
@@ -76,9 +58,7 @@ pub(super) const GROUP: Group = &[
         Ok(numbered(&parts))
     }),
     ("toString", |a| Ok(string(a.text(0)?))),
-    ("toStrings", |a| {
-        Ok(list(texts(a.value(0)?).iter().map(string)))
-    }),
+    ("toStrings", |a| Ok(list(texts(a.value(0)?).iter().map(string)))),
     ("snakecase", |a| Ok(string(separated(&a.text(0)?, '_')))),
     ("kebabcase", |a| Ok(string(separated(&a.text(0)?, '-')))),
     ("camelcase", camelcase),
@@ -141,8 +121,7 @@ fn trunc(a: &Arguments<'_>) -> Answer {
         true => text.get(..length),
         false => text.get(text.len() - length..),
     };
-    cut.map(string)
-        .ok_or_else(|| a.refuse(format!("{count} lies inside a character of {text:?}")))
+    cut.map(string).ok_or_else(|| a.refuse(format!("{count} lies inside a character of {text:?}")))
 }
 
 /// Applies `change` to the first letter of each word.
@@ -227,11 +206,9 @@ fn numbered(parts: &[String]) -> Value {
 /// Returns the items of a list as texts, without nil; any other value becomes a list of one item.
 pub(super) fn texts(value: &Value) -> Vec<String> {
     match value {
-        Value::List(items) => items
-            .iter()
-            .filter(|item| !matches!(item, Value::Nil))
-            .map(text_of)
-            .collect(),
+        Value::List(items) => {
+            items.iter().filter(|item| !matches!(item, Value::Nil)).map(text_of).collect()
+        }
         Value::Nil => Vec::new(),
         other => vec![text_of(other)],
     }
@@ -268,8 +245,6 @@ fn separated(text: &str, separator: char) -> String {
 fn camelcase(a: &Arguments<'_>) -> Answer {
     let text = a.text(0)?;
     let words = text.split(|c: char| c == '_' || c == '-' || c.is_whitespace());
-    let camel: String = words
-        .map(|word| initials(word, |c| c.to_uppercase().collect()))
-        .collect();
+    let camel: String = words.map(|word| initials(word, |c| c.to_uppercase().collect())).collect();
     Ok(string(camel))
 }

@@ -123,11 +123,7 @@ fn sprig_functions_give_the_documented_results() {
     ];
     for (text, expected) in cases {
         let rendered = render(text, Dialect::ClusterImage);
-        assert_eq!(
-            rendered.unwrap_or_else(|e| format!("{e}")),
-            *expected,
-            "{text}"
-        );
+        assert_eq!(rendered.unwrap_or_else(|e| format!("{e}")), *expected, "{text}");
     }
 }
 
@@ -139,10 +135,7 @@ fn format_functions_take_arguments_as_docker_does() {
             r#"{{join .list ","}} {{split "a/b" "/"}} {{upper .name}} {{lower "A"}} {{title "abc"}}"#,
             "b,a,b [a b] ETCD a Abc",
         ),
-        (
-            r#"{{index .map "x"}}[{{index (index .labels) "gone"}}]{{index .list 1}}"#,
-            "1[]a",
-        ),
+        (r#"{{index .map "x"}}[{{index (index .labels) "gone"}}]{{index .list 1}}"#, "1[]a"),
         (r#"[{{pad "a" 1 2}}]{{truncate "hello" 2}}"#, "[ a  ]he"),
     ] {
         assert_eq!(render(text, Dialect::Format).unwrap(), expected, "{text}");
@@ -174,31 +167,24 @@ fn wrong_calls_are_errors_that_name_the_function() {
 /// contain.
 #[test]
 fn fuzz_any_template_ends() {
-    bolero::check!()
-        .with_type::<String>()
-        .for_each(|text: &String| {
-            let wrapped = format!("{{{{ {text} }}}}");
-            for text in [text, &wrapped] {
-                if let Ok(rendered) = render(text, Dialect::ClusterImage) {
-                    assert!(text.contains("{{") || rendered == *text);
-                }
+    bolero::check!().with_type::<String>().for_each(|text: &String| {
+        let wrapped = format!("{{{{ {text} }}}}");
+        for text in [text, &wrapped] {
+            if let Ok(rendered) = render(text, Dialect::ClusterImage) {
+                assert!(text.contains("{{") || rendered == *text);
             }
-        });
+        }
+    });
 }
 
 #[test]
 fn fuzz_versions_and_constraints_are_read_or_refused() {
     use crate::semver::{Version, satisfies};
-    bolero::check!()
-        .with_type::<(String, u8, u8)>()
-        .for_each(|(text, major, minor)| {
-            let written = format!("{major}.{minor}.0");
-            let version = Version::parse(&written).unwrap();
-            satisfies(text, &version);
-            assert_eq!(satisfies(&format!("={written}"), &version), Some(true));
-            assert_eq!(
-                satisfies(&format!("<{written} || >{written}"), &version),
-                Some(false)
-            );
-        });
+    bolero::check!().with_type::<(String, u8, u8)>().for_each(|(text, major, minor)| {
+        let written = format!("{major}.{minor}.0");
+        let version = Version::parse(&written).unwrap();
+        satisfies(text, &version);
+        assert_eq!(satisfies(&format!("={written}"), &version), Some(true));
+        assert_eq!(satisfies(&format!("<{written} || >{written}"), &version), Some(false));
+    });
 }

@@ -41,10 +41,8 @@ pub fn annotate(store: &Store, descriptor: &Descriptor, changes: &Changes) -> Re
 
 fn of_image(store: &Store, image: &Image, changes: &Changes) -> Result<Edited> {
     if is_docker(image) && !(changes.annotations.is_empty() && changes.remove.is_empty()) {
-        return Err(
-            Error::usage("an image of Docker's manifest format has no annotations")
-                .hint("change labels with --label, or build it with --format oci"),
-        );
+        return Err(Error::usage("an image of Docker's manifest format has no annotations")
+            .hint("change labels with --label, or build it with --format oci"));
     }
     let mut draft = Draft::of(image);
     changes.apply(&mut draft.annotations);
@@ -80,11 +78,8 @@ fn of_index(
             id.get_or_insert_with(|| image.id().clone());
             continue;
         }
-        let labels_only = Changes {
-            annotations: BTreeMap::new(),
-            remove: Vec::new(),
-            ..changes.clone()
-        };
+        let labels_only =
+            Changes { annotations: BTreeMap::new(), remove: Vec::new(), ..changes.clone() };
         let edited = of_image(store, &image, &labels_only)?;
         entry.digest = edited.descriptor.digest;
         entry.size = edited.descriptor.size;
@@ -94,24 +89,16 @@ fn of_index(
     let Some(id) = id else {
         return Err(Error::bad_content("no image is in the index"));
     };
-    Ok(Edited {
-        descriptor: put(store, &descriptor.media_type, &index)?,
-        id,
-        notes,
-    })
+    Ok(Edited { descriptor: put(store, &descriptor.media_type, &index)?, id, notes })
 }
 
 /// Removes attestations: with other labels, the image is a different one, which they do not attest.
 fn leave_out_attestations(index: &mut Index, notes: &mut Vec<String>) {
     let before = index.manifests.len();
-    index
-        .manifests
-        .retain(|entry| !entry.annotations.contains_key(ATTESTED_IMAGE));
+    index.manifests.retain(|entry| !entry.annotations.contains_key(ATTESTED_IMAGE));
     let gone = before - index.manifests.len();
     if gone > 0 {
-        notes.push(format!(
-            "removed {gone} attestation(s) of the original image"
-        ));
+        notes.push(format!("removed {gone} attestation(s) of the original image"));
     }
 }
 
@@ -138,11 +125,7 @@ mod tests {
             document(store, media_type::OCI_MANIFEST, &value)
         };
         let mut image = manifest(Vec::new());
-        let statement = document(
-            store,
-            "application/vnd.in-toto+json",
-            &json!({"_type": "x"}),
-        );
+        let statement = document(store, "application/vnd.in-toto+json", &json!({"_type": "x"}));
         let mut attestation = manifest(vec![statement]);
         image.platform = Some(Platform::parse("linux/amd64").unwrap());
         attestation.platform = Some(Platform::parse("unknown/unknown").unwrap());
@@ -165,17 +148,11 @@ mod tests {
         let store = Store::open(directory.path(), Options { sync: false }).unwrap();
         let index = attested(&store);
         let pair = || BTreeMap::from([("a".to_owned(), "b".to_owned())]);
-        let annotated = Changes {
-            annotations: pair(),
-            ..Changes::default()
-        };
+        let annotated = Changes { annotations: pair(), ..Changes::default() };
         let edited = annotate(&store, &index, &annotated).unwrap();
         assert_eq!(members(&store, &edited).len(), 2);
         assert!(edited.notes.is_empty());
-        let labelled = Changes {
-            labels: pair(),
-            ..Changes::default()
-        };
+        let labelled = Changes { labels: pair(), ..Changes::default() };
         let edited = annotate(&store, &index, &labelled).unwrap();
         assert_eq!(members(&store, &edited).len(), 1);
         assert!(edited.notes[0].contains("1 attestation"));

@@ -110,10 +110,7 @@ pub fn create(
     let blobs = |assumed: bool| {
         all.iter()
             .filter(|(digest, _)| is_assumed(digest) == assumed)
-            .map(|(digest, size)| Blob {
-                digest: digest.clone(),
-                size: *size,
-            })
+            .map(|(digest, size)| Blob { digest: digest.clone(), size: *size })
             .collect::<Vec<_>>()
     };
     let bundle = Bundle {
@@ -133,11 +130,7 @@ pub fn create(
         compression: options.compression,
         platform: None,
         leaving: Some(Leaving {
-            blobs: bundle
-                .assumed
-                .iter()
-                .map(|blob| blob.digest.clone())
-                .collect(),
+            blobs: bundle.assumed.iter().map(|blob| blob.digest.clone()).collect(),
             file: DESCRIPTION,
             content: description,
         }),
@@ -232,9 +225,7 @@ pub fn apply(store: &Store, path: &Path, verify: bool, reporter: &dyn Reporter) 
         check_contents(store, &bundle, reporter)?;
     }
     let loaded = load(store, Input::Path(path), &LoadOptions::default(), reporter)?;
-    let is_there = loaded
-        .iter()
-        .any(|image| image.descriptor.digest == bundle.image.digest);
+    let is_there = loaded.iter().any(|image| image.descriptor.digest == bundle.image.digest);
     if !is_there {
         return Err(Error::bad_content(format!(
             "{} does not contain the image {} that it announces",
@@ -250,11 +241,8 @@ fn base_missing(bundle: &Bundle, missing: &[&Blob]) -> Error {
         Some(name) => format!("{name} ({})", bundle.base.digest),
         None => bundle.base.digest.to_string(),
     };
-    let mut list: Vec<String> = missing
-        .iter()
-        .take(SHOWN)
-        .map(|blob| blob.digest.to_string())
-        .collect();
+    let mut list: Vec<String> =
+        missing.iter().take(SHOWN).map(|blob| blob.digest.to_string()).collect();
     if missing.len() > SHOWN {
         list.push(format!("and {} more", missing.len() - SHOWN));
     }

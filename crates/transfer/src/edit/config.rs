@@ -25,10 +25,7 @@ pub(super) fn history_by_layer(image: &Image) -> Vec<(Option<usize>, History)> {
     let history = &image.config.history;
     if history.iter().filter(|entry| !entry.empty_layer).count() != layers {
         let made_up = |number| {
-            let entry = History {
-                comment: Some("no history".to_owned()),
-                ..History::default()
-            };
+            let entry = History { comment: Some("no history".to_owned()), ..History::default() };
             (Some(number), entry)
         };
         return (0..layers).map(made_up).collect();

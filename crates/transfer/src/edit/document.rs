@@ -64,19 +64,11 @@ impl Draft {
             layers,
             subject: None,
             // Docker manifests have no annotations.
-            annotations: if self.docker {
-                BTreeMap::new()
-            } else {
-                self.annotations
-            },
+            annotations: if self.docker { BTreeMap::new() } else { self.annotations },
         };
         let mut descriptor = put(store, manifest_type, &manifest)?;
         descriptor.platform = Some(platform);
-        Ok(Edited {
-            descriptor,
-            id: config.digest,
-            notes: Vec::new(),
-        })
+        Ok(Edited { descriptor, id: config.digest, notes: Vec::new() })
     }
 }
 
@@ -87,10 +79,7 @@ pub(super) fn is_docker(image: &Image) -> bool {
 
 /// Stores an index over images for several platforms; a single image is returned unchanged.
 pub fn write_index(store: &Store, images: Vec<Edited>) -> Result<Edited> {
-    let notes = images
-        .iter()
-        .flat_map(|image| image.notes.clone())
-        .collect();
+    let notes = images.iter().flat_map(|image| image.notes.clone()).collect();
     let mut images = images;
     let Some(first) = images.first().cloned() else {
         return Err(Error::failed("there is no image to put into an index"));
@@ -99,11 +88,7 @@ pub fn write_index(store: &Store, images: Vec<Edited>) -> Result<Edited> {
         return Ok(images.remove(0));
     }
     let index = Index::new(images.into_iter().map(|image| image.descriptor).collect());
-    Ok(Edited {
-        descriptor: put(store, media_type::OCI_INDEX, &index)?,
-        id: first.id,
-        notes,
-    })
+    Ok(Edited { descriptor: put(store, media_type::OCI_INDEX, &index)?, id: first.id, notes })
 }
 
 /// Stores a document and returns its descriptor.

@@ -44,16 +44,12 @@ pub fn merge(
     options: &MergeOptions,
     reporter: &dyn Reporter,
 ) -> Result<Edited> {
-    let configs: Vec<(String, &ImageConfig)> = inputs
-        .iter()
-        .map(|(name, image)| (name.clone(), &image.config))
-        .collect();
+    let configs: Vec<(String, &ImageConfig)> =
+        inputs.iter().map(|(name, image)| (name.clone(), &image.config)).collect();
     let platform = common_platform(&configs)?;
     let mut stack = Stack::new(store, options, reporter);
     for (name, image) in inputs {
-        stack
-            .add(name, image)
-            .context(|| format!("cannot merge {name}"))?;
+        stack.add(name, image).context(|| format!("cannot merge {name}"))?;
     }
     let mut config = ImageConfig {
         created: match options.timestamp {
@@ -180,8 +176,7 @@ impl<'a> Stack<'a> {
                 continue;
             }
             self.tree.apply(Arc::clone(toc))?;
-            self.layers
-                .push(((*descriptor).clone(), (*diff_id).clone()));
+            self.layers.push(((*descriptor).clone(), (*diff_id).clone()));
             self.history.push(history);
         }
         Ok(())
@@ -195,9 +190,7 @@ impl<'a> Stack<'a> {
         for kind in [LayerKind::Rootfs, LayerKind::Addons, LayerKind::Registry] {
             let select = |path: &LayerPath| path.layer_kind() == kind;
             let root = LayerPath::root();
-            let has_any = own
-                .walk(&root)
-                .any(|(path, _)| !path.is_root() && select(&path));
+            let has_any = own.walk(&root).any(|(path, _)| !path.is_root() && select(&path));
             if !has_any {
                 continue;
             }

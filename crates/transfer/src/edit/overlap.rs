@@ -41,9 +41,7 @@ pub(super) fn hides(below: &Tree, layers: &[Arc<Toc>]) -> Result<bool> {
             Marker::Leftover => false,
             Marker::None => {
                 !entry.is_directory()
-                    && below
-                        .lookup(&entry.path)
-                        .is_some_and(|found| found.entry().is_directory())
+                    && below.lookup(&entry.path).is_some_and(|found| found.entry().is_directory())
             }
         };
         if hidden {

@@ -34,10 +34,7 @@ pub fn rebase(
             old.name,
             base.len()
         ))
-        .hint(format!(
-            "compare: imgctl history {} and {}",
-            image.name, old.name
-        )));
+        .hint(format!("compare: imgctl history {} and {}", image.name, old.name)));
     }
     common_platform(&[
         (image.name.to_owned(), &image.image.config),
@@ -48,18 +45,13 @@ pub fn rebase(
     draft.layers = Draft::of(new.image).layers;
     draft.layers.extend(above);
     draft.config.history = history(image.image, base.len(), new.image);
-    draft.config.config = settings(
-        &image.image.config.config,
-        &old.image.config.config,
-        &new.image.config.config,
-    );
+    draft.config.config =
+        settings(&image.image.config.config, &old.image.config.config, &new.image.config.config);
     if !draft.docker {
         let digest = new.image.descriptor.digest.to_string();
         draft.annotations.insert(BASE_DIGEST.to_owned(), digest);
         match &new.image.reference {
-            Some(name) => draft
-                .annotations
-                .insert(BASE_NAME.to_owned(), name.to_string()),
+            Some(name) => draft.annotations.insert(BASE_NAME.to_owned(), name.to_string()),
             None => draft.annotations.remove(BASE_NAME),
         };
     }
@@ -72,10 +64,9 @@ fn history(image: &Image, base_layers: usize, new: &Image) -> Vec<History> {
     // Skip the entries up to the base's last layer, and the base's own empty entries.
     let start = match base_layers {
         0 => 0,
-        layers => own
-            .iter()
-            .position(|(number, _)| *number == Some(layers - 1))
-            .map_or(0, |at| at + 1),
+        layers => {
+            own.iter().position(|(number, _)| *number == Some(layers - 1)).map_or(0, |at| at + 1)
+        }
     };
     let mut all: Vec<History> = history_by_layer(new).into_iter().map(|(_, h)| h).collect();
     all.extend(own.into_iter().skip(start).map(|(_, entry)| entry));
@@ -99,12 +90,8 @@ fn settings(
         all.env.retain(|pair| name_of(pair) != name_of(gone));
     }
     all.labels = new.labels.clone();
-    let set = own
-        .labels
-        .iter()
-        .filter(|(key, value)| old.labels.get(*key) != Some(*value));
-    all.labels
-        .extend(set.map(|(key, value)| (key.clone(), value.clone())));
+    let set = own.labels.iter().filter(|(key, value)| old.labels.get(*key) != Some(*value));
+    all.labels.extend(set.map(|(key, value)| (key.clone(), value.clone())));
     if own.entrypoint == old.entrypoint && own.cmd == old.cmd {
         all.entrypoint.clone_from(&new.entrypoint);
         all.cmd.clone_from(&new.cmd);
@@ -148,11 +135,7 @@ mod tests {
 
     #[test]
     fn what_came_from_the_old_base_comes_from_the_new() {
-        let old = config(
-            &["A=1", "B=1", "GONE=1"],
-            &[("k", "old"), ("own", "x")],
-            "sh",
-        );
+        let old = config(&["A=1", "B=1", "GONE=1"], &[("k", "old"), ("own", "x")], "sh");
         let own = config(&["A=1", "B=2", "C=3"], &[("k", "old"), ("own", "y")], "sh");
         let new = config(&["A=9", "B=9", "GONE=9", "N=1"], &[("k", "new")], "bash");
         let all = settings(&own, &old, &new);

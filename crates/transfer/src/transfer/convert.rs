@@ -76,9 +76,5 @@ fn recompressed(
         )));
     }
     store.commit(done.sink, &done.digest)?;
-    Ok(Descriptor::new(
-        media_type::DOCKER_LAYER_GZIP,
-        done.digest,
-        done.size,
-    ))
+    Ok(Descriptor::new(media_type::DOCKER_LAYER_GZIP, done.digest, done.size))
 }

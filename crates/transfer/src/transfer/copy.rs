@@ -40,13 +40,7 @@ pub struct Copier<'a> {
 impl<'a> Copier<'a> {
     /// Creates a copier for [`Copier::source`] only.
     pub fn reading(store: &'a Store, client: &'a Client, reporter: &'a dyn Reporter) -> Self {
-        Self {
-            store,
-            client,
-            options: CopyOptions::default(),
-            preserve_digests: false,
-            reporter,
-        }
+        Self { store, client, options: CopyOptions::default(), preserve_digests: false, reporter }
     }
 
     /// Writes an image to `to`. Formats that must be assembled first use `scratch` meanwhile.
@@ -110,23 +104,14 @@ impl<'a> Copier<'a> {
                 let store = self.temporary(scratch, "loaded")?;
                 let input = Input::Path(&place.path);
                 let loaded = load(&store, input, &LoadOptions::default(), self.reporter)?;
-                let all = loaded
-                    .into_iter()
-                    .map(|image| (image.references, image.descriptor));
+                let all = loaded.into_iter().map(|image| (image.references, image.descriptor));
                 let (_, descriptor) = choose(all.collect(), place)?;
-                let named = Named {
-                    reference: None,
-                    descriptor,
-                };
+                let named = Named { reference: None, descriptor };
                 Box::new(StoreSource::new(&store, &named)?.called(place_name(place)))
             }
             Location::RegistryDirectory { path, name } => {
                 let layout = Layout::open(path, false)?;
-                Box::new(TreeSource::new(
-                    &layout,
-                    &tree_repository(name),
-                    RegistryTarget::of(name),
-                ))
+                Box::new(TreeSource::new(&layout, &tree_repository(name), RegistryTarget::of(name)))
             }
         })
     }
@@ -150,9 +135,7 @@ impl<'a> Copier<'a> {
                 Err(error) => failed = error,
             }
         }
-        Err(failed.context(format!(
-            "{name} is neither in the store nor in a reachable registry"
-        )))
+        Err(failed.context(format!("{name} is neither in the store nor in a reachable registry")))
     }
 
     fn run(&self, source: &dyn ImageSource, sink: &dyn ImageSink) -> Result<Copied> {
@@ -196,14 +179,9 @@ impl<'a> Copier<'a> {
         let store = self.temporary(scratch, "copied")?;
         let references: Vec<Reference> = name.into_iter().collect();
         let copied = self.run(source, &StoreSink::new(&store, &references))?;
-        let named = Named {
-            reference: references.into_iter().next(),
-            descriptor: copied.root.clone(),
-        };
-        let options = SaveOptions {
-            format,
-            ..SaveOptions::default()
-        };
+        let named =
+            Named { reference: references.into_iter().next(), descriptor: copied.root.clone() };
+        let options = SaveOptions { format, ..SaveOptions::default() };
         save(&store, &[named], &options, Output::Path(path), &Silent)?;
         Ok(copied)
     }
@@ -243,9 +221,7 @@ fn choose(mut all: Vec<Member>, place: &Archived) -> Result<Member> {
     let found = all.iter().position(|(names, _)| names.iter().any(is_meant));
     match found {
         Some(position) => Ok(all.swap_remove(position)),
-        None => Err(Error::not_found(format!(
-            "there is no image `{wanted}` in {path}"
-        ))),
+        None => Err(Error::not_found(format!("there is no image `{wanted}` in {path}"))),
     }
 }
 

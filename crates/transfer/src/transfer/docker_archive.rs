@@ -46,15 +46,9 @@ pub(super) fn images(
         let references = references(&item, members)?;
         let descriptor = image(store, members, &item, imported)
             .context(|| format!("cannot load the image of {}", item.config))?;
-        match found
-            .iter_mut()
-            .find(|other| other.descriptor.digest == descriptor.digest)
-        {
+        match found.iter_mut().find(|other| other.descriptor.digest == descriptor.digest) {
             Some(other) => other.references.extend(references),
-            None => found.push(Found {
-                references,
-                descriptor,
-            }),
+            None => found.push(Found { references, descriptor }),
         }
     }
     Ok(found)
@@ -65,10 +59,7 @@ pub(super) fn names_by_config(members: &Members) -> Result<BTreeMap<Digest, Vec<
     let mut names: BTreeMap<Digest, Vec<Reference>> = BTreeMap::new();
     for item in items(members)? {
         let config = members.file(&item.config)?.digest.clone();
-        names
-            .entry(config)
-            .or_default()
-            .extend(references(&item, members)?);
+        names.entry(config).or_default().extend(references(&item, members)?);
     }
     Ok(names)
 }
@@ -141,11 +132,7 @@ fn image(
         schema_version: 2,
         media_type: Some(media_type::OCI_MANIFEST.to_owned()),
         artifact_type: None,
-        config: Descriptor::new(
-            config_type,
-            config_member.digest.clone(),
-            config_member.size,
-        ),
+        config: Descriptor::new(config_type, config_member.digest.clone(), config_member.size),
         layers,
         subject: None,
         annotations: BTreeMap::new(),
@@ -193,10 +180,7 @@ fn decompressed(store: &Store, file: File, imported: &mut Vec<Digest>) -> Result
     let mut limited = reader.take(limits.size.saturating_add(1));
     let size = copy_hashed(&mut limited, &mut hasher, &mut ingest)?;
     if size > limits.size {
-        return Err(Error::bad_content(format!(
-            "a layer has more than {} bytes",
-            limits.size
-        )));
+        return Err(Error::bad_content(format!("a layer has more than {} bytes", limits.size)));
     }
     let digest = hasher.finish();
     if store.blob_size(&digest)?.is_none() {

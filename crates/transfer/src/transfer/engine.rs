@@ -26,10 +26,7 @@ pub struct CopyOptions {
 
 impl Default for CopyOptions {
     fn default() -> Self {
-        Self {
-            selection: Selection::default(),
-            jobs: JOBS,
-        }
+        Self { selection: Selection::default(), jobs: JOBS }
     }
 }
 
@@ -89,11 +86,8 @@ pub(crate) fn copy_plan(
     jobs: usize,
     reporter: &dyn Reporter,
 ) -> Result<Copied> {
-    let manifests: Vec<Digest> = plan
-        .manifests
-        .iter()
-        .map(|(descriptor, _)| descriptor.digest.clone())
-        .collect();
+    let manifests: Vec<Digest> =
+        plan.manifests.iter().map(|(descriptor, _)| descriptor.digest.clone()).collect();
     source.admit(&plan.source_digest, &manifests)?;
     let title = format!("copying {}", source.describe());
     let task = reporter.start(&title, Unit::Bytes, Some(plan.total()));
@@ -119,10 +113,7 @@ fn run(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Moved> {
     let stop = Arc::new(AtomicBool::new(false));
-    let source = &Stoppable {
-        source,
-        stop: Arc::clone(&stop),
-    };
+    let source = &Stoppable { source, stop: Arc::clone(&stop) };
     let bytes = AtomicU64::new(0);
     let moved = |count| {
         bytes.fetch_add(count, Ordering::Relaxed);
@@ -152,13 +143,7 @@ fn run(
     }
     sink.finish(&plan.root.descriptor, &plan.root.bytes)?;
     let [copied, mounted, existed] = counts.map(AtomicU64::into_inner);
-    Ok(Moved {
-        copied,
-        mounted,
-        existed,
-        bytes: bytes.into_inner(),
-        total: plan.total(),
-    })
+    Ok(Moved { copied, mounted, existed, bytes: bytes.into_inner(), total: plan.total() })
 }
 
 fn put_blob(
@@ -174,10 +159,7 @@ fn put_blob(
     }
     match sink.put_blob(blob, source, moved) {
         Err(error) if is_foreign && matches!(error.kind(), Kind::NotFound | Kind::Network) => {
-            tracing::warn!(
-                "layer {} is not copied and remains at its URLs: {error}",
-                blob.digest
-            );
+            tracing::warn!("layer {} is not copied and remains at its URLs: {error}", blob.digest);
             Ok(Put::Existed)
         }
         put => put.context(|| format!("cannot copy blob {}", blob.digest)),

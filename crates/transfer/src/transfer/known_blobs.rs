@@ -35,10 +35,7 @@ type Places = HashMap<Digest, Vec<String>>;
 impl KnownBlobs {
     /// Returns the cache kept with `store`. Reads nothing yet.
     pub(super) fn of(store: &Store) -> Self {
-        Self {
-            directory: store.cache_directory().join("known-blobs"),
-            read: Mutex::default(),
-        }
+        Self { directory: store.cache_directory().join("known-blobs"), read: Mutex::default() }
     }
 
     /// Repositories of `registry` that had this blob, most likely first.
@@ -73,11 +70,8 @@ impl KnownBlobs {
         let _ = std::fs::create_dir(&self.directory);
         let lock = self.directory.join(".lock");
         let _lock = Lock::acquire(&lock, Mode::Exclusive, &mut || {})?;
-        let mut file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&path)
-            .path("open", &path)?;
+        let mut file =
+            OpenOptions::new().create(true).append(true).open(&path).path("open", &path)?;
         file.write_all(lines.as_bytes()).path("write", &path)?;
         if file.metadata().path("look at", &path)?.len() > MAX_FILE / 2 {
             self.shorten(registry)?;
@@ -158,15 +152,9 @@ mod tests {
         let (one, two) = (Digest::of(b"1"), Digest::of(b"2"));
         let known = KnownBlobs::of(&store);
         assert!(known.repositories("reg.io:5000", &one).is_empty());
-        known
-            .remember(&repository("reg.io:5000/a"), [&one, &two])
-            .unwrap();
-        known
-            .remember(&repository("reg.io:5000/b/c"), [&one])
-            .unwrap();
-        known
-            .remember(&repository("reg.io:5000/a"), [&one])
-            .unwrap();
+        known.remember(&repository("reg.io:5000/a"), [&one, &two]).unwrap();
+        known.remember(&repository("reg.io:5000/b/c"), [&one]).unwrap();
+        known.remember(&repository("reg.io:5000/a"), [&one]).unwrap();
         for known in [&known, &KnownBlobs::of(&store)] {
             assert_eq!(known.repositories("reg.io:5000", &one), ["b/c", "a"]);
             assert_eq!(known.repositories("reg.io:5000", &two), ["a"]);
@@ -182,9 +170,7 @@ mod tests {
         let store = Store::open(directory.path(), Options { sync: false }).unwrap();
         let known = KnownBlobs::of(&store);
         let name = repository("reg.io/a");
-        let digests: Vec<Digest> = (0_u32..30_000)
-            .map(|n| Digest::of(&n.to_le_bytes()))
-            .collect();
+        let digests: Vec<Digest> = (0_u32..30_000).map(|n| Digest::of(&n.to_le_bytes())).collect();
         known.remember(&name, &digests).unwrap();
         let length = std::fs::metadata(known.path("reg.io")).unwrap().len();
         assert!(length < MAX_FILE / 2, "{length}");

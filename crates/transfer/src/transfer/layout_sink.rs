@@ -33,10 +33,7 @@ impl LayoutSink {
     /// Opens the layout in `directory`, creating it if missing. The image gets the name `name`
     /// (`org.opencontainers.image.ref.name`).
     pub(crate) fn open(directory: &Path, name: Option<&str>) -> Result<Self> {
-        let sink = Self {
-            directory: directory.to_owned(),
-            name: name.map(str::to_owned),
-        };
+        let sink = Self { directory: directory.to_owned(), name: name.map(str::to_owned) };
         let make = |path: &Path| {
             let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
             made.path("create the directory", path)
@@ -59,10 +56,7 @@ impl LayoutSink {
     }
 
     fn blob_path(&self, digest: &Digest) -> Result<PathBuf> {
-        let directory = self
-            .directory
-            .join("blobs")
-            .join(digest.algorithm().as_str());
+        let directory = self.directory.join("blobs").join(digest.algorithm().as_str());
         match std::fs::create_dir(&directory) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => made.path("create the directory", &directory)?,
@@ -130,10 +124,7 @@ fn copy_to(
     moved: &(dyn Fn(u64) + Sync),
 ) -> Result<()> {
     let Descriptor { digest, size, .. } = descriptor;
-    let mut file = Counted {
-        file: File::create(path).path("create", path)?,
-        moved,
-    };
+    let mut file = Counted { file: File::create(path).path("create", path)?, moved };
     let mut hasher = Hasher::with(digest.algorithm());
     let mut reader = open()?.take(size.saturating_add(1));
     let length = copy_hashed(&mut reader, &mut hasher, &mut file)?;
@@ -199,9 +190,7 @@ impl ImageSink for LayoutSink {
         entry.annotations.remove(REF_NAME);
         match &self.name {
             Some(name) => {
-                index
-                    .manifests
-                    .retain(|other| other.ref_name() != Some(name));
+                index.manifests.retain(|other| other.ref_name() != Some(name));
                 entry.annotations.insert(REF_NAME.to_owned(), name.clone());
             }
             None => index
@@ -211,12 +200,7 @@ impl ImageSink for LayoutSink {
         index.manifests.push(entry);
         let bytes = serde_json::to_vec(&index)
             .map_err(|error| Error::failed("cannot encode the index").caused_by(error))?;
-        atomic::write(
-            &self.directory.join("index.json"),
-            &bytes,
-            0o644,
-            Durability::Durable,
-        )
+        atomic::write(&self.directory.join("index.json"), &bytes, 0o644, Durability::Durable)
     }
 }
 
@@ -243,11 +227,7 @@ mod tests {
             }
         });
         let index = LayoutSink::open(&directory, None).unwrap().index().unwrap();
-        let mut names: Vec<_> = index
-            .manifests
-            .iter()
-            .filter_map(|m| m.ref_name())
-            .collect();
+        let mut names: Vec<_> = index.manifests.iter().filter_map(|m| m.ref_name()).collect();
         names.sort_unstable();
         assert_eq!(names, ["v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7"]);
     }

@@ -65,11 +65,7 @@ impl LayoutSource {
             let path: PathBuf = ["blobs", digest.algorithm().as_str(), hex].iter().collect();
             return self.directory.open_file(&path);
         }
-        let names = [
-            hex.to_owned(),
-            format!("{hex}.manifest.json"),
-            "manifest.json".to_owned(),
-        ];
+        let names = [hex.to_owned(), format!("{hex}.manifest.json"), "manifest.json".to_owned()];
         let count = if *digest == self.root.digest { 3 } else { 2 };
         let mut opened = Err(Error::not_found(format!("blob {digest} does not exist")));
         for name in &names[..count] {
@@ -111,10 +107,9 @@ fn choose<'a>(index: &'a Index, place: &Archived) -> Result<&'a Descriptor> {
         };
         match names.is_empty() {
             true => error,
-            false => error.hint(format!(
-                "its images are {}: write oci:{path}:NAME",
-                names.join(", ")
-            )),
+            false => {
+                error.hint(format!("its images are {}: write oci:{path}:NAME", names.join(", ")))
+            }
         }
     })
 }
@@ -126,14 +121,9 @@ fn read(directory: &Root, name: &str, limit: u64) -> Result<Vec<u8>> {
 
 fn read_within(file: std::fs::File, path: &Path, limit: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.take(limit + 1)
-        .read_to_end(&mut bytes)
-        .path("read", path)?;
+    file.take(limit + 1).read_to_end(&mut bytes).path("read", path)?;
     if bytes.len() as u64 > limit {
-        return Err(Error::bad_content(format!(
-            "{} has more than {limit} bytes",
-            path.display()
-        )));
+        return Err(Error::bad_content(format!("{} has more than {limit} bytes", path.display())));
     }
     Ok(bytes)
 }
@@ -144,10 +134,7 @@ impl ImageSource for LayoutSource {
     }
 
     fn root(&self) -> Result<SourceDocument> {
-        Ok(SourceDocument {
-            bytes: self.document(&self.root)?,
-            descriptor: self.root.clone(),
-        })
+        Ok(SourceDocument { bytes: self.document(&self.root)?, descriptor: self.root.clone() })
     }
 
     fn document(&self, descriptor: &Descriptor) -> Result<Vec<u8>> {
@@ -158,8 +145,7 @@ impl ImageSource for LayoutSource {
     fn open(&self, descriptor: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>> {
         let mut file = self.file(&descriptor.digest)?;
         if offset > 0 {
-            file.seek(SeekFrom::Start(offset))
-                .path("read", self.directory.path())?;
+            file.seek(SeekFrom::Start(offset)).path("read", self.directory.path())?;
         }
         Ok(Box::new(file))
     }

@@ -123,9 +123,7 @@ fn read_path(
 
 /// A file name without archive extensions.
 fn stem_of(name: &str) -> &str {
-    let endings = [
-        ".gz", ".tgz", ".zst", ".tzst", ".xz", ".bz2", ".tar", ".oci",
-    ];
+    let endings = [".gz", ".tgz", ".zst", ".tzst", ".xz", ".bz2", ".tar", ".oci"];
     let mut stem = name;
     while let Some(rest) = endings.iter().find_map(|ending| stem.strip_suffix(ending)) {
         stem = rest;
@@ -174,9 +172,7 @@ fn check_layout(members: &Members) -> Result<()> {
         Some(other) => Err(Error::bad_content(format!(
             "it is an OCI image layout of the unknown version {other}"
         ))),
-        None => Err(Error::bad_content(
-            "its oci-layout file is missing or malformed",
-        )),
+        None => Err(Error::bad_content("its oci-layout file is missing or malformed")),
     }
 }
 

@@ -17,10 +17,7 @@ fn refused(bytes: &[u8], why: &str) {
 }
 
 fn assert_refused(store: &Store, error: &Error, why: &str) {
-    assert!(
-        error.to_string().contains(why),
-        "`{error}` does not say `{why}`"
-    );
+    assert!(error.to_string().contains(why), "`{error}` does not say `{why}`");
     assert_eq!(error.kind(), Kind::BadContent, "{error}");
     assert!(store.names().unwrap().is_empty());
     for directory in ["blobs/sha256", "toc", "ingest", "trash", "leases"] {
@@ -39,18 +36,12 @@ fn docker_archives_keep_id_layers_and_names() {
     let layers = [layer("one"), layer("two")];
     let archive = tar(&docker(&["nginx:1", "localhost/n:2"], &layers));
     let loaded = load_bytes(&fixture.store, &archive).unwrap();
-    assert_eq!(
-        names(&loaded),
-        ["docker.io/library/nginx:1", "localhost/n:2"]
-    );
+    assert_eq!(names(&loaded), ["docker.io/library/nginx:1", "localhost/n:2"]);
     let image = fixture.store.image("nginx:1", None).unwrap();
     let tars: Vec<&[u8]> = layers.iter().map(Vec::as_slice).collect();
     assert_eq!(*image.id(), Digest::of(&config(&tars, "linux/amd64")));
     for ((layer, diff_id), tar) in image.layers().zip(&layers) {
-        assert_eq!(
-            (&layer.digest, diff_id),
-            (&Digest::of(tar), &Digest::of(tar))
-        );
+        assert_eq!((&layer.digest, diff_id), (&Digest::of(tar), &Digest::of(tar)));
         assert_eq!(layer.media_type, media_type::OCI_LAYER);
     }
     // Loading it again gives the same manifest.
@@ -104,10 +95,7 @@ fn links_inside_a_docker_archive_are_followed() {
 fn several_images_come_together_or_not_at_all() {
     let fixture = fixture();
     let mut layout = Layout::default();
-    let (a, b) = (
-        layout.simple("a", "linux/amd64"),
-        layout.simple("b", "linux/amd64"),
-    );
+    let (a, b) = (layout.simple("a", "linux/amd64"), layout.simple("b", "linux/amd64"));
     layout.name(a, Some("reg.io/a:1"));
     layout.name(b.clone(), Some("reg.io/b:1"));
     let loaded = load_bytes(&fixture.store, &tar(&layout.members())).unwrap();
@@ -132,10 +120,7 @@ fn a_multi_platform_index_is_kept_and_may_lack_platforms() {
     let index = layout.index(vec![amd, arm.clone(), unknown, absent]);
     layout.name(index.clone(), Some("reg.io/m:1"));
     load_bytes(&fixture.store, &tar(&layout.members())).unwrap();
-    assert_eq!(
-        fixture.store.names().unwrap()[0].descriptor.digest,
-        index.digest
-    );
+    assert_eq!(fixture.store.names().unwrap()[0].descriptor.digest, index.digest);
     let wanted = Platform::parse("linux/arm64").unwrap();
     let image = fixture.store.image("reg.io/m:1", Some(&wanted)).unwrap();
     assert_eq!(image.descriptor.digest, arm.digest);
@@ -167,9 +152,7 @@ fn images_without_a_name_stay_without_one_or_get_one() {
     let archive = tar(&layout.members());
     assert!(names(&load_bytes(&fixture.store, &archive).unwrap()).is_empty());
     assert_eq!(fixture.store.names().unwrap().len(), 1);
-    let options = LoadOptions {
-        tags: vec![Reference::parse("x:1").unwrap()],
-    };
+    let options = LoadOptions { tags: vec![Reference::parse("x:1").unwrap()] };
     let input = Input::Stream(Box::new(&archive[..]));
     let loaded = load(&fixture.store, input, &options, &Silent).unwrap();
     assert_eq!(names(&loaded), ["localhost/x:1"]);
@@ -188,25 +171,15 @@ fn directories_are_loaded_and_files_name_lone_tags() {
     let fixture = fixture();
     let mut layout = Layout::default();
     let tar_bytes = layer("z");
-    let image = layout.image(
-        &[(media_type::OCI_LAYER_ZSTD, zstd(&tar_bytes), tar_bytes)],
-        "linux/amd64",
-    );
+    let image =
+        layout.image(&[(media_type::OCI_LAYER_ZSTD, zstd(&tar_bytes), tar_bytes)], "linux/amd64");
     layout.name(image, Some("v1"));
     let directory = fixture.directory.path().join("My-Layout");
     layout.write(&directory);
     let archive = fixture.directory.path().join("etcd.tar.gz");
     std::fs::write(&archive, gzip(&tar(&layout.members()))).unwrap();
-    for (path, name) in [
-        (&directory, "localhost/my-layout:v1"),
-        (&archive, "localhost/etcd:v1"),
-    ] {
-        let loaded = load(
-            &fixture.store,
-            Input::Path(path),
-            &LoadOptions::default(),
-            &Silent,
-        );
+    for (path, name) in [(&directory, "localhost/my-layout:v1"), (&archive, "localhost/etcd:v1")] {
+        let loaded = load(&fixture.store, Input::Path(path), &LoadOptions::default(), &Silent);
         assert_eq!(names(&loaded.unwrap()), [name]);
     }
     std::fs::remove_dir_all(directory.join("blobs")).unwrap();
@@ -247,56 +220,28 @@ fn hostile_docker_archives_are_refused() {
     let manifest = |text: &str| with("manifest.json", file(text));
     let tars: [&[u8]; 1] = [&layer("other")];
     let lie = docker_with(&["a:1"], &[layer("x")], &config(&tars, "linux/amd64"));
-    let zipped_lie = docker_with(
-        &["a:1"],
-        &[gzip(&layer("x"))],
-        &config(&tars, "linux/amd64"),
-    );
+    let zipped_lie = docker_with(&["a:1"], &[gzip(&layer("x"))], &config(&tars, "linux/amd64"));
     let mut twice = good.clone();
     twice.push(good[0].clone());
     let mut without_layer = good.clone();
     without_layer.remove(0);
     let cases: Vec<(Vec<u8>, &str)> = vec![
-        (
-            with("0/layer.tar", Node::Symlink("/etc/passwd")),
-            "points outside the archive",
-        ),
-        (
-            with("0/layer.tar", Node::Symlink("../../etc/passwd")),
-            "points outside the archive",
-        ),
-        (
-            with("0/layer.tar", Node::Symlink("layer.tar")),
-            "part of a loop",
-        ),
-        (
-            with("0/layer.tar", Node::HardLink("nowhere")),
-            "does not contain it",
-        ),
+        (with("0/layer.tar", Node::Symlink("/etc/passwd")), "points outside the archive"),
+        (with("0/layer.tar", Node::Symlink("../../etc/passwd")), "points outside the archive"),
+        (with("0/layer.tar", Node::Symlink("layer.tar")), "part of a loop"),
+        (with("0/layer.tar", Node::HardLink("nowhere")), "does not contain it"),
         (with("null", Node::Device), "no devices"),
         (manifest("[]"), "there is no image in it"),
         (manifest("{"), "manifest.json is malformed"),
         (manifest(r#"[{"Config":"../x","Layers":[]}]"#), "`..`"),
-        (
-            manifest(r#"[{"Config":"nowhere","Layers":[]}]"#),
-            "does not contain it",
-        ),
-        (
-            manifest(r#"[{"Config":"0/layer.tar","Layers":[]}]"#),
-            "config is malformed",
-        ),
+        (manifest(r#"[{"Config":"nowhere","Layers":[]}]"#), "does not contain it"),
+        (manifest(r#"[{"Config":"0/layer.tar","Layers":[]}]"#), "config is malformed"),
         (tar(&lie), "but the config says"),
         (tar(&zipped_lie), "the uncompressed layer has the digest"),
         (tar(&twice), "twice"),
         (tar(&without_layer), "does not contain it"),
-        (
-            tar(&docker(&["NOT a name"], &[layer("x")])),
-            "invalid image name",
-        ),
-        (
-            tar(&[("repositories".to_owned(), file("{}"))]),
-            "not an image archive",
-        ),
+        (tar(&docker(&["NOT a name"], &[layer("x")])), "invalid image name"),
+        (tar(&[("repositories".to_owned(), file("{}"))]), "not an image archive"),
         (tar(&[]), "not an image archive"),
     ];
     for (bytes, why) in cases {
@@ -308,43 +253,26 @@ fn hostile_docker_archives_are_refused() {
 fn hostile_oci_archives_are_refused() {
     let mut layout = Layout::default();
     let tar_bytes = layer("x");
-    let image = layout.image(
-        &[(
-            media_type::OCI_LAYER_GZIP,
-            gzip(&tar_bytes),
-            tar_bytes.clone(),
-        )],
-        "linux/amd64",
-    );
+    let image = layout
+        .image(&[(media_type::OCI_LAYER_GZIP, gzip(&tar_bytes), tar_bytes.clone())], "linux/amd64");
     layout.name(image.clone(), Some("a:1"));
     let good = layout.members();
     let with = |path: &str, node: Node| {
         let mut members = good.clone();
-        members
-            .iter_mut()
-            .find(|(other, _)| other == path)
-            .unwrap()
-            .1 = node;
+        members.iter_mut().find(|(other, _)| other == path).unwrap().1 = node;
         tar(&members)
     };
     let layer_path = format!("blobs/sha256/{}", Digest::of(&gzip(&tar_bytes)).hex());
     let mut lying = Layout::default();
     let liar = lying.image(
-        &[(
-            media_type::OCI_LAYER_GZIP,
-            gzip(&layer("y")),
-            tar_bytes.clone(),
-        )],
+        &[(media_type::OCI_LAYER_GZIP, gzip(&layer("y")), tar_bytes.clone())],
         "linux/amd64",
     );
     lying.name(liar, Some("a:1"));
     let mut masked = Layout::default();
     // The blob's digest given as diff ID, although the blob is compressed.
     let blob = gzip(&tar_bytes);
-    let mask = masked.image(
-        &[(media_type::OCI_LAYER, blob.clone(), blob)],
-        "linux/amd64",
-    );
+    let mask = masked.image(&[(media_type::OCI_LAYER, blob.clone(), blob)], "linux/amd64");
     masked.name(mask, Some("a:1"));
     let mut short = Layout::default();
     let mut shorter = short.simple("x", "linux/amd64");
@@ -358,28 +286,13 @@ fn hostile_oci_archives_are_refused() {
     let index = empty_index.index(vec![absent]);
     empty_index.name(index, Some("a:1"));
     let cases: Vec<(Vec<u8>, &str)> = vec![
-        (
-            with(&layer_path, file("garbage")),
-            "cannot load /blobs/sha256/",
-        ),
+        (with(&layer_path, file("garbage")), "cannot load /blobs/sha256/"),
         (with("index.json", file("[]")), "index.json is malformed"),
-        (
-            with("index.json", file(vec![b' '; (16 << 20) + 1])),
-            "are allowed",
-        ),
+        (with("index.json", file(vec![b' '; (16 << 20) + 1])), "are allowed"),
         (with("oci-layout", file("{}")), "oci-layout file"),
-        (
-            with("oci-layout", file(r#"{"imageLayoutVersion":"9"}"#)),
-            "unknown version 9",
-        ),
-        (
-            tar(&lying.members()),
-            "the uncompressed layer has the digest",
-        ),
-        (
-            tar(&masked.members()),
-            "the uncompressed layer has the digest",
-        ),
+        (with("oci-layout", file(r#"{"imageLayoutVersion":"9"}"#)), "unknown version 9"),
+        (tar(&lying.members()), "the uncompressed layer has the digest"),
+        (tar(&masked.members()), "the uncompressed layer has the digest"),
         (tar(&short.members()), "its descriptor says"),
         (tar(&schema1.members()), "schema 1"),
         (tar(&empty_index.members()), "none of its platforms"),
@@ -399,15 +312,7 @@ fn a_truncated_archive_is_refused_wherever_it_ends() {
         let loaded = load_bytes(&fixture.store, &archive[..end]);
         assert!(loaded.is_err(), "{end} bytes were enough");
         assert!(fixture.store.names().unwrap().is_empty());
-        assert!(
-            fixture
-                .store
-                .path("blobs/sha256")
-                .read_dir()
-                .unwrap()
-                .next()
-                .is_none()
-        );
+        assert!(fixture.store.path("blobs/sha256").read_dir().unwrap().next().is_none());
     }
     let zipped = gzip(&archive);
     refused(&zipped[..zipped.len() / 2], "");
@@ -417,10 +322,8 @@ fn a_truncated_archive_is_refused_wherever_it_ends() {
 fn a_flipped_bit_anywhere_never_gives_an_image_that_differs_unnoticed() {
     let mut layout = Layout::default();
     let tar_bytes = layer("content");
-    let image = layout.image(
-        &[(media_type::OCI_LAYER_ZSTD, zstd(&tar_bytes), tar_bytes)],
-        "linux/amd64",
-    );
+    let image =
+        layout.image(&[(media_type::OCI_LAYER_ZSTD, zstd(&tar_bytes), tar_bytes)], "linux/amd64");
     layout.name(image.clone(), Some("a:1"));
     let archive = tar(&layout.members());
     for position in (0..archive.len()).step_by(61) {
@@ -429,16 +332,10 @@ fn a_flipped_bit_anywhere_never_gives_an_image_that_differs_unnoticed() {
         let fixture = fixture();
         // Some flips hit padding or names of files that are not needed; the image is then the same.
         if let Ok(loaded) = load_bytes(&fixture.store, &bytes) {
-            assert_eq!(
-                loaded[0].descriptor.digest, image.digest,
-                "bit at {position}"
-            );
+            assert_eq!(loaded[0].descriptor.digest, image.digest, "bit at {position}");
             let report = fixture.store.image_at(&loaded[0].descriptor, None).unwrap();
             for digest in report.digests().take(3) {
-                assert_eq!(
-                    Digest::of(&fixture.store.read_blob(digest, 1 << 20).unwrap()),
-                    *digest
-                );
+                assert_eq!(Digest::of(&fixture.store.read_blob(digest, 1 << 20).unwrap()), *digest);
             }
         }
     }
@@ -449,10 +346,7 @@ fn bombs_hit_the_limits() {
     let fixture = fixture();
     let tar_bytes = tar(&[("zeros".to_owned(), file(vec![0; 1 << 20]))]);
     let config = config(&[&tar_bytes], "linux/amd64");
-    let limits = Limits {
-        size: 256 << 10,
-        ..Limits::default()
-    };
+    let limits = Limits { size: 256 << 10, ..Limits::default() };
     let store = fixture.store.with_limits(limits);
     for blob in [bzip2(&tar_bytes), gzip(&tar_bytes)] {
         let archive = tar(&docker_with(&["a:1"], &[blob], &config));
@@ -473,13 +367,7 @@ fn what_was_there_before_survives_a_failed_load() {
     assert!(load_bytes(&fixture.store, &tar(&bad)).is_err());
     assert_eq!(fixture.store.list().unwrap().len(), before);
     assert!(fixture.store.image("docker.io/library/a:1", None).is_ok());
-    assert!(
-        fixture
-            .store
-            .blob_size(&Digest::of(&layer("x")))
-            .unwrap()
-            .is_some()
-    );
+    assert!(fixture.store.blob_size(&Digest::of(&layer("x"))).unwrap().is_some());
 }
 
 /// Documents with a few bytes changed, cut or repeated: loading never panics, and images that load
@@ -505,12 +393,7 @@ fn mutated_documents_are_refused_or_harmless() {
         }
         if let Ok(found) = oci_layout::images(&bytes, Some("stem"), &mut |_| {}) {
             for image in found {
-                assert!(
-                    image
-                        .references
-                        .iter()
-                        .all(|name| name.registry().is_some())
-                );
+                assert!(image.references.iter().all(|name| name.registry().is_some()));
             }
         }
     });

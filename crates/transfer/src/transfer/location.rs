@@ -49,11 +49,8 @@ impl Location {
         match transport {
             Some(("docker", rest)) => {
                 let name = rest.strip_prefix(b"//").ok_or_else(|| {
-                    Error::usage(format!(
-                        "`{}` is not a location of an image",
-                        text.display()
-                    ))
-                    .hint("an image in a registry is written docker://NAME")
+                    Error::usage(format!("`{}` is not a location of an image", text.display()))
+                        .hint("an image in a registry is written docker://NAME")
                 })?;
                 Ok(Self::Registry(Reference::parse(utf8(name)?)?))
             }
@@ -66,14 +63,13 @@ impl Location {
                 "the storage of podman and buildah",
                 "podman save --format oci-archive -o FILE NAME",
             )),
-            Some(("docker-daemon", _)) => Err(not_ours(
-                "the storage of the docker daemon",
-                "docker save -o FILE NAME",
-            )),
-            Some((other @ ("tarball" | "ostree" | "sif" | "atomic" | "static"), _)) => Err(
-                Error::usage(format!("the transport {other}: is not supported"))
-                    .hint("docker://, oci:, oci-archive:, docker-archive: and dir: are"),
-            ),
+            Some(("docker-daemon", _)) => {
+                Err(not_ours("the storage of the docker daemon", "docker save -o FILE NAME"))
+            }
+            Some((other @ ("tarball" | "ostree" | "sif" | "atomic" | "static"), _)) => {
+                Err(Error::usage(format!("the transport {other}: is not supported"))
+                    .hint("docker://, oci:, oci-archive:, docker-archive: and dir: are"))
+            }
             _ => Ok(Self::Name(utf8(bytes)?.to_owned())),
         }
     }
@@ -117,16 +113,10 @@ fn archived(bytes: &[u8]) -> Result<Archived> {
 fn registry_directory(bytes: &[u8]) -> Result<Location> {
     let Archived { path, name } = archived(bytes)?;
     let name = name.ok_or_else(|| {
-        Error::usage(format!(
-            "registry-dir:{} does not name an image",
-            path.display()
-        ))
-        .hint("an image in a registry's tree is written registry-dir:PATH:REPOSITORY:TAG")
+        Error::usage(format!("registry-dir:{} does not name an image", path.display()))
+            .hint("an image in a registry's tree is written registry-dir:PATH:REPOSITORY:TAG")
     })?;
-    Ok(Location::RegistryDirectory {
-        path,
-        name: Reference::parse(&name)?,
-    })
+    Ok(Location::RegistryDirectory { path, name: Reference::parse(&name)? })
 }
 
 impl fmt::Display for Location {
@@ -168,27 +158,12 @@ mod tests {
         };
         for (text, place) in [
             ("etcd:v1", Location::Name("etcd:v1".to_owned())),
-            (
-                "localhost:5000/a:v1",
-                Location::Name("localhost:5000/a:v1".to_owned()),
-            ),
-            (
-                "docker://reg.io/a:v1",
-                Location::Registry(Reference::parse("reg.io/a:v1").unwrap()),
-            ),
+            ("localhost:5000/a:v1", Location::Name("localhost:5000/a:v1".to_owned())),
+            ("docker://reg.io/a:v1", Location::Registry(Reference::parse("reg.io/a:v1").unwrap())),
             ("oci:/x", Location::OciDirectory(archived("/x", None))),
-            (
-                "oci:/x:reg.io/a:v1",
-                Location::OciDirectory(archived("/x", Some("reg.io/a:v1"))),
-            ),
-            (
-                "oci-archive:x.tar:v1",
-                Location::OciArchive(archived("x.tar", Some("v1"))),
-            ),
-            (
-                "docker-archive:x.tar",
-                Location::DockerArchive(archived("x.tar", None)),
-            ),
+            ("oci:/x:reg.io/a:v1", Location::OciDirectory(archived("/x", Some("reg.io/a:v1")))),
+            ("oci-archive:x.tar:v1", Location::OciArchive(archived("x.tar", Some("v1")))),
+            ("docker-archive:x.tar", Location::DockerArchive(archived("x.tar", None))),
             ("dir:a:b", Location::Directory("a:b".into())),
             (
                 "registry-dir:/srv:team/app:v1",

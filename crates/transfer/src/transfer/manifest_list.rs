@@ -58,18 +58,15 @@ impl<'a> ManifestList<'a> {
     pub fn create(store: &'a Store, reference: &Reference, amend: bool) -> Result<Self> {
         let lock = lock(store)?;
         let reference = reference.qualified();
-        let existing = store
-            .names()?
-            .into_iter()
-            .find(|named| named.reference.as_ref() == Some(&reference));
+        let existing =
+            store.names()?.into_iter().find(|named| named.reference.as_ref() == Some(&reference));
         match existing {
-            Some(_) if !amend => Err(Error::usage(format!(
-                "the name {reference} is already in use"
-            ))
-            .hint(
-                "add to an existing list with --amend or `imgctl manifest add`, or remove it \
+            Some(_) if !amend => {
+                Err(Error::usage(format!("the name {reference} is already in use")).hint(
+                    "add to an existing list with --amend or `imgctl manifest add`, or remove it \
                  with `imgctl manifest rm`",
-            )),
+                ))
+            }
             Some(named) => Self::of(store, named, lock),
             None => Ok(Self {
                 store,
@@ -122,9 +119,7 @@ impl<'a> ManifestList<'a> {
         match entries.iter().position(|o| o.digest == entry.digest) {
             Some(place) => entries[place] = entry,
             None if entries.len() >= MAX_MEMBERS => {
-                return Err(Error::usage(format!(
-                    "a list has at most {MAX_MEMBERS} members"
-                )));
+                return Err(Error::usage(format!("a list has at most {MAX_MEMBERS} members")));
             }
             None => entries.push(entry),
         }
@@ -192,20 +187,13 @@ impl Details {
     }
 
     fn platform_is_empty(&self) -> bool {
-        let texts = [
-            &self.os,
-            &self.architecture,
-            &self.variant,
-            &self.os_version,
-        ];
+        let texts = [&self.os, &self.architecture, &self.variant, &self.os_version];
         texts.iter().all(|text| text.is_none()) && self.os_features.is_empty()
     }
 
     fn apply(&self, entry: &mut Descriptor) {
         let pairs = self.annotations.iter();
-        entry
-            .annotations
-            .extend(pairs.map(|(k, v)| (k.clone(), v.clone())));
+        entry.annotations.extend(pairs.map(|(k, v)| (k.clone(), v.clone())));
         if self.platform_is_empty() {
             return;
         }
@@ -254,10 +242,8 @@ fn set_origins(list: &mut Descriptor, origins: &BTreeMap<Digest, String>) -> Res
     if origins.is_empty() {
         return Ok(());
     }
-    let map: BTreeMap<String, &String> = origins
-        .iter()
-        .map(|(digest, name)| (digest.to_string(), name))
-        .collect();
+    let map: BTreeMap<String, &String> =
+        origins.iter().map(|(digest, name)| (digest.to_string(), name)).collect();
     let text = serde_json::to_string(&map)
         .map_err(|error| Error::failed("cannot encode the list's origins").caused_by(error))?;
     list.annotations.insert(ORIGINS.to_owned(), text);
@@ -269,10 +255,7 @@ fn index_of(store: &Store, named: &Named) -> Result<Index> {
         Document::Index(index) => Ok(index),
         Document::Manifest(_) => Err(Error::new(
             Kind::Usage,
-            format!(
-                "{} is an image, not a manifest list",
-                named.descriptor.digest
-            ),
+            format!("{} is an image, not a manifest list", named.descriptor.digest),
         )
         .hint("create a list with `imgctl manifest create`, then add the image to it")),
     }
@@ -311,10 +294,7 @@ mod tests {
         let digest = Digest::of(content.as_bytes());
         let mut descriptor = Descriptor::new(media_type::OCI_MANIFEST, digest, 7);
         descriptor.platform = Some(Platform::parse(platform).unwrap());
-        Member {
-            descriptor,
-            origin: Some("reg.io:5000/team/app".to_owned()),
-        }
+        Member { descriptor, origin: Some("reg.io:5000/team/app".to_owned()) }
     }
 
     #[test]
@@ -350,10 +330,7 @@ mod tests {
         assert!(list.remove(&one.descriptor.digest).is_err());
         list.annotate(
             &two.descriptor.digest,
-            &Details {
-                variant: Some("v9".to_owned()),
-                ..Details::default()
-            },
+            &Details { variant: Some("v9".to_owned()), ..Details::default() },
         )
         .unwrap();
         list.save().unwrap();
@@ -367,16 +344,11 @@ mod tests {
     #[test]
     fn a_taken_name_and_an_image_are_refused() {
         let (_directory, store) = store();
-        ManifestList::create(&store, &name("x:1"), false)
-            .unwrap()
-            .save()
-            .unwrap();
+        ManifestList::create(&store, &name("x:1"), false).unwrap().save().unwrap();
         let again = ManifestList::create(&store, &name("x:1"), false);
         assert_eq!(again.err().unwrap().kind(), Kind::Usage);
         let mut amended = ManifestList::create(&store, &name("x:1"), true).unwrap();
-        amended
-            .add(member("1", "linux/amd64"), &Details::default())
-            .unwrap();
+        amended.add(member("1", "linux/amd64"), &Details::default()).unwrap();
         amended.save().unwrap();
         assert_eq!(find(&store, "x:1").unwrap().1.manifests.len(), 1);
         assert_eq!(find(&store, "y").unwrap_err().kind(), Kind::NotFound);
@@ -388,8 +360,7 @@ mod tests {
         let mut list = ManifestList::create(&store, &name("x:1"), false).unwrap();
         let mut one = member("1", "linux/amd64");
         list.add(one.clone(), &Details::default()).unwrap();
-        list.add(member("2", "linux/arm64"), &Details::default())
-            .unwrap();
+        list.add(member("2", "linux/arm64"), &Details::default()).unwrap();
         one.descriptor.platform = Some(Platform::parse("linux/riscv64").unwrap());
         one.origin = None;
         list.add(one, &Details::default()).unwrap();

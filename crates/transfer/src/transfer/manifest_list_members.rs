@@ -40,10 +40,7 @@ pub fn in_store(store: &Store, named: &Named, choice: &Choice) -> Result<Vec<Mem
                 let config = store.read_blob(&manifest.config.digest, MAX_CONFIG)?;
                 descriptor.platform = platform(&ImageConfig::parse(&config)?);
             }
-            Ok(vec![Member {
-                descriptor,
-                origin: None,
-            }])
+            Ok(vec![Member { descriptor, origin: None }])
         }
     }
 }
@@ -66,10 +63,7 @@ pub fn in_registry(client: &Client, reference: &Reference, choice: &Choice) -> R
         }
     };
     let origin = Some(reference.name());
-    let member = |descriptor| Member {
-        descriptor,
-        origin: origin.clone(),
-    };
+    let member = |descriptor| Member { descriptor, origin: origin.clone() };
     Ok(descriptors.into_iter().map(member).collect())
 }
 
@@ -89,11 +83,8 @@ fn choose(index: Index, choice: &Choice) -> Result<Vec<Descriptor>> {
         Choice::All => Ok(index.manifests),
         Choice::One(platform) => match index.select(platform) {
             Some(entry) => Ok(vec![entry.clone()]),
-            None => Err(
-                Error::not_found(format!("the image is not available for {platform}")).hint(
-                    "add all of its platforms with --all, or choose one with --os and --arch",
-                ),
-            ),
+            None => Err(Error::not_found(format!("the image is not available for {platform}"))
+                .hint("add all of its platforms with --all, or choose one with --os and --arch")),
         },
     }
 }

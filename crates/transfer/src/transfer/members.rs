@@ -106,9 +106,7 @@ impl Members {
                 self.links.insert(entry.path.clone(), target.clone());
                 Ok(())
             }
-            _ => Err(Error::bad_content(
-                "image archives contain no devices or pipes",
-            )),
+            _ => Err(Error::bad_content("image archives contain no devices or pipes")),
         }
     }
 
@@ -133,9 +131,7 @@ impl Members {
                 }
             }
         }
-        Err(Error::bad_content(format!(
-            "the link {path} of the archive is part of a loop"
-        )))
+        Err(Error::bad_content(format!("the link {path} of the archive is part of a loop")))
     }
 }
 

@@ -92,42 +92,27 @@ pub fn plan(from: &Place, to: Option<&Place>, options: &MirrorOptions) -> Result
     let mut names: Vec<(String, Target)> = Vec::new();
     for repository in from.repositories()? {
         let targets = from.targets(&repository)?;
-        names.extend(
-            targets
-                .into_iter()
-                .map(|target| (repository.clone(), target)),
-        );
+        names.extend(targets.into_iter().map(|target| (repository.clone(), target)));
     }
     let found = Mutex::new(Vec::with_capacity(names.len()));
     let whole = options.selection == everything();
-    workers::for_each(
-        names,
-        LOOK_UPS,
-        &AtomicBool::new(false),
-        |(repository, target)| {
-            // A tag may have been deleted since it was listed.
-            let Some(digest) = from.digest(&repository, &target)? else {
-                return Ok(());
-            };
-            let there = match to {
-                Some(to) => to.digest(&repository, &target)?,
-                None => None,
-            };
-            let action = match &there {
-                None => Action::Add,
-                Some(there) if *there == digest && whole => Action::UpToDate,
-                Some(_) => Action::Replace,
-            };
-            lock(&found).push(Planned {
-                repository,
-                target,
-                digest,
-                there,
-                action,
-            });
-            Ok(())
-        },
-    )?;
+    workers::for_each(names, LOOK_UPS, &AtomicBool::new(false), |(repository, target)| {
+        // A tag may have been deleted since it was listed.
+        let Some(digest) = from.digest(&repository, &target)? else {
+            return Ok(());
+        };
+        let there = match to {
+            Some(to) => to.digest(&repository, &target)?,
+            None => None,
+        };
+        let action = match &there {
+            None => Action::Add,
+            Some(there) if *there == digest && whole => Action::UpToDate,
+            Some(_) => Action::Replace,
+        };
+        lock(&found).push(Planned { repository, target, digest, there, action });
+        Ok(())
+    })?;
     let mut found = std::mem::take(&mut *lock(&found));
     found.sort_by_cached_key(Planned::name);
     Ok(found)
@@ -135,10 +120,7 @@ pub fn plan(from: &Place, to: Option<&Place>, options: &MirrorOptions) -> Result
 
 /// All platforms, byte for byte.
 pub fn everything() -> Selection {
-    Selection {
-        platforms: crate::transfer::plan::Platforms::All,
-        keep_index: true,
-    }
+    Selection { platforms: crate::transfer::plan::Platforms::All, keep_index: true }
 }
 
 /// Executes a plan.
@@ -218,11 +200,7 @@ fn one(item: &Item<'_>, shared: &SharedBlobs, reporter: &dyn Reporter) -> Result
             engine::copy_plan(source, &sink, &plan, BLOBS, reporter)?.moved
         }
     };
-    Ok(Mirrored {
-        name: item.name.clone(),
-        digest,
-        moved,
-    })
+    Ok(Mirrored { name: item.name.clone(), digest, moved })
 }
 
 /// `repository:tag` or `repository@digest`.

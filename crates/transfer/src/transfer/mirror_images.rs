@@ -45,10 +45,7 @@ pub fn find<'a>(store: &Store, client: &Client, name: &Reference) -> Result<Foun
         };
         match there {
             Ok(true) => {
-                return Ok(Found {
-                    reference: reference.clone(),
-                    source: Box::new(source),
-                });
+                return Ok(Found { reference: reference.clone(), source: Box::new(source) });
             }
             Ok(false) => {}
             Err(error) => last = error,

@@ -45,9 +45,8 @@ impl PlaceName {
             }
         }
         let bytes = text.as_encoded_bytes();
-        let looks_like_path = ["/", "./", "../"]
-            .iter()
-            .any(|start| bytes.starts_with(start.as_bytes()));
+        let looks_like_path =
+            ["/", "./", "../"].iter().any(|start| bytes.starts_with(start.as_bytes()));
         if looks_like_path || matches!(bytes, b"." | b"..") || path.is_dir() {
             return Ok(Self::Directory(path.to_owned()));
         }
@@ -78,9 +77,9 @@ impl PlaceName {
     /// power loss.
     pub fn sink(&self, client: &Client, sync: bool) -> Result<Place> {
         match self {
-            Self::Directory(path) => Ok(Place::Tree(
-                Layout::create(&tree(path), sync)?.for_writing()?,
-            )),
+            Self::Directory(path) => {
+                Ok(Place::Tree(Layout::create(&tree(path), sync)?.for_writing()?))
+            }
             Self::Registry { .. } => Ok(self.registry(client)),
         }
     }
@@ -90,11 +89,7 @@ impl PlaceName {
             Self::Registry { host, prefix } => (host.clone(), prefix.clone()),
             Self::Directory(_) => (String::new(), None),
         };
-        Place::Registry {
-            client: client.clone(),
-            host,
-            prefix,
-        }
+        Place::Registry { client: client.clone(), host, prefix }
     }
 }
 
@@ -118,20 +113,14 @@ fn registry(text: &str) -> Result<PlaceName> {
     let sample = Reference::parse(&format!("{text}/x")).map_err(|_| wrong())?;
     let host = sample.registry().ok_or_else(wrong)?.to_owned();
     let prefix = sample.repository().strip_suffix("/x");
-    Ok(PlaceName::Registry {
-        host,
-        prefix: prefix.map(str::to_owned),
-    })
+    Ok(PlaceName::Registry { host, prefix: prefix.map(str::to_owned) })
 }
 
 impl fmt::Display for PlaceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Registry { host, prefix: None } => f.write_str(host),
-            Self::Registry {
-                host,
-                prefix: Some(prefix),
-            } => write!(f, "{host}/{prefix}"),
+            Self::Registry { host, prefix: Some(prefix) } => write!(f, "{host}/{prefix}"),
             Self::Directory(path) => write!(f, "{}", path.display()),
         }
     }
@@ -139,11 +128,7 @@ impl fmt::Display for PlaceName {
 
 /// An open place.
 pub enum Place {
-    Registry {
-        client: Client,
-        host: String,
-        prefix: Option<String>,
-    },
+    Registry { client: Client, host: String, prefix: Option<String> },
     Tree(Layout),
 }
 
@@ -151,11 +136,7 @@ impl Place {
     /// Returns all repositories, without the prefix.
     pub fn repositories(&self) -> Result<Vec<String>> {
         match self {
-            Self::Registry {
-                client,
-                host,
-                prefix,
-            } => {
+            Self::Registry { client, host, prefix } => {
                 let mut all = client.catalog(host)?;
                 if let Some(prefix) = prefix {
                     let below = |name: String| {
@@ -174,9 +155,9 @@ impl Place {
     /// index.
     pub fn targets(&self, repository: &str) -> Result<Vec<Target>> {
         let tags = match self {
-            Self::Registry { client, .. } => client
-                .repository(&self.reference(repository, None)?)?
-                .tags()?,
+            Self::Registry { client, .. } => {
+                client.repository(&self.reference(repository, None)?)?.tags()?
+            }
             Self::Tree(layout) => pages(|after| {
                 let tags = layout.tags(repository, after, PAGE)?;
                 Ok(tags.unwrap_or_default())
@@ -213,11 +194,7 @@ impl Place {
                 let reference = self.reference(repository, Some(target))?;
                 Ok(Box::new(RegistrySource::new(client, &reference)?))
             }
-            Self::Tree(layout) => Ok(Box::new(TreeSource::new(
-                layout,
-                repository,
-                target.clone(),
-            ))),
+            Self::Tree(layout) => Ok(Box::new(TreeSource::new(layout, repository, target.clone()))),
         }
     }
 
@@ -240,10 +217,7 @@ impl Place {
     /// The full name of a repository in the registry.
     pub fn repository(&self, repository: &str) -> String {
         match self {
-            Self::Registry {
-                prefix: Some(prefix),
-                ..
-            } => format!("{prefix}/{repository}"),
+            Self::Registry { prefix: Some(prefix), .. } => format!("{prefix}/{repository}"),
             _ => repository.to_owned(),
         }
     }

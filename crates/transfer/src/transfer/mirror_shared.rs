@@ -22,11 +22,7 @@ pub(super) struct SharedBlobs {
 impl SharedBlobs {
     /// Wraps `sink`, which writes to `repository`, so that it takes turns on shared blobs.
     pub(super) fn sink<'a>(&'a self, sink: &'a dyn ImageSink, repository: &'a str) -> Turns<'a> {
-        Turns {
-            shared: self,
-            sink,
-            repository,
-        }
+        Turns { shared: self, sink, repository }
     }
 
     fn blob(&self, digest: &Digest) -> Arc<Mutex<Vec<String>>> {
@@ -101,10 +97,8 @@ impl ImageSink for Turns<'_> {
     ) -> Result<Put> {
         let blob = self.shared.blob(&descriptor.digest);
         let mut have = lock(&blob);
-        let offering = Offering {
-            source,
-            repositories: have.iter().rev().take(2).cloned().collect(),
-        };
+        let offering =
+            Offering { source, repositories: have.iter().rev().take(2).cloned().collect() };
         let put = self.sink.put_blob(descriptor, &offering, moved)?;
         if have.iter().all(|name| name != self.repository) {
             have.push(self.repository.to_owned());

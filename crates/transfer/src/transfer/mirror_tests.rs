@@ -35,16 +35,10 @@ fn put(
     repository: &str,
     tag: Option<&str>,
 ) {
-    let named = Named {
-        reference: None,
-        descriptor: image.clone(),
-    };
+    let named = Named { reference: None, descriptor: image.clone() };
     let source = StoreSource::new(&fixture.store, &named).unwrap();
     let sink = TreeSink::new(layout, repository, tag);
-    let options = CopyOptions {
-        selection: everything(),
-        jobs: 2,
-    };
+    let options = CopyOptions { selection: everything(), jobs: 2 };
     engine::copy(&source, &sink, &options, &Silent).unwrap();
 }
 
@@ -61,10 +55,7 @@ fn options(platforms: Platforms) -> MirrorOptions {
     MirrorOptions {
         selection: match platforms {
             Platforms::All => everything(),
-            platforms => Selection {
-                platforms,
-                keep_index: false,
-            },
+            platforms => Selection { platforms, keep_index: false },
         },
         images: 3,
     }
@@ -109,11 +100,7 @@ fn a_tree_is_mirrored_whole_and_a_second_time_nothing_moves() {
     assert_eq!(copied, 4 + 3);
     let again = plan(&source, Some(&sink), &options).unwrap();
     assert!(again.iter().all(|one| one.action == Action::UpToDate));
-    assert!(
-        sync(&source, &sink, &again, &options, &Silent)
-            .unwrap()
-            .is_empty()
-    );
+    assert!(sync(&source, &sink, &again, &options, &Silent).unwrap().is_empty());
 }
 
 #[test]
@@ -168,10 +155,7 @@ fn a_missing_blob_fails_its_image_by_name_and_the_others_arrive() {
     let text = error.to_string();
     assert_eq!(error.kind(), Kind::NotFound);
     assert!(text.contains("1 of 3 images"), "{text}");
-    assert!(
-        text.contains("team/two:1") && text.contains(own.hex()),
-        "{text}"
-    );
+    assert!(text.contains("team/two:1") && text.contains(own.hex()), "{text}");
     assert!(to.resolve_tag("one", "1").unwrap().is_some());
     assert!(to.resolve_tag("team/two", "1").unwrap().is_none());
 }

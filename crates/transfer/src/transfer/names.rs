@@ -77,17 +77,9 @@ mod tests {
     #[test]
     fn index_entries_are_named_fully_or_by_the_file() {
         for (annotations, stem, name) in [
-            (
-                &[(REF_NAME, "reg.io/app:1")][..],
-                Some("x"),
-                Some("reg.io/app:1"),
-            ),
+            (&[(REF_NAME, "reg.io/app:1")][..], Some("x"), Some("reg.io/app:1")),
             (&[(REF_NAME, "app:1")], Some("x"), Some("localhost/app:1")),
-            (
-                &[(REF_NAME, "v1")],
-                Some("My App_"),
-                Some("localhost/my-app:v1"),
-            ),
+            (&[(REF_NAME, "v1")], Some("My App_"), Some("localhost/my-app:v1")),
             (&[(REF_NAME, "v1")], None, Some("localhost/v1:latest")),
             (
                 &[(REF_NAME, "v1"), (CONTAINERD_NAME, "nginx:1")],
@@ -99,9 +91,7 @@ mod tests {
         ] {
             let mut entry = Descriptor::new(media_type::OCI_MANIFEST, Digest::of(b""), 0);
             for (key, value) in annotations {
-                entry
-                    .annotations
-                    .insert((*key).to_owned(), (*value).to_owned());
+                entry.annotations.insert((*key).to_owned(), (*value).to_owned());
             }
             let found = from_index(&entry, stem).map(|reference| reference.to_string());
             assert_eq!(found.as_deref(), name, "{annotations:?}");

@@ -29,22 +29,13 @@ pub(super) fn images(
     for entry in index.manifests {
         let media = entry.media_type.as_str();
         if !media_type::is_index(media) && !media_type::is_manifest(media) {
-            note(format!(
-                "skipping {}: it is {media}, not an image",
-                entry.digest
-            ));
+            note(format!("skipping {}: it is {media}, not an image", entry.digest));
             continue;
         }
         let name = names::from_index(&entry, stem);
-        match found
-            .iter_mut()
-            .find(|other| other.descriptor.digest == entry.digest)
-        {
+        match found.iter_mut().find(|other| other.descriptor.digest == entry.digest) {
             Some(other) => other.references.extend(name),
-            None => found.push(Found {
-                references: name.into_iter().collect(),
-                descriptor: entry,
-            }),
+            None => found.push(Found { references: name.into_iter().collect(), descriptor: entry }),
         }
     }
     Ok(found)
@@ -89,13 +80,7 @@ impl<'a> LayoutDirectory<'a> {
             ))
             .hint("load an OCI layout (skopeo's oci:) or a directory written by skopeo's dir:"));
         };
-        Ok(Self {
-            root,
-            shape,
-            store,
-            imported,
-            task,
-        })
+        Ok(Self { root, shape, store, imported, task })
     }
 
     /// Imports all images of the directory into the store.
@@ -120,9 +105,9 @@ impl<'a> LayoutDirectory<'a> {
     fn flat_image(&mut self) -> Result<Found> {
         let bytes = self.read("manifest.json")?;
         let media = match Document::parse(&bytes, None).context(|| "manifest.json".to_owned())? {
-            Document::Manifest(manifest) => manifest
-                .media_type
-                .unwrap_or(media_type::OCI_MANIFEST.to_owned()),
+            Document::Manifest(manifest) => {
+                manifest.media_type.unwrap_or(media_type::OCI_MANIFEST.to_owned())
+            }
             Document::Index(index) => index.media_type.unwrap_or(media_type::OCI_INDEX.to_owned()),
         };
         let digest = Digest::of(&bytes);
@@ -176,8 +161,7 @@ impl<'a> LayoutDirectory<'a> {
         let known = self.store.blob_size(digest)?;
         if known == Some(descriptor.size) {
             // The import claims the blob and makes it durable.
-            self.store
-                .import_blob(&mut std::io::empty(), digest, descriptor.size)?;
+            self.store.import_blob(&mut std::io::empty(), digest, descriptor.size)?;
             return Ok(true);
         }
         let mut file = match self.open_blob(digest) {
@@ -206,9 +190,9 @@ impl<'a> LayoutDirectory<'a> {
                 self.root.open_file(&path)
             }
             Shape::Flat => match self.root.open_file(Path::new(hex)) {
-                Err(error) if error.kind() == Kind::NotFound => self
-                    .root
-                    .open_file(Path::new(&format!("{hex}.manifest.json"))),
+                Err(error) if error.kind() == Kind::NotFound => {
+                    self.root.open_file(Path::new(&format!("{hex}.manifest.json")))
+                }
                 opened => opened,
             },
         }
@@ -223,9 +207,7 @@ impl<'a> LayoutDirectory<'a> {
             .read_to_end(&mut bytes)
             .map_err(|error| Error::io(format!("cannot read {name}"), error))?;
         if bytes.len() as u64 > MAX_DOCUMENT {
-            return Err(Error::bad_content(format!(
-                "{name} has more than {MAX_DOCUMENT} bytes"
-            )));
+            return Err(Error::bad_content(format!("{name} has more than {MAX_DOCUMENT} bytes")));
         }
         Ok(bytes)
     }

@@ -93,10 +93,7 @@ impl Tar {
         stream: Box<dyn Write + Send>,
         compression: OuterCompression,
     ) -> Result<Self> {
-        Ok(Self {
-            sink: Sink::new(stream, compression)?,
-            rename: None,
-        })
+        Ok(Self { sink: Sink::new(stream, compression)?, rename: None })
     }
 
     /// Writes a file, which replaces `path` when finished. If `path` is not a regular file (a pipe,
@@ -108,10 +105,7 @@ impl Tar {
                     .hint("name the archive to write"));
             }
             Ok(metadata) if !metadata.is_file() => {
-                let file = OpenOptions::new()
-                    .write(true)
-                    .open(path)
-                    .path("open", path)?;
+                let file = OpenOptions::new().write(true).open(path).path("open", path)?;
                 return Self::to_stream(Box::new(file), compression);
             }
             _ => {}
@@ -126,10 +120,7 @@ impl Tar {
             OuterCompression::None => Sink::File(file),
             _ => Sink::new(Box::new(file), compression)?,
         };
-        Ok(Self {
-            sink,
-            rename: Some((temporary, path.to_owned())),
-        })
+        Ok(Self { sink, rename: Some((temporary, path.to_owned())) })
     }
 
     fn directory(&mut self, path: &str) -> Result<()> {
@@ -148,9 +139,7 @@ impl Tar {
         let entry = Entry::new(LayerPath::parse(path.as_bytes())?, kind, mode);
         let mut header = Vec::with_capacity(512);
         append_header(&entry, &mut header)?;
-        self.sink
-            .write_all(&header)
-            .doing(|| format!("cannot write {path} to the archive"))
+        self.sink.write_all(&header).doing(|| format!("cannot write {path} to the archive"))
     }
 
     fn finish(mut self) -> Result<()> {
@@ -228,17 +217,12 @@ impl Directory {
             Err(_) => std::fs::symlink_metadata(path).is_ok(),
         };
         if occupied {
-            return Err(
-                Error::new(Kind::Usage, format!("{} exists", path.display()))
-                    .hint("remove it, or save to another directory"),
-            );
+            return Err(Error::new(Kind::Usage, format!("{} exists", path.display()))
+                .hint("remove it, or save to another directory"));
         }
         let temporary = Temporary::beside(path);
         std::fs::create_dir(&temporary.0).path("create", path)?;
-        Ok(Self {
-            temporary,
-            path: path.to_owned(),
-        })
+        Ok(Self { temporary, path: path.to_owned() })
     }
 
     fn directory(&mut self, path: &str) -> Result<()> {

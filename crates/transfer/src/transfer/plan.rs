@@ -64,13 +64,7 @@ pub struct Plan {
 impl Plan {
     /// Reads the selected parts of the image that `source` refers to.
     pub fn read(source: &dyn ImageSource, selection: &Selection, jobs: usize) -> Result<Self> {
-        let mut reading = Reading {
-            source,
-            selection,
-            jobs,
-            known: HashMap::new(),
-            bytes: 0,
-        };
+        let mut reading = Reading { source, selection, jobs, known: HashMap::new(), bytes: 0 };
         let source_root = source.root()?;
         let source_digest = source_root.descriptor.digest.clone();
         let root = reading.root(source_root)?;
@@ -146,11 +140,7 @@ impl Reading<'_> {
             return Ok((root, Document::Index(index)));
         }
         let media = root.descriptor.media_type;
-        let index = Index {
-            manifests: entries,
-            media_type: Some(media.clone()),
-            ..index
-        };
+        let index = Index { manifests: entries, media_type: Some(media.clone()), ..index };
         let bytes = serde_json::to_vec(&index)
             .map_err(|error| Error::failed("cannot encode the index").caused_by(error))?;
         let descriptor = Descriptor::new(&media, Digest::of(&bytes), bytes.len() as u64);
@@ -214,13 +204,7 @@ impl Reading<'_> {
         if let Document::Manifest(manifest) = parsed {
             manifests.push((root.descriptor.clone(), manifest));
         }
-        Ok(Plan {
-            source_digest,
-            blobs: blobs(&manifests, others)?,
-            root,
-            documents,
-            manifests,
-        })
+        Ok(Plan { source_digest, blobs: blobs(&manifests, others)?, root, documents, manifests })
     }
 
     /// The selected entries of an index. Entries that are not documents go to `others`.
@@ -230,9 +214,8 @@ impl Reading<'_> {
                 let (documents, rest): (Vec<_>, Vec<_>) =
                     index.manifests.iter().cloned().partition(is_document);
                 others.extend(rest);
-                let (absent, here): (Vec<_>, Vec<_>) = documents
-                    .into_iter()
-                    .partition(|document| self.source.lacks(document));
+                let (absent, here): (Vec<_>, Vec<_>) =
+                    documents.into_iter().partition(|document| self.source.lacks(document));
                 // If no entry is present, reading the missing ones reports the error.
                 Ok(if here.is_empty() { absent } else { here })
             }
@@ -242,10 +225,8 @@ impl Reading<'_> {
     }
 
     fn fetch_all(&mut self, wanted: &[Descriptor]) -> Result<()> {
-        let missing: Vec<&Descriptor> = wanted
-            .iter()
-            .filter(|child| !self.known.contains_key(&child.digest))
-            .collect();
+        let missing: Vec<&Descriptor> =
+            wanted.iter().filter(|child| !self.known.contains_key(&child.digest)).collect();
         let sizes = missing.iter().map(|child| child.size);
         self.bytes = sizes.fold(self.bytes, u64::saturating_add);
         if self.known.len() + missing.len() > MAX_DOCUMENTS || self.bytes > MAX_BYTES {
@@ -260,9 +241,7 @@ impl Reading<'_> {
             lock(&fetched).push((child.digest.clone(), document));
             Ok(())
         })?;
-        let fetched = fetched
-            .into_inner()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let fetched = fetched.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         self.known.extend(fetched);
         Ok(())
     }
@@ -289,9 +268,7 @@ impl Reading<'_> {
 }
 
 fn parse(document: &SourceDocument) -> Result<Document> {
-    let Descriptor {
-        digest, media_type, ..
-    } = &document.descriptor;
+    let Descriptor { digest, media_type, .. } = &document.descriptor;
     crate::transfer::verify::check_digest(&document.bytes, digest)?;
     Document::parse(&document.bytes, Some(media_type)).context(|| format!("cannot use {digest}"))
 }
@@ -356,10 +333,7 @@ pub struct Plain {
 impl Plain {
     /// Reads the manifest and config of the image for the selected platform.
     pub fn read(source: &dyn ImageSource, platforms: &Platforms) -> Result<Self> {
-        let selection = Selection {
-            platforms: platforms.clone(),
-            keep_index: false,
-        };
+        let selection = Selection { platforms: platforms.clone(), keep_index: false };
         let mut plan = Plan::read(source, &selection, 1)?;
         let (Some((descriptor, manifest)), 0) = (plan.manifests.pop(), plan.manifests.len()) else {
             return Err(Error::usage("the image has several platforms")

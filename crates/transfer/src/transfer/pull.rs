@@ -86,10 +86,8 @@ pub fn pull(
                 return kept(store, name, named);
             }
             if options.policy == Policy::Never {
-                return Err(
-                    Error::not_found(format!("image {name} is not in the store"))
-                        .hint("no registry was queried because the pull policy is `never`"),
-                );
+                return Err(Error::not_found(format!("image {name} is not in the store"))
+                    .hint("no registry was queried because the pull policy is `never`"));
             }
         }
         Policy::Always | Policy::Newer => {}
@@ -113,19 +111,16 @@ fn find(store: &Store, name: &Reference, platforms: &Platforms) -> Option<Named>
     let descriptor = &named.descriptor;
     let is_here = match platforms {
         Platforms::Host => store.image_at(descriptor, None).is_ok(),
-        Platforms::Only(several) => several
-            .iter()
-            .all(|platform| store.image_at(descriptor, Some(platform)).is_ok()),
+        Platforms::Only(several) => {
+            several.iter().all(|platform| store.image_at(descriptor, Some(platform)).is_ok())
+        }
         Platforms::All => true,
     };
     (is_here && store.check_complete_image(descriptor).is_ok()).then_some(named)
 }
 
 fn kept(store: &Store, name: &Reference, named: Named) -> Result<Pulled> {
-    let Named {
-        reference,
-        descriptor,
-    } = named;
+    let Named { reference, descriptor } = named;
     Ok(Pulled {
         reference: reference.unwrap_or_else(|| name.clone()),
         id: id_of(store, &descriptor),
@@ -157,10 +152,8 @@ fn pull_first(
         }
     }
     if failures.len() > 1 {
-        let tried: Vec<String> = failures
-            .iter()
-            .map(|(candidate, error)| format!("{candidate}: {error}"))
-            .collect();
+        let tried: Vec<String> =
+            failures.iter().map(|(candidate, error)| format!("{candidate}: {error}")).collect();
         let kind = failures.iter().map(|(_, error)| error.kind());
         let kind = kind.reduce(|first, next| match first {
             Kind::NotFound => next,
@@ -174,10 +167,7 @@ fn pull_first(
     }
     match failures.pop() {
         Some((_, error)) => Err(error),
-        None => Err(Error::not_found(
-            "no registry is configured for names without one",
-        )
-        .hint(
+        None => Err(Error::not_found("no registry is configured for names without one").hint(
             "name the registry, or list some as unqualified-search-registries in registries.conf",
         )),
     }
@@ -200,10 +190,7 @@ fn pull_one(
              the prefix of images built here"
         )));
     }
-    let source = Remembering {
-        source: RegistrySource::new(client, reference)?,
-        store,
-    };
+    let source = Remembering { source: RegistrySource::new(client, reference)?, store };
     let mut selection = options.selection.clone();
     // An image requested by digest stays available under that digest.
     selection.keep_index |= reference.digest().is_some();

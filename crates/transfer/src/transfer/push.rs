@@ -155,37 +155,24 @@ impl Job<'_> {
         if let Err(error) = known.remember(reference, digests) {
             tracing::debug!("cannot record what {reference} has: {error}");
         }
-        Ok(PushReport {
-            root: copied.root,
-            up_to_date: false,
-            moved: copied.moved,
-        })
+        Ok(PushReport { root: copied.root, up_to_date: false, moved: copied.moved })
     }
 
     fn to_place(&self, place: &Location) -> Result<PushReport> {
         if self.options.list_only {
-            return Err(Error::usage(
-                "only a registry accepts a list without its members",
-            ));
+            return Err(Error::usage("only a registry accepts a list without its members"));
         }
         let known = KnownBlobs::of(self.store);
         let source = self.source(&known)?;
         let copier = Copier {
             store: self.store,
             client: self.client,
-            options: CopyOptions {
-                selection: self.selection(),
-                jobs: self.options.jobs,
-            },
+            options: CopyOptions { selection: self.selection(), jobs: self.options.jobs },
             preserve_digests: false,
             reporter: self.reporter,
         };
         let copied = copier.write(&source, place, &self.store.scratch_directory()?)?;
-        Ok(PushReport {
-            root: copied.root,
-            up_to_date: false,
-            moved: copied.moved,
-        })
+        Ok(PushReport { root: copied.root, up_to_date: false, moved: copied.moved })
     }
 
     fn source<'a>(&'a self, known: &'a KnownBlobs) -> Result<PushSource<'a>> {
@@ -207,16 +194,10 @@ impl Job<'_> {
 
     fn list_only(&self, source: &PushSource<'_>, sink: &dyn ImageSink) -> Result<PushReport> {
         if !media_type::is_index(&self.root.media_type) {
-            return Err(Error::usage(
-                "only a manifest list can be pushed without its members",
-            ));
+            return Err(Error::usage("only a manifest list can be pushed without its members"));
         }
         let root = source.root()?;
         sink.finish(&root.descriptor, &root.bytes)?;
-        Ok(PushReport {
-            root: root.descriptor,
-            up_to_date: false,
-            moved: Moved::default(),
-        })
+        Ok(PushReport { root: root.descriptor, up_to_date: false, moved: Moved::default() })
     }
 }

@@ -86,11 +86,7 @@ impl<'a> PushSource<'a> {
     }
 
     fn missing(&self, what: &str, digest: &Digest) -> Error {
-        Error::not_found(format!(
-            "{what} {digest} of {} is not in the store",
-            self.name
-        ))
-        .hint(
+        Error::not_found(format!("{what} {digest} of {} is not in the store", self.name)).hint(
             "pull the image with --all-platforms, or push only the platforms in the store with \
                --platform",
         )

@@ -33,10 +33,7 @@ const PARALLEL: usize = 2;
 /// Maximum number of recorded results; beyond it, the older half is removed.
 const MAX_RECORDS: usize = 4096;
 /// Prefixes of annotations that describe a layer's compressed bytes.
-const OF_THE_BYTES: [&str; 2] = [
-    "io.github.containers.zstd-chunked.",
-    "containerd.io/snapshot/",
-];
+const OF_THE_BYTES: [&str; 2] = ["io.github.containers.zstd-chunked.", "containerd.io/snapshot/"];
 
 /// The two families of manifests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,13 +108,8 @@ pub fn change(
     change: &Change,
     reporter: &dyn Reporter,
 ) -> Result<Changed> {
-    let mut changer = Changer {
-        store,
-        change,
-        reporter,
-        recipes: HashMap::new(),
-        lease: store.lease()?,
-    };
+    let mut changer =
+        Changer { store, change, reporter, recipes: HashMap::new(), lease: store.lease()? };
     let root = changer.document(root, MAX_NESTING)?;
     Ok(Changed {
         store: store.clone(),
@@ -139,10 +131,9 @@ struct Changer<'a> {
 impl Changer<'_> {
     fn document(&mut self, descriptor: &Descriptor, nesting: usize) -> Result<Descriptor> {
         match self.store.document(descriptor)? {
-            Document::Index(_) if nesting == 0 => Err(Error::bad_content(format!(
-                "index {} is nested too deeply",
-                descriptor.digest
-            ))),
+            Document::Index(_) if nesting == 0 => {
+                Err(Error::bad_content(format!("index {} is nested too deeply", descriptor.digest)))
+            }
             Document::Index(index) => self.index(descriptor, index, nesting - 1),
             Document::Manifest(manifest) => {
                 let is_image = matches!(
@@ -154,8 +145,7 @@ impl Changer<'_> {
                     return Ok(descriptor.clone());
                 }
                 let image = self.store.image_at(descriptor, None)?;
-                self.image(&image)
-                    .context(|| format!("cannot change image {}", descriptor.digest))
+                self.image(&image).context(|| format!("cannot change image {}", descriptor.digest))
             }
         }
     }
@@ -228,19 +218,14 @@ impl Changer<'_> {
         });
         let left_out = before - index.manifests.len();
         if left_out > 0 {
-            self.reporter.note(&format!(
-                "removed {left_out} attestation(s) of the original image"
-            ));
+            self.reporter.note(&format!("removed {left_out} attestation(s) of the original image"));
         }
     }
 
     fn image(&mut self, image: &Image) -> Result<Descriptor> {
         let mut manifest = image.manifest.clone();
         let was_docker = image.descriptor.media_type == media_type::DOCKER_MANIFEST;
-        let docker = self
-            .change
-            .format
-            .map_or(was_docker, |format| format == Format::Docker);
+        let docker = self.change.format.map_or(was_docker, |format| format == Format::Docker);
         let diff_ids = image.layers().map(|(_, diff_id)| diff_id.clone());
         let diff_ids: Vec<Digest> = diff_ids.collect();
         self.layers(&mut manifest, &diff_ids, docker)?;
@@ -302,10 +287,7 @@ impl Changer<'_> {
         }
         for (number, recipe, made) in self.make_all(jobs)? {
             let layer = &mut manifest.layers[number];
-            recipe
-                .compression
-                .media_type(docker)?
-                .clone_into(&mut layer.media_type);
+            recipe.compression.media_type(docker)?.clone_into(&mut layer.media_type);
             layer.digest = made.digest.clone();
             layer.size = made.size;
             layer
@@ -385,10 +367,7 @@ fn make(store: &Store, recipe: &Recipe, task: &dyn Task) -> Result<Made> {
     }
     store.commit(done.sink, &done.digest)?;
     task.advance(recipe.from.size);
-    let made = Made {
-        digest: done.digest,
-        size: done.size,
-    };
+    let made = Made { digest: done.digest, size: done.size };
     if let Err(error) = remember(store, recipe, &made) {
         tracing::debug!("cannot record a compressed layer: {error}");
     }

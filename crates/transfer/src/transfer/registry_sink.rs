@@ -50,9 +50,7 @@ impl ImageSink for RegistrySink {
         mount_from.retain(|other| other != self.reference.repository());
         let open = |offset| source.open(descriptor, offset);
         // The registry verifies the digest.
-        let pushed = self
-            .repository
-            .push_blob(descriptor, &mount_from, &open, moved)?;
+        let pushed = self.repository.push_blob(descriptor, &mount_from, &open, moved)?;
         Ok(match pushed {
             Pushed::Existed => Put::Existed,
             Pushed::Mounted => Put::Mounted,
@@ -62,9 +60,7 @@ impl ImageSink for RegistrySink {
 
     fn put_document(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<()> {
         let target = Target::Digest(descriptor.digest.clone());
-        self.repository
-            .push_document(&target, &descriptor.media_type, bytes)
-            .map(drop)
+        self.repository.push_document(&target, &descriptor.media_type, bytes).map(drop)
     }
 
     fn finish(&self, root: &Descriptor, bytes: &[u8]) -> Result<()> {
@@ -77,8 +73,6 @@ impl ImageSink for RegistrySink {
             ))
             .hint("use a tag instead of a digest"));
         }
-        self.repository
-            .push_document(&self.target, &root.media_type, bytes)
-            .map(drop)
+        self.repository.push_document(&self.target, &root.media_type, bytes).map(drop)
     }
 }

@@ -27,10 +27,7 @@ impl RegistrySource {
 
     /// Returns whether the registry has the image.
     pub fn exists(&self) -> Result<bool> {
-        Ok(self
-            .repository
-            .head(&Target::of(&self.reference))?
-            .is_some())
+        Ok(self.repository.head(&Target::of(&self.reference))?.is_some())
     }
 }
 
@@ -41,10 +38,7 @@ impl ImageSource for RegistrySource {
 
     fn root(&self) -> Result<SourceDocument> {
         let document = self.repository.document(&Target::of(&self.reference))?;
-        Ok(SourceDocument {
-            bytes: document.bytes,
-            descriptor: document.descriptor,
-        })
+        Ok(SourceDocument { bytes: document.bytes, descriptor: document.descriptor })
     }
 
     fn document(&self, descriptor: &Descriptor) -> Result<Vec<u8>> {
@@ -62,8 +56,6 @@ impl ImageSource for RegistrySource {
 
     fn mountable(&self, registry: &str, _digest: &Digest) -> Vec<String> {
         let same = self.reference.registry() == Some(registry);
-        same.then(|| self.reference.repository().to_owned())
-            .into_iter()
-            .collect()
+        same.then(|| self.reference.repository().to_owned()).into_iter().collect()
     }
 }

@@ -167,9 +167,7 @@ impl Saver<'_> {
             entry.annotations.remove(CONTAINERD_NAME);
             if let Some(reference) = &named.reference {
                 let name = reference.to_string();
-                entry
-                    .annotations
-                    .insert(CONTAINERD_NAME.to_owned(), name.clone());
+                entry.annotations.insert(CONTAINERD_NAME.to_owned(), name.clone());
                 entry.annotations.insert(REF_NAME.to_owned(), name);
             }
             if !entries.contains(&entry) {
@@ -178,20 +176,15 @@ impl Saver<'_> {
         }
         entries.sort_by(|a, b| (a.ref_name(), &a.digest).cmp(&(b.ref_name(), &b.digest)));
         // Files that describe the rest come first, for readers of streams.
-        target.file(
-            "oci-layout",
-            Content::Bytes(br#"{"imageLayoutVersion":"1.0.0"}"#),
-        )?;
+        target.file("oci-layout", Content::Bytes(br#"{"imageLayoutVersion":"1.0.0"}"#))?;
         if let Some(leaving) = self.leaving {
             blobs.retain(|digest, _| !leaving.blobs.contains(digest));
             target.file(leaving.file, Content::Bytes(&leaving.content))?;
         }
         target.file("index.json", Content::Bytes(&json(&Index::new(entries))?))?;
         target.directory("blobs")?;
-        let algorithms: BTreeSet<&str> = blobs
-            .keys()
-            .map(|digest| digest.algorithm().as_str())
-            .collect();
+        let algorithms: BTreeSet<&str> =
+            blobs.keys().map(|digest| digest.algorithm().as_str()).collect();
         for algorithm in algorithms {
             target.directory(&format!("blobs/{algorithm}"))?;
         }
@@ -214,11 +207,7 @@ impl Saver<'_> {
                 repo_tags: Vec::new(),
                 layers: image.config.rootfs.diff_ids.iter().map(tar).collect(),
             });
-            layers.extend(
-                image
-                    .layers()
-                    .map(|(layer, id)| (id.clone(), layer.clone())),
-            );
+            layers.extend(image.layers().map(|(layer, id)| (id.clone(), layer.clone())));
             if let Some((repository, tag)) = named.reference.as_ref().and_then(tagged) {
                 let name = format!("{repository}:{tag}");
                 if !item.repo_tags.contains(&name) {
@@ -261,9 +250,7 @@ impl Saver<'_> {
                 "its content does not match the diff-id {diff_id} in the config"
             )));
         }
-        scratch
-            .rewind()
-            .doing(|| "cannot read the scratch file".to_owned())?;
+        scratch.rewind().doing(|| "cannot read the scratch file".to_owned())?;
         target.file(&path, Content::File(&scratch, size))?;
         self.task.advance(layer.size);
         Ok(())
@@ -275,13 +262,8 @@ impl Saver<'_> {
                 .hint("save the images one by one, or choose another format"));
         };
         let image = convert::to_docker(self.store, &self.image(named)?)?;
-        target.file(
-            "version",
-            Content::Bytes(b"Directory Transport Version: 1.1\n"),
-        )?;
-        let manifest = self
-            .store
-            .read_blob(&image.descriptor.digest, MAX_DOCUMENT)?;
+        target.file("version", Content::Bytes(b"Directory Transport Version: 1.1\n"))?;
+        let manifest = self.store.read_blob(&image.descriptor.digest, MAX_DOCUMENT)?;
         target.file("manifest.json", Content::Bytes(&manifest))?;
         let parts: BTreeMap<&Digest, u64> = std::iter::once(&image.manifest.config)
             .chain(&image.manifest.layers)

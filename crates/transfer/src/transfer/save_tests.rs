@@ -31,10 +31,7 @@ fn filled() -> Fixture {
 }
 
 fn saved(store: &Store, names: &[&str], options: &SaveOptions) -> Vec<u8> {
-    let named: Vec<Named> = names
-        .iter()
-        .map(|name| store.resolve(name).unwrap())
-        .collect();
+    let named: Vec<Named> = names.iter().map(|name| store.resolve(name).unwrap()).collect();
     let bytes = Shared::default();
     let output = Output::Stream(Box::new(bytes.clone()));
     save(store, &named, options, output, &Silent).unwrap();
@@ -56,39 +53,24 @@ impl Write for Shared {
 }
 
 fn format(format: ArchiveFormat) -> SaveOptions {
-    SaveOptions {
-        format,
-        ..SaveOptions::default()
-    }
+    SaveOptions { format, ..SaveOptions::default() }
 }
 
 #[test]
 fn oci_archives_load_as_the_same_images() {
     let source = filled();
-    for compression in [
-        OuterCompression::None,
-        OuterCompression::Gzip,
-        OuterCompression::Zstd,
-    ] {
-        let options = SaveOptions {
-            compression,
-            ..SaveOptions::default()
-        };
+    for compression in [OuterCompression::None, OuterCompression::Gzip, OuterCompression::Zstd] {
+        let options = SaveOptions { compression, ..SaveOptions::default() };
         let all = ["localhost/lone:1", "localhost/lone:2", "reg.io/multi:1"];
         let bytes = saved(&source.store, &all, &options);
         let target = fixture();
         load_bytes(&target.store, &bytes).unwrap();
         let digests = |store: &Store| -> Vec<(Option<String>, Digest)> {
             let names = store.names().unwrap().into_iter();
-            names
-                .map(|n| (n.reference.map(|r| r.to_string()), n.descriptor.digest))
-                .collect()
+            names.map(|n| (n.reference.map(|r| r.to_string()), n.descriptor.digest)).collect()
         };
         assert_eq!(digests(&target.store), digests(&source.store));
-        assert_eq!(
-            target.store.blob_digests().unwrap(),
-            source.store.blob_digests().unwrap()
-        );
+        assert_eq!(target.store.blob_digests().unwrap(), source.store.blob_digests().unwrap());
     }
 }
 
@@ -103,10 +85,7 @@ fn archives_are_compressed_by_the_compressor_of_layers() {
     ] {
         let mut writer = BlockWriter::compressing(Vec::new(), compression).unwrap();
         writer.write_all(&plain).unwrap();
-        let options = SaveOptions {
-            compression: outer,
-            ..SaveOptions::default()
-        };
+        let options = SaveOptions { compression: outer, ..SaveOptions::default() };
         assert!(saved(&source.store, &all, &options) == writer.finish().unwrap());
     }
 }
@@ -128,11 +107,7 @@ fn docker_archives_keep_ids_and_decompress_layers() {
         platform: Some(Platform::parse("linux/amd64").unwrap()),
         ..format(ArchiveFormat::DockerArchive)
     };
-    let bytes = saved(
-        &source.store,
-        &["lone:1", "lone:2", "reg.io/multi:1"],
-        &options,
-    );
+    let bytes = saved(&source.store, &["lone:1", "lone:2", "reg.io/multi:1"], &options);
     let target = fixture();
     let loaded = load_bytes(&target.store, &bytes).unwrap();
     assert_eq!(loaded.len(), 2);
@@ -174,10 +149,7 @@ fn paths_are_replaced_whole_or_not_at_all() {
     };
     save_to(&path, &SaveOptions::default(), std::slice::from_ref(&named)).unwrap();
     let good = std::fs::read(&path).unwrap();
-    assert_eq!(
-        good,
-        saved(&source.store, &["lone:1"], &SaveOptions::default())
-    );
+    assert_eq!(good, saved(&source.store, &["lone:1"], &SaveOptions::default()));
     let image = source.store.image("lone:1", None).unwrap();
     std::fs::remove_file(source.store.blob_path(&image.manifest.layers[0].digest)).unwrap();
     for kind in [ArchiveFormat::OciArchive, ArchiveFormat::DockerArchive] {
@@ -185,11 +157,7 @@ fn paths_are_replaced_whole_or_not_at_all() {
         assert_eq!(error.kind(), Kind::NotFound, "{error}");
     }
     assert_eq!(std::fs::read(&path).unwrap(), good);
-    assert_eq!(
-        directory.read_dir().unwrap().count(),
-        1,
-        "no temporary is left"
-    );
+    assert_eq!(directory.read_dir().unwrap().count(), 1, "no temporary is left");
 }
 
 #[test]
@@ -197,37 +165,15 @@ fn directories_load_and_are_never_overwritten() {
     let source = filled();
     let named = [source.store.resolve("lone:1").unwrap()];
     for kind in [ArchiveFormat::OciDirectory, ArchiveFormat::DockerDirectory] {
-        let path = source
-            .directory
-            .path()
-            .join(format!("{kind:?}").to_lowercase());
+        let path = source.directory.path().join(format!("{kind:?}").to_lowercase());
         std::fs::create_dir(&path).unwrap();
-        save(
-            &source.store,
-            &named,
-            &format(kind),
-            Output::Path(&path),
-            &Silent,
-        )
-        .unwrap();
+        save(&source.store, &named, &format(kind), Output::Path(&path), &Silent).unwrap();
         let target = fixture();
-        load(
-            &target.store,
-            Input::Path(&path),
-            &LoadOptions::default(),
-            &Silent,
-        )
-        .unwrap();
+        load(&target.store, Input::Path(&path), &LoadOptions::default(), &Silent).unwrap();
         let after = target.store.names().unwrap().remove(0);
         let after = target.store.image_at(&after.descriptor, None).unwrap();
         assert_eq!(after.id(), source.store.image("lone:1", None).unwrap().id());
-        let again = save(
-            &source.store,
-            &named,
-            &format(kind),
-            Output::Path(&path),
-            &Silent,
-        );
+        let again = save(&source.store, &named, &format(kind), Output::Path(&path), &Silent);
         assert_eq!(again.unwrap_err().kind(), Kind::Usage);
     }
 }
@@ -241,10 +187,7 @@ fn docker_manifests_have_no_zstd() {
     for layer in &docker.manifest.layers {
         assert_eq!(layer.media_type, media_type::DOCKER_LAYER_GZIP);
     }
-    assert_eq!(
-        docker.manifest.layers[1].digest,
-        image.manifest.layers[1].digest
-    );
+    assert_eq!(docker.manifest.layers[1].digest, image.manifest.layers[1].digest);
     // The result reads as an image with the same ID.
     let read = source.store.image_at(&docker.descriptor, None).unwrap();
     assert_eq!(read.id(), image.id());
@@ -253,28 +196,14 @@ fn docker_manifests_have_no_zstd() {
 #[test]
 fn what_cannot_be_saved_is_said() {
     let source = filled();
-    let named = [
-        source.store.resolve("lone:1").unwrap(),
-        source.store.resolve("reg.io/multi:1").unwrap(),
-    ];
+    let named =
+        [source.store.resolve("lone:1").unwrap(), source.store.resolve("reg.io/multi:1").unwrap()];
     let path = source.directory.path().join("d");
     for (options, named, output) in [
-        (
-            format(ArchiveFormat::DockerDirectory),
-            &named[..],
-            Output::Path(&path),
-        ),
-        (
-            format(ArchiveFormat::OciDirectory),
-            &named[..1],
-            Output::Stream(Box::new(Vec::new())),
-        ),
+        (format(ArchiveFormat::DockerDirectory), &named[..], Output::Path(&path)),
+        (format(ArchiveFormat::OciDirectory), &named[..1], Output::Stream(Box::new(Vec::new()))),
         (SaveOptions::default(), &[][..], Output::Path(&path)),
-        (
-            SaveOptions::default(),
-            &named[..],
-            Output::Path(source.directory.path()),
-        ),
+        (SaveOptions::default(), &named[..], Output::Path(source.directory.path())),
     ] {
         let error = save(&source.store, named, &options, output, &Silent).unwrap_err();
         assert_eq!(error.kind(), Kind::Usage, "{error}");
@@ -305,35 +234,17 @@ fn skopeo_reads_what_we_save_and_we_read_what_it_writes() {
     let diff_ids = source.store.image("lone:1", None).unwrap().config.rootfs;
     let named = [source.store.resolve("lone:1").unwrap()];
     for (kind, transport, suffix) in [
-        (
-            ArchiveFormat::OciArchive,
-            "oci-archive",
-            ":localhost/lone:1",
-        ),
+        (ArchiveFormat::OciArchive, "oci-archive", ":localhost/lone:1"),
         (ArchiveFormat::OciDirectory, "oci", ":localhost/lone:1"),
-        (
-            ArchiveFormat::DockerArchive,
-            "docker-archive",
-            ":localhost/lone:1",
-        ),
+        (ArchiveFormat::DockerArchive, "docker-archive", ":localhost/lone:1"),
         (ArchiveFormat::DockerDirectory, "dir", ""),
     ] {
         let path = source.directory.path().join(transport);
-        save(
-            &source.store,
-            &named,
-            &format(kind),
-            Output::Path(&path),
-            &Silent,
-        )
-        .unwrap();
+        save(&source.store, &named, &format(kind), Output::Path(&path), &Silent).unwrap();
         let from = format!("{transport}:{}{suffix}", path.display());
-        for (to, has_name) in [
-            ("oci-archive", true),
-            ("docker-archive", true),
-            ("dir", false),
-            ("oci", true),
-        ] {
+        for (to, has_name) in
+            [("oci-archive", true), ("docker-archive", true), ("dir", false), ("oci", true)]
+        {
             let copy = source.directory.path().join(format!("{transport}-{to}"));
             let name = if has_name { ":localhost/copy:1" } else { "" };
             let target = format!("{to}:{}{name}", copy.display());

@@ -33,11 +33,7 @@ impl StoreSink {
     /// Creates a sink for an image with the names `references`; without any, the image stays
     /// unnamed.
     pub(crate) fn new(store: &Store, references: &[Reference]) -> Self {
-        Self {
-            store: store.clone(),
-            references: references.to_vec(),
-            unpack: false,
-        }
+        Self { store: store.clone(), references: references.to_vec(), unpack: false }
     }
 
     /// Also unpacks the layers, so that the image can be mounted at once; of a multi-platform
@@ -65,10 +61,9 @@ impl StoreSink {
         moved: &(dyn Fn(u64) + Sync),
     ) -> Result<(Vec<LayerOf>, bool)> {
         let is_new = self.download(&manifest.config, source, moved)?;
-        let bytes = self.store.read_blob(
-            &manifest.config.digest,
-            imgctl_base::image::config::MAX_CONFIG,
-        )?;
+        let bytes = self
+            .store
+            .read_blob(&manifest.config.digest, imgctl_base::image::config::MAX_CONFIG)?;
         let config = ImageConfig::parse(&bytes)?;
         let (layers, ids) = (&manifest.layers, config.rootfs.diff_ids);
         if layers.len() != ids.len() {
@@ -164,22 +159,16 @@ impl ImageSink for StoreSink {
 fn check_is_image(descriptor: &Descriptor, manifest: &Manifest) -> Result<()> {
     let digest = &descriptor.digest;
     let refuse = |why: String| {
-        Err(
-            Error::bad_content(format!("cannot store {digest}: {why}")).hint(
-                "use `imgctl copy` to copy it from one registry to another, or to \
+        Err(Error::bad_content(format!("cannot store {digest}: {why}")).hint(
+            "use `imgctl copy` to copy it from one registry to another, or to \
                        oci:DIRECTORY",
-            ),
-        )
+        ))
     };
     let config = &*manifest.config.media_type;
     if !matches!(config, media_type::OCI_CONFIG | media_type::DOCKER_CONFIG) {
         return refuse(format!("it is an artifact (its config is {config})"));
     }
-    match manifest
-        .layers
-        .iter()
-        .find(|layer| !media_type::is_layer(&layer.media_type))
-    {
+    match manifest.layers.iter().find(|layer| !media_type::is_layer(&layer.media_type)) {
         Some(layer) => refuse(format!(
             "its layer {} is {}, which is not a file system layer",
             layer.digest, layer.media_type
@@ -253,9 +242,7 @@ impl LayerBlobs for Downloads<'_> {
                 Err(_) => error,
             });
         }
-        self.store
-            .commit_partial(partial)
-            .context(|| format!("cannot store blob {digest}"))?;
+        self.store.commit_partial(partial).context(|| format!("cannot store blob {digest}"))?;
         lock(&self.brought).insert(digest.clone());
         Ok(())
     }

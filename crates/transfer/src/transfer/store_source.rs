@@ -65,8 +65,7 @@ impl ImageSource for StoreSource {
         let digest: &Digest = &descriptor.digest;
         let mut file = self.store.open_blob(digest)?;
         if offset > 0 {
-            file.seek(SeekFrom::Start(offset))
-                .doing(|| format!("cannot read blob {digest}"))?;
+            file.seek(SeekFrom::Start(offset)).doing(|| format!("cannot read blob {digest}"))?;
         }
         Ok(Box::new(file))
     }

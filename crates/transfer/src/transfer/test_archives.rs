@@ -40,22 +40,14 @@ pub(super) fn tar(members: &[(String, Node)]) -> Vec<u8> {
     for (path, node) in members {
         let path = LayerPath::parse(path.as_bytes()).unwrap();
         let (kind, content) = match node {
-            Node::File(content) => (
-                EntryKind::File {
-                    size: content.len() as u64,
-                },
-                content.as_slice(),
-            ),
-            Node::Symlink(target) => (
-                EntryKind::Symlink {
-                    target: target.as_bytes().to_vec(),
-                },
-                &[][..],
-            ),
+            Node::File(content) => {
+                (EntryKind::File { size: content.len() as u64 }, content.as_slice())
+            }
+            Node::Symlink(target) => {
+                (EntryKind::Symlink { target: target.as_bytes().to_vec() }, &[][..])
+            }
             Node::HardLink(target) => (
-                EntryKind::HardLink {
-                    target: LayerPath::parse(target.as_bytes()).unwrap(),
-                },
+                EntryKind::HardLink { target: LayerPath::parse(target.as_bytes()).unwrap() },
                 &[][..],
             ),
             Node::Device => (EntryKind::CharDevice { major: 1, minor: 3 }, &[][..]),
@@ -111,19 +103,12 @@ pub(super) fn docker(tags: &[&str], layers: &[Vec<u8>]) -> Vec<(String, Node)> {
 /// Like `docker`, with the given config.
 pub(super) fn docker_with(tags: &[&str], layers: &[Vec<u8>], config: &[u8]) -> Vec<(String, Node)> {
     let name = format!("{}.json", Digest::of(config).hex());
-    let paths: Vec<String> = (0..layers.len())
-        .map(|n| format!("{n}/layer.tar"))
-        .collect();
+    let paths: Vec<String> = (0..layers.len()).map(|n| format!("{n}/layer.tar")).collect();
     let manifest = serde_json::json!([{ "Config": name, "RepoTags": tags, "Layers": paths }]);
-    let mut members: Vec<(String, Node)> = paths
-        .into_iter()
-        .zip(layers.iter().cloned().map(Node::File))
-        .collect();
+    let mut members: Vec<(String, Node)> =
+        paths.into_iter().zip(layers.iter().cloned().map(Node::File)).collect();
     members.push((name, Node::File(config.to_vec())));
-    members.push((
-        "manifest.json".to_owned(),
-        Node::File(manifest.to_string().into_bytes()),
-    ));
+    members.push(("manifest.json".to_owned(), Node::File(manifest.to_string().into_bytes())));
     members
 }
 
@@ -149,10 +134,8 @@ impl Layout {
     ) -> Descriptor {
         let tars: Vec<&[u8]> = layers.iter().map(|(_, _, tar)| tar.as_slice()).collect();
         let config = self.blob(media_type::OCI_CONFIG, &config(&tars, platform));
-        let layers: Vec<Descriptor> = layers
-            .iter()
-            .map(|(media, blob, _)| self.blob(media, blob))
-            .collect();
+        let layers: Vec<Descriptor> =
+            layers.iter().map(|(media, blob, _)| self.blob(media, blob)).collect();
         let manifest = serde_json::json!({
             "schemaVersion": 2, "mediaType": media_type::OCI_MANIFEST,
             "config": config, "layers": layers,
@@ -177,9 +160,7 @@ impl Layout {
     /// Adds an image to the layout's index.
     pub(super) fn name(&mut self, mut descriptor: Descriptor, name: Option<&str>) {
         if let Some(name) = name {
-            descriptor
-                .annotations
-                .insert(REF_NAME.to_owned(), name.to_owned());
+            descriptor.annotations.insert(REF_NAME.to_owned(), name.to_owned());
         }
         self.entries.push(descriptor);
     }
@@ -215,12 +196,7 @@ impl Layout {
 
 /// Loads a stream with default options.
 pub(super) fn load_bytes(store: &Store, bytes: &[u8]) -> Result<Vec<Loaded>> {
-    load(
-        store,
-        Input::Stream(Box::new(bytes)),
-        &LoadOptions::default(),
-        &Silent,
-    )
+    load(store, Input::Stream(Box::new(bytes)), &LoadOptions::default(), &Silent)
 }
 
 /// Returns the names of all loaded images, in order.

@@ -56,14 +56,12 @@ impl ImageSink for TreeSink {
     fn put_document(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<()> {
         let facts = Facts::parse(bytes)?;
         let digest = &descriptor.digest;
-        self.layout
-            .put_manifest(&self.repository, &[], digest, bytes, &facts)
+        self.layout.put_manifest(&self.repository, &[], digest, bytes, &facts)
     }
 
     fn finish(&self, root: &Descriptor, bytes: &[u8]) -> Result<()> {
         let facts = Facts::parse(bytes)?;
         let tags: Vec<&str> = self.tag.as_deref().into_iter().collect();
-        self.layout
-            .put_manifest(&self.repository, &tags, &root.digest, bytes, &facts)
+        self.layout.put_manifest(&self.repository, &tags, &root.digest, bytes, &facts)
     }
 }

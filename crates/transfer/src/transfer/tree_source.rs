@@ -18,11 +18,7 @@ pub(crate) struct TreeSource {
 impl TreeSource {
     /// Creates a source for `target` in `repository`.
     pub(crate) fn new(layout: &Layout, repository: &str, target: Target) -> Self {
-        Self {
-            layout: layout.clone(),
-            repository: repository.to_owned(),
-            target,
-        }
+        Self { layout: layout.clone(), repository: repository.to_owned(), target }
     }
 
     fn missing(&self, what: &str, digest: &Digest) -> Error {
@@ -90,8 +86,7 @@ impl ImageSource for TreeSource {
             )));
         }
         if offset > 0 {
-            file.seek(SeekFrom::Start(offset))
-                .doing(|| format!("cannot read blob {digest}"))?;
+            file.seek(SeekFrom::Start(offset)).doing(|| format!("cannot read blob {digest}"))?;
         }
         Ok(Box::new(file))
     }

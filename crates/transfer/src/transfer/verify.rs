@@ -25,9 +25,7 @@ pub(super) fn check_digest(bytes: &[u8], digest: &Digest) -> Result<()> {
     if computed == *digest {
         return Ok(());
     }
-    Err(Error::bad_content(format!(
-        "blob {digest} has other content: its digest is {computed}"
-    )))
+    Err(Error::bad_content(format!("blob {digest} has other content: its digest is {computed}")))
 }
 
 /// A layer and the diff ID that a config gives it.
@@ -133,10 +131,7 @@ fn collect_layers(
             // Layers that must not be distributed remain at their URLs.
             None if !layer.urls.is_empty() => {}
             None => {
-                return Err(Error::not_found(format!(
-                    "layer {} is missing",
-                    layer.digest
-                )));
+                return Err(Error::not_found(format!("layer {} is missing", layer.digest)));
             }
         }
     }
@@ -150,11 +145,7 @@ fn known_pairs(store: &Store) -> Result<HashSet<(Digest, Digest)>> {
     for named in store.names()? {
         // A damaged image verifies nothing.
         for image in store.platform_images(&named.descriptor).unwrap_or_default() {
-            known.extend(
-                image
-                    .layers()
-                    .map(|(layer, id)| (layer.digest.clone(), id.clone())),
-            );
+            known.extend(image.layers().map(|(layer, id)| (layer.digest.clone(), id.clone())));
         }
     }
     Ok(known)

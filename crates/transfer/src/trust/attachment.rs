@@ -46,9 +46,7 @@ pub fn tag(digest: &Digest) -> String {
 pub fn layers(manifest: &[u8]) -> Result<Vec<Descriptor>> {
     match Document::parse(manifest, None)? {
         Document::Manifest(manifest) => Ok(manifest.layers),
-        Document::Index(_) => Err(Error::bad_content(
-            "the manifest of the signatures is an index",
-        )),
+        Document::Index(_) => Err(Error::bad_content("the manifest of the signatures is an index")),
     }
 }
 
@@ -71,22 +69,16 @@ fn entry(layer: &Descriptor) -> Result<Entry> {
         .get(SIGNATURE)
         .filter(|text| text.len() <= MAX_SIGNATURE)
         .ok_or_else(|| refuse("has no signature"))?;
-    let signature = STANDARD
-        .decode(text.trim())
-        .map_err(|_| refuse("has a signature that is not base64"))?;
-    Ok(Entry {
-        payload: layer.clone(),
-        signature,
-    })
+    let signature =
+        STANDARD.decode(text.trim()).map_err(|_| refuse("has a signature that is not base64"))?;
+    Ok(Entry { payload: layer.clone(), signature })
 }
 
 /// Builds the layer for a signature over a payload.
 pub fn layer(payload_bytes: &[u8], signature: &[u8]) -> Descriptor {
     let size = payload_bytes.len() as u64;
     let mut layer = Descriptor::new(payload::MEDIA_TYPE, Digest::of(payload_bytes), size);
-    layer
-        .annotations
-        .insert(SIGNATURE.to_owned(), STANDARD.encode(signature));
+    layer.annotations.insert(SIGNATURE.to_owned(), STANDARD.encode(signature));
     layer
 }
 
@@ -130,11 +122,7 @@ fn write(layers: Vec<Descriptor>, subject: Option<Descriptor>) -> Result<Written
     };
     let manifest = serde_json::to_vec(&manifest)
         .map_err(|error| Error::failed("cannot write the signatures' manifest").caused_by(error))?;
-    Ok(Written {
-        config,
-        config_type,
-        manifest,
-    })
+    Ok(Written { config, config_type, manifest })
 }
 
 #[cfg(test)]
@@ -165,15 +153,10 @@ mod tests {
         other.media_type = media_type::OCI_LAYER.to_owned();
         long.size = u64::MAX;
         bare.annotations.clear();
-        broken
-            .annotations
-            .insert(SIGNATURE.to_owned(), "%".to_owned());
-        for (bad, why) in [
-            (other, "payload"),
-            (long, "too long"),
-            (bare, "no signature"),
-            (broken, "base64"),
-        ] {
+        broken.annotations.insert(SIGNATURE.to_owned(), "%".to_owned());
+        for (bad, why) in
+            [(other, "payload"), (long, "too long"), (bare, "no signature"), (broken, "base64")]
+        {
             let error = entries(&[bad]).remove(0).unwrap_err();
             assert!(error.message().contains(why), "{error}");
         }

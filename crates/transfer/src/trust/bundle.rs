@@ -50,18 +50,12 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Bundle> {
     let malformed = |why: &str| Error::bad_content(format!("the sigstore bundle {why}"));
     let written: Written = serde_json::from_slice(bytes)
         .map_err(|error| malformed("is malformed").caused_by(error))?;
-    let envelope = written
-        .dsse_envelope
-        .ok_or_else(|| malformed("has no DSSE envelope"))?;
+    let envelope = written.dsse_envelope.ok_or_else(|| malformed("has no DSSE envelope"))?;
     if envelope.payload_type != PAYLOAD_TYPE {
-        return Err(malformed(
-            "contains something other than an in-toto statement",
-        ));
+        return Err(malformed("contains something other than an in-toto statement"));
     }
     let decode = |text: &str| {
-        STANDARD
-            .decode(text)
-            .map_err(|_| malformed("has a member that is not base64"))
+        STANDARD.decode(text).map_err(|_| malformed("has a member that is not base64"))
     };
     Ok(Bundle {
         statement: decode(&envelope.payload)?,
@@ -79,10 +73,7 @@ pub(super) fn open(bundle: &Bundle, keys: &[PublicKey], digest: &Digest) -> Resu
     let message = encoding(PAYLOAD_TYPE, &bundle.statement);
     let by_one = |signature: &Vec<u8>| keys.iter().any(|key| key.verifies(&message, signature));
     if !bundle.signatures.iter().any(by_one) {
-        return Err(Error::new(
-            Kind::Denied,
-            "an attestation was signed with another key",
-        ));
+        return Err(Error::new(Kind::Denied, "an attestation was signed with another key"));
     }
     let statement: Value = serde_json::from_slice(&bundle.statement)
         .map_err(|error| Error::bad_content("the signed statement is not JSON").caused_by(error))?;
@@ -93,20 +84,13 @@ pub(super) fn open(bundle: &Bundle, keys: &[PublicKey], digest: &Digest) -> Resu
     });
     match is_about {
         true => Ok(statement),
-        false => Err(Error::new(
-            Kind::Denied,
-            "an attestation is about another image",
-        )),
+        false => Err(Error::new(Kind::Denied, "an attestation is about another image")),
     }
 }
 
 /// DSSE's pre-authentication encoding: the bytes that are signed.
 pub(super) fn encoding(payload_type: &str, payload: &[u8]) -> Vec<u8> {
-    let head = format!(
-        "DSSEv1 {} {payload_type} {} ",
-        payload_type.len(),
-        payload.len()
-    );
+    let head = format!("DSSEv1 {} {payload_type} {} ", payload_type.len(), payload.len());
     [head.as_bytes(), payload].concat()
 }
 
@@ -118,10 +102,7 @@ mod tests {
 
     #[test]
     fn a_bundle_counts_for_its_key_and_its_subject() {
-        let (key, other) = (
-            PrivateKey::generate().unwrap(),
-            PrivateKey::generate().unwrap(),
-        );
+        let (key, other) = (PrivateKey::generate().unwrap(), PrivateKey::generate().unwrap());
         let digest = Digest::of(b"image");
         let statement = json!({
             "_type": "https://in-toto.io/Statement/v1",
@@ -131,9 +112,7 @@ mod tests {
         })
         .to_string();
         assert_eq!(encoding("http://x", b"hello"), b"DSSEv1 8 http://x 5 hello");
-        let signature = key
-            .sign(&encoding(PAYLOAD_TYPE, statement.as_bytes()))
-            .unwrap();
+        let signature = key.sign(&encoding(PAYLOAD_TYPE, statement.as_bytes())).unwrap();
         let bundle = json!({
             "mediaType": TYPE,
             "verificationMaterial": { "publicKey": { "hint": "x" } },

@@ -88,10 +88,7 @@ fn simple(repository: &Repository, layers: &[Descriptor], place: &str) -> Result
             }))
         });
         found.push(match content {
-            Ok(content) => Candidate {
-                place: place.to_owned(),
-                content: Ok(content),
-            },
+            Ok(content) => Candidate { place: place.to_owned(), content: Ok(content) },
             Err(error) => unusable(place.to_owned(), error)?,
         });
     }
@@ -105,10 +102,7 @@ fn bundles(repository: &Repository, layers: &[Descriptor], place: &str) -> Resul
             .and_then(|bytes| bundle::parse(&bytes))
             .map(Content::Bundle);
         found.push(match content {
-            Ok(content) => Candidate {
-                place: place.to_owned(),
-                content: Ok(content),
-            },
+            Ok(content) => Candidate { place: place.to_owned(), content: Ok(content) },
             Err(error) => unusable(place.to_owned(), error)?,
         });
     }
@@ -118,10 +112,7 @@ fn bundles(repository: &Repository, layers: &[Descriptor], place: &str) -> Resul
 /// Malformed or missing content gives a candidate that fails; a failed request is an error.
 fn unusable(place: String, error: Error) -> Result<Candidate> {
     match error.kind() {
-        Kind::BadContent | Kind::NotFound => Ok(Candidate {
-            place,
-            content: Err(error),
-        }),
+        Kind::BadContent | Kind::NotFound => Ok(Candidate { place, content: Err(error) }),
         _ => Err(error.context("cannot read the image's signatures")),
     }
 }

@@ -51,11 +51,8 @@ pub(super) fn open(message: &[u8], keyrings: &[Vec<u8>]) -> Result<Vec<u8>> {
         command.arg("--keyring").arg(path);
     }
     let child = command.arg("-").spawn().map_err(|error| {
-        Error::io(
-            format!("cannot run {PROGRAM}, which verifies GPG signatures"),
-            error,
-        )
-        .hint("install gpgv (Debian: gpgv, Fedora: gnupg2)")
+        Error::io(format!("cannot run {PROGRAM}, which verifies GPG signatures"), error)
+            .hint("install gpgv (Debian: gpgv, Fedora: gnupg2)")
     })?;
     let status = run(child, message)?;
     verdict(&status)?;
@@ -71,10 +68,7 @@ fn run(mut child: Child, message: &[u8]) -> Result<String> {
     let doing = || format!("cannot talk to {PROGRAM}");
     // Set before gpgv reads anything: a few bytes of compressed data can expand to gigabytes.
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        let limit = Rlimit {
-            current: Some(MAX_PAYLOAD),
-            maximum: Some(MAX_PAYLOAD),
-        };
+        let limit = Rlimit { current: Some(MAX_PAYLOAD), maximum: Some(MAX_PAYLOAD) };
         rustix::process::prlimit(Some(pid), Resource::Fsize, limit).doing(doing)?;
     }
     // A thread feeds the message while the status is read. A failed write is ignored: gpgv may stop
@@ -83,10 +77,8 @@ fn run(mut child: Child, message: &[u8]) -> Result<String> {
     let mut status = Vec::new();
     std::thread::scope(|scope| {
         scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(message)));
-        let read = child
-            .stdout
-            .take()
-            .map(|stdout| stdout.take(MAX_STATUS).read_to_end(&mut status));
+        let read =
+            child.stdout.take().map(|stdout| stdout.take(MAX_STATUS).read_to_end(&mut status));
         if status.len() as u64 >= MAX_STATUS {
             let _ = child.kill();
         }
@@ -102,9 +94,7 @@ fn verdict(status: &str) -> Result<()> {
     let denied = |why: &str| Err(Error::new(Kind::Denied, why.to_owned()));
     let mut words = Vec::new();
     for line in status.lines() {
-        let word = line
-            .strip_prefix("[GNUPG:] ")
-            .and_then(|rest| rest.split(' ').next());
+        let word = line.strip_prefix("[GNUPG:] ").and_then(|rest| rest.split(' ').next());
         words.extend(word);
     }
     let count = |wanted: &str| words.iter().filter(|word| **word == wanted).count();
@@ -122,10 +112,7 @@ fn verdict(status: &str) -> Result<()> {
         }
     }
     let is_one = |word| count(word) == 1;
-    if ["NEWSIG", "PLAINTEXT", "GOODSIG", "VALIDSIG"]
-        .into_iter()
-        .all(is_one)
-    {
+    if ["NEWSIG", "PLAINTEXT", "GOODSIG", "VALIDSIG"].into_iter().all(is_one) {
         return Ok(());
     }
     denied("this is not one text with one GPG signature")
@@ -136,10 +123,7 @@ fn verdict(status: &str) -> Result<()> {
 fn binary(keyring: &[u8]) -> Result<Vec<u8>> {
     const BEGIN: &str = "-----BEGIN PGP PUBLIC KEY BLOCK-----";
     const END: &str = "-----END PGP PUBLIC KEY BLOCK-----";
-    let Some(text) = std::str::from_utf8(keyring)
-        .ok()
-        .filter(|t| t.contains(BEGIN))
-    else {
+    let Some(text) = std::str::from_utf8(keyring).ok().filter(|t| t.contains(BEGIN)) else {
         return Ok(keyring.to_vec());
     };
     let wrong = || Error::bad_content("the policy's GPG keyring has a malformed armour");
@@ -149,11 +133,7 @@ fn binary(keyring: &[u8]) -> Result<Vec<u8>> {
         // Headers end at an empty line; a line that starts with `=` is the checksum.
         let mut body = String::new();
         let mut in_body = false;
-        for line in block
-            .trim_start_matches(['\r', '\n'])
-            .lines()
-            .map(str::trim)
-        {
+        for line in block.trim_start_matches(['\r', '\n']).lines().map(str::trim) {
             match in_body {
                 false if line.is_empty() => in_body = true,
                 false if line.contains(": ") => {}
@@ -220,13 +200,7 @@ mod tests {
         fn new() -> Self {
             let signer = Self(tempfile::tempdir().unwrap());
             signer.gpg(
-                &[
-                    "--quick-gen-key",
-                    "Test <test@example.com>",
-                    "ed25519",
-                    "sign",
-                    "never",
-                ],
+                &["--quick-gen-key", "Test <test@example.com>", "ed25519", "sign", "never"],
                 b"",
             );
             signer
@@ -235,14 +209,7 @@ mod tests {
         fn gpg(&self, arguments: &[&str], input: &[u8]) -> Vec<u8> {
             let mut child = Command::new("gpg")
                 .env("GNUPGHOME", self.0.path())
-                .args([
-                    "--batch",
-                    "--quiet",
-                    "--pinentry-mode",
-                    "loopback",
-                    "--passphrase",
-                    "",
-                ])
+                .args(["--batch", "--quiet", "--pinentry-mode", "loopback", "--passphrase", ""])
                 .args(arguments)
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
@@ -267,17 +234,11 @@ mod tests {
     #[test]
     fn a_message_is_opened_by_its_signers_key_only() {
         let (signer, other) = (Signer::new(), Signer::new());
-        let (key, armoured) = (
-            signer.gpg(&["--export"], b""),
-            signer.gpg(&["--export", "--armor"], b""),
-        );
+        let (key, armoured) =
+            (signer.gpg(&["--export"], b""), signer.gpg(&["--export", "--armor"], b""));
         let others = other.gpg(&["--export"], b"");
         let message = signer.gpg(&["--sign"], b"the text");
-        for keys in [
-            vec![key.clone()],
-            vec![armoured.clone()],
-            vec![others.clone(), key.clone()],
-        ] {
+        for keys in [vec![key.clone()], vec![armoured.clone()], vec![others.clone(), key.clone()]] {
             assert_eq!(open(&message, &keys).unwrap(), b"the text");
         }
         let why = |message: &[u8], keys: &[Vec<u8>]| open(message, keys).unwrap_err().to_string();

@@ -64,23 +64,16 @@ impl PublicKey {
                 .filter_map(|algorithm| ParsedPublicKey::new(*algorithm, der).ok())
                 .collect();
             if !parsed.is_empty() {
-                return Ok(Self {
-                    der: der.to_vec(),
-                    parsed,
-                });
+                return Ok(Self { der: der.to_vec(), parsed });
             }
         }
-        Err(
-            Error::bad_content("the public key is of a kind that is not supported")
-                .hint("use ECDSA (P-256, P-384, P-521), Ed25519 or RSA with at least 2048 bits"),
-        )
+        Err(Error::bad_content("the public key is of a kind that is not supported")
+            .hint("use ECDSA (P-256, P-384, P-521), Ed25519 or RSA with at least 2048 bits"))
     }
 
     /// Returns whether this key made `signature` over `message`.
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
-        self.parsed
-            .iter()
-            .any(|key| key.verify_sig(message, signature).is_ok())
+        self.parsed.iter().any(|key| key.verify_sig(message, signature).is_ok())
     }
 
     /// Encodes the key as a `PUBLIC KEY` block.
@@ -127,10 +120,8 @@ impl PrivateKey {
     /// SEC 1.
     pub fn from_pem(text: &[u8], password: &mut dyn FnMut() -> Result<Secret>) -> Result<Self> {
         // openssl writes the curve's parameters into a separate block.
-        let blocks: Vec<pem::Block> = pem::blocks(text)?
-            .into_iter()
-            .filter(|block| block.label != "EC PARAMETERS")
-            .collect();
+        let blocks: Vec<pem::Block> =
+            pem::blocks(text)?.into_iter().filter(|block| block.label != "EC PARAMETERS").collect();
         match &blocks[..] {
             [block] if sealed::LABELS.contains(&block.label.as_str()) => {
                 Self::from_der(&sealed::open(&block.content, &password()?)?)
@@ -166,10 +157,8 @@ impl PrivateKey {
         if let Ok(pair) = rsa::KeyPair::from_pkcs8(der).or_else(|_| rsa::KeyPair::from_der(der)) {
             return Ok(Self(Pair::Rsa(Box::new(pair))));
         }
-        Err(
-            Error::bad_content("the private key is of a kind that is not supported")
-                .hint("use ECDSA on P-256 (imgctl key generate), Ed25519 or RSA"),
-        )
+        Err(Error::bad_content("the private key is of a kind that is not supported")
+            .hint("use ECDSA on P-256 (imgctl key generate), Ed25519 or RSA"))
     }
 
     /// Encrypts the PKCS #8 form with `password`, in cosign's format.
@@ -177,9 +166,7 @@ impl PrivateKey {
         let Pair::Ecdsa(pair) = &self.0 else {
             return Err(Error::usage("only ECDSA keys can be written"));
         };
-        let der = pair
-            .to_pkcs8v1()
-            .map_err(|_| Error::failed("cannot encode the private key"))?;
+        let der = pair.to_pkcs8v1().map_err(|_| Error::failed("cannot encode the private key"))?;
         let content = sealed::seal(der.as_ref(), password)?;
         Ok(pem::encode(sealed::LABELS[0], &content))
     }
@@ -189,21 +176,12 @@ impl PrivateKey {
         let random = SystemRandom::new();
         let failed = |_| Error::failed("cannot sign");
         match &self.0 {
-            Pair::Ecdsa(pair) => Ok(pair
-                .sign(&random, message)
-                .map_err(failed)?
-                .as_ref()
-                .to_vec()),
+            Pair::Ecdsa(pair) => Ok(pair.sign(&random, message).map_err(failed)?.as_ref().to_vec()),
             Pair::Ed25519(pair) => Ok(pair.sign(message).as_ref().to_vec()),
             Pair::Rsa(pair) => {
                 let mut signature = vec![0; pair.public_modulus_len()];
-                pair.sign(
-                    &signature::RSA_PKCS1_SHA256,
-                    &random,
-                    message,
-                    &mut signature,
-                )
-                .map_err(failed)?;
+                pair.sign(&signature::RSA_PKCS1_SHA256, &random, message, &mut signature)
+                    .map_err(failed)?;
                 Ok(signature)
             }
         }
@@ -262,15 +240,9 @@ mod tests {
         };
         for (name, arguments) in [
             ("sec1", "ecparam -name prime256v1 -genkey -out sec1"),
-            (
-                "pkcs8",
-                "genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out pkcs8",
-            ),
+            ("pkcs8", "genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out pkcs8"),
             ("ed25519", "genpkey -algorithm ED25519 -out ed25519"),
-            (
-                "rsa",
-                "genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out rsa",
-            ),
+            ("rsa", "genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out rsa"),
         ] {
             openssl(&arguments.split(' ').collect::<Vec<_>>());
             let text = std::fs::read(path(name)).unwrap();
@@ -280,35 +252,15 @@ mod tests {
             let public = key.public().unwrap();
             assert!(public.verifies(b"message", &key.sign(b"message").unwrap()));
             std::fs::write(path("public"), public.to_pem()).unwrap();
-            let digest = if name == "ed25519" {
-                ""
-            } else {
-                "-digest sha256"
-            };
+            let digest = if name == "ed25519" { "" } else { "-digest sha256" };
             let verify = format!(
                 "pkeyutl -verify -pubin -inkey public -sigfile signature -rawin -in message {digest}"
             );
             openssl(&verify.split_whitespace().collect::<Vec<_>>());
         }
-        openssl(&[
-            "ecparam",
-            "-name",
-            "secp384r1",
-            "-genkey",
-            "-noout",
-            "-out",
-            "p384",
-        ]);
+        openssl(&["ecparam", "-name", "secp384r1", "-genkey", "-noout", "-out", "p384"]);
         openssl(&["ec", "-in", "p384", "-pubout", "-out", "p384.pub"]);
-        openssl(&[
-            "dgst",
-            "-sha256",
-            "-sign",
-            "p384",
-            "-out",
-            "signature",
-            "message",
-        ]);
+        openssl(&["dgst", "-sha256", "-sign", "p384", "-out", "signature", "message"]);
         let public = PublicKey::from_pem(&std::fs::read(path("p384.pub")).unwrap()).unwrap();
         assert!(public.verifies(b"message", &std::fs::read(path("signature")).unwrap()));
     }

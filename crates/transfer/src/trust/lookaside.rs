@@ -53,10 +53,7 @@ impl Lookasides {
     /// Reads the `*.yaml` files of the first of `directories` that exists. `directory` is the
     /// location of simple signatures if no section specifies one.
     pub(crate) fn read(directories: &[PathBuf], directory: Option<PathBuf>) -> Result<Self> {
-        let mut all = Self {
-            directory,
-            ..Self::default()
-        };
+        let mut all = Self { directory, ..Self::default() };
         for directory in directories {
             match std::fs::read_dir(directory) {
                 Ok(entries) => {
@@ -84,15 +81,11 @@ impl Lookasides {
         std::fs::File::open(path)
             .and_then(|file| file.take(MAX_FILE).read_to_string(&mut text))
             .path("read", path)?;
-        self.add_text(&text)
-            .context(|| format!("cannot use {}", path.display()))
+        self.add_text(&text).context(|| format!("cannot use {}", path.display()))
     }
 
     fn add_text(&mut self, text: &str) -> Result<()> {
-        if text
-            .lines()
-            .all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'))
-        {
+        if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
             return Ok(());
         }
         let file: File = serde_saphyr::from_str(text).map_err(|error| {
@@ -101,15 +94,11 @@ impl Lookasides {
         if let Some(section) = file.default_docker
             && self.default.replace(section).is_some()
         {
-            return Err(Error::bad_content(
-                "`default-docker` is defined in two files",
-            ));
+            return Err(Error::bad_content("`default-docker` is defined in two files"));
         }
         for (scope, section) in file.docker.unwrap_or_default() {
             if self.scopes.insert(scope.clone(), section).is_some() {
-                return Err(Error::bad_content(format!(
-                    "`{scope}` is defined in two files"
-                )));
+                return Err(Error::bad_content(format!("`{scope}` is defined in two files")));
             }
         }
         Ok(())
@@ -117,10 +106,7 @@ impl Lookasides {
 
     /// Returns the section of the most specific scope. Wildcards are not supported here.
     fn section(&self, reference: &Reference) -> Option<&Section> {
-        scopes(reference)
-            .iter()
-            .find_map(|scope| self.scopes.get(scope))
-            .or(self.default.as_ref())
+        scopes(reference).iter().find_map(|scope| self.scopes.get(scope)).or(self.default.as_ref())
     }
 
     /// Returns whether sigstore signatures stored with the image are used.
@@ -134,14 +120,10 @@ impl Lookasides {
     /// URL.
     pub(crate) fn url(&self, reference: &Reference) -> Option<String> {
         match self.section(reference) {
-            Some(section) => section
-                .lookaside
-                .clone()
-                .or_else(|| section.sigstore.clone()),
-            None => self
-                .directory
-                .as_ref()
-                .map(|directory| format!("file://{}", directory.display())),
+            Some(section) => section.lookaside.clone().or_else(|| section.sigstore.clone()),
+            None => {
+                self.directory.as_ref().map(|directory| format!("file://{}", directory.display()))
+            }
         }
     }
 }
@@ -157,10 +139,7 @@ pub(crate) fn signatures(
     // Only the path of the name, because the URL is already specific to the registry.
     let repository = expanded(reference).repository().to_owned();
     let (algorithm, hex) = (digest.algorithm().as_str(), digest.hex());
-    let base = format!(
-        "{}/{repository}@{algorithm}={hex}",
-        url.trim_end_matches('/')
-    );
+    let base = format!("{}/{repository}@{algorithm}={hex}", url.trim_end_matches('/'));
     let mut found = Vec::new();
     for number in 1..=MAX_SIGNATURES {
         let place = format!("{base}/signature-{number}");
@@ -182,9 +161,7 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>> {
         Err(error) if error.kind() == Kind::NotFound => return Ok(None),
         file => file?,
     };
-    file.take(MAX_MESSAGE + 1)
-        .read_to_end(&mut bytes)
-        .path("read", path)?;
+    file.take(MAX_MESSAGE + 1).read_to_end(&mut bytes).path("read", path)?;
     Ok(Some(bytes))
 }
 
@@ -198,14 +175,8 @@ mod tests {
 
     #[test]
     fn only_the_most_specific_section_counts() {
-        let mut all = Lookasides {
-            directory: Some("/var/lib/x".into()),
-            ..Lookasides::default()
-        };
-        assert_eq!(
-            all.url(&reference("a.io/b:1")).unwrap(),
-            "file:///var/lib/x"
-        );
+        let mut all = Lookasides { directory: Some("/var/lib/x".into()), ..Lookasides::default() };
+        assert_eq!(all.url(&reference("a.io/b:1")).unwrap(), "file:///var/lib/x");
         all.add_text("# nothing\n").unwrap();
         all.add_text(
             "default-docker:\n  sigstore: https://default\ndocker:\n  a.io:\n    lookaside: https://a\n  a.io/b:\n    use-sigstore-attachments: true\n",
@@ -218,11 +189,7 @@ mod tests {
             ("a.io/b/c:1", None, true),
         ] {
             assert_eq!(all.url(&reference(name)).as_deref(), url, "{name}");
-            assert_eq!(
-                all.uses_attachments(&reference(name)),
-                attachments,
-                "{name}"
-            );
+            assert_eq!(all.uses_attachments(&reference(name)), attachments, "{name}");
         }
         assert!(all.add_text("default-docker: {}\n").is_err());
         assert!(all.add_text("docker: {a.io: {}}\n").is_err());
@@ -233,9 +200,7 @@ mod tests {
     fn signatures_are_counted_from_one() {
         let directory = tempfile::tempdir().unwrap();
         let digest = Digest::of(b"x");
-        let below = directory
-            .path()
-            .join(format!("team/app@sha256={}", digest.hex()));
+        let below = directory.path().join(format!("team/app@sha256={}", digest.hex()));
         std::fs::create_dir_all(&below).unwrap();
         for (name, text) in [("1", "one"), ("2", "two"), ("4", "four")] {
             std::fs::write(below.join(format!("signature-{name}")), text).unwrap();
@@ -250,10 +215,7 @@ mod tests {
             Ok(None)
         };
         signatures("https://l/", &reference("busybox"), &digest, &get).unwrap();
-        let expected = format!(
-            "https://l/library/busybox@sha256={}/signature-1",
-            digest.hex()
-        );
+        let expected = format!("https://l/library/busybox@sha256={}/signature-1", digest.hex());
         assert_eq!(asked.into_inner(), [expected]);
     }
 }

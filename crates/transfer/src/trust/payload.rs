@@ -81,17 +81,12 @@ impl Claim {
         }
         let optional = match &value["optional"] {
             Value::Null => BTreeMap::new(),
-            Value::Object(members) => members
-                .iter()
-                .map(|(name, value)| (name.clone(), value.clone()))
-                .collect(),
+            Value::Object(members) => {
+                members.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
+            }
             _ => return Err(malformed("has `optional` that is not an object")),
         };
-        Ok(Self {
-            identity: identity.to_owned(),
-            digest: Digest::parse(digest)?,
-            optional,
-        })
+        Ok(Self { identity: identity.to_owned(), digest: Digest::parse(digest)?, optional })
     }
 
     /// The identity as an image name. A bare repository stays without a tag, and Docker's other
@@ -101,12 +96,10 @@ impl Claim {
             Some(rest) => format!("docker.io/{rest}"),
             None => self.identity.clone(),
         };
-        Reference::parse(&name)
-            .map(|reference| expanded(&reference))
-            .map_err(|error| {
-                Error::bad_content(format!("the signature is for `{}`", clip(&self.identity)))
-                    .caused_by(error)
-            })
+        Reference::parse(&name).map(|reference| expanded(&reference)).map_err(|error| {
+            Error::bad_content(format!("the signature is for `{}`", clip(&self.identity)))
+                .caused_by(error)
+        })
     }
 }
 
@@ -190,18 +183,12 @@ mod tests {
     #[test]
     fn names_of_docker_hub_are_one() {
         for (text, full) in [
-            (
-                "index.docker.io/library/busybox",
-                "docker.io/library/busybox",
-            ),
+            ("index.docker.io/library/busybox", "docker.io/library/busybox"),
             ("busybox:1", "docker.io/library/busybox:1"),
             ("docker.io/a/b", "docker.io/a/b"),
             ("localhost:5000/x", "localhost:5000/x"),
         ] {
-            let claim = Claim {
-                identity: text.to_owned(),
-                ..claim()
-            };
+            let claim = Claim { identity: text.to_owned(), ..claim() };
             assert_eq!(claim.reference().unwrap().to_string(), full);
         }
     }

@@ -21,9 +21,8 @@ pub(super) fn blocks(text: &[u8]) -> Result<Vec<Block>> {
     let mut blocks = Vec::new();
     let mut lines = text.lines().map(str::trim);
     while let Some(line) = lines.next() {
-        let Some(label) = line
-            .strip_prefix("-----BEGIN ")
-            .and_then(|rest| rest.strip_suffix("-----"))
+        let Some(label) =
+            line.strip_prefix("-----BEGIN ").and_then(|rest| rest.strip_suffix("-----"))
         else {
             continue;
         };
@@ -36,13 +35,9 @@ pub(super) fn blocks(text: &[u8]) -> Result<Vec<Block>> {
                 Some(line) => base64.push_str(line),
             }
         }
-        let content = STANDARD
-            .decode(&base64)
-            .map_err(|_| malformed("has a block that is not base64"))?;
-        blocks.push(Block {
-            label: label.to_owned(),
-            content,
-        });
+        let content =
+            STANDARD.decode(&base64).map_err(|_| malformed("has a block that is not base64"))?;
+        blocks.push(Block { label: label.to_owned(), content });
     }
     Ok(blocks)
 }

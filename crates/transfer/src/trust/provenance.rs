@@ -61,9 +61,7 @@ pub fn statement(
         }
     }
     digests.dedup();
-    let name = names
-        .first()
-        .map_or_else(|| root.digest.to_string(), Reference::name);
+    let name = names.first().map_or_else(|| root.digest.to_string(), Reference::name);
     let subjects: Vec<Value> = digests
         .iter()
         .map(|digest| json!({ "name": name, "digest": digest_set(digest) }))
@@ -114,11 +112,9 @@ fn arguments(invocation: &Invocation) -> Value {
     let shown = |name: &str, value: &str| {
         let name = name.to_ascii_uppercase();
         let is_secret = SECRET_WORDS.iter().any(|word| name.contains(word));
-        let has_login = value.split_once("://").is_some_and(|(_, rest)| {
-            rest.split('/')
-                .next()
-                .is_some_and(|host| host.contains('@'))
-        });
+        let has_login = value
+            .split_once("://")
+            .is_some_and(|(_, rest)| rest.split('/').next().is_some_and(|host| host.contains('@')));
         match is_secret || has_login {
             true => Value::Null,
             false => value.into(),

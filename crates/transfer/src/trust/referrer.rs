@@ -31,9 +31,7 @@ pub fn manifest(subject: &Descriptor, attachment: &Attachment<'_>) -> Result<Vec
     let digest = Digest::of(attachment.content);
     let mut layer = Descriptor::new(attachment.media_type, digest, size);
     for (name, value) in attachment.annotations {
-        layer
-            .annotations
-            .insert((*name).to_owned(), (*value).to_owned());
+        layer.annotations.insert((*name).to_owned(), (*value).to_owned());
     }
     let manifest = Manifest {
         schema_version: 2,
@@ -41,11 +39,7 @@ pub fn manifest(subject: &Descriptor, attachment: &Attachment<'_>) -> Result<Vec
         artifact_type: Some(attachment.artifact_type.to_owned()),
         config: empty(),
         layers: vec![layer],
-        subject: Some(Descriptor::new(
-            &subject.media_type,
-            subject.digest.clone(),
-            subject.size,
-        )),
+        subject: Some(Descriptor::new(&subject.media_type, subject.digest.clone(), subject.size)),
         annotations: BTreeMap::new(),
     };
     serde_json::to_vec(&manifest)
@@ -80,9 +74,7 @@ pub fn attach(
     let content = Descriptor::new(attachment.media_type, Digest::of(attachment.content), size);
     push_blob(repository, &empty(), EMPTY).context(doing)?;
     push_blob(repository, &content, attachment.content).context(doing)?;
-    repository
-        .push_referrer(&subject.digest, media_type::OCI_MANIFEST, &manifest)
-        .context(doing)
+    repository.push_referrer(&subject.digest, media_type::OCI_MANIFEST, &manifest).context(doing)
 }
 
 #[cfg(test)]
@@ -92,9 +84,7 @@ mod tests {
     #[test]
     fn the_manifest_is_an_artifact_with_a_subject() {
         let mut subject = Descriptor::new(media_type::OCI_MANIFEST, Digest::of(b"i"), 7);
-        subject
-            .annotations
-            .insert("name".to_owned(), "left out".to_owned());
+        subject.annotations.insert("name".to_owned(), "left out".to_owned());
         let attachment = Attachment {
             artifact_type: "application/spdx+json",
             media_type: "application/spdx+json",

@@ -12,10 +12,8 @@ use imgctl_base::error::{Error, Kind, Result};
 use imgctl_registry::credentials::Secret;
 
 /// Labels of the PEM block: the current one and that of cosign 1.
-pub(super) const LABELS: [&str; 2] = [
-    "ENCRYPTED SIGSTORE PRIVATE KEY",
-    "ENCRYPTED COSIGN PRIVATE KEY",
-];
+pub(super) const LABELS: [&str; 2] =
+    ["ENCRYPTED SIGSTORE PRIVATE KEY", "ENCRYPTED COSIGN PRIVATE KEY"];
 
 /// Parameters for writing: every version of cosign, skopeo and podman reads them.
 const LOG_N: u8 = 15;
@@ -74,17 +72,10 @@ pub(super) fn seal(secret: &[u8], password: &Secret) -> Result<Vec<u8>> {
     let sealed = Sealed {
         kdf: Kdf {
             name: "scrypt".to_owned(),
-            params: Params {
-                n: 1 << LOG_N,
-                r: R,
-                p: P,
-            },
+            params: Params { n: 1 << LOG_N, r: R, p: P },
             salt: STANDARD.encode(salt),
         },
-        cipher: Cipher {
-            name: "nacl/secretbox".to_owned(),
-            nonce: STANDARD.encode(nonce),
-        },
+        cipher: Cipher { name: "nacl/secretbox".to_owned(), nonce: STANDARD.encode(nonce) },
         ciphertext: STANDARD.encode([&tag[..], &ciphertext].concat()),
     };
     serde_json::to_vec(&sealed)
@@ -99,28 +90,19 @@ pub(super) fn open(content: &[u8], password: &Secret) -> Result<Vec<u8>> {
         return Err(wrong("uses another cipher than scrypt with nacl/secretbox"));
     }
     let params = checked(&sealed.kdf.params)?;
-    let bytes = |text: &str| {
-        STANDARD
-            .decode(text)
-            .map_err(|_| wrong("has a member that is not base64"))
-    };
+    let bytes =
+        |text: &str| STANDARD.decode(text).map_err(|_| wrong("has a member that is not base64"));
     let (salt, nonce) = (bytes(&sealed.kdf.salt)?, bytes(&sealed.cipher.nonce)?);
     let ciphertext = bytes(&sealed.ciphertext)?;
-    let nonce: [u8; NONCE] = nonce
-        .try_into()
-        .map_err(|_| wrong("has a nonce of the wrong length"))?;
-    let (tag, secret) = ciphertext
-        .split_at_checked(TAG)
-        .ok_or_else(|| wrong("is truncated"))?;
+    let nonce: [u8; NONCE] =
+        nonce.try_into().map_err(|_| wrong("has a nonce of the wrong length"))?;
+    let (tag, secret) = ciphertext.split_at_checked(TAG).ok_or_else(|| wrong("is truncated"))?;
     let mut secret = secret.to_vec();
     cipher(password, &salt, &params)?
         .decrypt_in_place_detached(Nonce::from_slice(&nonce), b"", &mut secret, tag.into())
         .map_err(|_| {
-            Error::new(
-                Kind::Denied,
-                "the password does not decrypt the private key",
-            )
-            .hint("set COSIGN_PASSWORD or give the right password")
+            Error::new(Kind::Denied, "the password does not decrypt the private key")
+                .hint("set COSIGN_PASSWORD or give the right password")
         })?;
     Ok(secret)
 }
@@ -176,13 +158,6 @@ mod tests {
         ] {
             assert!(checked(&Params { n, r, p }).is_err(), "{n} {r} {p}");
         }
-        assert!(
-            checked(&Params {
-                n: 65536,
-                r: 8,
-                p: 1
-            })
-            .is_ok()
-        );
+        assert!(checked(&Params { n: 65536, r: 8, p: 1 }).is_ok());
     }
 }

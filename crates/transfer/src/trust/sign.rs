@@ -80,11 +80,7 @@ fn sign_one(
     };
     let payload = claim.to_payload();
     if let Some(place) = existing(repository, image, &payload, key, options.referrers)? {
-        return Ok(Signed {
-            digest: image.digest.clone(),
-            place,
-            was_there: true,
-        });
+        return Ok(Signed { digest: image.digest.clone(), place, was_there: true });
     }
     let layer = attachment::layer(&payload, &key.sign(&payload)?);
     push_blob(repository, &layer, &payload)?;
@@ -92,11 +88,7 @@ fn sign_one(
         true => push_referrer(repository, image, layer)?,
         false => push_tag(repository, image, &layer)?,
     };
-    Ok(Signed {
-        digest: image.digest.clone(),
-        place,
-        was_there: false,
-    })
+    Ok(Signed { digest: image.digest.clone(), place, was_there: false })
 }
 
 /// Returns the location of an existing signature of the same payload by the same key.
@@ -148,11 +140,8 @@ fn push_tag(repository: &Repository, image: &Descriptor, layer: &Descriptor) -> 
     let kept = fetch::layers_at(repository, &tag)?.is_some_and(|layers| layers.contains(layer));
     match kept {
         true => Ok(format!("tag {tag}")),
-        false => Err(Error::new(
-            Kind::Busy,
-            format!("other clients keep writing the tag {tag}"),
-        )
-        .hint("try again when they are done")),
+        false => Err(Error::new(Kind::Busy, format!("other clients keep writing the tag {tag}"))
+            .hint("try again when they are done")),
     }
 }
 
@@ -181,7 +170,5 @@ pub(crate) fn push_blob(
         let rest = bytes.get(start..).unwrap_or_default().to_vec();
         Ok(Box::new(Cursor::new(rest)))
     };
-    repository
-        .push_blob(descriptor, &[], &open, &|_| {})
-        .map(|_| ())
+    repository.push_blob(descriptor, &[], &open, &|_| {}).map(|_| ())
 }

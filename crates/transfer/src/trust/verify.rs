@@ -53,15 +53,8 @@ pub fn verify(
     keys: &[PublicKey],
     options: &VerifyOptions,
 ) -> Result<Verified> {
-    let digest = repository
-        .document(&Target::of(reference))?
-        .descriptor
-        .digest;
-    let mut verified = Verified {
-        digest,
-        claims: Vec::new(),
-        rejected: Vec::new(),
-    };
+    let digest = repository.document(&Target::of(reference))?.descriptor.digest;
+    let mut verified = Verified { digest, claims: Vec::new(), rejected: Vec::new() };
     for candidate in fetch::all(repository, &verified.digest)? {
         let outcome = candidate.content.and_then(|content| match content {
             Content::Simple(signature) => {
@@ -78,9 +71,7 @@ pub fn verify(
         match outcome {
             Ok(claim) if verified.claims.contains(&claim) => {}
             Ok(claim) => verified.claims.push(claim),
-            Err(error) => verified
-                .rejected
-                .push(format!("{}: {error}", candidate.place)),
+            Err(error) => verified.rejected.push(format!("{}: {error}", candidate.place)),
         }
     }
     if verified.claims.is_empty() {
@@ -92,11 +83,8 @@ pub fn verify(
 fn denied(reference: &Reference, verified: &Verified) -> Error {
     let name = expanded(reference).name();
     if verified.rejected.is_empty() {
-        return Error::new(
-            Kind::Denied,
-            format!("{name}@{} has no signatures", verified.digest),
-        )
-        .hint("run `imgctl sign --key KEY IMAGE` to make one");
+        return Error::new(Kind::Denied, format!("{name}@{} has no signatures", verified.digest))
+            .hint("run `imgctl sign --key KEY IMAGE` to make one");
     }
     Error::new(
         Kind::Denied,
@@ -176,13 +164,7 @@ mod tests {
             (own.clone(), "q.io/a:1", "q.io/a:1", "", true),
             (own.clone(), "q.io/a:1", "q.io/a:2", "", false),
             (own.clone(), "q.io/a:1", "q.io/b", "", false),
-            (
-                own.clone(),
-                "busybox:1",
-                "index.docker.io/library/busybox",
-                "",
-                true,
-            ),
+            (own.clone(), "busybox:1", "index.docker.io/library/busybox", "", true),
             (given("q.io/b"), "mirror.io/b:1", "q.io/b:1", "", true),
             (given("q.io/b:2"), "mirror.io/b:1", "q.io/b:1", "", false),
             (Identity::Any, "q.io/a:1", "x.io/y", "", true),
@@ -194,14 +176,9 @@ mod tests {
                 digest: digest.clone(),
                 optional: BTreeMap::from([("env".to_owned(), json!("prod"))]),
             };
-            let mut options = VerifyOptions {
-                identity,
-                ..VerifyOptions::default()
-            };
+            let mut options = VerifyOptions { identity, ..VerifyOptions::default() };
             if !annotation.is_empty() {
-                options
-                    .annotations
-                    .insert(annotation.to_owned(), "prod".to_owned());
+                options.annotations.insert(annotation.to_owned(), "prod".to_owned());
             }
             let checked = check(&claim, &digest, &Reference::parse(asked).unwrap(), &options);
             assert_eq!(checked.is_ok(), good, "{asked} {signed} {annotation}");

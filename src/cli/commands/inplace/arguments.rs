@@ -49,13 +49,11 @@ pub(super) struct ApplyArgs {
 
 /// Show where Pods run other images than their templates specify
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Exit code 10: there are such workloads, or interrupted runs.
+#[command(after_help = "Exit code 10: there are such workloads, or interrupted runs.
 
 Examples:
   imgctl inplace status
-  imgctl inplace status -n shop --json"
-)]
+  imgctl inplace status -n shop --json")]
 pub(super) struct StatusArgs {
     #[command(flatten)]
     pub(super) access: AccessArgs,
@@ -122,23 +120,14 @@ impl WhichArgs {
             return Selection::workload(workload, &namespace).map(Some);
         }
         if let Some(selector) = &self.selector {
-            return Ok(Some(Selection::Labels {
-                namespace,
-                selector: selector.clone(),
-            }));
+            return Ok(Some(Selection::Labels { namespace, selector: selector.clone() }));
         }
         if self.pods.is_empty() {
             return Ok(None);
         }
-        let names: Result<Vec<String>> = self
-            .pods
-            .iter()
-            .map(|name| checked(name, "a Pod"))
-            .collect();
-        Ok(Some(Selection::Pods {
-            namespace,
-            names: names?,
-        }))
+        let names: Result<Vec<String>> =
+            self.pods.iter().map(|name| checked(name, "a Pod")).collect();
+        Ok(Some(Selection::Pods { namespace, names: names? }))
     }
 }
 
@@ -201,12 +190,7 @@ pub(super) struct CareArgs {
     #[arg(long, value_name = "HOW")]
     pub(super) template: Option<TemplateMode>,
     /// Number or percentage of Pods changed by the end of each batch
-    #[arg(
-        long,
-        value_name = "LIST",
-        default_value = "1,10%,50%,100%",
-        value_delimiter = ','
-    )]
+    #[arg(long, value_name = "LIST", default_value = "1,10%,50%,100%", value_delimiter = ',')]
     batch: Vec<String>,
     /// Maximum number of Pods of a workload out of service at once: 1, 10%
     #[arg(long, value_name = "N", default_value = "1")]
@@ -317,9 +301,6 @@ pub(super) struct AccessArgs {
 
 impl AccessArgs {
     pub(super) fn namespace(&self) -> Result<String> {
-        checked(
-            self.namespace.as_deref().unwrap_or("default"),
-            "a namespace",
-        )
+        checked(self.namespace.as_deref().unwrap_or("default"), "a namespace")
     }
 }

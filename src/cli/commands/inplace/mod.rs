@@ -122,10 +122,7 @@ impl Question<'_> {
     /// Plans the same change for all Pods.
     fn plan_common(&self, reach: &Reach) -> Result<Prepared> {
         let world = world::observe(&*reach.api, &self.request.selection)?;
-        let desired = Desired {
-            common: self.request.set.clone(),
-            by_pod: BTreeMap::new(),
-        };
+        let desired = Desired { common: self.request.set.clone(), by_pod: BTreeMap::new() };
         self.plan(reach, world, desired)
     }
 
@@ -158,11 +155,7 @@ impl Question<'_> {
             access: &pull_access::survey(&*reach.api, &*reach.images, &world, &desired, silent),
             is_there: self.care.pre_pull == Some(PrePull::None),
         })?;
-        Ok(Prepared {
-            world,
-            desired,
-            plan,
-        })
+        Ok(Prepared { world, desired, plan })
     }
 }
 
@@ -170,13 +163,8 @@ fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
     let change = &args.change;
     let reach = Reach::new("inplace", &change.access, true, context)?;
     let past = past(&reach, change.id.as_deref())?;
-    let request = match (
-        change.what.is_said(),
-        past.as_ref().and_then(|past| past.plan.as_ref()),
-    ) {
-        (true, _) => change
-            .what
-            .request(&change.care, change.access.namespace()?)?,
+    let request = match (change.what.is_said(), past.as_ref().and_then(|past| past.plan.as_ref())) {
+        (true, _) => change.what.request(&change.care, change.access.namespace()?)?,
         // Resumed by its ID alone.
         (false, Some(plan)) if !plan.rollback => plan.request.clone(),
         (false, _) => return Err(arguments::nothing_said()),
@@ -192,10 +180,7 @@ fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
         ))
         .hint("pass another --id to start a new run, or `--id` alone to resume the old one"));
     }
-    let id = change
-        .id
-        .clone()
-        .unwrap_or_else(|| new_id(&request.selection));
+    let id = change.id.clone().unwrap_or_else(|| new_id(&request.selection));
     let ids = [id.clone()];
     let question = Question {
         request: &request,
@@ -210,22 +195,11 @@ fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
     {
         return Err(Error::new(
             Kind::CheckFailed,
-            format!(
-                "the plan is stale: the current state gives {}",
-                prepared.plan.digest
-            ),
+            format!("the plan is stale: the current state gives {}", prepared.plan.digest),
         )
         .hint("run `imgctl inplace plan` to see the current plan"));
     }
-    carry_out(
-        &reach,
-        &prepared,
-        &id,
-        &ids,
-        &change.care,
-        args.rollback_all,
-        context,
-    )
+    carry_out(&reach, &prepared, &id, &ids, &change.care, args.rollback_all, context)
 }
 
 fn roll_back(args: &RollbackArgs, context: &Context) -> Result<()> {
@@ -294,10 +268,7 @@ fn carry_out(
             .hint("it changes the templates of workloads; `imgctl inplace plan` shows which"));
         }
         view::plan(plan, context)?;
-        if !context
-            .ui
-            .confirm("Change these Pods, then the templates?")?
-        {
+        if !context.ui.confirm("Change these Pods, then the templates?")? {
             return Err(Error::new(Kind::Denied, "declined; nothing was changed"));
         }
     }
@@ -354,9 +325,7 @@ fn carry_out(
 fn status(args: &StatusArgs, context: &Context) -> Result<()> {
     let reach = Reach::new("inplace", &args.access, false, context)?;
     let namespace = args.access.namespace.as_deref();
-    let namespace = namespace
-        .map(|name| checked(name, "a namespace"))
-        .transpose()?;
+    let namespace = namespace.map(|name| checked(name, "a namespace")).transpose()?;
     let report = drift::report(&*reach.api, namespace.as_deref())?;
     view::status(&report, &journal::ids(&reach.journals)?, context)?;
     match report.is_well() {

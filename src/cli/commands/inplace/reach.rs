@@ -77,11 +77,7 @@ impl Reach {
             api: api(&scene, &crew)?,
             images: Box::new(images(&scene, access, context)?),
             journals: work.state.directory().join("inplace"),
-            hosts: Some(Hosts {
-                crew,
-                runs: scene.paths.runs(),
-                hosts: scene.hosts,
-            }),
+            hosts: Some(Hosts { crew, runs: scene.paths.runs(), hosts: scene.hosts }),
             _held: held,
         })
     }
@@ -96,18 +92,13 @@ impl Reach {
             Some(_) => PrePull::Ssh,
             None => PrePull::Job,
         });
-        let job = JobPuller {
-            api: &*self.api,
-            poll: Duration::from_secs(1),
-        };
+        let job = JobPuller { api: &*self.api, poll: Duration::from_secs(1) };
         Ok(match (how, &self.hosts) {
             (PrePull::None, _) => None,
             (PrePull::Job, _) => Some(Box::new(job)),
             (PrePull::Ssh, None) => {
-                return Err(
-                    Error::usage("--pre-pull ssh needs a cluster whose hosts are known")
-                        .hint("pass --pre-pull job, or --cluster instead of --kubeconfig"),
-                );
+                return Err(Error::usage("--pre-pull ssh needs a cluster whose hosts are known")
+                    .hint("pass --pre-pull job, or --cluster instead of --kubeconfig"));
             }
             (PrePull::Ssh, Some(hosts)) => {
                 let nodes = world.nodes.values().filter_map(|node| {
@@ -169,20 +160,14 @@ fn images(
             options: options_of(access, context)?,
         });
     };
-    let login = Login::Password {
-        user: own.username.clone(),
-        password: own.password.clone(),
-    };
+    let login = Login::Password { user: own.username.clone(), password: own.password.clone() };
     let mut options = access.registry.options(context, Some(login))?;
     // The registry runs on the cluster's own hosts, usually without TLS.
     options.tls_verify = Some(false);
     options.retries = Some(1);
     let hosts = scene.registry_hosts();
     Ok(RegistryImages {
-        embedded: hosts
-            .iter()
-            .map(|host| format!("{}:{}", host.ip(), own.port))
-            .collect(),
+        embedded: hosts.iter().map(|host| format!("{}:{}", host.ip(), own.port)).collect(),
         embedded_client: Some(Client::new(options)?),
         client,
         options: options_of(access, context)?,

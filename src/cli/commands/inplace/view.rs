@@ -16,16 +16,8 @@ pub(super) fn plan(plan: &Plan, context: &Context) -> Result<()> {
     if ui.is_json() {
         return ui.json(plan);
     }
-    let mut table = Table::new(&[
-        "BATCH",
-        "POD",
-        "NODE",
-        "READY",
-        "CONTAINER",
-        "VERDICT",
-        "FROM",
-        "TO",
-    ]);
+    let mut table =
+        Table::new(&["BATCH", "POD", "NODE", "READY", "CONTAINER", "VERDICT", "FROM", "TO"]);
     for pod in &plan.pods {
         let batch = plan.batches.iter().position(|one| one.contains(&pod.uid));
         let batch = batch.map_or_else(|| "-".to_owned(), |number| (number + 1).to_string());
@@ -51,10 +43,7 @@ pub(super) fn plan(plan: &Plan, context: &Context) -> Result<()> {
                 None => one.verdict,
             };
             let resized = one.resize.is_some() && one.from == one.to;
-            table.row(row(
-                Some(one),
-                if resized { "RESIZE" } else { verdict.as_str() },
-            ));
+            table.row(row(Some(one), if resized { "RESIZE" } else { verdict.as_str() }));
         }
     }
     ui.print(&table.render(true))?;
@@ -80,14 +69,9 @@ pub(super) fn plan(plan: &Plan, context: &Context) -> Result<()> {
             ui.line(&format!("  {}", group.consequence))?;
         }
     }
-    let slowest = plan
-        .work()
-        .map(|pod| pod.stop_seconds + pod.start_seconds.unwrap_or(0))
-        .max();
+    let slowest = plan.work().map(|pod| pod.stop_seconds + pod.start_seconds.unwrap_or(0)).max();
     if let Some(slowest) = slowest {
-        ui.line(&format!(
-            "\nout of service: at most about {slowest} s for each Pod"
-        ))?;
+        ui.line(&format!("\nout of service: at most about {slowest} s for each Pod"))?;
     }
     for note in &plan.notes {
         ui.line(&format!("note: {note}"))?;
@@ -156,12 +140,7 @@ fn text(event: &Event) -> String {
     match event {
         Event::Pulled { images } => format!("{images} images pulled on their Nodes"),
         Event::Batch { number, of, pods } => format!("batch {number} of {of}: {pods} Pods"),
-        Event::Pod {
-            pod,
-            phase,
-            message,
-            ..
-        } => {
+        Event::Pod { pod, phase, message, .. } => {
             let phase = serde_json::to_value(phase).unwrap_or_default();
             let phase = phase.as_str().unwrap_or_default();
             match message {
@@ -203,11 +182,8 @@ pub(super) fn status(report: &Report, runs: &[String], context: &Context) -> Res
             table.row(vec![name.clone(), none(), none(), none(), run.clone()]);
         }
         for container in &one.containers {
-            let pods: Vec<String> = container
-                .pods
-                .iter()
-                .map(|(image, count)| format!("{count}× {image}"))
-                .collect();
+            let pods: Vec<String> =
+                container.pods.iter().map(|(image, count)| format!("{count}× {image}")).collect();
             table.row(vec![
                 name.clone(),
                 container.name.clone(),

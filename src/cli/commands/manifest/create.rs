@@ -12,13 +12,11 @@ use imgctl_transfer::transfer::manifest_list_members::Choice;
 
 /// Create a manifest list
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Images are looked up in the store, then in registries, where they stay.
+#[command(after_help = "Images are looked up in the store, then in registries, where they stay.
 
 Examples:
   imgctl manifest create etcd:v1
-  imgctl manifest create --amend etcd:v1 etcd:v1-amd64 docker://registry.example.com/etcd:v1-arm64"
-)]
+  imgctl manifest create --amend etcd:v1 etcd:v1-amd64 docker://registry.example.com/etcd:v1-arm64")]
 pub(super) struct CreateArgs {
     /// Name of the list
     list: String,

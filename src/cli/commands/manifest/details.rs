@@ -49,9 +49,7 @@ impl DetailArgs {
     /// Returns the flags as a value.
     pub(super) fn details(&self, context: &Context) -> Result<Details> {
         if !self.features.is_empty() {
-            context
-                .ui
-                .note("--features has no effect: OCI indexes have no such field");
+            context.ui.note("--features has no effect: OCI indexes have no such field");
         }
         let mut annotations = BTreeMap::new();
         for text in &self.annotations {
@@ -94,11 +92,7 @@ pub(super) fn members(
     let store = context.store()?;
     let missing = match Location::parse(OsStr::new(name))? {
         Location::Registry(reference) => {
-            return in_registry(
-                &registry.client(context)?,
-                &reference.on_docker_hub(),
-                choice,
-            );
+            return in_registry(&registry.client(context)?, &reference.on_docker_hub(), choice);
         }
         Location::Name(name) => match store.resolve(&name) {
             Ok(named) => return in_store(store, &named, choice),
@@ -111,11 +105,9 @@ pub(super) fn members(
         }
     };
     match Reference::parse(name) {
-        Ok(reference) if reference.registry().is_some() => in_registry(
-            &registry.client(context)?,
-            &reference.on_docker_hub(),
-            choice,
-        ),
+        Ok(reference) if reference.registry().is_some() => {
+            in_registry(&registry.client(context)?, &reference.on_docker_hub(), choice)
+        }
         _ => Err(missing),
     }
 }

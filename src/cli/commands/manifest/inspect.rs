@@ -15,13 +15,11 @@ use imgctl_transfer::transfer::source::ImageSource;
 
 /// Show a manifest list, or the manifest of an image
 #[derive(Args, Debug)]
-#[command(
-    after_help = "It is looked up in the store, then in the registry of its name.
+#[command(after_help = "It is looked up in the store, then in the registry of its name.
 
 Examples:
   imgctl manifest inspect etcd:v1
-  imgctl manifest inspect docker://registry.example.com/team/etcd:v1"
-)]
+  imgctl manifest inspect docker://registry.example.com/team/etcd:v1")]
 pub(super) struct InspectArgs {
     /// Name of a list or image
     #[arg(value_name = "LIST")]

@@ -55,10 +55,7 @@ pub(super) struct PushArgs {
 pub(super) fn run(args: &PushArgs, context: &Context) -> Result<()> {
     let store = context.store()?;
     let (list, _) = manifest_list::find(store, &args.list)?;
-    let options = PushOptions {
-        list_only: !args.all,
-        ..args.shared.options()?
-    };
+    let options = PushOptions { list_only: !args.all, ..args.shared.options()? };
     let location = match &args.destination {
         Some(text) => Location::parse(text)?,
         None => Location::Registry(own_name(&list)?),

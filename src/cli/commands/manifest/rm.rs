@@ -10,12 +10,10 @@ use imgctl_transfer::transfer::manifest_list;
 
 /// Remove manifest lists from the store
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Images in the list that have names of their own are kept.
+#[command(after_help = "Images in the list that have names of their own are kept.
 
 Examples:
-  imgctl manifest rm etcd:v1"
-)]
+  imgctl manifest rm etcd:v1")]
 pub(super) struct RmArgs {
     /// Names of lists
     #[arg(required = true, value_name = "LIST")]
@@ -42,7 +40,5 @@ pub(super) fn run(args: &RmArgs, context: &Context) -> Result<()> {
     if context.ui.is_json() {
         return context.ui.json(&json!({"removed": names}));
     }
-    names
-        .iter()
-        .try_for_each(|name| context.ui.line(&format!("untagged: {name}")))
+    names.iter().try_for_each(|name| context.ui.line(&format!("untagged: {name}")))
 }

@@ -57,11 +57,7 @@ struct Row {
 pub(crate) fn run(args: &LsArgs, context: &Context) -> Result<()> {
     let rows = match PlaceName::parse(&args.place) {
         Ok(PlaceName::Registry { host, prefix }) => {
-            let registry = Remote {
-                client: args.registry.client(context)?,
-                host,
-                prefix,
-            };
+            let registry = Remote { client: args.registry.client(context)?, host, prefix };
             registry.rows(args.repository.as_deref())?
         }
         Ok(PlaceName::Directory(directory)) => on_disk(&directory, args.repository.as_deref())?,
@@ -103,23 +99,18 @@ impl Remote {
         }
         let rows: Mutex<Vec<(usize, Row)>> = Mutex::default();
         let stop = AtomicBool::new(false);
-        for_each(
-            wanted.iter().enumerate(),
-            REQUESTS,
-            &stop,
-            |(at, (name, tag))| {
-                let found = self.repository(name)?.head(&Target::Tag(tag.clone()))?;
-                // A tag that was removed meanwhile is not listed.
-                let row = found.map(|found| Row {
-                    repository: name.clone(),
-                    tag: tag.clone(),
-                    digest: found.digest.to_string(),
-                    media_type: Some(found.media_type),
-                });
-                lock(&rows).extend(row.map(|row| (at, row)));
-                Ok(())
-            },
-        )?;
+        for_each(wanted.iter().enumerate(), REQUESTS, &stop, |(at, (name, tag))| {
+            let found = self.repository(name)?.head(&Target::Tag(tag.clone()))?;
+            // A tag that was removed meanwhile is not listed.
+            let row = found.map(|found| Row {
+                repository: name.clone(),
+                tag: tag.clone(),
+                digest: found.digest.to_string(),
+                media_type: Some(found.media_type),
+            });
+            lock(&rows).extend(row.map(|row| (at, row)));
+            Ok(())
+        })?;
         let mut rows = rows.into_inner().unwrap_or_else(PoisonError::into_inner);
         rows.sort_by_key(|(at, _)| *at);
         Ok(rows.into_iter().map(|(_, row)| row).collect())
@@ -139,9 +130,7 @@ impl Remote {
     /// Adds the repositories that the registry lists, below the prefix if there is one.
     fn add_all(&self, wanted: &mut Vec<(String, String)>) -> Result<()> {
         let is_below = |name: &String| match &self.prefix {
-            Some(prefix) => name
-                .strip_prefix(prefix)
-                .is_some_and(|rest| rest.starts_with('/')),
+            Some(prefix) => name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/')),
             None => true,
         };
         let all = self.client.catalog(&self.host).map_err(|error| {
@@ -156,10 +145,9 @@ impl Remote {
             }
         }
         match (&self.prefix, wanted.len() > before) {
-            (Some(prefix), false) => Err(Error::not_found(format!(
-                "{} has no repository {prefix}",
-                self.host
-            ))),
+            (Some(prefix), false) => {
+                Err(Error::not_found(format!("{} has no repository {prefix}", self.host)))
+            }
             _ => Ok(()),
         }
     }

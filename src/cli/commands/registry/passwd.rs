@@ -27,13 +27,7 @@ pub(crate) struct PasswdArgs {
     user: String,
 
     /// Users file; created if missing
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        short_alias = 'p',
-        visible_alias = "htpasswd-path"
-    )]
+    #[arg(short, long, value_name = "FILE", short_alias = 'p', visible_alias = "htpasswd-path")]
     file: Option<PathBuf>,
 
     /// Read the password from stdin (always done; for scripts)
@@ -45,9 +39,7 @@ pub(crate) struct PasswdArgs {
 pub(crate) fn run(args: &PasswdArgs, context: &Context) -> Result<()> {
     let stdin = std::io::stdin();
     if stdin.is_terminal() && !args.password_stdin {
-        context
-            .ui
-            .note("type the password and end it with Enter and Ctrl-D");
+        context.ui.note("type the password and end it with Enter and Ctrl-D");
     }
     let mut text = String::new();
     stdin

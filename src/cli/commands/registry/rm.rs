@@ -36,11 +36,7 @@ pub(crate) struct RmArgs {
 
 /// Removes the images one by one; stops at the first failure.
 pub(crate) fn run(args: &RmArgs, context: &Context) -> Result<()> {
-    let names = args
-        .names
-        .iter()
-        .map(|name| full_name(name))
-        .collect::<Result<Vec<_>>>()?;
+    let names = args.names.iter().map(|name| full_name(name)).collect::<Result<Vec<_>>>()?;
     let client = args.registry.client(context)?;
     let mut views = Vec::new();
     for name in &names {
@@ -48,18 +44,14 @@ pub(crate) fn run(args: &RmArgs, context: &Context) -> Result<()> {
         let target = match Target::of(name) {
             Target::Tag(tag) if !args.tag_only => {
                 let found = repository.head(&Target::Tag(tag))?.ok_or_else(|| {
-                    Error::not_found(format!("{name} is not in its registry")).hint(format!(
-                        "run `imgctl tags {}` to list its tags",
-                        name.name()
-                    ))
+                    Error::not_found(format!("{name} is not in its registry"))
+                        .hint(format!("run `imgctl tags {}` to list its tags", name.name()))
                 })?;
                 Target::Digest(found.digest)
             }
             target => target,
         };
-        repository
-            .delete(&target)
-            .context(|| format!("cannot remove {name}"))?;
+        repository.delete(&target).context(|| format!("cannot remove {name}"))?;
         show(name, &target, &mut views, context)?;
     }
     match context.ui.is_json() {

@@ -100,10 +100,7 @@ pub(crate) fn run(args: &SaveArgs, context: &Context) -> Result<()> {
 fn read_file(path: &Path) -> Result<String> {
     let size = std::fs::metadata(path).path("read", path)?.len();
     if size > MAX_LIST {
-        return Err(Error::usage(format!(
-            "{} is too long for a list",
-            path.display()
-        )));
+        return Err(Error::usage(format!("{} is too long for a list", path.display())));
     }
     std::fs::read_to_string(path).path("read", path)
 }
@@ -165,13 +162,9 @@ impl Sources {
             |name: &Reference| found.archives.iter().any(|other| other.reference == *name);
         let images = found.images.iter().map(|image| &image.reference);
         // An archive in the context takes precedence over a registry.
-        self.images
-            .extend(images.filter(|name| !archived(name)).cloned());
+        self.images.extend(images.filter(|name| !archived(name)).cloned());
         for archive in &found.archives {
-            let place = Archived {
-                path: directory.join(&archive.path),
-                name: None,
-            };
+            let place = Archived { path: directory.join(&archive.path), name: None };
             let place = match &*archive.transport {
                 "oci-archive" => Location::OciArchive(place),
                 _ => Location::DockerArchive(place),
@@ -209,8 +202,7 @@ impl Sources {
         if matches!(place, Location::Name(_) | Location::Registry(_)) {
             return Err(wrong());
         }
-        self.archives
-            .push((place, Reference::parse(name)?.qualified()));
+        self.archives.push((place, Reference::parse(name)?.qualified()));
         Ok(())
     }
 }
@@ -228,14 +220,8 @@ pub(super) fn deliver(
     let found = find_all(sources, client, &scratch, context)?;
     let platforms = selection.of_host()?;
     let items = items(found, to, &platforms)?;
-    let options = MirrorOptions {
-        selection: Selection::default(),
-        images: jobs.max(1),
-    };
-    show(
-        &mirror::copy_all(&items, &options, context.ui.reporter())?,
-        context,
-    )
+    let options = MirrorOptions { selection: Selection::default(), images: jobs.max(1) };
+    show(&mirror::copy_all(&items, &options, context.ui.reporter())?, context)
 }
 
 /// Finds all images; archives are unpacked into `scratch`.
@@ -258,10 +244,7 @@ fn find_all<'a>(
             preserve_digests: false,
             reporter: context.ui.reporter(),
         };
-        found.push(Found {
-            reference: reference.clone(),
-            source: copier.source(place, scratch)?,
-        });
+        found.push(Found { reference: reference.clone(), source: copier.source(place, scratch)? });
     }
     Ok(found)
 }

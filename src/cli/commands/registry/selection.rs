@@ -11,12 +11,7 @@ use imgctl_transfer::transfer::plan::{Platforms, Selection};
 #[derive(Args, Clone, Debug)]
 pub(super) struct SelectionArgs {
     /// Take only these platforms of multi-platform images
-    #[arg(
-        long,
-        value_name = "OS/ARCH",
-        value_delimiter = ',',
-        conflicts_with = "all"
-    )]
+    #[arg(long, value_name = "OS/ARCH", value_delimiter = ',', conflicts_with = "all")]
     platform: Vec<String>,
 
     /// Take only this architecture of multi-platform images
@@ -40,10 +35,9 @@ impl SelectionArgs {
     /// Returns the selection for verbs that take all platforms by default.
     pub(super) fn of_all(&self) -> Result<Selection> {
         Ok(match self.given()? {
-            Some(platforms) => Selection {
-                platforms: Platforms::Only(platforms),
-                keep_index: false,
-            },
+            Some(platforms) => {
+                Selection { platforms: Platforms::Only(platforms), keep_index: false }
+            }
             None => everything(),
         })
     }

@@ -111,12 +111,7 @@ pub(crate) struct ServeArgs {
     proxy: Option<String>,
 
     /// With --proxy: time before a cached tag is checked again
-    #[arg(
-        long,
-        value_name = "DURATION",
-        default_value = "5m",
-        requires = "proxy"
-    )]
+    #[arg(long, value_name = "DURATION", default_value = "5m", requires = "proxy")]
     proxy_ttl: String,
 
     /// Format of the request log
@@ -163,11 +158,8 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> Result<()> {
         false => Layout::create(directory, context.settings.sync)?,
     };
     let _in_use = layout.lock_shared()?.ok_or_else(|| {
-        Error::new(
-            Kind::Busy,
-            format!("{} is being cleaned up", directory.display()),
-        )
-        .hint("start again when `imgctl registry gc` has finished")
+        Error::new(Kind::Busy, format!("{} is being cleaned up", directory.display()))
+            .hint("start again when `imgctl registry gc` has finished")
     })?;
     match &args.proxy {
         Some(url) => {
@@ -205,10 +197,8 @@ fn options(args: &ServeArgs, context: &Context) -> Result<ServeOptions> {
     };
     let is_open = token.is_none() && args.htpasswd.is_none();
     if args.anonymous_pull && is_open {
-        return Err(
-            Error::usage("--anonymous-pull requires a registry with logins")
-                .hint("add --htpasswd or --token-file"),
-        );
+        return Err(Error::usage("--anonymous-pull requires a registry with logins")
+            .hint("add --htpasswd or --token-file"));
     }
     let is_logged = !args.disable_logging && !context.settings.quiet;
     let format = args.log_format;
@@ -270,10 +260,8 @@ fn place(url: &str) -> Result<(String, bool)> {
     };
     match Reference::parse(&format!("{place}/x")) {
         Ok(reference) if reference.registry().is_some() => Ok((place, is_plain)),
-        _ => Err(
-            Error::usage(format!("`{url}` is not the URL of a registry"))
-                .hint("write it like https://registry.example.com"),
-        ),
+        _ => Err(Error::usage(format!("`{url}` is not the URL of a registry"))
+            .hint("write it like https://registry.example.com")),
     }
 }
 
@@ -332,9 +320,7 @@ fn announce(server: &Server, options: &ServeOptions, context: &Context) -> Resul
             "pid": std::process::id(),
         }));
     }
-    context
-        .ui
-        .line(&format!("listening on {scheme}://{address}"))
+    context.ui.line(&format!("listening on {scheme}://{address}"))
 }
 
 /// Returns what anyone on the network can do with a registry that requires no login; `None` if it
@@ -415,29 +401,15 @@ mod tests {
     #[test]
     fn the_place_of_an_upstream_is_never_part_of_a_repository() {
         for (url, expected, is_plain) in [
-            (
-                "https://registry-1.docker.io",
-                "registry-1.docker.io",
-                false,
-            ),
+            ("https://registry-1.docker.io", "registry-1.docker.io", false),
             ("http://127.0.0.1:5000/", "127.0.0.1:5000", true),
             ("quay.io/team", "quay.io/team", false),
             ("http://upstream", "upstream:80", true),
             ("https://upstream/mirror", "upstream:443/mirror", false),
         ] {
-            assert_eq!(
-                place(url).unwrap(),
-                (expected.to_owned(), is_plain),
-                "{url}"
-            );
+            assert_eq!(place(url).unwrap(), (expected.to_owned(), is_plain), "{url}");
         }
-        for url in [
-            "",
-            "https://",
-            "ftp://x.y",
-            "https://u:p@h.example",
-            "https://h.example/A",
-        ] {
+        for url in ["", "https://", "ftp://x.y", "https://u:p@h.example", "https://h.example/A"] {
             assert!(place(url).is_err(), "{url}");
         }
     }

@@ -52,10 +52,7 @@ pub(crate) struct SyncArgs {
 /// Copies the differences and prints what was copied.
 pub(crate) fn run(args: &SyncArgs, context: &Context) -> Result<()> {
     let client = args.registry.client(context)?;
-    let options = MirrorOptions {
-        selection: args.selection.of_all()?,
-        images: args.jobs.max(1),
-    };
+    let options = MirrorOptions { selection: args.selection.of_all()?, images: args.jobs.max(1) };
     let from = PlaceName::parse(&args.source)?.source(&client)?;
     let to = PlaceName::parse(&args.destination)?;
     let to = match args.dry_run {
@@ -71,10 +68,7 @@ pub(crate) fn run(args: &SyncArgs, context: &Context) -> Result<()> {
     if !context.ui.is_json() {
         let rest = planned.len() - done.len();
         if rest > 0 {
-            context.ui.say(&format!(
-                "{rest} of {} images are up to date",
-                planned.len()
-            ));
+            context.ui.say(&format!("{rest} of {} images are up to date", planned.len()));
         }
     }
     show(&done, context)
@@ -105,9 +99,7 @@ fn show_plan(planned: &[Planned], context: &Context) -> Result<()> {
         return context.ui.json(&list);
     }
     for one in planned {
-        context
-            .ui
-            .line(&format!("{:<10} {}", word(one.action), one.name()))?;
+        context.ui.line(&format!("{:<10} {}", word(one.action), one.name()))?;
     }
     Ok(())
 }

@@ -202,23 +202,15 @@ fn upgrade(args: &UpgradeArgs, context: &Context) -> Result<()> {
     };
     let went = begin(&work, &beginning);
     drop(work);
-    let reaching = Reaching {
-        cluster: name,
-        ssh: &args.ssh,
-        work: &args.work,
-        registry: &args.registry,
-    };
+    let reaching =
+        Reaching { cluster: name, ssh: &args.ssh, work: &args.work, registry: &args.registry };
     let is_done = upgrade_on_failure::take_back(went, &reaching, context)?;
     let pairs = upgrade_replace::pairs(&beginning.choices)?;
     if !is_done || pairs.is_empty() {
         return Ok(());
     }
-    let replacing = Replacing {
-        cluster: name,
-        ssh: &args.ssh,
-        work: &args.work,
-        registry: &args.registry,
-    };
+    let replacing =
+        Replacing { cluster: name, ssh: &args.ssh, work: &args.work, registry: &args.registry };
     upgrade_replace::replace(&pairs, &replacing, context)
 }
 
@@ -243,10 +235,7 @@ pub(crate) fn run_newer(
         install,
         saved: None,
         id: None,
-        show: work.args.dry_run.then_some(Show {
-            save: None,
-            steps: true,
-        }),
+        show: work.args.dry_run.then_some(Show { save: None, steps: true }),
         ssh,
         registry,
     };
@@ -306,13 +295,7 @@ fn begin_from(
     let context = work.context;
     let name = work.state.name();
     let book = UpgradeStore::of(work.state.directory());
-    let sides = sides(
-        work,
-        start,
-        &beginning.hops,
-        &beginning.install,
-        beginning.registry,
-    )?;
+    let sides = sides(work, start, &beginning.hops, &beginning.install, beginning.registry)?;
     work.with_means(sides.target(), beginning.ssh, false, |means| {
         let known = know(&sides, means);
         let wish = PlanRequest {
@@ -340,11 +323,7 @@ fn begin_from(
                 upgrade_view::show_findings(&findings, context)?;
                 context.ui.say(&format!(
                     "cluster {name}: nothing to do, it is already {}",
-                    sides
-                        .target()
-                        .scene
-                        .rootfs()
-                        .map_or("", |image| &image.name)
+                    sides.target().scene.rootfs().map_or("", |image| &image.name)
                 ));
                 return Ok(Begun::RunOutcome(beginning.show.is_none()));
             }
@@ -410,9 +389,7 @@ fn meets_open(
         .hint("run `imgctl upgrade status` to see its progress"));
     }
     if looks_only {
-        context
-            .ui
-            .note(&format!("the upgrade {} is already in progress", open.id));
+        context.ui.note(&format!("the upgrade {} is already in progress", open.id));
         return upgrade_view::show(open, context);
     }
     if !is_same {
@@ -434,11 +411,7 @@ fn meets_open(
     if !differ.is_empty() {
         return Err(Error::new(
             Kind::Busy,
-            format!(
-                "the upgrade {} was started with a different {}",
-                open.id,
-                differ.join(", ")
-            ),
+            format!("the upgrade {} was started with a different {}", open.id, differ.join(", ")),
         )
         .hint(
             "run `imgctl upgrade resume` to continue as planned; or run `imgctl rollback` or \
@@ -464,9 +437,8 @@ fn split(
     context: &Context,
 ) -> Result<(Vec<UpgradeImage>, Vec<String>)> {
     let read = cluster_options::images(images, cluster, None, registry, context)?;
-    let (rootfs, others): (Vec<_>, Vec<_>) = read
-        .iter()
-        .partition(|image| image.kind == ImageKind::Rootfs);
+    let (rootfs, others): (Vec<_>, Vec<_>) =
+        read.iter().partition(|image| image.kind == ImageKind::Rootfs);
     let install = others.iter().map(|image| image.name.clone()).collect();
     if let Some(saved) = saved {
         if let Some(image) = rootfs.first() {
@@ -480,10 +452,7 @@ fn split(
     }
     let hops: Vec<UpgradeImage> = rootfs
         .iter()
-        .map(|image| UpgradeImage {
-            name: image.name.clone(),
-            digest: Some(image.digest.clone()),
-        })
+        .map(|image| UpgradeImage { name: image.name.clone(), digest: Some(image.digest.clone()) })
         .collect();
     match hops.is_empty() {
         false => Ok((hops, install)),
@@ -546,11 +515,7 @@ pub(crate) fn check_blockers(document: &Document) -> Result<()> {
     }
     let mut message = format!("the {} cannot start:", verb(document));
     for finding in &blockers {
-        let host = finding
-            .host
-            .as_ref()
-            .map(|host| format!("{host}: "))
-            .unwrap_or_default();
+        let host = finding.host.as_ref().map(|host| format!("{host}: ")).unwrap_or_default();
         message.push_str(&format!("\n  {}: {host}{}", finding.check, finding.what));
     }
     let mut error = Error::new(Kind::CheckFailed, message);

@@ -31,15 +31,10 @@ pub(crate) struct Going<'a> {
 pub(super) fn go_on(going: &Going<'_>, context: &Context) -> Result<()> {
     upgrade_copy::check_home(going.cluster, context)?;
     let work = Work::begin("upgrade", going.cluster, going.work, context)?.over(going.ssh);
-    let open = UpgradeStore::of(work.state.directory())
-        .open()?
-        .ok_or_else(|| {
-            Error::not_found(format!(
-                "cluster {} has no upgrade to resume",
-                going.cluster
-            ))
+    let open = UpgradeStore::of(work.state.directory()).open()?.ok_or_else(|| {
+        Error::not_found(format!("cluster {} has no upgrade to resume", going.cluster))
             .hint("start one with `imgctl upgrade IMAGE`")
-        })?;
+    })?;
     go_on_in(work, &open, going)
 }
 
@@ -80,14 +75,7 @@ pub(crate) fn resume_in(work: &Work<'_>, open: &Document, going: &Going<'_>) -> 
         (Some(snapshot), Some(there)) => upgrade_snapshot::after(work, &there, snapshot)?,
         _ => After::unchanged(work.existing()?),
     };
-    let sides = sides_to(
-        work,
-        &after.cluster,
-        &start,
-        &hops,
-        &install,
-        going.registry,
-    )?;
+    let sides = sides_to(work, &after.cluster, &start, &hops, &install, going.registry)?;
     // A partial rollback of a closed upgrade does not change the cluster's version.
     let prepared = match book.part(&open.id)? {
         Some(None) => &sides.from,
@@ -119,15 +107,10 @@ pub(super) fn ask_pause(cluster: &str, context: &Context) -> Result<()> {
     let state = state(cluster, context)?;
     let book = UpgradeStore::of(state.directory());
     let Some(open) = book.open()? else {
-        return Err(Error::not_found(format!(
-            "cluster {cluster} has no upgrade to pause"
-        )));
+        return Err(Error::not_found(format!("cluster {cluster} has no upgrade to pause")));
     };
     book.ask_pause(&open.id)?;
-    context.ui.say(&format!(
-        "{} pauses when the running steps are done",
-        open.id
-    ));
+    context.ui.say(&format!("{} pauses when the running steps are done", open.id));
     Ok(())
 }
 
@@ -187,14 +170,7 @@ pub(super) fn status(cluster: &str, context: &Context) -> Result<()> {
             copy.says.time, copy.says.controller
         ));
     }
-    upgrade_status::show(
-        cluster,
-        open.as_ref(),
-        stand,
-        past.as_ref(),
-        &history,
-        context,
-    )
+    upgrade_status::show(cluster, open.as_ref(), stand, past.as_ref(), &history, context)
 }
 
 pub(super) fn give_up(args: &AbortArgs, context: &Context) -> Result<()> {
@@ -236,10 +212,9 @@ pub(super) fn give_up(args: &AbortArgs, context: &Context) -> Result<()> {
                 "run `imgctl rollback` to roll them back, or `imgctl upgrade resume` to continue",
                 "leaves them as they are, with the cluster at two versions",
             ),
-            false => (
-                "run `imgctl upgrade resume` to continue the rollback",
-                "leaves them as they are",
-            ),
+            false => {
+                ("run `imgctl upgrade resume` to continue the rollback", "leaves them as they are")
+            }
         };
         return Err(Error::new(
             Kind::CheckFailed,

@@ -38,12 +38,7 @@ pub(super) fn write(
     plans: &[LayerPlan],
     made: &Made,
 ) -> Result<Vec<CachedLayer>> {
-    let work = Work {
-        shared,
-        images,
-        cache: StepCache::new(shared.store, true),
-        made,
-    };
+    let work = Work { shared, images, cache: StepCache::new(shared.store, true), made };
     // Starts with the largest, so that none of the large ones is left for the end.
     let mut order: Vec<usize> = (0..plans.len()).collect();
     order.sort_by_key(|index| {
@@ -89,9 +84,7 @@ impl Work<'_> {
         let known = self.cache.get(store, self.shared.lease, &key)?;
         let layer = match known.as_deref() {
             Some([layer]) => layer.clone(),
-            _ => self
-                .write(plan, entries)
-                .context(|| format!("cannot embed {}", plan.title))?,
+            _ => self.write(plan, entries).context(|| format!("cannot embed {}", plan.title))?,
         };
         self.remember(&key, plan, &layer)?;
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
@@ -148,9 +141,7 @@ impl Work<'_> {
             }
         }
         let (ingest, layer) = writer.finish()?;
-        self.shared
-            .lease
-            .hold_all([&layer.digest, &layer.diff_id])?;
+        self.shared.lease.hold_all([&layer.digest, &layer.diff_id])?;
         store.commit(ingest, &layer.digest)?;
         store.put_toc(&layer.diff_id, &layer.toc)?;
         task.done(&format!("embedded {}", plan.title));
@@ -158,11 +149,7 @@ impl Work<'_> {
         let mut descriptor = Descriptor::new(media_type, layer.digest, layer.size);
         let kind = LayerKind::Registry.as_str().to_owned();
         descriptor.annotations.insert(LAYER_KIND.to_owned(), kind);
-        Ok(CachedLayer {
-            descriptor,
-            diff_id: layer.diff_id,
-            newest: 0,
-        })
+        Ok(CachedLayer { descriptor, diff_id: layer.diff_id, newest: 0 })
     }
 
     fn open<'t>(&self, file: &File, task: &'t dyn Task) -> Result<Box<dyn Read + 't>> {
@@ -192,9 +179,7 @@ impl Work<'_> {
         }
         match self.images.get(image).map(|image| &image.origin) {
             Some(Origin::Registry(repository)) => Ok(repository.blob(descriptor, 0)?),
-            _ => Err(Error::not_found(format!(
-                "blob {digest} is not in the store"
-            ))),
+            _ => Err(Error::not_found(format!("blob {digest} is not in the store"))),
         }
     }
 
@@ -217,11 +202,7 @@ impl Work<'_> {
         }
         let tar = LayerTar::new(store, layer.descriptor.digest.clone());
         let file = tar.open()?;
-        Ok(Some(Box::new(RangeReader::new(
-            file,
-            entry.offset,
-            descriptor.size,
-        ))))
+        Ok(Some(Box::new(RangeReader::new(file, entry.offset, descriptor.size))))
     }
 }
 

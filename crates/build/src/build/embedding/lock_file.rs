@@ -43,9 +43,7 @@ pub(super) fn read(
             let is_large = metadata.is_ok_and(|metadata| metadata.len() > MAX_LOCK);
             if is_large {
                 let name = path.display();
-                return Err(Error::usage(format!(
-                    "{name} is too large to be a lock file"
-                )));
+                return Err(Error::usage(format!("{name} is too large to be a lock file")));
             }
             let name = path.display().to_string();
             (name, std::fs::read(path).path("read", path))
@@ -75,10 +73,7 @@ pub(super) fn read(
     if let (Some(lock), LockUse::Insist) = (&lock, embed.lock) {
         lock.check(&name, found.images.iter().map(|image| &image.reference))?;
     }
-    Ok(LockFile {
-        lock,
-        usage: embed.lock,
-    })
+    Ok(LockFile { lock, usage: embed.lock })
 }
 
 /// With `--update-lock`, writes the resolved digests.
@@ -103,10 +98,8 @@ fn path(options: &Options) -> Result<PathBuf> {
     match (&options.embed.lock_file, &options.context) {
         (Some(path), _) => Ok(path.clone()),
         (None, ContextSource::Directory(directory)) => Ok(directory.join(LOCK_FILE)),
-        (None, _) => Err(
-            Error::usage("--update-lock: the context is not a directory")
-                .hint("pass --lock-file to say where to write the lock file"),
-        ),
+        (None, _) => Err(Error::usage("--update-lock: the context is not a directory")
+            .hint("pass --lock-file to say where to write the lock file")),
     }
 }
 
@@ -125,16 +118,11 @@ fn lock_of(images: &[ResolvedImage], old: &Lock) -> Lock {
         let here = image.platforms.iter();
         platforms.extend(here.map(|(platform, digest)| (platform.to_string(), digest.clone())));
         let files: BTreeSet<&str> = image.places.iter().map(|place| &*place.file).collect();
-        let locked = Locked {
-            digest,
-            platforms,
-            found: files.into_iter().map(str::to_owned).collect(),
-        };
+        let locked =
+            Locked { digest, platforms, found: files.into_iter().map(str::to_owned).collect() };
         (image.reference.clone(), locked)
     };
-    Lock {
-        images: images.iter().filter(from_registry).map(entry).collect(),
-    }
+    Lock { images: images.iter().filter(from_registry).map(entry).collect() }
 }
 
 fn is_local(reference: &Reference) -> bool {

@@ -82,11 +82,7 @@ impl Question<'_> {
             let places = vec![archive.place.clone()];
             // An archive in the context takes precedence over a registry.
             wanted.retain(|image| image.reference != archive.reference);
-            wanted.push(Wanted {
-                reference: archive.reference.clone(),
-                places,
-                stored,
-            });
+            wanted.push(Wanted { reference: archive.reference.clone(), places, stored });
         }
         wanted.sort_by(|a, b| a.reference.cmp(&b.reference));
         wanted.dedup_by(|a, b| a.reference == b.reference);
@@ -95,17 +91,13 @@ impl Question<'_> {
 
     /// Loads an archive's image into the store under a temporary name.
     fn load(&self, archive: &FoundArchive) -> Result<Descriptor> {
-        let context = self
-            .context
-            .ok_or_else(|| Error::usage("there is no build context"))?;
+        let context = self.context.ok_or_else(|| Error::usage("there is no build context"))?;
         let file = context
             .open(&LayerPath::parse(archive.path.as_bytes())?)
             .context(|| archive.place.to_string())?;
         let hash = blake3::hash(archive.path.as_bytes()).to_hex();
         let name = names::normalise(&format!("localhost/embedded-archive-{}", &hash[..16]))?;
-        let options = LoadOptions {
-            tags: vec![name.clone()],
-        };
+        let options = LoadOptions { tags: vec![name.clone()] };
         let input = Input::Stream(Box::new(file));
         let loaded = transfer::load(self.store, input, &options, self.reporter)
             .context(|| format!("{}: cannot use {}", archive.place, archive.path))?;
@@ -118,10 +110,7 @@ impl Question<'_> {
         self.store.untag(&[Named {
             reference: Some(name),
             // The archive's own names for the image are irrelevant here.
-            descriptor: Descriptor {
-                annotations: BTreeMap::new(),
-                ..image.descriptor.clone()
-            },
+            descriptor: Descriptor { annotations: BTreeMap::new(), ..image.descriptor.clone() },
         }])?;
         Ok(image.descriptor.clone())
     }
@@ -152,13 +141,7 @@ pub(super) fn prepare(
     if !options.embed.save {
         return Ok(None);
     }
-    let question = Question {
-        store,
-        options,
-        context,
-        platforms,
-        reporter,
-    };
+    let question = Question { store, options, context, platforms, reporter };
     let found = question.search()?;
     for skipped in &found.skipped {
         let (text, place, reason) = (&skipped.text, &skipped.place, &skipped.reason);
@@ -178,10 +161,7 @@ pub(super) fn prepare(
     ));
     let images = resolver(&question, lock.in_use()).resolve_all(&wanted)?;
     lock_file::update(options, lock, &images)?;
-    Ok(Some(Embedding {
-        images,
-        made: Mutex::default(),
-    }))
+    Ok(Some(Embedding { images, made: Mutex::default() }))
 }
 
 fn resolver<'a>(
@@ -222,13 +202,8 @@ impl Embedding {
         let layers = layers::write(shared, &self.images, &plans, &self.made)?;
         for (plan, layer) in plans.iter().zip(layers) {
             let mut descriptor = layer.descriptor;
-            descriptor
-                .annotations
-                .insert(LAYER_IMAGES.to_owned(), plan.title.clone());
-            image.layers.push(ImageLayer {
-                descriptor,
-                diff_id: layer.diff_id,
-            });
+            descriptor.annotations.insert(LAYER_IMAGES.to_owned(), plan.title.clone());
+            image.layers.push(ImageLayer { descriptor, diff_id: layer.diff_id });
             image.config.history.push(History {
                 created_by: Some(format!("imgctl build: embed {}", plan.title)),
                 comment: Some("registry layer".to_owned()),

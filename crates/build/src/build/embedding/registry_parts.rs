@@ -51,9 +51,7 @@ fn distribute(items: Vec<Item>, part_of: &HashMap<usize, String>) -> Vec<Vec<Ite
             continue;
         }
         let part = part_of.get(&number).cloned().unwrap_or_default();
-        used.entry(part.clone())
-            .or_default()
-            .extend(item.entry.path.parent());
+        used.entry(part.clone()).or_default().extend(item.entry.path.parent());
         parts.entry(part).or_default().push((number, item));
     }
     let mut left: HashMap<LayerPath, (usize, Item)> = directories.clone();

@@ -47,23 +47,14 @@ pub fn report(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resu
         true => &own,
         false => &options.platforms,
     };
-    let question = Question {
-        store,
-        options,
-        context: context.as_ref(),
-        platforms,
-        reporter,
-    };
+    let question = Question { store, options, context: context.as_ref(), platforms, reporter };
     let found = question.search()?;
     let lock = lock_file::read(options, context.as_ref(), &found)?;
     let wanted = question.wanted(&found)?;
     let resolved = resolver(&question, lock.in_use()).try_all(&wanted);
     let reported = |(wanted, resolved): (Wanted, Result<ResolvedImage>)| ReportedImage {
         repository: options.embed.naming.repository(&wanted.reference),
-        found: FoundImage {
-            reference: wanted.reference,
-            places: wanted.places,
-        },
+        found: FoundImage { reference: wanted.reference, places: wanted.places },
         resolved,
     };
     Ok(Report {

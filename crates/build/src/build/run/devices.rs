@@ -38,24 +38,15 @@ pub(super) fn mount(tree: &mut Tree<'_>) -> Result<()> {
     let inert = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let dev = tree.place_exactly("/dev")?;
     // NODEV does not affect the devices bound below: they keep the flags of the host's /dev.
-    tree.mount(
-        &dev,
-        "tmpfs",
-        MountFlags::NOSUID | MountFlags::NODEV,
-        "mode=755,size=64m",
-    )
-    .doing(doing)?;
+    tree.mount(&dev, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, "mode=755,size=64m")
+        .doing(doing)?;
     for (name, _, _) in DEVICES {
         let source = open(name)?;
         let place = tree.place(format!("/dev/{name}").as_bytes(), Want::File)?;
         // Read-only affects the node, which belongs to the host: chmod fails, but writing to the
         // device still works.
-        tree.bind(
-            &source,
-            &place,
-            MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC,
-        )
-        .doing(doing)?;
+        tree.bind(&source, &place, MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC)
+            .doing(doing)?;
     }
     let pts = tree.place_exactly("/dev/pts")?;
     let options = "newinstance,ptmxmode=0666,mode=0620";
@@ -89,9 +80,7 @@ pub(super) fn open(name: &str) -> Result<OwnedFd> {
     let stat = fs::fstat(&fd).path("look at", &path)?;
     let numbers = (fs::major(stat.st_rdev), fs::minor(stat.st_rdev));
     let right = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
-        && DEVICES
-            .iter()
-            .any(|&(known, major, minor)| known == name && numbers == (major, minor));
+        && DEVICES.iter().any(|&(known, major, minor)| known == name && numbers == (major, minor));
     if !right {
         return Err(Error::failed(format!(
             "{} on this machine is not the expected device",

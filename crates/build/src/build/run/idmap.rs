@@ -22,10 +22,7 @@ type Range = (u32, u32);
 /// Maps IDs for process `pid`, which has just entered a new user namespace. Returns a note for the
 /// user.
 pub(super) fn write(pid: u32) -> Result<Option<String>> {
-    let (uid, gid) = (
-        rustix::process::getuid().as_raw(),
-        rustix::process::getgid().as_raw(),
-    );
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     if let (Some(uids), Some(gids)) = (granted("/etc/subuid", uid), granted("/etc/subgid", uid)) {
         helper("newuidmap", pid, uid, &uids)?;
         helper("newgidmap", pid, gid, &gids)?;
@@ -49,10 +46,7 @@ fn put(pid: u32, file: &str, text: &str) -> Result<()> {
 }
 
 fn granted(file: &str, uid: u32) -> Option<Vec<Range>> {
-    if !["newuidmap", "newgidmap"]
-        .iter()
-        .all(|name| program(name).is_some())
-    {
+    if !["newuidmap", "newgidmap"].iter().all(|name| program(name).is_some()) {
         return None;
     }
     let text = std::fs::read(file).ok()?;
@@ -71,13 +65,7 @@ fn ranges(text: &[u8], uid: u32, name: Option<&[u8]>) -> Vec<Range> {
             if owner != number.as_bytes() && Some(owner) != name {
                 return None;
             }
-            let mut id = || {
-                std::str::from_utf8(fields.next()?)
-                    .ok()?
-                    .trim()
-                    .parse::<u32>()
-                    .ok()
-            };
+            let mut id = || std::str::from_utf8(fields.next()?).ok()?.trim().parse::<u32>().ok();
             let range = (id()?, id()?);
             (range.1 > 0).then_some(range)
         })
@@ -96,31 +84,19 @@ fn program(name: &str) -> Option<String> {
 fn helper(name: &str, pid: u32, own: u32, ranges: &[Range]) -> Result<()> {
     let path = program(name).unwrap_or_else(|| name.to_owned());
     let mut command = Command::new(&path);
-    command.args([
-        pid.to_string(),
-        "0".to_owned(),
-        own.to_string(),
-        "1".to_owned(),
-    ]);
+    command.args([pid.to_string(), "0".to_owned(), own.to_string(), "1".to_owned()]);
     let mut next: u32 = 1;
     for &(first, count) in ranges {
         command.args([next.to_string(), first.to_string(), count.to_string()]);
         next = next.saturating_add(count);
     }
-    let output = command
-        .env_clear()
-        .stdin(Stdio::null())
-        .output()
-        .path("start", &path)?;
+    let output = command.env_clear().stdin(Stdio::null()).output().path("start", &path)?;
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(Error::new(
-        Kind::Denied,
-        format!("{name} cannot map IDs for RUN: {said}"),
-    )
-    .hint("check the ranges in /etc/subuid and /etc/subgid, and that newuidmap is setuid root"))
+    Err(Error::new(Kind::Denied, format!("{name} cannot map IDs for RUN: {said}"))
+        .hint("check the ranges in /etc/subuid and /etc/subgid, and that newuidmap is setuid root"))
 }
 
 /// The reverse map: from owners on this machine to those seen inside the sandbox.
@@ -143,10 +119,7 @@ impl Inside {
         }
         let ranges = granted("/etc/subuid", uid.as_raw()).zip(granted("/etc/subgid", uid.as_raw()));
         let (uids, gids) = ranges.unwrap_or_default();
-        Some(Self {
-            uids: mapped(uid.as_raw(), &uids),
-            gids: mapped(gid.as_raw(), &gids),
-        })
+        Some(Self { uids: mapped(uid.as_raw(), &uids), gids: mapped(gid.as_raw(), &gids) })
     }
 
     /// Returns the owner inside; IDs that no sandbox can have assigned stay unchanged.

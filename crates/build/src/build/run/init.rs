@@ -30,13 +30,7 @@ pub(super) fn main() -> Result<()> {
     let mut stubs = Vec::new();
     let prepared = prepare(&spec, &mut stubs);
     if let Err(error) = &prepared {
-        return wire::send(
-            &mut supervisor,
-            &Event::Failed {
-                failure: error.into(),
-                stubs,
-            },
-        );
+        return wire::send(&mut supervisor, &Event::Failed { failure: error.into(), stubs });
     }
     wire::send(&mut supervisor, &Event::Ready { stubs })?;
     if wire::receive::<Go>(&mut supervisor)?.is_none() {
@@ -83,23 +77,12 @@ fn limit(limits: &[Limit]) -> Result<()> {
     let inherited = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
     let most = inherited.map_or(524_288, |hard| hard.min(524_288));
     let defaults = [
-        Limit {
-            resource: Resource::OpenFiles,
-            soft: Some(most.min(1024)),
-            hard: Some(most),
-        },
-        Limit {
-            resource: Resource::Core,
-            soft: Some(0),
-            hard: None,
-        },
+        Limit { resource: Resource::OpenFiles, soft: Some(most.min(1024)), hard: Some(most) },
+        Limit { resource: Resource::Core, soft: Some(0), hard: None },
     ];
     for (index, limit) in defaults.iter().chain(limits).enumerate() {
         let resource = native(limit.resource);
-        let mut wanted = Rlimit {
-            current: limit.soft,
-            maximum: limit.hard,
-        };
+        let mut wanted = Rlimit { current: limit.soft, maximum: limit.hard };
         if index < defaults.len() && wanted.maximum.is_none() {
             wanted.maximum = rustix::process::getrlimit(resource).maximum;
         }
@@ -129,11 +112,7 @@ fn native(resource: Resource) -> rustix::process::Resource {
 fn change_directory(cwd: &Bytes) -> Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_MAGICLINKS | ResolveFlags::IN_ROOT;
-    let path = if cwd.0.is_empty() {
-        Bytes::from("/")
-    } else {
-        cwd.clone()
-    };
+    let path = if cwd.0.is_empty() { Bytes::from("/") } else { cwd.clone() };
     let shown = path.as_path().display().to_string();
     let root = rustix::fs::open("/", flags, Mode::empty()).path("open", "/")?;
     rustix::fs::openat2(&root, path.as_path(), flags, Mode::empty(), resolve)
@@ -162,17 +141,11 @@ fn become_user(spec: &RunSpec) -> Result<()> {
     let forbidden =
         std::fs::read("/proc/self/setgroups").is_ok_and(|text| text.starts_with(b"deny"));
     if !(forbidden && groups.is_empty()) {
-        nix::unistd::setgroups(&groups)
-            .doing(doing)
-            .map_err(with_hint)?;
+        nix::unistd::setgroups(&groups).doing(doing).map_err(with_hint)?;
     }
     let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
-    nix::unistd::setresgid(gid, gid, gid)
-        .doing(doing)
-        .map_err(with_hint)?;
-    nix::unistd::setresuid(uid, uid, uid)
-        .doing(doing)
-        .map_err(with_hint)?;
+    nix::unistd::setresgid(gid, gid, gid).doing(doing).map_err(with_hint)?;
+    nix::unistd::setresuid(uid, uid, uid).doing(doing).map_err(with_hint)?;
     caps::set(user.uid == 0, insecure)
 }
 
@@ -212,26 +185,14 @@ fn execute(spec: &RunSpec, foreign: bool, mut supervisor: UnixStream) -> Result<
                 && let Err(error) = seccomp::install()
             {
                 let failure = (&error).into();
-                return wire::send(
-                    &mut supervisor,
-                    &Event::Failed {
-                        failure,
-                        stubs: Vec::new(),
-                    },
-                );
+                return wire::send(&mut supervisor, &Event::Failed { failure, stubs: Vec::new() });
             }
             let mut command = Command::new(&program);
             if let Some((first, rest)) = spec.argv.split_first() {
-                command
-                    .arg0(first.as_os())
-                    .args(rest.iter().map(Bytes::as_os));
+                command.arg0(first.as_os()).args(rest.iter().map(Bytes::as_os));
             }
             command.env_clear();
-            command.envs(
-                spec.env
-                    .iter()
-                    .map(|(name, value)| (name.as_os(), value.as_os())),
-            );
+            command.envs(spec.env.iter().map(|(name, value)| (name.as_os(), value.as_os())));
             explain(&program.display().to_string(), &command.exec())
         }
     };
@@ -259,22 +220,13 @@ fn find(spec: &RunSpec) -> Result<PathBuf, (i32, String)> {
     let path = path.map_or(DEFAULT_PATH, |(_, value)| &value.0);
     let mut forbidden = None;
     for directory in path.split(|&byte| byte == b':') {
-        let directory = if directory.is_empty() {
-            b".".as_slice()
-        } else {
-            directory
-        };
+        let directory = if directory.is_empty() { b".".as_slice() } else { directory };
         let candidate = PathBuf::from(std::ffi::OsStr::from_bytes(directory)).join(name.as_path());
         if !is_file(&candidate) {
             continue;
         }
-        if rustix::fs::accessat(
-            rustix::fs::CWD,
-            &candidate,
-            Access::EXEC_OK,
-            AtFlags::empty(),
-        )
-        .is_ok()
+        if rustix::fs::accessat(rustix::fs::CWD, &candidate, Access::EXEC_OK, AtFlags::empty())
+            .is_ok()
         {
             return Ok(candidate);
         }
@@ -282,10 +234,7 @@ fn find(spec: &RunSpec) -> Result<PathBuf, (i32, String)> {
     }
     let shown = name.as_path().display();
     Err(match forbidden {
-        Some(file) => (
-            126,
-            format!("cannot run {}: it is not executable", file.display()),
-        ),
+        Some(file) => (126, format!("cannot run {}: it is not executable", file.display())),
         None => (
             127,
             format!(
@@ -307,26 +256,16 @@ fn foreign_programs_run() -> bool {
 }
 
 /// ELF machine number of this machine (elf(5), `e_machine`).
-const MACHINE: u16 = if cfg!(target_arch = "aarch64") {
-    183
-} else {
-    62
-};
+const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
 
 /// Returns the machine that an ELF program is for; `None` for other files and for unreadable ones.
 fn machine_of(program: &std::path::Path) -> Option<u16> {
     let mut header = [0; 20];
-    std::fs::File::open(program)
-        .and_then(|mut file| file.read_exact(&mut header))
-        .ok()?;
+    std::fs::File::open(program).and_then(|mut file| file.read_exact(&mut header)).ok()?;
     let little_endian = header.starts_with(b"\x7fELF") && header[5] == 1;
     // No supported machine is big-endian; 0 means no machine.
-    Some(if little_endian {
-        u16::from_le_bytes([header[18], header[19]])
-    } else {
-        0
-    })
-    .filter(|_| header.starts_with(b"\x7fELF"))
+    Some(if little_endian { u16::from_le_bytes([header[18], header[19]]) } else { 0 })
+        .filter(|_| header.starts_with(b"\x7fELF"))
 }
 
 fn wrong_machine(program: &std::path::Path) -> String {
@@ -335,11 +274,7 @@ fn wrong_machine(program: &std::path::Path) -> String {
          emulator (Debian: qemu-user-static) or build for --platform linux/{}",
         program.display(),
         std::env::consts::ARCH,
-        if cfg!(target_arch = "aarch64") {
-            "arm64"
-        } else {
-            "amd64"
-        },
+        if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
     )
 }
 

@@ -48,18 +48,12 @@ pub fn run(
     let _ = ours.write_all(&frame);
     let mut answer = Vec::new();
     stream(out, err, ours.into(), &mut answer, on_output)?;
-    let status = child
-        .0
-        .wait()
-        .doing(|| "cannot wait for the sandbox".to_owned())?;
+    let status = child.0.wait().doing(|| "cannot wait for the sandbox".to_owned())?;
     match wire::receive(&mut answer.as_slice())? {
         Some(Answer::Ended(outcome)) => Ok(outcome),
         Some(Answer::Failed(failure)) => Err(failure.into()),
-        None => Err(
-            Error::failed(format!("the sandbox of the RUN step died ({status})")).hint(
-                "check the kernel log for an out-of-memory kill; other builds are not affected",
-            ),
-        ),
+        None => Err(Error::failed(format!("the sandbox of the RUN step died ({status})"))
+            .hint("check the kernel log for an out-of-memory kill; other builds are not affected")),
     }
 }
 
@@ -106,9 +100,8 @@ fn stream(
 /// Waits until at least one descriptor is readable; returns the indices of the readable ones,
 /// ascending.
 fn wait<'a>(fds: impl Iterator<Item = BorrowedFd<'a>>) -> Result<Vec<usize>> {
-    let mut polled: Vec<PollFd<'_>> = fds
-        .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
-        .collect();
+    let mut polled: Vec<PollFd<'_>> =
+        fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     loop {
         match rustix::event::poll(&mut polled, None) {
             Err(rustix::io::Errno::INTR) => {}
@@ -171,21 +164,15 @@ mod tests {
     ) -> Result<ExitOutcome> {
         let dir = tempfile::tempdir().unwrap();
         let exe = dir.path().join("imgctl");
-        std::fs::write(
-            &exe,
-            format!("#!/bin/bash\nexport PATH=/usr/bin:/bin\n{script}\n"),
-        )
-        .unwrap();
+        std::fs::write(&exe, format!("#!/bin/bash\nexport PATH=/usr/bin:/bin\n{script}\n"))
+            .unwrap();
         std::fs::set_permissions(&exe, std::fs::Permissions::from_mode(0o755)).unwrap();
         run(&spec(), &exe, on_output)
     }
 
     fn answer(json: &str) -> String {
-        let length: String = (json.len() as u32)
-            .to_le_bytes()
-            .iter()
-            .map(|byte| format!("\\x{byte:02x}"))
-            .collect();
+        let length: String =
+            (json.len() as u32).to_le_bytes().iter().map(|byte| format!("\\x{byte:02x}")).collect();
         format!("printf '{length}%s' '{json}' >&0")
     }
 

@@ -26,10 +26,7 @@ pub(super) fn main() -> Result<()> {
     let event = match enter_and_wait(&spec, &mut supervisor) {
         Ok(Some(exit)) => Event::Ended(exit),
         Ok(None) => return Ok(()),
-        Err(error) => Event::Failed {
-            failure: (&error).into(),
-            stubs: Vec::new(),
-        },
+        Err(error) => Event::Failed { failure: (&error).into(), stubs: Vec::new() },
     };
     wire::send(&mut supervisor, &event)
 }
@@ -80,11 +77,8 @@ pub(super) fn unshare_all(network: Network) -> Result<()> {
 /// Enters a mount namespace whose mounts are not visible outside.
 pub(super) fn unshare_mounts() -> Result<()> {
     unshare(CloneFlags::CLONE_NEWNS, "mount")?;
-    rustix::mount::mount_change(
-        "/",
-        MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
-    )
-    .doing(|| "cannot make the mounts of the sandbox private".to_owned())
+    rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .doing(|| "cannot make the mounts of the sandbox private".to_owned())
 }
 
 /// Enters one new namespace; `name` is its name in errors and sysctls.

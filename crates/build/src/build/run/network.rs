@@ -20,14 +20,8 @@ const NAME_SERVER: &str = "10.0.2.3";
 const COMPLAINT: u64 = 512;
 
 /// Search path for the helper. Not `PATH`, which only the command-line layer reads.
-const DIRECTORIES: [&str; 6] = [
-    "/usr/local/bin",
-    "/usr/bin",
-    "/bin",
-    "/usr/local/sbin",
-    "/usr/sbin",
-    "/sbin",
-];
+const DIRECTORIES: [&str; 6] =
+    ["/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 /// Brings up `lo` of the current network namespace with a netlink request (rtnetlink(7)).
 pub(super) fn raise_loopback() -> Result<()> {
@@ -53,10 +47,7 @@ pub(super) fn raise_loopback() -> Result<()> {
     if error == 0 {
         return Ok(());
     }
-    Err(Error::io(
-        doing(),
-        std::io::Error::from_raw_os_error(-error),
-    ))
+    Err(Error::io(doing(), std::io::Error::from_raw_os_error(-error)))
 }
 
 /// RTM_NEWLINK for interface 1, which is always `lo`: sets IFF_UP.
@@ -103,9 +94,7 @@ impl Helper {
         let complaints = rustix::fs::memfd_create(HELPER, MemfdFlags::CLOEXEC)
             .map_err(|error| failed(error.to_string()))?;
         let mut complaints = File::from(complaints);
-        let stderr = complaints
-            .try_clone()
-            .map_err(|error| failed(error.to_string()))?;
+        let stderr = complaints.try_clone().map_err(|error| failed(error.to_string()))?;
         // Services that listen on the host's loopback trust their clients, so they must stay
         // unreachable.
         let mut child = Command::new(&program)
@@ -118,10 +107,7 @@ impl Helper {
             .spawn()
             .map_err(|error| failed(error.to_string()))?;
         let stdin = child.stdin.take();
-        let ready = child
-            .stdout
-            .take()
-            .map(|mut pipe| pipe.read_exact(&mut [0]));
+        let ready = child.stdout.take().map(|mut pipe| pipe.read_exact(&mut [0]));
         let helper = Self { child, stdin };
         if matches!(ready, Some(Ok(()))) {
             return Ok(helper);
@@ -130,9 +116,7 @@ impl Helper {
         let mut text = Vec::new();
         let _ = complaints.rewind();
         let _ = complaints.take(COMPLAINT).read_to_end(&mut text);
-        Err(failed(
-            String::from_utf8_lossy(&text).trim().replace('\n', "; "),
-        ))
+        Err(failed(String::from_utf8_lossy(&text).trim().replace('\n', "; ")))
     }
 }
 
@@ -162,10 +146,7 @@ mod tests {
     #[test]
     fn name_servers_are_replaced_and_the_rest_stays() {
         let text = b"search a b\nnameserver 127.0.0.53\n nameserver ::1\noptions edns0";
-        assert_eq!(
-            with_name_server(text),
-            b"nameserver 10.0.2.3\nsearch a b\noptions edns0"
-        );
+        assert_eq!(with_name_server(text), b"nameserver 10.0.2.3\nsearch a b\noptions edns0");
     }
 
     #[test]

@@ -49,31 +49,20 @@ pub fn resolve(spec: &[u8], passwd: &[u8], group: &[u8]) -> Result<User> {
         (None, None) if user.is_empty() => 0,
         (None, None) => return Err(unknown("user", user, "/etc/passwd")),
     };
-    let mut identity = Identity {
-        uid,
-        gid: entry.as_ref().map_or(0, |entry| entry.gid),
-        groups: Vec::new(),
-    };
+    let mut identity =
+        Identity { uid, gid: entry.as_ref().map_or(0, |entry| entry.gid), groups: Vec::new() };
     if let Some(name) = group_name {
         identity.gid = group_id(name, spec, group)?;
     } else if let Some(entry) = &entry {
         identity.groups = groups(group)
             .filter(|group| {
-                group
-                    .members
-                    .split(|&byte| byte == b',')
-                    .any(|name| name == entry.name)
+                group.members.split(|&byte| byte == b',').any(|name| name == entry.name)
             })
             .map(|group| group.gid)
             .collect();
     }
-    let home = entry
-        .map(|entry| entry.home)
-        .filter(|home| !home.is_empty());
-    Ok(User {
-        identity,
-        home: home.unwrap_or(b"/").to_vec(),
-    })
+    let home = entry.map(|entry| entry.home).filter(|home| !home.is_empty());
+    Ok(User { identity, home: home.unwrap_or(b"/").to_vec() })
 }
 
 /// Resolves the owner of `COPY --chown`: like [`resolve`], but the group of a number without a
@@ -106,18 +95,13 @@ pub(crate) fn resolve_maker(spec: &[u8], passwd: &[u8], group: &[u8]) -> ((u32, 
 
 /// Returns the first name for `uid` in a passwd file.
 pub fn name_of(passwd: &[u8], uid: u32) -> Option<&[u8]> {
-    entries(passwd)
-        .find(|entry| entry.uid == uid)
-        .map(|entry| entry.name)
+    entries(passwd).find(|entry| entry.uid == uid).map(|entry| entry.name)
 }
 
 /// Splits `user[:group]`; an empty group counts as none.
 fn parts(spec: &[u8]) -> (&[u8], Option<&[u8]>) {
     match spec.iter().position(|&byte| byte == b':') {
-        Some(at) => (
-            &spec[..at],
-            Some(&spec[at + 1..]).filter(|group| !group.is_empty()),
-        ),
+        Some(at) => (&spec[..at], Some(&spec[at + 1..]).filter(|group| !group.is_empty())),
         None => (spec, None),
     }
 }
@@ -140,18 +124,12 @@ fn number(text: &[u8], spec: &[u8]) -> Result<Option<u32>> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return Ok(None);
     }
-    id(text)
-        .filter(|&id| id <= GREATEST)
-        .map(Some)
-        .ok_or_else(|| {
-            Error::new(
-                Kind::Usage,
-                format!(
-                    "the id in `{}` is above {GREATEST}",
-                    String::from_utf8_lossy(spec)
-                ),
-            )
-        })
+    id(text).filter(|&id| id <= GREATEST).map(Some).ok_or_else(|| {
+        Error::new(
+            Kind::Usage,
+            format!("the id in `{}` is above {GREATEST}", String::from_utf8_lossy(spec)),
+        )
+    })
 }
 
 fn unknown(what: &str, name: &[u8], file: &str) -> Error {
@@ -229,10 +207,7 @@ mod tests {
 
     #[test]
     fn an_image_without_users_still_has_numbers_and_root() {
-        assert_eq!(
-            resolve(b"", b"", b"").unwrap().identity,
-            Identity::default()
-        );
+        assert_eq!(resolve(b"", b"", b"").unwrap().identity, Identity::default());
         assert_eq!(resolve(b"5:6", b"", b"").unwrap().identity.gid, 6);
     }
 
@@ -248,11 +223,7 @@ mod tests {
             ("0:99999999999999999999", Kind::Usage),
         ];
         for (spec, kind) in cases {
-            assert_eq!(
-                resolve(spec.as_bytes(), PASSWD, GROUP).unwrap_err().kind(),
-                kind,
-                "{spec}"
-            );
+            assert_eq!(resolve(spec.as_bytes(), PASSWD, GROUP).unwrap_err().kind(), kind, "{spec}");
         }
     }
 
@@ -265,11 +236,7 @@ mod tests {
             ("app:app", (1000, 1001)),
         ];
         for (spec, expected) in cases {
-            assert_eq!(
-                resolve_owner(spec.as_bytes(), PASSWD, GROUP).unwrap(),
-                expected,
-                "{spec}"
-            );
+            assert_eq!(resolve_owner(spec.as_bytes(), PASSWD, GROUP).unwrap(), expected, "{spec}");
         }
     }
 

@@ -27,13 +27,8 @@ const MASKED: [&str; 9] = [
     "/sys/firmware",
 ];
 /// Read-only paths, as in Docker: writing there configures the whole machine.
-const READ_ONLY: [&str; 5] = [
-    "/proc/bus",
-    "/proc/fs",
-    "/proc/irq",
-    "/proc/sys",
-    "/proc/sysrq-trigger",
-];
+const READ_ONLY: [&str; 5] =
+    ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 /// Creates the root and enters it. Mount points that had to be created are pushed to `stubs`, even
 /// if a later step fails.
@@ -78,14 +73,8 @@ impl<'a> Tree<'a> {
         }
         let original = open_path(path).doing(doing)?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
-        mount::mount(
-            "tmpfs",
-            fd_path(&original),
-            "tmpfs",
-            flags,
-            Some(c"mode=0700"),
-        )
-        .doing(doing)?;
+        mount::mount("tmpfs", fd_path(&original), "tmpfs", flags, Some(c"mode=0700"))
+            .doing(doing)?;
         let scratch = open_path(path).doing(doing)?;
         fs::mkdirat(&scratch, "root", Mode::from_raw_mode(0o755)).doing(doing)?;
         let root = path.join("root");
@@ -96,12 +85,7 @@ impl<'a> Tree<'a> {
             restrict(&root, MountFlags::NODEV).doing(doing)?;
         }
         let root = open_path(&root).doing(doing)?;
-        Ok(Self {
-            root,
-            scratch,
-            covered: Vec::new(),
-            stubs,
-        })
+        Ok(Self { root, scratch, covered: Vec::new(), stubs })
     }
 
     /// Finds or creates a mount point.
@@ -214,12 +198,8 @@ impl<'a> Tree<'a> {
             flags |= MountFlags::NOEXEC;
         }
         let place = self.place(target, Want::File)?;
-        self.bind(source, &place, flags).doing(|| {
-            format!(
-                "cannot create a file at {}",
-                String::from_utf8_lossy(target)
-            )
-        })
+        self.bind(source, &place, flags)
+            .doing(|| format!("cannot create a file at {}", String::from_utf8_lossy(target)))
     }
 
     /// Creates a file in the scratch file system.
@@ -230,13 +210,7 @@ impl<'a> Tree<'a> {
         let mut file = std::fs::File::from(file);
         std::io::Write::write_all(&mut file, content).doing(doing)?;
         fs::fchmod(&file, Mode::from_raw_mode(mode & 0o7777)).doing(doing)?;
-        fs::openat(
-            &self.scratch,
-            name,
-            OFlags::PATH | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .doing(doing)
+        fs::openat(&self.scratch, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).doing(doing)
     }
 
     fn add(&mut self, wanted: &SandboxMount, index: usize) -> Result<()> {
@@ -244,11 +218,7 @@ impl<'a> Tree<'a> {
         let shown = wanted.target.as_path().display();
         let doing = || format!("cannot mount {shown} for RUN");
         match &wanted.kind {
-            MountKind::Bind {
-                source,
-                read_only,
-                inode,
-            } => {
+            MountKind::Bind { source, read_only, inode } => {
                 let (source, want) = open_source(source, *inode)?;
                 let place = self.place_outside_kernel(target, want)?;
                 let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
@@ -264,12 +234,7 @@ impl<'a> Tree<'a> {
                 let flags = MountFlags::NOSUID | MountFlags::NODEV;
                 self.mount(&place, "tmpfs", flags, &data).doing(doing)
             }
-            MountKind::File {
-                content,
-                mode,
-                uid,
-                gid,
-            } => {
+            MountKind::File { content, mode, uid, gid } => {
                 let source = self.keep(&format!("file-{index}"), &content.0, *mode)?;
                 let owner = (Some(Uid::from_raw(*uid)), Some(Gid::from_raw(*gid)));
                 fs::chownat(&source, "", owner.0, owner.1, fs::AtFlags::EMPTY_PATH).map_err(
@@ -304,11 +269,8 @@ impl<'a> Tree<'a> {
 
     /// Opens a path in a kernel file system; returns `None` if this kernel does not provide it.
     fn kernel_place(&self, path: &str) -> Result<Option<Place>> {
-        let components: Vec<Vec<u8>> = path
-            .split('/')
-            .skip(1)
-            .map(|name| name.as_bytes().to_vec())
-            .collect();
+        let components: Vec<Vec<u8>> =
+            path.split('/').skip(1).map(|name| name.as_bytes().to_vec()).collect();
         match target::reopen(self.root.as_fd(), &components) {
             Ok(fd) => Ok(Some(Place { fd, components })),
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
@@ -325,8 +287,7 @@ impl<'a> Tree<'a> {
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
             let flags =
                 MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-            self.mount(&place, "tmpfs", flags, "nr_inodes=2,size=4k")
-                .doing(doing)
+            self.mount(&place, "tmpfs", flags, "nr_inodes=2,size=4k").doing(doing)
         } else {
             let null = devices::open("null")?;
             self.bind(&null, &place, MountFlags::RDONLY).doing(doing)
@@ -379,11 +340,7 @@ pub(super) fn fd_path(fd: &OwnedFd) -> String {
 
 /// Opens a host path for mounting from or onto it.
 pub(super) fn open_path(path: &Path) -> Result<OwnedFd, Errno> {
-    fs::open(
-        path,
-        OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
+    fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Opens the source of a bind mount. No symlink is followed in any component, so that none can be
@@ -401,9 +358,7 @@ fn open_source(source: &Bytes, inode: Option<(u64, u64)>) -> Result<(OwnedFd, Wa
     let fd = fs::openat2(fs::CWD, source.as_path(), flags, Mode::empty(), resolve).doing(doing)?;
     let stat = fs::fstat(&fd).doing(doing)?;
     if inode.is_some_and(|checked| checked != (stat.st_dev, stat.st_ino)) {
-        return Err(Error::failed(format!(
-            "{shown} was replaced while RUN was being prepared"
-        )));
+        return Err(Error::failed(format!("{shown} was replaced while RUN was being prepared")));
     }
     let want = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => Want::Directory,

@@ -53,13 +53,9 @@ fn program() -> Result<BpfProgram> {
     }
     conditions(&mut rules).map_err(broken)?;
     let architecture = TargetArch::try_from(std::env::consts::ARCH).map_err(broken)?;
-    let filter = SeccompFilter::new(
-        rules,
-        SeccompAction::Errno(EPERM),
-        SeccompAction::Allow,
-        architecture,
-    )
-    .map_err(broken)?;
+    let filter =
+        SeccompFilter::new(rules, SeccompAction::Errno(EPERM), SeccompAction::Allow, architecture)
+            .map_err(broken)?;
     let allow_list: BpfProgram = filter.try_into().map_err(broken)?;
     let mut program = not_implemented();
     program.extend(allow_list);
@@ -70,12 +66,7 @@ fn conditions(
     rules: &mut BTreeMap<i64, Vec<SeccompRule>>,
 ) -> Result<(), seccompiler::BackendError> {
     let rule = |operator, value| {
-        SeccompRule::new(vec![SeccompCondition::new(
-            0,
-            SeccompCmpArgLen::Dword,
-            operator,
-            value,
-        )?])
+        SeccompRule::new(vec![SeccompCondition::new(0, SeccompCmpArgLen::Dword, operator, value)?])
     };
     let equal = |value| rule(SeccompCmpOp::Eq, value);
     rules.insert(
@@ -92,10 +83,7 @@ fn conditions(
         families.push(equal(family)?);
     }
     rules.insert(libc::SYS_socket, families);
-    let personalities = PERSONALITIES
-        .into_iter()
-        .map(equal)
-        .collect::<Result<Vec<_>, _>>()?;
+    let personalities = PERSONALITIES.into_iter().map(equal).collect::<Result<Vec<_>, _>>()?;
     rules.insert(libc::SYS_personality, personalities);
     Ok(())
 }
@@ -131,11 +119,7 @@ mod tests {
     const I386: u32 = 0x4000_0003;
 
     fn native() -> u32 {
-        if cfg!(target_arch = "x86_64") {
-            X86_64
-        } else {
-            AARCH64
-        }
+        if cfg!(target_arch = "x86_64") { X86_64 } else { AARCH64 }
     }
 
     fn errno(number: u32) -> u32 {
@@ -223,18 +207,12 @@ mod tests {
 
     #[test]
     fn no_call_is_listed_twice_or_beyond_the_newest() {
-        let mut all: Vec<i64> = syscalls::COMMON
-            .iter()
-            .chain(syscalls::ARCHITECTURE)
-            .copied()
-            .collect();
+        let mut all: Vec<i64> =
+            syscalls::COMMON.iter().chain(syscalls::ARCHITECTURE).copied().collect();
         let count = all.len();
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), count);
-        assert!(
-            all.last()
-                .is_some_and(|&last| last <= i64::from(syscalls::NEWEST))
-        );
+        assert!(all.last().is_some_and(|&last| last <= i64::from(syscalls::NEWEST)));
     }
 }

@@ -36,13 +36,8 @@ pub(super) fn main() -> Result<()> {
 fn supervise(mut spec: RunSpec, caller: &UnixStream) -> Result<ExitOutcome> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     // An overlay is visible only inside; out here, its upper directory shows what was created.
-    let upper = spec
-        .overlay
-        .as_ref()
-        .and_then(|overlay| overlay.upper.as_ref());
-    let path = upper
-        .map_or(spec.rootfs.as_path(), |upper| upper.directory.as_path())
-        .to_owned();
+    let upper = spec.overlay.as_ref().and_then(|overlay| overlay.upper.as_ref());
+    let path = upper.map_or(spec.rootfs.as_path(), |upper| upper.directory.as_path()).to_owned();
     let root = rustix::fs::open(&path, flags, Mode::empty()).path("open", &path)?;
     let mut run = Running::start()?;
     let result = run.follow(&mut spec, caller);
@@ -78,13 +73,7 @@ impl Running {
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .spawn()
             .doing(|| "cannot start the sandbox".to_owned())?;
-        Ok(Self {
-            child,
-            socket,
-            helper: None,
-            stubs: Vec::new(),
-            notes: Vec::new(),
-        })
+        Ok(Self { child, socket, helper: None, stubs: Vec::new(), notes: Vec::new() })
     }
 
     /// Helps to set up the sandbox and waits until the command ends.
@@ -139,10 +128,7 @@ impl Running {
     /// have set it by now, so checking once is enough.
     fn check_that_all_live(&mut self, caller: &UnixStream) -> Result<()> {
         let mut polled = [PollFd::from_borrowed_fd(caller.as_fd(), PollFlags::empty())];
-        let at_once = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         rustix::event::poll(&mut polled, Some(&at_once))
             .doing(|| "cannot watch the caller of the sandbox".to_owned())?;
         let gone = polled[0].revents().contains(PollFlags::HUP);

@@ -93,9 +93,7 @@ pub(super) fn place(
 fn finish(stack: Vec<(Vec<u8>, OwnedFd)>, want: Want, shown: &str) -> Result<Place> {
     let (components, mut fds): (Vec<_>, Vec<_>) = stack.into_iter().unzip();
     let Some(fd) = fds.pop() else {
-        return Err(Error::usage(format!(
-            "cannot mount on {shown}: it is the root directory"
-        )));
+        return Err(Error::usage(format!("cannot mount on {shown}: it is the root directory")));
     };
     let directory = kind_of(&fd).doing(|| format!("cannot inspect mount point {shown}"))?
         == FileType::Directory;
@@ -175,22 +173,12 @@ fn remove_stub(root: BorrowedFd<'_>, stub: &Stub) -> Result<(), Errno> {
         AtFlags::empty()
     };
     fs::unlinkat(&parent, name, flags)?;
-    let (seconds, nanoseconds) = if now == stub.parent_after {
-        stub.parent_before
-    } else {
-        now
-    };
+    let (seconds, nanoseconds) = if now == stub.parent_after { stub.parent_before } else { now };
     fs::futimens(
         &parent,
         &Timestamps {
-            last_access: Timespec {
-                tv_sec: 0,
-                tv_nsec: fs::UTIME_OMIT,
-            },
-            last_modification: Timespec {
-                tv_sec: seconds,
-                tv_nsec: nanoseconds,
-            },
+            last_access: Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT },
+            last_modification: Timespec { tv_sec: seconds, tv_nsec: nanoseconds },
         },
     )
 }
@@ -218,13 +206,7 @@ fn make(
         inode = fs::fstat(file)?.st_ino;
     }
     let parent_after = mtime(&fs::fstat(parent)?);
-    Ok(Stub {
-        path: path.into(),
-        directory,
-        inode,
-        parent_before,
-        parent_after,
-    })
+    Ok(Stub { path: path.into(), directory, inode, parent_before, parent_after })
 }
 
 /// Returns the components of a path, without empty ones and `.`.
@@ -235,9 +217,7 @@ fn split(path: &[u8], shown: &str) -> Result<Vec<Vec<u8>>> {
         )));
     }
     if path.contains(&0) {
-        return Err(Error::usage(format!(
-            "mount point {shown} contains a NUL byte"
-        )));
+        return Err(Error::usage(format!("mount point {shown} contains a NUL byte")));
     }
     Ok(path
         .split(|&byte| byte == b'/')
@@ -261,10 +241,7 @@ fn kind_of(fd: &OwnedFd) -> Result<FileType, Errno> {
 }
 
 fn mtime(stat: &Stat) -> (i64, i64) {
-    (
-        stat.st_mtime,
-        i64::try_from(stat.st_mtime_nsec).unwrap_or(0),
-    )
+    (stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or(0))
 }
 
 fn cannot_make(shown: &str) -> String {
@@ -279,12 +256,7 @@ mod tests {
     use std::path::Path;
 
     fn open(path: &Path) -> OwnedFd {
-        fs::open(
-            path,
-            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .unwrap()
+        fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap()
     }
 
     fn root() -> tempfile::TempDir {
@@ -313,18 +285,9 @@ mod tests {
             let root = open(&base);
             let mut stubs = Vec::new();
             let place = place(root.as_fd(), target.as_bytes(), Want::File, &mut stubs).unwrap();
-            assert_eq!(
-                place.components.join(&b'/'),
-                expected.as_bytes(),
-                "{target}"
-            );
+            assert_eq!(place.components.join(&b'/'), expected.as_bytes(), "{target}");
             assert!(base.join(expected).is_file(), "{target}");
-            assert!(
-                std_fs::read_dir(dir.path().join("outside"))
-                    .unwrap()
-                    .next()
-                    .is_none()
-            );
+            assert!(std_fs::read_dir(dir.path().join("outside")).unwrap().next().is_none());
             remove_stubs(root.as_fd(), &stubs).unwrap();
             assert!(!base.join(expected).exists(), "{target}");
         }
@@ -358,18 +321,8 @@ mod tests {
         std_fs::write(base.join("etc/new"), "x").unwrap();
         let changed = (1_700_000_000, 5);
         let etc = std_fs::File::open(base.join("etc")).unwrap();
-        let time = Timespec {
-            tv_sec: changed.0,
-            tv_nsec: changed.1,
-        };
-        fs::futimens(
-            &etc,
-            &Timestamps {
-                last_access: time,
-                last_modification: time,
-            },
-        )
-        .unwrap();
+        let time = Timespec { tv_sec: changed.0, tv_nsec: changed.1 };
+        fs::futimens(&etc, &Timestamps { last_access: time, last_modification: time }).unwrap();
         remove_stubs(root.as_fd(), &stubs).unwrap();
         assert_eq!(mtime(&fs::fstat(&etc).unwrap()), changed);
         assert!(!base.join("etc/hosts").exists());

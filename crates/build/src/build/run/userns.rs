@@ -31,9 +31,7 @@ pub(super) fn enter() -> Result<Option<String>> {
         .and_then(|()| wire::receive::<Result<Option<String>, Failure>>(&mut socket));
     // The mapper's socket ends with this one, even if no request was sent.
     drop(socket);
-    mapper
-        .wait()
-        .doing(|| "cannot wait for the process that maps IDs".to_owned())?;
+    mapper.wait().doing(|| "cannot wait for the process that maps IDs".to_owned())?;
     match answer? {
         Some(Ok(note)) => Ok(note),
         Some(Err(failure)) => Err(failure.into()),

@@ -115,8 +115,7 @@ pub(super) fn frame(message: &impl Serialize) -> Result<Vec<u8>> {
 
 /// Writes one message.
 pub(super) fn send(to: &mut impl Write, message: &impl Serialize) -> Result<()> {
-    to.write_all(&frame(message)?)
-        .doing(|| "cannot send to the sandbox".to_owned())
+    to.write_all(&frame(message)?).doing(|| "cannot send to the sandbox".to_owned())
 }
 
 /// Reads one message; returns `None` if the other end is gone.
@@ -175,9 +174,7 @@ mod tests {
 
     #[test]
     fn an_error_keeps_kind_chain_and_hints() {
-        let error = Error::new(Kind::Denied, "no")
-            .hint("ask")
-            .context("cannot run");
+        let error = Error::new(Kind::Denied, "no").hint("ask").context("cannot run");
         let copy = Error::from(Failure::from(&error));
         assert_eq!(copy.kind(), Kind::Denied);
         assert_eq!(copy.to_string(), "cannot run: no");

@@ -18,21 +18,13 @@ pub(super) const MOST_BYTES: usize = 64 << 20;
 /// limit, in files and bytes, and is reduced.
 pub(super) fn unpack(bytes: &[u8], left: &mut (usize, usize)) -> Result<BTreeMap<String, Vec<u8>>> {
     if !bytes.starts_with(&[0x1f, 0x8b]) {
-        return Err(Error::bad_content(
-            "the chart is not a gzip-compressed archive",
-        ));
+        return Err(Error::bad_content("the chart is not a gzip-compressed archive"));
     }
-    let limits = Limits {
-        entries: MOST_FILES as u64 * 2,
-        size: 2 * MOST_BYTES as u64,
-        ..Limits::default()
-    };
+    let limits =
+        Limits { entries: MOST_FILES as u64 * 2, size: 2 * MOST_BYTES as u64, ..Limits::default() };
     let mut reader = TarReader::new(MultiGzDecoder::new(bytes), limits, Names::Plain);
     let mut files = BTreeMap::new();
-    while let Some(entry) = reader
-        .next_entry()
-        .context(|| "cannot unpack the chart".to_owned())?
-    {
+    while let Some(entry) = reader.next_entry().context(|| "cannot unpack the chart".to_owned())? {
         // A chart does not contain links or devices; Helm skips them too.
         let EntryKind::File { size } = entry.kind else {
             continue;

@@ -71,11 +71,7 @@ const API_VERSIONS: [&str; 56] = [
 const HELM: &str = "v3.17.3";
 
 fn object(type_name: &'static str, shown: String, fields: Vec<(&'static str, Value)>) -> Value {
-    Value::Object(Rc::new(Object::Struct {
-        type_name,
-        fields,
-        shown,
-    }))
+    Value::Object(Rc::new(Object::Struct { type_name, fields, shown }))
 }
 
 /// Returns `.Capabilities`.
@@ -113,11 +109,7 @@ pub(super) fn capabilities(options: &RenderOptions) -> Value {
     object(
         "*chartutil.Capabilities",
         "capabilities".to_owned(),
-        vec![
-            ("KubeVersion", kube),
-            ("APIVersions", versions),
-            ("HelmVersion", helm),
-        ],
+        vec![("KubeVersion", kube), ("APIVersions", versions), ("HelmVersion", helm)],
     )
 }
 
@@ -135,14 +127,7 @@ pub(super) fn release(options: &RenderOptions) -> Value {
 
 /// Returns `.Chart`.
 pub(super) fn chart(chart: &Chart, is_root: bool) -> Value {
-    let Metadata {
-        api_version,
-        name,
-        version,
-        app_version,
-        kube_version,
-        ..
-    } = &chart.metadata;
+    let Metadata { api_version, name, version, app_version, kube_version, .. } = &chart.metadata;
     let meta = &chart.metadata;
     let optional = |text: &Option<String>| Value::text(text.as_deref().unwrap_or(""));
     let texts = |list: &Option<Vec<String>>| Value::list(list.iter().flatten().map(Value::text));
@@ -155,11 +140,7 @@ pub(super) fn chart(chart: &Chart, is_root: bool) -> Value {
         object(
             "*chart.Maintainer",
             "maintainer".to_owned(),
-            vec![
-                ("Name", text("name")),
-                ("Email", text("email")),
-                ("URL", text("url")),
-            ],
+            vec![("Name", text("name")), ("Email", text("email")), ("URL", text("url"))],
         )
     });
     let dependencies = meta.dependencies.iter().flatten().map(|dependency| {
@@ -189,10 +170,7 @@ pub(super) fn chart(chart: &Chart, is_root: bool) -> Value {
         ("Sources", texts(&meta.sources)),
         ("Keywords", texts(&meta.keywords)),
         ("Maintainers", Value::list(maintainers)),
-        (
-            "Annotations",
-            annotations.unwrap_or_else(|| Value::map::<&str>([])),
-        ),
+        ("Annotations", annotations.unwrap_or_else(|| Value::map::<&str>([]))),
         ("Deprecated", Value::Bool(meta.deprecated)),
         ("Condition", optional(&meta.condition)),
         ("Tags", optional(&meta.tags)),
@@ -200,9 +178,5 @@ pub(super) fn chart(chart: &Chart, is_root: bool) -> Value {
         ("Dependencies", Value::list(dependencies)),
         ("IsRoot", Value::Bool(is_root)),
     ];
-    object(
-        "struct { chart.Metadata; IsRoot bool }",
-        format!("{{{name} {version}}}"),
-        fields,
-    )
+    object("struct { chart.Metadata; IsRoot bool }", format!("{{{name} {version}}}"), fields)
 }

@@ -29,9 +29,7 @@ fn coalesce(chart: &Chart, values: &mut Table, nulls: Nulls) {
     for dependency in &chart.dependencies {
         let name = dependency.metadata.name.clone();
         let globals = values.get("global").cloned();
-        let below = values
-            .entry(name)
-            .or_insert_with(|| Value::Object(Table::new()));
+        let below = values.entry(name).or_insert_with(|| Value::Object(Table::new()));
         let Value::Object(below) = below else {
             // Helm rejects this; here the dependency uses its own values.
             *below = Value::Null;
@@ -137,6 +135,5 @@ pub(super) fn at<'v>(values: &'v Table, path: &str) -> Option<&'v Value> {
 
 /// Returns the table at a path like `a.b.c`.
 pub(super) fn table_at<'v>(values: &'v Table, path: &str) -> Option<&'v Table> {
-    path.split('.')
-        .try_fold(values, |table, name| table.get(name)?.as_object())
+    path.split('.').try_fold(values, |table, name| table.get(name)?.as_object())
 }

@@ -67,9 +67,7 @@ fn enable(chart: &mut Chart, values: &Table, path: &str) {
         by_condition(wanted, &all, path);
     }
     let off = |name: &str| wanted.iter().any(|w| !w.enabled && w.name == name);
-    chart
-        .dependencies
-        .retain(|chart| !off(&chart.metadata.name));
+    chart.dependencies.retain(|chart| !off(&chart.metadata.name));
     wanted.retain(|wanted| wanted.enabled);
     for dependency in &mut chart.dependencies {
         let path = format!("{path}{}.", dependency.metadata.name);
@@ -95,9 +93,7 @@ fn by_tags(wanted: &mut Dependency, values: &Table) {
         return;
     };
     let named = wanted.tags.iter().flatten();
-    let said: Vec<bool> = named
-        .filter_map(|tag| tags.get(tag).and_then(Value::as_bool))
-        .collect();
+    let said: Vec<bool> = named.filter_map(|tag| tags.get(tag).and_then(Value::as_bool)).collect();
     wanted.enabled = said.is_empty() || said.contains(&true);
 }
 
@@ -146,7 +142,6 @@ fn below(path: &str, table: Table) -> Table {
     if path == "." {
         return table;
     }
-    path.rsplit('.').fold(table, |table, name| {
-        Table::from_iter([(name.to_owned(), Value::Object(table))])
-    })
+    path.rsplit('.')
+        .fold(table, |table, name| Table::from_iter([(name.to_owned(), Value::Object(table))]))
 }

@@ -106,8 +106,6 @@ impl Metadata {
 
     /// Returns whether the chart only provides named templates for other charts.
     pub(super) fn is_library(&self) -> bool {
-        self.kind
-            .as_deref()
-            .is_some_and(|kind| kind.eq_ignore_ascii_case("library"))
+        self.kind.as_deref().is_some_and(|kind| kind.eq_ignore_ascii_case("library"))
     }
 }

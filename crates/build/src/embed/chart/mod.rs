@@ -113,9 +113,8 @@ impl Chart {
                 "the chart's dependencies are nested more than {MOST_NESTED} deep"
             )));
         }
-        let description = files
-            .get("Chart.yaml")
-            .ok_or_else(|| Error::usage("the chart has no Chart.yaml"))?;
+        let description =
+            files.get("Chart.yaml").ok_or_else(|| Error::usage("the chart has no Chart.yaml"))?;
         let mut metadata = Metadata::parse(&text(description))?;
         let named =
             |error: Error, name: &str| error.context(format!("cannot load the chart {name}"));
@@ -171,11 +170,7 @@ fn load_dependencies(
             continue;
         }
         let doing = |error: Error| error.context(format!("cannot load charts/{name}"));
-        let only = if files.len() == 1 {
-            files.get("")
-        } else {
-            None
-        };
+        let only = if files.len() == 1 { files.get("") } else { None };
         let files = match only {
             Some(bytes) if name.ends_with(".tgz") => archive::unpack(bytes, left).map_err(doing)?,
             // A stray file in charts/ is not a chart.

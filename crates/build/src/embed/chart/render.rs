@@ -179,10 +179,7 @@ fn run(templates: &BTreeMap<String, Item>, all: &mut Vec<Rendered>) -> Result<()
         if let Value::Map(dot) = &item.data {
             dot.set(
                 "Template",
-                Value::map([
-                    ("Name", Value::text(name)),
-                    ("BasePath", Value::text(&item.base)),
-                ]),
+                Value::map([("Name", Value::text(name)), ("BasePath", Value::text(&item.base))]),
             );
         }
         let text = parted(engine.render(name, &item.data).map_err(failed)?);
@@ -194,10 +191,7 @@ fn run(templates: &BTreeMap<String, Item>, all: &mut Vec<Rendered>) -> Result<()
             )));
         }
         if !text.trim().is_empty() {
-            texts.push(Rendered {
-                path: name.clone(),
-                text,
-            });
+            texts.push(Rendered { path: name.clone(), text });
         }
     }
     texts.sort_by(|a, b| a.path.cmp(&b.path));
@@ -246,15 +240,10 @@ fn failed(fault: Fault) -> Error {
 /// Adds the files under `crds/`, a chart's own before those of its dependencies.
 fn crds(chart: &Chart, path: &str, all: &mut Vec<Rendered>) {
     for (name, content) in chart.files.iter() {
-        let manifest = [".yaml", ".yml", ".json"]
-            .iter()
-            .any(|end| name.ends_with(end));
+        let manifest = [".yaml", ".yml", ".json"].iter().any(|end| name.ends_with(end));
         let text = String::from_utf8_lossy(content);
         if name.starts_with("crds/") && manifest && !text.trim().is_empty() {
-            all.push(Rendered {
-                path: format!("{path}/{name}"),
-                text: text.into_owned(),
-            });
+            all.push(Rendered { path: format!("{path}/{name}"), text: text.into_owned() });
         }
     }
     for dependency in &chart.dependencies {

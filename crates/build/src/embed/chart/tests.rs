@@ -56,14 +56,8 @@ fn values_print_as_in_helm() {
             "{{ .Values.big | int }} {{ .Values.big | toJson }} {{ kindOf .Values.int }}",
             "1000000 1000000 float64",
         ),
-        (
-            "{{ .Values.list }} [{{ .Values.none }}] [{{ .Values.gap }}]",
-            "[1 a map[b:1]] [] []",
-        ),
-        (
-            "{{ toYaml .Values.list }} {{ toYaml .Values.text }}",
-            "- 1\n- a\n- b: 1 \"y\"",
-        ),
+        ("{{ .Values.list }} [{{ .Values.none }}] [{{ .Values.gap }}]", "[1 a map[b:1]] [] []"),
+        ("{{ toYaml .Values.list }} {{ toYaml .Values.text }}", "- 1\n- a\n- b: 1 \"y\""),
         (
             "{{ .Chart.Name }} {{ .Chart.AppVersion }} {{ .Release.Service }} {{ .Template.Name }}",
             "demo 4.5 Helm demo/templates/x.yaml",
@@ -84,16 +78,10 @@ fn values_print_as_in_helm() {
             "{{ range $i, $e := until 3 }}{{ if eq $i 1 }}{{ continue }}{{ end }}{{ $e }}{{ end }}",
             "02",
         ),
-        (
-            "{{ $x := 1 }}{{ if true }}{{ $x = 2 }}{{ end }}{{ $x }}",
-            "2",
-        ),
+        ("{{ $x := 1 }}{{ if true }}{{ $x = 2 }}{{ end }}{{ $x }}", "2"),
         ("a\n  {{- /* a comment */}}\n  b", "a\n  b"),
         ("{{ \"abc\" | trunc 2 | }}-d", "ab-d"),
-        (
-            "{{ (.Values.gap).deeper }}|{{ with .Values.gap }}x{{ else }}y{{ end }}",
-            "|y",
-        ),
+        ("{{ (.Values.gap).deeper }}|{{ with .Values.gap }}x{{ else }}y{{ end }}", "|y"),
     ] {
         assert_eq!(one(values, template), expected, "{template}");
     }
@@ -102,10 +90,7 @@ fn values_print_as_in_helm() {
 #[test]
 fn maps_change_in_place_as_in_go() {
     for (template, expected) in [
-        (
-            "{{ $d := dict \"a\" 1 }}{{ $_ := set $d \"b\" 2 }}{{ $d }}",
-            "map[a:1 b:2]",
-        ),
+        ("{{ $d := dict \"a\" 1 }}{{ $_ := set $d \"b\" 2 }}{{ $d }}", "map[a:1 b:2]"),
         ("{{ $_ := set .Values \"x\" 1 }}{{ .Values.x }}", "1"),
         (
             "{{ $d := dict \"a\" (dict \"b\" 1) }}{{ $_ := unset $d.a \"b\" }}{{ $d }}",
@@ -149,14 +134,8 @@ fn yaml_is_written_as_helm_does() {
 #[test]
 fn helpers_files_and_texts_of_values() {
     let all = [
-        (
-            "values.yaml",
-            "text: '{{ .Release.Name }}-{{ include \"demo.name\" . }}'\n",
-        ),
-        (
-            "templates/_helpers.tpl",
-            "{{ define \"demo.name\" }}{{ .Chart.Name }}{{ end }}",
-        ),
+        ("values.yaml", "text: '{{ .Release.Name }}-{{ include \"demo.name\" . }}'\n"),
+        ("templates/_helpers.tpl", "{{ define \"demo.name\" }}{{ .Chart.Name }}{{ end }}"),
         (
             "templates/x.yaml",
             "{{ tpl .Values.text . }} {{ include \"demo.name\" . | upper }}\n\
@@ -165,10 +144,7 @@ fn helpers_files_and_texts_of_values() {
              {{ range $path, $_ := .Files.Glob \"**.txt\" }}{{ $path }};{{ end }}",
         ),
         ("templates/empty.yaml", "{{ if false }}x{{ end }}\n"),
-        (
-            "templates/NOTES.txt",
-            "{{ fail \"notes are not rendered\" }}",
-        ),
+        ("templates/NOTES.txt", "{{ fail \"notes are not rendered\" }}"),
         ("conf/a.txt", "A"),
         ("conf/b.txt", "1\n2\n"),
         ("crds/crd.yaml", "kind: {{ not a template }}\n"),
@@ -190,54 +166,27 @@ fn dependencies_take_part_as_asked() {
         - {name: lib, version: '*', import-values: [data]}\n";
     let all = [
         ("Chart.yaml", parent),
-        (
-            "values.yaml",
-            "sub: {a: parent}\nglobal: {g: G}\ntags: {extra: false}\n",
-        ),
+        ("values.yaml", "sub: {a: parent}\nglobal: {g: G}\ntags: {extra: false}\n"),
         ("templates/_h.tpl", "{{ define \"who\" }}parent{{ end }}"),
-        (
-            "templates/x.yaml",
-            "{{ .Values.imported }} {{ keys .Subcharts | sortAlpha }}",
-        ),
-        (
-            "charts/sub/Chart.yaml",
-            "apiVersion: v2\nname: sub\nversion: 1.4.0\n",
-        ),
-        (
-            "charts/sub/values.yaml",
-            "a: own\nb: own\nc: own\nglobal: {h: H}\n",
-        ),
-        (
-            "charts/sub/templates/_h.tpl",
-            "{{ define \"who\" }}sub{{ end }}",
-        ),
+        ("templates/x.yaml", "{{ .Values.imported }} {{ keys .Subcharts | sortAlpha }}"),
+        ("charts/sub/Chart.yaml", "apiVersion: v2\nname: sub\nversion: 1.4.0\n"),
+        ("charts/sub/values.yaml", "a: own\nb: own\nc: own\nglobal: {h: H}\n"),
+        ("charts/sub/templates/_h.tpl", "{{ define \"who\" }}sub{{ end }}"),
         (
             "charts/sub/templates/y.yaml",
             "{{ .Chart.Name }} {{ include \"who\" . }} {{ .Values.a }} {{ .Values.b }} [{{ .Values.c }}] {{ .Values.global }}",
         ),
-        (
-            "charts/lib/Chart.yaml",
-            "apiVersion: v2\nname: lib\nversion: 0.1.0\ntype: library\n",
-        ),
-        (
-            "charts/lib/values.yaml",
-            "exports: {data: {imported: yes}}\n",
-        ),
+        ("charts/lib/Chart.yaml", "apiVersion: v2\nname: lib\nversion: 0.1.0\ntype: library\n"),
+        ("charts/lib/values.yaml", "exports: {data: {imported: yes}}\n"),
         ("charts/lib/templates/z.yaml", "not rendered"),
     ];
     let given = json!({"sub": {"b": "user", "c": null}});
     let rendered = render(&all, &[given]).unwrap();
     let expected = [
-        (
-            "demo/charts/sub/templates/y.yaml",
-            "sub parent parent user [] map[g:G h:H]",
-        ),
+        ("demo/charts/sub/templates/y.yaml", "sub parent parent user [] map[g:G h:H]"),
         ("demo/templates/x.yaml", "true [lib sub]"),
     ];
-    let got: Vec<(&str, &str)> = rendered
-        .iter()
-        .map(|(p, t)| (p.as_str(), t.as_str()))
-        .collect();
+    let got: Vec<(&str, &str)> = rendered.iter().map(|(p, t)| (p.as_str(), t.as_str())).collect();
     assert_eq!(got, expected);
 
     let given = json!({"sub": {"enabled": false}, "tags": {"extra": true}});
@@ -261,25 +210,16 @@ fn later_values_win_and_null_takes_away() {
 #[test]
 fn errors_name_file_line_and_column() {
     for (template, parts) in [
-        (
-            "a\n  {{ .Values.x.y.z }}",
-            vec!["demo/templates/x.yaml:2:6", ".Values.x is not set"],
-        ),
+        ("a\n  {{ .Values.x.y.z }}", vec!["demo/templates/x.yaml:2:6", ".Values.x is not set"]),
         ("{{ if }}", vec!["demo/templates/x.yaml:1:"]),
-        (
-            "{{ fail \"stop\" }}",
-            vec!["demo/templates/x.yaml:1:4: stop"],
-        ),
+        ("{{ fail \"stop\" }}", vec!["demo/templates/x.yaml:1:4: stop"]),
         ("{{ required \"give it\" .Values.x }}", vec!["give it"]),
         ("{{ eq 1 1.0 }}", vec!["incompatible types"]),
         ("{{ nosuch 1 }}", vec!["\"nosuch\" not defined"]),
         ("{{ upper 5 }}", vec!["expected string; got int"]),
         ("{{ include \"gone\" . }}", vec!["no template \"gone\""]),
         ("{{ .Chart.Nope }}", vec!["can't evaluate field Nope"]),
-        (
-            "{{ tpl \"{{ fail \\\"inner\\\" }}\" . }}",
-            vec!["x.yaml (tpl):1:4: inner"],
-        ),
+        ("{{ tpl \"{{ fail \\\"inner\\\" }}\" . }}", vec!["x.yaml (tpl):1:4: inner"]),
     ] {
         let error = one("", template);
         for part in parts {
@@ -294,10 +234,7 @@ fn unfit_charts_are_refused() {
     for (chart, part) in [
         (with("kubeVersion: '>=1.33.0-0'\n"), ">=1.33.0-0"),
         (with("type: library\n"), "library"),
-        (
-            with("dependencies: [{name: gone, version: 1.0.0}]\n"),
-            "gone",
-        ),
+        (with("dependencies: [{name: gone, version: 1.0.0}]\n"), "gone"),
         ("apiVersion: v3\nname: demo\n".to_owned(), "v3"),
         ("apiVersion: v2\n".to_owned(), "name"),
     ] {
@@ -315,14 +252,8 @@ fn hostile_templates_are_stopped() {
     let nest = "{{ $d := dict }}{{ $top := $d }}{{ range until 20000 }}{{ $n := dict }}\
                 {{ $_ := set $d \"k\" $n }}{{ $d = $n }}{{ end }}";
     for (template, part) in [
-        (
-            "{{ define \"a\" }}{{ include \"a\" . }}{{ end }}{{ include \"a\" . }}",
-            "more than 1000",
-        ),
-        (
-            "{{ define \"a\" }}{{ template \"a\" . }}{{ end }}{{ template \"a\" . }}",
-            "too deeply",
-        ),
+        ("{{ define \"a\" }}{{ include \"a\" . }}{{ end }}{{ include \"a\" . }}", "more than 1000"),
+        ("{{ define \"a\" }}{{ template \"a\" . }}{{ end }}{{ template \"a\" . }}", "too deeply"),
         ("{{ tpl .Values.loop . }}", "too deeply"),
         (
             "{{ $s := \"xxxxxxxx\" }}{{ range until 40 }}{{ $s = print $s $s }}{{ end }}",
@@ -332,10 +263,7 @@ fn hostile_templates_are_stopped() {
             "{{ $s := repeat 1000000 \"x\" }}{{ range until 100 }}{{ $s }}{{ end }}",
             "writes more than",
         ),
-        (
-            "{{ range until 2000 }}{{ range until 2000 }}{{ end }}{{ end }}",
-            "iterations",
-        ),
+        ("{{ range until 2000 }}{{ range until 2000 }}{{ end }}{{ end }}", "iterations"),
         ("{{ range 100000000000 }}{{ end }}", "iterations"),
     ] {
         let error = one("loop: '{{ tpl .Values.loop . }}'\n", template);
@@ -380,32 +308,20 @@ fn archives_are_unpacked_within_their_directory() {
         gzip.finish().unwrap()
     };
     let sub = pack(&[
-        (
-            "sub/Chart.yaml",
-            "apiVersion: v1\nname: sub\nversion: 1.0.0\n",
-        ),
+        ("sub/Chart.yaml", "apiVersion: v1\nname: sub\nversion: 1.0.0\n"),
         ("sub/templates/y.yaml", "image: sub:{{ .Chart.Version }}"),
     ]);
     let packed = pack(&[
         ("demo/Chart.yaml", CHART),
-        (
-            "demo/templates/x.yaml",
-            "image: demo:{{ .Chart.AppVersion }}",
-        ),
+        ("demo/templates/x.yaml", "image: demo:{{ .Chart.AppVersion }}"),
     ]);
     let chart = Chart::load_archive(&packed).unwrap();
     assert_eq!(chart.name(), "demo");
-    assert_eq!(
-        chart.render(&[], &options()).unwrap()[0].text,
-        "image: demo:4.5"
-    );
+    assert_eq!(chart.render(&[], &options()).unwrap()[0].text, "image: demo:4.5");
 
     let mut with_sub = files(&[]);
     with_sub.insert("charts/sub-1.0.0.tgz".to_owned(), sub);
-    let rendered = Chart::load(with_sub)
-        .unwrap()
-        .render(&[], &options())
-        .unwrap();
+    let rendered = Chart::load(with_sub).unwrap().render(&[], &options()).unwrap();
     assert_eq!(rendered[0].path, "demo/charts/sub/templates/y.yaml");
 
     for bad in [

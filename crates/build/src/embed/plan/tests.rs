@@ -56,9 +56,7 @@ fn planned(images: &[ResolvedImage]) -> Vec<LayerPlan> {
 /// Returns what determines the bytes of a layer.
 fn key(layer: &LayerPlan) -> Vec<(String, Digest)> {
     let files = layer.files.iter();
-    files
-        .map(|(path, file)| (path.clone(), file.digest().clone()))
-        .collect()
+    files.map(|(path, file)| (path.clone(), file.digest().clone())).collect()
 }
 
 fn link(layers: &[LayerPlan], path: &str) -> Option<Digest> {
@@ -76,10 +74,7 @@ fn each_image_has_its_layer_and_shared_blobs_have_theirs() {
         })
         .collect();
     let before = planned(&images);
-    let shared = before
-        .iter()
-        .filter(|layer| layer.title.starts_with("shared"))
-        .count();
+    let shared = before.iter().filter(|layer| layer.title.starts_with("shared")).count();
     assert_eq!(before.len(), 20 + shared);
     assert!((1..=8).contains(&shared));
     let mut blobs = BTreeMap::new();
@@ -101,38 +96,25 @@ fn each_image_has_its_layer_and_shared_blobs_have_theirs() {
 
 #[test]
 fn a_hundred_layers_hold_any_number_of_images() {
-    let images: Vec<ResolvedImage> = (0..250)
-        .map(|n| image(&format!("a.io/app{n:03}:1"), &[&format!("{n}")], false))
-        .collect();
+    let images: Vec<ResolvedImage> =
+        (0..250).map(|n| image(&format!("a.io/app{n:03}:1"), &[&format!("{n}")], false)).collect();
     let layers = planned(&images);
     assert!((50..=100).contains(&layers.len()), "{}", layers.len());
     let tags = layers.iter().flat_map(|layer| layer.files.keys());
-    assert_eq!(
-        tags.filter(|path| path.ends_with("current/link")).count(),
-        250
-    );
+    assert_eq!(tags.filter(|path| path.ends_with("current/link")).count(), 250);
 }
 
 #[test]
 fn a_collision_names_both_unless_registries_are_kept_apart() {
-    let images = [
-        image("a.io/x/y:1", &["one"], false),
-        image("b.io:5000/x/y:1", &["two"], false),
-    ];
+    let images = [image("a.io/x/y:1", &["one"], false), image("b.io:5000/x/y:1", &["two"], false)];
     let error = plan(&images, Naming::default(), &Nothing).unwrap_err();
     let text = error.to_string();
-    assert!(
-        text.contains("a.io/x/y:1") && text.contains("b.io:5000/x/y:1"),
-        "{text}"
-    );
+    assert!(text.contains("a.io/x/y:1") && text.contains("b.io:5000/x/y:1"), "{text}");
     let layers = plan(&images, Naming::WithRegistry, &Nothing).unwrap();
     assert!(link(&layers, &paths::tag_link("a.io/x/y", "1")).is_some());
     assert!(link(&layers, &paths::tag_link("b.io-5000/x/y", "1")).is_some());
     // The same image under two names is not a collision.
-    let same = [
-        image("a.io/x/y:1", &["one"], false),
-        image("b.io/x/y:1", &["one"], false),
-    ];
+    let same = [image("a.io/x/y:1", &["one"], false), image("b.io/x/y:1", &["one"], false)];
     assert_eq!(planned(&same).len(), 1);
 }
 
@@ -142,10 +124,7 @@ fn tags_mean_what_is_complete_and_digests_stay() {
     let tagged = image("a.io/x/y:1", &["l"], true);
     let (index, manifest) = (&tagged.documents[0], &tagged.documents[1]);
     let layers = planned(std::slice::from_ref(&tagged));
-    assert_eq!(
-        link(&layers, &tag),
-        Some(manifest.descriptor.digest.clone())
-    );
+    assert_eq!(link(&layers, &tag), Some(manifest.descriptor.digest.clone()));
     for document in &tagged.documents {
         let digest = &document.descriptor.digest;
         assert!(link(&layers, &paths::revision_link("x/y", digest)).is_some());
@@ -157,10 +136,7 @@ fn tags_mean_what_is_complete_and_digests_stay() {
     // A reference with the tag and another digest does not change what the tag refers to.
     let other = image("a.io/x/y:1@INDEX", &["m"], true);
     let layers = planned(&[other.clone(), tagged.clone()]);
-    assert_eq!(
-        link(&layers, &tag),
-        Some(manifest.descriptor.digest.clone())
-    );
+    assert_eq!(link(&layers, &tag), Some(manifest.descriptor.digest.clone()));
     let revision = paths::revision_link("x/y", &other.root.digest);
     assert!(link(&layers, &revision).is_some());
 }
@@ -183,9 +159,6 @@ fn what_is_there_is_not_written_again() {
     assert!(plan(&[one], Naming::default(), &has).unwrap().is_empty());
     let two = image("a.io/x/y:1", &["l", "m"], false);
     let layers = plan(&[two], Naming::default(), &has).unwrap();
-    let blobs = layers[0]
-        .files
-        .keys()
-        .filter(|path| path.ends_with("/data"));
+    let blobs = layers[0].files.keys().filter(|path| path.ends_with("/data"));
     assert_eq!(blobs.count(), 2, "the manifest and the new layer");
 }

@@ -58,11 +58,7 @@ pub(super) fn search(
         }
     }
     for file in unused {
-        let place = Place {
-            file: file.clone(),
-            line: 0,
-            how: How::Line,
-        };
+        let place = Place { file: file.clone(), line: 0, how: How::Line };
         found.skip(&file, "no chart of the context has this name", place);
     }
     Ok(())
@@ -95,9 +91,7 @@ fn sorted_out(files: &[String]) -> (Charts<'_>, BTreeSet<String>) {
     // A directory that is not a chart is ignored.
     charts.retain(|place, members| {
         let head = format!("{place}/Chart.yaml");
-        members
-            .as_ref()
-            .is_none_or(|members| members.contains(&&*head))
+        members.as_ref().is_none_or(|members| members.contains(&&*head))
     });
     (charts, values)
 }
@@ -114,11 +108,7 @@ fn load_directory(
         let name = member.strip_prefix(place).unwrap_or(member);
         let bytes = match files.read(member, MAX_MEMBER) {
             Err(error) if error.kind() == Kind::BadContent => {
-                let place = Place {
-                    file: (*member).to_owned(),
-                    line: 0,
-                    how: How::Line,
-                };
+                let place = Place { file: (*member).to_owned(), line: 0, how: How::Line };
                 found.skip(member, "it is too large to belong to a chart", place);
                 continue;
             }

@@ -26,10 +26,7 @@ impl Collector {
             ignored.insert(line.to_owned());
             ignored.extend(names::normalise(line).map(|name| name.to_string()));
         }
-        Self {
-            ignored,
-            ..Self::default()
-        }
+        Self { ignored, ..Self::default() }
     }
 
     /// Adds a string found in a place that may name an image.
@@ -55,9 +52,7 @@ impl Collector {
         let places = self.images.entry(reference).or_default();
         // A place found by structure takes precedence over the line scan of the same line.
         let is_told = place.how == How::Line
-            && places
-                .iter()
-                .any(|other| other.file == place.file && other.line == place.line);
+            && places.iter().any(|other| other.file == place.file && other.line == place.line);
         if !is_told {
             places.insert(place);
         }
@@ -76,15 +71,12 @@ impl Collector {
     fn is_ignored(&self, text: &str, reference: &Reference) -> bool {
         let full = reference.to_string();
         let tagged = full.split('@').next().unwrap_or_default();
-        [text, &full, tagged]
-            .iter()
-            .any(|name| self.ignored.contains(*name))
+        [text, &full, tagged].iter().any(|name| self.ignored.contains(*name))
     }
 
     /// Returns the results, sorted.
     pub(super) fn finish(mut self) -> Found {
-        self.archives
-            .sort_by(|a, b| (&a.reference, &a.path).cmp(&(&b.reference, &b.path)));
+        self.archives.sort_by(|a, b| (&a.reference, &a.path).cmp(&(&b.reference, &b.path)));
         self.archives.dedup();
         let image = |(reference, places): (Reference, BTreeSet<Place>)| FoundImage {
             reference,

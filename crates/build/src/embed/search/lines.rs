@@ -20,11 +20,7 @@ pub(super) fn scan(text: &str, file: &str, before: usize, trust: Trust, found: &
         };
         let value = without_comment(rest.trim());
         let value = value.trim_matches(['"', '\'']).trim();
-        let place = Place {
-            file: file.to_owned(),
-            line: before + number + 1,
-            how: How::Line,
-        };
+        let place = Place { file: file.to_owned(), line: before + number + 1, how: How::Line };
         found.text(value, trust, place);
     }
 }
@@ -53,13 +49,7 @@ mod tests {
             .iter()
             .map(|image| format!("{} {}", image.reference, image.places[0]))
             .collect();
-        assert_eq!(
-            images,
-            [
-                "docker.io/library/nginx:latest m.tmpl:13",
-                "quay.io/a/b:1 m.tmpl:12"
-            ]
-        );
+        assert_eq!(images, ["docker.io/library/nginx:latest m.tmpl:13", "quay.io/a/b:1 m.tmpl:12"]);
         assert_eq!(found.skipped.len(), 1);
         assert_eq!(found.skipped[0].place.line, 15);
     }

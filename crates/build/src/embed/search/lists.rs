@@ -13,11 +13,7 @@ const ARCHIVES: &str = "images/skopeo";
 /// Reads a list with one image per line; blank lines and `#` comments are skipped.
 pub(super) fn images(text: &str, file: &str, found: &mut Collector) -> Result<()> {
     for (line, text) in entries(text) {
-        let place = Place {
-            file: file.to_owned(),
-            line,
-            how: How::List,
-        };
+        let place = Place { file: file.to_owned(), line, how: How::List };
         let name = text.trim_matches(['"', '\'']).trim();
         let reference = names::normalise(name).map_err(|error| wrong(error, &place))?;
         found.image(name, reference, place);
@@ -28,11 +24,7 @@ pub(super) fn images(text: &str, file: &str, found: &mut Collector) -> Result<()
 /// `docker-archive:FILE@NAME` and `oci-archive:FILE@NAME` lines.
 pub(super) fn archives(text: &str, file: &str, found: &mut Collector) -> Result<()> {
     for (line, text) in entries(text) {
-        let place = Place {
-            file: file.to_owned(),
-            line,
-            how: How::Archive,
-        };
+        let place = Place { file: file.to_owned(), line, how: How::Archive };
         let archive = archive(text, place.clone()).map_err(|error| wrong(error, &place))?;
         found.archives.push(archive);
     }
@@ -113,11 +105,7 @@ mod tests {
         let text = "\u{feff}a/b:1\r\n\ta/c:1\t# tabs\r\n  # comment\r\n\r\na/left:1\r\n";
         images(text, "list", &mut found).unwrap();
         let found = found.finish();
-        let names: Vec<String> = found
-            .images
-            .iter()
-            .map(|i| i.reference.to_string())
-            .collect();
+        let names: Vec<String> = found.images.iter().map(|i| i.reference.to_string()).collect();
         assert_eq!(names, ["docker.io/a/b:1", "docker.io/a/c:1"]);
         assert_eq!(found.skipped[0].text, "a/left:1");
     }
@@ -142,10 +130,7 @@ mod tests {
             "docker-archive:a",
             "docker-archive:a@X",
         ] {
-            assert!(
-                archives(wrong, "tar.txt", &mut Collector::new("")).is_err(),
-                "{wrong}"
-            );
+            assert!(archives(wrong, "tar.txt", &mut Collector::new("")).is_err(), "{wrong}");
         }
     }
 }

@@ -24,11 +24,7 @@ pub(super) fn scan(text: &str, file: &str, found: &mut Collector) {
         Ok(tree) => tree,
         Err(error) => {
             if !file.ends_with(".tmpl") {
-                let place = Place {
-                    file: file.to_owned(),
-                    line: 0,
-                    how: How::Line,
-                };
+                let place = Place { file: file.to_owned(), line: 0, how: How::Line };
                 let reason = format!("it is not YAML ({error}), so only its lines were scanned");
                 found.skip(file, &reason, place);
             }
@@ -78,14 +74,7 @@ impl<'a> Scan<'a> {
         nesting: usize,
         found: &'a mut Collector,
     ) -> Self {
-        Self {
-            tree,
-            file,
-            lines,
-            nesting,
-            found,
-            taken: HashSet::new(),
-        }
+        Self { tree, file, lines, nesting, found, taken: HashSet::new() }
     }
 
     /// Visits all documents, each node once regardless of the number of aliases.
@@ -113,11 +102,7 @@ impl<'a> Scan<'a> {
     }
 
     fn place(&self, id: NodeId, how: How) -> Place {
-        Place {
-            file: self.file.to_owned(),
-            line: self.lines.of(self.tree.node(id).line),
-            how,
-        }
+        Place { file: self.file.to_owned(), line: self.lines.of(self.tree.node(id).line), how }
     }
 
     /// Examines the text of a scalar, once.
@@ -269,8 +254,7 @@ impl<'a> Scan<'a> {
         let reading = names::read(&full, Trust::Likely);
         if matches!(reading, Reading::Image(_)) || in_image || is_image_key {
             self.taken.insert(base);
-            self.found
-                .text(&full, Trust::Likely, self.place(base, How::Field));
+            self.found.text(&full, Trust::Likely, self.place(base, How::Field));
         }
     }
 

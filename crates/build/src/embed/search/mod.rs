@@ -51,11 +51,7 @@ pub fn search(files: &dyn ContextFiles, options: &SearchOptions) -> Result<Found
     charts::search(files, options, &mut found)?;
     for name in &options.images {
         let reference = names::normalise(name).context(|| "cannot use --image".to_owned())?;
-        let place = Place {
-            file: "--image".to_owned(),
-            line: 0,
-            how: How::Flag,
-        };
+        let place = Place { file: "--image".to_owned(), line: 0, how: How::Flag };
         found.wanted(reference, place);
     }
     Ok(found.finish())

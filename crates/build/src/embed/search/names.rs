@@ -109,14 +109,8 @@ mod tests {
             ("index.docker.io/a/b", "docker.io/a/b:latest".to_owned()),
             ("docker://quay.io/a/b:t", "quay.io/a/b:t".to_owned()),
             ("localhost:5000/x", "localhost:5000/x:latest".to_owned()),
-            (
-                &format!("quay.io/a/b@{digest}"),
-                format!("quay.io/a/b@{digest}"),
-            ),
-            (
-                &format!("quay.io/a/b:t@{digest}"),
-                format!("quay.io/a/b:t@{digest}"),
-            ),
+            (&format!("quay.io/a/b@{digest}"), format!("quay.io/a/b@{digest}")),
+            (&format!("quay.io/a/b:t@{digest}"), format!("quay.io/a/b:t@{digest}")),
         ] {
             assert_eq!(normalise(text).unwrap().to_string(), full, "{text}");
         }
@@ -125,10 +119,9 @@ mod tests {
     #[test]
     fn texts_are_told_apart() {
         let image = |text: &str| Reading::Image(normalise(text).unwrap());
-        for (text, certain, likely) in [
-            ("a/b:v1", image("a/b:v1"), image("a/b:v1")),
-            ("", Reading::Nothing, Reading::Nothing),
-        ] {
+        for (text, certain, likely) in
+            [("a/b:v1", image("a/b:v1"), image("a/b:v1")), ("", Reading::Nothing, Reading::Nothing)]
+        {
             assert_eq!(read(text, Trust::Certain), certain, "{text}");
             assert_eq!(read(text, Trust::Likely), likely, "{text}");
         }
@@ -140,9 +133,6 @@ mod tests {
         for text in ["https://x.io/a.png", "/static/logo.png", "static/logo.png"] {
             assert_eq!(read(text, Trust::Likely), Reading::Nothing, "{text}");
         }
-        assert!(matches!(
-            read("https://x.io/a.qcow2", Trust::Certain),
-            Reading::Skipped(_)
-        ));
+        assert!(matches!(read("https://x.io/a.qcow2", Trust::Certain), Reading::Skipped(_)));
     }
 }

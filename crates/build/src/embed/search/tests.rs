@@ -12,11 +12,7 @@ pub(crate) struct Memory(pub BTreeMap<String, Vec<u8>>);
 impl Memory {
     pub(crate) fn of(files: &[(&str, &str)]) -> Self {
         let files = files.iter();
-        Self(
-            files
-                .map(|(name, text)| ((*name).to_owned(), text.as_bytes().to_vec()))
-                .collect(),
-        )
+        Self(files.map(|(name, text)| ((*name).to_owned(), text.as_bytes().to_vec())).collect())
     }
 }
 
@@ -74,11 +70,7 @@ fn all_sources_come_together() {
         ("docker.io/left/out:1", &["--image"]),
         (
             "docker.io/library/nginx:latest",
-            &[
-                "images/shim/a:2",
-                "images/shim/sub/b:1",
-                "manifests/d/m.yml:2",
-            ],
+            &["images/shim/a:2", "images/shim/sub/b:1", "manifests/d/m.yml:2"],
         ),
         ("quay.io/a/b:1", &["images/shim/a:1"]),
     ];

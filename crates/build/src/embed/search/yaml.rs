@@ -102,10 +102,8 @@ impl Tree {
 /// Returns whether YAML reads an unquoted scalar as a string.
 fn is_text(text: &str) -> bool {
     let word = text.to_ascii_lowercase();
-    let is_word = matches!(
-        &*word,
-        "" | "~" | "null" | "true" | "false" | "yes" | "no" | "on" | "off"
-    );
+    let is_word =
+        matches!(&*word, "" | "~" | "null" | "true" | "false" | "yes" | "no" | "on" | "off");
     !is_word && text.parse::<f64>().is_err()
 }
 
@@ -225,15 +223,8 @@ mod tests {
     #[test]
     fn plain_scalars_that_are_no_texts_are_not_taken_for_texts() {
         let tree = Tree::parse("[~, true, 1.5, '1', nginx, '']").unwrap();
-        let texts: Vec<_> = tree
-            .items(tree.documents[0])
-            .iter()
-            .map(|id| tree.text(*id))
-            .collect();
-        assert_eq!(
-            texts,
-            [None, None, None, Some("1"), Some("nginx"), Some("")]
-        );
+        let texts: Vec<_> = tree.items(tree.documents[0]).iter().map(|id| tree.text(*id)).collect();
+        assert_eq!(texts, [None, None, None, Some("1"), Some("nginx"), Some("")]);
     }
 
     #[test]

@@ -12,17 +12,12 @@ const MAX_DOCUMENTS: usize = 1000;
 /// messages.
 pub(super) fn parse(text: &str, file: &str) -> Result<Vec<Node>> {
     if text.len() > MAX_LENGTH {
-        return Err(Error::usage(format!(
-            "{file} is longer than {} MiB",
-            MAX_LENGTH >> 20
-        )));
+        return Err(Error::usage(format!("{file} is longer than {} MiB", MAX_LENGTH >> 20)));
     }
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let pieces = split(text);
     if pieces.len() > MAX_DOCUMENTS {
-        return Err(Error::usage(format!(
-            "{file} has more than {MAX_DOCUMENTS} documents"
-        )));
+        return Err(Error::usage(format!("{file} has more than {MAX_DOCUMENTS} documents")));
     }
     let mut documents = Vec::new();
     for (lines_before, piece) in pieces {
@@ -40,10 +35,7 @@ pub(super) fn parse(text: &str, file: &str) -> Result<Vec<Node>> {
 /// Parses one document; an error has its line and message.
 fn parse_one(text: &str) -> std::result::Result<Node, (u64, String)> {
     if is_blank(text) {
-        return Ok(Node {
-            line: 0,
-            content: Content::Null,
-        });
+        return Ok(Node { line: 0, content: Content::Null });
     }
     let options = serde_saphyr::options! {
         legacy_octal_numbers: true,
@@ -127,18 +119,9 @@ mod tests {
             ("", &[][..]),
             ("# only a comment\n---\n---\n", &[]),
             ("kind: A\n---\nkind: B\n", &[(1, "A"), (3, "B")]),
-            (
-                "%YAML 1.2\n---\nkind: A\n...\n---\nkind: B",
-                &[(3, "A"), (6, "B")],
-            ),
-            (
-                "--- {kind: A}\n---   # two\nkind: B\n",
-                &[(1, "A"), (3, "B")],
-            ),
-            (
-                "{\"kind\": \"A\"}\n{\"kind\":\n \"B\"}\n",
-                &[(1, "A"), (2, "B")],
-            ),
+            ("%YAML 1.2\n---\nkind: A\n...\n---\nkind: B", &[(3, "A"), (6, "B")]),
+            ("--- {kind: A}\n---   # two\nkind: B\n", &[(1, "A"), (3, "B")]),
+            ("{\"kind\": \"A\"}\n{\"kind\":\n \"B\"}\n", &[(1, "A"), (2, "B")]),
             ("a: |\n  ---\n  x\nkind: A\n", &[(1, "A")]),
             ("kind: A\r\n---\r\nkind: B\r\n", &[(1, "A"), (3, "B")]),
         ] {
@@ -150,10 +133,8 @@ mod tests {
 
     #[test]
     fn mistakes_are_told_with_their_line_in_the_file() {
-        for (text, expected) in [
-            ("kind: A\n---\na: b\n c: [d\n", "f:"),
-            ("a: 1\na: 2\n", "f:2: "),
-        ] {
+        for (text, expected) in [("kind: A\n---\na: b\n c: [d\n", "f:"), ("a: 1\na: 2\n", "f:2: ")]
+        {
             let error = parse(text, "f").unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");
         }

@@ -24,13 +24,7 @@ pub(super) struct Problems<'a> {
 impl<'a> Problems<'a> {
     /// `lenient`: unknown members are not mistakes.
     pub(super) fn new(file: &'a str, lenient: bool) -> Self {
-        Self {
-            file,
-            lenient,
-            found: Vec::new(),
-            hints: Vec::new(),
-            notes: Vec::new(),
-        }
+        Self { file, lenient, found: Vec::new(), hints: Vec::new(), notes: Vec::new() }
     }
 
     pub(super) fn is_lenient(&self) -> bool {
@@ -103,11 +97,7 @@ impl<'n> Fields<'n> {
                 &[]
             }
         };
-        Self {
-            path: path.to_owned(),
-            members,
-            asked: Vec::new(),
-        }
+        Self { path: path.to_owned(), members, asked: Vec::new() }
     }
 
     /// Returns `path.name`.
@@ -135,8 +125,7 @@ impl<'n> Fields<'n> {
 
     pub(super) fn texts(&mut self, name: &'static str, p: &mut Problems<'_>) -> Vec<String> {
         let path = self.path_of(name);
-        self.get(name)
-            .map_or_else(Vec::new, |node| texts(node, &path, p))
+        self.get(name).map_or_else(Vec::new, |node| texts(node, &path, p))
     }
 
     /// Reads a mapping of texts to texts.
@@ -203,9 +192,7 @@ impl<'n> Fields<'n> {
 
     /// Returns the members that were not requested, to be kept.
     pub(super) fn rest(self) -> Map<String, Value> {
-        self.unknown()
-            .map(|member| (member.key.clone(), member.value.to_value()))
-            .collect()
+        self.unknown().map(|member| (member.key.clone(), member.value.to_value())).collect()
     }
 
     fn unknown(&self) -> impl Iterator<Item = &'n Member> {

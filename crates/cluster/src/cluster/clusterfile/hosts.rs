@@ -51,11 +51,8 @@ impl ClusterDocument {
             }
         }
         if !hosts.is_empty() && !hosts.iter().any(Host::is_control_plane) {
-            return Err(
-                Error::usage(format!("no host has the role `{MASTER}`")).hint(format!(
-                    "the first host can be both: roles [{MASTER}, {NODE}]"
-                )),
-            );
+            return Err(Error::usage(format!("no host has the role `{MASTER}`"))
+                .hint(format!("the first host can be both: roles [{MASTER}, {NODE}]")));
         }
         Ok(hosts)
     }
@@ -103,14 +100,8 @@ pub(super) fn login(ssh: &Ssh, surroundings: &Surroundings<'_>) -> Result<Login>
     Ok(Login {
         user: ssh.user.clone(),
         password: fetch(&ssh.password, "password", false)?,
-        keys: ssh
-            .keys
-            .iter()
-            .map(|key| expand(Path::new(key), surroundings))
-            .collect(),
-        key_data: fetch(&ssh.key_data, "private key", true)?
-            .into_iter()
-            .collect(),
+        keys: ssh.keys.iter().map(|key| expand(Path::new(key), surroundings)).collect(),
+        key_data: fetch(&ssh.key_data, "private key", true)?.into_iter().collect(),
         key_passphrase: fetch(&ssh.key_passphrase, "passphrase", false)?,
         sudo_password: fetch(&ssh.sudo_password, "password for sudo", false)?,
         jump: ssh.jump.clone(),
@@ -171,9 +162,7 @@ mod tests {
     fn a_host_has_the_clusters_login_and_its_own_on_top() {
         let spec = "  ssh: {user: root, passwdFrom: {env: PW}, pk: ~/.ssh/a, pkPasswd: pp, jump: bastion}\n  hosts:\n  - {ips: [10.0.0.1], roles: [master]}\n  - {ips: ['10.0.0.2', '10.0.0.3:99'], roles: [node], ssh: {user: ops, pkData: KEY, port: 2222}}\n";
         let found = hosts(spec, &here(&[])).unwrap();
-        let [first, second, third] = &found[..] else {
-            panic!("{found:?}")
-        };
+        let [first, second, third] = &found[..] else { panic!("{found:?}") };
         assert_eq!(first.login.user.as_deref(), Some("root"));
         assert_eq!(first.login.keys, [PathBuf::from("/home/x/.ssh/a")]);
         assert_eq!(first.login.password, Some(Secret::new("from-variable")));
@@ -198,10 +187,9 @@ mod tests {
         let reference = format!("{{file: {}}}", file.display());
         let found = hosts(&spec(&reference), &here(&[])).unwrap();
         assert_eq!(found[0].login.password, Some(Secret::new("in-file")));
-        for (reference, expected) in [
-            ("{env: NOT_SET}", "NOT_SET is not set"),
-            ("{file: /no/such/file}", "/no/such/file"),
-        ] {
+        for (reference, expected) in
+            [("{env: NOT_SET}", "NOT_SET is not set"), ("{file: /no/such/file}", "/no/such/file")]
+        {
             let error = hosts(&spec(reference), &here(&[])).unwrap_err();
             assert!(error.to_string().contains(expected), "{error}");
         }
@@ -231,10 +219,7 @@ mod tests {
                 "  hosts:\n  - {ips: [10.0.0.1], roles: [master]}\n  - {ips: ['10.0.0.1:22'], roles: [node]}\n",
                 "listed twice",
             ),
-            (
-                "  hosts: [{ips: [10.0.0.1], roles: [node]}]\n",
-                "no host has the role `master`",
-            ),
+            ("  hosts: [{ips: [10.0.0.1], roles: [node]}]\n", "no host has the role `master`"),
         ] {
             let error = hosts(spec, &here(&[])).unwrap_err();
             assert!(error.to_string().contains(expected), "{error}");

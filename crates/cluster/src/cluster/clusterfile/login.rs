@@ -43,22 +43,16 @@ impl Ssh {
     /// Reads an object of this form.
     pub(super) fn read(node: &Node, path: &str, problems: &mut Problems<'_>) -> Self {
         let mut fields = Fields::of(node, path, problems);
-        let user = fields
-            .text("user", problems)
-            .filter(|user| !user.is_empty());
+        let user = fields.text("user", problems).filter(|user| !user.is_empty());
         let password = secret(&mut fields, "passwd", "passwdFrom", problems);
-        let key_name = fields
-            .text("pkName", problems)
-            .filter(|name| !name.is_empty());
+        let key_name = fields.text("pkName", problems).filter(|name| !name.is_empty());
         let key_data = secret(&mut fields, "pkData", "pkDataFrom", problems);
         let keys_path = fields.path_of("pk");
         let mut keys = match fields.get("pk") {
             Some(node) if matches!(node.content, super::node::Content::List(_)) => {
                 super::fields::texts(node, &keys_path, problems)
             }
-            Some(node) => super::fields::text(node, &keys_path, problems)
-                .into_iter()
-                .collect(),
+            Some(node) => super::fields::text(node, &keys_path, problems).into_iter().collect(),
             None => Vec::new(),
         };
         keys.retain(|key| !key.is_empty());
@@ -70,9 +64,7 @@ impl Ssh {
             keys,
             key_passphrase: secret(&mut fields, "pkPasswd", "pkPasswdFrom", problems),
             sudo_password: secret(&mut fields, "sudoPasswd", "sudoPasswdFrom", problems),
-            jump: fields
-                .text("jump", problems)
-                .filter(|jump| !jump.is_empty()),
+            jump: fields.text("jump", problems).filter(|jump| !jump.is_empty()),
             port: fields.port("port", problems),
         };
         fields.finish(problems);
@@ -123,10 +115,9 @@ impl Ssh {
         ] {
             match source {
                 Some(SecretSource::Inline(secret)) => put(name, Some(secret.expose().into())),
-                Some(SecretSource::File(path)) => put(
-                    &format!("{name}From"),
-                    Some(json!({"file": path.to_string_lossy()})),
-                ),
+                Some(SecretSource::File(path)) => {
+                    put(&format!("{name}From"), Some(json!({"file": path.to_string_lossy()})))
+                }
                 Some(SecretSource::Variable(variable)) => {
                     put(&format!("{name}From"), Some(json!({"env": variable})));
                 }
@@ -164,17 +155,12 @@ impl Ssh {
     /// Returns the secrets that the file itself holds.
     #[cfg(test)]
     pub(crate) fn inline_secrets(&self) -> impl Iterator<Item = &Secret> {
-        [
-            &self.password,
-            &self.key_data,
-            &self.key_passphrase,
-            &self.sudo_password,
-        ]
-        .into_iter()
-        .filter_map(|source| match source {
-            Some(SecretSource::Inline(secret)) => Some(secret),
-            _ => None,
-        })
+        [&self.password, &self.key_data, &self.key_passphrase, &self.sudo_password]
+            .into_iter()
+            .filter_map(|source| match source {
+                Some(SecretSource::Inline(secret)) => Some(secret),
+                _ => None,
+            })
     }
 }
 
@@ -194,10 +180,7 @@ fn secret(
         return given;
     };
     if given.is_some() {
-        let message = format!(
-            "`{path}` and `{}` are mutually exclusive",
-            fields.path_of(inline)
-        );
+        let message = format!("`{path}` and `{}` are mutually exclusive", fields.path_of(inline));
         problems.add(node.line, message);
     }
     let mut source = Fields::of(node, &path, problems);
@@ -208,10 +191,7 @@ fn secret(
         (Some(file), None) => Some(SecretSource::File(file.into())),
         (None, Some(variable)) => Some(SecretSource::Variable(variable)),
         _ => {
-            problems.add(
-                node.line,
-                format!("`{path}` must be {{file: PATH}} or {{env: NAME}}"),
-            );
+            problems.add(node.line, format!("`{path}` must be {{file: PATH}} or {{env: NAME}}"));
             None
         }
     }

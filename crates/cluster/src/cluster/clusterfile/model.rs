@@ -158,9 +158,7 @@ impl Clusterfile {
             }
         }
         let status = &mut copy.cluster.status;
-        copy.cluster
-            .environment
-            .retain(|name, _| !is_confidential(name));
+        copy.cluster.environment.retain(|name, _| !is_confidential(name));
         status.environment.retain(|name, _| !is_confidential(name));
         for mount in &mut status.mounts {
             mount.environment.retain(|name, _| !is_confidential(name));

@@ -58,10 +58,9 @@ impl Node {
 
     pub(super) fn member(&self, name: &str) -> Option<&Self> {
         match &self.content {
-            Content::Map(members) => members
-                .iter()
-                .find(|member| member.key == name)
-                .map(|member| &member.value),
+            Content::Map(members) => {
+                members.iter().find(|member| member.key == name).map(|member| &member.value)
+            }
             _ => None,
         }
     }
@@ -99,10 +98,7 @@ impl Node {
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let spanned = Spanned::<Content>::deserialize(deserializer)?;
-        Ok(Self {
-            line: spanned.referenced.line(),
-            content: spanned.value,
-        })
+        Ok(Self { line: spanned.referenced.line(), content: spanned.value })
     }
 }
 

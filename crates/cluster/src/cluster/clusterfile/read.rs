@@ -18,12 +18,8 @@ use imgctl_kubefile::suggest::closest;
 
 pub(super) const API_VERSION: &str = "apps.sealos.io/v1beta1";
 /// API groups whose documents go to the runtime unchanged.
-const RUNTIME_GROUPS: [&str; 4] = [
-    "kubeadm.k8s.io",
-    "kubeproxy.config.k8s.io",
-    "kubelet.config.k8s.io",
-    "k3s.cattle.io",
-];
+const RUNTIME_GROUPS: [&str; 4] =
+    ["kubeadm.k8s.io", "kubeproxy.config.k8s.io", "kubelet.config.k8s.io", "k3s.cattle.io"];
 /// Kubernetes members of `metadata` that are kept without being interpreted.
 const METADATA: [&str; 12] = [
     "annotations",
@@ -101,10 +97,7 @@ fn read_documents(
         if let Some(name) = name
             && let Some(first) = seen.insert(name.clone(), line)
         {
-            problems.add(
-                line,
-                format!("a second {name}; the first is on line {first}"),
-            );
+            problems.add(line, format!("a second {name}; the first is on line {first}"));
         }
         match sort {
             Sort::Cluster => {
@@ -143,9 +136,7 @@ fn sort_of(node: &Node, problems: &mut Problems<'_>) -> Sort {
     let Some(kind) = kind else {
         let is_flag = |key: &str| {
             !matches!(key, "apiVersion" | "metadata" | "spec" | "status")
-                && key
-                    .chars()
-                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+                && key.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
         };
         if version.is_none() && members.iter().all(|member| is_flag(&member.key)) {
             return Sort::Runtime("k3s".to_owned());
@@ -172,10 +163,7 @@ fn sort_of(node: &Node, problems: &mut Problems<'_>) -> Sort {
     match version {
         Some(API_VERSION) => ours,
         Some(other) if group != Some("apps.sealos.io") => {
-            problems.note(
-                node.line,
-                format!("{kind} of {other} does not belong to imgctl"),
-            );
+            problems.note(node.line, format!("{kind} of {other} does not belong to imgctl"));
             Sort::Other(kind.to_owned())
         }
         _ => {
@@ -219,10 +207,7 @@ fn metadata(node: &Node, read: &mut ClusterDocument, problems: &mut Problems<'_>
     }
     read.created = fields.text("creationTimestamp", problems);
     read.deleted = fields.text("deletionTimestamp", problems);
-    for name in METADATA
-        .iter()
-        .chain(&["ownerReferences", "selfLink", "uid"])
-    {
+    for name in METADATA.iter().chain(&["ownerReferences", "selfLink", "uid"]) {
         if let Some(value) = fields.get(name) {
             read.metadata.insert((*name).to_owned(), value.to_value());
         }
@@ -299,17 +284,11 @@ fn check_roles(roles: &[String], path: &str, line: u64, problems: &mut Problems<
     let meant = roles
         .iter()
         .find_map(|role| Some((role, closest(role, [MASTER, NODE])?)))
-        .map_or(String::new(), |(role, meant)| {
-            format!("; `{role}`: did you mean `{meant}`?")
-        });
-    problems.add(
-        line,
-        format!("`{path}.roles` has neither `{MASTER}` nor `{NODE}`{meant}"),
-    );
+        .map_or(String::new(), |(role, meant)| format!("; `{role}`: did you mean `{meant}`?"));
+    problems.add(line, format!("`{path}.roles` has neither `{MASTER}` nor `{NODE}`{meant}"));
     if roles.iter().any(|role| role == REGISTRY) {
-        problems.hint(format!(
-            "a host of role `{REGISTRY}` must also be a `{MASTER}` or a `{NODE}`"
-        ));
+        problems
+            .hint(format!("a host of role `{REGISTRY}` must also be a `{MASTER}` or a `{NODE}`"));
     }
 }
 
@@ -329,18 +308,13 @@ pub(super) fn environment(
         match crate::cluster::variable::parse(&entry) {
             Ok((name, value)) => {
                 if read.get(&name).is_some_and(|earlier| *earlier != value) {
-                    problems.note(
-                        node.line,
-                        format!("`{name}` is set twice; the last value applies"),
-                    );
+                    problems
+                        .note(node.line, format!("`{name}` is set twice; the last value applies"));
                 }
                 read.insert(name, value);
             }
             Err(error) if problems.is_lenient() => {
-                problems.note(
-                    node.line,
-                    format!("`{path}` is ignored: {}", error.message()),
-                );
+                problems.note(node.line, format!("`{path}` is ignored: {}", error.message()));
             }
             Err(error) => {
                 problems.add(node.line, format!("`{path}`: {}", error.message()));
@@ -379,18 +353,10 @@ fn config(node: &Node, problems: &mut Problems<'_>) -> Option<ConfigEdit> {
     let strategy = fields.text("strategy", problems);
     let strategy = strategy.map_or(Some(Strategy::Override), |text| strategy_of(&text));
     if strategy.is_none() {
-        problems.add(
-            spec.line,
-            "`spec.strategy` must be override, insert, append or merge",
-        );
+        problems.add(spec.line, "`spec.strategy` must be override, insert, append or merge");
     }
     let data = match fields.get("data") {
-        Some(
-            node @ Node {
-                content: Content::Map(_) | Content::List(_),
-                ..
-            },
-        ) => {
+        Some(node @ Node { content: Content::Map(_) | Content::List(_), .. }) => {
             fields::wrong(node, "spec.data", "a text", problems);
             problems.hint("write `data: |` and the text below it");
             None
@@ -410,13 +376,7 @@ fn config(node: &Node, problems: &mut Problems<'_>) -> Option<ConfigEdit> {
         }
         Some(_) => {}
     }
-    Some(ConfigEdit {
-        name: name?,
-        path: path?,
-        image,
-        strategy: strategy?,
-        data: data?,
-    })
+    Some(ConfigEdit { name: name?, path: path?, image, strategy: strategy?, data: data? })
 }
 
 fn strategy_of(text: &str) -> Option<Strategy> {

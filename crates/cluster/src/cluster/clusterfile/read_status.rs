@@ -21,19 +21,13 @@ pub(super) fn status(node: &Node, problems: &mut Problems<'_>) -> Status {
         }),
         mounts: each(&mut fields, "mounts", problems, mount),
         conditions: each(&mut fields, "conditions", problems, |node, problems| {
-            condition(
-                &mut Fields::of(node, "status.conditions[]", problems),
-                problems,
-            )
+            condition(&mut Fields::of(node, "status.conditions[]", problems), problems)
         }),
         command_conditions: each(&mut fields, "commandCondition", problems, command_condition),
         environment: environment(&mut fields, "env", problems),
         extra: Map::new(),
     };
-    Status {
-        extra: fields.rest(),
-        ..read
-    }
+    Status { extra: fields.rest(), ..read }
 }
 
 fn each<T>(
@@ -61,10 +55,7 @@ fn mount(node: &Node, problems: &mut Problems<'_>) -> Mount {
         entrypoint: fields.texts("entrypoint", problems),
         extra: Map::new(),
     };
-    Mount {
-        extra: fields.rest(),
-        ..read
-    }
+    Mount { extra: fields.rest(), ..read }
 }
 
 fn condition(fields: &mut Fields<'_>, problems: &mut Problems<'_>) -> Condition {

@@ -59,10 +59,7 @@ pub fn render(text: &str, file: &str, values: &Values) -> Result<String> {
     let rendered = template
         .render(&value::from_json(&json!({ "Values": values.0 })))
         .map_err(|error| error.hint("write {{ \"{{\" }} for a literal `{{` in a Clusterfile"))?;
-    let missing = rendered
-        .lines()
-        .zip(1..)
-        .find(|(line, _)| line.contains(NO_VALUE));
+    let missing = rendered.lines().zip(1..).find(|(line, _)| line.contains(NO_VALUE));
     if let Some((line, number)) = missing
         && !text.contains(NO_VALUE)
     {

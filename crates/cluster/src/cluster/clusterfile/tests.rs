@@ -57,25 +57,16 @@ metadata: {name: mine}
 fn a_whole_file_in_any_order_is_read_and_survives_writing() {
     let (read_, notes) = read(WHOLE, "f").unwrap();
     let cluster = &read_.cluster;
-    assert_eq!(
-        (cluster.name.as_str(), &cluster.created),
-        ("default", &None)
-    );
+    assert_eq!((cluster.name.as_str(), &cluster.created), ("default", &None));
     assert_eq!(cluster.images, ["labring/kubernetes:v1.29.9", "app:v1"]);
     assert_eq!(cluster.environment["A"], "2");
     assert_eq!(cluster.hosts[0].environment["B"], "x=y");
-    assert_eq!(
-        cluster.ssh.password,
-        Some(SecretSource::Variable("PW".into()))
-    );
+    assert_eq!(cluster.ssh.password, Some(SecretSource::Variable("PW".into())));
     assert_eq!(cluster.hosts[0].ssh.as_ref().unwrap().keys.len(), 2);
     assert_eq!(read_.configs[0].strategy, ConfigStrategy::Merge);
     assert_eq!(read_.configs[0].data, "a: 1\n");
     assert_eq!(read_.documents.len(), 2);
-    assert_eq!(
-        read_.documents[0]["networking"],
-        json!({"podSubnet": "10.1.0.0/16"})
-    );
+    assert_eq!(read_.documents[0]["networking"], json!({"podSubnet": "10.1.0.0/16"}));
     assert_eq!(notes.len(), 2, "{notes:?}");
     assert!(notes[0].contains("`A` is set twice"), "{notes:?}");
     assert!(notes[1].contains("ConfigMap"), "{notes:?}");
@@ -96,40 +87,22 @@ fn with_spec(spec: &str) -> String {
 #[test]
 fn mistakes_are_told_with_line_and_advice() {
     let cases = [
-        (
-            "  imgae: [x]",
-            "f:6: unknown field `spec.imgae`; did you mean `image`?",
-        ),
+        ("  imgae: [x]", "f:6: unknown field `spec.imgae`; did you mean `image`?"),
         ("  image: x", "f:6: `spec.image` must be a list, not a text"),
-        (
-            "  image: [5]",
-            "`spec.image[0]` must be a text, not a number (`5`)",
-        ),
+        ("  image: [5]", "`spec.image[0]` must be a text, not a number (`5`)"),
         ("  image: ['A B']", "f:6: `spec.image[0]`: "),
         ("  env: [A]", "`spec.env[0]`: `A` has no `=`"),
         ("  env: [SEALOS_SYS_X=1]", "is reserved"),
-        (
-            "  ssh: {passwd: 123456}",
-            "`spec.ssh.passwd` must be a text, not a number",
-        ),
+        ("  ssh: {passwd: 123456}", "`spec.ssh.passwd` must be a text, not a number"),
         ("  ssh: {port: 70000}", "must be a port"),
-        (
-            "  ssh: {passwd: x, passwdFrom: {env: Y}}",
-            "mutually exclusive",
-        ),
+        ("  ssh: {passwd: x, passwdFrom: {env: Y}}", "mutually exclusive"),
         ("  ssh: {passwdFrom: {evn: Y}}", "did you mean `env`?"),
         (
             "  hosts:\n  - ips: [10.0.0.1]\n    roles: [mastre]",
             "f:7: `spec.hosts[0].roles` has neither `master` nor `node`; `mastre`: did you mean `master`?",
         ),
-        (
-            "  hosts:\n  - roles: [master]",
-            "`spec.hosts[0].ips` lists no hosts",
-        ),
-        (
-            "  hosts:\n  - ips: [10.0.0.1/99]\n    roles: [master]",
-            "f:7: `spec.hosts[0].ips[0]`: ",
-        ),
+        ("  hosts:\n  - roles: [master]", "`spec.hosts[0].ips` lists no hosts"),
+        ("  hosts:\n  - ips: [10.0.0.1/99]\n    roles: [master]", "f:7: `spec.hosts[0].ips[0]`: "),
         ("  hosts: {}", "`spec.hosts` must be a list, not a mapping"),
     ];
     for (spec, expected) in cases {
@@ -149,32 +122,18 @@ fn documents_that_are_wrong_double_or_missing() {
             &*format!("{cluster}---\n{cluster}"),
             "f:8: a second document of kind Cluster; the first is on line 1",
         ),
-        (
-            &cluster.replace("Cluster", "Clutser"),
-            "did you mean Cluster?",
-        ),
-        (
-            &cluster.replace("v1beta1", "v1"),
-            "`apiVersion` is `apps.sealos.io/v1`",
-        ),
-        (
-            &cluster.replace("name: a", "name: ../a"),
-            "not a valid cluster name",
-        ),
+        (&cluster.replace("Cluster", "Clutser"), "did you mean Cluster?"),
+        (&cluster.replace("v1beta1", "v1"), "`apiVersion` is `apps.sealos.io/v1`"),
+        (&cluster.replace("name: a", "name: ../a"), "not a valid cluster name"),
         (&format!("{cluster}---\nspec: 1\n"), "has no `kind`"),
-        (
-            &format!("{cluster}---\n- 1\n"),
-            "the document must be a mapping",
-        ),
+        (&format!("{cluster}---\n- 1\n"), "the document must be a mapping"),
         (&cluster.replace("spec:", "sepc:"), "did you mean `spec`?"),
     ] {
         let error = read(text, "f").unwrap_err().to_string();
         assert!(error.contains(expected), "{text}\n{error}");
     }
     // All mistakes are reported at once.
-    let error = read(&with_spec("  a: 1\n  b: 2"), "f")
-        .unwrap_err()
-        .to_string();
+    let error = read(&with_spec("  a: 1\n  b: 2"), "f").unwrap_err().to_string();
     assert!(error.contains("f:6:") && error.contains("f:7:"), "{error}");
     // A Cluster document cannot be added.
     assert!(read_additions(&cluster, "f").is_err());
@@ -194,10 +153,7 @@ fn configs_stay_inside_the_image() {
         ("{path: /etc/x, data: a}", "relative"),
         ("{data: a}", "`spec.path` is missing"),
         ("{path: x, data: {a: 1}}", "`spec.data` must be a text"),
-        (
-            "{path: x, strategy: replace}",
-            "must be override, insert, append or merge",
-        ),
+        ("{path: x, strategy: replace}", "must be override, insert, append or merge"),
     ] {
         let error = read_additions(&config(spec), "f").unwrap_err().to_string();
         assert!(error.contains(expected), "{spec}: {error}");
@@ -219,10 +175,7 @@ fn what_a_tool_has_written_is_read_without_severity() {
 fn secrets_are_not_shown() {
     let (read_, _) = read(&with_spec("  ssh: {passwd: hunter22, pkData: KEYKEY}"), "f").unwrap();
     let told = format!("{read_:?}");
-    assert!(
-        !told.contains("hunter22") && !told.contains("KEYKEY"),
-        "{told}"
-    );
+    assert!(!told.contains("hunter22") && !told.contains("KEYKEY"), "{told}");
     assert_eq!(read_.cluster.ssh.inline_secrets().count(), 2);
 }
 
@@ -266,12 +219,8 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 fn table() -> impl Strategy<Value = BTreeMap<String, String>> {
-    proptest::collection::btree_map("[A-Z_][A-Z0-9_]{0,6}", text(), 0..4).prop_map(|table| {
-        table
-            .into_iter()
-            .filter(|(k, _)| !k.starts_with("SEALOS_SYS"))
-            .collect()
-    })
+    proptest::collection::btree_map("[A-Z_][A-Z0-9_]{0,6}", text(), 0..4)
+        .prop_map(|table| table.into_iter().filter(|(k, _)| !k.starts_with("SEALOS_SYS")).collect())
 }
 
 proptest! {

@@ -21,9 +21,7 @@ impl Clusterfile {
             .chain(self.configs.iter().map(config))
             .chain(self.documents.iter().cloned())
             .chain(self.others.iter().cloned());
-        let texts = documents
-            .map(|document| yaml::write(&document))
-            .collect::<Result<Vec<_>>>()?;
+        let texts = documents.map(|document| yaml::write(&document)).collect::<Result<Vec<_>>>()?;
         Ok(format!("{}\n", texts.join("\n---\n")))
     }
 }
@@ -139,10 +137,7 @@ fn condition(condition: &Condition) -> Map<String, Value> {
         object.insert(name.to_owned(), text.as_str().into());
     }
     put(&mut object, "lastHeartbeatTime", &condition.time);
-    for (name, text) in [
-        ("reason", &condition.reason),
-        ("message", &condition.message),
-    ] {
+    for (name, text) in [("reason", &condition.reason), ("message", &condition.message)] {
         if !text.is_empty() {
             object.insert(name.to_owned(), text.as_str().into());
         }
@@ -179,8 +174,5 @@ fn put_values(
 }
 
 fn pairs(table: &BTreeMap<String, String>) -> Vec<String> {
-    table
-        .iter()
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect()
+    table.iter().map(|(name, value)| format!("{name}={value}")).collect()
 }

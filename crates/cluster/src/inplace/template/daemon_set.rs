@@ -15,17 +15,13 @@ pub(super) fn sync(
     change: &Change<'_>,
     held: Option<Restore>,
 ) -> Result<()> {
-    let restore = site.begin(known, change, held, |_| {
-        strategy(&json!({"type": "OnDelete"}))
-    })?;
+    let restore = site.begin(known, change, held, |_| strategy(&json!({"type": "OnDelete"})))?;
     site.set_template(known, change)?;
     site.wait(known, "it has a revision of the new template", |object| {
         Ok(has(object, change) && revision(site, known, change)?.is_some())
     })?;
     let Some(revision) = revision(site, known, change)? else {
-        return Err(imgctl_base::error::Error::failed(
-            "its new revision has disappeared",
-        ));
+        return Err(imgctl_base::error::Error::failed("its new revision has disappeared"));
     };
     relabel(site, world, known, change, &revision)?;
     site.wait(known, "its Pods belong to the new revision", |object| {
@@ -40,19 +36,13 @@ pub(super) fn sync(
 /// Returns the hash of the newest ControllerRevision, if it matches the new template.
 fn revision(site: &Site<'_>, known: &Known, change: &Change<'_>) -> Result<Option<String>> {
     let meta = &known.object.metadata;
-    let path = format!(
-        "/apis/apps/v1/namespaces/{}/controllerrevisions",
-        meta.namespace
-    );
+    let path = format!("/apis/apps/v1/namespaces/{}/controllerrevisions", meta.namespace);
     let all = asked(site.api.list(&path), &path)?;
     let owned = |one: &&Value| {
         let owners = one["metadata"]["ownerReferences"].as_array();
         owners.is_some_and(|all| all.iter().any(|owner| owner["uid"] == meta.uid.as_str()))
     };
-    let newest = all
-        .iter()
-        .filter(owned)
-        .max_by_key(|one| one["revision"].as_i64().unwrap_or(0));
+    let newest = all.iter().filter(owned).max_by_key(|one| one["revision"].as_i64().unwrap_or(0));
     Ok(newest
         .filter(|one| is_of(one, change))
         .and_then(|one| one["metadata"]["labels"][REVISION].as_str())

@@ -33,15 +33,12 @@ pub(super) fn sync(
     site.wait(&active, "its ReplicaSet has the new template", |_| Ok(true))?;
     site.set_template(known, change)?;
     let replicas = active.object.spec.replicas.unwrap_or(1);
-    let seen = site.wait(
-        known,
-        "its ReplicaSet is recognized as that of the new template",
-        |object| {
+    let seen =
+        site.wait(known, "its ReplicaSet is recognized as that of the new template", |object| {
             // If it was scaled in the meantime, the replicas of the ReplicaSet count.
             let wanted = object.spec.replicas.unwrap_or(replicas);
             Ok(has(object, change) && object.status.updated_replicas >= wanted.min(replicas))
-        },
-    );
+        });
     if let Err(error) = seen {
         return Err(error.hint("the Deployment stays paused: nothing is rolled out"));
     }
@@ -85,18 +82,12 @@ fn has_pods(set: &Known) -> bool {
 
 /// Returns the only ReplicaSet with Pods.
 fn active(site: &Site<'_>, known: &Known) -> Result<Option<Known>> {
-    let mut active: Vec<Known> = replica_sets(site, known)?
-        .into_iter()
-        .filter(has_pods)
-        .collect();
+    let mut active: Vec<Known> = replica_sets(site, known)?.into_iter().filter(has_pods).collect();
     let last = active.pop();
     match active.is_empty() {
         true => Ok(last),
-        false => Err(
-            Error::failed("a rollout has begun: several ReplicaSets have Pods").hint(
-                "the Deployment stays paused; `kubectl rollout resume` continues the rollout",
-            ),
-        ),
+        false => Err(Error::failed("a rollout has begun: several ReplicaSets have Pods")
+            .hint("the Deployment stays paused; `kubectl rollout resume` continues the rollout")),
     }
 }
 
@@ -135,10 +126,7 @@ fn remove_doubles(
         if let Ok(left) = site.api.get(&path) {
             let left: Workload = object::read(&left, "ReplicaSet")?;
             if left.metadata.uid == own.uid {
-                return Err(Error::failed(format!(
-                    "{} was not removed",
-                    set.full_name()
-                )));
+                return Err(Error::failed(format!("{} was not removed", set.full_name())));
             }
         }
     }

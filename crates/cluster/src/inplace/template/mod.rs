@@ -60,11 +60,7 @@ pub(super) fn sync(
         Some(Ok(held)) => {
             return Err(Error::new(
                 Kind::Busy,
-                format!(
-                    "run {} is changing the template of {}",
-                    held.id,
-                    known.full_name()
-                ),
+                format!("run {} is changing the template of {}", held.id, known.full_name()),
             ));
         }
         Some(Err(why)) => return Err(Error::failed(format!("{}: {why}", known.full_name()))),
@@ -84,10 +80,7 @@ pub(super) fn sync(
         WorkloadKind::Job => return Ok(None),
     };
     done.context(|| {
-        format!(
-            "cannot update the template of {} to match its Pods",
-            known.full_name()
-        )
+        format!("cannot update the template of {} to match its Pods", known.full_name())
     })?;
     site.forget(known, marks::DRIFT)?;
     site.record(known, TemplatePhase::Done, &BTreeMap::new())?;
@@ -108,32 +101,24 @@ pub(super) fn keep(site: &Site<'_>, known: &Known, change: &Change<'_>) -> Resul
         .filter(|(name, image)| before.get(*name).is_some_and(|own| own != *image))
         .map(|(name, image)| (name.clone(), image.clone()))
         .collect();
-    let drift = Drift {
-        id: site.journal.id().to_owned(),
-        time: Timestamp::now(),
-        images: behind,
-    };
+    let drift = Drift { id: site.journal.id().to_owned(), time: Timestamp::now(), images: behind };
     let text = written(&drift)?;
     let patch = json!({"metadata": {"annotations": {marks::DRIFT: text}}});
     site.patch(known, PatchKind::Merge, &patch)?;
     site.record(known, TemplatePhase::Kept, &before)?;
-    Ok(Some(format!(
-        "the template is not updated; this is recorded in {}",
-        marks::DRIFT
-    )))
+    Ok(Some(format!("the template is not updated; this is recorded in {}", marks::DRIFT)))
 }
 
 /// Returns whether the template already has the requested state.
 fn has(object: &Workload, change: &Change<'_>) -> bool {
     let spec = &object.spec.template.spec;
-    let images = change.images.iter().all(|(name, image)| {
-        spec.container(name)
-            .is_none_or(|place| place.spec.image == *image)
-    });
+    let images = change
+        .images
+        .iter()
+        .all(|(name, image)| spec.container(name).is_none_or(|place| place.spec.image == *image));
     images
         && change.resources.iter().all(|(name, resources)| {
-            spec.container(name)
-                .is_none_or(|place| same(&place.spec.resources, resources))
+            spec.container(name).is_none_or(|place| same(&place.spec.resources, resources))
         })
 }
 
@@ -160,10 +145,9 @@ fn operations(object: &Workload, change: &Change<'_>) -> Vec<Value> {
         if let Some(place) = spec.container(name) {
             let at = format!("/spec/template/spec/{}/{}", place.list, place.index);
             operations.push(test(&format!("{at}/name"), name));
-            for (what, amounts) in [
-                ("requests", &resources.requests),
-                ("limits", &resources.limits),
-            ] {
+            for (what, amounts) in
+                [("requests", &resources.requests), ("limits", &resources.limits)]
+            {
                 if !amounts.is_empty() {
                     let path = format!("{at}/resources/{what}");
                     operations.push(json!({"op": "add", "path": path, "value": amounts}));
@@ -191,10 +175,7 @@ impl Site<'_> {
         let object: Workload = object::read(&value, known.kind.as_str())?;
         match object.metadata.uid == known.object.metadata.uid {
             true => Ok((object, value)),
-            false => Err(Error::failed(format!(
-                "{} was recreated meanwhile",
-                known.full_name()
-            ))),
+            false => Err(Error::failed(format!("{} was recreated meanwhile", known.full_name()))),
         }
     }
 
@@ -295,11 +276,7 @@ impl Site<'_> {
         if has(&object, change) {
             return Ok(object);
         }
-        self.patch(
-            known,
-            PatchKind::Json,
-            &Value::Array(operations(&object, change)),
-        )
+        self.patch(known, PatchKind::Json, &Value::Array(operations(&object, change)))
     }
 
     fn forget(&self, known: &Known, name: &str) -> Result<()> {
@@ -325,10 +302,8 @@ impl Site<'_> {
                 return Ok(object);
             }
             if self.interrupt.is_asked() {
-                return Err(
-                    Error::new(Kind::Interrupted, "stopped while changing its template")
-                        .hint(format!("resume it with `--id {}`", self.journal.id())),
-                );
+                return Err(Error::new(Kind::Interrupted, "stopped while changing its template")
+                    .hint(format!("resume it with `--id {}`", self.journal.id())));
             }
             if Instant::now() > until {
                 return Err(Error::failed(format!(

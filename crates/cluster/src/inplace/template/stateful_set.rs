@@ -56,8 +56,6 @@ fn check_revision(
     let value = asked(site.api.get(&path), &path)?;
     match super::daemon_set::is_of(&value, change) {
         true => Ok(()),
-        false => Err(Error::failed(format!(
-            "revision {revision} does not match the new template"
-        ))),
+        false => Err(Error::failed(format!("revision {revision} does not match the new template"))),
     }
 }

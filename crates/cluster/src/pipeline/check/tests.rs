@@ -6,14 +6,7 @@ use imgctl_host::agent::protocol::Facts;
 
 fn ask(scene: &ClusterContext, looks: &Looks, bytes: u64, force: bool) -> Findings {
     let bytes = scene.hosts.iter().map(|host| (host.id(), bytes)).collect();
-    findings(&Question {
-        scene,
-        runtime: &Bare,
-        looks,
-        new: &scene.hosts,
-        bytes: &bytes,
-        force,
-    })
+    findings(&Question { scene, runtime: &Bare, looks, new: &scene.hosts, bytes: &bytes, force })
 }
 
 fn looks(scene: &ClusterContext, change: &dyn Fn(usize, &mut Facts)) -> Looks {
@@ -29,11 +22,7 @@ fn looks(scene: &ClusterContext, change: &dyn Fn(usize, &mut Facts)) -> Looks {
 fn all_problems_of_all_hosts_are_found_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let scene = scene("c", hosts(3, 2), directory.path());
-    assert!(
-        ask(&scene, &looks(&scene, &|_, _| {}), 1 << 30, false)
-            .problems
-            .is_empty()
-    );
+    assert!(ask(&scene, &looks(&scene, &|_, _| {}), 1 << 30, false).problems.is_empty());
     let known = looks(&scene, &|number, facts| match number {
         0 => {
             facts.skew_ms = -6_000;
@@ -54,33 +43,13 @@ fn all_problems_of_all_hosts_are_found_at_once() {
     let found = ask(&scene, &known, 1 << 30, false);
     let told = |number: usize| {
         let list = found.problems.get(&scene.hosts[number].id());
-        list.into_iter()
-            .flatten()
-            .map(|one| one.what.as_str())
-            .collect::<Vec<_>>()
-            .join(" | ")
+        list.into_iter().flatten().map(|one| one.what.as_str()).collect::<Vec<_>>().join(" | ")
     };
-    assert!(
-        told(0).contains("6.0 s behind") && told(0).contains("bash is missing"),
-        "{}",
-        told(0)
-    );
-    assert!(
-        told(1).contains("1 MB are free") && told(1).contains("not writable"),
-        "{}",
-        told(1)
-    );
-    assert!(
-        told(1).contains("port 7000") && !told(1).contains("22"),
-        "{}",
-        told(1)
-    );
+    assert!(told(0).contains("6.0 s behind") && told(0).contains("bash is missing"), "{}", told(0));
+    assert!(told(1).contains("1 MB are free") && told(1).contains("not writable"), "{}", told(1));
+    assert!(told(1).contains("port 7000") && !told(1).contains("22"), "{}", told(1));
     assert!(told(2).contains("another cluster: other"), "{}", told(2));
-    assert!(
-        told(2).contains("also that of") || told(0).contains("also that of"),
-        "{}",
-        told(2)
-    );
+    assert!(told(2).contains("also that of") || told(0).contains("also that of"), "{}", told(2));
     assert!(told(3).contains("same machine as 10.77.0.1"), "{}", told(3));
     assert_eq!(told(4), "");
     let error = Problem::error("h", &found.problems[&scene.hosts[0].id()]);
@@ -107,9 +76,5 @@ fn an_even_number_of_control_planes_is_worth_a_note() {
     let directory = tempfile::tempdir().unwrap();
     let scene = scene("c", hosts(2, 0), directory.path());
     let found = ask(&scene, &looks(&scene, &|_, _| {}), 0, false);
-    assert!(
-        found.notes[0].contains("2 control planes"),
-        "{:?}",
-        found.notes
-    );
+    assert!(found.notes[0].contains("2 control planes"), "{:?}", found.notes);
 }

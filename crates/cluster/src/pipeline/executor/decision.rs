@@ -58,10 +58,7 @@ pub fn decide(
         )),
         Some(Outcome::Unknown) => Decision::Stop(unknown(
             step,
-            known
-                .message
-                .as_deref()
-                .unwrap_or("its host could not tell"),
+            known.message.as_deref().unwrap_or("its host could not tell"),
             known,
         )),
     }
@@ -80,10 +77,7 @@ pub fn unknown(step: &Step, why: &str, past: &PastStep) -> Error {
 pub(crate) fn unknown_end(step: &Step, why: &str) -> Error {
     Error::new(
         Kind::Failed,
-        format!(
-            "the outcome of step {} is unknown, and it must not run twice: {why}",
-            step.id
-        ),
+        format!("the outcome of step {} is unknown, and it must not run twice: {why}", step.id),
     )
     .hint(format!(
         "inspect the host; then run the same command with --assume-done {id} if the work is done, \
@@ -105,11 +99,7 @@ mod tests {
 
     fn past(step: &Step, outcome: Option<Outcome>, same: bool) -> Past {
         let mut past = Past::default();
-        let fingerprint = if same {
-            step.fingerprint.clone()
-        } else {
-            "other".to_owned()
-        };
+        let fingerprint = if same { step.fingerprint.clone() } else { "other".to_owned() };
         past.steps.insert(
             step.id.clone(),
             PastStep {
@@ -157,14 +147,8 @@ mod tests {
         }
         let past = past(&once, Some(Unknown), true);
         let named = [once.id.clone()];
-        assert!(matches!(
-            decide(&once, Some(&past), &named, &[]),
-            Decision::Assume(2)
-        ));
-        assert!(matches!(
-            decide(&once, Some(&past), &[], &named),
-            Decision::Do(3)
-        ));
+        assert!(matches!(decide(&once, Some(&past), &named, &[]), Decision::Assume(2)));
+        assert!(matches!(decide(&once, Some(&past), &[], &named), Decision::Do(3)));
         assert!(matches!(decide(&once, None, &[], &[]), Decision::Do(1)));
     }
 }

@@ -66,53 +66,25 @@ fn one(run: &Run<'_>, phase: &Phase, lane: &Lane, step: &Step) -> bool {
             return true;
         }
         Decision::Assume(attempt) => {
-            let record = Ending {
-                outcome: Outcome::Assumed,
-                attempt,
-                ..Ending::default()
-            };
+            let record = Ending { outcome: Outcome::Assumed, attempt, ..Ending::default() };
             match record.write(run, step) {
                 Ok(()) => skip(run, phase, &host, step),
                 Err(error) => {
-                    return fail(
-                        run,
-                        phase,
-                        step,
-                        &host,
-                        (attempt, Outcome::Failed),
-                        error,
-                        None,
-                    );
+                    return fail(run, phase, step, &host, (attempt, Outcome::Failed), error, None);
                 }
             }
             return true;
         }
         Decision::Stop(error) => {
-            let attempt = run
-                .past
-                .and_then(|past| past.steps.get(&step.id))
-                .map_or(1, |past| past.attempt);
-            return fail(
-                run,
-                phase,
-                step,
-                &host,
-                (attempt, Outcome::Unknown),
-                error,
-                None,
-            );
+            let attempt =
+                run.past.and_then(|past| past.steps.get(&step.id)).map_or(1, |past| past.attempt);
+            return fail(run, phase, step, &host, (attempt, Outcome::Unknown), error, None);
         }
         Decision::Do(attempt) => attempt,
     };
     let place = run.places.get(step.id.as_str()).copied().unwrap_or(0);
-    let log = StepLog::new(
-        &run.scene.state_directory,
-        run.journal.id(),
-        &host,
-        place,
-        &step.name,
-    )
-    .titled(format!("{} attempt {attempt}", step.id));
+    let log = StepLog::new(&run.scene.state_directory, run.journal.id(), &host, place, &step.name)
+        .titled(format!("{} attempt {attempt}", step.id));
     let watch = run.running.began(&step.id, &host);
     let ended = attempts(run, phase, lane, step, &mut attempt, &log, &watch);
     run.running.ended(&step.id);
@@ -121,15 +93,9 @@ fn one(run: &Run<'_>, phase: &Phase, lane: &Lane, step: &Step) -> bool {
             run.done.fetch_add(1, Ordering::SeqCst);
             true
         }
-        Err((outcome, error)) => fail(
-            run,
-            phase,
-            step,
-            &host,
-            (attempt, outcome),
-            error,
-            Some(&log),
-        ),
+        Err((outcome, error)) => {
+            fail(run, phase, step, &host, (attempt, outcome), error, Some(&log))
+        }
     }
 }
 
@@ -185,9 +151,7 @@ fn attempts(
             fingerprint: step.fingerprint.clone(),
             attempt,
         };
-        run.journal
-            .append(&record)
-            .map_err(|error| (Outcome::Failed, error))?;
+        run.journal.append(&record).map_err(|error| (Outcome::Failed, error))?;
         run.listener.event(&Event::StepStart {
             phase: phase.name.clone(),
             host: host.clone(),
@@ -217,9 +181,7 @@ fn attempts(
             log: path.clone(),
             message: result.as_ref().err().map(ToString::to_string),
         };
-        ending
-            .write(run, step)
-            .map_err(|error| (Outcome::Failed, error))?;
+        ending.write(run, step).map_err(|error| (Outcome::Failed, error))?;
         run.listener.event(&Event::StepEnd {
             phase: phase.name.clone(),
             host: host.clone(),
@@ -276,10 +238,8 @@ fn perform(
     watch: &std::sync::Arc<StepWatch>,
 ) -> Result<()> {
     let host = lane.id();
-    let crew = WatchedCrew {
-        crew: std::sync::Arc::clone(&run.crew),
-        watch: std::sync::Arc::clone(watch),
-    };
+    let crew =
+        WatchedCrew { crew: std::sync::Arc::clone(&run.crew), watch: std::sync::Arc::clone(watch) };
     let output = |line: OutputLine| {
         let text = run.redactor.redact(&line.text);
         watch.hears(&text);
@@ -287,11 +247,7 @@ fn perform(
             run.listener.event(&Event::Output {
                 host: host.clone(),
                 step: step.id.clone(),
-                stream: if line.error_stream {
-                    "stderr"
-                } else {
-                    "stdout"
-                },
+                stream: if line.error_stream { "stderr" } else { "stdout" },
                 text: text.into_owned(),
             });
         }
@@ -314,10 +270,7 @@ fn perform(
         (Work::Local(work), _) => work(&StepContext {
             crew: &crew,
             note: &|text| {
-                output(OutputLine {
-                    text: text.to_owned(),
-                    error_stream: false,
-                });
+                output(OutputLine { text: text.to_owned(), error_stream: false });
             },
             announce: &|text| {
                 run.listener.event(&Event::Note {
@@ -326,10 +279,9 @@ fn perform(
                 });
             },
         }),
-        (Work::Action(_) | Work::BatchWork, _) => Err(Error::failed(format!(
-            "step {} has no host to run on",
-            step.id
-        ))),
+        (Work::Action(_) | Work::BatchWork, _) => {
+            Err(Error::failed(format!("step {} has no host to run on", step.id)))
+        }
     }
 }
 
@@ -371,12 +323,10 @@ const LONGEST_MESSAGE: usize = 4000;
 
 impl Ending {
     pub(super) fn write(self, run: &Run<'_>, step: &Step) -> Result<()> {
-        let message = self
-            .message
-            .map(|text| match text.char_indices().nth(LONGEST_MESSAGE) {
-                Some((end, _)) => format!("{}…", &text[..end]),
-                None => text,
-            });
+        let message = self.message.map(|text| match text.char_indices().nth(LONGEST_MESSAGE) {
+            Some((end, _)) => format!("{}…", &text[..end]),
+            None => text,
+        });
         run.journal.append(&Record::End {
             time: Timestamp::now(),
             step: step.id.clone(),

@@ -31,16 +31,8 @@ impl StepLog {
     /// disk yet.
     pub(super) fn new(state: &Path, journal: &str, host: &str, place: usize, step: &str) -> Self {
         let name = format!("{place:02}-{}.log", file_safe(step));
-        let path = state
-            .join("logs")
-            .join(journal)
-            .join(file_safe(host))
-            .join(name);
-        Self {
-            path,
-            title: String::new(),
-            state: Mutex::default(),
-        }
+        let path = state.join("logs").join(journal).join(file_safe(host)).join(name);
+        Self { path, title: String::new(), state: Mutex::default() }
     }
 
     /// Sets the text of the first line.
@@ -75,11 +67,7 @@ impl StepLog {
         state.written += text.len() as u64 + 1;
         let full = state.written > LONGEST;
         if let Some(file) = &mut state.file {
-            let more = if full {
-                "… truncated: the rest is on the host\n"
-            } else {
-                ""
-            };
+            let more = if full { "… truncated: the rest is on the host\n" } else { "" };
             let _ = file.write_all(format!("{text}\n{more}").as_bytes());
         }
         true
@@ -87,16 +75,9 @@ impl StepLog {
 
     fn open(&self) -> std::io::Result<File> {
         if let Some(directory) = self.path.parent() {
-            std::fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(directory)?;
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         }
-        let mut file = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(&self.path)?;
+        let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path)?;
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
         file.write_all(format!("# {now} {}\n", self.title).as_bytes())?;
         Ok(file)

@@ -128,15 +128,10 @@ pub fn execute(plan: &Plan, surroundings: &Surroundings<'_>, options: &Options) 
 /// Fails if a step named on the command line does not exist: a typo must not count as consent.
 fn check_flags(plan: &Plan, options: &Options) -> Result<()> {
     let known: BTreeSet<&str> = plan.steps().map(|step| step.id.as_str()).collect();
-    for (flag, named) in [
-        ("--assume-done", &options.assume_done),
-        ("--redo", &options.redo),
-    ] {
+    for (flag, named) in [("--assume-done", &options.assume_done), ("--redo", &options.redo)] {
         if let Some(id) = named.iter().find(|id| !known.contains(id.as_str())) {
-            return Err(
-                Error::usage(format!("{flag} {id}: there is no such step in this run"))
-                    .hint("run the same command with --dry-run to list all steps"),
-            );
+            return Err(Error::usage(format!("{flag} {id}: there is no such step in this run"))
+                .hint("run the same command with --dry-run to list all steps"));
         }
     }
     Ok(())
@@ -250,10 +245,7 @@ impl<'a> Run<'a> {
         } else {
             Outcome::Failed
         };
-        let finished = self.journal.append(&Record::Finish {
-            time: Timestamp::now(),
-            outcome,
-        });
+        let finished = self.journal.append(&Record::Finish { time: Timestamp::now(), outcome });
         self.listener.event(&Event::End {
             outcome,
             done: self.done.load(Ordering::SeqCst),
@@ -328,12 +320,7 @@ impl<'a> Run<'a> {
             step: failure.step.clone(),
             message: failure.error.message().to_owned(),
             causes: failure.error.chain().into_iter().skip(1).collect(),
-            hints: failure
-                .error
-                .hints()
-                .into_iter()
-                .map(str::to_owned)
-                .collect(),
+            hints: failure.error.hints().into_iter().map(str::to_owned).collect(),
             log: failure.log.as_ref().map(|log| log.display().to_string()),
         });
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
@@ -350,19 +337,15 @@ impl<'a> Run<'a> {
 
     fn failed(&self, failures: &[Failure]) -> Error {
         // Interrupted steps are only consequences of the failures.
-        let mut told: Vec<&Failure> = failures
-            .iter()
-            .filter(|one| !is_interruption(one))
-            .collect();
+        let mut told: Vec<&Failure> = failures.iter().filter(|one| !is_interruption(one)).collect();
         told.sort_by(|a, b| a.step.cmp(&b.step));
         let Some(first) = told.first() else {
             return Error::failed("the run failed");
         };
         let mut message = match told.len() {
-            1 => format!(
-                "step {} failed on {} (attempt {})",
-                first.step, first.host, first.attempt
-            ),
+            1 => {
+                format!("step {} failed on {} (attempt {})", first.step, first.host, first.attempt)
+            }
             many => format!("{many} steps failed"),
         };
         if told.len() > 1 {
@@ -404,11 +387,7 @@ impl<'a> Run<'a> {
                 self.done.load(Ordering::SeqCst) + self.skipped.load(Ordering::SeqCst)
             }),
         )
-        .hint(format!(
-            "{} to continue (journal {})",
-            self.plan.goes_on,
-            self.journal.id()
-        ))
+        .hint(format!("{} to continue (journal {})", self.plan.goes_on, self.journal.id()))
     }
 }
 

@@ -193,10 +193,7 @@ pub(crate) struct WatchedCrew {
 
 impl HostPool for WatchedCrew {
     fn agent(&self, host: &Host) -> Result<Arc<dyn Agent>> {
-        Ok(Arc::new(WatchedAgent {
-            agent: self.crew.agent(host)?,
-            watch: Arc::clone(&self.watch),
-        }))
+        Ok(Arc::new(WatchedAgent { agent: self.crew.agent(host)?, watch: Arc::clone(&self.watch) }))
     }
 }
 
@@ -332,10 +329,7 @@ mod tests {
         watch.hears("waiting: Pod p is not Ready");
         assert_eq!(lock(&watch.heard).waits, since);
         let waits = watch.mention(Duration::ZERO).unwrap();
-        assert!(
-            waits.ends_with("gate-node has waited for 0 s: Pod p is not Ready"),
-            "{waits}"
-        );
+        assert!(waits.ends_with("gate-node has waited for 0 s: Pod p is not Ready"), "{waits}");
         assert_eq!(watch.mention(long), None);
         watch.hears("done");
         assert!(lock(&watch.heard).waits.is_none());

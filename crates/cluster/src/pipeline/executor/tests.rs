@@ -105,11 +105,7 @@ impl Stage {
 }
 
 fn creation() -> Change {
-    Change {
-        verb: "run".to_owned(),
-        create: true,
-        ..Change::default()
-    }
+    Change { verb: "run".to_owned(), create: true, ..Change::default() }
 }
 
 fn state() -> tempfile::TempDir {
@@ -123,10 +119,7 @@ fn cluster(directory: &Path) -> ClusterContext {
 #[test]
 fn a_creation_goes_through_all_phases_in_order() {
     let directory = state();
-    let stage = Stage::new(Behaviour {
-        lacks: 5,
-        ..Behaviour::default()
-    });
+    let stage = Stage::new(Behaviour { lacks: 5, ..Behaviour::default() });
     let scene = cluster(directory.path());
     let summary = stage.create(&scene).unwrap();
     assert_eq!(summary.skipped, 0);
@@ -168,18 +161,13 @@ fn a_creation_goes_through_all_phases_in_order() {
         "10.77.0.5 guest.patch-v1-1",
         "10.77.0.1 guest.app-v1-2",
     ] {
-        assert!(
-            ran.iter().any(|one| one == expected),
-            "{expected} in {ran:?}"
-        );
+        assert!(ran.iter().any(|one| one == expected), "{expected} in {ran:?}");
     }
     assert!(!ran.iter().any(|one| one == "10.77.0.2 guest.app-v1-1"));
     let marks = stage.keeper.0.lock().unwrap().clone();
     assert_eq!(marks.len(), 2);
     // Commands are expanded.
-    let planned = stage
-        .planned(|means| change::plan(means, &scene, &creation()))
-        .unwrap();
+    let planned = stage.planned(|means| change::plan(means, &scene, &creation())).unwrap();
     let says = planned.plan.steps().flat_map(|step| &step.says);
     assert!(says.into_iter().any(|line| line.ends_with("deploy hello")));
 }
@@ -195,16 +183,9 @@ fn a_failure_stops_what_has_not_begun_and_the_next_run_goes_on_from_there() {
     let error = stage.create(&scene).unwrap_err();
     assert_eq!(error.kind(), Kind::CommandFailed);
     let text = error.to_string();
-    assert!(
-        text.contains("step join/10.77.0.3/join-master failed on 10.77.0.3"),
-        "{text}"
-    );
+    assert!(text.contains("step join/10.77.0.3/join-master failed on 10.77.0.3"), "{text}");
     assert!(text.contains("exit code 3"), "{text}");
-    assert!(
-        error.hints().iter().any(|hint| hint.starts_with("log: ")),
-        "{:?}",
-        error.hints()
-    );
+    assert!(error.hints().iter().any(|hint| hint.starts_with("log: ")), "{:?}", error.hints());
     let before = stage.once_each();
     assert!(!before.iter().any(|one| one.contains("join-worker")));
 
@@ -212,17 +193,10 @@ fn a_failure_stops_what_has_not_begun_and_the_next_run_goes_on_from_there() {
     let healed = Stage::new(Behaviour::default());
     let summary = healed.create(&scene).unwrap();
     let after = healed.once_each();
-    assert_eq!(
-        summary.skipped,
-        before.len() - 1 + 5,
-        "hosts entries are steps too"
-    );
+    assert_eq!(summary.skipped, before.len() - 1 + 5, "hosts entries are steps too");
     let again: Vec<_> = after.iter().filter(|one| before.contains(one)).collect();
     assert!(again.is_empty(), "{again:?}");
-    assert!(
-        after.contains(&"10.77.0.3 join.join-master.2".to_owned()),
-        "{after:?}"
-    );
+    assert!(after.contains(&"10.77.0.3 join.join-master.2".to_owned()), "{after:?}");
     // One journal: the second run resumed the first one's journal and finished it.
     let all = past::list(&journals(directory.path())).unwrap();
     assert_eq!(all.len(), 1);
@@ -258,10 +232,7 @@ fn a_corrected_image_has_its_steps_done_again() {
     second.create(&corrected).unwrap_err();
     let ran = second.once_each();
     assert_eq!(check(&ran, ".2"), 5, "{ran:?}");
-    assert!(
-        !ran.iter().any(|one| one.contains("prepare-host")),
-        "{ran:?}"
-    );
+    assert!(!ran.iter().any(|one| one.contains("prepare-host")), "{ran:?}");
 
     // A change of embedded container images alone changes no script.
     let mut other = corrected.clone();
@@ -273,20 +244,13 @@ fn a_corrected_image_has_its_steps_done_again() {
     third.create(&other).unwrap();
     let ran = third.once_each();
     assert_eq!(check(&ran, ".3"), 0, "{ran:?}");
-    assert!(
-        ran.iter().any(|one| one.ends_with("init.init-cluster.3")),
-        "{ran:?}"
-    );
+    assert!(ran.iter().any(|one| one.ends_with("init.init-cluster.3")), "{ran:?}");
 }
 
 #[test]
 fn lost_connections_are_tried_again_and_nothing_runs_twice() {
     let directory = state();
-    let stage = Stage::new(Behaviour {
-        loses_every: 3,
-        lacks: 10,
-        ..Behaviour::default()
-    });
+    let stage = Stage::new(Behaviour { loses_every: 3, lacks: 10, ..Behaviour::default() });
     stage.create(&cluster(directory.path())).unwrap();
     stage.once_each();
 }
@@ -295,37 +259,22 @@ fn lost_connections_are_tried_again_and_nothing_runs_twice() {
 fn an_end_that_nobody_saw_is_repeated_only_where_that_is_safe() {
     let directory = state();
     let scene = cluster(directory.path());
-    let safe = Stage::new(Behaviour {
-        reboots: Some("settle".into()),
-        ..Behaviour::default()
-    });
+    let safe = Stage::new(Behaviour { reboots: Some("settle".into()), ..Behaviour::default() });
     safe.create(&scene).unwrap();
-    assert!(
-        safe.once_each()
-            .contains(&"10.77.0.1 settle.settle.2".to_owned())
-    );
+    assert!(safe.once_each().contains(&"10.77.0.1 settle.settle.2".to_owned()));
 
     let directory = state();
     let scene = cluster(directory.path());
-    let once = || {
-        Stage::new(Behaviour {
-            reboots: Some("init-cluster".into()),
-            ..Behaviour::default()
-        })
-    };
+    let once =
+        || Stage::new(Behaviour { reboots: Some("init-cluster".into()), ..Behaviour::default() });
     let stage = once();
     let error = stage.create(&scene).unwrap_err();
     assert!(
-        error
-            .to_string()
-            .contains("the outcome of step init/10.77.0.1/init-cluster is unknown"),
+        error.to_string().contains("the outcome of step init/10.77.0.1/init-cluster is unknown"),
         "{error}"
     );
     assert!(
-        error
-            .hints()
-            .iter()
-            .any(|hint| hint.contains("--assume-done init/10.77.0.1/init-cluster"))
+        error.hints().iter().any(|hint| hint.contains("--assume-done init/10.77.0.1/init-cluster"))
     );
     // The result is still unknown: nothing runs.
     let stage = once();
@@ -334,12 +283,7 @@ fn an_end_that_nobody_saw_is_repeated_only_where_that_is_safe() {
     let mut stage = once();
     stage.options.assume_done = vec!["init/10.77.0.1/init-cluster".into()];
     stage.create(&scene).unwrap();
-    assert!(
-        !stage
-            .once_each()
-            .iter()
-            .any(|one| one.contains("init-cluster"))
-    );
+    assert!(!stage.once_each().iter().any(|one| one.contains("init-cluster")));
     stage.options.redo = vec!["nothing/like/this".into()];
     assert_eq!(stage.create(&scene).unwrap_err().kind(), Kind::Usage);
 }
@@ -348,10 +292,7 @@ fn an_end_that_nobody_saw_is_repeated_only_where_that_is_safe() {
 fn a_request_to_stop_ends_running_commands_and_the_next_run_goes_on() {
     let directory = state();
     let scene = cluster(directory.path());
-    let stage = Stage::new(Behaviour {
-        duration: Duration::from_secs(30),
-        ..Behaviour::default()
-    });
+    let stage = Stage::new(Behaviour { duration: Duration::from_secs(30), ..Behaviour::default() });
     let (interrupt, simulation) = (stage.interrupt.clone(), Arc::clone(&stage.simulation));
     let asker = std::thread::spawn(move || {
         let first = |host: &str| host == "10.77.0.1";
@@ -368,19 +309,14 @@ fn a_request_to_stop_ends_running_commands_and_the_next_run_goes_on() {
     let next = Stage::new(Behaviour::default());
     next.create(&scene).unwrap();
     let ran = next.once_each();
-    assert!(
-        ran.contains(&"10.77.0.1 preflight.check.2".to_owned()),
-        "{ran:?}"
-    );
+    assert!(ran.contains(&"10.77.0.1 preflight.check.2".to_owned()), "{ran:?}");
 }
 
 #[test]
 fn secrets_reach_neither_errors_nor_logs_nor_journals() {
     let directory = state();
     let mut scene = cluster(directory.path());
-    scene
-        .environment
-        .insert("DB_PASSWORD".into(), "hunter22".into());
+    scene.environment.insert("DB_PASSWORD".into(), "hunter22".into());
     scene.environment.insert("NAME".into(), "hunter22".into());
     let stage = Stage::new(Behaviour {
         fails: Some(("deploy".into(), "0.1".into())),
@@ -421,16 +357,9 @@ fn hosts_come_and_go_in_one_run_and_a_lost_one_is_only_taken_out() {
         unreachable: vec![lost.address.name.clone()],
         ..Behaviour::default()
     });
-    let change = Change {
-        verb: "apply".into(),
-        add: vec![new],
-        ..Change::default()
-    };
+    let change = Change { verb: "apply".into(), add: vec![new], ..Change::default() };
     let error = stage.change(&scene, &change).unwrap_err();
-    assert!(
-        error.hints().iter().any(|hint| hint.contains("--force")),
-        "{error}"
-    );
+    assert!(error.hints().iter().any(|hint| hint.contains("--force")), "{error}");
     stage.force = true;
     stage.change(&scene, &change).unwrap();
     let ran = stage.once_each();
@@ -443,10 +372,7 @@ fn hosts_come_and_go_in_one_run_and_a_lost_one_is_only_taken_out() {
     ] {
         assert!(ran.contains(&expected.to_owned()), "{expected} in {ran:?}");
     }
-    assert!(
-        !ran.iter().any(|one| one.starts_with("10.77.0.5 ")),
-        "{ran:?}"
-    );
+    assert!(!ran.iter().any(|one| one.starts_with("10.77.0.5 ")), "{ran:?}");
     assert!(!ran.iter().any(|one| one.contains("app-v1")), "{ran:?}");
 }
 
@@ -460,23 +386,11 @@ fn a_reset_goes_as_far_as_it_gets_and_says_what_is_left() {
     });
     let planned = stage.planned(|means| reset::plan(means, &scene)).unwrap();
     let error = stage.execute(&planned).unwrap_err();
-    assert!(
-        error.to_string().contains("workers/10.77.0.4/reset"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("workers/10.77.0.4/reset"), "{error}");
     let ran = stage.once_each();
-    assert!(
-        ran.contains(&"10.77.0.4 workers.clean".to_owned()),
-        "{ran:?}"
-    );
-    assert!(
-        ran.contains(&"10.77.0.1 control-planes.clean".to_owned()),
-        "{ran:?}"
-    );
-    assert!(
-        stage.keeper.0.lock().unwrap().is_empty(),
-        "the Clusterfile stays"
-    );
+    assert!(ran.contains(&"10.77.0.4 workers.clean".to_owned()), "{ran:?}");
+    assert!(ran.contains(&"10.77.0.1 control-planes.clean".to_owned()), "{ran:?}");
+    assert!(stage.keeper.0.lock().unwrap().is_empty(), "the Clusterfile stays");
     let healed = Stage::new(Behaviour::default());
     let planned = healed.planned(|means| reset::plan(means, &scene)).unwrap();
     healed.execute(&planned).unwrap();
@@ -494,10 +408,7 @@ fn problems_of_all_hosts_are_told_before_anything_is_done() {
     let error = stage.create(&scene).unwrap_err();
     let text = error.to_string();
     assert!(text.contains("2 steps failed"), "{text}");
-    assert!(
-        text.contains("10.77.0.2") && text.contains("10.77.0.4"),
-        "{text}"
-    );
+    assert!(text.contains("10.77.0.2") && text.contains("10.77.0.4"), "{text}");
     assert!(stage.simulation.executed().is_empty());
     assert!(stage.keeper.0.lock().unwrap().is_empty());
 }
@@ -555,26 +466,17 @@ fn batches(most: usize, ill: &[usize]) -> (Outcome, Vec<String>) {
 #[test]
 fn failures_are_borne_up_to_a_number() {
     let all = ["1", "2", "3", "4", "5", "6", "end"];
-    assert_eq!(
-        batches(1, &[]),
-        (Outcome::Done, all.map(str::to_owned).into())
-    );
+    assert_eq!(batches(1, &[]), (Outcome::Done, all.map(str::to_owned).into()));
     // The other batches continue; the phase after them does not run.
     let (outcome, done) = batches(1, &[2]);
     assert_eq!(
         (outcome, &done[..]),
-        (
-            Outcome::Failed,
-            &["1", "3", "4", "5", "6"].map(str::to_owned)[..]
-        )
+        (Outcome::Failed, &["1", "3", "4", "5", "6"].map(str::to_owned)[..])
     );
     // Host 4 runs in parallel with host 3, so whether its step has started by then varies.
     let (outcome, mut done) = batches(1, &[1, 3]);
     done.retain(|one| one != "4");
-    assert_eq!(
-        (outcome, &done[..]),
-        (Outcome::Failed, &["2"].map(str::to_owned)[..])
-    );
+    assert_eq!((outcome, &done[..]), (Outcome::Failed, &["2"].map(str::to_owned)[..]));
     let (_, done) = batches(2, &[1, 3]);
     assert_eq!(done, ["2", "4", "5", "6"]);
 }

@@ -18,10 +18,7 @@ pub(crate) fn tick(run: &Run<'_>, ended: &AtomicBool) {
             std::thread::park_timeout(INTERVAL);
             for watch in run.running.steps() {
                 if let Some(message) = watch.mention(run.options.silence) {
-                    run.listener.event(&Event::Note {
-                        host: Some(watch.host.clone()),
-                        message,
-                    });
+                    run.listener.event(&Event::Note { host: Some(watch.host.clone()), message });
                 }
             }
             if run.interrupt.is_asked() && !run.interrupt.is_hasty() && !announced {
@@ -39,12 +36,7 @@ pub(crate) fn tick(run: &Run<'_>, ended: &AtomicBool) {
                 run.interrupt.press();
             }
             if run.interrupt.is_urgent() {
-                for command in run
-                    .running
-                    .steps()
-                    .iter()
-                    .flat_map(|watch| watch.to_cancel())
-                {
+                for command in run.running.steps().iter().flat_map(|watch| watch.to_cancel()) {
                     // A host that does not answer must not delay the others.
                     scope.spawn(move || command.cancel());
                 }
@@ -61,10 +53,7 @@ pub(crate) struct Ends<'a> {
 
 impl<'a> Ends<'a> {
     pub(super) fn new(ended: &'a AtomicBool, ticker: &std::thread::Thread) -> Self {
-        Self {
-            ended,
-            ticker: ticker.clone(),
-        }
+        Self { ended, ticker: ticker.clone() }
     }
 }
 

@@ -20,16 +20,10 @@ use imgctl_base::error::{Error, Kind, Result};
 
 /// Runs the phase and retries hosts that lost their connection.
 pub(super) fn run(run: &Run<'_>, phase: &Phase, work: &dyn BatchWork) {
-    let steps: HashMap<String, &Step> = phase
-        .lanes
-        .iter()
-        .filter_map(|lane| Some((lane.id(), lane.steps.first()?)))
-        .collect();
-    let mut pending: Vec<String> = phase
-        .lanes
-        .iter()
-        .map(crate::pipeline::step::Lane::id)
-        .collect();
+    let steps: HashMap<String, &Step> =
+        phase.lanes.iter().filter_map(|lane| Some((lane.id(), lane.steps.first()?))).collect();
+    let mut pending: Vec<String> =
+        phase.lanes.iter().map(crate::pipeline::step::Lane::id).collect();
     for attempt in 0..=run.options.retries {
         let last = attempt == run.options.retries || run.interrupt.is_asked();
         pending = round(run, phase, work, &steps, &pending, last);
@@ -64,18 +58,13 @@ fn round(
         })
         .collect();
     if let Err(error) = run.journal.append_all(&begun) {
-        if let Some((host, step)) = pending
-            .first()
-            .and_then(|host| Some((host, steps.get(host)?)))
+        if let Some((host, step)) = pending.first().and_then(|host| Some((host, steps.get(host)?)))
         {
             failed(run, step, host, attempt_of(step), error);
         }
         return Vec::new();
     }
-    for (host, step) in pending
-        .iter()
-        .filter_map(|host| Some((host, steps.get(host)?)))
-    {
+    for (host, step) in pending.iter().filter_map(|host| Some((host, steps.get(host)?))) {
         run.listener.event(&Event::StepStart {
             phase: phase.name.clone(),
             host: host.clone(),
@@ -87,20 +76,11 @@ fn round(
     }
     let started = Instant::now();
     let moved = Mutex::new(HashMap::<String, u64>::new());
-    let open = Mutex::new(
-        pending
-            .iter()
-            .cloned()
-            .collect::<std::collections::BTreeSet<_>>(),
-    );
+    let open = Mutex::new(pending.iter().cloned().collect::<std::collections::BTreeSet<_>>());
     let again = Mutex::new(Vec::new());
     let ended = |host: &str, result: Result<()>| {
         let Some(step) = steps.get(host) else { return };
-        if !open
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(host)
-        {
+        if !open.lock().unwrap_or_else(PoisonError::into_inner).remove(host) {
             return;
         }
         let result = result.map_err(|error| redact::error(&error, run.redactor));
@@ -111,10 +91,7 @@ fn round(
             Err(_) => Outcome::Failed,
         };
         // Such work prints nothing; its error is written to the log of the step.
-        let log = result
-            .as_ref()
-            .err()
-            .and_then(|error| logged(run, step, host, outcome, error));
+        let log = result.as_ref().err().and_then(|error| logged(run, step, host, outcome, error));
         let shown = log.as_ref().map(|log| log.display().to_string());
         let ending = Ending {
             outcome,
@@ -143,10 +120,7 @@ fn round(
                     host: Some(host.to_owned()),
                     message: format!("{error}; retrying"),
                 });
-                again
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .push(host.to_owned());
+                again.lock().unwrap_or_else(PoisonError::into_inner).push(host.to_owned());
             }
             (Err(error), _) | (Ok(()), Err(error)) => run.fail(Failure {
                 step: step.id.clone(),
@@ -164,16 +138,10 @@ fn round(
         watch: std::sync::Arc::clone(&watch),
     };
     let announce = |text: &str| {
-        run.listener.event(&Event::Note {
-            host: None,
-            message: run.redactor.redact(text).into_owned(),
-        });
+        run.listener
+            .event(&Event::Note { host: None, message: run.redactor.redact(text).into_owned() });
     };
-    let desk = StepContext {
-        crew: &crew,
-        note: &announce,
-        announce: &announce,
-    };
+    let desk = StepContext { crew: &crew, note: &announce, announce: &announce };
     let progress = |host: &str, bytes: u64| {
         watch.hears("");
         let Some(step) = steps.get(host) else { return };
@@ -188,13 +156,7 @@ fn round(
             bytes,
         });
     };
-    work.run(
-        &desk,
-        pending,
-        &progress,
-        &ended,
-        run.interrupt.urgent_flag(),
-    );
+    work.run(&desk, pending, &progress, &ended, run.interrupt.urgent_flag());
     run.running.ended(&phase.name);
     let left: Vec<String> = {
         let open = open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -221,12 +183,7 @@ fn logged(
     let place = run.places.get(step.id.as_str()).copied().unwrap_or(0);
     let state = &run.scene.state_directory;
     let log = StepLog::new(state, run.journal.id(), host, place, &step.name);
-    log.line(&format!(
-        "# {} {}: {}",
-        Timestamp::now(),
-        step.id,
-        outcome.word()
-    ));
+    log.line(&format!("# {} {}: {}", Timestamp::now(), step.id, outcome.word()));
     for message in error.chain() {
         log.line(&message);
     }

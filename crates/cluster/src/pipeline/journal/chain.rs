@@ -61,9 +61,7 @@ mod tests {
             chain.seal(&mut line);
             line
         };
-        [r#"{"a":1}"#, r#"{"b":2}"#, r#"{"a":1}"#]
-            .map(&mut seal)
-            .into()
+        [r#"{"a":1}"#, r#"{"b":2}"#, r#"{"a":1}"#].map(&mut seal).into()
     }
 
     fn holds(lines: &[Vec<u8>]) -> bool {

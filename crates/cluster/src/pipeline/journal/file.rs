@@ -72,10 +72,7 @@ impl Journal {
     pub(crate) fn reopen(directory: &Path, id: &str, sync: bool) -> Result<Self> {
         let path = past::path_of(directory, id);
         let (whole, chain) = past::whole_length(&path)?;
-        let file = OpenOptions::new()
-            .append(true)
-            .open(&path)
-            .path("open the journal", &path)?;
+        let file = OpenOptions::new().append(true).open(&path).path("open the journal", &path)?;
         file.set_len(whole).path("cut a torn line off", &path)?;
         Ok(Self::over(id.to_owned(), path, file, sync, chain))
     }
@@ -85,10 +82,7 @@ impl Journal {
             id,
             path,
             file,
-            queue: Mutex::new(Queue {
-                chain,
-                ..Queue::default()
-            }),
+            queue: Mutex::new(Queue { chain, ..Queue::default() }),
             turned: Condvar::new(),
             sync,
             told: None,
@@ -145,10 +139,7 @@ impl Journal {
                 return Err(self.lost(broken));
             }
             if queue.busy {
-                queue = self
-                    .turned
-                    .wait(queue)
-                    .unwrap_or_else(PoisonError::into_inner);
+                queue = self.turned.wait(queue).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
             queue.busy = true;
@@ -214,9 +205,7 @@ mod tests {
                 let journal = &journal;
                 scope.spawn(move || {
                     for number in 0..25 {
-                        journal
-                            .append(&begin(&format!("a/{thread}/{number}")))
-                            .unwrap();
+                        journal.append(&begin(&format!("a/{thread}/{number}"))).unwrap();
                     }
                 });
             }
@@ -238,10 +227,7 @@ mod tests {
         assert_eq!(Past::read(&path).unwrap().steps.len(), 1);
         let journal = Journal::reopen(directory.path(), &id, true).unwrap();
         journal
-            .append(&Record::Finish {
-                time: Timestamp::UNIX_EPOCH,
-                outcome: Outcome::Done,
-            })
+            .append(&Record::Finish { time: Timestamp::UNIX_EPOCH, outcome: Outcome::Done })
             .unwrap();
         let past = Past::read(&path).unwrap();
         assert_eq!((past.steps.len(), past.finished), (1, Some(Outcome::Done)));

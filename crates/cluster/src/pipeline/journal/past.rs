@@ -121,12 +121,7 @@ impl Past {
                 (self.version, self.controller) = (version, controller);
                 (self.destroys, self.aside) = (destroys, aside);
             }
-            Record::Begin {
-                time,
-                step,
-                fingerprint,
-                attempt,
-            } => {
+            Record::Begin { time, step, fingerprint, attempt } => {
                 self.last = Some(time);
                 let begun = PastStep {
                     fingerprint,

@@ -53,10 +53,8 @@ pub fn release() -> Step {
 }
 
 fn read(site: &Site<'_>) -> Result<Option<Value>> {
-    let mut line = kubectl(
-        &format!("-n kube-system get lease {NAME} -o json --ignore-not-found"),
-        None,
-    );
+    let mut line =
+        kubectl(&format!("-n kube-system get lease {NAME} -o json --ignore-not-found"), None);
     line.quiet = true;
     let (outcome, tail, text) = site.try_on(site.agent, &line, ".read")?;
     if outcome.code != Some(0) {
@@ -75,9 +73,7 @@ fn read(site: &Site<'_>) -> Result<Option<Value>> {
 }
 
 fn write(site: &Site<'_>, found: Option<&Value>, holder: &str) -> Result<()> {
-    let now = Timestamp::now()
-        .strftime("%Y-%m-%dT%H:%M:%S.%6fZ")
-        .to_string();
+    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
     let mut metadata = json!({"name": NAME, "namespace": "kube-system"});
     let version = found.and_then(|lease| lease.pointer("/metadata/resourceVersion"));
     if let Some(version) = version {
@@ -93,21 +89,14 @@ fn write(site: &Site<'_>, found: Option<&Value>, holder: &str) -> Result<()> {
             "renewTime": now,
         },
     });
-    let verb = if version.is_some() {
-        "replace"
-    } else {
-        "create"
-    };
+    let verb = if version.is_some() { "replace" } else { "create" };
     let line = kubectl(&format!("{verb} -f - >/dev/null"), Some(lease.to_string()));
     let (outcome, tail, _) = site.try_on(site.agent, &line, ".write")?;
     match outcome.code {
         Some(0) => Ok(()),
         _ => Err(Error::new(
             Kind::Busy,
-            format!(
-                "cannot acquire the Lease of the cluster: {}",
-                tail.join(" ")
-            ),
+            format!("cannot acquire the Lease of the cluster: {}", tail.join(" ")),
         )
         .hint("another client acquired it at the same moment: try again")),
     }
@@ -117,13 +106,9 @@ fn write(site: &Site<'_>, found: Option<&Value>, holder: &str) -> Result<()> {
 fn held_by(lease: &Value, now: Timestamp) -> Option<&str> {
     let holder = lease.pointer("/spec/holderIdentity")?.as_str()?;
     let renewed: Timestamp = lease.pointer("/spec/renewTime")?.as_str()?.parse().ok()?;
-    let seconds = lease
-        .pointer("/spec/leaseDurationSeconds")
-        .and_then(Value::as_i64)
-        .unwrap_or(SECONDS);
-    let until = renewed
-        .checked_add(SignedDuration::from_secs(seconds))
-        .unwrap_or(Timestamp::MAX);
+    let seconds =
+        lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64).unwrap_or(SECONDS);
+    let until = renewed.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
     (!holder.is_empty() && now < until).then_some(holder)
 }
 
@@ -142,10 +127,7 @@ mod tests {
         assert_eq!(held_by(&lease, at("2026-01-01T00:00:59Z")), Some("a"));
         assert_eq!(held_by(&lease, at("2026-01-01T00:01:00Z")), None);
         assert_eq!(
-            held_by(
-                &json!({"spec": {"holderIdentity": ""}}),
-                at("2026-01-01T00:00:00Z")
-            ),
+            held_by(&json!({"spec": {"holderIdentity": ""}}), at("2026-01-01T00:00:00Z")),
             None
         );
     }

@@ -36,10 +36,8 @@ impl Authority {
             KeyUsagePurpose::KeyCertSign,
         ];
         parameters.subject_alt_names = vec![dns(name)?];
-        let certificate = parameters
-            .self_signed(key.pair())
-            .map_err(|error| cannot_sign(name, error))?
-            .pem();
+        let certificate =
+            parameters.self_signed(key.pair()).map_err(|error| cannot_sign(name, error))?.pem();
         Self::new(certificate, key)
     }
 
@@ -54,15 +52,9 @@ impl Authority {
             return Err(Error::bad_content("the certificate is not an authority"));
         }
         if read.public_key != key.pair().public_key_raw() {
-            return Err(Error::bad_content(
-                "the certificate and the private key do not match",
-            ));
+            return Err(Error::bad_content("the certificate and the private key do not match"));
         }
-        Ok(Self {
-            certificate,
-            key,
-            read,
-        })
+        Ok(Self { certificate, key, read })
     }
 
     /// Generates a key and signs a certificate for `leaf`. The certificate expires no later than
@@ -77,9 +69,8 @@ impl Authority {
     }
 
     pub(crate) fn sign_key(&self, leaf: &Leaf, key: Key, validity: Duration) -> Result<Signed> {
-        let start = now()
-            .saturating_sub(BACKDATED)
-            .max(self.read.not_before.max(0).cast_unsigned());
+        let start =
+            now().saturating_sub(BACKDATED).max(self.read.not_before.max(0).cast_unsigned());
         let end = (now() + validity.as_secs()).min(self.read.not_after.max(0).cast_unsigned());
         if end <= start {
             return Err(Error::failed(format!(
@@ -91,10 +82,8 @@ impl Authority {
         let mut parameters =
             parameters(&leaf.common_name, leaf.organization.as_deref(), start, end)?;
         parameters.is_ca = IsCa::ExplicitNoCa;
-        parameters.key_usages = vec![
-            KeyUsagePurpose::DigitalSignature,
-            KeyUsagePurpose::KeyEncipherment,
-        ];
+        parameters.key_usages =
+            vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
         parameters.extended_key_usages = leaf.purpose.purposes();
         parameters.use_authority_key_identifier_extension = true;
         parameters.subject_alt_names = leaf

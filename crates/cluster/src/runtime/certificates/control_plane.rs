@@ -70,16 +70,9 @@ impl Member {
             (
                 "apiserver-kubelet-client",
                 Signer::Cluster,
-                Leaf::client(
-                    "kube-apiserver-kubelet-client",
-                    Some(old.unwrap_or(ADMINISTRATORS)),
-                ),
+                Leaf::client("kube-apiserver-kubelet-client", Some(old.unwrap_or(ADMINISTRATORS))),
             ),
-            (
-                "front-proxy-client",
-                Signer::FrontProxy,
-                Leaf::client("front-proxy-client", None),
-            ),
+            ("front-proxy-client", Signer::FrontProxy, Leaf::client("front-proxy-client", None)),
         ];
         if let Some((server, peer)) = &self.etcd {
             let local = [node, "localhost", &self.address, "127.0.0.1", "::1"];
@@ -93,16 +86,8 @@ impl Member {
                     Signer::Etcd,
                     Leaf::client("kube-apiserver-etcd-client", old),
                 ),
-                (
-                    "etcd/server",
-                    Signer::Etcd,
-                    Leaf::server(node, Use::Both, &with(server)),
-                ),
-                (
-                    "etcd/peer",
-                    Signer::Etcd,
-                    Leaf::server(node, Use::Both, &with(peer)),
-                ),
+                ("etcd/server", Signer::Etcd, Leaf::server(node, Use::Both, &with(server))),
+                ("etcd/peer", Signer::Etcd, Leaf::server(node, Use::Both, &with(peer))),
                 (
                     "etcd/healthcheck-client",
                     Signer::Etcd,
@@ -137,11 +122,7 @@ impl Member {
             true => format!("https://[{}]:{}", self.address, self.api_port),
             false => format!("https://{}:{}", self.address, self.api_port),
         };
-        let administrators = if self.minor < 29 {
-            MASTERS
-        } else {
-            ADMINISTRATORS
-        };
+        let administrators = if self.minor < 29 { MASTERS } else { ADMINISTRATORS };
         let identity = |file, user: &str, name: &str, group, server: &str| Identity {
             file,
             user: user.to_owned(),
@@ -151,18 +132,8 @@ impl Member {
         let plain =
             |file, user: &str, group, server: &str| identity(file, user, user, group, server);
         let mut all = vec![
-            plain(
-                "admin.conf",
-                "kubernetes-admin",
-                Some(administrators),
-                &shared,
-            ),
-            plain(
-                "controller-manager.conf",
-                "system:kube-controller-manager",
-                None,
-                &own,
-            ),
+            plain("admin.conf", "kubernetes-admin", Some(administrators), &shared),
+            plain("controller-manager.conf", "system:kube-controller-manager", None, &own),
             plain("scheduler.conf", "system:kube-scheduler", None, &own),
         ];
         if first {

@@ -58,12 +58,7 @@ pub fn read(pem: &str) -> Result<Certificate> {
             not_before: certificate.validity().not_before.timestamp(),
             not_after: certificate.validity().not_after.timestamp(),
             pin: format!("sha256:{pin}"),
-            public_key: certificate
-                .public_key()
-                .subject_public_key
-                .data
-                .as_ref()
-                .to_vec(),
+            public_key: certificate.public_key().subject_public_key.data.as_ref().to_vec(),
         }
     })
 }
@@ -87,23 +82,16 @@ fn verifies(certificate: &X509Certificate<'_>, key: &[u8]) -> bool {
     use aws_lc_rs::signature::{
         ECDSA_P256_SHA256_ASN1, ECDSA_P384_SHA384_ASN1, ParsedPublicKey, RSA_PKCS1_2048_8192_SHA256,
     };
-    let algorithm: &'static dyn aws_lc_rs::signature::VerificationAlgorithm = match certificate
-        .signature_algorithm
-        .algorithm
-        .to_id_string()
-        .as_str()
-    {
-        "1.2.840.113549.1.1.11" => &RSA_PKCS1_2048_8192_SHA256,
-        "1.2.840.10045.4.3.2" => &ECDSA_P256_SHA256_ASN1,
-        "1.2.840.10045.4.3.3" => &ECDSA_P384_SHA384_ASN1,
-        _ => return false,
-    };
+    let algorithm: &'static dyn aws_lc_rs::signature::VerificationAlgorithm =
+        match certificate.signature_algorithm.algorithm.to_id_string().as_str() {
+            "1.2.840.113549.1.1.11" => &RSA_PKCS1_2048_8192_SHA256,
+            "1.2.840.10045.4.3.2" => &ECDSA_P256_SHA256_ASN1,
+            "1.2.840.10045.4.3.3" => &ECDSA_P384_SHA384_ASN1,
+            _ => return false,
+        };
     ParsedPublicKey::new(algorithm, key).is_ok_and(|key| {
-        key.verify_sig(
-            certificate.tbs_certificate.as_ref(),
-            &certificate.signature_value.data,
-        )
-        .is_ok()
+        key.verify_sig(certificate.tbs_certificate.as_ref(), &certificate.signature_value.data)
+            .is_ok()
     })
 }
 
@@ -112,9 +100,7 @@ fn with<T>(pem: &str, look: impl FnOnce(&X509Certificate<'_>) -> T) -> Result<T>
     for block in Pem::iter_from_buffer(pem.as_bytes()) {
         let block = block.map_err(|error| wrong().caused_by(error))?;
         if block.label == "CERTIFICATE" {
-            let certificate = block
-                .parse_x509()
-                .map_err(|error| wrong().caused_by(error))?;
+            let certificate = block.parse_x509().map_err(|error| wrong().caused_by(error))?;
             return Ok(look(&certificate));
         }
     }

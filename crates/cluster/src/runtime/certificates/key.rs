@@ -24,10 +24,8 @@ impl Algorithm {
             "RSA-4096" => Ok(Self::Rsa4096),
             "ECDSA-P256" => Ok(Self::EcdsaP256),
             "ECDSA-P384" => Ok(Self::EcdsaP384),
-            other => Err(
-                Error::usage(format!("there is no encryptionAlgorithm `{other}`"))
-                    .hint("one of RSA-2048, RSA-3072, RSA-4096, ECDSA-P256, ECDSA-P384"),
-            ),
+            other => Err(Error::usage(format!("there is no encryptionAlgorithm `{other}`"))
+                .hint("one of RSA-2048, RSA-3072, RSA-4096, ECDSA-P256, ECDSA-P384")),
         }
     }
 }
@@ -49,10 +47,7 @@ impl Key {
             Algorithm::EcdsaP384 => KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384),
         }
         .map_err(|error| Error::failed("cannot create a private key").caused_by(error))?;
-        Ok(Self {
-            pem: Secret::new(pair.serialize_pem()),
-            pair,
-        })
+        Ok(Self { pem: Secret::new(pair.serialize_pem()), pair })
     }
 
     /// Parses PKCS#8, PKCS#1 (kubeadm's own) or SEC1.
@@ -60,10 +55,7 @@ impl Key {
         let pair = KeyPair::from_pem(pem).map_err(|error| {
             Error::bad_content("the private key cannot be read").caused_by(error)
         })?;
-        Ok(Self {
-            pem: Secret::new(pem),
-            pair,
-        })
+        Ok(Self { pem: Secret::new(pem), pair })
     }
 
     pub fn pair(&self) -> &KeyPair {

@@ -20,10 +20,9 @@ impl Use {
         match self {
             Self::Server => vec![ExtendedKeyUsagePurpose::ServerAuth],
             Self::Client => vec![ExtendedKeyUsagePurpose::ClientAuth],
-            Self::Both => vec![
-                ExtendedKeyUsagePurpose::ServerAuth,
-                ExtendedKeyUsagePurpose::ClientAuth,
-            ],
+            Self::Both => {
+                vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth]
+            }
         }
     }
 }
@@ -55,12 +54,7 @@ impl Leaf {
                 unique.push(name);
             }
         }
-        Self {
-            common_name: common_name.to_owned(),
-            organization: None,
-            purpose,
-            names: unique,
-        }
+        Self { common_name: common_name.to_owned(), organization: None, purpose, names: unique }
     }
 }
 

@@ -18,11 +18,8 @@ pub(crate) struct Pki {
 }
 
 /// File without extension, common name.
-const AUTHORITIES: [(&str, &str); 3] = [
-    ("ca", "kubernetes"),
-    ("etcd/ca", "etcd-ca"),
-    ("front-proxy-ca", "front-proxy-ca"),
-];
+const AUTHORITIES: [(&str, &str); 3] =
+    [("ca", "kubernetes"), ("etcd/ca", "etcd-ca"), ("front-proxy-ca", "front-proxy-ca")];
 
 impl Pki {
     /// Reads the contents of `directory`. Creates and saves missing parts before they are used.
@@ -42,12 +39,10 @@ impl Pki {
         for (file, _) in AUTHORITIES {
             let path = directory.join(format!("{file}.crt"));
             if !path.exists() {
-                return Err(
-                    Error::not_found(format!("{} does not exist", path.display())).hint(
-                        "the controller that created a cluster holds its authorities: run there, \
+                return Err(Error::not_found(format!("{} does not exist", path.display())).hint(
+                    "the controller that created a cluster holds its authorities: run there, \
                          or copy its pki directory",
-                    ),
-                );
+                ));
             }
         }
         Self::open(directory, Algorithm::default(), Duration::ZERO)

@@ -21,14 +21,9 @@ fn member(minor: u32) -> Member {
         endpoint: "apiserver.cluster.local:6443".to_owned(),
         dns_domain: "cluster.local".to_owned(),
         service_addresses: vec!["10.96.0.1".to_owned()],
-        api_names: [
-            "127.0.0.1",
-            "apiserver.cluster.local",
-            "10.103.97.2",
-            "10.0.0.11",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
+        api_names: ["127.0.0.1", "apiserver.cluster.local", "10.103.97.2", "10.0.0.11"]
+            .map(str::to_owned)
+            .to_vec(),
         etcd: Some((Vec::new(), Vec::new())),
     }
 }
@@ -65,15 +60,12 @@ fn a_pki_is_what_kubeadm_would_make() {
     assert!((9..=10).contains(&years), "{years}");
 
     // Organization, uses and names by version; openssl verifies the signature.
-    for (minor, group, client_group) in [
-        (28, "system:masters", Some("system:masters")),
-        (29, "kubeadm:cluster-admins", None),
-    ] {
+    for (minor, group, client_group) in
+        [(28, "system:masters", Some("system:masters")), (29, "kubeadm:cluster-admins", None)]
+    {
         for (file, signer, leaf) in member(minor).certificates() {
             let authority = signer.of(&pki);
-            let signed = authority
-                .sign(&leaf, Algorithm::EcdsaP256, validity.leaves)
-                .unwrap();
+            let signed = authority.sign(&leaf, Algorithm::EcdsaP256, validity.leaves).unwrap();
             let path = directory.path().join("leaf.crt");
             std::fs::write(&path, &signed.certificate).unwrap();
             let ca_file = match signer {
@@ -139,10 +131,7 @@ fn a_pki_is_what_kubeadm_would_make() {
                 );
             }
             if file.starts_with("etcd/") && file != "etcd/healthcheck-client" {
-                assert_eq!(
-                    read.names,
-                    ["cp-1", "localhost", "10.0.0.11", "127.0.0.1", "::1"]
-                );
+                assert_eq!(read.names, ["cp-1", "localhost", "10.0.0.11", "127.0.0.1", "::1"]);
             }
         }
     }
@@ -156,63 +145,28 @@ fn kubeconfigs_by_version() {
     };
     assert_eq!(
         files(28, true),
-        [
-            "admin.conf",
-            "controller-manager.conf",
-            "scheduler.conf",
-            "kubelet.conf"
-        ]
+        ["admin.conf", "controller-manager.conf", "scheduler.conf", "kubelet.conf"]
     );
     assert_eq!(files(29, true).last(), Some(&"super-admin.conf"));
     assert_eq!(files(34, false).len(), 3);
     let admin = |minor: u32| member(minor).identities(true).remove(0);
-    assert_eq!(
-        admin(28).leaf.organization.as_deref(),
-        Some("system:masters")
-    );
-    assert_eq!(
-        admin(29).leaf.organization.as_deref(),
-        Some("kubeadm:cluster-admins")
-    );
+    assert_eq!(admin(28).leaf.organization.as_deref(), Some("system:masters"));
+    assert_eq!(admin(29).leaf.organization.as_deref(), Some("kubeadm:cluster-admins"));
     assert_eq!(admin(29).server, "https://apiserver.cluster.local:6443");
-    assert_eq!(
-        member(29).identities(false)[1].server,
-        "https://10.0.0.11:6443"
-    );
+    assert_eq!(member(29).identities(false)[1].server, "https://10.0.0.11:6443");
 
     let directory = tempfile::tempdir().unwrap();
-    let pki = Pki::open(
-        directory.path(),
-        Algorithm::EcdsaP256,
-        Duration::from_secs(86_400),
-    )
-    .unwrap();
+    let pki =
+        Pki::open(directory.path(), Algorithm::EcdsaP256, Duration::from_secs(86_400)).unwrap();
     let identity = admin(34);
     // A validity longer than the authority's is cut to it.
-    let signed = pki
-        .ca
-        .sign(
-            &identity.leaf,
-            Algorithm::EcdsaP256,
-            Validity::default().leaves,
-        )
-        .unwrap();
-    assert_eq!(
-        inspect::read(&signed.certificate).unwrap().not_after,
-        pki.ca.read().not_after
-    );
-    let text = kubeconfig::write(
-        &pki.ca.certificate,
-        &identity.server,
-        &identity.user,
-        &signed,
-    )
-    .unwrap();
+    let signed =
+        pki.ca.sign(&identity.leaf, Algorithm::EcdsaP256, Validity::default().leaves).unwrap();
+    assert_eq!(inspect::read(&signed.certificate).unwrap().not_after, pki.ca.read().not_after);
+    let text =
+        kubeconfig::write(&pki.ca.certificate, &identity.server, &identity.user, &signed).unwrap();
     let read = kubeconfig::read(&text).unwrap();
-    assert_eq!(
-        read.certificate.as_deref(),
-        Some(signed.certificate.as_str())
-    );
+    assert_eq!(read.certificate.as_deref(), Some(signed.certificate.as_str()));
     assert_eq!(read.authority, pki.ca.certificate);
     assert_eq!(read.server, identity.server);
 }
@@ -223,11 +177,9 @@ fn authorities_of_others_are_kept() {
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     std::fs::create_dir(directory.path().join("etcd")).unwrap();
     // Files as kubeadm and sealos write them: PKCS#1, valid for a hundred years.
-    for (file, name) in [
-        ("ca", "kubernetes"),
-        ("etcd/ca", "etcd-ca"),
-        ("front-proxy-ca", "front-proxy-ca"),
-    ] {
+    for (file, name) in
+        [("ca", "kubernetes"), ("etcd/ca", "etcd-ca"), ("front-proxy-ca", "front-proxy-ca")]
+    {
         let key = path(&format!("{file}.key"));
         openssl(&["genrsa", "-traditional", "-out", &key, "2048"]);
         openssl(&[
@@ -249,17 +201,12 @@ fn authorities_of_others_are_kept() {
     let before = std::fs::read(directory.path().join("ca.crt")).unwrap();
     let key_before = std::fs::read(directory.path().join("ca.key")).unwrap();
     let pki = Pki::load(directory.path()).unwrap();
-    assert_eq!(
-        std::fs::read(directory.path().join("ca.crt")).unwrap(),
-        before
-    );
+    assert_eq!(std::fs::read(directory.path().join("ca.crt")).unwrap(), before);
     assert_eq!(pki.ca.key.pem.expose().as_bytes(), key_before);
     assert!(pki.ca.key.pem.expose().contains("RSA PRIVATE KEY"));
     for (file, signer, leaf) in member(34).certificates() {
-        let signed = signer
-            .of(&pki)
-            .sign(&leaf, Algorithm::EcdsaP256, Validity::sealos().leaves)
-            .unwrap();
+        let signed =
+            signer.of(&pki).sign(&leaf, Algorithm::EcdsaP256, Validity::sealos().leaves).unwrap();
         let leaf_path = path("leaf.crt");
         std::fs::write(&leaf_path, &signed.certificate).unwrap();
         let ca = match signer {
@@ -305,21 +252,12 @@ fn what_does_not_fit_is_refused_and_what_was_begun_is_finished() {
     assert!(error.to_string().contains("ca.key"), "{error}");
 
     let other = Key::generate(Algorithm::EcdsaP256).unwrap();
-    let error = Authority::parse(&first.ca.certificate, other.pem.expose())
-        .map(|_| ())
-        .unwrap_err();
+    let error =
+        Authority::parse(&first.ca.certificate, other.pem.expose()).map(|_| ()).unwrap_err();
     assert!(error.to_string().contains("do not match"), "{error}");
 
     let leaf = member(34).certificates().remove(0).2;
     let signed = first.ca.sign(&leaf, Algorithm::EcdsaP256, hour).unwrap();
-    assert!(
-        first
-            .ca
-            .stands_behind(&signed.certificate, &leaf, Duration::ZERO)
-    );
-    assert!(
-        !first
-            .etcd_ca
-            .stands_behind(&signed.certificate, &leaf, Duration::ZERO)
-    );
+    assert!(first.ca.stands_behind(&signed.certificate, &leaf, Duration::ZERO));
+    assert!(!first.etcd_ca.stands_behind(&signed.certificate, &leaf, Duration::ZERO));
 }

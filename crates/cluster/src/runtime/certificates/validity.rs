@@ -28,10 +28,7 @@ impl Validity {
     /// Returns a hundred years for everything, as in sealos.
     pub fn sealos() -> Self {
         let century = Duration::from_secs(876_000 * HOUR);
-        Self {
-            authorities: century,
-            leaves: century,
-        }
+        Self { authorities: century, leaves: century }
     }
 
     /// Returns validity periods of `leaves` for certificates, and of the default or `leaves` for
@@ -48,10 +45,7 @@ impl Validity {
                  8760h",
             ));
         }
-        Ok(Self {
-            authorities: standard.authorities.max(leaves),
-            leaves,
-        })
+        Ok(Self { authorities: standard.authorities.max(leaves), leaves })
     }
 
     /// Formats a duration like kubeadm's configuration and the controller manager's flags.
@@ -62,7 +56,5 @@ impl Validity {
 
 /// Returns the seconds since the Unix epoch.
 pub fn now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

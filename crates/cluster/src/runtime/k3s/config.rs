@@ -121,22 +121,14 @@ fn base(scene: &ClusterContext, files: &dyn ImageFiles) -> Result<Map<String, Va
         let what = || format!("cannot use etc/k3s.yml of image {}", image.name);
         let text = String::from_utf8(bytes)
             .map_err(|_| Error::bad_content(format!("{}: it is not UTF-8", what())))?;
-        merge(
-            &mut config,
-            object(yaml::parse(&text).context(what)?).context(what)?,
-        );
+        merge(&mut config, object(yaml::parse(&text).context(what)?).context(what)?);
     }
     Ok(config)
 }
 
 /// Reports whether a Clusterfile document contains options of k3s.
 fn is_k3s(document: &Value) -> bool {
-    let text = |key: &str| {
-        document
-            .get(key)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-    };
+    let text = |key: &str| document.get(key).and_then(Value::as_str).unwrap_or_default();
     let is_bare = document.get("apiVersion").is_none() && document.get("kind").is_none();
     is_bare || text("apiVersion").contains("k3s") || text("kind").to_lowercase().contains("k3s")
 }
@@ -185,10 +177,7 @@ fn force(config: &mut Map<String, Value>, scene: &ClusterContext, host: &Host, r
     if role == Role::Agent {
         return;
     }
-    config.insert(
-        "agent-token-file".to_owned(),
-        json!(super::token::AGENT_FILE),
-    );
+    config.insert("agent-token-file".to_owned(), json!(super::token::AGENT_FILE));
     let mut names = vec!["127.0.0.1".to_owned(), super::API_NAME.to_owned()];
     names.extend(scene.vip.clone());
     names.extend(scene.control_planes().map(|host| host.ip().to_owned()));
@@ -244,10 +233,7 @@ mod tests {
 
     fn host(ip: &str, role: &str) -> Host {
         Host {
-            address: Address {
-                name: ip.to_owned(),
-                port: 22,
-            },
+            address: Address { name: ip.to_owned(), port: 22 },
             roles: vec![role.to_owned()],
             environment: std::collections::BTreeMap::new(),
             login: imgctl_host::host::login::Login::default(),
@@ -281,10 +267,7 @@ mod tests {
             flag_environment: std::collections::BTreeMap::new(),
             registry: None,
             vip: Some("10.103.97.2".to_owned()),
-            documents: documents
-                .iter()
-                .map(|text| yaml::parse(text).unwrap())
-                .collect(),
+            documents: documents.iter().map(|text| yaml::parse(text).unwrap()).collect(),
         }
     }
 
@@ -327,12 +310,8 @@ mod tests {
         let server = config(&[], "", 1, Role::Server);
         assert_eq!(server["server"], "https://10.0.0.1:6443");
         assert!(server.get("cluster-init").is_none());
-        let agent = config(
-            &[],
-            "flannel-backend: none\nkubelet-arg: [max-pods=50]",
-            2,
-            Role::Agent,
-        );
+        let agent =
+            config(&[], "flannel-backend: none\nkubelet-arg: [max-pods=50]", 2, Role::Agent);
         assert_eq!(agent["server"], "https://apiserver.cluster.local:6443");
         assert_eq!(agent["token-file"], "/etc/rancher/k3s/agent-token");
         assert_eq!(agent["kubelet-arg"], json!(["max-pods=50"]));

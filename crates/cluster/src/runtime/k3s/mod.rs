@@ -108,11 +108,7 @@ fn kubectl(site: &Site<'_>, arguments: &str, suffix: &str) -> Result<String> {
         let attempt = site.crew.agent(host).and_then(|agent| {
             site.run_on(
                 &*agent,
-                &Line {
-                    line: format!("{KUBECTL} {arguments}"),
-                    again: true,
-                    ..Line::default()
-                },
+                &Line { line: format!("{KUBECTL} {arguments}"), again: true, ..Line::default() },
                 &format!("-{suffix}"),
             )
         });
@@ -122,10 +118,7 @@ fn kubectl(site: &Site<'_>, arguments: &str, suffix: &str) -> Result<String> {
         }
     }
     Err(last.unwrap_or_else(|| {
-        Error::failed(format!(
-            "cluster {} has no other control plane to ask",
-            site.scene.name
-        ))
+        Error::failed(format!("cluster {} has no other control plane to ask", site.scene.name))
     }))
 }
 
@@ -188,9 +181,7 @@ impl Runtime for K3s<'_> {
             |site| {
                 let name = node_name(site, site.host)?;
                 // The Node object appears a few seconds after the service starts.
-                let patience = site
-                    .timeout
-                    .map_or(300, |timeout| timeout.as_secs().min(300));
+                let patience = site.timeout.map_or(300, |timeout| timeout.as_secs().min(300));
                 kubectl(
                     site,
                     &format!(
@@ -240,12 +231,8 @@ impl Runtime for K3s<'_> {
                 "",
                 move |site| {
                     let name = node_name(site, &gone)?;
-                    kubectl(
-                        site,
-                        &format!("delete node {name} --ignore-not-found"),
-                        "delete",
-                    )
-                    .map(|_| ())
+                    kubectl(site, &format!("delete node {name} --ignore-not-found"), "delete")
+                        .map(|_| ())
                 },
             ),
         ])
@@ -268,11 +255,7 @@ impl Runtime for K3s<'_> {
     }
 
     fn hosts_entries(&self, scene: &ClusterContext, host: &Host) -> Vec<(String, String)> {
-        let address = if host.is_control_plane() {
-            host.ip()
-        } else {
-            load_balancer::ADDRESS
-        };
+        let address = if host.is_control_plane() { host.ip() } else { load_balancer::ADDRESS };
         let _ = scene;
         vec![(address.to_owned(), API_NAME.to_owned())]
     }
@@ -322,12 +305,7 @@ fn fetch_kubeconfig(site: &Site<'_>) -> Result<()> {
         .replace("https://[::1]:", &format!("https://{API_NAME}:"));
     let directory = site.state().join("etc");
     std::fs::create_dir_all(&directory).path("create", &directory)?;
-    atomic::write(
-        &directory.join("admin.conf"),
-        text.as_bytes(),
-        0o600,
-        Durability::Durable,
-    )?;
+    atomic::write(&directory.join("admin.conf"), text.as_bytes(), 0o600, Durability::Durable)?;
     site.run(&Line {
         line: format!(
             "mkdir -p \"$HOME/.kube\" && [ -e \"$HOME/.kube/config\" ] || ln -s {SOURCE} \"$HOME/.kube/config\""

@@ -68,10 +68,7 @@ fn of_servers(site: &Site<'_>, name: &str) -> Result<String> {
     };
     let servers = site.scene.control_planes();
     for server in servers.filter(|server| server.address != site.host.address) {
-        let told = site
-            .crew
-            .agent(server)
-            .and_then(|agent| agent.read_file(file, 4 << 10));
+        let told = site.crew.agent(server).and_then(|agent| agent.read_file(file, 4 << 10));
         if let Ok(Some(text)) = told {
             let text = String::from_utf8_lossy(&text).trim().to_owned();
             if !text.is_empty() {

@@ -52,25 +52,14 @@ pub(super) fn prelude(step: &Move<'_>) -> String {
         backup = step.backup(),
         root = step.to.paths.root(),
         tree = step.tree,
-        server = if step.place == Place::Worker {
-            "no"
-        } else {
-            "yes"
-        },
+        server = if step.place == Place::Worker { "no" } else { "yes" },
     )
 }
 
 /// Creates an idempotent action; `says` is what a plan shows.
 pub(super) fn line(name: &str, says: String, line: String, limit: Duration) -> Action {
-    let mut action = Action::command(
-        name,
-        Line {
-            line,
-            again: true,
-            ..Line::default()
-        },
-    )
-    .within(limit);
+    let mut action =
+        Action::command(name, Line { line, again: true, ..Line::default() }).within(limit);
     action.says = vec![says];
     action
 }
@@ -86,11 +75,8 @@ fn wanted(step: &Move<'_>) -> Result<String> {
 fn version_of(image: &ClusterImage) -> Result<String> {
     let text = version::of(image)?;
     if Version::parse(&text).is_none() {
-        return Err(Error::usage(format!(
-            "`{text}` of image {} is not a k3s version",
-            image.name
-        ))
-        .hint("the rootfs image's label `version` looks like v1.34.1+k3s1"));
+        return Err(Error::usage(format!("`{text}` of image {} is not a k3s version", image.name))
+            .hint("the rootfs image's label `version` looks like v1.34.1+k3s1"));
     }
     Ok(text)
 }
@@ -125,10 +111,7 @@ impl Upgrader for K3s<'_> {
              done",
             prelude = prelude(step),
         );
-        let says = format!(
-            "k3s crictl pull the images listed in {}/images/shim",
-            step.tree
-        );
+        let says = format!("k3s crictl pull the images listed in {}/images/shim", step.tree);
         Ok(vec![line("pull", says, text, LONG)])
     }
 
@@ -165,10 +148,8 @@ impl Upgrader for K3s<'_> {
             prelude = prelude(step),
             stopped_database = snapshot::KEEP_STOPPED,
         );
-        let says = format!(
-            "replace k3s and its unit with those of {}; systemctl restart k3s",
-            step.tree
-        );
+        let says =
+            format!("replace k3s and its unit with those of {}; systemctl restart k3s", step.tree);
         Ok(vec![out_of_service(step, line("k3s", says, text, LIMIT))])
     }
 
@@ -245,10 +226,8 @@ fn gate(
     says: String,
     complaint: impl Fn(&Site<'_>) -> Result<Option<String>> + Send + Sync + 'static,
 ) -> Action {
-    Action::new(name, says, "", move |site| {
-        until_well(site, PATIENCE, HINT, &|| complaint(site))
-    })
-    .within(LIMIT)
+    Action::new(name, says, "", move |site| until_well(site, PATIENCE, HINT, &|| complaint(site)))
+        .within(LIMIT)
 }
 
 /// Backs up the host's k3s files before the host is changed.
@@ -339,24 +318,14 @@ fn complaint(line: &str) -> Option<String> {
 fn own_node(site: &Site<'_>, wanted: &str, started: &str) -> Result<Option<String>> {
     let name = node_name(site, site.host)?;
     let object = |kind: &str| -> Result<Value> {
-        let text = ask(
-            site,
-            &format!("get {kind} -o json --ignore-not-found"),
-            "node",
-        )?;
+        let text = ask(site, &format!("get {kind} -o json --ignore-not-found"), "node")?;
         Ok(serde_json::from_str(&text).unwrap_or_default())
     };
     let node = object(&format!("node {name}"))?;
     let lease = object(&format!("lease {name} -n kube-node-lease"))?;
     let started = site.agent.read_file(started, 1 << 10)?;
     let started = started.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    Ok(node_state::complaint(
-        &name,
-        &node,
-        &lease,
-        wanted,
-        started.as_deref(),
-    ))
+    Ok(node_state::complaint(&name, &node, &lease, wanted, started.as_deref()))
 }
 
 #[cfg(test)]
@@ -369,10 +338,7 @@ mod tests {
             ("a|True|True", None),
             ("a|True|", None),
             ("b|False|True", Some("server b is not Ready")),
-            (
-                "c|True|False",
-                Some("the etcd member of server c does not vote"),
-            ),
+            ("c|True|False", Some("the etcd member of server c does not vote")),
         ] {
             assert_eq!(complaint(line).as_deref(), expected, "{line}");
         }

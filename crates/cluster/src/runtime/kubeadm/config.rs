@@ -55,17 +55,12 @@ pub(super) fn variable<'a>(
     name: &str,
 ) -> Option<&'a str> {
     let image = scene.rootfs().map(|image| &image.environment);
-    [
-        Some(&scene.flag_environment),
-        Some(&host.environment),
-        Some(&scene.environment),
-        image,
-    ]
-    .into_iter()
-    .flatten()
-    .find_map(|variables| variables.get(name))
-    .map(String::as_str)
-    .filter(|value| !value.is_empty())
+    [Some(&scene.flag_environment), Some(&host.environment), Some(&scene.environment), image]
+        .into_iter()
+        .flatten()
+        .find_map(|variables| variables.get(name))
+        .map(String::as_str)
+        .filter(|value| !value.is_empty())
 }
 
 impl Config {
@@ -91,9 +86,7 @@ impl Config {
         let port = at(&documents.init, &["localAPIEndpoint", "bindPort"]).as_u64();
         let config = Self {
             version: version.clone(),
-            port: port
-                .and_then(|port| u16::try_from(port).ok())
-                .unwrap_or(API_PORT),
+            port: port.and_then(|port| u16::try_from(port).ok()).unwrap_or(API_PORT),
             documents,
             address: state.address(host),
         };
@@ -190,11 +183,7 @@ impl Config {
 
     /// Returns the Node's name: `nodeRegistration.name`, or the hostname.
     pub(crate) fn node_name(&self, first: bool, hostname: &str) -> String {
-        let document = if first {
-            &self.documents.init
-        } else {
-            &self.documents.join
-        };
+        let document = if first { &self.documents.init } else { &self.documents.join };
         at(document, &["nodeRegistration", "name"])
             .as_str()
             .map_or_else(|| hostname.to_lowercase(), str::to_owned)
@@ -219,10 +208,7 @@ impl Config {
         let cluster = &self.documents.cluster;
         let names = |path: &[&str]| -> Vec<String> {
             let list = at(cluster, path).as_array().map_or(&[][..], Vec::as_slice);
-            list.iter()
-                .filter_map(Value::as_str)
-                .map(str::to_owned)
-                .collect()
+            list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
         };
         let services = at(cluster, &["networking", "serviceSubnet"]);
         let service_addresses = services
@@ -297,11 +283,7 @@ impl Config {
 
 /// Returns `address:port`, with brackets around an IPv6 address.
 pub(crate) fn join_port(address: &str, port: u16) -> String {
-    if address.contains(':') {
-        format!("[{address}]:{port}")
-    } else {
-        format!("{address}:{port}")
-    }
+    if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
 }
 
 /// Sets the values that documents cannot change.
@@ -314,19 +296,9 @@ fn force(
 ) -> Result<()> {
     let version = inputs.version;
     let address = state.address(host);
-    let Documents {
-        init,
-        cluster,
-        join,
-        kubelet,
-        proxy,
-    } = documents;
+    let Documents { init, cluster, join, kubelet, proxy } = documents;
 
-    set(
-        init,
-        &["localAPIEndpoint", "advertiseAddress"],
-        address.as_str().into(),
-    )?;
+    set(init, &["localAPIEndpoint", "advertiseAddress"], address.as_str().into())?;
     let endpoint = ["controlPlane", "localAPIEndpoint", "advertiseAddress"];
     set(join, &endpoint, address.as_str().into())?;
     let port = at(init, &["localAPIEndpoint", "bindPort"]).clone();
@@ -334,11 +306,7 @@ fn force(
     let alone = scene.hosts.len() == 1;
     for document in [&mut *init, &mut *join] {
         let registration = |field: &'static str| ["nodeRegistration", field];
-        set(
-            document,
-            &registration("criSocket"),
-            state.cri_socket.as_str().into(),
-        )?;
+        set(document, &registration("criSocket"), state.cri_socket.as_str().into())?;
         set(document, &registration("imagePullPolicy"), "Never".into())?;
         if alone && at(document, &registration("taints")).is_null() {
             set(document, &registration("taints"), json!([]))?;
@@ -353,17 +321,9 @@ fn force(
         super::merge::merge(document, over);
     }
 
-    set(
-        cluster,
-        &["kubernetesVersion"],
-        version.text.as_str().into(),
-    )?;
+    set(cluster, &["kubernetesVersion"], version.text.as_str().into())?;
     let port = port.as_u64().unwrap_or(u64::from(API_PORT));
-    set(
-        cluster,
-        &["controlPlaneEndpoint"],
-        format!("{API_NAME}:{port}").into(),
-    )?;
+    set(cluster, &["controlPlaneEndpoint"], format!("{API_NAME}:{port}").into())?;
     let mut names: Vec<String> = vec!["127.0.0.1".to_owned(), API_NAME.to_owned()];
     names.extend(scene.vip.clone());
     names.extend(scene.control_planes().map(|host| host.ip().to_owned()));
@@ -384,10 +344,9 @@ fn force(
 
     let authorities = Validity::hours(inputs.validity.authorities);
     let leaves = Validity::hours(inputs.validity.leaves);
-    for (field, value) in [
-        ("certificateValidityPeriod", &leaves),
-        ("caCertificateValidityPeriod", &authorities),
-    ] {
+    for (field, value) in
+        [("certificateValidityPeriod", &leaves), ("caCertificateValidityPeriod", &authorities)]
+    {
         if cluster[field].is_null() {
             set(cluster, &[field], value.as_str().into())?;
         }
@@ -401,10 +360,7 @@ fn force(
     });
     if !set_by_hand {
         let argument = defaults::arguments(&[("cluster-signing-duration", &leaves)]);
-        super::merge::merge(
-            cluster,
-            json!({"controllerManager": {"extraArgs": argument}}),
-        );
+        super::merge::merge(cluster, json!({"controllerManager": {"extraArgs": argument}}));
     }
     // etcd is either local or external, not both.
     if at(cluster, &["etcd", "external"]).is_object()
@@ -420,25 +376,14 @@ fn force(
     if kubelet["clusterDomain"].is_null() {
         set(kubelet, &["clusterDomain"], domain)?;
     }
-    set(
-        kubelet,
-        &["cgroupDriver"],
-        state.cgroup_driver.as_str().into(),
-    )?;
-    set(
-        kubelet,
-        &["containerRuntimeEndpoint"],
-        state.cri_socket.as_str().into(),
-    )?;
+    set(kubelet, &["cgroupDriver"], state.cgroup_driver.as_str().into())?;
+    set(kubelet, &["containerRuntimeEndpoint"], state.cri_socket.as_str().into())?;
     if let Some(endpoint) = image_endpoint {
         set(kubelet, &["imageServiceEndpoint"], endpoint.into())?;
     }
     if let (Some(vip), "ipvs") = (&scene.vip, proxy["mode"].as_str().unwrap_or_default()) {
         let bits = if vip.contains(':') { 128 } else { 32 };
-        super::merge::merge(
-            proxy,
-            json!({"ipvs": {"excludeCIDRs": [format!("{vip}/{bits}")]}}),
-        );
+        super::merge::merge(proxy, json!({"ipvs": {"excludeCIDRs": [format!("{vip}/{bits}")]}}));
     }
     Ok(())
 }
@@ -457,9 +402,5 @@ fn drop_local_time(cluster: &mut Value) {
 
 /// Returns the path with its `unix://` scheme.
 pub(super) fn unix(path: &str) -> String {
-    if path.contains("://") {
-        path.to_owned()
-    } else {
-        format!("unix://{path}")
-    }
+    if path.contains("://") { path.to_owned() } else { format!("unix://{path}") }
 }

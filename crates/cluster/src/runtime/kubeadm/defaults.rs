@@ -11,11 +11,8 @@ pub(crate) const AUDIT_POLICY: &str = "/etc/kubernetes/audit-policy.yml";
 
 /// Removed feature gates, with the minor version from which naming them is an error or has no
 /// effect.
-const GONE: [(&str, u32); 3] = [
-    ("TTLAfterFinished", 24),
-    ("CSIStorageCapacity", 24),
-    ("EphemeralContainers", 26),
-];
+const GONE: [(&str, u32); 3] =
+    [("TTLAfterFinished", 24), ("CSIStorageCapacity", 24), ("EphemeralContainers", 26)];
 
 /// Fields of KubeletConfiguration with the minor version that introduced them.
 const KUBELET_SINCE: [(&str, u32); 5] = [
@@ -123,19 +120,13 @@ pub(super) fn documents(version: &Version, ipvs: bool) -> Documents {
 
 /// Returns a list of objects with `name` and `value`.
 pub(super) fn arguments(pairs: &[(&str, &str)]) -> Value {
-    pairs
-        .iter()
-        .map(|(name, value)| json!({"name": name, "value": value}))
-        .collect()
+    pairs.iter().map(|(name, value)| json!({"name": name, "value": value})).collect()
 }
 
 /// Removes feature gates and fields that this version does not support, whatever their source.
 pub(crate) fn fit(documents: &mut Documents, version: &Version) {
-    let gone: Vec<&str> = GONE
-        .iter()
-        .filter(|(_, minor)| version.minor >= *minor)
-        .map(|(gate, _)| *gate)
-        .collect();
+    let gone: Vec<&str> =
+        GONE.iter().filter(|(_, minor)| version.minor >= *minor).map(|(gate, _)| *gate).collect();
     for component in ["apiServer", "controllerManager", "scheduler"] {
         let component = documents.cluster.get_mut(component);
         if let Some(list) = component.and_then(|component| component.get_mut("extraArgs")) {
@@ -154,10 +145,7 @@ pub(crate) fn fit(documents: &mut Documents, version: &Version) {
         let Some(fields) = component.as_object_mut() else {
             continue;
         };
-        if let Some(gates) = fields
-            .get_mut("featureGates")
-            .and_then(Value::as_object_mut)
-        {
+        if let Some(gates) = fields.get_mut("featureGates").and_then(Value::as_object_mut) {
             gates.retain(|name, _| !gone.contains(&name.as_str()));
             if gates.is_empty() {
                 fields.shift_remove("featureGates");

@@ -24,13 +24,7 @@ pub(crate) struct Documents {
 impl Default for Documents {
     fn default() -> Self {
         let empty = || Value::Object(Map::new());
-        Self {
-            init: empty(),
-            cluster: empty(),
-            join: empty(),
-            kubelet: empty(),
-            proxy: empty(),
-        }
+        Self { init: empty(), cluster: empty(), join: empty(), kubelet: empty(), proxy: empty() }
     }
 }
 
@@ -158,8 +152,7 @@ fn split(text: &str) -> Vec<String> {
         }
     }
     parts.retain(|part| {
-        part.lines()
-            .any(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
+        part.lines().any(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
     });
     parts
 }
@@ -177,10 +170,7 @@ fn modernise(kind: &str, body: &mut Value) -> Result<()> {
             // kubeadm itself dropped these fields on the way to v1beta3.
             remove(body, "useHyperKubeImage");
             remove(&mut body["dns"], "type");
-            tidy(
-                body,
-                &["apiServer", "controllerManager", "scheduler", "etcd", "dns"],
-            );
+            tidy(body, &["apiServer", "controllerManager", "scheduler", "etcd", "dns"]);
         }
         "InitConfiguration" | "JoinConfiguration" => {
             arguments(&mut body["nodeRegistration"], "kubeletExtraArgs")?;
@@ -239,11 +229,7 @@ fn arguments(holder: &mut Value, field: &str) -> Result<()> {
     let Some(found) = holder.get_mut(field) else {
         return Ok(());
     };
-    let wrong = || {
-        Error::usage(format!(
-            "`{field}` is neither a map nor a list of name and value"
-        ))
-    };
+    let wrong = || Error::usage(format!("`{field}` is neither a map nor a list of name and value"));
     let list = match found.take() {
         Value::Null => Vec::new(),
         Value::Object(map) => map
@@ -258,10 +244,7 @@ fn arguments(holder: &mut Value, field: &str) -> Result<()> {
             .ok_or_else(wrong)?,
         _ => return Err(wrong()),
     };
-    *found = list
-        .into_iter()
-        .map(|(name, value)| json!({"name": name, "value": value}))
-        .collect();
+    *found = list.into_iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
     Ok(())
 }
 

@@ -39,10 +39,10 @@ pub(super) fn remove_member(
     let agent = kubectl.agent();
     etcdctl(site, agent, &[], &format!("member remove {id:x}"), "remove")?;
     match members(site, kubectl)? {
-        Some(list) if find(&list, address).is_some() => Err(Error::failed(format!(
-            "{address} is still a member of etcd after it was removed"
-        ))
-        .hint("`etcdctl member list` on a control plane shows all members")),
+        Some(list) if find(&list, address).is_some() => {
+            Err(Error::failed(format!("{address} is still a member of etcd after it was removed"))
+                .hint("`etcdctl member list` on a control plane shows all members"))
+        }
         _ => Ok(Some(())),
     }
 }
@@ -97,11 +97,7 @@ pub(super) fn etcdctl(
             agent.host(),
             tail.join("\n    ")
         ))
-        .hint(format!(
-            "the whole output is in {} on {}",
-            outcome.log,
-            agent.host()
-        ))),
+        .hint(format!("the whole output is in {} on {}", outcome.log, agent.host()))),
     }
 }
 

@@ -25,11 +25,8 @@ pub(crate) struct HostState {
 }
 
 /// Sockets in sealos' order.
-const SOCKETS: [&str; 3] = [
-    "/var/run/cri-dockerd.sock",
-    "/run/containerd/containerd.sock",
-    "/var/run/crio/crio.sock",
-];
+const SOCKETS: [&str; 3] =
+    ["/var/run/cri-dockerd.sock", "/run/containerd/containerd.sock", "/var/run/crio/crio.sock"];
 const ENDPOINT: &str = "SEALOS_SYS_CRI_ENDPOINT";
 
 impl HostState {
@@ -49,15 +46,10 @@ impl HostState {
     pub(super) fn observe(site: &Site<'_>) -> Result<Self> {
         let mut text = String::new();
         for socket in SOCKETS {
-            text.push_str(&format!(
-                "if [ -S {socket} ]; then echo socket {socket}; fi\n"
-            ));
+            text.push_str(&format!("if [ -S {socket} ]; then echo socket {socket}; fi\n"));
         }
         text.push_str("if [ -e /etc/localtime ]; then echo localtime; fi\n");
-        text.push_str(&format!(
-            "if [ -e {} ]; then echo audit; fi\n",
-            defaults::AUDIT_POLICY
-        ));
+        text.push_str(&format!("if [ -e {} ]; then echo audit; fi\n", defaults::AUDIT_POLICY));
         // Each runtime reports its own driver; kubeadm defaults to systemd.
         text.push_str(
             "if command -v containerd >/dev/null 2>&1; then\n\
@@ -68,10 +60,7 @@ impl HostState {
         let answer = site.run_on(site.agent, &Line::query(text), "-look")?;
         let named = variable(site.scene, site.host, ENDPOINT);
         let mut state = read(&answer, named).map_err(|error| {
-            error.context(format!(
-                "{}: cannot determine its container runtime",
-                site.agent.host()
-            ))
+            error.context(format!("{}: cannot determine its container runtime", site.agent.host()))
         })?;
         if site.host.ip().parse::<IpAddr>().is_err() {
             state.addresses = site.agent.facts()?.addresses;
@@ -84,11 +73,10 @@ impl HostState {
         if host.ip().parse::<IpAddr>().is_ok() {
             return host.ip().to_owned();
         }
-        let global = self.addresses.iter().find(|address| {
-            address
-                .parse::<IpAddr>()
-                .is_ok_and(|address| !address.is_loopback())
-        });
+        let global = self
+            .addresses
+            .iter()
+            .find(|address| address.parse::<IpAddr>().is_ok_and(|address| !address.is_loopback()));
         global.map_or_else(|| host.ip().to_owned(), Clone::clone)
     }
 }
@@ -112,16 +100,12 @@ fn read(answer: &str, named: Option<&str>) -> Result<HostState> {
         (Some(named), _) => named,
         (None, [only]) => only,
         (None, []) => {
-            return Err(
-                Error::not_found(format!("none of {} exists", SOCKETS.join(", ")))
-                    .hint("the rootfs image's init script starts the container runtime; did it?"),
-            );
+            return Err(Error::not_found(format!("none of {} exists", SOCKETS.join(", ")))
+                .hint("the rootfs image's init script starts the container runtime; did it?"));
         }
         (None, several) => {
-            return Err(
-                Error::failed(format!("several exist: {}", several.join(", ")))
-                    .hint(format!("choose one with --env {ENDPOINT}=<socket>")),
-            );
+            return Err(Error::failed(format!("several exist: {}", several.join(", ")))
+                .hint(format!("choose one with --env {ENDPOINT}=<socket>")));
         }
     };
     let driver = if socket.contains("docker") {
@@ -146,22 +130,15 @@ mod tests {
 
     #[test]
     fn runtimes_are_recognised() {
-        let state = read(
-            "socket /run/containerd/containerd.sock\nlocaltime\ncontainerd-cgroupfs\n",
-            None,
-        )
-        .unwrap();
+        let state =
+            read("socket /run/containerd/containerd.sock\nlocaltime\ncontainerd-cgroupfs\n", None)
+                .unwrap();
         assert_eq!(state.cri_socket, "unix:///run/containerd/containerd.sock");
         assert_eq!(state.cgroup_driver, "cgroupfs");
         assert!(state.local_time && !state.audit_policy);
 
         let both = "socket /var/run/cri-dockerd.sock\nsocket /run/containerd/containerd.sock\ndocker-systemd\n";
-        assert!(
-            read(both, None)
-                .unwrap_err()
-                .to_string()
-                .contains("several")
-        );
+        assert!(read(both, None).unwrap_err().to_string().contains("several"));
         let state = read(both, Some("/var/run/cri-dockerd.sock")).unwrap();
         assert_eq!(state.cri_socket, "unix:///var/run/cri-dockerd.sock");
         assert_eq!(state.cgroup_driver, "systemd");

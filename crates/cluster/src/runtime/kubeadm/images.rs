@@ -17,16 +17,12 @@ const LONG: Duration = Duration::from_secs(30 * 60);
 
 /// Creates the action that pulls all images.
 pub(super) fn action(scene: &ClusterContext, settings: &Settings) -> Action {
-    let says = format!(
-        "crictl pull each of `kubeadm config images list --config {}`",
-        etc(scene, FILE)
-    );
+    let says =
+        format!("crictl pull each of `kubeadm config images list --config {}`", etc(scene, FILE));
     let settings = settings.clone();
-    Action::new("images", says, "", move |site| {
-        pull_those(site, &settings, Wanted::All)
-    })
-    .bringing(&scene.registry_content())
-    .within(LONG)
+    Action::new("images", says, "", move |site| pull_those(site, &settings, Wanted::All))
+        .bringing(&scene.registry_content())
+        .within(LONG)
 }
 
 /// Creates the action that tests a pull before a worker joins: a worker that cannot pull would join
@@ -53,15 +49,7 @@ fn pull_those(site: &Site<'_>, settings: &Settings, wanted: Wanted) -> Result<()
     let (state, config) = settings.config(site)?;
     let file = config_file(site, &config)?;
     let line = line(site.scene, site.host, &state, &file, wanted);
-    site.run_on(
-        site.agent,
-        &Line {
-            again: true,
-            ..Line::new(line)
-        },
-        "",
-    )
-    .map(|_| ())
+    site.run_on(site.agent, &Line { again: true, ..Line::new(line) }, "").map(|_| ())
 }
 
 fn config_file(site: &Site<'_>, config: &Config) -> Result<String> {
@@ -99,10 +87,9 @@ fn line(
         Some(_) => "",
     };
     let without = match wanted {
-        Wanted::All => format!(
-            "kubeadm config images pull --config {file} --cri-socket {}",
-            state.cri_socket
-        ),
+        Wanted::All => {
+            format!("kubeadm config images pull --config {file} --cri-socket {}", state.cri_socket)
+        }
         Wanted::Pause => "echo 'there is no crictl: nothing is tried out'".to_owned(),
     };
     format!(

@@ -97,9 +97,7 @@ pub(super) fn before(settings: &Settings, planned: &Config, first: bool) -> Vec<
         .map(|member| {
             let certificates = member.certificates();
             let identities = member.identities(first);
-            let certificates = certificates
-                .iter()
-                .map(|(name, ..)| format!("pki/{name}.crt"));
+            let certificates = certificates.iter().map(|(name, ..)| format!("pki/{name}.crt"));
             let identities = identities.iter().map(|identity| identity.file.to_owned());
             certificates.chain(identities).collect()
         })
@@ -131,12 +129,9 @@ pub(super) fn before(settings: &Settings, planned: &Config, first: bool) -> Vec<
 
 /// Resolves the API name to this host itself.
 pub(super) fn api_name(host: &Host) -> Action {
-    Action::new(
-        "api-name",
-        format!("hosts file: {} {API_NAME}", host.ip()),
-        "",
-        |site| set_api_name(site, &own_address(site)?),
-    )
+    Action::new("api-name", format!("hosts file: {} {API_NAME}", host.ip()), "", |site| {
+        set_api_name(site, &own_address(site)?)
+    })
 }
 
 /// Returns the host's IP address, also for a host that is known by a name: the hosts file needs an
@@ -147,11 +142,9 @@ pub(super) fn own_address(site: &Site<'_>) -> Result<String> {
         return Ok(known.to_owned());
     }
     let addresses = site.agent.facts()?.addresses;
-    let global = addresses.into_iter().find(|address| {
-        address
-            .parse::<IpAddr>()
-            .is_ok_and(|address| !address.is_loopback())
-    });
+    let global = addresses
+        .into_iter()
+        .find(|address| address.parse::<IpAddr>().is_ok_and(|address| !address.is_loopback()));
     global.ok_or_else(|| Error::failed(format!("{}: it has no local address", site.agent.host())))
 }
 
@@ -193,9 +186,7 @@ pub(super) fn kubeconfig() -> Action {
 fn shown(text: &str) -> String {
     let secret = |line: &str| {
         let key = line.trim_start().trim_start_matches("- ");
-        ["certificateKey:", "token:"]
-            .iter()
-            .any(|name| key.starts_with(name))
+        ["certificateKey:", "token:"].iter().any(|name| key.starts_with(name))
     };
     text.lines()
         .map(|line| match line.split_once(':') {

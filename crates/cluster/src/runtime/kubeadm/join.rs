@@ -23,11 +23,7 @@ const LONG: Duration = Duration::from_secs(30 * 60);
 const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
 
 fn file(control_plane: bool) -> &'static str {
-    if control_plane {
-        "kubeadm-join-master.yaml"
-    } else {
-        "kubeadm-join-node.yaml"
-    }
+    if control_plane { "kubeadm-join-master.yaml" } else { "kubeadm-join-node.yaml" }
 }
 
 /// Returns the actions that join an additional control plane.
@@ -98,11 +94,7 @@ fn join(
     let settings = settings.clone();
     let says = format!("write {path} (mode 0600):\n{shown}{command}");
     let action = Action::new("kubeadm-join", says, &text, move |site| {
-        let joining = Joining {
-            site,
-            settings: &settings,
-            control_plane,
-        };
+        let joining = Joining { site, settings: &settings, control_plane };
         joining.run(&command)
     });
     Ok(action.within(LONG))
@@ -117,11 +109,7 @@ struct Joining<'a> {
 impl Joining<'_> {
     fn run(&self, command: &str) -> Result<()> {
         let site = self.site;
-        let proof = if self.control_plane {
-            API_MANIFEST
-        } else {
-            KUBELET_CONF
-        };
+        let proof = if self.control_plane { API_MANIFEST } else { KUBELET_CONF };
         if progress::is_done(site, proof)? {
             return Ok(());
         }

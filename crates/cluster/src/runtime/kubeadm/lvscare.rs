@@ -23,10 +23,7 @@ fn service(scene: &ClusterContext) -> Result<(String, Vec<String>)> {
         Error::usage("the rootfs image has LVScare but no virtual address for it")
             .hint("set the label vip, for example vip=10.103.97.2")
     })?;
-    let servers = scene
-        .control_planes()
-        .map(|host| join_port(host.ip(), API_PORT))
-        .collect();
+    let servers = scene.control_planes().map(|host| join_port(host.ip(), API_PORT)).collect();
     Ok((join_port(vip, API_PORT), servers))
 }
 
@@ -88,11 +85,7 @@ pub(super) fn pod(scene: &ClusterContext, host: &Host, image: &str) -> Result<Ac
     let content = manifest(&vip, &servers, host.ip(), image)?;
     Ok(Action::file(
         "lvscare",
-        FileToWrite {
-            path: MANIFEST.to_owned(),
-            mode: 0o644,
-            content: content.into_bytes(),
-        },
+        FileToWrite { path: MANIFEST.to_owned(), mode: 0o644, content: content.into_bytes() },
     ))
 }
 
@@ -103,10 +96,7 @@ pub(super) fn bridge(scene: &ClusterContext) -> Result<Action> {
     let helper = format!("{}/opt/sealctl", scene.paths.rootfs());
     let address = scene.vip.as_deref().unwrap_or_default();
     let servers_of = |flag: &str, after: &str| -> String {
-        servers
-            .iter()
-            .map(|server| format!(" {flag} {server}{after}"))
-            .collect()
+        servers.iter().map(|server| format!(" {flag} {server}{after}")).collect()
     };
     let added: String = servers
         .iter()
@@ -131,14 +121,8 @@ pub(super) fn bridge(scene: &ClusterContext) -> Result<Action> {
         servers_of("--rs", ""),
         if address.contains(':') { 128 } else { 32 },
     );
-    let mut action = Action::command(
-        "virtual-address",
-        Line {
-            line,
-            again: true,
-            ..Line::default()
-        },
-    );
+    let mut action =
+        Action::command("virtual-address", Line { line, again: true, ..Line::default() });
     action.says = vec![shown];
     Ok(action)
 }
@@ -211,19 +195,10 @@ status: {}
 
     #[test]
     fn the_manifest_is_that_of_sealos_but_for_readyz() {
-        let servers = [
-            "116.31.96.134:6443",
-            "116.31.96.135:6443",
-            "116.31.96.136:6443",
-        ]
-        .map(str::to_owned);
-        let text = manifest(
-            "10.10.10.10:6443",
-            &servers,
-            "10.0.0.21",
-            "fanux/lvscare:latest",
-        )
-        .unwrap();
+        let servers =
+            ["116.31.96.134:6443", "116.31.96.135:6443", "116.31.96.136:6443"].map(str::to_owned);
+        let text =
+            manifest("10.10.10.10:6443", &servers, "10.0.0.21", "fanux/lvscare:latest").unwrap();
         assert_eq!(text, MANIFEST_TEXT);
     }
 }

@@ -61,10 +61,7 @@ impl<'a> Kubeadm<'a> {
     }
 
     fn settings(&self, scene: &ClusterContext) -> Result<Settings> {
-        Ok(Settings {
-            version: Version::of(scene)?,
-            validity: self.validity,
-        })
+        Ok(Settings { version: Version::of(scene)?, validity: self.validity })
     }
 
     /// Returns the configuration of `host` as far as it is known without access to the host.
@@ -101,11 +98,7 @@ impl<'a> Kubeadm<'a> {
     pub fn default_documents(&self, scene: &ClusterContext) -> Result<String> {
         let settings = self.settings(scene)?;
         let planned = self.planned(scene, first(scene)?, &settings)?;
-        Ok(format!(
-            "{}---\n{}",
-            planned.init_text()?,
-            planned.join_defaults()?
-        ))
+        Ok(format!("{}---\n{}", planned.init_text()?, planned.join_defaults()?))
     }
 }
 
@@ -185,9 +178,8 @@ impl Runtime for Kubeadm<'_> {
 
     /// Works even if the configuration cannot be read: a broken cluster must be removable.
     fn reset(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
-        let planned = self
-            .settings(scene)
-            .and_then(|settings| self.planned(scene, host, &settings));
+        let planned =
+            self.settings(scene).and_then(|settings| self.planned(scene, host, &settings));
         let data = planned.as_ref().map_or("/var/lib/etcd", Config::etcd_data);
         Ok(reset::actions(scene, host, data))
     }

@@ -95,12 +95,7 @@ pub(super) fn place_identity(
     }
     let lifetime = settings.validity.leaves;
     let signed = pki.ca.sign(&identity.leaf, config.algorithm()?, lifetime)?;
-    let text = kubeconfig::write(
-        &pki.ca.certificate,
-        &identity.server,
-        &identity.user,
-        &signed,
-    )?;
+    let text = kubeconfig::write(&pki.ca.certificate, &identity.server, &identity.user, &signed)?;
     write(agent, &path, 0o600, &text)?;
     Ok(true)
 }
@@ -114,8 +109,7 @@ fn is_good(text: &str, settings: &Settings, pki: &Pki, identity: &Identity) -> b
     }
     // A kubelet that has joined renews its certificate itself and stores it in a separate file.
     found.certificate.is_none_or(|certificate| {
-        pki.ca
-            .stands_behind(&certificate, &identity.leaf, margin(settings))
+        pki.ca.stands_behind(&certificate, &identity.leaf, margin(settings))
     })
 }
 
@@ -146,11 +140,7 @@ pub(super) fn read(agent: &dyn Agent, path: &str) -> Result<Option<String>> {
 
 pub(super) fn write(agent: &dyn Agent, path: &str, mode: u32, text: &str) -> Result<()> {
     agent
-        .write_file(&FileToWrite {
-            path: path.to_owned(),
-            mode,
-            content: text.as_bytes().to_vec(),
-        })
+        .write_file(&FileToWrite { path: path.to_owned(), mode, content: text.as_bytes().to_vec() })
         .map(|_| ())
         .context(|| format!("{}: cannot write {path}", agent.host()))
 }

@@ -64,11 +64,7 @@ impl Once<'_> {
     /// Follows an earlier attempt of the same step to its end. Cleans up after an attempt of
     /// another run or a failed one.
     fn resume(&self, site: &Site<'_>) -> Result<()> {
-        let question = Line {
-            line: format!("exit {UNKNOWN}"),
-            quiet: true,
-            ..Line::default()
-        };
+        let question = Line { line: format!("exit {UNKNOWN}"), quiet: true, ..Line::default() };
         let (outcome, _, _) = site.try_on(site.agent, &question, "")?;
         if outcome.code == Some(0) {
             return Ok(());
@@ -76,21 +72,14 @@ impl Once<'_> {
         let Some(line) = (self.again)()? else {
             return Ok(());
         };
-        site.run(&Line {
-            again: true,
-            ..line
-        })
-        .map(|_| ())
+        site.run(&Line { again: true, ..line }).map(|_| ())
     }
 
     fn foreign(&self, site: &Site<'_>) -> Error {
         let host = site.agent.host();
         Error::new(
             Kind::Busy,
-            format!(
-                "{host}: {} exists, but this cluster did not create it",
-                self.proof
-            ),
+            format!("{host}: {} exists, but this cluster did not create it", self.proof),
         )
         .hint(format!(
             "the host belongs to another cluster; if that is no longer needed, run `kubeadm reset \

@@ -36,19 +36,10 @@ const CERTIFICATES: [&str; 10] = [
     "pki/etcd/peer.crt",
     "pki/etcd/healthcheck-client.crt",
 ];
-const KUBECONFIGS: [&str; 5] = [
-    "admin.conf",
-    "super-admin.conf",
-    "controller-manager.conf",
-    "scheduler.conf",
-    "kubelet.conf",
-];
-const COMPONENTS: [&str; 4] = [
-    "etcd",
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-scheduler",
-];
+const KUBECONFIGS: [&str; 5] =
+    ["admin.conf", "super-admin.conf", "controller-manager.conf", "scheduler.conf", "kubelet.conf"];
+const COMPONENTS: [&str; 4] =
+    ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
 /// One certificate of one host.
 #[derive(Clone, Debug, Serialize)]
@@ -78,14 +69,10 @@ impl Wanted {
             return Ok(Self::One(text.to_owned()));
         }
         let leaves = CERTIFICATES.iter().filter(|file| !file.ends_with("ca.crt"));
-        let names: Vec<&str> = KUBECONFIGS
-            .into_iter()
-            .chain(leaves.map(|file| certificate_name(file)))
-            .collect();
-        Err(
-            Error::usage(format!("there is no certificate `{text}` to renew"))
-                .hint(format!("all, {}", names.join(", "))),
-        )
+        let names: Vec<&str> =
+            KUBECONFIGS.into_iter().chain(leaves.map(|file| certificate_name(file))).collect();
+        Err(Error::usage(format!("there is no certificate `{text}` to renew"))
+            .hint(format!("all, {}", names.join(", "))))
     }
 
     fn names(&self, name: &str) -> bool {
@@ -111,9 +98,7 @@ pub(crate) fn expiries(agent: &dyn Agent) -> Result<Vec<Expiry>> {
             continue;
         };
         let text = if file.ends_with(".conf") {
-            kubeconfig::read(&text)
-                .context(|| format!("{}: {path}", agent.host()))?
-                .certificate
+            kubeconfig::read(&text).context(|| format!("{}: {path}", agent.host()))?.certificate
         } else {
             Some(text)
         };
@@ -125,10 +110,7 @@ pub(crate) fn expiries(agent: &dyn Agent) -> Result<Vec<Expiry>> {
         if let Some(text) = text {
             let certificate =
                 inspect::read(&text).context(|| format!("{}: {path}", agent.host()))?;
-            found.push(Expiry {
-                file: file.to_owned(),
-                certificate,
-            });
+            found.push(Expiry { file: file.to_owned(), certificate });
         }
     }
     Ok(found)
@@ -166,10 +148,7 @@ impl Kubeadm<'_> {
         )];
         actions.push(restart("kube-apiserver"));
         actions.extend(health::actions(host));
-        if scene
-            .first()
-            .is_some_and(|first| first.address == host.address)
-        {
+        if scene.first().is_some_and(|first| first.address == host.address) {
             let names: Vec<String> = names.iter().map(|name| canonical(name)).collect();
             actions.push(Action::new(
                 "api-configuration",
@@ -192,9 +171,7 @@ impl Kubeadm<'_> {
         wanted: &Wanted,
     ) -> Result<Vec<Action>> {
         let settings = self.settings(scene)?;
-        let first = scene
-            .first()
-            .is_some_and(|first| first.address == host.address);
+        let first = scene.first().is_some_and(|first| first.address == host.address);
         let wanted = wanted.clone();
         let says = match &wanted {
             Wanted::All => "re-sign all certificates and kubeconfigs".to_owned(),
@@ -276,11 +253,9 @@ fn is_first(site: &Site<'_>) -> bool {
 fn names_into_configuration(site: &Site<'_>, names: &[String]) -> Result<()> {
     let kubectl = Kubectl::here(site)?;
     let map = kubectl.get(&["configmap", "kubeadm-config", "-n", "kube-system"])?;
-    let text = map["data"]["ClusterConfiguration"]
-        .as_str()
-        .ok_or_else(|| {
-            Error::not_found("the ConfigMap kubeadm-config has no ClusterConfiguration")
-        })?;
+    let text = map["data"]["ClusterConfiguration"].as_str().ok_or_else(|| {
+        Error::not_found("the ConfigMap kubeadm-config has no ClusterConfiguration")
+    })?;
     let text = with_names(text, names)?;
     let file = etc(site.scene, "kubeadm-update.yaml");
     place::write(site.agent, &file, 0o600, &text)?;
@@ -332,12 +307,7 @@ mod tests {
     #[test]
     fn what_can_be_renewed() {
         assert_eq!(Wanted::parse("all").unwrap(), Wanted::All);
-        for name in [
-            "admin.conf",
-            "apiserver",
-            "etcd/server",
-            "front-proxy-client",
-        ] {
+        for name in ["admin.conf", "apiserver", "etcd/server", "front-proxy-client"] {
             assert_eq!(Wanted::parse(name).unwrap(), Wanted::One(name.to_owned()));
         }
         let error = Wanted::parse("ca").unwrap_err();

@@ -25,22 +25,12 @@ pub(super) fn actions(scene: &ClusterContext, host: &Host, etcd_data: &str) -> V
     let mut actions = load_balancer::removal(scene, host);
     let mut reset = Action::command(
         "kubeadm-reset",
-        Line {
-            line: kubeadm_reset(),
-            again: true,
-            ..Line::default()
-        },
+        Line { line: kubeadm_reset(), again: true, ..Line::default() },
     );
     reset.says = vec!["kubeadm reset -f".to_owned()];
     actions.push(reset);
-    let mut network = Action::command(
-        "network",
-        Line {
-            line: network(scene),
-            again: true,
-            ..Line::default()
-        },
-    );
+    let mut network =
+        Action::command("network", Line { line: network(scene), again: true, ..Line::default() });
     network.says = vec![
         "remove the ipvs service and interfaces kube-ipvs0, lvscare, cni0, flannel.1".to_owned(),
         "remove kube-proxy's chains from iptables".to_owned(),
@@ -49,9 +39,7 @@ pub(super) fn actions(scene: &ClusterContext, host: &Host, etcd_data: &str) -> V
     let mut trees: Vec<String> = TREES.map(str::to_owned).to_vec();
     trees.push(etcd_data.to_owned());
     let says = format!("remove {}, $HOME/.kube/config", trees.join(", "));
-    actions.push(Action::new("files", says, "", move |site| {
-        remove(site, &trees)
-    }));
+    actions.push(Action::new("files", says, "", move |site| remove(site, &trees)));
     actions
 }
 
@@ -62,11 +50,9 @@ fn kubeadm_reset() -> String {
         "if command -v kubeadm >/dev/null 2>&1; then\n\
          socket=\n",
     );
-    for socket in [
-        "/var/run/crio/crio.sock",
-        "/run/containerd/containerd.sock",
-        "/var/run/cri-dockerd.sock",
-    ] {
+    for socket in
+        ["/var/run/crio/crio.sock", "/run/containerd/containerd.sock", "/var/run/cri-dockerd.sock"]
+    {
         line.push_str(&format!(
             "if [ -S {socket} ]; then socket=\"--cri-socket unix://{socket}\"; fi\n"
         ));
@@ -99,10 +85,7 @@ fn network(scene: &ClusterContext) -> String {
 }
 
 fn remove(site: &Site<'_>, trees: &[String]) -> Result<()> {
-    site.agent.set_hosts(&HostsBlock {
-        cluster: hosts_block(site.scene),
-        entries: Vec::new(),
-    })?;
+    site.agent.set_hosts(&HostsBlock { cluster: hosts_block(site.scene), entries: Vec::new() })?;
     let mut paths = trees.to_vec();
     for name in [
         "kubeadm-init.yaml",
@@ -126,10 +109,6 @@ fn remove(site: &Site<'_>, trees: &[String]) -> Result<()> {
     if left.is_empty() {
         Ok(())
     } else {
-        Err(Error::failed(format!(
-            "{}: left behind: {}",
-            site.agent.host(),
-            left.join(", ")
-        )))
+        Err(Error::failed(format!("{}: left behind: {}", site.agent.host(), left.join(", "))))
     }
 }

@@ -28,9 +28,7 @@ impl Settings {
         let state = HostState::observe(site)?;
         let path = format!("{}/etc/kubeadm.yml", site.scene.paths.rootfs());
         let file = site.agent.read_file(&path, LONGEST_FILE)?;
-        let text = file
-            .map(|bytes| text_of(bytes, &path, site.agent.host()))
-            .transpose()?;
+        let text = file.map(|bytes| text_of(bytes, &path, site.agent.host())).transpose()?;
         let config = Config::build(
             site.scene,
             site.host,
@@ -47,11 +45,7 @@ impl Settings {
 
     /// Returns the cluster's authorities; creates missing ones.
     pub(super) fn pki(&self, scene: &ClusterContext, config: &Config) -> Result<Pki> {
-        Pki::open(
-            &pki_directory(scene),
-            config.algorithm()?,
-            self.validity.authorities,
-        )
+        Pki::open(&pki_directory(scene), config.algorithm()?, self.validity.authorities)
     }
 }
 

@@ -71,13 +71,7 @@ impl Namespace {
         input: &[u8],
     ) -> std::process::Output {
         let mut child = Command::new("nsenter")
-            .args([
-                "-t",
-                &self.holder.id().to_string(),
-                "-U",
-                "-m",
-                "--preserve-credentials",
-            ])
+            .args(["-t", &self.holder.id().to_string(), "-U", "-m", "--preserve-credentials"])
             .args(["bash", "-e", "-c", line])
             .args(arguments)
             .env_clear()
@@ -129,11 +123,7 @@ impl Agent for Namespace {
     }
 
     fn facts(&self) -> Result<Facts> {
-        Ok(Facts {
-            hostname: self.hostname.clone(),
-            cgroup_v2: true,
-            ..Facts::default()
-        })
+        Ok(Facts { hostname: self.hostname.clone(), cgroup_v2: true, ..Facts::default() })
     }
 
     fn inventory(&self, _: &InventoryQuestion) -> Result<Inventory> {
@@ -174,19 +164,13 @@ impl Agent for Namespace {
         let known = self.outcomes.lock().unwrap().get(&request.key).cloned();
         if let (Some((outcome, lines)), false) = (known, request.again) {
             lines.into_iter().for_each(output);
-            return Ok(Outcome {
-                recalled: true,
-                ..outcome
-            });
+            return Ok(Outcome { recalled: true, ..outcome });
         }
         let input = request.input.clone().unwrap_or_default();
         let ended = self.shell(&request.line, &[], input.as_bytes());
         let lines = |bytes: &[u8], error_stream| -> Vec<OutputLine> {
             let text = String::from_utf8_lossy(bytes).into_owned();
-            let line = |text: &str| OutputLine {
-                text: text.to_owned(),
-                error_stream,
-            };
+            let line = |text: &str| OutputLine { text: text.to_owned(), error_stream };
             text.lines().map(line).collect()
         };
         let mut all = lines(&ended.stdout, false);
@@ -199,10 +183,7 @@ impl Agent for Namespace {
             log: "log".to_owned(),
         };
         let kept = (outcome.clone(), all.clone());
-        self.outcomes
-            .lock()
-            .unwrap()
-            .insert(request.key.clone(), kept);
+        self.outcomes.lock().unwrap().insert(request.key.clone(), kept);
         all.into_iter().for_each(output);
         Ok(outcome)
     }
@@ -213,11 +194,7 @@ impl Agent for Namespace {
 
     fn write_file(&self, file: &FileToWrite) -> Result<bool> {
         let line = "mkdir -p \"$(dirname \"$0\")\"; umask 077; cat >\"$0.new\"; chmod \"$1\" \"$0.new\"; mv \"$0.new\" \"$0\"";
-        let ended = self.shell(
-            line,
-            &[&file.path, &format!("{:o}", file.mode)],
-            &file.content,
-        );
+        let ended = self.shell(line, &[&file.path, &format!("{:o}", file.mode)], &file.content);
         assert!(ended.status.success(), "{ended:?}");
         Ok(true)
     }
@@ -323,11 +300,7 @@ fn a_cluster_comes_up_changes_and_goes() {
     let directory = tempfile::tempdir().unwrap();
     let mut scene = scene(
         "v1.34.1",
-        vec![
-            host(FIRST, MASTER),
-            host(SECOND, MASTER),
-            host(WORKER, NODE),
-        ],
+        vec![host(FIRST, MASTER), host(SECOND, MASTER), host(WORKER, NODE)],
         // RSA keys would take most of the test's time.
         vec![serde_json::json!({
             "apiVersion": "kubeadm.k8s.io/v1beta4",
@@ -336,10 +309,9 @@ fn a_cluster_comes_up_changes_and_goes() {
         })],
     );
     scene.state_directory = directory.path().join("cluster");
-    scene.flag_environment.insert(
-        "SEALOS_SYS_CRI_ENDPOINT".to_owned(),
-        "/run/containerd/containerd.sock".to_owned(),
-    );
+    scene
+        .flag_environment
+        .insert("SEALOS_SYS_CRI_ENDPOINT".to_owned(), "/run/containerd/containerd.sock".to_owned());
     let hosts = Hosts(
         [(FIRST, "CP-1"), (SECOND, "cp-2"), (WORKER, "worker-1")]
             .map(|(ip, name)| Arc::new(Namespace::new(ip, name, directory.path())))
@@ -348,9 +320,7 @@ fn a_cluster_comes_up_changes_and_goes() {
     let kubeadm = Kubeadm::new(&tests::NoFiles, Validity::default());
     let [first, second, worker] = [0, 1, 2].map(|at| scene.hosts[at].clone());
     let api = |words: &str| {
-        let ended = hosts
-            .of(FIRST)
-            .shell(&format!("stand-in-api ask {words}"), &[], b"");
+        let ended = hosts.of(FIRST).shell(&format!("stand-in-api ask {words}"), &[], b"");
         String::from_utf8(ended.stdout).unwrap()
     };
     let sealctl = FileToWrite {
@@ -404,27 +374,19 @@ fn a_cluster_comes_up_changes_and_goes() {
     let health = kubeadm.health(&scene, &second).unwrap();
     hosts.run(&scene, &second, "health", &health).unwrap();
 
-    let block = HostsBlock {
-        cluster: scene.name.clone(),
-        entries: kubeadm.hosts_entries(&scene, &worker),
-    };
+    let block =
+        HostsBlock { cluster: scene.name.clone(), entries: kubeadm.hosts_entries(&scene, &worker) };
     hosts.of(WORKER).set_hosts(&block).unwrap();
     let join = kubeadm.join_worker(&scene, &worker).unwrap();
     // A worker that cannot pull does not join.
     std::fs::write(hosts.of(WORKER).log.join("fail-pull"), "").unwrap();
     let error = hosts.run(&scene, &worker, "no-pull", &join).unwrap_err();
     let told = format!("{:?}", error.chain());
-    assert!(
-        told.contains("unauthorized") && told.contains("does the registry answer"),
-        "{told}"
-    );
+    assert!(told.contains("unauthorized") && told.contains("does the registry answer"), "{told}");
     assert_eq!(hosts.of(WORKER).calls("kubeadm join"), 0);
     std::fs::remove_file(hosts.of(WORKER).log.join("fail-pull")).unwrap();
     hosts.run(&scene, &worker, "five", &join).unwrap();
-    assert_eq!(
-        hosts.of(WORKER).calls("crictl pull registry.k8s.io/kube"),
-        0
-    );
+    assert_eq!(hosts.of(WORKER).calls("crictl pull registry.k8s.io/kube"), 0);
     hosts.run(&scene, &worker, "six", &join).unwrap();
     assert_eq!(hosts.of(WORKER).calls("kubeadm join"), 1);
     assert!(
@@ -443,10 +405,7 @@ fn a_cluster_comes_up_changes_and_goes() {
         let actions = kubeadm.add_names(&scene, host, &names).unwrap();
         hosts.run(&scene, host, "names", &actions).unwrap();
         let expiries = renew::expiries(hosts.of(host.ip())).unwrap();
-        let served = expiries
-            .iter()
-            .find(|one| one.file == "pki/apiserver.crt")
-            .unwrap();
+        let served = expiries.iter().find(|one| one.file == "pki/apiserver.crt").unwrap();
         assert!(served.certificate.names.contains(&names[0]), "{served:?}");
     }
     let uploaded = std::fs::read_to_string(hosts.of(FIRST).log.join("uploaded-config")).unwrap();
@@ -455,10 +414,7 @@ fn a_cluster_comes_up_changes_and_goes() {
     hosts.run(&scene, &first, "renew", &renewed).unwrap();
     let stopped = std::fs::read_to_string(hosts.of(FIRST).log.join("stopped")).unwrap();
     assert!(stopped.contains("container-etcd"), "{stopped}");
-    assert_ne!(
-        std::fs::read(scene.state_directory.join("etc/admin.conf")).unwrap(),
-        admin
-    );
+    assert_ne!(std::fs::read(scene.state_directory.join("etc/admin.conf")).unwrap(), admin);
 
     // A Pod that cannot be evicted stops the removal, and the Node is uncordoned.
     let mut smaller = scene.clone();
@@ -475,11 +431,7 @@ fn a_cluster_comes_up_changes_and_goes() {
     hosts.run(&smaller, &second, "nine", &leave).unwrap();
     let settle = kubeadm.settle(&smaller, &worker).unwrap();
     hosts.run(&smaller, &worker, "settle", &settle).unwrap();
-    let pod = hosts
-        .of(WORKER)
-        .read_file(lvscare::MANIFEST, 1 << 20)
-        .unwrap()
-        .unwrap();
+    let pod = hosts.of(WORKER).read_file(lvscare::MANIFEST, 1 << 20).unwrap().unwrap();
     assert!(!String::from_utf8(pod).unwrap().contains(SECOND));
 
     // Reset also succeeds on hosts that are already reset; then the cluster is set up again.
@@ -492,15 +444,9 @@ fn a_cluster_comes_up_changes_and_goes() {
     }
 
     // A host that belongs to another cluster is not touched.
-    let foreign = FileToWrite {
-        path: init::API_MANIFEST.to_owned(),
-        mode: 0o600,
-        content: Vec::new(),
-    };
+    let foreign =
+        FileToWrite { path: init::API_MANIFEST.to_owned(), mode: 0o600, content: Vec::new() };
     hosts.of(FIRST).write_file(&foreign).unwrap();
     let error = hosts.run(&smaller, &first, "ten", &init).unwrap_err();
-    assert!(
-        error.to_string().contains("this cluster did not create it"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("this cluster did not create it"), "{error}");
 }

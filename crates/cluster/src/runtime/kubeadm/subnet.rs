@@ -24,10 +24,7 @@ impl Subnet {
         if bits > most {
             return Err(wrong());
         }
-        Ok(Self {
-            network: masked(address, bits),
-            bits,
-        })
+        Ok(Self { network: masked(address, bits), bits })
     }
 
     pub(super) fn holds(&self, address: IpAddr) -> bool {
@@ -80,18 +77,8 @@ mod tests {
         assert!(!subnet.holds("::1".parse().unwrap()));
         assert!(subnet.overlaps(&Subnet::parse("10.0.0.0/8").unwrap()));
         assert!(!subnet.overlaps(&Subnet::parse("100.64.0.0/10").unwrap()));
-        assert_eq!(
-            Subnet::parse("fd00::/108")
-                .unwrap()
-                .first_host()
-                .to_string(),
-            "fd00::1"
-        );
-        assert!(
-            Subnet::parse("0.0.0.0/0")
-                .unwrap()
-                .holds("1.2.3.4".parse().unwrap())
-        );
+        assert_eq!(Subnet::parse("fd00::/108").unwrap().first_host().to_string(), "fd00::1");
+        assert!(Subnet::parse("0.0.0.0/0").unwrap().holds("1.2.3.4".parse().unwrap()));
         for wrong in ["10.0.0.0", "10.0.0.0/33", "x/8", "10.0.0.0/-1"] {
             assert!(Subnet::parse(wrong).is_err(), "{wrong}");
         }

@@ -18,10 +18,7 @@ use imgctl_host::host::login::Login;
 
 pub(super) fn host(ip: &str, role: &str) -> Host {
     Host {
-        address: Address {
-            name: ip.to_owned(),
-            port: 22,
-        },
+        address: Address { name: ip.to_owned(), port: 22 },
         roles: vec![role.to_owned()],
         environment: BTreeMap::new(),
         login: Login::default(),
@@ -55,10 +52,7 @@ pub(super) fn scene(version: &str, hosts: Vec<Host>, documents: Vec<Value>) -> C
         name: "default".to_owned(),
         hosts,
         leaving: Vec::new(),
-        images: vec![rootfs(&[
-            ("version", version),
-            ("image", "ghcr.io/labring/lvscare:v5.0.1"),
-        ])],
+        images: vec![rootfs(&[("version", version), ("image", "ghcr.io/labring/lvscare:v5.0.1")])],
         paths: Paths::new("/var/lib/sealos", "default"),
         state_directory: "/nonexistent".into(),
         environment: BTreeMap::new(),
@@ -70,11 +64,7 @@ pub(super) fn scene(version: &str, hosts: Vec<Host>, documents: Vec<Value>) -> C
 }
 
 fn three() -> Vec<Host> {
-    vec![
-        host("10.0.0.11", MASTER),
-        host("10.0.0.12", MASTER),
-        host("10.0.0.21", NODE),
-    ]
+    vec![host("10.0.0.11", MASTER), host("10.0.0.12", MASTER), host("10.0.0.21", NODE)]
 }
 
 pub(super) struct NoFiles;
@@ -112,9 +102,8 @@ fn parts(text: &str) -> BTreeMap<String, Value> {
 
 #[test]
 fn the_first_control_plane_by_version() {
-    for version in [
-        "v1.22.17", "v1.25.16", "v1.28.15", "v1.30.14", "v1.31.1", "v1.34.1", "v1.36.0",
-    ] {
+    for version in ["v1.22.17", "v1.25.16", "v1.28.15", "v1.30.14", "v1.31.1", "v1.34.1", "v1.36.0"]
+    {
         let scene = scene(version, three(), Vec::new());
         let config = build(&scene, 0, None).unwrap();
         let minor = version.split('.').nth(1).unwrap();
@@ -122,12 +111,7 @@ fn the_first_control_plane_by_version() {
         assert_eq!(text, build(&scene, 0, None).unwrap().init_text().unwrap());
         insta::assert_snapshot!(format!("init_1_{minor}"), text);
         let join = config
-            .join_text(
-                true,
-                "10.0.0.11:6443",
-                "abcdef.0123456789abcdef",
-                "sha256:00",
-            )
+            .join_text(true, "10.0.0.11:6443", "abcdef.0123456789abcdef", "sha256:00")
             .unwrap();
         insta::assert_snapshot!(format!("join_1_{minor}"), join);
     }
@@ -215,10 +199,7 @@ fn the_clusterfile_beats_the_image_and_old_documents_are_read() {
         };
         assert_eq!(value("apiServer", "v"), "5");
         assert_eq!(value("apiServer", "audit-log-maxage"), "30");
-        assert_eq!(
-            value("controllerManager", "cluster-signing-duration"),
-            "8760h0m0s"
-        );
+        assert_eq!(value("controllerManager", "cluster-signing-duration"), "8760h0m0s");
         let joined = config.join_text(false, "10.0.0.11:6443", "t", "p").unwrap();
         let joined = &parts(&joined)["JoinConfiguration"];
         assert!(joined.get("controlPlane").is_none());
@@ -235,15 +216,9 @@ fn the_clusterfile_beats_the_image_and_old_documents_are_read() {
         } else {
             assert_eq!(cluster["apiServer"]["timeoutForControlPlane"], "6m0s");
             assert_eq!(joined["discovery"]["timeout"], "9m0s");
-            assert_eq!(
-                joined["nodeRegistration"]["kubeletExtraArgs"]["max-pods"],
-                "250"
-            );
+            assert_eq!(joined["nodeRegistration"]["kubeletExtraArgs"]["max-pods"], "250");
         }
-        assert_eq!(
-            config.member(true, "CP-1").unwrap().service_addresses,
-            ["100.55.0.1"]
-        );
+        assert_eq!(config.member(true, "CP-1").unwrap().service_addresses, ["100.55.0.1"]);
         assert_eq!(config.node_name(true, "CP-1"), "cp-1");
     }
 }
@@ -289,63 +264,35 @@ fn what_cannot_work_is_refused_before_anything_is_done() {
     let with = |version: &str, document: Value| error(&scene(version, three(), vec![document]));
     let overlapping = json!({"networking": {"podSubnet": "10.96.0.0/16"}});
     assert!(
-        with(
-            "v1.34.1",
-            document("ClusterConfiguration", beta4, overlapping)
-        )
-        .contains("overlap")
+        with("v1.34.1", document("ClusterConfiguration", beta4, overlapping)).contains("overlap")
     );
     let typo = json!({"networkin": {}});
     assert!(with("v1.34.1", document("ClusterConfiguration", beta4, typo)).contains("networkin"));
     assert!(
-        with(
-            "v1.34.1",
-            document("InitConfiguration", "kubeadm.k8s.io/v1", json!({}))
-        )
-        .contains("`v1`")
+        with("v1.34.1", document("InitConfiguration", "kubeadm.k8s.io/v1", json!({})))
+            .contains("`v1`")
     );
     let disabled = json!({"proxy": {"disabled": true}});
     assert!(
-        with(
-            "v1.30.0",
-            document("ClusterConfiguration", beta4, disabled.clone())
-        )
-        .contains("proxy.disabled")
+        with("v1.30.0", document("ClusterConfiguration", beta4, disabled.clone()))
+            .contains("proxy.disabled")
     );
-    let fine = scene(
-        "v1.31.0",
-        three(),
-        vec![document("ClusterConfiguration", beta4, disabled)],
-    );
-    Kubeadm::new(&NoFiles, Validity::default())
-        .check(&fine)
-        .unwrap();
+    let fine = scene("v1.31.0", three(), vec![document("ClusterConfiguration", beta4, disabled)]);
+    Kubeadm::new(&NoFiles, Validity::default()).check(&fine).unwrap();
     // Wrong types are errors of imgctl or kubeadm and never cause a panic.
     let kubeadm = Kubeadm::new(&NoFiles, Validity::default());
     for (kind, fields, ours) in [
         ("ClusterConfiguration", json!({"apiServer": "x"}), true),
         ("ClusterConfiguration", json!({"networking": []}), true),
         ("ClusterConfiguration", json!({"etcd": 5}), false),
-        (
-            "ClusterConfiguration",
-            json!({"scheduler": {"extraArgs": 3}}),
-            true,
-        ),
-        (
-            "ClusterConfiguration",
-            json!({"encryptionAlgorithm": "DES"}),
-            true,
-        ),
+        ("ClusterConfiguration", json!({"scheduler": {"extraArgs": 3}}), true),
+        ("ClusterConfiguration", json!({"encryptionAlgorithm": "DES"}), true),
         ("JoinConfiguration", json!({"nodeRegistration": 1}), true),
         ("JoinConfiguration", json!({"timeouts": []}), false),
         ("JoinConfiguration", json!({"discovery": "x"}), true),
         ("InitConfiguration", json!({"localAPIEndpoint": []}), true),
     ] {
-        let scene = scene(
-            "v1.34.1",
-            three(),
-            vec![document(kind, beta4, fields.clone())],
-        );
+        let scene = scene("v1.34.1", three(), vec![document(kind, beta4, fields.clone())]);
         assert_eq!(kubeadm.check(&scene).is_err(), ours, "{kind} {fields}");
     }
 }
@@ -354,24 +301,16 @@ fn what_cannot_work_is_refused_before_anything_is_done() {
 fn the_kubelet_of_a_host_with_old_control_groups() {
     let config =
         |version: &str, documents| build(&scene(version, three(), documents), 0, None).unwrap();
-    config("v1.34.1", Vec::new())
-        .check_cgroups(false, "h")
-        .unwrap();
-    config("v1.35.0", Vec::new())
-        .check_cgroups(true, "h")
-        .unwrap();
-    let error = config("v1.35.0", Vec::new())
-        .check_cgroups(false, "h")
-        .unwrap_err();
+    config("v1.34.1", Vec::new()).check_cgroups(false, "h").unwrap();
+    config("v1.35.0", Vec::new()).check_cgroups(true, "h").unwrap();
+    let error = config("v1.35.0", Vec::new()).check_cgroups(false, "h").unwrap_err();
     assert!(error.hints()[0].contains("failCgroupV1"), "{error}");
     let allowed = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "failCgroupV1": false,
     });
-    config("v1.35.0", vec![allowed])
-        .check_cgroups(false, "h")
-        .unwrap();
+    config("v1.35.0", vec![allowed]).check_cgroups(false, "h").unwrap();
 }
 
 #[test]
@@ -382,10 +321,7 @@ fn without_lvscare_workers_have_a_balancer_of_their_own() {
     assert_eq!(
         kubeadm.hosts_entries(&scene, &worker),
         [
-            (
-                "10.103.97.2".to_owned(),
-                "apiserver.cluster.local".to_owned()
-            ),
+            ("10.103.97.2".to_owned(), "apiserver.cluster.local".to_owned()),
             ("10.0.0.21".to_owned(), "lvscare.node.ip".to_owned())
         ]
     );
@@ -393,10 +329,7 @@ fn without_lvscare_workers_have_a_balancer_of_their_own() {
         let actions = kubeadm.join_worker(scene, &worker).unwrap();
         actions.into_iter().map(|action| action.name).collect()
     };
-    assert_eq!(
-        names(&scene),
-        ["virtual-address", "image-pull", "kubeadm-join", "lvscare"]
-    );
+    assert_eq!(names(&scene), ["virtual-address", "image-pull", "kubeadm-join", "lvscare"]);
     scene.images[0].labels.remove("image");
     assert_eq!(
         kubeadm.hosts_entries(&scene, &worker),
@@ -444,10 +377,7 @@ fn plans_show_documents_without_secrets() {
     assert!(
         said.contains("kubeadm init --config /var/lib/sealos/data/default/etc/kubeadm-init.yaml")
     );
-    assert!(
-        !said.contains("5ec2e7") && !said.contains("0123456789abcdef"),
-        "{said}"
-    );
+    assert!(!said.contains("5ec2e7") && !said.contains("0123456789abcdef"), "{said}");
 }
 
 #[test]

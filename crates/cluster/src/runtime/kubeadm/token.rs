@@ -21,10 +21,7 @@ pub(super) struct Token {
 
 impl Token {
     pub(super) fn generate() -> Result<Self> {
-        Ok(Self {
-            id: random(6)?,
-            secret: Secret::new(random(16)?),
-        })
+        Ok(Self { id: random(6)?, secret: Secret::new(random(16)?) })
     }
 
     /// Returns the complete token: for configuration files only.
@@ -62,14 +59,7 @@ impl Token {
     pub(super) fn withdraw(&self, kubectl: &Kubectl<'_>) -> Result<()> {
         let object = self.object();
         kubectl
-            .run(&[
-                "delete",
-                "secret",
-                &object,
-                "-n",
-                "kube-system",
-                "--ignore-not-found",
-            ])
+            .run(&["delete", "secret", &object, "-n", "kube-system", "--ignore-not-found"])
             .map(|_| ())
     }
 
@@ -103,9 +93,7 @@ mod tests {
         let (id, secret) = text.expose().split_once('.').unwrap();
         assert_eq!((id.len(), secret.len()), (6, 16));
         assert!(
-            (id.to_owned() + secret)
-                .chars()
-                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
+            (id.to_owned() + secret).chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
         );
         assert_ne!(Token::generate().unwrap().text().expose(), text.expose());
     }

@@ -23,10 +23,7 @@ impl Version {
         let number = text.trim().trim_start_matches('v');
         let mut parts = number.splitn(3, '.');
         let major = parts.next().unwrap_or_default();
-        let minor: u32 = parts
-            .next()
-            .and_then(|minor| minor.parse().ok())
-            .ok_or_else(wrong)?;
+        let minor: u32 = parts.next().and_then(|minor| minor.parse().ok()).ok_or_else(wrong)?;
         let patch = parts.next().ok_or_else(wrong)?;
         if major != "1" || !patch.starts_with(|c: char| c.is_ascii_digit()) {
             return Err(wrong());
@@ -38,19 +35,14 @@ impl Version {
             ))
             .hint("use a rootfs image of Kubernetes 1.22 or newer"));
         }
-        Ok(Self {
-            text: format!("v{number}"),
-            minor,
-        })
+        Ok(Self { text: format!("v{number}"), minor })
     }
 
     /// Reads the version from the label `version` of the rootfs image.
     pub(super) fn of(scene: &ClusterContext) -> Result<Self> {
         let Some(rootfs) = scene.rootfs() else {
-            return Err(
-                Error::usage(format!("cluster {} has no rootfs image", scene.name))
-                    .hint("name an image whose label sealos.io.type is `rootfs` first"),
-            );
+            return Err(Error::usage(format!("cluster {} has no rootfs image", scene.name))
+                .hint("name an image whose label sealos.io.type is `rootfs` first"));
         };
         let Some(version) = rootfs.label(&["version"]) else {
             return Err(Error::usage(format!(
@@ -64,11 +56,7 @@ impl Version {
 
     /// Returns the `kubeadm.k8s.io/…` version that this kubeadm writes itself.
     pub(super) fn api(&self) -> &'static str {
-        if self.has_lists() {
-            "kubeadm.k8s.io/v1beta4"
-        } else {
-            "kubeadm.k8s.io/v1beta3"
-        }
+        if self.has_lists() { "kubeadm.k8s.io/v1beta4" } else { "kubeadm.k8s.io/v1beta3" }
     }
 
     /// Reports whether extraArgs are lists, and timeouts and validity periods exist (v1beta4).
@@ -88,14 +76,8 @@ mod tests {
             assert_eq!(version.minor, minor);
             assert!(version.text.starts_with("v1."));
         }
-        assert_eq!(
-            Version::parse("v1.30.9").unwrap().api(),
-            "kubeadm.k8s.io/v1beta3"
-        );
-        assert_eq!(
-            Version::parse("v1.31.0").unwrap().api(),
-            "kubeadm.k8s.io/v1beta4"
-        );
+        assert_eq!(Version::parse("v1.30.9").unwrap().api(), "kubeadm.k8s.io/v1beta3");
+        assert_eq!(Version::parse("v1.31.0").unwrap().api(), "kubeadm.k8s.io/v1beta4");
         for wrong in ["", "latest", "v1.x.1", "v2.30.0", "1.30", "v1.30.x"] {
             assert!(Version::parse(wrong).is_err(), "{wrong}");
         }

@@ -27,11 +27,7 @@ pub(super) fn init(documents: &Documents, version: &Version) -> Result<String> {
     let (init, cluster) = split_timeouts(documents, version)?;
     Ok([
         document(version.api(), "InitConfiguration", fit(&init, version)?)?,
-        document(
-            version.api(),
-            "ClusterConfiguration",
-            fit(&cluster, version)?,
-        )?,
+        document(version.api(), "ClusterConfiguration", fit(&cluster, version)?)?,
         document(KUBELET, "KubeletConfiguration", documents.kubelet.clone())?,
         document(PROXY, "KubeProxyConfiguration", documents.proxy.clone())?,
     ]
@@ -40,11 +36,7 @@ pub(super) fn init(documents: &Documents, version: &Version) -> Result<String> {
 
 pub(super) fn cluster(documents: &Documents, version: &Version) -> Result<String> {
     let (_, cluster) = split_timeouts(documents, version)?;
-    document(
-        version.api(),
-        "ClusterConfiguration",
-        fit(&cluster, version)?,
-    )
+    document(version.api(), "ClusterConfiguration", fit(&cluster, version)?)
 }
 
 pub(super) fn join(join: &Value, version: &Version) -> Result<String> {
@@ -150,14 +142,10 @@ fn document(api: &str, kind: &str, body: Value) -> Result<String> {
 fn sorted(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
-            let mut fields: Vec<(String, Value)> = fields
-                .into_iter()
-                .filter(|(_, value)| !value.is_null())
-                .collect();
+            let mut fields: Vec<(String, Value)> =
+                fields.into_iter().filter(|(_, value)| !value.is_null()).collect();
             fields.sort_by(|a, b| a.0.cmp(&b.0));
-            let fields = fields
-                .into_iter()
-                .map(|(name, value)| (name, sorted(value)));
+            let fields = fields.into_iter().map(|(name, value)| (name, sorted(value)));
             Value::Object(fields.collect())
         }
         Value::Array(list) => list.into_iter().map(sorted).collect(),

@@ -97,8 +97,7 @@ exit 1"#;
 /// Requests every image in the registry's tree and reports those that fail.
 pub(super) fn verify(scene: &ClusterContext, access: &RegistryAccess) -> Line {
     let mut line = asking(access, VERIFY);
-    line.environment
-        .insert(TREE.to_owned(), scene.paths.registry());
+    line.environment.insert(TREE.to_owned(), scene.paths.registry());
     line
 }
 
@@ -142,11 +141,7 @@ fn asking(access: &RegistryAccess, line: &str) -> Line {
         let login = format!("{}:{}", access.username, access.password.expose());
         variables.insert(LOGIN.to_owned(), STANDARD.encode(login));
     }
-    Line {
-        environment: variables,
-        again: true,
-        ..Line::new(format!("{ASK}{line}"))
-    }
+    Line { environment: variables, again: true, ..Line::new(format!("{ASK}{line}")) }
 }
 
 /// Quotes one shell word.

@@ -54,10 +54,7 @@ pub fn registry_steps(
     if needs_login(access) {
         actions.push(users(scene, access));
     }
-    actions.push(Action::command(
-        "registry-data",
-        lines::link_data(scene, access),
-    ));
+    actions.push(Action::command("registry-data", lines::link_data(scene, access)));
     match script(scene, files, START)? {
         Some(value) => actions.push(
             Action::script(
@@ -72,11 +69,7 @@ pub fn registry_steps(
     }
     let answers = says(lines::wait(scene, access), "registry-answers", "wait until");
     actions.push(answers.within(ANSWERS));
-    let verify = says(
-        lines::verify(scene, access),
-        "registry-images",
-        "check that every image of",
-    );
+    let verify = says(lines::verify(scene, access), "registry-images", "check that every image of");
     actions.push(verify.bringing(&scene.registry_content()));
     Ok(actions)
 }
@@ -156,19 +149,12 @@ fn users(scene: &ClusterContext, access: &RegistryAccess) -> Action {
         let Some(text) = htpasswd(&access, site.state())? else {
             return Ok(());
         };
-        let file = FileToWrite {
-            path: path.clone(),
-            mode: 0o600,
-            content: text.into_bytes(),
-        };
+        let file = FileToWrite { path: path.clone(), mode: 0o600, content: text.into_bytes() };
         site.agent.write_file(&file).map(|_| ())
     })
 }
 
 /// Returns variables for a line.
 pub(super) fn variables<const N: usize>(pairs: [(&str, String); N]) -> BTreeMap<String, String> {
-    pairs
-        .into_iter()
-        .map(|(key, value)| (key.to_owned(), value))
-        .collect()
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }

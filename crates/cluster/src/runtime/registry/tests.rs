@@ -31,10 +31,7 @@ impl ImageFiles for NoFiles {
 
 fn host(name: &str, roles: &[&str]) -> Host {
     Host {
-        address: Address {
-            name: name.to_owned(),
-            port: 22,
-        },
+        address: Address { name: name.to_owned(), port: 22 },
         roles: roles.iter().map(|&role| role.to_owned()).collect(),
         environment: BTreeMap::new(),
         login: Login::default(),
@@ -127,10 +124,7 @@ fn the_data_directory_becomes_a_link_and_nothing_foreign_is_harmed() {
     std::fs::create_dir(data).unwrap();
     std::fs::write(data.join("theirs"), "x").unwrap();
     let text = errors(&link());
-    assert!(
-        text.contains(&access.data) && text.contains("holds data"),
-        "{text}"
-    );
+    assert!(text.contains(&access.data) && text.contains("holds data"), "{text}");
     assert!(data.join("theirs").exists());
     std::fs::rename(data, directory.path().join("var/other")).unwrap();
     std::os::unix::fs::symlink("other", data).unwrap();
@@ -187,10 +181,7 @@ fn a_registry_is_waited_for_with_its_login_and_each_image_has_to_answer() {
     let mut stranger = access.clone();
     stranger.password = Secret::new("other");
     let text = errors(&bash(&lines::wait(&scene, &stranger)));
-    assert!(
-        text.contains("401") && text.contains("registry_htpasswd"),
-        "{text}"
-    );
+    assert!(text.contains("401") && text.contains("registry_htpasswd"), "{text}");
 
     let verify = |access: &RegistryAccess| bash(&lines::verify(&scene, access));
     let none = verify(&access);
@@ -200,32 +191,21 @@ fn a_registry_is_waited_for_with_its_login_and_each_image_has_to_answer() {
     for repository in ["a", "library/b"] {
         for tag in ["1", "2"] {
             layout.link_layer(repository, &config).unwrap();
-            layout
-                .put_manifest(repository, &[tag], &digest, &manifest, &facts)
-                .unwrap();
+            layout.put_manifest(repository, &[tag], &digest, &manifest, &facts).unwrap();
         }
     }
     let output = verify(&access);
-    assert_eq!(
-        String::from_utf8_lossy(&output.stdout),
-        "4 images answer\n",
-        "{output:?}"
-    );
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "4 images answer\n", "{output:?}");
     // An image that is listed but missing.
     let mut gone = manifest.clone();
     gone.push(b'\n');
     let digest = Digest::of(&gone);
-    layout
-        .put_manifest("library/b", &["3"], &digest, &gone, &facts)
-        .unwrap();
+    layout.put_manifest("library/b", &["3"], &digest, &gone, &facts).unwrap();
     let hex = digest.hex();
     let blob = format!("docker/registry/v2/blobs/sha256/{}/{hex}", &hex[..2]);
     std::fs::remove_dir_all(tree.join(blob)).unwrap();
     let text = errors(&verify(&access));
-    assert!(
-        text.contains("image library/b:3 does not answer: HTTP/1.1 404"),
-        "{text}"
-    );
+    assert!(text.contains("image library/b:3 does not answer: HTTP/1.1 404"), "{text}");
     assert!(text.contains("1 of 5 images"), "{text}");
     drop(stop);
     serving.join().unwrap().unwrap();
@@ -235,9 +215,7 @@ fn a_registry_is_waited_for_with_its_login_and_each_image_has_to_answer() {
 
 fn layout_blob(layout: &Layout, bytes: &[u8]) -> Digest {
     let digest = Digest::of(bytes);
-    layout
-        .put_blob(&mut &bytes[..], &digest, bytes.len() as u64)
-        .unwrap();
+    layout.put_blob(&mut &bytes[..], &digest, bytes.len() as u64).unwrap();
     digest
 }
 
@@ -245,16 +223,11 @@ fn layout_blob(layout: &Layout, bytes: &[u8]) -> Digest {
 fn registry_hosts_start_it_once_each_and_others_only_know_its_name() {
     let directory = tempfile::tempdir().unwrap();
     let scene = scene(directory.path(), 5000);
-    let [first, second, third] = &scene.hosts[..] else {
-        panic!()
-    };
+    let [first, second, third] = &scene.hosts[..] else { panic!() };
     assert!(registry_steps(&scene, first, &NoFiles).unwrap().is_empty());
     assert!(clean_steps(&scene, first, &NoFiles).unwrap().is_empty());
     let entry = |host| hosts_entries(&scene, host)[0].0.clone();
-    assert_eq!(
-        [entry(first), entry(second), entry(third)],
-        ["10.0.0.2", "10.0.0.2", "10.0.0.3"]
-    );
+    assert_eq!([entry(first), entry(second), entry(third)], ["10.0.0.2", "10.0.0.2", "10.0.0.3"]);
     let names = |actions: Vec<crate::runtime::Action>| -> Vec<String> {
         actions.into_iter().map(|action| action.name).collect()
     };
@@ -278,10 +251,7 @@ fn registry_hosts_start_it_once_each_and_others_only_know_its_name() {
         ["registry-clean", "registry-unlink"]
     );
     let text = unit::text(&scene, scene.registry.as_ref().unwrap());
-    let start = text
-        .lines()
-        .find(|line| line.starts_with("ExecStart="))
-        .unwrap();
+    let start = text.lines().find(|line| line.starts_with("ExecStart=")).unwrap();
     let root = scene.paths.root();
     assert_eq!(
         start,

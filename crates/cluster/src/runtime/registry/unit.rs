@@ -58,11 +58,8 @@ WantedBy=multi-user.target
 
 /// Quotes one word of a unit file's command line.
 fn word(text: &str) -> String {
-    let escaped = text
-        .replace('\\', r"\\")
-        .replace('"', "\\\"")
-        .replace('%', "%%")
-        .replace('$', "$$");
+    let escaped =
+        text.replace('\\', r"\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$");
     format!("\"{escaped}\"")
 }
 
@@ -81,14 +78,9 @@ pub(super) fn start(scene: &ClusterContext, access: &RegistryAccess) -> Action {
             mode: 0o644,
             content: text.clone().into_bytes(),
         })?;
-        let mut line = Line {
-            environment: environment.clone(),
-            again: true,
-            ..Line::new(START)
-        };
+        let mut line = Line { environment: environment.clone(), again: true, ..Line::new(START) };
         let changed = if changed { "1" } else { "" };
-        line.environment
-            .insert(CHANGED.to_owned(), changed.to_owned());
+        line.environment.insert(CHANGED.to_owned(), changed.to_owned());
         site.run(&line).map(|_| ())
     })
 }
@@ -137,7 +129,5 @@ rm -f "$IMGCTL_BINARY" "$IMGCTL_BINARY.new""#,
     };
     let says = format!("stop and remove {}", name(scene));
     let inputs = line.line.clone();
-    Action::new("registry-clean", says, &inputs, move |site| {
-        site.run(&line).map(|_| ())
-    })
+    Action::new("registry-clean", says, &inputs, move |site| site.run(&line).map(|_| ()))
 }

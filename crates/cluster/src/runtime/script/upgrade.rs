@@ -41,20 +41,12 @@ impl<'a> Moment<'a> {
 
     /// Selects the host's new image, after the rootfs is switched.
     fn arrived(step: &'a Move<'a>) -> Result<Self> {
-        Ok(Self {
-            step,
-            scene: step.to,
-            image: rootfs(step.to)?,
-            tree: step.to.paths.rootfs(),
-        })
+        Ok(Self { step, scene: step.to, image: rootfs(step.to)?, tree: step.to.paths.rootfs() })
     }
 
     /// Selects the host's new image, whether or not the rootfs is switched.
     fn staged(step: &'a Move<'a>) -> Result<Self> {
-        Ok(Self {
-            tree: step.tree.clone(),
-            ..Self::arrived(step)?
-        })
+        Ok(Self { tree: step.tree.clone(), ..Self::arrived(step)? })
     }
 
     /// Returns the script of `label`; `None` if the image has none.
@@ -69,14 +61,10 @@ impl<'a> Moment<'a> {
             return Ok(None);
         };
         let mut environment = self.environment(phase)?;
-        environment.extend(
-            more.iter()
-                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
-        );
+        environment
+            .extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         let scripts = format!("{}/scripts", self.tree);
-        Ok(Some(
-            Action::script(name, value, scripts, environment).within(LONG),
-        ))
+        Ok(Some(Action::script(name, value, scripts, environment).within(LONG)))
     }
 
     fn environment(&self, phase: &str) -> Result<BTreeMap<String, String>> {
@@ -122,10 +110,10 @@ impl Upgrader for Script {
 
     fn permits(&self, from: &str, to: &str) -> Result<()> {
         match version::order_of(to, from) {
-            Some(Ordering::Less) => Err(Error::usage(format!(
-                "{to} is older than {from}, which the cluster runs"
-            ))
-            .hint("`imgctl rollback` restores the previous version of a cluster")),
+            Some(Ordering::Less) => {
+                Err(Error::usage(format!("{to} is older than {from}, which the cluster runs"))
+                    .hint("`imgctl rollback` restores the previous version of a cluster"))
+            }
             _ => Ok(()),
         }
     }
@@ -149,15 +137,10 @@ impl Upgrader for Script {
                     "no backup is created: image {} has no label `backup`",
                     moment.image.name
                 );
-                Ok(vec![Action::new(
-                    "no-backup",
-                    note.clone(),
-                    "",
-                    move |site| {
-                        site.say(&note);
-                        Ok(())
-                    },
-                )])
+                Ok(vec![Action::new("no-backup", note.clone(), "", move |site| {
+                    site.say(&note);
+                    Ok(())
+                })])
             }
         }
     }
@@ -178,9 +161,7 @@ impl Upgrader for Script {
     fn apply(&self, step: &Move<'_>) -> Result<Vec<Action>> {
         let moment = Moment::arrived(step)?;
         let action = moment.script("upgrade", "upgrade", "upgrade", &[])?;
-        action
-            .map(|action| vec![action])
-            .ok_or_else(|| cannot(moment.image, "upgrade"))
+        action.map(|action| vec![action]).ok_or_else(|| cannot(moment.image, "upgrade"))
     }
 
     fn gate(&self, step: &Move<'_>) -> Result<Vec<Action>> {
@@ -195,9 +176,7 @@ impl Upgrader for Script {
             Some(action) => Some(action),
             None => moment.script("rollback", "upgrade", "rollback", &[])?,
         };
-        action
-            .map(|action| vec![action])
-            .ok_or_else(|| cannot(moment.image, "rollback"))
+        action.map(|action| vec![action]).ok_or_else(|| cannot(moment.image, "rollback"))
     }
 
     fn restore_snapshot(&self, step: &Move<'_>, snapshot: &str) -> Result<[Vec<Action>; 3]> {
@@ -206,9 +185,7 @@ impl Upgrader for Script {
             let name = format!("restore-{phase}");
             let more = [("IMGCTL_SNAPSHOT", snapshot)];
             let action = moment.script(&name, "restore", phase, &more)?;
-            action
-                .map(|action| vec![action])
-                .ok_or_else(|| cannot(moment.image, "restore"))
+            action.map(|action| vec![action]).ok_or_else(|| cannot(moment.image, "restore"))
         };
         Ok([phase("stop")?, phase("restore")?, phase("start")?])
     }
@@ -225,11 +202,7 @@ fn cannot(image: &ClusterImage, label: &str) -> Error {
         "rollback" => "a host cannot be rolled back to it",
         _ => "a cluster cannot be restored from a snapshot with it",
     };
-    Error::usage(format!(
-        "image {} has no label `{label}`: {what}",
-        image.name
-    ))
-    .hint(format!(
+    Error::usage(format!("image {} has no label `{label}`: {what}", image.name)).hint(format!(
         "name the script in the Kubefile: LABEL {label}=\"{label}.sh\" (docs/cluster-image.md)"
     ))
 }
@@ -269,10 +242,7 @@ mod tests {
     }
 
     fn shown(actions: &[Action]) -> Vec<&str> {
-        actions
-            .iter()
-            .flat_map(|action| action.says.iter().map(String::as_str))
-            .collect()
+        actions.iter().flat_map(|action| action.says.iter().map(String::as_str)).collect()
     }
 
     #[test]
@@ -301,18 +271,12 @@ mod tests {
         assert!(Script.backup(&worker).unwrap().is_empty());
 
         // Rollback: the old image has no `rollback`, so its `upgrade` runs.
-        let back = Move {
-            back: true,
-            ..step(&new, &old, Place::Worker)
-        };
+        let back = Move { back: true, ..step(&new, &old, Place::Worker) };
         assert_eq!(
             shown(&Script.restore(&back).unwrap()),
             [format!("{current}bash upgrade.sh --of 3.4.23")]
         );
-        let named = Move {
-            id: "3.5.0-0badcafe-back-12",
-            ..back.clone()
-        };
+        let named = Move { id: "3.5.0-0badcafe-back-12", ..back.clone() };
         assert_eq!(named.backup(), first.backup(), "what the upgrade kept");
         let phases = Script.restore_snapshot(&back, "/b/snapshot.db").unwrap();
         assert_eq!(
@@ -370,10 +334,7 @@ mod tests {
             ("IMGCTL_ROLE", "worker"),
             ("IMGCTL_ROOTFS", "/var/lib/sealos/data/test/rootfs"),
             ("IMGCTL_UPGRADE_ID", "3.5.0-0badcafe"),
-            (
-                "IMGCTL_BACKUP",
-                "/var/lib/sealos/data/test/backup/3.5.0-0badcafe",
-            ),
+            ("IMGCTL_BACKUP", "/var/lib/sealos/data/test/backup/3.5.0-0badcafe"),
             ("HOST_IP", "10.0.0.2"),
         ] {
             assert_eq!(environment[name], value, "{name}");

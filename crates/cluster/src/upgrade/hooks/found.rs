@@ -77,9 +77,7 @@ impl Hooks {
     pub fn warning(&self) -> Option<String> {
         let of = |action| {
             let all = self.plugins.iter().filter(|one| one.action == action);
-            all.map(|one| one.name.as_str())
-                .collect::<Vec<_>>()
-                .join(", ")
+            all.map(|one| one.name.as_str()).collect::<Vec<_>>().join(", ")
         };
         self.is_legacy().then(|| {
             format!(
@@ -136,10 +134,7 @@ fn is_hook(tree: &Tree, directory: &LayerPath, name: &[u8]) -> Result<bool> {
         return Ok(false);
     };
     let kind = &found.entry().kind;
-    Ok(matches!(
-        kind,
-        EntryKind::File { .. } | EntryKind::Symlink { .. }
-    ))
+    Ok(matches!(kind, EntryKind::File { .. } | EntryKind::Symlink { .. }))
 }
 
 fn some(names: &str) -> &str {
@@ -151,13 +146,11 @@ fn some(names: &str) -> &str {
 
 fn readable(moment: &str, name: &[u8]) -> Result<String> {
     let text = std::str::from_utf8(name).ok();
-    text.filter(|text| !text.chars().any(char::is_control))
-        .map(str::to_owned)
-        .ok_or_else(|| {
-            Error::bad_content(format!(
-                "the image has a hook in hooks/{moment}.d whose name is not valid text: {:?}",
-                String::from_utf8_lossy(name)
-            ))
-            .hint("rename it and rebuild the image")
-        })
+    text.filter(|text| !text.chars().any(char::is_control)).map(str::to_owned).ok_or_else(|| {
+        Error::bad_content(format!(
+            "the image has a hook in hooks/{moment}.d whose name is not valid text: {:?}",
+            String::from_utf8_lossy(name)
+        ))
+        .hint("rename it and rebuild the image")
+    })
 }

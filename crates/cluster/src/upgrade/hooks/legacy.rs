@@ -105,21 +105,15 @@ pub(super) fn run(
         (_, Place::Worker) => script.workers,
         (_, Place::First | Place::ControlPlane) => script.control_planes,
     };
-    let mut chosen: Vec<&Script> = scripts
-        .iter()
-        .filter(|script| script.action == action)
-        .filter(is_here)
-        .collect();
+    let mut chosen: Vec<&Script> =
+        scripts.iter().filter(|script| script.action == action).filter(is_here).collect();
     chosen.sort_by(|a, b| a.name.cmp(&b.name));
     chosen
         .into_iter()
         .map(|script| {
             let environment: BTreeMap<String, String> = environment(action, step, document);
             let name = format!("legacy-{action}-{}", slug(&script.name));
-            let says = format!(
-                "unsafe-legacy: run the image's plugin {} ({action})",
-                script.name
-            );
+            let says = format!("unsafe-legacy: run the image's plugin {} ({action})", script.name);
             let line = Line {
                 // These scripts expect a shell that continues after errors.
                 line: format!("set +e\n{}", script.shell),
@@ -128,11 +122,9 @@ pub(super) fn run(
                 ..Line::default()
             };
             let inputs = format!("{} {:?}", line.line, line.environment);
-            Action::new(&name, says, &inputs, move |site| {
-                site.run(&line).map(|_| ())
-            })
-            .once()
-            .within(LIMIT)
+            Action::new(&name, says, &inputs, move |site| site.run(&line).map(|_| ()))
+                .once()
+                .within(LIMIT)
         })
         .collect()
 }
@@ -151,19 +143,9 @@ mod tests {
         let found = read("all.yaml", text).unwrap();
         let seen: Vec<_> = found
             .iter()
-            .map(|one| {
-                (
-                    one.name.as_str(),
-                    one.action,
-                    one.control_planes,
-                    one.workers,
-                )
-            })
+            .map(|one| (one.name.as_str(), one.action, one.control_planes, one.workers))
             .collect();
-        assert_eq!(
-            seen,
-            [("b", UPGRADE_HOST, true, false), ("a", UPGRADE, true, true)]
-        );
+        assert_eq!(seen, [("b", UPGRADE_HOST, true, false), ("a", UPGRADE, true, true)]);
         assert_eq!(found[0].shell, "echo \"b\"\nexit 0\n");
         let error = read("all.yaml", "kind: [").unwrap_err();
         assert!(error.to_string().contains("plugins/all.yaml"), "{error}");

@@ -51,11 +51,7 @@ pub(super) fn run(
     let one = |name: &String| {
         let mut environment = environment(moment, step, document);
         environment.insert("IMGCTL_HOOK".to_owned(), name.clone());
-        let line = Line {
-            line: LINE.to_owned(),
-            environment,
-            ..Line::default()
-        };
+        let line = Line { line: LINE.to_owned(), environment, ..Line::default() };
         let called = format!("hook {moment}.d/{name}");
         let says = format!("run {called}");
         let inputs = format!("{:?}", line.environment);
@@ -77,15 +73,11 @@ pub(super) fn legacy_cluster(hooks: &Hooks, step: &Move<'_>, document: &Document
 
 /// Runs a hook, and retries it a few times with a pause while it answers "not now".
 fn ask(site: &Site<'_>, line: &Line, called: &str) -> Result<()> {
-    let site = &Site {
-        timeout: site.timeout.or(Some(LIMIT)),
-        ..*site
-    };
+    let site = &Site { timeout: site.timeout.or(Some(LIMIT)), ..*site };
     let mut line = line.clone();
     for number in 1..=TRIES {
         let attempt = site.attempt.saturating_sub(1) * TRIES + number;
-        line.environment
-            .insert("IMGCTL_ATTEMPT".to_owned(), attempt.to_string());
+        line.environment.insert("IMGCTL_ATTEMPT".to_owned(), attempt.to_string());
         let suffix = match number {
             1 => String::new(),
             more => format!("-try{more}"),
@@ -98,10 +90,7 @@ fn ask(site: &Site<'_>, line: &Line, called: &str) -> Result<()> {
                 return Ok(());
             }
             (Some(NOT_NOW), None) if number < TRIES => {
-                site.say(&format!(
-                    "{called}: not now; retrying in {} s",
-                    PAUSE.as_secs()
-                ));
+                site.say(&format!("{called}: not now; retrying in {} s", PAUSE.as_secs()));
                 std::thread::sleep(PAUSE);
                 continue;
             }
@@ -135,10 +124,7 @@ pub(super) fn can_upgrade(
     step: &Move<'_>,
     document: &Document,
 ) -> Result<Option<Action>> {
-    let label = step
-        .to
-        .rootfs()
-        .and_then(|image| image.label(&["can-upgrade"]));
+    let label = step.to.rootfs().and_then(|image| image.label(&["can-upgrade"]));
     let (line, what) = match label {
         Some(value) => (
             format!("cd -- \"$IMGCTL_ROOTFS/scripts\" && bash {value}"),
@@ -160,9 +146,7 @@ pub(super) fn can_upgrade(
         ..Line::default()
     };
     let says = format!("ask the image whether it can upgrade the current release: {what}");
-    Ok(Some(Action::new("can-upgrade", says, "", move |site| {
-        site.run(&line).map(|_| ())
-    })))
+    Ok(Some(Action::new("can-upgrade", says, "", move |site| site.run(&line).map(|_| ()))))
 }
 
 fn environment(moment: &str, step: &Move<'_>, document: &Document) -> BTreeMap<String, String> {

@@ -27,10 +27,7 @@ pub(super) fn ask(api: &dyn Api, raw: bool) -> Answer<ApiSeen> {
     let pods = list("Pods", &["/api/v1/pods"]);
     let budgets = list(
         "PodDisruptionBudgets",
-        &[
-            "/apis/policy/v1/poddisruptionbudgets",
-            "/apis/policy/v1beta1/poddisruptionbudgets",
-        ],
+        &["/apis/policy/v1/poddisruptionbudgets", "/apis/policy/v1beta1/poddisruptionbudgets"],
     );
     let workloads: Vec<WorkloadSeen> = ["Deployment", "StatefulSet", "DaemonSet"]
         .into_iter()
@@ -55,15 +52,9 @@ pub(super) fn ask(api: &dyn Api, raw: bool) -> Answer<ApiSeen> {
         .collect();
     let slices = match hooks.is_empty() {
         true => Vec::new(),
-        false => list(
-            "EndpointSlices",
-            &["/apis/discovery.k8s.io/v1/endpointslices"],
-        ),
+        false => list("EndpointSlices", &["/apis/discovery.k8s.io/v1/endpointslices"]),
     };
-    let services = list(
-        "APIServices",
-        &["/apis/apiregistration.k8s.io/v1/apiservices"],
-    );
+    let services = list("APIServices", &["/apis/apiregistration.k8s.io/v1/apiservices"]);
     let mut seen = ApiSeen {
         nodes: nodes.iter().map(node).collect(),
         pods: pods.iter().map(pod).collect(),
@@ -213,12 +204,7 @@ fn node(object: &Value) -> NodeSeen {
     };
     let is_true = |one: &Value| one["status"].as_str() == Some("True");
     let ready = condition("Ready");
-    let bad = [
-        "MemoryPressure",
-        "DiskPressure",
-        "PIDPressure",
-        "NetworkUnavailable",
-    ];
+    let bad = ["MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"];
     let mut annotations = words(object, "/metadata/annotations");
     annotations.retain(|key, _| key.starts_with("imgctl.io/"));
     let info = |key: &str| text(object, &format!("/status/nodeInfo/{key}"));
@@ -245,19 +231,11 @@ fn node(object: &Value) -> NodeSeen {
         machine_id: info("machineID"),
         hostname: text(object, "/metadata/labels/kubernetes.io~1hostname"),
         addresses: items(object, "/status/addresses")
-            .map(|one| NodeAddress {
-                kind: text(one, "/type"),
-                address: text(one, "/address"),
-            })
+            .map(|one| NodeAddress { kind: text(one, "/type"), address: text(one, "/address") })
             .collect(),
         taints: items(object, "/spec/taints")
             .map(|one| {
-                format!(
-                    "{}={}:{}",
-                    text(one, "/key"),
-                    text(one, "/value"),
-                    text(one, "/effect")
-                )
+                format!("{}={}:{}", text(one, "/key"), text(one, "/value"), text(one, "/effect"))
             })
             .collect(),
     }
@@ -275,27 +253,17 @@ fn pod(object: &Value) -> PodSeen {
             format!("{}/{}", text(one, "/kind"), text(one, "/name"))
         }),
         labels: words(object, "/metadata/labels"),
-        mirror: object
-            .pointer("/metadata/annotations/kubernetes.io~1config.mirror")
-            .is_some(),
-        finished: matches!(
-            text(object, "/status/phase").as_str(),
-            "Succeeded" | "Failed"
-        ),
+        mirror: object.pointer("/metadata/annotations/kubernetes.io~1config.mirror").is_some(),
+        finished: matches!(text(object, "/status/phase").as_str(), "Succeeded" | "Failed"),
         unready: items(object, "/status/conditions")
             .any(|one| one["type"] == "Ready" && one["status"] == "False")
-            && !matches!(
-                text(object, "/status/phase").as_str(),
-                "Succeeded" | "Failed"
-            ),
+            && !matches!(text(object, "/status/phase").as_str(), "Succeeded" | "Failed"),
         stuck: stuck(object, Timestamp::now()),
         local_volumes: items(object, "/spec/volumes")
             .filter(|volume| volume.get("emptyDir").is_some())
             .map(|volume| text(volume, "/name"))
             .collect(),
-        images: containers
-            .map(|one| (text(one, "/name"), text(one, "/image")))
-            .collect(),
+        images: containers.map(|one| (text(one, "/name"), text(one, "/image"))).collect(),
     }
 }
 
@@ -304,9 +272,7 @@ fn pod(object: &Value) -> PodSeen {
 pub(super) fn stuck(pod: &Value, now: Timestamp) -> Option<String> {
     let due: Timestamp = text(pod, "/metadata/deletionTimestamp").parse().ok()?;
     let due = due.checked_add(SignedDuration::from_secs(PATIENCE)).ok()?;
-    let holders: Vec<&str> = items(pod, "/metadata/finalizers")
-        .filter_map(Value::as_str)
-        .collect();
+    let holders: Vec<&str> = items(pod, "/metadata/finalizers").filter_map(Value::as_str).collect();
     (due < now).then(|| match holders.is_empty() {
         true => "its kubelet has not stopped it".to_owned(),
         false => format!("finalizers block it: {}", holders.join(", ")),
@@ -369,11 +335,7 @@ fn unavailable(service: &Value) -> Option<(String, String)> {
     let condition = items(service, "/status/conditions")
         .find(|one| one["type"].as_str() == Some("Available"))?;
     (condition["status"].as_str() != Some("True")).then(|| {
-        let why = format!(
-            "{}: {}",
-            text(condition, "/reason"),
-            text(condition, "/message")
-        );
+        let why = format!("{}: {}", text(condition, "/reason"), text(condition, "/message"));
         (text(service, "/metadata/name"), why)
     })
 }
@@ -412,8 +374,6 @@ fn holder(lease: &Value, now: Timestamp) -> Option<String> {
     let holder = text(lease, "/spec/holderIdentity");
     let renewed: Timestamp = text(lease, "/spec/renewTime").parse().ok()?;
     let seconds = number(lease, "/spec/leaseDurationSeconds").clamp(0, 86_400);
-    let end = renewed
-        .checked_add(SignedDuration::from_secs(seconds))
-        .ok()?;
+    let end = renewed.checked_add(SignedDuration::from_secs(seconds)).ok()?;
     (!holder.is_empty() && end > now).then_some(holder)
 }

@@ -45,12 +45,7 @@ pub(super) fn ask(question: &Question<'_>, observation: &Observation) -> Result<
 pub(super) fn understand(text: &str) -> Result<EtcdSeen> {
     let part = |name: &str| {
         let after = text.split(&format!("#{name}\n")).nth(1).unwrap_or_default();
-        after
-            .split("\n#")
-            .next()
-            .unwrap_or_default()
-            .trim()
-            .to_owned()
+        after.split("\n#").next().unwrap_or_default().trim().to_owned()
     };
     let json = |name: &str| -> Option<Value> { serde_json::from_str(&part(name)).ok() };
     let list = json("members").and_then(|list| list.get("members")?.as_array().cloned());
@@ -71,9 +66,7 @@ pub(super) fn understand(text: &str) -> Result<EtcdSeen> {
             endpoint: url.unwrap_or_default().to_owned(),
             learner: member["isLearner"].as_bool().unwrap_or(false),
             leader: id.is_some() && status.is_some_and(|it| it["leader"].as_u64() == id),
-            version: status
-                .and_then(|status| status["version"].as_str())
-                .map(str::to_owned),
+            version: status.and_then(|status| status["version"].as_str()).map(str::to_owned),
             db_bytes: status.and_then(|it| it["dbSize"].as_u64()).unwrap_or(0),
         }
     });

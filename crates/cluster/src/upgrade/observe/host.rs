@@ -152,11 +152,7 @@ pub(super) fn output(
     };
     let (mut text, mut errors) = (String::new(), String::new());
     let outcome = agent.run(&request, &mut |line| {
-        let part = if line.error_stream {
-            &mut errors
-        } else {
-            &mut text
-        };
+        let part = if line.error_stream { &mut errors } else { &mut text };
         if part.len() < MOST {
             part.push_str(&line.text);
             part.push('\n');
@@ -206,10 +202,7 @@ pub(super) fn understand(text: &str, seen: &mut HostSeen) {
             }
             ["patch", name] => {
                 let text = until_end(&mut lines);
-                seen.patches
-                    .entry(name.to_owned())
-                    .or_default()
-                    .push_str(&text);
+                seen.patches.entry(name.to_owned()).or_default().push_str(&text);
             }
             ["left", path] => seen.leftovers.push(path.to_owned()),
             ["certificate", path, key] => {
@@ -272,11 +265,7 @@ mod tests {
         assert_eq!(ids(&list), ["a", "b"]);
         assert!(ids("").is_empty());
         // Truncated output is not taken for complete.
-        for cut in [
-            &stream[..stream.len() - 3],
-            "[{]",
-            "E1122 connect: no such file",
-        ] {
+        for cut in [&stream[..stream.len() - 3], "[{]", "E1122 connect: no such file"] {
             let error = containers(cut).unwrap_err();
             assert!(error.to_string().contains("crictl"), "{error}");
         }
@@ -304,19 +293,13 @@ mod tests {
             (ran.status.success(), text(ran.stdout), text(ran.stderr))
         };
         let (is_well, _, errors) = told(None);
-        assert!(
-            !is_well && errors.contains("there is no crictl"),
-            "{errors}"
-        );
+        assert!(!is_well && errors.contains("there is no crictl"), "{errors}");
         let (is_well, _, errors) = told(Some("echo 'no such socket' >&2; exit 1"));
         assert!(!is_well && errors.contains("no such socket"), "{errors}");
         assert_eq!(told(Some("exit 0")), (true, String::new(), String::new()));
         let half = "[ $1 = ps ] && { echo a b; exit 0; }; echo \"$5 is gone\" >&2; exit 1";
         let (is_well, all, errors) = told(Some(half));
-        assert!(
-            !is_well && all.is_empty() && errors.contains("is gone"),
-            "{errors}"
-        );
+        assert!(!is_well && all.is_empty() && errors.contains("is gone"), "{errors}");
         let whole = "[ $1 = ps ] && { echo a; echo b; exit 0; }; echo \"$*\"";
         let (is_well, all, _) = told(Some(whole));
         assert!(is_well);

@@ -90,9 +90,7 @@ fn hosts(question: &Question<'_>) -> Vec<HostSeen> {
                     let host = next.lock().unwrap_or_else(PoisonError::into_inner).next();
                     let Some((number, host)) = host else { return };
                     let one = host::ask(question, host);
-                    seen.lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .insert(number, one);
+                    seen.lock().unwrap_or_else(PoisonError::into_inner).insert(number, one);
                 }
             });
         }
@@ -115,7 +113,5 @@ fn installed(scene: &ClusterContext) -> Vec<InstalledSeen> {
 
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-    })
+    since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

@@ -37,14 +37,12 @@ pub(super) fn configuration(text: &str, seen: &mut KubeletSeen) {
     for (name, value) in &fields {
         let inner = value.as_object();
         if name == "featureGates" {
-            seen.gates
-                .extend(inner.into_iter().flatten().map(|(gate, _)| gate.clone()));
+            seen.gates.extend(inner.into_iter().flatten().map(|(gate, _)| gate.clone()));
             continue;
         }
         seen.fields.insert(name.clone());
         let names = inner.into_iter().flatten();
-        seen.fields
-            .extend(names.map(|(inner, _)| format!("{name}.{inner}")));
+        seen.fields.extend(names.map(|(inner, _)| format!("{name}.{inner}")));
     }
 }
 
@@ -54,8 +52,7 @@ pub(super) fn manifest(text: &str) -> Option<ManifestSeen> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let names = |value: &Value| -> Vec<String> {
         let all = list(value).into_iter();
-        all.filter_map(|one| Some(one["name"].as_str()?.to_owned()))
-            .collect()
+        all.filter_map(|one| Some(one["name"].as_str()?.to_owned())).collect()
     };
     let spec = &pod["spec"];
     let first = &spec["containers"][0];

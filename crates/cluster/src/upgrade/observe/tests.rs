@@ -69,13 +69,7 @@ fn hosts_and_api_are_asked_without_a_trace() {
     });
     assert_eq!(seen.hosts.len(), 3);
     assert!(seen.hosts[0].unreachable.is_none() && seen.hosts[0].facts.is_some());
-    assert!(
-        seen.hosts[2]
-            .unreachable
-            .as_ref()
-            .unwrap()
-            .contains("no route")
-    );
+    assert!(seen.hosts[2].unreachable.as_ref().unwrap().contains("no route"));
     let nodes: Vec<Option<&str>> = seen.hosts.iter().map(|host| host.node.as_deref()).collect();
     assert_eq!(nodes, [Some("n0"), Some("n1"), Some("n2")]);
     assert!(seen.external_etcd() && seen.etcd.is_none() && seen.etcd_problem.is_none());
@@ -85,24 +79,14 @@ fn hosts_and_api_are_asked_without_a_trace() {
     assert_eq!(one.pressure, ["DiskPressure"]);
     assert_eq!(one.taints, ["a=b:NoSchedule"]);
     assert_eq!(one.annotations.len(), 1);
-    assert_eq!(
-        (one.kubelet.as_str(), one.architecture.as_str()),
-        ("v1.33.4", "arm64")
-    );
+    assert_eq!((one.kubelet.as_str(), one.architecture.as_str()), ("v1.33.4", "arm64"));
     let pod = &told.pods[0];
-    assert_eq!(
-        (pod.owner.as_str(), pod.node.as_str()),
-        ("ReplicaSet/web", "n1")
-    );
+    assert_eq!((pod.owner.as_str(), pod.node.as_str()), ("ReplicaSet/web", "n1"));
     assert_eq!(pod.local_volumes, ["cache"]);
     assert_eq!((told.workloads[0].desired, told.workloads[0].ready), (3, 1));
     assert_eq!(told.lease_holder.as_deref(), Some("somebody"));
     assert!(api.writes().is_empty(), "{:?}", api.writes());
-    let lists = api
-        .requests()
-        .iter()
-        .filter(|request| request.verb == "list")
-        .count();
+    let lists = api.requests().iter().filter(|request| request.verb == "list").count();
     assert!(lists <= 20, "{lists} lists");
     let kept: Observation = serde_json::from_slice(&serde_json::to_vec(&seen).unwrap()).unwrap();
     assert_eq!(kept, seen);
@@ -124,10 +108,7 @@ fn an_api_that_does_not_answer_is_part_of_the_answer() {
         key: "look",
     };
     let seen = observe(&question);
-    assert_eq!(
-        (seen.api, seen.api_problem.as_deref()),
-        (None, Some("refused"))
-    );
+    assert_eq!((seen.api, seen.api_problem.as_deref()), (None, Some("refused")));
     question.api = None;
     let seen = observe(&question);
     assert!(seen.api.is_none() && seen.api_problem.is_none());
@@ -155,10 +136,7 @@ fn mapped(change: impl FnOnce(&mut HostSeen, &mut Vec<NodeSeen>)) -> (Option<Str
     change(&mut host, &mut nodes);
     let mut observation = Observation {
         hosts: vec![host],
-        api: Some(ApiSeen {
-            nodes,
-            ..ApiSeen::default()
-        }),
+        api: Some(ApiSeen { nodes, ..ApiSeen::default() }),
         ..Observation::default()
     };
     mapping::map(&mut observation);
@@ -192,9 +170,7 @@ fn hosts_find_their_nodes() {
             host.node_name = Some("n2".into());
         }),
         ("clones with names", &|host, nodes| {
-            nodes
-                .iter_mut()
-                .for_each(|node| node.machine_id = "same".into());
+            nodes.iter_mut().for_each(|node| node.machine_id = "same".into());
             facts(host, |it| {
                 it.machine_id = "same".into();
                 it.hostname = "n2".into();
@@ -207,16 +183,11 @@ fn hosts_find_their_nodes() {
     ];
     for (name, change) in cases {
         let (node, _) = mapped(|host, nodes| change(host, nodes));
-        assert!(
-            matches!(node.as_deref(), Some("n2" | "elsewhere.example")),
-            "{name}: {node:?}"
-        );
+        assert!(matches!(node.as_deref(), Some("n2" | "elsewhere.example")), "{name}: {node:?}");
     }
     assert_eq!(mapped(|_, _| {}), (None, Vec::new()));
     let (node, rivals) = mapped(|host, nodes| {
-        nodes
-            .iter_mut()
-            .for_each(|node| node.machine_id = "same".into());
+        nodes.iter_mut().for_each(|node| node.machine_id = "same".into());
         facts(host, |it| it.machine_id = "same".into());
     });
     assert_eq!((node, rivals.len()), (None, 3));
@@ -224,15 +195,8 @@ fn hosts_find_their_nodes() {
 
 #[test]
 fn the_probe_runs_here() {
-    let done = Command::new("bash")
-        .args(["-e", "-c", host::PROBE])
-        .output()
-        .unwrap();
-    assert!(
-        done.status.success(),
-        "{}",
-        String::from_utf8_lossy(&done.stderr)
-    );
+    let done = Command::new("bash").args(["-e", "-c", host::PROBE]).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let mut seen = HostSeen::default();
     host::understand(&String::from_utf8_lossy(&done.stdout), &mut seen);
     assert!(seen.free_bytes.values().all(|free| *free > 0));
@@ -241,15 +205,8 @@ fn the_probe_runs_here() {
 #[test]
 fn what_the_probe_prints_is_understood() {
     let made = Command::new("openssl")
-        .args([
-            "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=x", "-days", "3",
-        ])
-        .args([
-            "-addext",
-            "basicConstraints=critical,CA:TRUE",
-            "-keyout",
-            "/dev/null",
-        ])
+        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=x", "-days", "3"])
+        .args(["-addext", "basicConstraints=critical,CA:TRUE", "-keyout", "/dev/null"])
         .output()
         .unwrap();
     let pem = String::from_utf8(made.stdout).unwrap();
@@ -296,9 +253,7 @@ fn members_of_etcd_are_understood() {
     )
     .unwrap();
     assert_eq!(seen.alarms, ["NOSPACE"]);
-    let [a, b] = &seen.members[..] else {
-        panic!("{seen:?}")
-    };
+    let [a, b] = &seen.members[..] else { panic!("{seen:?}") };
     assert!(a.leader && !a.learner && a.db_bytes == 4096 && a.is_at("10.0.0.1"));
     assert_eq!(a.version.as_deref(), Some("3.5.21"));
     assert!(!b.leader && b.learner && b.version.is_none() && b.is_at("fd00::2"));
@@ -329,10 +284,7 @@ fn pods_that_were_to_be_gone_are_told_with_what_holds_them() {
         super::api::stuck(&json!({"metadata": metadata}), now)
     };
     assert_eq!(stuck(json!({"finalizers": ["a/b"]})), None);
-    assert_eq!(
-        stuck(json!({"deletionTimestamp": "2026-11-22T11:59:50Z"})),
-        None
-    );
+    assert_eq!(stuck(json!({"deletionTimestamp": "2026-11-22T11:59:50Z"})), None);
     let late = stuck(json!({"deletionTimestamp": "2026-11-22T11:50:00Z", "finalizers": ["a/b"]}));
     assert!(late.unwrap().contains("a/b"));
     let late = stuck(json!({"deletionTimestamp": "2026-11-22T11:50:00Z"}));

@@ -18,16 +18,10 @@ pub(super) fn answers(look: &Look<'_>) -> Vec<Finding> {
 }
 
 pub(super) fn services(look: &Look<'_>) -> Vec<Finding> {
-    let dead = look
-        .api()
-        .into_iter()
-        .flat_map(|api| &api.unavailable_services);
+    let dead = look.api().into_iter().flat_map(|api| &api.unavailable_services);
     dead.map(|(name, why)| {
-        warning(
-            "api-services",
-            format!("APIService {name} is not available: {why}"),
-        )
-        .hint("restore the server behind it, or delete the APIService")
+        warning("api-services", format!("APIService {name} is not available: {why}"))
+            .hint("restore the server behind it, or delete the APIService")
     })
     .collect()
 }

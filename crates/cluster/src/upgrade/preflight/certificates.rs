@@ -55,10 +55,8 @@ pub(super) fn expiry(look: &Look<'_>) -> Vec<Finding> {
             && host.is_control_plane()
             && renewal != Renewal::False
         {
-            let what = format!(
-                "the key of {} is missing: certificates cannot be renewed",
-                authority.path
-            );
+            let what =
+                format!("the key of {} is missing: certificates cannot be renewed", authority.path);
             found.push(error("certificates", what).on(host).hint(
                 "if the authority is external, pass --certificate-renewal false and renew them \
                  there",

@@ -33,11 +33,7 @@ const GONE: [(&str, u64, &str); 5] = [
     ("federation", 19, "kubeadm removes it"),
     ("kubernetes.resyncperiod", 16, "kubeadm removes it"),
     ("kubernetes.upstream", 19, "kubeadm removes it"),
-    (
-        "kubernetes.transfer",
-        21,
-        "kubeadm replaces it with the plugin `transfer`",
-    ),
+    ("kubernetes.transfer", 21, "kubeadm replaces it with the plugin `transfer`"),
 ];
 
 pub(super) fn plugins(look: &Look<'_>) -> Vec<Finding> {
@@ -47,11 +43,8 @@ pub(super) fn plugins(look: &Look<'_>) -> Vec<Finding> {
     };
     let Some(words) = words(corefile) else {
         return vec![
-            error(
-                CHECK,
-                "cannot parse the Corefile of CoreDNS: its braces do not match",
-            )
-            .hint("fix the ConfigMap kube-system/coredns"),
+            error(CHECK, "cannot parse the Corefile of CoreDNS: its braces do not match")
+                .hint("fix the ConfigMap kube-system/coredns"),
         ];
     };
     let mut found = Vec::new();

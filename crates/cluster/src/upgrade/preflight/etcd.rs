@@ -21,11 +21,7 @@ pub(super) fn members(look: &Look<'_>) -> Vec<Finding> {
              yourself",
         )];
     }
-    let planes: Vec<_> = observation
-        .hosts
-        .iter()
-        .filter(|host| host.is_control_plane())
-        .collect();
+    let planes: Vec<_> = observation.hosts.iter().filter(|host| host.is_control_plane()).collect();
     let Some(etcd) = &observation.etcd else {
         let told = observation.etcd_problem.as_ref();
         return told
@@ -38,11 +34,7 @@ pub(super) fn members(look: &Look<'_>) -> Vec<Finding> {
     };
     let mut found = Vec::new();
     if etcd.members.len() != planes.len() {
-        let names: Vec<&str> = etcd
-            .members
-            .iter()
-            .map(|member| member.name.as_str())
-            .collect();
+        let names: Vec<&str> = etcd.members.iter().map(|member| member.name.as_str()).collect();
         let what = format!(
             "etcd has {} members ({}), but the cluster has {} control planes",
             names.len(),
@@ -55,10 +47,7 @@ pub(super) fn members(look: &Look<'_>) -> Vec<Finding> {
     }
     for member in &etcd.members {
         if member.version.is_none() {
-            let what = format!(
-                "etcd member {} ({}) does not answer",
-                member.name, member.endpoint
-            );
+            let what = format!("etcd member {} ({}) does not answer", member.name, member.endpoint);
             let hint = "bring it back first: the upgrade takes another member out of service";
             found.push(error("etcd", what).hint(hint));
         }
@@ -179,11 +168,7 @@ pub(super) fn downgrade(look: &Look<'_>) -> Vec<Finding> {
 /// Returns the running etcd's version if a rollback crosses a release that raised etcd's minor and
 /// no member has the former one.
 pub(super) fn newer_etcd<'a>(look: &Look<'a>) -> Option<&'a str> {
-    let etcd = look
-        .observation
-        .etcd
-        .as_ref()
-        .filter(|_| look.is_kubeadm())?;
+    let etcd = look.observation.etcd.as_ref().filter(|_| look.is_kubeadm())?;
     // The target image of the rollback declares its etcd; otherwise it follows from the Kubernetes
     // release.
     let brings = look.target()?.etcd();
@@ -234,10 +219,6 @@ mod tests {
             let list = r#"{"registry.k8s.io/etcd:3.6.5-0":"sha256:0"}"#;
             image.labels.insert("io.imgctl.images".into(), list.into());
         }
-        assert!(
-            told(&request).ends_with("before 3.6.5"),
-            "{}",
-            told(&request)
-        );
+        assert!(told(&request).ends_with("before 3.6.5"), "{}", told(&request));
     }
 }

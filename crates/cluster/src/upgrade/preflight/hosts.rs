@@ -15,25 +15,18 @@ const SKEW_MS: i64 = 30_000;
 const ROOM_PER_BYTE: u64 = 2;
 const GIB: u64 = 1 << 30;
 /// Required free space in directories that other programs write to during the upgrade.
-const DIRECTORIES: [(&str, u64); 3] = [
-    ("/var/lib/etcd", 2 * GIB),
-    ("/var/lib/containerd", 4 * GIB),
-    ("/var/lib/kubelet", GIB),
-];
+const DIRECTORIES: [(&str, u64); 3] =
+    [("/var/lib/etcd", 2 * GIB), ("/var/lib/containerd", 4 * GIB), ("/var/lib/kubelet", GIB)];
 
 pub(super) fn control_planes(look: &Look<'_>) -> Vec<Finding> {
     let silent = look.in_scope().filter_map(|host| {
-        let why = host
-            .unreachable
-            .as_ref()
-            .filter(|_| host.is_control_plane())?;
+        let why = host.unreachable.as_ref().filter(|_| host.is_control_plane())?;
         Some(
-            error(
-                "control-plane-unreachable",
-                format!("it cannot be reached: {why}"),
-            )
-            .on(host)
-            .hint("bring it back, or remove it from the cluster: `imgctl delete --masters HOST`"),
+            error("control-plane-unreachable", format!("it cannot be reached: {why}"))
+                .on(host)
+                .hint(
+                    "bring it back, or remove it from the cluster: `imgctl delete --masters HOST`",
+                ),
         )
     });
     silent.collect()
@@ -41,17 +34,11 @@ pub(super) fn control_planes(look: &Look<'_>) -> Vec<Finding> {
 
 pub(super) fn workers(look: &Look<'_>) -> Vec<Finding> {
     let silent = look.in_scope().filter_map(|host| {
-        let why = host
-            .unreachable
-            .as_ref()
-            .filter(|_| !host.is_control_plane())?;
+        let why = host.unreachable.as_ref().filter(|_| !host.is_control_plane())?;
         Some(
-            warning(
-                "worker-unreachable",
-                format!("it is skipped: it cannot be reached: {why}"),
-            )
-            .on(host)
-            .hint("run the same upgrade again when it is back: only what is missing is done"),
+            warning("worker-unreachable", format!("it is skipped: it cannot be reached: {why}"))
+                .on(host)
+                .hint("run the same upgrade again when it is back: only what is missing is done"),
         )
     });
     silent.collect()
@@ -71,10 +58,7 @@ pub(super) fn twins(look: &Look<'_>) -> Vec<Finding> {
         .map(|ids| {
             error(
                 "same-machine",
-                format!(
-                    "{} are the same machine, according to /etc/machine-id",
-                    few(ids)
-                ),
+                format!("{} are the same machine, according to /etc/machine-id", few(ids)),
             )
             .hint("list each machine once; give clones their own id with systemd-machine-id-setup")
         })
@@ -83,16 +67,10 @@ pub(super) fn twins(look: &Look<'_>) -> Vec<Finding> {
 
 pub(super) fn clocks(look: &Look<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
-    let skews = || {
-        look.hosts()
-            .filter_map(|host| Some((host, host.facts.as_ref()?.skew_ms)))
-    };
+    let skews = || look.hosts().filter_map(|host| Some((host, host.facts.as_ref()?.skew_ms)));
     for (host, skew) in skews().filter(|(_, skew)| skew.abs() > SKEW_MS) {
         let direction = if skew > 0 { "ahead of" } else { "behind" };
-        let what = format!(
-            "its clock is {} {direction} the controller's",
-            seconds(skew)
-        );
+        let what = format!("its clock is {} {direction} the controller's", seconds(skew));
         found.push(error("clock-skew", what).on(host).hint(CLOCK_HINT));
     }
     let peers = || skews().filter(|(host, _)| host.is_control_plane());
@@ -162,11 +140,7 @@ pub(super) fn room(look: &Look<'_>) -> Vec<Finding> {
             let free = host.free_bytes.get(directory).copied();
             if let Some(free) = free.filter(|free| *free < least) {
                 let what = format!("{} are free in {directory}", mebibytes(free));
-                found.push(
-                    warning("free-space", what)
-                        .on(host)
-                        .hint("free space there"),
-                );
+                found.push(warning("free-space", what).on(host).hint("free space there"));
             }
         }
     }
@@ -178,21 +152,14 @@ fn mebibytes(bytes: u64) -> String {
 }
 
 pub(super) fn kernels(look: &Look<'_>) -> Vec<Finding> {
-    let Some(least) = look
-        .target()
-        .and_then(|target| target.label("imgctl.io/min-kernel"))
-    else {
+    let Some(least) = look.target().and_then(|target| target.label("imgctl.io/min-kernel")) else {
         return Vec::new();
     };
     let old = look.hosts().filter_map(|host| {
         let kernel = &host.facts.as_ref()?.kernel;
         let older = numbers(kernel) < numbers(least);
         let what = format!("its kernel {kernel} is older than {least}, which the image needs");
-        older.then(|| {
-            error("kernel", what)
-                .on(host)
-                .hint("upgrade its operating system first")
-        })
+        older.then(|| error("kernel", what).on(host).hint("upgrade its operating system first"))
     });
     old.collect()
 }
@@ -207,9 +174,7 @@ fn numbers(text: &str) -> Vec<u64> {
 }
 
 pub(super) fn cgroups(look: &Look<'_>) -> Vec<Finding> {
-    let label = look
-        .target()
-        .and_then(|target| target.label("imgctl.io/cgroup"));
+    let label = look.target().and_then(|target| target.label("imgctl.io/cgroup"));
     let words: Option<Vec<&str>> = label.map(|label| label.split([',', ' ']).collect());
     // kubelet 1.35 refuses to start on cgroup v1 unless configured otherwise.
     let refuses = look.is_kubernetes() && look.new_minors().contains(&35);
@@ -220,10 +185,7 @@ pub(super) fn cgroups(look: &Look<'_>) -> Vec<Finding> {
         if let Some(words) = &words
             && !words.contains(&has)
         {
-            let what = format!(
-                "it has cgroup {has}; the image supports {}",
-                words.join(" and ")
-            );
+            let what = format!("it has cgroup {has}; the image supports {}", words.join(" and "));
             found.push(error("cgroup", what).on(host).hint(CGROUP_HINT));
         } else if words.is_none() && refuses && !facts.cgroup_v2 {
             let what = "it has cgroup v1, on which the kubelet of v1.35 does not start";
@@ -237,16 +199,11 @@ const CGROUP_HINT: &str = "boot it with systemd.unified_cgroup_hierarchy=1, or s
                            failCgroupV1: false in the KubeletConfiguration and skip this check";
 
 pub(super) fn swap(look: &Look<'_>) -> Vec<Finding> {
-    let used = look
-        .hosts()
-        .filter(|host| host.swap && look.is_kubernetes());
+    let used = look.hosts().filter(|host| host.swap && look.is_kubernetes());
     used.map(|host| {
-        warning(
-            "swap",
-            "swap is on: a kubelet does not start again unless its failSwapOn is false",
-        )
-        .on(host)
-        .hint("run `swapoff -a` there, and remove swap from /etc/fstab")
+        warning("swap", "swap is on: a kubelet does not start again unless its failSwapOn is false")
+            .on(host)
+            .hint("run `swapoff -a` there, and remove swap from /etc/fstab")
     })
     .collect()
 }
@@ -267,9 +224,7 @@ pub(super) fn controller(look: &Look<'_>) -> Vec<Finding> {
     ours.map(|host| {
         let what = "this command runs on it: if your connection to it breaks, the upgrade stops \
                     and must be resumed";
-        note("controller-is-member", what)
-            .on(host)
-            .hint("run it in `tmux` or `screen`")
+        note("controller-is-member", what).on(host).hint("run it in `tmux` or `screen`")
     })
     .collect()
 }

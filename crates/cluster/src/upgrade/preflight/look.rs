@@ -45,12 +45,10 @@ impl<'a> Look<'a> {
     /// Returns the hosts that take part.
     pub(super) fn hosts(&self) -> impl Iterator<Item = &'a HostSeen> + use<'a> {
         let document = self.document;
-        self.observation.hosts.iter().filter(move |host| {
-            document
-                .hosts
-                .get(&host.id)
-                .is_some_and(|it| it.skipped.is_none())
-        })
+        self.observation
+            .hosts
+            .iter()
+            .filter(move |host| document.hosts.get(&host.id).is_some_and(|it| it.skipped.is_none()))
     }
 
     /// Returns the hosts in the requested scope, including unreachable ones.
@@ -63,8 +61,7 @@ impl<'a> Look<'a> {
     /// Returns the Nodes of hosts that take part.
     pub(super) fn nodes(&self) -> impl Iterator<Item = (&'a HostSeen, &'a NodeSeen)> + use<'a> {
         let observation = self.observation;
-        self.hosts()
-            .filter_map(|host| Some((host, observation.node_of(host)?)))
+        self.hosts().filter_map(|host| Some((host, observation.node_of(host)?)))
     }
 }
 

@@ -137,10 +137,7 @@ const COMPONENTS: [Component; 4] = [
             "trusted-ca-file",
             "watch-progress-notify-interval",
         ],
-        constant: &[
-            ("client-cert-auth", "true"),
-            ("peer-client-cert-auth", "true"),
-        ],
+        constant: &[("client-cert-auth", "true"), ("peer-client-cert-auth", "true")],
         configured: &[("data-dir", "/etcd/local/dataDir")],
     },
 ];
@@ -171,9 +168,7 @@ struct Edit {
 }
 
 pub(super) fn edited(look: &Look<'_>) -> Vec<Finding> {
-    let configuration = look
-        .api()
-        .and_then(|api| api.cluster_configuration.as_ref());
+    let configuration = look.api().and_then(|api| api.cluster_configuration.as_ref());
     let (Some(configuration), true) = (configuration, look.is_kubeadm() && look.is_forward())
     else {
         return Vec::new();
@@ -212,14 +207,10 @@ fn findings(
     found: &mut Vec<Finding>,
 ) {
     let file = format!("{}.yaml", component.name);
-    let patched = |edit: &Edit| {
-        host.patches
-            .get(component.name)
-            .is_some_and(|text| text.contains(&edit.key))
-    };
-    let (kept, edits): (Vec<Edit>, Vec<Edit>) = edits(component, manifest, configuration)
-        .into_iter()
-        .partition(patched);
+    let patched =
+        |edit: &Edit| host.patches.get(component.name).is_some_and(|text| text.contains(&edit.key));
+    let (kept, edits): (Vec<Edit>, Vec<Edit>) =
+        edits(component, manifest, configuration).into_iter().partition(patched);
     let (lost, missing): (Vec<Edit>, Vec<Edit>) = edits.into_iter().partition(|edit| edit.is_lost);
     let texts = |edits: &[Edit]| {
         let texts: Vec<&str> = edits.iter().map(|edit| edit.text.as_str()).collect();
@@ -250,11 +241,7 @@ fn edits(component: &Component, manifest: &ManifestSeen, configuration: &Value) 
     let part = configuration.pointer(component.part);
     let mut edits = flags(component, manifest, configuration, part);
     let mut lost = |key: &str, text: String| {
-        edits.push(Edit {
-            key: key.to_owned(),
-            text,
-            is_lost: true,
-        });
+        edits.push(Edit { key: key.to_owned(), text, is_lost: true });
     };
     let named = |list: &str, name: &str| {
         let all = part.and_then(|part| part.get(list)?.as_array());
@@ -275,11 +262,7 @@ fn edits(component: &Component, manifest: &ManifestSeen, configuration: &Value) 
     if manifest.has_limits {
         lost("limits", "limits of resources".to_owned());
     }
-    for container in manifest
-        .containers
-        .iter()
-        .filter(|name| *name != component.name)
-    {
+    for container in manifest.containers.iter().filter(|name| *name != component.name) {
         lost(container, format!("container {container}"));
     }
     edits
@@ -297,15 +280,11 @@ fn flags(
     }));
     let mut wanted = extra_arguments(part);
     for (flag, value) in component.constant {
-        wanted
-            .entry((*flag).to_owned())
-            .or_insert_with(|| vec![(*value).to_owned()]);
+        wanted.entry((*flag).to_owned()).or_insert_with(|| vec![(*value).to_owned()]);
     }
     for (flag, pointer) in component.configured {
         if let Some(value) = configuration.pointer(pointer).and_then(Value::as_str) {
-            wanted
-                .entry((*flag).to_owned())
-                .or_insert_with(|| vec![value.to_owned()]);
+            wanted.entry((*flag).to_owned()).or_insert_with(|| vec![value.to_owned()]);
         }
     }
     let configured = |flag: &str| component.configured.iter().any(|(name, _)| *name == flag);
@@ -322,11 +301,7 @@ fn flags(
             None if component.own.contains(&flag.as_str()) || configured(flag) => continue,
             None => format!("--{flag}={}", values.join(" and ")),
         };
-        edits.push(Edit {
-            key: flag.clone(),
-            text,
-            is_lost: true,
-        });
+        edits.push(Edit { key: flag.clone(), text, is_lost: true });
     }
     for (flag, values) in wanted {
         // Address ranges are only written if the release has the flag.
@@ -352,16 +327,12 @@ fn extra_arguments(part: Option<&Value>) -> BTreeMap<String, Vec<String>> {
         other => other.to_string(),
     };
     match part.and_then(|part| part.get("extraArgs")) {
-        Some(Value::Object(map)) => map
-            .iter()
-            .map(|(flag, one)| (flag.clone(), vec![value(one)]))
-            .collect(),
+        Some(Value::Object(map)) => {
+            map.iter().map(|(flag, one)| (flag.clone(), vec![value(one)])).collect()
+        }
         Some(Value::Array(list)) => {
             let pairs = list.iter().filter_map(|one| {
-                Some((
-                    one["name"].as_str()?,
-                    one["value"].as_str().unwrap_or_default(),
-                ))
+                Some((one["name"].as_str()?, one["value"].as_str().unwrap_or_default()))
             });
             by_name(pairs)
         }
@@ -372,9 +343,7 @@ fn extra_arguments(part: Option<&Value>) -> BTreeMap<String, Vec<String>> {
 fn by_name<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeMap<String, Vec<String>> {
     let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (flag, value) in pairs {
-        all.entry(flag.to_owned())
-            .or_default()
-            .push(value.to_owned());
+        all.entry(flag.to_owned()).or_default().push(value.to_owned());
     }
     all
 }

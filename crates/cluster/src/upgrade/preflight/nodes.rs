@@ -21,12 +21,9 @@ pub(super) fn mapping(look: &Look<'_>) -> Vec<Finding> {
                     .hint("compare `kubectl get nodes -o wide` with the Clusterfile's addresses"),
             ),
             None => found.push(
-                error(
-                    "node-mapping",
-                    format!("several Nodes match it: {}", few(&host.rivals)),
-                )
-                .on(host)
-                .hint("list the host by the InternalIP of its Node"),
+                error("node-mapping", format!("several Nodes match it: {}", few(&host.rivals)))
+                    .on(host)
+                    .hint("list the host by the InternalIP of its Node"),
             ),
         }
     }
@@ -41,16 +38,9 @@ pub(super) fn strangers(look: &Look<'_>) -> Vec<Finding> {
     let Some(api) = look.api() else {
         return Vec::new();
     };
-    let ours: BTreeSet<&str> = look
-        .observation
-        .hosts
-        .iter()
-        .filter_map(|host| host.node.as_deref())
-        .collect();
-    let strangers = api
-        .nodes
-        .iter()
-        .filter(|node| !ours.contains(node.name.as_str()));
+    let ours: BTreeSet<&str> =
+        look.observation.hosts.iter().filter_map(|host| host.node.as_deref()).collect();
+    let strangers = api.nodes.iter().filter(|node| !ours.contains(node.name.as_str()));
     strangers
         .map(|node| {
             let what = format!(
@@ -90,10 +80,7 @@ pub(super) fn cordons(look: &Look<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (host, node) in look.nodes() {
         if let Some(id) = node.annotations.get(MARK) {
-            let what = format!(
-                "Node {} still has the annotation of upgrade {id}",
-                node.name
-            );
+            let what = format!("Node {} still has the annotation of upgrade {id}", node.name);
             let hint = "run `imgctl upgrade status`; if no upgrade is open, `kubectl uncordon` the \
                         Node and remove its annotation imgctl.io/upgrade-id";
             found.push(warning("cordoned", what).on(host).hint(hint));
@@ -128,10 +115,7 @@ fn out_of_service(look: &Look<'_>) -> Vec<String> {
                 true => String::new(),
                 false => format!(", Pods that are not ready there: {}", few(&unready)),
             };
-            format!(
-                "{} (Node {} is not ready: {}{pods})",
-                host.id, node.name, node.message
-            )
+            format!("{} (Node {} is not ready: {}{pods})", host.id, node.name, node.message)
         })
         .collect()
 }
@@ -156,11 +140,7 @@ pub(super) fn budget(look: &Look<'_>) -> Vec<Finding> {
     }
     let wanted = crate::upgrade::batches::share(
         &look.document.choices.batch,
-        look.observation
-            .hosts
-            .iter()
-            .filter(|host| !host.is_control_plane())
-            .count(),
+        look.observation.hosts.iter().filter(|host| !host.is_control_plane()).count(),
         "--batch",
     );
     if let Ok(wanted) = wanted

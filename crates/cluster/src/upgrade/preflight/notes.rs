@@ -60,20 +60,12 @@ fn way_back(look: &Look<'_>) -> Vec<String> {
     if !look.is_kubernetes() {
         let has = |label: &str| look.request.from.label(label).is_some();
         if !has("rollback") && !has("upgrade") {
-            say(
-                "the current image has neither label rollback nor upgrade: `imgctl rollback` \
-                 cannot return hosts to it",
-            );
+            say("the current image has neither label rollback nor upgrade: `imgctl rollback` \
+                 cannot return hosts to it");
         }
-        if !has("backup")
-            && look
-                .target()
-                .is_none_or(|target| target.label("backup").is_none())
-        {
-            say(
-                "neither image has the label backup: the data is not backed up and cannot be \
-                 restored",
-            );
+        if !has("backup") && look.target().is_none_or(|target| target.label("backup").is_none()) {
+            say("neither image has the label backup: the data is not backed up and cannot be \
+                 restored");
         }
         return notes;
     }
@@ -83,17 +75,13 @@ fn way_back(look: &Look<'_>) -> Vec<String> {
     say("renewed certificates and RBAC are not rolled back");
     let minors = minor(&document.from.version) != minor(&document.target().version);
     if minors {
-        say(
-            "once the new version has written objects in new storage versions, only the etcd \
-             snapshot can roll back the control planes: everything written after it is lost",
-        );
+        say("once the new version has written objects in new storage versions, only the etcd \
+             snapshot can roll back the control planes: everything written after it is lost");
     }
     let raised = look.is_kubeadm() && look.new_minors().contains(&34);
     if raised || raises_etcd(look) {
-        say(
-            "etcd changes its minor: once all members have it, only `imgctl rollback \
-             --from-snapshot` can roll back the control planes",
-        );
+        say("etcd changes its minor: once all members have it, only `imgctl rollback \
+             --from-snapshot` can roll back the control planes");
     }
     if document.identity.external_etcd {
         say("etcd is external: take a snapshot of it yourself before you begin");
@@ -110,8 +98,5 @@ fn raises_etcd(look: &Look<'_>) -> bool {
     let (Some(to), Some(etcd)) = (to, &look.observation.etcd) else {
         return false;
     };
-    etcd.members
-        .iter()
-        .filter_map(|member| minor(member.version.as_deref()?))
-        .any(|from| from < to)
+    etcd.members.iter().filter_map(|member| minor(member.version.as_deref()?)).any(|from| from < to)
 }

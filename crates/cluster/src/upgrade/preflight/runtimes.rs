@@ -43,18 +43,12 @@ pub(super) fn upgrade_from(look: &Look<'_>) -> Vec<Finding> {
             match fits {
                 Some(true) => {}
                 Some(false) => found.push(
-                    error(
-                        "upgrade-from",
-                        format!("{said}, but the cluster is at {before}"),
-                    )
-                    .hint(
+                    error("upgrade-from", format!("{said}, but the cluster is at {before}")).hint(
                         "name an intermediate image first: `imgctl upgrade IMAGE IMAGE --hop auto`",
                     ),
                 ),
-                None => found.push(warning(
-                    "upgrade-from",
-                    format!("{said}, which is not a version range"),
-                )),
+                None => found
+                    .push(warning("upgrade-from", format!("{said}, which is not a version range"))),
             }
         }
         before = &target.version;
@@ -66,9 +60,7 @@ pub(super) fn upgrade_from(look: &Look<'_>) -> Vec<Finding> {
 pub(super) fn container_runtimes(look: &Look<'_>) -> Vec<Finding> {
     let new = look.new_minors();
     let mut found = Vec::new();
-    let declared = look
-        .target()
-        .and_then(|target| target.label("imgctl.io/cri-version"));
+    let declared = look.target().and_then(|target| target.label("imgctl.io/cri-version"));
     for (host, node) in look.nodes().filter(|_| look.is_kubeadm()) {
         let Some((name, version)) = node.runtime.split_once("://") else {
             continue;
@@ -78,23 +70,15 @@ pub(super) fn container_runtimes(look: &Look<'_>) -> Vec<Finding> {
         if name == "docker" && new.contains(&24) {
             let what = format!("{told}: v1.24 removes dockershim, every container restarts");
             found.push(
-                error("container-runtime", what)
-                    .on(host)
-                    .hint("migrate it to containerd first"),
+                error("container-runtime", what).on(host).hint("migrate it to containerd first"),
             );
         } else if name == "containerd" && below("1.6.0") && new.contains(&26) {
             let what = format!("{told}: v1.26 needs CRI v1, which containerd supports from 1.6 on");
-            found.push(
-                error("container-runtime", what)
-                    .on(host)
-                    .hint("upgrade containerd first"),
-            );
+            found.push(error("container-runtime", what).on(host).hint("upgrade containerd first"));
         } else if name == "containerd" && below("2.0.0") && new.contains(&36) {
             let what = format!("{told}: v1.35 was the last release for containerd 1.x");
             found.push(
-                error("container-runtime", what)
-                    .on(host)
-                    .hint("upgrade containerd to 2.x first"),
+                error("container-runtime", what).on(host).hint("upgrade containerd to 2.x first"),
             );
         } else if name == "containerd" && below("2.0.0") && new.contains(&35) {
             let what = format!("{told}: v1.35 is the last release for containerd 1.x");
@@ -117,18 +101,13 @@ pub(super) fn container_runtimes(look: &Look<'_>) -> Vec<Finding> {
 
 /// Compares the pause image of the target image with that in the runtime's configuration.
 pub(super) fn sandbox(look: &Look<'_>) -> Vec<Finding> {
-    let Some(wanted) = look
-        .target()
-        .and_then(|target| target.label("imgctl.io/sandbox-image"))
+    let Some(wanted) = look.target().and_then(|target| target.label("imgctl.io/sandbox-image"))
     else {
         return Vec::new();
     };
     let tail = |name: &str| name.rsplit('/').next().unwrap_or_default().to_owned();
     let other = look.hosts().filter_map(|host| {
-        let has = host
-            .sandbox_image
-            .as_ref()
-            .filter(|has| tail(has) != tail(wanted))?;
+        let has = host.sandbox_image.as_ref().filter(|has| tail(has) != tail(wanted))?;
         let what = format!(
             "its container runtime uses the pause image {has}, but the new image ships {wanted}"
         );
@@ -144,28 +123,18 @@ pub(super) fn kubeadm(look: &Look<'_>) -> Vec<Finding> {
         return Vec::new();
     };
     let Some(configuration) = &api.cluster_configuration else {
-        let why = api
-            .unknown
-            .get("kubeadm-config")
-            .map_or("it is missing", String::as_str);
+        let why = api.unknown.get("kubeadm-config").map_or("it is missing", String::as_str);
         let what = format!("cannot read ConfigMap kube-system/kubeadm-config: {why}");
         return vec![
             error("kubeadm-config", what)
                 .hint("write it with `kubeadm init phase upload-config kubeadm --config FILE`"),
         ];
     };
-    let text = |key: &str| {
-        configuration
-            .get(key)
-            .and_then(|value| value.as_str())
-            .unwrap_or_default()
-    };
+    let text =
+        |key: &str| configuration.get(key).and_then(|value| value.as_str()).unwrap_or_default();
     let mut found = Vec::new();
     let form = text("apiVersion");
-    let gone = [
-        ("kubeadm.k8s.io/v1beta1", 22),
-        ("kubeadm.k8s.io/v1beta2", 27),
-    ];
+    let gone = [("kubeadm.k8s.io/v1beta1", 22), ("kubeadm.k8s.io/v1beta2", 27)];
     for (old, minor) in gone {
         if form == old && look.new_minors().contains(&minor) {
             let what =

@@ -60,20 +60,14 @@ fn manifests_edited_by_hand_are_told() {
 
     let mut it = cluster();
     let api = apiserver(&mut it);
-    api.arguments
-        .extend(words("--audit-log-path=/var/log/a.log --profiling=false"));
+    api.arguments.extend(words("--audit-log-path=/var/log/a.log --profiling=false"));
     api.arguments[3] = "--authorization-mode=AlwaysAllow".into();
     api.environment.push("GODEBUG".into());
     api.volumes.push("logs".into());
     api.containers.push("proxy".into());
     api.has_limits = true;
-    let [all] = &found(&it, check)[..] else {
-        panic!("{:?}", found(&it, check))
-    };
-    assert_eq!(
-        (all.severity, all.host.as_deref()),
-        (Severity::Error, Some("10.0.0.1"))
-    );
+    let [all] = &found(&it, check)[..] else { panic!("{:?}", found(&it, check)) };
+    assert_eq!((all.severity, all.host.as_deref()), (Severity::Error, Some("10.0.0.1")));
     for part in [
         "kube-apiserver.yaml",
         "--audit-log-path=/var/log/a.log",
@@ -88,57 +82,33 @@ fn manifests_edited_by_hand_are_told() {
     }
 
     let mut it = cluster();
-    apiserver(&mut it)
-        .arguments
-        .push("--profiling=false".into());
+    apiserver(&mut it).arguments.push("--profiling=false".into());
     let patch = "spec: {containers: [{name: kube-apiserver, command: [--profiling=false]}]}";
-    it.hosts[0]
-        .patches
-        .insert("kube-apiserver".into(), patch.into());
-    let [kept] = &found(&it, check)[..] else {
-        panic!("{:?}", found(&it, check))
-    };
+    it.hosts[0].patches.insert("kube-apiserver".into(), patch.into());
+    let [kept] = &found(&it, check)[..] else { panic!("{:?}", found(&it, check)) };
     assert_eq!(kept.severity, Severity::Note);
-    assert!(
-        kept.what.contains("patches keep profiling"),
-        "{}",
-        kept.what
-    );
+    assert!(kept.what.contains("patches keep profiling"), "{}", kept.what);
 }
 
 #[test]
 fn what_kubeadm_config_says_and_manifests_lack_is_told() {
     let mut it = cluster();
-    apiserver(&mut it)
-        .arguments
-        .retain(|word| !word.starts_with("--audit"));
+    apiserver(&mut it).arguments.retain(|word| !word.starts_with("--audit"));
     let [one] = &found(&it, "static-manifests")[..] else {
         panic!("{:?}", found(&it, "static-manifests"))
     };
     assert_eq!(one.severity, Severity::Warning);
-    assert!(
-        one.what.contains("--audit-log-maxage=7 is missing"),
-        "{}",
-        one.what
-    );
+    assert!(one.what.contains("--audit-log-maxage=7 is missing"), "{}", one.what);
 
     // The kubeadm.k8s.io/v1beta3 form, with a different value.
     let mut it = cluster();
-    it.api
-        .as_mut()
-        .unwrap()
-        .cluster_configuration
-        .as_mut()
-        .unwrap()["apiServer"]["extraArgs"] = json!({"audit-log-maxage": "30"});
+    it.api.as_mut().unwrap().cluster_configuration.as_mut().unwrap()["apiServer"]["extraArgs"] =
+        json!({"audit-log-maxage": "30"});
     let [one] = &found(&it, "static-manifests")[..] else {
         panic!("{:?}", found(&it, "static-manifests"))
     };
     assert_eq!(one.severity, Severity::Error);
-    assert!(
-        one.what.contains("--audit-log-maxage=7 (kubeadm: 30)"),
-        "{}",
-        one.what
-    );
+    assert!(one.what.contains("--audit-log-maxage=7 (kubeadm: 30)"), "{}", one.what);
 }
 
 #[test]
@@ -148,18 +118,9 @@ fn settings_that_new_kubelets_lack_are_told() {
         |names: &[&str]| -> BTreeSet<String> { names.iter().map(ToString::to_string).collect() };
     let mut it = cluster();
     it.hosts[1].kubelet.flags = names(&["config", "register-schedulable", "node-ip"]);
-    let [one] = &found(&it, check)[..] else {
-        panic!("{:?}", found(&it, check))
-    };
-    assert_eq!(
-        (one.severity, one.host.as_deref()),
-        (Severity::Error, Some("10.1.0.1"))
-    );
-    assert!(
-        one.what.contains("--register-schedulable, which v1.34"),
-        "{}",
-        one.what
-    );
+    let [one] = &found(&it, check)[..] else { panic!("{:?}", found(&it, check)) };
+    assert_eq!((one.severity, one.host.as_deref()), (Severity::Error, Some("10.1.0.1")));
+    assert!(one.what.contains("--register-schedulable, which v1.34"), "{}", one.what);
 
     let of = |from: &str, to: &str, it: &Observation| {
         let mut findings = document(it, &request(from, &[to])).findings;
@@ -172,15 +133,11 @@ fn settings_that_new_kubelets_lack_are_told() {
     assert_eq!(of("v1.26.3", "v1.27.1", &it).len(), 2);
     // kubeadm removes flags that it has written.
     it.hosts[1].kubelet.kubeadm_flags = names(&["container-runtime"]);
-    let [gate] = &of("v1.26.3", "v1.27.1", &it)[..] else {
-        panic!("the gate alone")
-    };
+    let [gate] = &of("v1.26.3", "v1.27.1", &it)[..] else { panic!("the gate alone") };
     assert!(gate.what.contains("EphemeralContainers"));
     let mut it = kubernetes(1, 1, "v1.23.3");
     it.hosts[1].kubelet.fields = names(&["logging.sanitization", "logging"]);
-    let [field] = &of("v1.23.3", "v1.24.1", &it)[..] else {
-        panic!("the field alone")
-    };
+    let [field] = &of("v1.23.3", "v1.24.1", &it)[..] else { panic!("the field alone") };
     assert_eq!(field.severity, Severity::Warning);
 }
 
@@ -195,27 +152,20 @@ fn corefiles_that_kubeadm_does_not_take_along_are_told() {
         it
     };
     assert_eq!(found(&with("cache 30"), "corefile"), []);
-    let [one] = &found(&with("etcd example.org"), "corefile")[..] else {
-        panic!("one")
-    };
+    let [one] = &found(&with("etcd example.org"), "corefile")[..] else { panic!("one") };
     assert_eq!(one.severity, Severity::Error);
     assert!(one.what.ends_with(": etcd"), "{}", one.what);
     let mut it = kubernetes(1, 0, "v1.18.3");
     it.api.as_mut().unwrap().corefile = with("federation x y").api.unwrap().corefile;
     let mut findings = document(&it, &request("v1.18.3", &["v1.19.1"])).findings;
     findings.retain(|finding| finding.check == "corefile");
-    assert!(
-        findings.len() == 1 && findings[0].severity == Severity::Note,
-        "{findings:?}"
-    );
+    assert!(findings.len() == 1 && findings[0].severity == Severity::Note, "{findings:?}");
 }
 
 #[test]
 fn a_newer_etcd_goes_back_with_its_data_only() {
-    let member = |version: &str| MemberSeen {
-        version: Some(version.into()),
-        ..MemberSeen::default()
-    };
+    let member =
+        |version: &str| MemberSeen { version: Some(version.into()), ..MemberSeen::default() };
     let mut it = kubernetes(2, 1, "v1.34.9");
     let mut request = request("v1.34.9", &["v1.33.13"]);
     request.direction = Direction::Back;
@@ -229,18 +179,13 @@ fn a_newer_etcd_goes_back_with_its_data_only() {
         ..EtcdSeen::default()
     };
     it.etcd = Some(etcd(["3.6.4", "3.6.4"]));
-    let [one] = &of(&it, &request)[..] else {
-        panic!("one")
-    };
+    let [one] = &of(&it, &request)[..] else { panic!("one") };
     assert_eq!(one.severity, Severity::Error);
     assert!(one.hint.as_ref().unwrap().contains("--from-snapshot"));
     request.to_snapshot = true;
     assert_eq!(of(&it, &request), []);
     let notes = document(&it, &request).notes.join("\n");
-    assert!(
-        !notes.contains("etcd stays") && notes.contains("the snapshot replaces"),
-        "{notes}"
-    );
+    assert!(!notes.contains("etcd stays") && notes.contains("the snapshot replaces"), "{notes}");
     request.to_snapshot = false;
     // The cluster version is that of its oldest member.
     it.etcd = Some(etcd(["3.6.4", "3.5.21"]));
@@ -277,13 +222,7 @@ fn pods_of_daemon_sets_that_are_gone_and_pods_that_do_not_go_are_told() {
     late.stuck = Some("finalizers hold it: a/b".into());
     api.pods.push(late);
     let orphans = found(&it, "unmanaged-pods");
-    assert!(
-        orphans.len() == 1 && orphans[0].what.ends_with(": default/gone-1"),
-        "{orphans:?}"
-    );
+    assert!(orphans.len() == 1 && orphans[0].what.ends_with(": default/gone-1"), "{orphans:?}");
     let late = found(&it, "terminating-pods");
-    assert!(
-        late.len() == 1 && late[0].what.contains("default/late-1"),
-        "{late:?}"
-    );
+    assert!(late.len() == 1 && late[0].what.contains("default/late-1"), "{late:?}");
 }

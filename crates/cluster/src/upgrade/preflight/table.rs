@@ -111,15 +111,8 @@ pub(crate) fn check_skips(ids: &[String]) -> Result<()> {
 
 /// Runs all checks and adds findings and notes, the most severe first.
 pub(crate) fn run(document: &mut Document, observation: &Observation, request: &Request<'_>) {
-    let look = Look {
-        document,
-        observation,
-        request,
-    };
-    let mut findings: Vec<Finding> = CHECKS
-        .iter()
-        .flat_map(|check| (check.find)(&look))
-        .collect();
+    let look = Look { document, observation, request };
+    let mut findings: Vec<Finding> = CHECKS.iter().flat_map(|check| (check.find)(&look)).collect();
     let notes = notes::of(&look);
     for finding in &mut findings {
         finding.skipped = finding.severity == Severity::Error

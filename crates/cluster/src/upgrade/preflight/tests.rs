@@ -71,10 +71,7 @@ fn the_manual_names_every_check() {
 
 #[test]
 fn a_cluster_that_is_well_has_nothing_in_the_way() {
-    let found = findings(
-        &kubernetes(3, 3, "v1.32.4"),
-        &request("v1.32.4", &["v1.33.2"]),
-    );
+    let found = findings(&kubernetes(3, 3, "v1.32.4"), &request("v1.32.4", &["v1.33.2"]));
     assert_eq!(found, []);
     let mut request = request("3.4.23", &["3.5.0"]);
     request.runtime = "script";
@@ -135,11 +132,7 @@ fn each_illness_is_found() {
             api.cluster_configuration = Some(serde_json::json!({"kubernetesVersion": "v1.30.0"}));
         }),
         ("sandbox-image", Warning, "pause:3.9", |it, request| {
-            label(
-                request,
-                "imgctl.io/sandbox-image",
-                "registry.k8s.io/pause:3.10",
-            );
+            label(request, "imgctl.io/sandbox-image", "registry.k8s.io/pause:3.10");
             host(it, 1).sandbox_image = Some("sealos.hub:5000/pause:3.9".into());
         }),
         ("container-runtime", Note, "2.3.0", |_, request| {
@@ -152,9 +145,7 @@ fn each_illness_is_found() {
             host(it, 1).facts.as_mut().unwrap().writable = false;
         }),
         ("free-space", Warning, "/var/lib/etcd", |it, _| {
-            host(it, 0)
-                .free_bytes
-                .insert("/var/lib/etcd".into(), 1 << 20);
+            host(it, 0).free_bytes.insert("/var/lib/etcd".into(), 1 << 20);
         }),
         ("kernel", Error, "6.1.0-28-amd64", |_, request| {
             label(request, "imgctl.io/min-kernel", "6.6");
@@ -187,20 +178,14 @@ fn each_illness_is_found() {
             let annotations = &mut node(it, 1).annotations;
             annotations.insert("imgctl.io/upgrade-id".into(), "v1.33.1-aa".into());
         }),
-        (
-            "unavailable-budget",
-            Note,
-            "--max-unavailable 1",
-            |_, request| {
-                request.choices.batch = "100%".into();
-            },
-        ),
+        ("unavailable-budget", Note, "--max-unavailable 1", |_, request| {
+            request.choices.batch = "100%".into();
+        }),
         ("certificates", Error, "expired 2 days ago", |it, _| {
             let not_after = it.at_ms / 1000 - 2 * 86_400 - 9;
-            host(it, 0).certificates.push(CertificateSeen {
-                not_after,
-                ..CertificateSeen::default()
-            });
+            host(it, 0)
+                .certificates
+                .push(CertificateSeen { not_after, ..CertificateSeen::default() });
         }),
         ("certificates", Error, "cannot be renewed", |it, _| {
             let not_after = it.at_ms / 1000 + 999 * 86_400;
@@ -212,64 +197,43 @@ fn each_illness_is_found() {
         }),
         ("certificates", Note, "they are kept", |it, _| {
             let not_after = it.at_ms / 1000 + 36_500 * 86_400;
-            host(it, 0).certificates.push(CertificateSeen {
-                not_after,
-                ..CertificateSeen::default()
-            });
+            host(it, 0)
+                .certificates
+                .push(CertificateSeen { not_after, ..CertificateSeen::default() });
         }),
-        (
-            "removed-apis",
-            Error,
-            "flowschemas of flowcontrol/v1beta3",
-            |it, _| {
-                it.api.as_mut().unwrap().deprecated = vec![DeprecatedSeen {
-                    group: "flowcontrol".into(),
-                    version: "v1beta3".into(),
-                    resource: "flowschemas".into(),
-                    removed_release: "1.33".into(),
-                }];
-            },
-        ),
-        ("webhooks", Error, "default/policy", |it, _| {
-            it.api.as_mut().unwrap().webhooks = vec![WebhookSeen {
-                service: "default/policy".into(),
-                ..WebhookSeen::default()
+        ("removed-apis", Error, "flowschemas of flowcontrol/v1beta3", |it, _| {
+            it.api.as_mut().unwrap().deprecated = vec![DeprecatedSeen {
+                group: "flowcontrol".into(),
+                version: "v1beta3".into(),
+                resource: "flowschemas".into(),
+                removed_release: "1.33".into(),
             }];
+        }),
+        ("webhooks", Error, "default/policy", |it, _| {
+            it.api.as_mut().unwrap().webhooks =
+                vec![WebhookSeen { service: "default/policy".into(), ..WebhookSeen::default() }];
         }),
         ("api-services", Warning, "v1beta1.metrics", |it, _| {
             let api = it.api.as_mut().unwrap();
-            api.unavailable_services
-                .insert("v1beta1.metrics".into(), "gone".into());
+            api.unavailable_services.insert("v1beta1.metrics".into(), "gone".into());
         }),
-        (
-            "application-versions",
-            Error,
-            "helm:v1 supports Kubernetes <1.33",
-            |it, _| {
-                it.installed = vec![InstalledSeen {
-                    name: "helm:v1".into(),
-                    supports: Some("<1.33".into()),
-                }];
-            },
-        ),
-        (
-            "pod-disruption-budgets",
-            Warning,
-            "default/db allows no eviction",
-            |it, _| {
-                let pod = pod(it, "db-0", "StatefulSet/db");
-                let api = it.api.as_mut().unwrap();
-                api.pods.push(pod);
-                api.budgets = vec![PdbProblem::NoneAllowed {
-                    budget: "default/db".into(),
-                    pods: vec![named("db-0")],
-                    healthy: 1,
-                    desired: 1,
-                    expected: 2,
-                    never: false,
-                }];
-            },
-        ),
+        ("application-versions", Error, "helm:v1 supports Kubernetes <1.33", |it, _| {
+            it.installed =
+                vec![InstalledSeen { name: "helm:v1".into(), supports: Some("<1.33".into()) }];
+        }),
+        ("pod-disruption-budgets", Warning, "default/db allows no eviction", |it, _| {
+            let pod = pod(it, "db-0", "StatefulSet/db");
+            let api = it.api.as_mut().unwrap();
+            api.pods.push(pod);
+            api.budgets = vec![PdbProblem::NoneAllowed {
+                budget: "default/db".into(),
+                pods: vec![named("db-0")],
+                healthy: 1,
+                desired: 1,
+                expected: 2,
+                never: false,
+            }];
+        }),
         ("unmanaged-pods", Error, "default/bare", |it, _| {
             let pod = pod(it, "bare", "");
             it.api.as_mut().unwrap().pods.push(pod);
@@ -280,20 +244,15 @@ fn each_illness_is_found() {
             pod.local_volumes = vec!["tmp".into()];
             it.api.as_mut().unwrap().pods.push(pod);
         }),
-        (
-            "unhealthy-workloads",
-            Warning,
-            "Deployment default/web (1 of 3)",
-            |it, _| {
-                it.api.as_mut().unwrap().workloads = vec![WorkloadSeen {
-                    kind: "Deployment".into(),
-                    namespace: "default".into(),
-                    name: "web".into(),
-                    desired: 3,
-                    ready: 1,
-                }];
-            },
-        ),
+        ("unhealthy-workloads", Warning, "Deployment default/web (1 of 3)", |it, _| {
+            it.api.as_mut().unwrap().workloads = vec![WorkloadSeen {
+                kind: "Deployment".into(),
+                namespace: "default".into(),
+                name: "web".into(),
+                desired: 3,
+                ready: 1,
+            }];
+        }),
     ];
     for (check, severity, word, change) in cases {
         let mut cluster = kubernetes(1, 2, "v1.32.4");
@@ -311,10 +270,8 @@ fn each_illness_is_found() {
 #[test]
 fn what_was_known_before_is_let_pass_by_name() {
     let mut cluster = kubernetes(1, 2, "v1.29.4");
-    cluster.installed = vec![InstalledSeen {
-        name: "helm:v1".into(),
-        supports: Some("<1.30".into()),
-    }];
+    cluster.installed =
+        vec![InstalledSeen { name: "helm:v1".into(), supports: Some("<1.30".into()) }];
     let mut request = request("v1.29.4", &["v1.30.2"]);
     let plan = document(&cluster, &request);
     let blockers: Vec<&str> = plan.blockers().map(|one| one.check.as_str()).collect();
@@ -349,13 +306,7 @@ fn clocks_of_control_planes_are_compared_with_each_other() {
     let found = findings(&cluster, &request("v1.32.4", &["v1.33.2"]));
     let told = of(&found, "clock-skew");
     assert_eq!(told.len(), 1, "{told:?}");
-    assert!(
-        told[0]
-            .what
-            .contains("10.0.0.1 and 10.0.0.3 are 2.5 s apart"),
-        "{}",
-        told[0].what
-    );
+    assert!(told[0].what.contains("10.0.0.1 and 10.0.0.3 are 2.5 s apart"), "{}", told[0].what);
 }
 
 #[test]
@@ -368,10 +319,7 @@ fn etcd_is_looked_at() {
     };
     let with = |from: &str, to: &str, change: fn(&mut EtcdSeen)| {
         let mut cluster = kubernetes(3, 0, from);
-        let mut etcd = EtcdSeen {
-            members: (1..=3).map(member).collect(),
-            ..EtcdSeen::default()
-        };
+        let mut etcd = EtcdSeen { members: (1..=3).map(member).collect(), ..EtcdSeen::default() };
         change(&mut etcd);
         cluster.etcd = Some(etcd);
         findings(&cluster, &request(from, &[to]))
@@ -398,19 +346,13 @@ fn etcd_is_looked_at() {
     ];
     for (check, word, change) in cases {
         let found = with("v1.33.1", "v1.34.2", change);
-        assert!(
-            of(&found, check).iter().any(|one| one.what.contains(word)),
-            "{word}: {found:?}"
-        );
+        assert!(of(&found, check).iter().any(|one| one.what.contains(word)), "{word}: {found:?}");
     }
     // Only an upgrade to etcd 3.6 requires a recent 3.5.
     let old: fn(&mut EtcdSeen) = |etcd| etcd.members[0].version = Some("3.5.9".into());
     assert_eq!(with("v1.32.1", "v1.33.2", old), []);
     let better: fn(&mut EtcdSeen) = |etcd| etcd.members[0].version = Some("3.5.21".into());
-    assert_eq!(
-        with("v1.33.1", "v1.34.2", better)[0].severity,
-        Severity::Warning
-    );
+    assert_eq!(with("v1.33.1", "v1.34.2", better)[0].severity, Severity::Warning);
 
     let mut cluster = kubernetes(1, 0, "v1.32.1");
     cluster.etcd_problem = Some("refused".into());
@@ -421,61 +363,28 @@ fn etcd_is_looked_at() {
 #[test]
 fn container_runtimes_have_their_limits() {
     for (runtime, from, to, severity) in [
-        (
-            "docker://20.10.7",
-            "v1.23.1",
-            "v1.24.1",
-            Some(Severity::Error),
-        ),
-        (
-            "containerd://1.5.2",
-            "v1.25.1",
-            "v1.26.1",
-            Some(Severity::Error),
-        ),
+        ("docker://20.10.7", "v1.23.1", "v1.24.1", Some(Severity::Error)),
+        ("containerd://1.5.2", "v1.25.1", "v1.26.1", Some(Severity::Error)),
         ("containerd://1.7.27", "v1.33.1", "v1.34.1", None),
-        (
-            "containerd://1.7.27",
-            "v1.34.1",
-            "v1.35.1",
-            Some(Severity::Warning),
-        ),
-        (
-            "containerd://1.7.27",
-            "v1.35.1",
-            "v1.36.1",
-            Some(Severity::Error),
-        ),
+        ("containerd://1.7.27", "v1.34.1", "v1.35.1", Some(Severity::Warning)),
+        ("containerd://1.7.27", "v1.35.1", "v1.36.1", Some(Severity::Error)),
         ("containerd://2.1.4", "v1.35.1", "v1.36.1", None),
     ] {
         let mut cluster = kubernetes(1, 1, from);
         node(&mut cluster, 1).runtime = runtime.into();
         let found = findings(&cluster, &request(from, &[to]));
         let told = of(&found, "container-runtime");
-        assert_eq!(
-            told.first().map(|one| one.severity),
-            severity,
-            "{runtime} {to}"
-        );
+        assert_eq!(told.first().map(|one| one.severity), severity, "{runtime} {to}");
     }
     let mut cluster = kubernetes(1, 1, "v1.34.1");
     host(&mut cluster, 1).facts.as_mut().unwrap().cgroup_v2 = false;
     let found = findings(&cluster, &request("v1.34.1", &["v1.35.1"]));
     assert_eq!(of(&found, "cgroup")[0].host.as_deref(), Some("10.1.0.1"));
-    assert!(
-        of(
-            &findings(&cluster, &request("v1.34.1", &["v1.34.2"])),
-            "cgroup"
-        )
-        .is_empty()
-    );
+    assert!(of(&findings(&cluster, &request("v1.34.1", &["v1.34.2"])), "cgroup").is_empty());
 }
 
 fn named(pod: &str) -> PodName {
-    PodName {
-        namespace: "default".into(),
-        name: pod.into(),
-    }
+    PodName { namespace: "default".into(), name: pod.into() }
 }
 
 #[test]
@@ -487,15 +396,9 @@ fn pods_matter_where_nodes_are_drained() {
     let api = cluster.api.as_mut().unwrap();
     api.pods.extend([selected, bare, net]);
     api.budgets = vec![
-        PdbProblem::Several {
-            pod: named("twice"),
-            budgets: vec!["a".into(), "b".into()],
-        },
+        PdbProblem::Several { pod: named("twice"), budgets: vec!["a".into(), "b".into()] },
         // Its Pods are not drained.
-        PdbProblem::Several {
-            pod: named("net"),
-            budgets: vec!["a".into(), "b".into()],
-        },
+        PdbProblem::Several { pod: named("net"), budgets: vec!["a".into(), "b".into()] },
     ];
     let mut request = request("v1.32.4", &["v1.33.2"]);
     let found = findings(&cluster, &request);
@@ -504,17 +407,10 @@ fn pods_matter_where_nodes_are_drained() {
     assert!(of(&found, "single-replicas")[0].what.starts_with("2 Pods"));
     assert_eq!(of(&found, "unmanaged-pods")[0].severity, Severity::Error);
     request.choices.force_unmanaged = true;
-    assert_eq!(
-        of(&findings(&cluster, &request), "unmanaged-pods")[0].severity,
-        Severity::Note
-    );
+    assert_eq!(of(&findings(&cluster, &request), "unmanaged-pods")[0].severity, Severity::Note);
     request.choices.kubelet_swap = KubeletSwap::InPlace;
     let found = findings(&cluster, &request);
-    for check in [
-        "pod-disruption-budgets",
-        "single-replicas",
-        "unmanaged-pods",
-    ] {
+    for check in ["pod-disruption-budgets", "single-replicas", "unmanaged-pods"] {
         assert!(of(&found, check).is_empty(), "{check}");
     }
 }
@@ -542,9 +438,7 @@ fn certificates_that_others_sign_are_let_be_when_told_so() {
 #[test]
 fn notes_say_what_cannot_be_taken_back() {
     let cluster = kubernetes(1, 1, "v1.33.1");
-    let notes = document(&cluster, &request("v1.33.1", &["v1.34.2"]))
-        .notes
-        .join("\n");
+    let notes = document(&cluster, &request("v1.33.1", &["v1.34.2"])).notes.join("\n");
     for word in [
         "etcd 3.6",
         "--from-snapshot",
@@ -553,24 +447,14 @@ fn notes_say_what_cannot_be_taken_back() {
     ] {
         assert!(notes.contains(word), "{word}: {notes}");
     }
-    let notes = document(&cluster, &request("v1.33.1", &["v1.33.2"]))
-        .notes
-        .join("\n");
+    let notes = document(&cluster, &request("v1.33.1", &["v1.33.2"])).notes.join("\n");
     assert!(!notes.contains("etcd"), "{notes}");
     let mut back = request("v1.33.1", &["v1.32.2"]);
     back.direction = Direction::Back;
-    assert!(
-        document(&cluster, &back)
-            .notes
-            .join("\n")
-            .contains("cannot read them")
-    );
+    assert!(document(&cluster, &back).notes.join("\n").contains("cannot read them"));
     let mut newer = kubernetes(1, 1, "v1.34.2");
     newer.etcd = Some(EtcdSeen {
-        members: vec![MemberSeen {
-            version: Some("3.6.4".into()),
-            ..MemberSeen::default()
-        }],
+        members: vec![MemberSeen { version: Some("3.6.4".into()), ..MemberSeen::default() }],
         ..EtcdSeen::default()
     });
     let mut back = request("v1.34.2", &["v1.33.1"]);
@@ -583,10 +467,7 @@ fn notes_say_what_cannot_be_taken_back() {
     let mut bare = request("3.4.23", &["3.5.0"]);
     bare.runtime = "script";
     let notes = document(&script(3, 0), &bare).notes.join("\n");
-    assert!(
-        notes.contains("label rollback") && notes.contains("label backup"),
-        "{notes}"
-    );
+    assert!(notes.contains("label rollback") && notes.contains("label backup"), "{notes}");
     label(&mut bare, "backup", "scripts/backup.sh");
     let image = bare.from.images.get_mut("amd64").unwrap();
     image.labels.insert("rollback".into(), "x".into());

@@ -35,16 +35,12 @@ fn moved<'a>(look: &Look<'a>) -> Vec<&'a PodSeen> {
 }
 
 fn names(pods: &[&PodSeen]) -> Vec<String> {
-    pods.iter()
-        .map(|pod| format!("{}/{}", pod.namespace, pod.name))
-        .collect()
+    pods.iter().map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect()
 }
 
 pub(super) fn budgets(look: &Look<'_>) -> Vec<Finding> {
-    let moved: BTreeSet<(&str, &str)> = moved(look)
-        .into_iter()
-        .map(|pod| (pod.namespace.as_str(), pod.name.as_str()))
-        .collect();
+    let moved: BTreeSet<(&str, &str)> =
+        moved(look).into_iter().map(|pod| (pod.namespace.as_str(), pod.name.as_str())).collect();
     let moves = |pod: &PodName| moved.contains(&(pod.namespace.as_str(), pod.name.as_str()));
     let problems = look.api().into_iter().flat_map(|api| &api.budgets);
     let mut found = Vec::new();
@@ -71,17 +67,12 @@ pub(super) fn budgets(look: &Look<'_>) -> Vec<Finding> {
 
 pub(super) fn unmanaged(look: &Look<'_>) -> Vec<Finding> {
     let mut found = orphans(look);
-    let bare: Vec<&PodSeen> = moved(look)
-        .into_iter()
-        .filter(|pod| pod.owner.is_empty())
-        .collect();
+    let bare: Vec<&PodSeen> = moved(look).into_iter().filter(|pod| pod.owner.is_empty()).collect();
     if bare.is_empty() {
         return found;
     }
-    let what = format!(
-        "no controller recreates these Pods when they are evicted: {}",
-        few(&names(&bare))
-    );
+    let what =
+        format!("no controller recreates these Pods when they are evicted: {}", few(&names(&bare)));
     found.push(match look.document.choices.force_unmanaged {
         true => note("unmanaged-pods", what),
         false => error("unmanaged-pods", what)
@@ -93,10 +84,7 @@ pub(super) fn unmanaged(look: &Look<'_>) -> Vec<Finding> {
 /// Pods whose DaemonSet no longer exists: a drain would leave them running, and no controller
 /// recreates them.
 fn orphans(look: &Look<'_>) -> Vec<Finding> {
-    let Some(api) = look
-        .api()
-        .filter(|api| !api.unknown.contains_key("DaemonSet"))
-    else {
+    let Some(api) = look.api().filter(|api| !api.unknown.contains_key("DaemonSet")) else {
         return Vec::new();
     };
     let nodes = drained(look);
@@ -141,10 +129,8 @@ pub(super) fn stuck(look: &Look<'_>) -> Vec<Finding> {
 }
 
 pub(super) fn local_data(look: &Look<'_>) -> Vec<Finding> {
-    let holding: Vec<&PodSeen> = moved(look)
-        .into_iter()
-        .filter(|pod| !pod.local_volumes.is_empty())
-        .collect();
+    let holding: Vec<&PodSeen> =
+        moved(look).into_iter().filter(|pod| !pod.local_volumes.is_empty()).collect();
     if holding.is_empty() {
         return Vec::new();
     }
@@ -202,12 +188,7 @@ pub(super) fn unhealthy(look: &Look<'_>) -> Vec<Finding> {
 
 /// Checks the limits of `--max-restarts` and `--no-restart`, and finds hosts without a prediction.
 pub(super) fn restarts(look: &Look<'_>) -> Vec<Finding> {
-    let Some(most) = look
-        .document
-        .choices
-        .max_restarts
-        .filter(|_| look.is_kubernetes())
-    else {
+    let Some(most) = look.document.choices.max_restarts.filter(|_| look.is_kubernetes()) else {
         return look.hosts().filter_map(untold).collect();
     };
     let mut found = Vec::new();

@@ -43,10 +43,7 @@ pub(super) async fn forward(
     if failures.is_empty() {
         return Err("the list of servers is empty".to_owned());
     }
-    Err(format!(
-        "no server accepts a connection ({})",
-        failures.join("; ")
-    ))
+    Err(format!("no server accepts a connection ({})", failures.join("; ")))
 }
 
 /// Counts a connection while it is open.
@@ -71,10 +68,7 @@ async fn carry(client: TcpStream, mut upstream: TcpStream, server: &Arc<Server>)
     let _ = client.set_nodelay(true);
     let _ = upstream.set_nodelay(true);
     let traffic = Traffic::default();
-    let mut client = Watched {
-        stream: client,
-        traffic: &traffic,
-    };
+    let mut client = Watched { stream: client, traffic: &traffic };
     let copy = copy_bidirectional_with_sizes(&mut client, &mut upstream, BUFFER, BUFFER);
     // How the connection ends is up to its two endpoints: a reset is not a failure of the balancer.
     let mut copy = std::pin::pin!(copy);

@@ -38,10 +38,7 @@ pub(super) fn stamp(path: &Path) -> Option<Stamp> {
 pub(super) fn read(path: &Path) -> Result<Vec<Listed>> {
     let found = std::fs::metadata(path).path("read", path)?;
     if found.len() > LONGEST_FILE {
-        return Err(Error::usage(format!(
-            "{} is too long for a list of servers",
-            path.display()
-        )));
+        return Err(Error::usage(format!("{} is too long for a list of servers", path.display())));
     }
     // A modification time in the future (the clock was set back) counts as just now.
     let age = found.modified().ok().and_then(|time| time.elapsed().ok());
@@ -50,11 +47,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Listed>> {
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();
         let wrong = || {
-            Error::usage(format!(
-                "{}:{}: `{line}` is not address:port",
-                path.display(),
-                number + 1
-            ))
+            Error::usage(format!("{}:{}: `{line}` is not address:port", path.display(), number + 1))
         };
         let (address, seconds) = match line.strip_prefix(OUT) {
             Some(rest) => {
@@ -67,11 +60,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Listed>> {
         };
         address.parse::<SocketAddr>().map_err(|_| wrong())?;
         let out = seconds
-            .map(|wanted| {
-                wanted
-                    .min(LONGEST_OUT)
-                    .saturating_sub(age.unwrap_or_default())
-            })
+            .map(|wanted| wanted.min(LONGEST_OUT).saturating_sub(age.unwrap_or_default()))
             .filter(|left| !left.is_zero());
         if list.iter().all(|listed| listed.address != address) {
             let address = address.to_owned();
@@ -100,20 +89,14 @@ mod tests {
         .unwrap();
         let list = read(&file).unwrap();
         let addresses: Vec<&str> = list.iter().map(|one| one.address.as_str()).collect();
-        assert_eq!(
-            addresses,
-            ["10.0.0.11:6443", "10.0.0.12:6443", "[fd00::3]:6443"]
-        );
+        assert_eq!(addresses, ["10.0.0.11:6443", "10.0.0.12:6443", "[fd00::3]:6443"]);
         assert_eq!(list[0].out, None);
         let out = list[1].out.unwrap();
         assert!(out > Duration::from_secs(500) && out <= Duration::from_secs(600));
         assert!(list[2].out.unwrap() <= LONGEST_OUT);
         // The writer never came back.
         let then = SystemTime::now() - Duration::from_secs(601);
-        std::fs::File::open(&file)
-            .unwrap()
-            .set_modified(then)
-            .unwrap();
+        std::fs::File::open(&file).unwrap().set_modified(then).unwrap();
         assert_eq!(read(&file).unwrap()[1].out, None);
         for wrong in ["10.0.0.1\n", "#out 10.0.0.1:6443\n", "#out x:1 5\n", "\n"] {
             std::fs::write(&file, wrong).unwrap();

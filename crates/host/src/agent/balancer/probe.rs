@@ -38,13 +38,7 @@ pub(super) struct Probe<'a> {
 
 impl<'a> Probe<'a> {
     pub(super) fn new(options: &'a Options, address: String) -> Self {
-        Self {
-            options,
-            address,
-            client: None,
-            signs: false,
-            told: false,
-        }
+        Self { options, address, client: None, signs: false, told: false }
     }
 
     pub(super) async fn look(&mut self) -> Finding {
@@ -170,10 +164,8 @@ fn failure(error: &reqwest::Error) -> Finding {
 /// Returns the checks that an API server reports as failed: `[-]etcd failed: reason withheld`.
 fn failed_checks(text: &str) -> String {
     let failed = text.lines().filter_map(|line| line.strip_prefix("[-]"));
-    let names: Vec<&str> = failed
-        .filter_map(|line| line.split_whitespace().next())
-        .take(8)
-        .collect();
+    let names: Vec<&str> =
+        failed.filter_map(|line| line.split_whitespace().next()).take(8).collect();
     match names.is_empty() {
         true => String::new(),
         false => format!(" ({} failed)", names.join(", ")),

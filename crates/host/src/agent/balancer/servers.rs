@@ -56,8 +56,7 @@ impl Server {
     }
 
     fn set_leave(&self, grace: Option<Duration>) {
-        self.leave
-            .send_if_modified(|now| std::mem::replace(now, grace) != grace);
+        self.leave.send_if_modified(|now| std::mem::replace(now, grace) != grace);
     }
 }
 
@@ -141,10 +140,7 @@ impl Servers {
 
     pub(super) fn addresses(&self) -> Vec<String> {
         let held = self.entries();
-        held.0
-            .iter()
-            .map(|entry| entry.server.address.clone())
-            .collect()
+        held.0.iter().map(|entry| entry.server.address.clone()).collect()
     }
 
     /// Returns the servers in the order to try them: the best ones in rotation, then the others.
@@ -164,20 +160,13 @@ impl Servers {
             let turn = self.turn.fetch_add(1, Ordering::Relaxed) % equal;
             order[..equal].rotate_left(turn);
         }
-        order
-            .into_iter()
-            .map(|(_, server)| Arc::clone(server))
-            .collect()
+        order.into_iter().map(|(_, server)| Arc::clone(server)).collect()
     }
 
     /// Records the result of a probe.
     pub(super) fn found(&self, address: &str, finding: Finding) {
         let mut held = self.entries();
-        let Some(entry) = held
-            .0
-            .iter_mut()
-            .find(|entry| entry.server.address == address)
-        else {
+        let Some(entry) = held.0.iter_mut().find(|entry| entry.server.address == address) else {
             return;
         };
         let (health, why) = match finding {
@@ -211,8 +200,7 @@ impl Servers {
     pub(super) fn open(&self) -> usize {
         let held = self.entries();
         let open = held.0.iter();
-        open.map(|entry| entry.server.open.load(Ordering::Relaxed))
-            .sum()
+        open.map(|entry| entry.server.open.load(Ordering::Relaxed)).sum()
     }
 
     /// Ends connections whose server is worse than the best one, and describes the servers, one per
@@ -256,9 +244,7 @@ fn merge(entries: &mut Vec<Entry>, fresh: Vec<Listed>) {
     let now = Instant::now();
     let mut known = std::mem::take(entries);
     for listed in fresh {
-        let at = known
-            .iter()
-            .position(|entry| entry.server.address == listed.address);
+        let at = known.iter().position(|entry| entry.server.address == listed.address);
         let mut entry = match at {
             Some(at) => known.swap_remove(at),
             None => Entry::new(listed.address),
@@ -307,10 +293,7 @@ mod tests {
         assert!(!leaves(&servers, "10.0.0.1:6443"));
         servers.found("10.0.0.1:6443", unready());
         let text = servers.settle();
-        assert!(
-            text.contains("10.0.0.1:6443 unready 0 /readyz answers 500\n"),
-            "{text}"
-        );
+        assert!(text.contains("10.0.0.1:6443 unready 0 /readyz answers 500\n"), "{text}");
         assert!(leaves(&servers, "10.0.0.1:6443"));
         // A single ready result may be chance.
         servers.found("10.0.0.1:6443", Finding::Ready);
@@ -332,11 +315,7 @@ mod tests {
             servers.found("10.0.0.3:6443", Finding::Unready("500".to_owned()));
         }
         servers.settle();
-        let order: Vec<String> = servers
-            .in_order()
-            .iter()
-            .map(|one| one.address.clone())
-            .collect();
+        let order: Vec<String> = servers.in_order().iter().map(|one| one.address.clone()).collect();
         assert_eq!(order[2], "10.0.0.2:6443", "{order:?}");
         assert!(!leaves(&servers, "10.0.0.1:6443") && !leaves(&servers, "10.0.0.3:6443"));
         // A server that is out of service but ready is better than an unready or refusing one.

@@ -26,10 +26,7 @@ struct Identity {
 impl Identity {
     fn new() -> Self {
         let made = rcgen::generate_simple_self_signed([NAME.to_owned()]).unwrap();
-        Self {
-            certificate: made.cert,
-            key: made.signing_key,
-        }
+        Self { certificate: made.cert, key: made.signing_key }
     }
 
     fn write(&self, directory: &Path) -> (PathBuf, PathBuf) {
@@ -83,11 +80,8 @@ impl ApiServer {
             anonymous: Arc::default(),
         };
         let acceptor = identity.acceptor();
-        let (readyz, hangs, anonymous) = (
-            Arc::clone(&server.readyz),
-            Arc::clone(&server.hangs),
-            Arc::clone(&server.anonymous),
-        );
+        let (readyz, hangs, anonymous) =
+            (Arc::clone(&server.readyz), Arc::clone(&server.hangs), Arc::clone(&server.anonymous));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, readyz, hangs, anonymous) = (
@@ -156,10 +150,7 @@ async fn speak(mut stream: TcpStream, name: &str) {
 
 /// Returns an address where nothing listens.
 fn nobody() -> SocketAddr {
-    StdListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
+    StdListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 async fn word(stream: &mut TcpStream, word: &[u8]) -> String {
@@ -225,17 +216,9 @@ struct Bed {
 impl Bed {
     async fn start() -> Self {
         let identity = Identity::new();
-        let (one, two) = (
-            ApiServer::start("one", &identity).await,
-            ApiServer::start("two", &identity).await,
-        );
-        Self {
-            directory: tempfile::tempdir().unwrap(),
-            listen: nobody(),
-            identity,
-            one,
-            two,
-        }
+        let (one, two) =
+            (ApiServer::start("one", &identity).await, ApiServer::start("two", &identity).await);
+        Self { directory: tempfile::tempdir().unwrap(), listen: nobody(), identity, one, two }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -321,15 +304,8 @@ fn an_unready_server_gets_no_connection_and_those_that_are_open_end() {
         // The server still accepts connections and speaks TLS, but its etcd is unreachable.
         bad.readyz.store(500, Ordering::Relaxed);
         is_answered_by(bed.listen, good).await;
-        assert_eq!(
-            open.read(&mut [0]).await.unwrap_or(0),
-            0,
-            "it was left open"
-        );
-        let state = format!(
-            "{} unready 0 /readyz answers 500 (etcd failed)",
-            bad.address
-        );
+        assert_eq!(open.read(&mut [0]).await.unwrap_or(0), 0, "it was left open");
+        let state = format!("{} unready 0 /readyz answers 500 (etcd failed)", bad.address);
         until_state(&bed.path("state"), &state).await;
         // No server can serve: an unready one is better than a refusal.
         bed.one.readyz.store(500, Ordering::Relaxed);
@@ -358,10 +334,7 @@ fn a_server_that_hangs_is_unready() {
         options.timeout = Duration::from_millis(500);
         bed.balance(options).await;
         bed.one.hangs.store(true, Ordering::Relaxed);
-        let state = format!(
-            "{} unready 0 no answer to /readyz within 0.5 s",
-            bed.one.address
-        );
+        let state = format!("{} unready 0 no answer to /readyz within 0.5 s", bed.one.address);
         until_state(&bed.path("state"), &state).await;
         is_answered_by(bed.listen, "two").await;
     });
@@ -381,15 +354,8 @@ fn a_server_that_is_taken_out_is_left_alone_without_cutting_an_answer_and_comes_
         assert_eq!(word(&mut young, b"?").await, "one");
         assert_eq!(word(&mut young, TICKET).await, "ticket");
         until_state(&bed.path("state"), &format!("{} ready 3", bed.one.address)).await;
-        bed.list(&format!(
-            "{}\n#out {} 600\n",
-            bed.two.address, bed.one.address
-        ));
-        assert_eq!(
-            idle.read(&mut [0]).await.unwrap_or(0),
-            0,
-            "it was left open"
-        );
+        bed.list(&format!("{}\n#out {} 600\n", bed.two.address, bed.one.address));
+        assert_eq!(idle.read(&mut [0]).await.unwrap_or(0), 0, "it was left open");
         let mut answer = [0_u8; 3];
         waits.read_exact(&mut answer).await.unwrap();
         assert_eq!(&answer, b"one", "the answer was cut");
@@ -402,10 +368,7 @@ fn a_server_that_is_taken_out_is_left_alone_without_cutting_an_answer_and_comes_
         // The server is better than an unready one, and returns to service when its time is up.
         bed.two.readyz.store(500, Ordering::Relaxed);
         is_answered_by(bed.listen, "one").await;
-        bed.list(&format!(
-            "{}\n#out {} 1\n",
-            bed.two.address, bed.one.address
-        ));
+        bed.list(&format!("{}\n#out {} 1\n", bed.two.address, bed.one.address));
         until_state(&bed.path("state"), &format!("{} ready 0", bed.one.address)).await;
     });
 }
@@ -464,13 +427,9 @@ fn a_busy_port_and_an_empty_list_are_named() {
         let address = busy.local_addr().unwrap();
         let mut options = bed.options();
         options.listen = address;
-        let error = serve(options, None, std::future::pending())
-            .await
-            .unwrap_err();
+        let error = serve(options, None, std::future::pending()).await.unwrap_err();
         assert!(error.message().contains(&address.to_string()), "{error:?}");
-        let error = serve(bed.options(), None, std::future::pending())
-            .await
-            .unwrap_err();
+        let error = serve(bed.options(), None, std::future::pending()).await.unwrap_err();
         assert!(error.message().contains("lists no servers"), "{error:?}");
     });
 }
@@ -505,13 +464,8 @@ fn one_balancer_follows_another_and_nobody_is_refused() {
         // The error names a descriptor that is not a socket.
         let file = std::fs::File::open(bed.path("servers")).unwrap();
         let none = StdListener::from(std::os::fd::OwnedFd::from(file));
-        let error = serve(bed.options(), Some(none), std::future::pending())
-            .await
-            .unwrap_err();
-        assert!(
-            error.message().contains("socket that was given"),
-            "{error:?}"
-        );
+        let error = serve(bed.options(), Some(none), std::future::pending()).await.unwrap_err();
+        assert!(error.message().contains("socket that was given"), "{error:?}");
     });
 }
 
@@ -520,10 +474,7 @@ async fn until_open(bed: &Bed, wanted: usize) {
     let end = Instant::now() + Duration::from_secs(60);
     loop {
         let text = std::fs::read_to_string(bed.path("state")).unwrap_or_default();
-        let words = text
-            .lines()
-            .skip(1)
-            .filter_map(|line| line.split(' ').nth(2));
+        let words = text.lines().skip(1).filter_map(|line| line.split(' ').nth(2));
         let open: usize = words.filter_map(|word| word.parse::<usize>().ok()).sum();
         if open == wanted {
             return;

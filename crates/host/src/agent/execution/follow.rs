@@ -44,16 +44,9 @@ pub(super) fn follow(
             return Ok(Followed::Died);
         }
         if gone() {
-            return Err(Error::new(
-                Kind::Busy,
-                "the caller is gone; the command continues to run",
-            ));
+            return Err(Error::new(Kind::Busy, "the caller is gone; the command continues to run"));
         }
-        pause = if any {
-            SHORTEST
-        } else {
-            (pause * 2).min(LONGEST)
-        };
+        pause = if any { SHORTEST } else { (pause * 2).min(LONGEST) };
         std::thread::sleep(pause);
     }
 }

@@ -90,9 +90,7 @@ impl Writer {
 
     fn put(&mut self, stream: Stream, text: &str) -> Result<()> {
         let line = format!("{} {} {text}\n", clock(), stream.letter());
-        self.file
-            .write_all(line.as_bytes())
-            .path("write", self.place.log())?;
+        self.file.write_all(line.as_bytes()).path("write", self.place.log())?;
         self.here += line.len() as u64;
         self.total += line.len() as u64;
         Ok(())
@@ -168,12 +166,7 @@ pub(super) struct Reader {
 impl Reader {
     /// Reads from the beginning.
     pub(super) fn new(place: &Place) -> Self {
-        Self {
-            place: place.clone(),
-            position: 0,
-            rest: Vec::new(),
-            in_line: false,
-        }
+        Self { place: place.clone(), position: 0, rest: Vec::new(), in_line: false }
     }
 
     /// Reads the end of a log, or all of it if it is short.
@@ -296,10 +289,7 @@ mod tests {
         let lines = all(&mut reader);
         assert_eq!(lines.len(), 2);
         assert_eq!((&*lines[0].text, lines[0].error_stream), ("one", false));
-        assert_eq!(
-            (&*lines[1].text, lines[1].error_stream),
-            ("two \u{fffd}", true)
-        );
+        assert_eq!((&*lines[1].text, lines[1].error_stream), ("two \u{fffd}", true));
         writer.line(Stream::Out, b"").unwrap();
         writer.finish().unwrap();
         assert_eq!(all(&mut reader)[0].text, "");
@@ -332,21 +322,11 @@ mod tests {
         assert!(size < HEAD + PIECES as u64 * PIECE + 10_000, "{size}");
         let late = all(&mut Reader::new(&place));
         assert!(late[0].text.starts_with("00000000 "));
-        assert!(
-            late.last()
-                .unwrap()
-                .text
-                .starts_with(&format!("{:08} ", count - 1))
-        );
-        let gaps = late
-            .iter()
-            .filter(|line| line.text.contains("were skipped"));
+        assert!(late.last().unwrap().text.starts_with(&format!("{:08} ", count - 1)));
+        let gaps = late.iter().filter(|line| line.text.contains("were skipped"));
         assert_eq!(gaps.count(), 1);
-        let numbers: Vec<&str> = late
-            .iter()
-            .filter(|line| !line.error_stream)
-            .map(|line| &line.text[..8])
-            .collect();
+        let numbers: Vec<&str> =
+            late.iter().filter(|line| !line.error_stream).map(|line| &line.text[..8]).collect();
         assert!(numbers.is_sorted() && numbers.len() > 11_000);
         let tail = all(&mut Reader::tail(&place).unwrap());
         assert!(tail.len() > 500 && tail.len() < 3000);

@@ -71,10 +71,7 @@ pub fn run(
     }
     Err(Error::new(
         Kind::Busy,
-        format!(
-            "cannot run {}: other processes keep running the same command",
-            request.key
-        ),
+        format!("cannot run {}: other processes keep running the same command", request.key),
     ))
 }
 

@@ -80,9 +80,7 @@ impl Place {
     }
 
     pub(super) fn at(directory: &Path) -> Self {
-        Self {
-            directory: directory.to_owned(),
-        }
+        Self { directory: directory.to_owned() }
     }
 
     pub(super) fn directory(&self) -> &Path {
@@ -240,23 +238,11 @@ mod tests {
 
     #[test]
     fn keys_have_places_of_their_own() {
-        let keys = [
-            "a/b",
-            "a%2Fb",
-            "a",
-            ".a",
-            "..",
-            "ä",
-            &"x".repeat(300),
-            &"x".repeat(301),
-        ];
+        let keys = ["a/b", "a%2Fb", "a", ".a", "..", "ä", &"x".repeat(300), &"x".repeat(301)];
         let names: std::collections::BTreeSet<String> = keys.iter().map(|key| name(key)).collect();
         assert_eq!(names.len(), keys.len());
         for name in names {
-            assert!(
-                !name.contains('/') && !name.starts_with('.') && name.len() < 256,
-                "{name}"
-            );
+            assert!(!name.contains('/') && !name.starts_with('.') && name.len() < 256, "{name}");
         }
         assert!(Place::new(Path::new("relative"), "a").is_err());
         assert!(Place::new(Path::new("/runs"), "").is_err());

@@ -87,11 +87,7 @@ fn end_of_the_dead(place: &Place) -> Result<Option<Record>> {
     } else {
         "the host was rebooted while it ran"
     };
-    let record = Record {
-        code: None,
-        reason: Some(reason.to_owned()),
-        duration_ms: 0,
-    };
+    let record = Record { code: None, reason: Some(reason.to_owned()), duration_ms: 0 };
     place.write_record(&record)?;
     Ok(Some(record))
 }

@@ -124,11 +124,7 @@ impl Started {
             .env_clear()
             .envs(&environment)
             .current_dir(workdir)
-            .stdin(if request.input.is_some() {
-                Stdio::piped()
-            } else {
-                Stdio::null()
-            })
+            .stdin(if request.input.is_some() { Stdio::piped() } else { Stdio::null() })
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0)
@@ -168,10 +164,7 @@ impl Started {
             // than one without a record.
             self.signal(Signal::KILL);
         }
-        let status = self
-            .child
-            .wait()
-            .doing(|| "cannot wait for the command".to_owned())?;
+        let status = self.child.wait().doing(|| "cannot wait for the command".to_owned())?;
         if end.timed_out || end.cancelled {
             // Processes that ignored the signal, in any process group.
             remains::kill(&self.marker);
@@ -200,23 +193,17 @@ impl Started {
                 streams.push(Lines::new(fd, stream));
             }
         }
-        let ended = self
-            .group
-            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let ended = self.group.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let mut buffer = vec![0; 128 << 10];
         let mut gone = None;
         loop {
-            let mut fds: Vec<PollFd<'_>> = streams
-                .iter()
-                .map(|lines| PollFd::new(&lines.fd, PollFlags::IN))
-                .collect();
+            let mut fds: Vec<PollFd<'_>> =
+                streams.iter().map(|lines| PollFd::new(&lines.fd, PollFlags::IN)).collect();
             if let (Some(ended), None) = (&ended, gone) {
                 fds.push(PollFd::new(ended, PollFlags::IN));
             }
-            let timeout = Timespec {
-                tv_sec: 0,
-                tv_nsec: i64::try_from(TICK.as_nanos()).unwrap_or(0),
-            };
+            let timeout =
+                Timespec { tv_sec: 0, tv_nsec: i64::try_from(TICK.as_nanos()).unwrap_or(0) };
             match poll(&mut fds, Some(&timeout)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error).doing(|| "cannot wait for output".to_owned()),
@@ -250,11 +237,7 @@ impl Started {
     }
 
     fn end_when_due(&self, end: &mut End) {
-        if !end.timed_out
-            && self
-                .timeout
-                .is_some_and(|limit| self.begun.elapsed() > limit)
-        {
+        if !end.timed_out && self.timeout.is_some_and(|limit| self.begun.elapsed() > limit) {
             end.timed_out = true;
         }
         if !end.timed_out && !end.cancelled && self.place.cancel_file().exists() {
@@ -302,9 +285,7 @@ fn describe(
     if end.cancelled {
         return (None, Some("cancelled".to_owned()));
     }
-    let reason = status
-        .signal()
-        .map(|number| format!("killed by signal {number}"));
+    let reason = status.signal().map(|number| format!("killed by signal {number}"));
     (status.code(), reason)
 }
 
@@ -327,12 +308,7 @@ struct Lines {
 
 impl Lines {
     fn new(fd: OwnedFd, stream: Stream) -> Self {
-        Self {
-            fd,
-            stream,
-            line: Vec::new(),
-            cut: false,
-        }
+        Self { fd, stream, line: Vec::new(), cut: false }
     }
 
     /// Reads the available bytes; returns `false` at the end of the stream.
@@ -358,8 +334,7 @@ impl Lines {
 
     fn add(&mut self, bytes: &[u8]) {
         let room = LONGEST_LINE - self.line.len();
-        self.line
-            .extend_from_slice(bytes.get(..room.min(bytes.len())).unwrap_or_default());
+        self.line.extend_from_slice(bytes.get(..room.min(bytes.len())).unwrap_or_default());
         self.cut |= bytes.len() > room;
     }
 

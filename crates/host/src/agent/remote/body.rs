@@ -46,10 +46,7 @@ pub(super) struct Progress {
 impl Progress {
     /// Takes the error of the source, if any.
     pub(super) fn failure(&self) -> Option<Error> {
-        self.failure
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -90,11 +87,7 @@ impl Body {
                 }
             }
         });
-        let stream = Stream {
-            blocks,
-            left: length,
-            progress: Arc::clone(&progress),
-        };
+        let stream = Stream { blocks, left: length, progress: Arc::clone(&progress) };
         (Self::Stream(stream), progress)
     }
 }

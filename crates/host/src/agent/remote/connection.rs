@@ -98,11 +98,7 @@ impl Connection {
             };
             let _ = say.send(Some(reason));
         });
-        Ok(Self {
-            sender,
-            errors,
-            ended: told,
-        })
+        Ok(Self { sender, errors, ended: told })
     }
 
     /// Whether the connection is unusable.
@@ -140,10 +136,7 @@ impl Connection {
             true => reason,
             false => format!("{reason}: {errors}"),
         };
-        Trouble::Lost {
-            error: lost(&reason),
-            has_begun,
-        }
+        Trouble::Lost { error: lost(&reason), has_begun }
     }
 
     /// Makes a call and waits for the result.
@@ -239,10 +232,7 @@ impl Lines {
 }
 
 fn lost(why: &str) -> Error {
-    Error::new(
-        Kind::Network,
-        format!("the connection to the agent was lost: {why}"),
-    )
+    Error::new(Kind::Network, format!("the connection to the agent was lost: {why}"))
 }
 
 /// Reads the text of a refusal.

@@ -34,9 +34,8 @@ pub(super) async fn listen(mut output: Output) -> Result<Answered> {
         let mut seen = Vec::new();
         let mut line = 0;
         loop {
-            while let Some(length) = seen
-                .get(line..)
-                .and_then(|rest: &[u8]| rest.iter().position(|byte| *byte == b'\n'))
+            while let Some(length) =
+                seen.get(line..).and_then(|rest: &[u8]| rest.iter().position(|byte| *byte == b'\n'))
             {
                 let end = line + length;
                 let text = String::from_utf8_lossy(seen.get(line..end).unwrap_or_default());
@@ -61,12 +60,11 @@ pub(super) async fn listen(mut output: Output) -> Result<Answered> {
                 }
             }
             if seen.len() > NOISE {
-                return Err(
-                    Error::failed("it writes much output, but no greeting of an agent").hint(
+                return Err(Error::failed("it writes much output, but no greeting of an agent")
+                    .hint(
                         "check whether a start-up file of the shell there starts another \
                            program",
-                    ),
-                );
+                    ));
             }
             let read = output.read_buf(&mut seen).await;
             match read {
@@ -88,11 +86,7 @@ pub(super) async fn listen(mut output: Output) -> Result<Answered> {
 pub(super) fn tail(bytes: &[u8]) -> String {
     let start = bytes.len().saturating_sub(SHOWN);
     let text = String::from_utf8_lossy(bytes.get(start..).unwrap_or_default());
-    let words: Vec<&str> = text
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .collect();
+    let words: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let text = words.join("; ");
     text.replace(|c: char| c.is_control(), " ")
 }
@@ -102,10 +96,7 @@ mod tests {
     use super::*;
 
     fn listen_to(bytes: &[u8]) -> Result<Answered> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(listen(Box::new(Cursor::new(bytes.to_vec()))))
     }
 
@@ -116,9 +107,7 @@ mod tests {
             panic!("no agent");
         };
         let mut bytes = Vec::new();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .build()
-            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(rest.read_to_end(&mut bytes)).unwrap();
         assert_eq!(bytes, b"PRI");
     }

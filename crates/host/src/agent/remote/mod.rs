@@ -6,12 +6,7 @@ mod connection;
 mod handshake;
 mod start;
 #[cfg(any(test, feature = "testing"))]
-#[allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "for tests only"
-)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "for tests only")]
 pub mod testing;
 #[cfg(test)]
 mod tests;
@@ -69,30 +64,19 @@ impl Remote {
     /// Creates the agent without connecting. Asynchronous work runs on `runtime`; calls must not
     /// come from the threads of `runtime`.
     pub fn new(transport: Arc<dyn Transport>, launch: Launch, runtime: Handle) -> Self {
-        Self {
-            transport,
-            launch,
-            runtime,
-            connection: Mutex::default(),
-            facts: OnceLock::new(),
-        }
+        Self { transport, launch, runtime, connection: Mutex::default(), facts: OnceLock::new() }
     }
 
     /// Returns the live connection, or opens a new one if there is none. Other callers wait
     /// meanwhile.
     fn connection(&self) -> Result<Arc<Connection>> {
-        let mut held = self
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(connection) = held.as_ref().filter(|held| !held.is_lost()) {
             return Ok(Arc::clone(connection));
         }
         // The old connection must end before the new one requests the same locks.
         *held = None;
-        let started = self
-            .runtime
-            .block_on(start::start(&*self.transport, &self.launch));
+        let started = self.runtime.block_on(start::start(&*self.transport, &self.launch));
         let connection = Arc::new(started.context(|| self.cannot_start())?);
         *held = Some(Arc::clone(&connection));
         Ok(connection)
@@ -168,9 +152,7 @@ impl Agent for Remote {
         // Starting the agent does not count as part of the round trip.
         self.connection()?;
         let begun = Instant::now();
-        let answer = self.call(FactsQuestion {
-            data_root: self.launch.data_root.clone(),
-        })?;
+        let answer = self.call(FactsQuestion { data_root: self.launch.data_root.clone() })?;
         let (now, round) = (facts::now(), begun.elapsed());
         let spent = Duration::from_micros(answer.spent);
         let way = round.saturating_sub(spent) / 2;
@@ -190,13 +172,8 @@ impl Agent for Remote {
         open: &BlobOpener<'_>,
         sent: &(dyn Fn(u64) + Sync),
     ) -> Result<()> {
-        upload::send(self, blob, open, sent).context(|| {
-            format!(
-                "{}: cannot send blob {}",
-                self.transport.label(),
-                blob.digest
-            )
-        })
+        upload::send(self, blob, open, sent)
+            .context(|| format!("{}: cannot send blob {}", self.transport.label(), blob.digest))
     }
 
     fn offer(&self) -> Result<PeerSource> {
@@ -205,10 +182,7 @@ impl Agent for Remote {
 
     fn withdraw(&self) -> Result<()> {
         let is_there = {
-            let held = self
-                .connection
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let held = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
             held.as_ref().is_some_and(|held| !held.is_lost())
         };
         // An agent that has ended no longer serves blobs.
@@ -224,10 +198,7 @@ impl Agent for Remote {
         blobs: &[Descriptor],
         fetched: &(dyn Fn(u64) + Sync),
     ) -> Result<Vec<Digest>> {
-        let call = Fetch {
-            from: from.clone(),
-            blobs: blobs.to_vec(),
-        };
+        let call = Fetch { from: from.clone(), blobs: blobs.to_vec() };
         Ok(self.call_with_progress(call, fetched)?.0)
     }
 
@@ -255,10 +226,7 @@ impl Agent for Remote {
     }
 
     fn cancel(&self, directory: &str, key: &str) -> Result<()> {
-        self.call(Cancel {
-            directory: directory.to_owned(),
-            key: key.to_owned(),
-        })
+        self.call(Cancel { directory: directory.to_owned(), key: key.to_owned() })
     }
 
     fn write_file(&self, file: &FileToWrite) -> Result<bool> {
@@ -267,10 +235,7 @@ impl Agent for Remote {
     }
 
     fn read_file(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
-        let content = self.call(ReadFile {
-            path: path.to_owned(),
-            limit,
-        })?;
+        let content = self.call(ReadFile { path: path.to_owned(), limit })?;
         Ok(content.map(|Content(bytes)| bytes))
     }
 
@@ -284,9 +249,7 @@ impl Agent for Remote {
     }
 
     fn remove(&self, paths: &[String]) -> Result<Vec<String>> {
-        self.call(Remove {
-            paths: paths.to_vec(),
-        })
+        self.call(Remove { paths: paths.to_vec() })
     }
 
     fn set_hosts(&self, block: &HostsBlock) -> Result<bool> {

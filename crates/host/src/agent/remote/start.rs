@@ -55,12 +55,7 @@ fn running(begun: Begun) -> Result<Connection> {
 
 async fn begin(transport: &dyn Transport, line: &str) -> Result<Begun> {
     let channel = transport.open(line, Privilege::Root).await?;
-    let Channel {
-        input,
-        output,
-        mut errors,
-        ended,
-    } = channel;
+    let Channel { input, output, mut errors, ended } = channel;
     match handshake::listen(output).await? {
         Answered::Agent(output) => {
             let connection = Connection::open(output, input, errors, ended).await?;
@@ -109,12 +104,7 @@ pub(super) fn describe(ended: Ended) -> String {
 async fn upload(transport: &dyn Transport, binary: &Binary, directory: &str) -> Result<()> {
     let line = Binaries::upload_line(binary, directory);
     let channel = transport.open(&line, Privilege::Root).await?;
-    let Channel {
-        mut input,
-        mut output,
-        mut errors,
-        ended,
-    } = channel;
+    let Channel { mut input, mut output, mut errors, ended } = channel;
     let path = &binary.path;
     let mut file = tokio::fs::File::open(path).await.path("open", path)?;
     let sending = async move {
@@ -135,11 +125,8 @@ async fn upload(transport: &dyn Transport, binary: &Binary, directory: &str) -> 
     let (mut said, mut text) = (Vec::new(), Vec::new());
     let mut noise = (&mut output).take(ERRORS);
     let mut told = (&mut errors).take(ERRORS);
-    let (sent, _, _) = tokio::join!(
-        sending,
-        noise.read_to_end(&mut said),
-        told.read_to_end(&mut text),
-    );
+    let (sent, _, _) =
+        tokio::join!(sending, noise.read_to_end(&mut said), told.read_to_end(&mut text),);
     let ended = match tokio::time::timeout(SILENCE, ended).await {
         Ok(ended) => ended?,
         Err(_) => return Err(Error::new(Kind::Network, "the host does not respond")),
@@ -155,8 +142,5 @@ async fn upload(transport: &dyn Transport, binary: &Binary, directory: &str) -> 
         true => Kind::NoSpace,
         false => Kind::Failed,
     };
-    Err(Error::new(
-        kind,
-        format!("it ended {}: {text}", describe(ended)),
-    ))
+    Err(Error::new(kind, format!("it ended {}: {text}", describe(ended))))
 }

@@ -94,37 +94,20 @@ impl Host {
         let program = directory.path().join("program");
         std::fs::write(&program, script(directory.path())).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let shell = Arc::new(Shell {
-            motd,
-            is_local,
-            lines: AtomicUsize::new(0),
-            pids: Mutex::default(),
-        });
+        let shell =
+            Arc::new(Shell { motd, is_local, lines: AtomicUsize::new(0), pids: Mutex::default() });
         let launch = Launch {
-            binaries: Arc::new(Binaries::new(
-                PathBuf::from("/proc/self/exe"),
-                Some(program),
-                None,
-            )),
+            binaries: Arc::new(Binaries::new(PathBuf::from("/proc/self/exe"), Some(program), None)),
             directory: directory.path().join("kept").to_str().unwrap().to_owned(),
             root: None,
             data_root: directory.path().to_str().unwrap().to_owned(),
         };
         let transport = Arc::clone(&shell) as Arc<dyn Transport>;
-        Self {
-            remote: Remote::new(transport, launch, runtime.handle().clone()),
-            directory,
-            shell,
-        }
+        Self { remote: Remote::new(transport, launch, runtime.handle().clone()), directory, shell }
     }
 
     pub fn path(&self, name: &str) -> String {
-        self.directory
-            .path()
-            .join(name)
-            .to_str()
-            .unwrap()
-            .to_owned()
+        self.directory.path().join(name).to_str().unwrap().to_owned()
     }
 
     pub fn store(&self) -> Store {
@@ -153,9 +136,5 @@ pub fn agent_script(root: &Path) -> String {
 }
 
 pub fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap()
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }

@@ -22,9 +22,7 @@ fn content(size: usize, seed: u8) -> Vec<u8> {
     let mut state = u64::from(seed) + 1;
     let mut bytes = Vec::with_capacity(size + 8);
     while bytes.len() < size {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         bytes.extend(state.to_le_bytes());
     }
     bytes.truncate(size);
@@ -64,11 +62,8 @@ fn a_shell_that_talks_hides_no_agent_and_files_come_and_go() {
     let facts = host.remote.facts().unwrap();
     assert!(facts.skew_ms.abs() < 500, "{}", facts.skew_ms);
     assert!(facts.cpus > 0 && facts.writable);
-    let file = FileToWrite {
-        path: host.path("deep/file"),
-        mode: 0o640,
-        content: (0..=255).collect(),
-    };
+    let file =
+        FileToWrite { path: host.path("deep/file"), mode: 0o640, content: (0..=255).collect() };
     assert!(host.remote.write_file(&file).unwrap());
     assert!(!host.remote.write_file(&file).unwrap());
     let read = host.remote.read_file(&file.path, 1000).unwrap();
@@ -76,19 +71,11 @@ fn a_shell_that_talks_hides_no_agent_and_files_come_and_go() {
     let error = host.remote.read_file(&file.path, 10).unwrap_err();
     assert_eq!(error.kind(), Kind::BadContent);
     assert!(error.to_string().starts_with("10.9.9.9: "), "{error}");
-    let left = host
-        .remote
-        .remove(&[host.path("deep"), "relative".to_owned()]);
+    let left = host.remote.remove(&[host.path("deep"), "relative".to_owned()]);
     assert_eq!(left.unwrap().len(), 1);
     assert_eq!(host.remote.read_file(&file.path, 1000).unwrap(), None);
-    let wrong = HostsBlock {
-        cluster: "a\nb".to_owned(),
-        entries: Vec::new(),
-    };
-    assert_eq!(
-        host.remote.set_hosts(&wrong).unwrap_err().kind(),
-        Kind::Usage
-    );
+    let wrong = HostsBlock { cluster: "a\nb".to_owned(), entries: Vec::new() };
+    assert_eq!(host.remote.set_hosts(&wrong).unwrap_err().kind(), Kind::Usage);
     assert_eq!(host.agents(), 1);
 }
 
@@ -97,19 +84,13 @@ fn blobs_of_all_sizes_arrive_once() {
     let runtime = runtime();
     let host = Host::new(&runtime);
     let mut blobs = Vec::new();
-    for (seed, size) in [0, 1, 2, 1000, 256 << 10, (256 << 10) + 1, 3 << 20]
-        .into_iter()
-        .enumerate()
+    for (seed, size) in [0, 1, 2, 1000, 256 << 10, (256 << 10) + 1, 3 << 20].into_iter().enumerate()
     {
         let bytes = Arc::new(content(size, u8::try_from(seed).unwrap()));
         assert_eq!(send(&host, &bytes).unwrap(), size as u64);
         // Reported as sent, although nothing is sent.
         assert_eq!(send(&host, &bytes).unwrap(), size as u64);
-        assert!(
-            host.store()
-                .verify_blob(&descriptor(&bytes).digest)
-                .unwrap()
-        );
+        assert!(host.store().verify_blob(&descriptor(&bytes).digest).unwrap());
         blobs.push(descriptor(&bytes).digest);
     }
     let question = InventoryQuestion {
@@ -124,11 +105,7 @@ fn a_blob_goes_on_after_the_agent_was_killed() {
     let runtime = runtime();
     let host = Host::new(&runtime);
     let bytes = Arc::new(content(48 << 20, 7));
-    let (sent, kills, offsets) = (
-        AtomicU64::new(0),
-        AtomicUsize::new(0),
-        Mutex::new(Vec::new()),
-    );
+    let (sent, kills, offsets) = (AtomicU64::new(0), AtomicUsize::new(0), Mutex::new(Vec::new()));
     let open = |offset: u64| -> Result<Box<dyn Read + Send>> {
         offsets.lock().unwrap().push(offset);
         let mut reader = std::io::Cursor::new(Shared(Arc::clone(&bytes)));
@@ -137,10 +114,7 @@ fn a_blob_goes_on_after_the_agent_was_killed() {
     };
     let outcome = host.remote.send_blob(&descriptor(&bytes), &open, &|count| {
         let sent = sent.fetch_add(count, Ordering::Relaxed) + count;
-        let kills_due = [12 << 20, 30 << 20]
-            .iter()
-            .filter(|due| sent > **due)
-            .count();
+        let kills_due = [12 << 20, 30 << 20].iter().filter(|due| sent > **due).count();
         if kills.load(Ordering::Relaxed) < kills_due {
             kills.fetch_add(1, Ordering::Relaxed);
             host.kill();
@@ -150,16 +124,9 @@ fn a_blob_goes_on_after_the_agent_was_killed() {
     assert_eq!(sent.into_inner(), bytes.len() as u64);
     let offsets = offsets.into_inner().unwrap();
     assert_eq!(offsets.len(), 3, "{offsets:?}");
-    assert!(
-        offsets[1] > 4 << 20 && offsets[2] > offsets[1],
-        "{offsets:?}"
-    );
+    assert!(offsets[1] > 4 << 20 && offsets[2] > offsets[1], "{offsets:?}");
     assert_eq!(host.agents(), 3);
-    assert!(
-        host.store()
-            .verify_blob(&descriptor(&bytes).digest)
-            .unwrap()
-    );
+    assert!(host.store().verify_blob(&descriptor(&bytes).digest).unwrap());
 }
 
 /// A source that delivers 1 MiB every 10 ms.
@@ -224,19 +191,10 @@ fn a_lost_agent_is_started_anew_and_ends_with_its_controller() {
     host.remote.facts().unwrap();
     for agents in 2..=3 {
         host.kill();
-        assert!(
-            host.remote
-                .read_file("/proc/version", 10_000)
-                .unwrap()
-                .is_some()
-        );
+        assert!(host.remote.read_file("/proc/version", 10_000).unwrap().is_some());
         assert_eq!(host.agents(), agents);
     }
-    let Host {
-        shell,
-        remote,
-        directory: _directory,
-    } = host;
+    let Host { shell, remote, directory: _directory } = host;
     let pid = *shell.pids.lock().unwrap().last().unwrap();
     drop(remote);
     for _ in 0..500 {
@@ -252,29 +210,20 @@ fn a_lost_agent_is_started_anew_and_ends_with_its_controller() {
 fn what_is_no_agent_is_told() {
     let runtime = runtime();
     for (script, expected) in [
-        (
-            "#!/bin/sh\necho; echo imgctl-agent 77 9.9.9; sleep 1\n",
-            "9.9.9 (protocol 77)",
-        ),
+        ("#!/bin/sh\necho; echo imgctl-agent 77 9.9.9; sleep 1\n", "9.9.9 (protocol 77)"),
         (
             "#!/bin/sh\necho cannot load libx.so >&2; exit 127\n",
             "with code 127: cannot load libx.so",
         ),
         ("#!/bin/sh\necho hello; kill -9 $$\n", "by signal 9: hello"),
         ("#!/nowhere/interpreter\n", "with code 127"),
-        (
-            "#!/bin/sh\necho; echo imgctl-agent-needed Plan9 mips\n",
-            "cannot be run",
-        ),
+        ("#!/bin/sh\necho; echo imgctl-agent-needed Plan9 mips\n", "cannot be run"),
     ] {
         let host = Host::with(&runtime, "", true, &|_| script.to_owned());
         let error = host.remote.facts().unwrap_err();
         let text = error.to_string();
         assert!(text.contains(expected), "{text}");
-        assert!(
-            text.starts_with("10.9.9.9: cannot start the agent"),
-            "{text}"
-        );
+        assert!(text.starts_with("10.9.9.9: cannot start the agent"), "{text}");
     }
 }
 
@@ -296,17 +245,13 @@ fn the_program_is_sent_once() {
 fn eight_hosts_serve_each_other() {
     let runtime = runtime();
     let hosts: Vec<Host> = (0..8).map(|_| Host::new(&runtime)).collect();
-    let blobs: Vec<Arc<Vec<u8>>> = (0..8)
-        .map(|seed| Arc::new(content((1 << 20) + usize::from(seed), seed)))
-        .collect();
+    let blobs: Vec<Arc<Vec<u8>>> =
+        (0..8).map(|seed| Arc::new(content((1 << 20) + usize::from(seed), seed))).collect();
     let descriptors: Vec<Descriptor> = blobs.iter().map(|bytes| descriptor(bytes)).collect();
     for (host, bytes) in hosts.iter().zip(&blobs) {
         send(host, bytes).unwrap();
     }
-    let offers: Vec<PeerSource> = hosts
-        .iter()
-        .map(|host| host.remote.offer().unwrap())
-        .collect();
+    let offers: Vec<PeerSource> = hosts.iter().map(|host| host.remote.offer().unwrap()).collect();
     std::thread::scope(|scope| {
         for (number, host) in hosts.iter().enumerate() {
             let (offers, descriptors) = (&offers, &descriptors);
@@ -359,10 +304,7 @@ fn offers_are_for_those_who_know_the_token_and_end() {
     let fresh = giver.remote.offer().unwrap();
     assert_ne!(fresh.token, offer.token);
     assert_eq!(take(&fresh), []);
-    assert_eq!(
-        taker.store().read_blob(&blobs[0].digest, 1 << 20).unwrap(),
-        *bytes
-    );
+    assert_eq!(taker.store().read_blob(&blobs[0].digest, 1 << 20).unwrap(), *bytes);
 }
 
 #[test]
@@ -382,9 +324,7 @@ fn receiving_needs_little_memory() {
     let look = |_| {
         let pid = *host.shell.pids.lock().unwrap().last().unwrap();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("RssAnon:"));
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
         let text = line.unwrap().trim().trim_end_matches(" kB").to_owned();
         most.fetch_max(text.parse().unwrap(), Ordering::Relaxed);
     };

@@ -47,9 +47,7 @@ fn many_megabytes_go_both_ways_at_once_in_many_tunnels() {
             let (host, runtime) = (&host, &runtime);
             scope.spawn(move || {
                 let tunnel = host.remote.tunnel("127.0.0.1", port).unwrap();
-                let sent: Vec<u8> = (0..2 << 20)
-                    .map(|at: u32| (at % 251) as u8 ^ number)
-                    .collect();
+                let sent: Vec<u8> = (0..2 << 20).map(|at: u32| (at % 251) as u8 ^ number).collect();
                 let (mut down, mut up) = tokio::io::split(tunnel);
                 let received = runtime.block_on(async {
                     let send = async {
@@ -114,12 +112,7 @@ fn a_reader_that_sleeps_holds_up_nobody_else() {
         last = count;
     }
     assert!(last < 32, "{last} MiB wait somewhere");
-    assert!(
-        host.remote
-            .read_file("/proc/version", 1000)
-            .unwrap()
-            .is_some()
-    );
+    assert!(host.remote.read_file("/proc/version", 1000).unwrap().is_some());
 }
 
 #[test]

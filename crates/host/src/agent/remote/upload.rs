@@ -44,13 +44,7 @@ pub(super) fn send(
     open: &BlobOpener<'_>,
     sent: &(dyn Fn(u64) + Sync),
 ) -> Result<()> {
-    let mut upload = Upload {
-        remote,
-        blob,
-        open,
-        sent,
-        told: 0,
-    };
+    let mut upload = Upload { remote, blob, open, sent, told: 0 };
     let (mut failures, mut reached) = (0, 0);
     loop {
         let connection = remote.connection()?;
@@ -94,10 +88,7 @@ impl Upload<'_> {
                 Put::Elsewhere => offset = runtime.block_on(self.look(connection))?,
             }
         }
-        Err(Trouble::Refused(Error::new(
-            Kind::Busy,
-            "another client is sending the same blob",
-        )))
+        Err(Trouble::Refused(Error::new(Kind::Busy, "another client is sending the same blob")))
     }
 
     fn address(&self) -> String {
@@ -215,10 +206,9 @@ async fn refused(response: Response<Incoming>) -> Trouble {
     let error = |kind| Error::new(kind, message.clone());
     match status {
         // The host timed out waiting for bytes, or an interrupted request still holds the upload.
-        StatusCode::REQUEST_TIMEOUT | StatusCode::SERVICE_UNAVAILABLE => Trouble::Lost {
-            error: error(Kind::Network),
-            has_begun: true,
-        },
+        StatusCode::REQUEST_TIMEOUT | StatusCode::SERVICE_UNAVAILABLE => {
+            Trouble::Lost { error: error(Kind::Network), has_begun: true }
+        }
         StatusCode::INSUFFICIENT_STORAGE => Trouble::Refused(
             error(Kind::NoSpace).hint("free space on the file system of the host's store"),
         ),

@@ -38,9 +38,9 @@ impl http_body::Body for Answer {
         match &mut *self {
             Self::Registry(body) => Pin::new(body).poll_frame(context),
             Self::Text(text) => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
-            Self::Events(events) => events
-                .poll_recv(context)
-                .map(|line| line.map(|line| Ok(Frame::data(line)))),
+            Self::Events(events) => {
+                events.poll_recv(context).map(|line| line.map(|line| Ok(Frame::data(line))))
+            }
             Self::Tunnel(down) => down.poll(context),
         }
     }

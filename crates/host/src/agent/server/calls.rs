@@ -49,12 +49,10 @@ pub(super) async fn answer(host: &Arc<Host>, name: &str, body: Incoming) -> Resp
             let spent = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
             Ok(FactsAnswer { facts, spent })
         }),
-        InventoryQuestion::NAME => serve(&bytes, move |call: InventoryQuestion, _| {
-            work::inventory(&host.store, &call)
-        }),
-        OfferBlobs::NAME => serve(&bytes, move |_: OfferBlobs, _| {
-            host.offers.begin(&host.store)
-        }),
+        InventoryQuestion::NAME => {
+            serve(&bytes, move |call: InventoryQuestion, _| work::inventory(&host.store, &call))
+        }
+        OfferBlobs::NAME => serve(&bytes, move |_: OfferBlobs, _| host.offers.begin(&host.store)),
         Withdraw::NAME => serve(&bytes, move |_: Withdraw, _| {
             host.offers.end();
             Ok(())
@@ -72,16 +70,12 @@ pub(super) async fn answer(host: &Arc<Host>, name: &str, body: Incoming) -> Resp
         Run::NAME => serve(&bytes, |call: Run, told| {
             work::run(&call, &|| told.is_gone(), &mut |line| told.line(line))
         }),
-        Cancel::NAME => serve(&bytes, |call: Cancel, _| {
-            work::cancel(&call.directory, &call.key)
-        }),
+        Cancel::NAME => serve(&bytes, |call: Cancel, _| work::cancel(&call.directory, &call.key)),
         FileToWrite::NAME => serve(&bytes, |call: FileToWrite, _| files::write(&call)),
-        ReadFile::NAME => serve(&bytes, |call: ReadFile, _| {
-            Ok(files::read(&call.path, call.limit)?.map(Content))
-        }),
-        ReadPart::NAME => serve(&bytes, |call: ReadPart, _| {
-            files::read_part(&call).map(Content)
-        }),
+        ReadFile::NAME => {
+            serve(&bytes, |call: ReadFile, _| Ok(files::read(&call.path, call.limit)?.map(Content)))
+        }
+        ReadPart::NAME => serve(&bytes, |call: ReadPart, _| files::read_part(&call).map(Content)),
         WritePart::NAME => serve(&bytes, |call: WritePart, _| files::write_part(&call)),
         Remove::NAME => serve(&bytes, |call: Remove, _| removal::remove(&call.paths)),
         HostsBlock::NAME => serve(&bytes, |call: HostsBlock, _| {
@@ -99,18 +93,12 @@ fn serve<C: Call>(
     let call: C = match serde_json::from_slice(bytes) {
         Ok(call) => call,
         Err(error) => {
-            return refusal(
-                StatusCode::BAD_REQUEST,
-                &format!("the call cannot be read: {error}"),
-            );
+            return refusal(StatusCode::BAD_REQUEST, &format!("the call cannot be read: {error}"));
         }
     };
     let (sender, receiver) = mpsc::channel(WAITING);
     tokio::task::spawn_blocking(move || {
-        let told = Told {
-            sender,
-            progress: Mutex::new((0, Instant::now())),
-        };
+        let told = Told { sender, progress: Mutex::new((0, Instant::now())) };
         told.send(&Event::<()>::Begun);
         let outcome = work(call, &told);
         told.rest();

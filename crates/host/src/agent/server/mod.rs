@@ -55,10 +55,7 @@ pub fn serve_stdio(store: &Store) -> Result<()> {
     // The umask of the login user may make files unreadable for others.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let options = ServeOptions {
-        limits: Limits {
-            silence: SILENCE,
-            ..Limits::default()
-        },
+        limits: Limits { silence: SILENCE, ..Limits::default() },
         candid: true,
         ..ServeOptions::default()
     };
@@ -85,9 +82,7 @@ async fn serve(host: &Arc<Host>) -> Result<()> {
         output.write_all(wire::greeting().as_bytes()).await?;
         output.flush().await
     };
-    greeted
-        .await
-        .doing(|| "cannot greet the controller".to_owned())?;
+    greeted.await.doing(|| "cannot greet the controller".to_owned())?;
     let registry = host.registry.clone();
     let tidy = tokio::spawn(async move {
         let mut interval = tokio::time::interval(TIDY);

@@ -51,8 +51,7 @@ fn kind(fd: BorrowedFd<'_>) -> Result<FileType> {
 }
 
 fn own(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
-    fd.try_clone_to_owned()
-        .doing(|| "cannot use stdin and stdout".to_owned())
+    fd.try_clone_to_owned().doing(|| "cannot use stdin and stdout".to_owned())
 }
 
 fn pipe_of(fd: BorrowedFd<'_>) -> Result<OwnedFd> {

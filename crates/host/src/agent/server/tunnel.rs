@@ -35,10 +35,7 @@ pub(super) async fn answer(request: Request<Incoming>) -> Response<Answer> {
         return refusal(StatusCode::BAD_REQUEST, why);
     };
     if !is_own(to.ip()) {
-        let why = format!(
-            "cannot open a tunnel to {}: it is not an address of this host",
-            to.ip()
-        );
+        let why = format!("cannot open a tunnel to {}: it is not an address of this host", to.ip());
         return refusal(StatusCode::FORBIDDEN, &why);
     }
     let stream = match tokio::time::timeout(CONNECT, TcpStream::connect(to)).await {

@@ -40,10 +40,7 @@ pub(super) fn run(
     gone: &dyn Fn() -> bool,
     output: &mut dyn FnMut(OutputLine),
 ) -> Result<Outcome> {
-    let caller = Caller {
-        program: Path::new("/proc/self/exe"),
-        gone,
-    };
+    let caller = Caller { program: Path::new("/proc/self/exe"), gone };
     execution::run(request, &caller, output)
 }
 

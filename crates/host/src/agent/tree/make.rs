@@ -39,13 +39,7 @@ pub fn checkout(
     let paths = TreePaths::new(&request.root, &request.tree)?;
     std::fs::create_dir_all(&paths.root).path("create the directory", &paths.root)?;
     let _lock = Lock::of_directory(&paths.root, Mode::Exclusive)?;
-    let made = Making {
-        store,
-        request,
-        paths: &paths,
-        done: Done(done),
-    }
-    .run();
+    let made = Making { store, request, paths: &paths, done: Done(done) }.run();
     made.map_err(|error| match error.kind() {
         // The cause stays in the chain; the message adds which file system is full and how much is
         // free.
@@ -124,10 +118,7 @@ impl Making<'_> {
         if is_news {
             history.write(paths)?;
         }
-        let mut answer = CheckedOut {
-            changed: true,
-            ..CheckedOut::default()
-        };
+        let mut answer = CheckedOut { changed: true, ..CheckedOut::default() };
         let brought = self.fill(is_made, &missing, &mut answer)?;
         if !is_made {
             let partial = paths.partial(&request.id);
@@ -268,10 +259,7 @@ impl Making<'_> {
         layer: &CheckoutLayer,
         on_entry: &mut dyn FnMut(&Entry, &mut dyn Read) -> Result<()>,
     ) -> Result<()> {
-        let of = LayerOf {
-            blob: layer.descriptor.clone(),
-            diff_id: layer.diff_id.clone(),
-        };
+        let of = LayerOf { blob: layer.descriptor.clone(), diff_id: layer.diff_id.clone() };
         stream_checked(self.store, &of, &self.done, on_entry)
             .context(|| format!("cannot unpack layer {}", layer.descriptor.digest))
     }
@@ -334,16 +322,11 @@ impl TreeInMaking {
             // A later image's file replaces this one in the tree, but this image's Configs still
             // count.
             let mut bytes = Vec::new();
-            content
-                .read_to_end(&mut bytes)
-                .doing(|| format!("cannot read {}", entry.path))?;
+            content.read_to_end(&mut bytes).doing(|| format!("cannot read {}", entry.path))?;
             let text = String::from_utf8_lossy(&bytes).into_owned();
             self.built_in.retain(|built_in| built_in.image != image);
             self.built_in.push(BuiltIn { image, text });
-            return self
-                .unpacker
-                .apply(entry, &mut Cursor::new(bytes), &NoLowerFiles)
-                .map(drop);
+            return self.unpacker.apply(entry, &mut Cursor::new(bytes), &NoLowerFiles).map(drop);
         }
         self.unpacker.apply(entry, content, &NoLowerFiles).map(drop)
     }

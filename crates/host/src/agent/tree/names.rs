@@ -32,12 +32,7 @@ impl TreePaths {
             )));
         }
         let (above, base) = tree.rsplit_once('/').unwrap_or(("", tree));
-        Ok(Self {
-            parent: root.join(above),
-            tree: tree.to_owned(),
-            base: base.to_owned(),
-            root,
-        })
+        Ok(Self { parent: root.join(above), tree: tree.to_owned(), base: base.to_owned(), root })
     }
 
     /// Returns the link to the current tree.
@@ -118,9 +113,8 @@ pub(super) const LINK: &str = ".link";
 
 /// Validates an ID, which becomes part of file names.
 pub(super) fn check_id(id: &str) -> Result<()> {
-    let fine = id
-        .bytes()
-        .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b':' | b'_' | b'-'));
+    let fine =
+        id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b':' | b'_' | b'-'));
     if fine && !id.is_empty() && id.len() <= 128 && id != "former" {
         return Ok(());
     }
@@ -140,9 +134,7 @@ mod tests {
 
     #[test]
     fn trees_stay_below_their_root() {
-        for bad in [
-            "", "/", "../x", "a//b", "/rootfs", "a/../b", "registry", "runs/x", "a/",
-        ] {
+        for bad in ["", "/", "../x", "a//b", "/rootfs", "a/../b", "registry", "runs/x", "a/"] {
             assert!(TreePaths::new("/data/c", bad).is_err(), "{bad}");
         }
         assert!(TreePaths::new("data", "rootfs").is_err());

@@ -99,10 +99,8 @@ impl RegistryData {
             }
             _ => {
                 if self.notes.len() < 10 {
-                    self.notes.push(format!(
-                        "skipped {} of the registry: it is not a file",
-                        entry.path
-                    ));
+                    self.notes
+                        .push(format!("skipped {} of the registry: it is not a file", entry.path));
                 }
                 Ok(())
             }
@@ -117,10 +115,7 @@ impl RegistryData {
     fn enter(&mut self, path: &LayerPath) -> Result<&OwnedFd> {
         if self.last.as_ref().is_none_or(|(last, _)| last != path) {
             let shown = self.root.join(path.as_path());
-            let mut fd = self
-                .top
-                .try_clone()
-                .path("open the directory", &self.root)?;
+            let mut fd = self.top.try_clone().path("open the directory", &self.root)?;
             for name in path.components() {
                 match fs::mkdirat(&fd, name, Mode::from_raw_mode(0o755)) {
                     Ok(()) | Err(Errno::EXIST) => {}
@@ -181,15 +176,9 @@ impl RegistryData {
         let directory = self.enter(&path.parent().unwrap_or_default())?;
         let temporary = temporary(&name);
         let _ = fs::unlinkat(directory, &*temporary, fs::AtFlags::empty());
-        fs::linkat(
-            &source,
-            file_name(&target)?,
-            directory,
-            &*temporary,
-            fs::AtFlags::empty(),
-        )
-        .and_then(|()| fs::renameat(directory, &*temporary, directory, &*name))
-        .path("link", &shown)?;
+        fs::linkat(&source, file_name(&target)?, directory, &*temporary, fs::AtFlags::empty())
+            .and_then(|()| fs::renameat(directory, &*temporary, directory, &*name))
+            .path("link", &shown)?;
         // Renaming a file onto another link to the same file leaves both names.
         let _ = fs::unlinkat(directory, &*temporary, fs::AtFlags::empty());
         Ok(())
@@ -258,8 +247,7 @@ fn temporary(name: &[u8]) -> Vec<u8> {
 }
 
 fn file_name(path: &LayerPath) -> Result<&[u8]> {
-    path.file_name()
-        .ok_or_else(|| Error::bad_content("the image's registry is not a directory"))
+    path.file_name().ok_or_else(|| Error::bad_content("the image's registry is not a directory"))
 }
 
 /// Returns the path below `registry`.
@@ -288,11 +276,7 @@ mod tests {
 
     fn file(path: &str, content: &str) -> Entry {
         let size = content.len() as u64;
-        Entry::new(
-            LayerPath::parse(path.as_bytes()).unwrap(),
-            EntryKind::File { size },
-            0o644,
-        )
+        Entry::new(LayerPath::parse(path.as_bytes()).unwrap(), EntryKind::File { size }, 0o644)
     }
 
     fn apply(data: &mut RegistryData, path: &str, content: &str) -> Result<()> {
@@ -317,9 +301,7 @@ mod tests {
         assert_eq!(data.written, 7);
         let inode = |path: &str| {
             use std::os::unix::fs::MetadataExt;
-            std::fs::metadata(directory.path().join(path))
-                .unwrap()
-                .ino()
+            std::fs::metadata(directory.path().join(path)).unwrap().ino()
         };
         let before = inode(&path);
         apply(&mut data, &path, "content").unwrap();
@@ -327,10 +309,7 @@ mod tests {
         let link = "registry/docker/registry/v2/repositories/a/_manifests/tags/v1/current/link";
         for content in ["sha256:aa", "sha256:bb"] {
             apply(&mut data, link, content).unwrap();
-            assert_eq!(
-                std::fs::read_to_string(directory.path().join(link)).unwrap(),
-                content
-            );
+            assert_eq!(std::fs::read_to_string(directory.path().join(link)).unwrap(), content);
         }
         let error = apply(&mut data, &blob("other"), "wrong").unwrap_err();
         assert!(error.to_string().contains("damaged"), "{error}");

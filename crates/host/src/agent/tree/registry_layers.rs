@@ -47,9 +47,7 @@ pub(super) fn record(root: &Path, layer: &Digest, files: &[Brought]) -> Result<(
     // Files that are broken in the image itself are not recorded: they would be applied again every
     // time.
     for brought in files.iter().filter(|brought| is_whole(&registry, brought)) {
-        let size = brought
-            .size
-            .map_or_else(|| "-".to_owned(), |size| size.to_string());
+        let size = brought.size.map_or_else(|| "-".to_owned(), |size| size.to_string());
         text.extend_from_slice(size.as_bytes());
         text.push(b' ');
         text.extend_from_slice(brought.path.as_bytes());
@@ -100,13 +98,9 @@ fn linked(path: &LayerPath) -> Option<String> {
     let text = std::str::from_utf8(path.as_bytes()).ok()?;
     let parts: Vec<&str> = text.split('/').collect();
     match parts[..] {
-        [
-            ..,
-            "_layers" | "revisions" | "index",
-            algorithm,
-            hex,
-            "link",
-        ] => Some(format!("{algorithm}:{hex}")),
+        [.., "_layers" | "revisions" | "index", algorithm, hex, "link"] => {
+            Some(format!("{algorithm}:{hex}"))
+        }
         _ => None,
     }
 }
@@ -166,12 +160,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         };
-        let links = [
-            "_layers",
-            "_manifests/revisions",
-            "_manifests/tags/v1/index",
-        ]
-        .map(of);
+        let links = ["_layers", "_manifests/revisions", "_manifests/tags/v1/index"].map(of);
         let mut files = vec![(blob.clone(), "content".to_owned())];
         files.push((tag.clone(), layer.to_string()));
         files.extend(links.iter().map(|link| (link.clone(), layer.to_string())));

@@ -39,11 +39,7 @@ pub(super) fn full(root: &Path, needed: Option<u64>) -> Error {
 /// Returns the number of bytes available to this process.
 fn free(path: &Path) -> Result<u64> {
     let stat = rustix::fs::statvfs(path).path("examine the file system of", path)?;
-    let blocks = if rustix::process::geteuid().is_root() {
-        stat.f_bfree
-    } else {
-        stat.f_bavail
-    };
+    let blocks = if rustix::process::geteuid().is_root() { stat.f_bfree } else { stat.f_bavail };
     Ok(blocks.saturating_mul(stat.f_frsize))
 }
 

@@ -76,13 +76,10 @@ pub(super) fn remove_old(
     history: &mut History,
     keep: u32,
 ) -> Result<()> {
-    let kept = usize::try_from(keep)
-        .unwrap_or(usize::MAX)
-        .saturating_add(1);
+    let kept = usize::try_from(keep).unwrap_or(usize::MAX).saturating_add(1);
     // A tree that was abandoned before it was complete does not count.
-    let (whole, broken): (Vec<String>, Vec<String>) = std::mem::take(&mut history.ids)
-        .into_iter()
-        .partition(|id| paths.directory(id).is_dir());
+    let (whole, broken): (Vec<String>, Vec<String>) =
+        std::mem::take(&mut history.ids).into_iter().partition(|id| paths.directory(id).is_dir());
     history.ids = whole;
     let old = history.ids.split_off(kept.min(history.ids.len()));
     if old.is_empty() && broken.is_empty() {

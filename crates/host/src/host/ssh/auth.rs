@@ -40,10 +40,9 @@ impl Way {
 
     fn shown(&self) -> String {
         match self {
-            Self::Agent(identity) => format!(
-                "key of the agent {}",
-                identity.public_key().fingerprint(HashAlg::Sha256)
-            ),
+            Self::Agent(identity) => {
+                format!("key of the agent {}", identity.public_key().fingerprint(HashAlg::Sha256))
+            }
             Self::Key(key) => match key.certificate {
                 Some(_) => format!("certificate of {}", key.shown),
                 None => format!("key {}", key.shown),
@@ -103,15 +102,12 @@ impl Attempts {
         let (agent, mut identities) = match tokio::time::timeout(AGENT_PATIENCE, ask).await {
             Ok(Ok(found)) => found,
             Ok(Err(error)) => {
-                return self
-                    .notes
-                    .push(format!("the agent at {}: {error}", socket.display()));
+                return self.notes.push(format!("the agent at {}: {error}", socket.display()));
             }
             Err(_) => {
-                return self.notes.push(format!(
-                    "the agent at {} does not respond",
-                    socket.display()
-                ));
+                return self
+                    .notes
+                    .push(format!("the agent at {} does not respond", socket.display()));
             }
         };
         // Keys of the named files come first, because hosts limit the number of attempts.
@@ -138,9 +134,7 @@ impl Attempts {
         for path in &target.named_keys {
             match cache.file(path, passphrase) {
                 Ok(Some(key)) => keys.push(key),
-                Ok(None) => self
-                    .notes
-                    .push(format!("{} does not exist", path.display())),
+                Ok(None) => self.notes.push(format!("{} does not exist", path.display())),
                 Err(why) => self.notes.push(why),
             }
         }
@@ -168,10 +162,7 @@ impl Attempts {
             }
             // The agent already offers this key.
             if !self.ways.iter().any(in_agent) {
-                self.ways.push_back(Way::Key(Key {
-                    certificate: None,
-                    ..key
-                }));
+                self.ways.push_back(Way::Key(Key { certificate: None, ..key }));
             }
         }
     }
@@ -185,9 +176,7 @@ impl Attempts {
         let asked = handle.authenticate_none(target.user.as_str()).await;
         let mut offered = match asked {
             Ok(AuthResult::Success) => return Ok(Outcome::LoggedIn),
-            Ok(AuthResult::Failure {
-                remaining_methods, ..
-            }) => remaining_methods,
+            Ok(AuthResult::Failure { remaining_methods, .. }) => remaining_methods,
             Err(error) => return Err(lost(target, error)),
         };
         let mut rsa_hash = None;
@@ -202,9 +191,7 @@ impl Attempts {
             let result = self.attempt(&way, handle, target, &mut rsa_hash).await;
             match result {
                 Ok(AuthResult::Success) => return Ok(Outcome::LoggedIn),
-                Ok(AuthResult::Failure {
-                    remaining_methods, ..
-                }) if !handle.is_closed() => {
+                Ok(AuthResult::Failure { remaining_methods, .. }) if !handle.is_closed() => {
                     offered = remaining_methods;
                     self.offer(&offered);
                 }
@@ -219,19 +206,15 @@ impl Attempts {
     }
 
     fn offer(&mut self, methods: &MethodSet) {
-        let names: Vec<String> = methods
-            .iter()
-            .map(|method| String::from(<&'static str>::from(method)))
-            .collect();
+        let names: Vec<String> =
+            methods.iter().map(|method| String::from(<&'static str>::from(method))).collect();
         if !names.is_empty() {
             self.offered = Some(names.join(", "));
         }
     }
 
     fn next(&self, offered: &MethodSet) -> Option<usize> {
-        self.ways
-            .iter()
-            .position(|way| offered.contains(&way.method()))
+        self.ways.iter().position(|way| offered.contains(&way.method()))
     }
 
     async fn attempt(
@@ -244,11 +227,7 @@ impl Attempts {
         let user = target.user.as_str();
         let text = |error: russh::Error| error.to_string();
         match way {
-            Way::Key(Key {
-                key,
-                certificate: Some(certificate),
-                ..
-            }) => handle
+            Way::Key(Key { key, certificate: Some(certificate), .. }) => handle
                 .authenticate_openssh_cert(user, key.clone(), certificate.clone())
                 .await
                 .map_err(text),
@@ -273,9 +252,7 @@ impl Attempts {
                 let sign = async {
                     match identity {
                         AgentIdentity::PublicKey { key, .. } => {
-                            handle
-                                .authenticate_publickey_with(user, key.clone(), hash, agent)
-                                .await
+                            handle.authenticate_publickey_with(user, key.clone(), hash, agent).await
                         }
                         AgentIdentity::Certificate { certificate, .. } => {
                             handle
@@ -297,10 +274,7 @@ impl Attempts {
             Way::Password => {
                 let password = target.login.password.as_ref();
                 let password = password.map(|password| password.expose().to_owned());
-                handle
-                    .authenticate_password(user, password.unwrap_or_default())
-                    .await
-                    .map_err(text)
+                handle.authenticate_password(user, password.unwrap_or_default()).await.map_err(text)
             }
             Way::KeyboardInteractive => answer_questions(handle, target).await.map_err(text),
         }
@@ -350,20 +324,13 @@ async fn answer_questions(
     target: &Target,
 ) -> Result<AuthResult, russh::Error> {
     let password = target.login.password.as_ref();
-    let mut response = handle
-        .authenticate_keyboard_interactive_start(target.user.as_str(), None)
-        .await?;
+    let mut response =
+        handle.authenticate_keyboard_interactive_start(target.user.as_str(), None).await?;
     for _ in 0..MOST_QUESTIONS {
         match response {
             KeyboardInteractiveAuthResponse::Success => return Ok(AuthResult::Success),
-            KeyboardInteractiveAuthResponse::Failure {
-                remaining_methods,
-                partial_success,
-            } => {
-                return Ok(AuthResult::Failure {
-                    remaining_methods,
-                    partial_success,
-                });
+            KeyboardInteractiveAuthResponse::Failure { remaining_methods, partial_success } => {
+                return Ok(AuthResult::Failure { remaining_methods, partial_success });
             }
             KeyboardInteractiveAuthResponse::InfoRequest { prompts, .. } => {
                 let answers = prompts
@@ -373,9 +340,7 @@ async fn answer_questions(
                         _ => String::new(),
                     })
                     .collect();
-                response = handle
-                    .authenticate_keyboard_interactive_respond(answers)
-                    .await?;
+                response = handle.authenticate_keyboard_interactive_respond(answers).await?;
             }
         }
     }
@@ -385,10 +350,7 @@ async fn answer_questions(
 fn lost(target: &Target, error: russh::Error) -> Error {
     Error::new(
         Kind::Network,
-        format!(
-            "the connection to {} was lost while logging in",
-            target.label
-        ),
+        format!("the connection to {} was lost while logging in", target.label),
     )
     .caused_by(error)
 }

@@ -80,18 +80,9 @@ pub(super) async fn start(
         is_shut: false,
     };
     Ok(Channel {
-        input: Box::new(Guarded {
-            inner: input,
-            _held: Arc::clone(&token),
-        }),
-        output: Box::new(Guarded {
-            inner: Pieces::new(output_queue),
-            _held: Arc::clone(&token),
-        }),
-        errors: Box::new(Guarded {
-            inner: Pieces::new(errors_queue),
-            _held: token,
-        }),
+        input: Box::new(Guarded { inner: input, _held: Arc::clone(&token) }),
+        output: Box::new(Guarded { inner: Pieces::new(output_queue), _held: Arc::clone(&token) }),
+        errors: Box::new(Guarded { inner: Pieces::new(errors_queue), _held: token }),
         ended: Box::pin(ended),
     })
 }

@@ -45,10 +45,7 @@ pub(super) struct Lost(Arc<Mutex<Option<String>>>);
 
 impl Lost {
     pub(super) fn why(&self) -> Option<String> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -61,11 +58,7 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn new(target: &Target, known: KnownHosts, lost: Lost) -> Self {
-        Self {
-            target: target.clone(),
-            known,
-            lost,
-        }
+        Self { target: target.clone(), known, lost }
     }
 }
 
@@ -225,44 +218,31 @@ impl Client {
         }
         let name = name_of(&self.target.known_as);
         let authorities = self.known.authorities(&name);
-        let trusted = authorities
-            .iter()
-            .any(|ca| ca.key_data() == signer.key_data());
+        let trusted = authorities.iter().any(|ca| ca.key_data() == signer.key_data());
         if !trusted {
             // Without a trusted signer, the certificate counts as its plain key.
             return self.check_key(&key);
         }
         let refused = |why: String| {
-            Error::new(
-                Kind::Denied,
-                format!("the certificate of {} {why}", self.target.label),
-            )
-            .hint("have the host's key signed again (ssh-keygen -s CA -h -n NAME …)")
+            Error::new(Kind::Denied, format!("the certificate of {} {why}", self.target.label))
+                .hint("have the host's key signed again (ssh-keygen -s CA -h -n NAME …)")
         };
         if certificate.cert_type() != CertType::Host {
             return Err(refused("is not a host certificate".to_owned()));
         }
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         certificate
             .validate_at(now, [&signer.fingerprint(HashAlg::Sha256)])
             .map_err(|error| refused("is not valid".to_owned()).caused_by(error))?;
         let host = &self.target.known_as.name;
         let principals = certificate.valid_principals();
-        if !principals
-            .iter()
-            .any(|principal| principal.eq_ignore_ascii_case(host))
-        {
+        if !principals.iter().any(|principal| principal.eq_ignore_ascii_case(host)) {
             return Err(refused(format!("is not for {host}")));
         }
         Ok(())
     }
 
     fn learnt_file(&self) -> String {
-        self.target
-            .known_hosts
-            .first()
-            .map_or_else(String::new, |file| file.display().to_string())
+        self.target.known_hosts.first().map_or_else(String::new, |file| file.display().to_string())
     }
 }

@@ -57,10 +57,7 @@ pub(super) async fn dial(
             Err(_) => {
                 return Err(Error::new(
                     Kind::Network,
-                    format!(
-                        "{} does not respond to the login of {}",
-                        target.label, target.user
-                    ),
+                    format!("{} does not respond to the login of {}", target.label, target.user),
                 ));
             }
         }
@@ -136,14 +133,9 @@ async fn handshake(
 }
 
 async fn connect(target: &Target) -> std::result::Result<TcpStream, Trouble> {
-    let Target {
-        address,
-        connect_timeout,
-        ..
-    } = target;
-    let found = resolve(&address.name, address.port, *connect_timeout)
-        .await
-        .map_err(Trouble::Final)?;
+    let Target { address, connect_timeout, .. } = target;
+    let found =
+        resolve(&address.name, address.port, *connect_timeout).await.map_err(Trouble::Final)?;
     let mut last = None;
     for socket in found {
         match tokio::time::timeout(*connect_timeout, TcpStream::connect(socket)).await {
@@ -161,10 +153,9 @@ async fn connect(target: &Target) -> std::result::Result<TcpStream, Trouble> {
     let error = last.unwrap_or_else(|| std::io::ErrorKind::NotFound.into());
     let reset = error.kind() == std::io::ErrorKind::ConnectionReset;
     let error = match error.kind() {
-        std::io::ErrorKind::TimedOut => unreachable(
-            target,
-            &format!("no answer within {} s", connect_timeout.as_secs()),
-        ),
+        std::io::ErrorKind::TimedOut => {
+            unreachable(target, &format!("no answer within {} s", connect_timeout.as_secs()))
+        }
         std::io::ErrorKind::ConnectionRefused => {
             unreachable(target, "connection refused: is sshd running there?")
         }
@@ -183,11 +174,8 @@ fn base(target: &Target) -> Error {
         true => format!("port {}", address.port),
         false => format!("{called}, port {}", address.port),
     };
-    Error::new(
-        Kind::Network,
-        format!("cannot connect to {label} ({where_})"),
-    )
-    .hint("check the address and the port (--port), and that no firewall blocks the connection")
+    Error::new(Kind::Network, format!("cannot connect to {label} ({where_})"))
+        .hint("check the address and the port (--port), and that no firewall blocks the connection")
 }
 
 fn unreachable(target: &Target, why: &str) -> Error {

@@ -36,9 +36,7 @@ pub(in crate::host) struct KeyCache {
 impl KeyCache {
     /// Returns the key in a file, with the certificate in `FILE-cert.pub` if that exists.
     pub(super) fn file(&self, path: &Path, passphrase: Option<&Secret>) -> Outcome {
-        self.get(Source::File(path.to_owned()), passphrase, || {
-            read_file(path, passphrase)
-        })
+        self.get(Source::File(path.to_owned()), passphrase, || read_file(path, passphrase))
     }
 
     /// Returns a key given as text; `number` is for messages.
@@ -51,11 +49,7 @@ impl KeyCache {
         self.get(Source::Text(text.clone()), passphrase, || {
             let shown = format!("key {number} given as text");
             let key = decode(text.expose(), passphrase).map_err(|why| format!("{shown} {why}"))?;
-            Ok(Some(Key {
-                key: Arc::new(key),
-                certificate: None,
-                shown,
-            }))
+            Ok(Some(Key { key: Arc::new(key), certificate: None, shown }))
         })
     }
 
@@ -68,9 +62,8 @@ impl KeyCache {
         // Held while reading: callers that want the same key wait for it instead of decrypting it
         // too.
         let mut known = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = known
-            .iter()
-            .find(|(from, with, _)| *from == source && with.as_ref() == passphrase);
+        let found =
+            known.iter().find(|(from, with, _)| *from == source && with.as_ref() == passphrase);
         if let Some((_, _, outcome)) = found {
             return outcome.clone();
         }
@@ -104,11 +97,7 @@ fn read_file(path: &Path, passphrase: Option<&Secret>) -> Outcome {
         ),
         false => None,
     };
-    Ok(Some(Key {
-        key: Arc::new(key),
-        certificate,
-        shown,
-    }))
+    Ok(Some(Key { key: Arc::new(key), certificate, shown }))
 }
 
 fn decode(text: &str, passphrase: Option<&Secret>) -> Result<PrivateKey, String> {
@@ -118,9 +107,9 @@ fn decode(text: &str, passphrase: Option<&Secret>) -> Result<PrivateKey, String>
         Err(keys::Error::KeyIsEncrypted) => {
             Err("is encrypted, and no passphrase was given (--pk-passwd-file)".to_owned())
         }
-        Err(error) if passphrase.is_some() && text.contains("PRIVATE KEY") => Err(format!(
-            "cannot be read: is the passphrase right? ({error})"
-        )),
+        Err(error) if passphrase.is_some() && text.contains("PRIVATE KEY") => {
+            Err(format!("cannot be read: is the passphrase right? ({error})"))
+        }
         Err(error) => Err(format!("is not a private key ({error})")),
     }
 }

@@ -103,10 +103,7 @@ impl Ssh {
         }
         let dialled = dial::dial(&self.target, self.via.as_ref(), &self.keys).await?;
         let session = Session::new(dialled, self.via.clone());
-        self.sessions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(Arc::clone(&session));
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&session));
         Ok(session)
     }
 
@@ -175,10 +172,7 @@ impl Ssh {
     fn no_tunnel(&self, to: &Address, reason: &russh::ChannelOpenFailure) -> Error {
         Error::new(
             Kind::Network,
-            format!(
-                "{} does not forward a connection to {to}",
-                self.target.label
-            ),
+            format!("{} does not forward a connection to {to}", self.target.label),
         )
         .caused_by(format!("{reason:?}"))
         .hint("check that the host is up, and that AllowTcpForwarding is not `no` on the jump host")
@@ -222,8 +216,7 @@ async fn on_reactor<T: Send + 'static>(
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
     let task = reactor::reactor()?.spawn(work);
-    task.await
-        .map_err(|error| Error::failed("a connection ended unexpectedly").caused_by(error))?
+    task.await.map_err(|error| Error::failed("a connection ended unexpectedly").caused_by(error))?
 }
 
 /// Implements [`Transport`] for [`Ssh`].

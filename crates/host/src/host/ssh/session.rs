@@ -67,9 +67,7 @@ impl Session {
 
     /// Returns why the connection was lost.
     pub(super) fn why(&self) -> String {
-        self.lost
-            .why()
-            .unwrap_or_else(|| "the connection was closed".to_owned())
+        self.lost.why().unwrap_or_else(|| "the connection was closed".to_owned())
     }
 
     /// Opens a channel for a command.
@@ -99,8 +97,6 @@ impl Session {
         host: &str,
         port: u16,
     ) -> Result<Channel<Msg>, russh::Error> {
-        self.handle
-            .channel_open_direct_tcpip(host, u32::from(port), "127.0.0.1", 0)
-            .await
+        self.handle.channel_open_direct_tcpip(host, u32::from(port), "127.0.0.1", 0).await
     }
 }

@@ -49,10 +49,8 @@ pub(in crate::host) fn configured(
     settings: &Settings,
     config: &Config,
 ) -> HostConfig {
-    let asker = Asker {
-        home: settings.home.as_deref(),
-        local_user: settings.local_user.as_deref(),
-    };
+    let asker =
+        Asker { home: settings.home.as_deref(), local_user: settings.local_user.as_deref() };
     config.lookup(&address.name, login.user.as_deref(), &asker)
 }
 
@@ -73,10 +71,7 @@ impl Target {
             },
         };
         let known_as = match &found.host_key_alias {
-            Some(alias) => Address {
-                name: alias.clone(),
-                port: SSH_PORT,
-            },
+            Some(alias) => Address { name: alias.clone(), port: SSH_PORT },
             None => called.clone(),
         };
         let mut named_keys = login.keys.clone();
@@ -133,9 +128,7 @@ pub(in crate::host) fn parse_jump(text: &str) -> Result<Vec<Hop>> {
                 None => (None, rest),
             };
             if user.as_deref() == Some("") {
-                return Err(Error::usage(format!(
-                    "the jump host `{hop}` has an empty user name"
-                )));
+                return Err(Error::usage(format!("the jump host `{hop}` has an empty user name")));
             }
             let address = parse_one(rest, SSH_PORT)
                 .map_err(|error| error.context(format!("cannot read the jump hosts `{text}`")))?;

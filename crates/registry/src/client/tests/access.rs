@@ -7,10 +7,7 @@ use super::*;
 use crate::credentials::Secret;
 
 pub(super) fn me() -> Option<Login> {
-    Some(Login::Password {
-        user: "me".to_owned(),
-        password: Secret::new("hunter2"),
-    })
+    Some(Login::Password { user: "me".to_owned(), password: Secret::new("hunter2") })
 }
 
 fn challenge(realm: &str, rest: &str) -> Answer {
@@ -32,10 +29,7 @@ fn guarded(admits: impl Fn(&str, &str) -> bool + Send + Sync + 'static) -> Fake 
         let token = request.header("authorization").unwrap_or_default();
         let token = token.strip_prefix("Bearer ").unwrap_or_default();
         if !admits(token, &request.target) {
-            return challenge(
-                &format!("http://{host}/token"),
-                ",scope=\"repository:app:pull\"",
-            );
+            return challenge(&format!("http://{host}/token"), ",scope=\"repository:app:pull\"");
         }
         Answer::new("200 OK", &[], b"content")
     })
@@ -55,10 +49,7 @@ fn a_token_is_fetched_once_and_anew_when_it_is_too_old() {
     }
     let tokens = fake.asked("GET", "/token");
     assert_eq!(tokens.len(), 2);
-    assert_eq!(
-        tokens[0].header("authorization"),
-        Some("Basic bWU6aHVudGVyMg==")
-    );
+    assert_eq!(tokens[0].header("authorization"), Some("Basic bWU6aHVudGVyMg=="));
     assert_eq!(
         tokens[0].target,
         "/token?service=the+service&scope=repository%3Aapp%3Apull&account=me"
@@ -113,10 +104,7 @@ fn a_mount_asks_for_both_repositories_at_once() {
         }
     });
     let repository = on(&client(me()), &fake.host, "app");
-    assert_eq!(
-        push(&repository, b"content", &["donor"]).unwrap(),
-        Pushed::Mounted
-    );
+    assert_eq!(push(&repository, b"content", &["donor"]).unwrap(), Pushed::Mounted);
     let tokens = fake.asked("GET", "/token");
     assert_eq!(tokens.len(), 1);
     assert!(
@@ -146,20 +134,12 @@ fn a_refusal_names_the_source_and_hides_the_secret() {
                 false => challenge(&format!("http://{host}/token"), ""),
             }
         });
-        let error = on(&client(me()), &fake.host, "app")
-            .document(&tag("v1"))
-            .unwrap_err();
+        let error = on(&client(me()), &fake.host, "app").document(&tag("v1")).unwrap_err();
         let text = format!("{error:?} {:?}", error.hints());
         assert_eq!(error.kind(), kind, "{text}");
-        assert!(
-            text.contains("UNAUTHORIZED: wrong") && !text.contains("hunter2"),
-            "{text}"
-        );
+        assert!(text.contains("UNAUTHORIZED: wrong") && !text.contains("hunter2"), "{text}");
         if kind == Kind::Denied {
-            assert!(
-                text.contains("the command line") && text.contains("imgctl login"),
-                "{text}"
-            );
+            assert!(text.contains("the command line") && text.contains("imgctl login"), "{text}");
         }
     }
 }
@@ -176,9 +156,7 @@ fn token_servers_that_are_not_safe_are_not_asked() {
     ] {
         let asked = realm.clone();
         let fake = Fake::start(move |_| challenge(&asked, ""));
-        let error = on(&client(me()), &fake.host, "app")
-            .document(&tag("v1"))
-            .unwrap_err();
+        let error = on(&client(me()), &fake.host, "app").document(&tag("v1")).unwrap_err();
         assert_eq!(error.kind(), Kind::Denied, "{realm}: {error}");
         assert!(error.to_string().contains("is not trusted"), "{error}");
     }
@@ -199,20 +177,15 @@ fn a_public_registry_cannot_send_our_password_to_a_private_address() {
         "https://[::ffff:10.0.0.1]/",
         "https://localhost/",
     ] {
-        let credential = crate::credentials::Credential {
-            login: me().unwrap(),
-            source: "here".to_owned(),
-        };
+        let credential =
+            crate::credentials::Credential { login: me().unwrap(), source: "here".to_owned() };
         let fetched = client.shared.run(async {
             let scopes = Scopes::default();
             let token = tokens::fetch(&place, realm, None, &scopes, Some(&credential)).await;
             Ok(token.unwrap_err().error)
         });
         let error = fetched.unwrap();
-        assert!(
-            error.to_string().contains("private address"),
-            "{realm}: {error}"
-        );
+        assert!(error.to_string().contains("private address"), "{realm}: {error}");
     }
 }
 
@@ -221,11 +194,7 @@ fn credentials_stay_with_the_registry() {
     let store = Fake::start(|_| Answer::new("200 OK", &[], b"content"));
     let to = format!("http://{}/x?signature=hidden", store.host);
     let fake = Fake::start(move |request| match request.header("authorization") {
-        None => Answer::new(
-            "401 Unauthorized",
-            &[("WWW-Authenticate", "Basic realm=x")],
-            b"",
-        ),
+        None => Answer::new("401 Unauthorized", &[("WWW-Authenticate", "Basic realm=x")], b""),
         Some(_) if request.method == "POST" => {
             Answer::new("202 Accepted", &[("Location", &to)], b"")
         }
@@ -234,23 +203,11 @@ fn credentials_stay_with_the_registry() {
     });
     let repository = on(&client(me()), &fake.host, "app");
     assert_eq!(read(&repository, &blob(b"content"), 0).unwrap(), b"content");
-    assert_eq!(
-        push(&repository, b"content", &[]).unwrap(),
-        Pushed::Uploaded
-    );
+    assert_eq!(push(&repository, b"content", &[]).unwrap(), Pushed::Uploaded);
     let log = store.log.lock().unwrap();
     assert_eq!(log.len(), 2);
-    assert!(
-        log.iter()
-            .all(|request| request.header("authorization").is_none()),
-        "{log:?}"
-    );
-    assert!(
-        log[1]
-            .target
-            .starts_with("/x?signature=hidden&digest=sha256"),
-        "{log:?}"
-    );
+    assert!(log.iter().all(|request| request.header("authorization").is_none()), "{log:?}");
+    assert!(log[1].target.starts_with("/x?signature=hidden&digest=sha256"), "{log:?}");
 }
 
 #[test]
@@ -277,10 +234,7 @@ fn proxies_are_used_but_not_on_this_machine() {
     let repository = on(&through(""), "192.0.2.1:5000", "app");
     assert_eq!(read(&repository, &blob(b"content"), 0).unwrap(), b"content");
     let asked = proxy.asked("GET", "http://192.0.2.1:5000/v2/app/blobs/");
-    assert_eq!(
-        asked[0].header("proxy-authorization"),
-        Some("Basic bWU6cHc=")
-    );
+    assert_eq!(asked[0].header("proxy-authorization"), Some("Basic bWU6cHc="));
     let fake = Fake::start(|_| Answer::new("200 OK", &[], b"nearby!"));
     let repository = on(&through(""), &fake.host, "app");
     assert_eq!(read(&repository, &blob(b"nearby!"), 0).unwrap(), b"nearby!");
@@ -291,10 +245,7 @@ fn proxies_are_used_but_not_on_this_machine() {
         ..ClientOptions::default()
     };
     let client = Client::with_pace(options, quick());
-    let error = client
-        .place(&endpoint("192.0.2.1", "app"), "192.0.2.1", false)
-        .err()
-        .unwrap();
+    let error = client.place(&endpoint("192.0.2.1", "app"), "192.0.2.1", false).err().unwrap();
     assert!(
         error.to_string().contains("https_proxy") && !error.to_string().contains("pw"),
         "{error}"

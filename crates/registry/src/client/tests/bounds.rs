@@ -10,11 +10,7 @@ fn an_upload_that_goes_to_and_fro_ends() {
     let asked = AtomicU64::new(0);
     let fake = Fake::start(move |request| match request.method.as_str() {
         "HEAD" => Answer::not_found(),
-        "POST" => Answer::new(
-            "202 Accepted",
-            &[("Location", "/v2/app/blobs/uploads/1")],
-            b"",
-        ),
+        "POST" => Answer::new("202 Accepted", &[("Location", "/v2/app/blobs/uploads/1")], b""),
         "GET" => {
             // The reported offset alternately grows and shrinks.
             let number = asked.fetch_add(1, Ordering::Relaxed);
@@ -30,11 +26,7 @@ fn an_upload_that_goes_to_and_fro_ends() {
         .push_blob(
             &blob(&bytes),
             &[],
-            &move |offset| {
-                Ok(Box::new(std::io::Cursor::new(
-                    bytes[offset as usize..].to_vec(),
-                )))
-            },
+            &move |offset| Ok(Box::new(std::io::Cursor::new(bytes[offset as usize..].to_vec()))),
             &|_| {},
         )
         .unwrap_err();
@@ -50,10 +42,7 @@ fn a_length_that_no_number_holds_is_refused() {
             Some(_) => ("206 Partial Content", "bytes 5-9/10"),
             None => ("200 OK", ""),
         };
-        let headers = [
-            ("Content-Length", "18446744073709551610"),
-            ("Content-Range", start.1),
-        ];
+        let headers = [("Content-Length", "18446744073709551610"), ("Content-Range", start.1)];
         Answer::raw(start.0, &headers, b"56789")
     });
     let repository = on(&client(None), &fake.host, "app");

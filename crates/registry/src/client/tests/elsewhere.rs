@@ -26,16 +26,10 @@ impl Resolve for Inside {
 }
 
 fn inside(proxies: Vec<(String, String)>) -> Client {
-    let options = ClientOptions {
-        proxies,
-        retries: Some(1),
-        ..ClientOptions::default()
-    };
+    let options = ClientOptions { proxies, retries: Some(1), ..ClientOptions::default() };
     let mut shared = Shared::new(options, quick());
     shared.names = Names::new(Arc::new(Inside));
-    Client {
-        shared: Arc::new(shared),
-    }
+    Client { shared: Arc::new(shared) }
 }
 
 fn secure(client: &Client, host: &str) -> Place {
@@ -46,10 +40,7 @@ fn secure(client: &Client, host: &str) -> Place {
 
 /// Requests a token for `place` from `realm` and returns the error.
 fn token_error(client: &Client, place: &Place, realm: &str, secret: bool) -> Error {
-    let credential = secret.then(|| Credential {
-        login: me().unwrap(),
-        source: "here".to_owned(),
-    });
+    let credential = secret.then(|| Credential { login: me().unwrap(), source: "here".to_owned() });
     let scopes = Scopes::default();
     let fetched = client.shared.run(async {
         let token = tokens::fetch(place, realm, None, &scopes, credential.as_ref()).await;
@@ -63,10 +54,7 @@ fn a_name_that_leads_inside_gets_no_password_for_a_registry_outside() {
     let client = inside(Vec::new());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
-    let realm = format!(
-        "https://auth.inside:{}/token",
-        listener.local_addr().unwrap().port()
-    );
+    let realm = format!("https://auth.inside:{}/token", listener.local_addr().unwrap().port());
     let outside = secure(&client, "registry.example");
     let error = token_error(&client, &outside, &realm, true);
     assert_eq!(error.kind(), Kind::Denied, "{error}");
@@ -78,12 +66,7 @@ fn a_name_that_leads_inside_gets_no_password_for_a_registry_outside() {
     let error = token_error(&client, &outside, nobody, false);
     assert_eq!(error.kind(), Kind::Network, "{error}");
     let near = secure(&client, "registry.inside:1");
-    let ask = Ask::new(
-        "cannot ask".to_owned(),
-        Method::GET,
-        String::new(),
-        Scopes::default(),
-    );
+    let ask = Ask::new("cannot ask".to_owned(), Method::GET, String::new(), Scopes::default());
     assert!(client.shared.run(near.ask(&ask)).is_err());
     let error = token_error(&client, &near, nobody, true);
     assert_eq!(error.kind(), Kind::Network, "{error}");
@@ -112,11 +95,7 @@ fn a_proxy_may_be_inside_and_makes_no_registry_a_near_one() {
 fn what_the_command_line_gives_is_not_for_mirrors() {
     let guarded = || {
         Fake::start(|request| match request.header("authorization") {
-            None => Answer::new(
-                "401 Unauthorized",
-                &[("WWW-Authenticate", "Basic realm=x")],
-                b"",
-            ),
+            None => Answer::new("401 Unauthorized", &[("WWW-Authenticate", "Basic realm=x")], b""),
             Some(_) => Answer::new("200 OK", &[], b"content"),
         })
     };

@@ -45,11 +45,7 @@ impl Answer {
         for (name, value) in headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
-        Self {
-            head,
-            body: body.to_vec(),
-            ..Self::default()
-        }
+        Self { head, body: body.to_vec(), ..Self::default() }
     }
 
     pub(super) fn not_found() -> Self {
@@ -57,20 +53,13 @@ impl Answer {
     }
 
     pub(super) fn json(body: &str) -> Self {
-        Self::new(
-            "200 OK",
-            &[("Content-Type", "application/json")],
-            body.as_bytes(),
-        )
+        Self::new("200 OK", &[("Content-Type", "application/json")], body.as_bytes())
     }
 
     /// Returns `status` with these headers and no generated Content-Length.
     pub(super) fn raw(status: &str, headers: &[(&str, &str)], body: &[u8]) -> Self {
         let mut answer = Self::new(status, headers, body);
-        let lines = answer
-            .head
-            .lines()
-            .filter(|line| !line.starts_with("Content-Length: "));
+        let lines = answer.head.lines().filter(|line| !line.starts_with("Content-Length: "));
         answer.head = lines.map(|line| format!("{line}\r\n")).collect();
         for (name, value) in headers {
             if name.eq_ignore_ascii_case("content-length") {
@@ -131,10 +120,7 @@ impl Fake {
     /// Returns the requests so far that use `method` and have `part` in their target.
     pub(super) fn asked(&self, method: &str, part: &str) -> Vec<Request> {
         let log = self.log.lock().unwrap();
-        log.iter()
-            .filter(|request| request.is(method, part))
-            .cloned()
-            .collect()
+        log.iter().filter(|request| request.is(method, part)).cloned().collect()
     }
 }
 
@@ -183,13 +169,9 @@ fn request(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<Request>
         let Some((name, value)) = line.trim_end().split_once(':') else {
             break;
         };
-        request
-            .headers
-            .insert(name.to_lowercase(), value.trim().to_owned());
+        request.headers.insert(name.to_lowercase(), value.trim().to_owned());
     }
-    let length = request
-        .header("content-length")
-        .map_or(0, |text| text.parse().unwrap());
+    let length = request.header("content-length").map_or(0, |text| text.parse().unwrap());
     reader.take(length).read_to_end(&mut request.body)?;
     Ok(Some(request))
 }

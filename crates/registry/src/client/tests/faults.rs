@@ -17,19 +17,12 @@ fn ranged(content: &[u8], request: &Request) -> Answer {
     let start: usize = start.parse().unwrap();
     let end = end.parse().map_or(total, |end: usize| end + 1);
     let range = format!("bytes {start}-{}/{total}", end - 1);
-    Answer::new(
-        "206 Partial Content",
-        &[("Content-Range", &range)],
-        &content[start..end],
-    )
+    Answer::new("206 Partial Content", &[("Content-Range", &range)], &content[start..end])
 }
 
 fn fails(result: Result<Vec<u8>>, kind: Kind, words: &str) {
     let error = result.unwrap_err();
-    assert!(
-        error.kind() == kind && error.to_string().contains(words),
-        "{error:?}, not {words}"
-    );
+    assert!(error.kind() == kind && error.to_string().contains(words), "{error:?}, not {words}");
 }
 
 #[test]
@@ -67,11 +60,7 @@ fn a_registry_that_brings_nothing_more_is_given_up() {
         Some(_) => ranged(&content, request).cut(0),
     });
     let repository = on(&client(None), &fake.host, "app");
-    fails(
-        read(&repository, &blob(&bytes), 0),
-        Kind::Network,
-        "(tried 5 times)",
-    );
+    fails(read(&repository, &blob(&bytes), 0), Kind::Network, "(tried 5 times)");
     assert_eq!(fake.asked("GET", "/blobs/").len(), 5);
 }
 
@@ -85,11 +74,7 @@ fn lies_about_lengths_are_found() {
         Answer::raw("200 OK", &[("Transfer-Encoding", "chunked")], &body)
     };
     let partial = |range: &str, length: usize| {
-        Answer::new(
-            "206 Partial Content",
-            &[("Content-Range", range)],
-            &noise(length),
-        )
+        Answer::new("206 Partial Content", &[("Content-Range", range)], &noise(length))
     };
     type Case = (u64, Answer, Kind, &'static str);
     let cases: Vec<Case> = vec![
@@ -99,56 +84,16 @@ fn lies_about_lengths_are_found() {
             Kind::BadContent,
             "it has 999 bytes, not 1000",
         ),
-        (
-            0,
-            Answer::new("200 OK", &[], &noise(1001)),
-            Kind::BadContent,
-            "it has 1001 bytes",
-        ),
+        (0, Answer::new("200 OK", &[], &noise(1001)), Kind::BadContent, "it has 1001 bytes"),
         (0, chunked(1001), Kind::BadContent, "longer than 1000 bytes"),
         (0, chunked(999), Kind::BadContent, "ended after 999 of 1000"),
-        (
-            0,
-            Answer::new("204 No Content", &[], b""),
-            Kind::BadContent,
-            "contains no blob",
-        ),
-        (
-            5,
-            partial("bytes 6-999/1000", 994),
-            Kind::BadContent,
-            "received others",
-        ),
-        (
-            5,
-            partial("bytes 5-999/1001", 995),
-            Kind::BadContent,
-            "received others",
-        ),
-        (
-            5,
-            partial("bytes 9-5/1000", 995),
-            Kind::BadContent,
-            "Content-Range",
-        ),
-        (
-            5,
-            partial("lines 5-999/1000", 995),
-            Kind::BadContent,
-            "Content-Range",
-        ),
-        (
-            5,
-            partial("bytes 5-999/1000", 996),
-            Kind::BadContent,
-            "1001 bytes",
-        ),
-        (
-            5,
-            Answer::new("416 Range Not Satisfiable", &[], b""),
-            Kind::Network,
-            "416",
-        ),
+        (0, Answer::new("204 No Content", &[], b""), Kind::BadContent, "contains no blob"),
+        (5, partial("bytes 6-999/1000", 994), Kind::BadContent, "received others"),
+        (5, partial("bytes 5-999/1001", 995), Kind::BadContent, "received others"),
+        (5, partial("bytes 9-5/1000", 995), Kind::BadContent, "Content-Range"),
+        (5, partial("lines 5-999/1000", 995), Kind::BadContent, "Content-Range"),
+        (5, partial("bytes 5-999/1000", 996), Kind::BadContent, "1001 bytes"),
+        (5, Answer::new("416 Range Not Satisfiable", &[], b""), Kind::Network, "416"),
     ];
     for (offset, answer, kind, words) in cases {
         let fake = Fake::start(move |_| answer.clone());
@@ -166,25 +111,14 @@ fn silence_and_dripping_are_not_waited_for() {
             pauses: Some((piece, Duration::from_millis(pause))),
             ..ranged(&content, request)
         });
-        let options = ClientOptions {
-            retries: Some(2),
-            ..ClientOptions::default()
-        };
-        let pace = Pace {
-            silence: Duration::from_millis(400),
-            least: 500,
-            ..quick()
-        };
+        let options = ClientOptions { retries: Some(2), ..ClientOptions::default() };
+        let pace = Pace { silence: Duration::from_millis(400), least: 500, ..quick() };
         let client = Client::with_pace(options, pace);
         let repository = on(&client, &fake.host, "app");
         let start = Instant::now();
         let error = read(&repository, &blob(&bytes), 0).map(|_| ()).unwrap_err();
         assert_eq!(error.kind(), Kind::Network, "{error}");
-        assert!(
-            start.elapsed() < Duration::from_secs(3),
-            "{:?}",
-            start.elapsed()
-        );
+        assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
         assert!(fake.asked("GET", "/blobs/").len() == 2, "{error}");
     }
 }
@@ -195,14 +129,8 @@ fn an_answer_that_never_starts_is_given_up() {
         std::thread::sleep(Duration::from_secs(3));
         Answer::not_found()
     });
-    let pace = Pace {
-        answer: Duration::from_millis(200),
-        ..quick()
-    };
-    let options = ClientOptions {
-        retries: Some(2),
-        ..ClientOptions::default()
-    };
+    let pace = Pace { answer: Duration::from_millis(200), ..quick() };
+    let options = ClientOptions { retries: Some(2), ..ClientOptions::default() };
     let repository = on(&Client::with_pace(options, pace), &fake.host, "app");
     let error = repository.document(&tag("v1")).unwrap_err();
     assert!(error.to_string().contains("sent nothing"), "{error}");
@@ -235,10 +163,7 @@ fn mirrors_are_gone_through_and_gone_back_from() {
     }
     let asked = origin.asked("GET", "/blobs/");
     assert_eq!(asked[0].header("range"), Some("bytes=1048576-"));
-    assert_eq!(
-        repository.document(&tag("v1")).unwrap_err().kind(),
-        Kind::BadContent
-    );
+    assert_eq!(repository.document(&tag("v1")).unwrap_err().kind(), Kind::BadContent);
 }
 
 #[test]
@@ -263,13 +188,7 @@ fn what_may_pass_is_tried_again_and_told_in_the_end() {
         let error = read(&repository, &blob(b"x"), 0).unwrap_err();
         let text = error.to_string();
         assert_eq!(error.kind(), kind);
-        for part in [
-            status,
-            "tried 5 times",
-            "X: so it [31mis",
-            "team/app",
-            &fake.host,
-        ] {
+        for part in [status, "tried 5 times", "X: so it [31mis", "team/app", &fake.host] {
             assert!(text.contains(part), "{text}: no {part}");
         }
         assert_eq!(fake.asked("GET", "/blobs/").len(), 3 + 5);
@@ -277,11 +196,7 @@ fn what_may_pass_is_tried_again_and_told_in_the_end() {
     let fake = Fake::start(|_| Answer::new("400 Bad Request", &[], b"no"));
     let repository = on(&client(None), &fake.host, "app");
     repository.document(&tag("v1")).unwrap_err();
-    assert_eq!(
-        fake.asked("GET", "/manifests/").len(),
-        1,
-        "no use in repeating"
-    );
+    assert_eq!(fake.asked("GET", "/manifests/").len(), 1, "no use in repeating");
 }
 
 #[test]
@@ -319,10 +234,7 @@ fn redirects_are_followed_but_not_for_ever_and_not_anywhere() {
     let through = on(&client, &fake.host, "elsewhere");
     assert_eq!(read(&through, &descriptor, 0).unwrap(), b"content");
     assert_eq!(read(&through, &descriptor, 3).unwrap(), b"tent");
-    assert_eq!(
-        store.asked("GET", "/signed")[1].header("range"),
-        Some("bytes=3-")
-    );
+    assert_eq!(store.asked("GET", "/signed")[1].header("range"), Some("bytes=3-"));
     for (repository, words) in [
         ("circle", "a redirect loop"),
         ("endless", "too many redirects"),
@@ -342,10 +254,7 @@ fn foreign_layers_are_fetched_by_https_only() {
     let fake = Fake::start(|_| Answer::not_found());
     let repository = on(&client(None), &fake.host, "app");
     let mut descriptor = blob(b"content");
-    descriptor.urls = vec![
-        format!("http://{}/layer", foreign.host),
-        "ftp://x/".to_owned(),
-    ];
+    descriptor.urls = vec![format!("http://{}/layer", foreign.host), "ftp://x/".to_owned()];
     fails(read(&repository, &descriptor, 0), Kind::NotFound, "404");
     assert_eq!(foreign.asked("GET", "").len(), 0);
 }
@@ -363,11 +272,8 @@ fn a_slow_connection_is_joined_by_others() {
     assert!(read(&repository, &blob(&bytes), 0).unwrap() == bytes);
     let asked = fake.asked("GET", "/blobs/");
     assert!(asked.len() > 5, "{} requests", asked.len());
-    let ends = |request: &Request| {
-        request
-            .header("range")
-            .is_some_and(|range| !range.ends_with('-'))
-    };
+    let ends =
+        |request: &Request| request.header("range").is_some_and(|range| !range.ends_with('-'));
     assert!(asked[1..].iter().all(ends));
 }
 
@@ -389,69 +295,40 @@ fn manifests_that_are_not_what_they_say_are_refused() {
         ),
         (
             tag("v1"),
-            Answer::new(
-                "200 OK",
-                &[manifest, ("Docker-Content-Digest", &other)],
-                good.as_bytes(),
-            ),
+            Answer::new("200 OK", &[manifest, ("Docker-Content-Digest", &other)], good.as_bytes()),
             "reports",
         ),
         (
             tag("v1"),
-            Answer::new(
-                "200 OK",
-                &[manifest, ("Docker-Content-Digest", "../x")],
-                good.as_bytes(),
-            ),
+            Answer::new("200 OK", &[manifest, ("Docker-Content-Digest", "../x")], good.as_bytes()),
             "not a digest",
         ),
         (
             by_digest,
-            Answer::new(
-                "200 OK",
-                &[("Content-Type", media_type::OCI_INDEX)],
-                good.as_bytes(),
-            ),
+            Answer::new("200 OK", &[("Content-Type", media_type::OCI_INDEX)], good.as_bytes()),
             "announced as",
         ),
         (
             tag("v1"),
-            Answer::raw(
-                "200 OK",
-                &[manifest, ("Content-Length", "99999999999")],
-                b"",
-            ),
+            Answer::raw("200 OK", &[manifest, ("Content-Length", "99999999999")], b""),
             "more than",
         ),
-        (
-            tag("v1"),
-            Answer::raw("200 OK", &[manifest], &vec![b' '; (16 << 20) + 1]),
-            "more than",
-        ),
+        (tag("v1"), Answer::raw("200 OK", &[manifest], &vec![b' '; (16 << 20) + 1]), "more than"),
         (
             tag("v1"),
             Answer::new(
                 "200 OK",
-                &[(
-                    "Content-Type",
-                    "application/vnd.docker.distribution.manifest.v1+prettyjws",
-                )],
+                &[("Content-Type", "application/vnd.docker.distribution.manifest.v1+prettyjws")],
                 b"{}",
             ),
             "schema 1",
         ),
-        (
-            tag("v1"),
-            Answer::new("200 OK", &[], br#"{"schemaVersion":1}"#),
-            "schema 1",
-        ),
+        (tag("v1"), Answer::new("200 OK", &[], br#"{"schemaVersion":1}"#), "schema 1"),
         (tag("v1"), Answer::new("200 OK", &[], b"<html>"), "not JSON"),
     ];
     for (target, answer, words) in cases {
         let fake = Fake::start(move |_| answer.clone());
-        let error = on(&client(None), &fake.host, "app")
-            .document(&target)
-            .unwrap_err();
+        let error = on(&client(None), &fake.host, "app").document(&target).unwrap_err();
         assert_eq!(error.kind(), Kind::BadContent, "{error}");
         assert!(error.to_string().contains(words), "{error}: no {words}");
     }
@@ -464,15 +341,9 @@ fn manifests_that_are_not_what_they_say_are_refused() {
         )
     });
     let repository = on(&client(None), &vague.host, "app");
-    let expected = Descriptor::new(
-        media_type::OCI_MANIFEST,
-        Digest::of(good.as_bytes()),
-        good.len() as u64,
-    );
-    assert_eq!(
-        repository.document(&tag("v1")).unwrap().descriptor,
-        expected
-    );
+    let expected =
+        Descriptor::new(media_type::OCI_MANIFEST, Digest::of(good.as_bytes()), good.len() as u64);
+    assert_eq!(repository.document(&tag("v1")).unwrap().descriptor, expected);
     // Without a digest in the response to HEAD, the document itself provides it.
     assert_eq!(repository.head(&tag("v1")).unwrap(), Some(expected));
 }
@@ -504,10 +375,5 @@ fn lists_end_and_hold_only_names() {
     assert_eq!(tags("pages").unwrap(), ["a", "b", "c"]);
     assert_eq!(tags("old").unwrap(), ["a"]);
     assert!(tags("none").unwrap().is_empty());
-    assert!(
-        tags("itself")
-            .unwrap_err()
-            .to_string()
-            .contains("links to itself")
-    );
+    assert!(tags("itself").unwrap_err().to_string().contains("links to itself"));
 }

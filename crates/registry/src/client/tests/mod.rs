@@ -52,16 +52,11 @@ fn on(client: &Client, host: &str, repository: &str) -> Repository {
 
 /// Returns a repository at `host`, read through `mirrors`.
 fn behind(client: &Client, mirrors: &[&str], host: &str, repository: &str) -> Repository {
-    let mut read: Vec<Endpoint> = mirrors
-        .iter()
-        .map(|host| endpoint(host, repository))
-        .collect();
+    let mut read: Vec<Endpoint> = mirrors.iter().map(|host| endpoint(host, repository)).collect();
     read.push(endpoint(host, repository));
     let write = endpoint(host, repository);
     let route = Route { read, write };
-    client
-        .routed(format!("{host}/{repository}"), &route)
-        .unwrap()
+    client.routed(format!("{host}/{repository}"), &route).unwrap()
 }
 
 /// Returns bytes that do not repeat for a long stretch.
@@ -89,9 +84,7 @@ fn blob(bytes: &[u8]) -> Descriptor {
 fn read(repository: &Repository, descriptor: &Descriptor, offset: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut reader = repository.blob(descriptor, offset)?;
-    reader
-        .read_to_end(&mut bytes)
-        .map_err(|error| Error::io("cannot read", error))?;
+    reader.read_to_end(&mut bytes).map_err(|error| Error::io("cannot read", error))?;
     Ok(bytes)
 }
 
@@ -102,20 +95,12 @@ fn push(repository: &Repository, bytes: &[u8], mount_from: &[&str]) -> Result<Pu
     let pushed = repository.push_blob(
         &blob(bytes),
         &mount_from,
-        &move |offset| {
-            Ok(Box::new(std::io::Cursor::new(
-                whole[offset as usize..].to_vec(),
-            )))
-        },
+        &move |offset| Ok(Box::new(std::io::Cursor::new(whole[offset as usize..].to_vec()))),
         &|more| {
             sent.fetch_add(more, std::sync::atomic::Ordering::Relaxed);
         },
     )?;
-    let expected = if pushed == Pushed::Uploaded {
-        bytes.len() as u64
-    } else {
-        0
-    };
+    let expected = if pushed == Pushed::Uploaded { bytes.len() as u64 } else { 0 };
     assert_eq!(sent.into_inner(), expected, "progress told");
     Ok(pushed)
 }

@@ -50,17 +50,10 @@ fn referrers_tags_mounts_and_deletions_are_understood() {
     let bytes = serde_json::to_vec(&manifest).unwrap();
     let media = media_type::OCI_MANIFEST;
     let digest = repository.push_referrer(&subject, media, &bytes).unwrap();
-    let found = repository
-        .referrers(&subject, Some("application/x.a"))
-        .unwrap();
+    let found = repository.referrers(&subject, Some("application/x.a")).unwrap();
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].digest, digest);
-    assert_eq!(
-        repository
-            .referrers(&subject, Some("application/x.b"))
-            .unwrap(),
-        []
-    );
+    assert_eq!(repository.referrers(&subject, Some("application/x.b")).unwrap(), []);
     // The registry has the API, so there is no fallback tag.
     assert!(repository.tags().unwrap_or_default().is_empty());
     for name in ["v2", "v1"] {

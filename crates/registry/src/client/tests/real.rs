@@ -61,11 +61,7 @@ impl Registry {
             .expect("docker-registry does not start");
         // The registry blocks if its output is not read.
         std::thread::spawn(move || lines.for_each(drop));
-        Self {
-            child,
-            host,
-            _directory: directory,
-        }
+        Self { child, host, _directory: directory }
     }
 }
 
@@ -91,35 +87,21 @@ fn an_image_goes_there_and_back() {
         assert_eq!(repository.blob_size(&descriptor.digest).unwrap(), None);
         assert_eq!(push(&repository, bytes, &[]).unwrap(), Pushed::Uploaded);
         assert_eq!(push(&repository, bytes, &[]).unwrap(), Pushed::Existed);
-        assert_eq!(
-            repository.blob_size(&descriptor.digest).unwrap(),
-            Some(bytes.len() as u64)
-        );
+        assert_eq!(repository.blob_size(&descriptor.digest).unwrap(), Some(bytes.len() as u64));
         assert_eq!(read(&repository, &descriptor, 0).unwrap(), *bytes);
     }
-    assert_eq!(
-        read(&repository, &blob(&layer), 1 << 20).unwrap(),
-        layer[1 << 20..]
-    );
+    assert_eq!(read(&repository, &blob(&layer), 1 << 20).unwrap(), layer[1 << 20..]);
     assert_eq!(read(&repository, &blob(&layer), 3 << 20).unwrap(), b"");
 
     let mut of_config = blob(&config);
     of_config.media_type = media_type::OCI_CONFIG.to_owned();
     let bytes = manifest(&blob(&layer), &of_config);
     assert_eq!(repository.head(&tag("v1")).unwrap(), None);
-    assert!(
-        !repository
-            .push_document(&tag("v1"), media_type::OCI_MANIFEST, &bytes)
-            .unwrap()
-    );
+    assert!(!repository.push_document(&tag("v1"), media_type::OCI_MANIFEST, &bytes).unwrap());
     let head = repository.head(&tag("v1")).unwrap().unwrap();
     assert_eq!(
         head,
-        Descriptor::new(
-            media_type::OCI_MANIFEST,
-            Digest::of(&bytes),
-            bytes.len() as u64
-        )
+        Descriptor::new(media_type::OCI_MANIFEST, Digest::of(&bytes), bytes.len() as u64)
     );
     for target in [tag("v1"), Target::Digest(Digest::of(&bytes))] {
         let document = repository.document(&target).unwrap();
@@ -127,12 +109,8 @@ fn an_image_goes_there_and_back() {
         assert_eq!(document.descriptor, head);
     }
     assert_eq!(repository.tags().unwrap(), ["v1"]);
-    repository
-        .delete(&Target::Digest(head.digest.clone()))
-        .unwrap();
-    let error = repository
-        .document(&Target::Digest(head.digest))
-        .unwrap_err();
+    repository.delete(&Target::Digest(head.digest.clone())).unwrap();
+    let error = repository.document(&Target::Digest(head.digest)).unwrap_err();
     assert_eq!(error.kind(), Kind::NotFound, "{error}");
     assert!(error.to_string().contains("MANIFEST_UNKNOWN"), "{error}");
 }
@@ -145,10 +123,7 @@ fn a_blob_is_mounted_from_another_repository() {
     let donor = on(&client, &registry.host, "donor");
     let taker = on(&client, &registry.host, "taker");
     assert_eq!(push(&donor, &layer, &[]).unwrap(), Pushed::Uploaded);
-    assert_eq!(
-        push(&taker, &layer, &["none", "taker", "donor"]).unwrap(),
-        Pushed::Mounted
-    );
+    assert_eq!(push(&taker, &layer, &["none", "taker", "donor"]).unwrap(), Pushed::Mounted);
     assert_eq!(read(&taker, &blob(&layer), 0).unwrap(), layer);
     let other = noise(400_000);
     assert_eq!(push(&taker, &other, &["donor"]).unwrap(), Pushed::Uploaded);
@@ -162,9 +137,7 @@ fn what_refers_to_a_manifest_is_kept_under_a_tag() {
     push(&repository, b"{}", &[]).unwrap();
     let bytes = manifest(&blob(b"{}"), &blob(b"{}"));
     let subject = Digest::of(&bytes);
-    repository
-        .push_document(&tag("v1"), media_type::OCI_MANIFEST, &bytes)
-        .unwrap();
+    repository.push_document(&tag("v1"), media_type::OCI_MANIFEST, &bytes).unwrap();
     assert_eq!(repository.referrers(&subject, None).unwrap(), []);
     let mut referring = Vec::new();
     for kind in ["application/x.a", "application/x.b", "application/x.a"] {
@@ -178,9 +151,7 @@ fn what_refers_to_a_manifest_is_kept_under_a_tag() {
         .unwrap();
         for _ in 0..2 {
             referring.push(
-                repository
-                    .push_referrer(&subject, media_type::OCI_MANIFEST, &bytes)
-                    .unwrap(),
+                repository.push_referrer(&subject, media_type::OCI_MANIFEST, &bytes).unwrap(),
             );
         }
     }
@@ -192,9 +163,7 @@ fn what_refers_to_a_manifest_is_kept_under_a_tag() {
     assert_eq!(all[1].artifact_type.as_deref(), Some("application/x.b"));
     assert_eq!(all[1].annotations["number"], "2");
     assert_eq!(digests(all), referring);
-    let some = repository
-        .referrers(&subject, Some("application/x.a"))
-        .unwrap();
+    let some = repository.referrers(&subject, Some("application/x.a")).unwrap();
     assert_eq!(digests(some), [referring[0].clone(), referring[2].clone()]);
     let tag = tag(&format!("sha256-{}", subject.hex()));
     let document = repository.document(&tag).unwrap();
@@ -214,37 +183,24 @@ fn a_catalog_is_read_through_its_pages() {
         let bytes = manifest(&blob(b"{}"), &blob(b"{}"));
         for version in 0..5 {
             let tag = tag(&format!("v{version}"));
-            repository
-                .push_document(&tag, media_type::OCI_MANIFEST, &bytes)
-                .unwrap();
+            repository.push_document(&tag, media_type::OCI_MANIFEST, &bytes).unwrap();
         }
         // docker-registry returns tags in no particular order.
         let mut tags = repository.tags().unwrap();
         tags.sort();
         assert_eq!(tags, ["v0", "v1", "v2", "v3", "v4"]);
     }
-    let whole = client
-        .place(&endpoint(&registry.host, ""), &registry.host, false)
-        .unwrap();
-    assert_eq!(
-        client.shared.run(whole.catalog()).unwrap(),
-        ["a", "b/c", "d"]
-    );
+    let whole = client.place(&endpoint(&registry.host, ""), &registry.host, false).unwrap();
+    assert_eq!(client.shared.run(whole.catalog()).unwrap(), ["a", "b/c", "d"]);
 }
 
 fn login(user: &str, password: &str) -> Login {
-    Login::Password {
-        user: user.to_owned(),
-        password: Secret::new(password),
-    }
+    Login::Password { user: user.to_owned(), password: Secret::new(password) }
 }
 
 /// Returns the place for requests about the registry as a whole.
 fn whole(repository: &Repository) -> Place {
-    Place {
-        repository: String::new(),
-        ..repository.inner.write.clone()
-    }
+    Place { repository: String::new(), ..repository.inner.write.clone() }
 }
 
 #[test]
@@ -252,10 +208,7 @@ fn a_registry_with_passwords_lets_in_who_has_one() {
     let registry = Registry::configured("", |directory| {
         let file = directory.join("htpasswd");
         std::fs::write(&file, format!("me:{SECRET}\n")).unwrap();
-        format!(
-            "auth:\n  htpasswd:\n    realm: here\n    path: {}\n",
-            file.display()
-        )
+        format!("auth:\n  htpasswd:\n    realm: here\n    path: {}\n", file.display())
     });
     let layer = noise(2 << 20);
     let insider = on(&client(Some(login("me", "secret"))), &registry.host, "app");
@@ -274,21 +227,9 @@ fn a_registry_with_passwords_lets_in_who_has_one() {
         ] {
             assert_eq!(error.kind(), Kind::Denied, "{error}");
             let text = error.to_string();
-            assert!(
-                text.contains(words) && text.contains(&registry.host),
-                "{text}"
-            );
-            assert!(
-                !text.contains("secret") && !text.contains("wrong"),
-                "{text}"
-            );
-            assert!(
-                error
-                    .hints()
-                    .iter()
-                    .any(|hint| hint.contains("imgctl login")),
-                "{error}"
-            );
+            assert!(text.contains(words) && text.contains(&registry.host), "{text}");
+            assert!(!text.contains("secret") && !text.contains("wrong"), "{text}");
+            assert!(error.hints().iter().any(|hint| hint.contains("imgctl login")), "{error}");
         }
     }
 }
@@ -304,33 +245,21 @@ fn tls_is_spoken_and_its_certificate_checked() {
     let (pem, private_pem) = (files.path().join("a.crt"), files.path().join("a.key"));
     std::fs::write(&pem, certificate).unwrap();
     std::fs::write(&private_pem, private).unwrap();
-    let tls = format!(
-        "  tls:\n    certificate: {}\n    key: {}\n",
-        pem.display(),
-        private_pem.display()
-    );
+    let tls =
+        format!("  tls:\n    certificate: {}\n    key: {}\n", pem.display(), private_pem.display());
     let registry = Registry::configured(&tls, |_| String::new());
     // Insecure: TLS is detected automatically, and certificates are not verified.
     let repository = on(&client(None), &registry.host, "app");
     assert_eq!(push(&repository, b"x", &[]).unwrap(), Pushed::Uploaded);
 
     let with = |verify: Option<bool>, insecure: bool, authorities: Vec<std::path::PathBuf>| {
-        let options = ClientOptions {
-            tls_verify: verify,
-            ..ClientOptions::default()
-        };
+        let options = ClientOptions { tls_verify: verify, ..ClientOptions::default() };
         let client = Client::with_pace(options, quick());
         let mut endpoint = endpoint(&registry.host, "app");
         endpoint.insecure = insecure;
         endpoint.certificates.authorities = authorities;
-        let route = Route {
-            read: vec![endpoint.clone()],
-            write: endpoint,
-        };
-        client
-            .routed("app".to_owned(), &route)
-            .unwrap()
-            .blob_size(&Digest::of(b"x"))
+        let route = Route { read: vec![endpoint.clone()], write: endpoint };
+        client.routed("app".to_owned(), &route).unwrap().blob_size(&Digest::of(b"x"))
     };
     let ours = vec![authority.path().to_owned()];
     assert_eq!(with(None, false, ours.clone()).unwrap(), Some(1));
@@ -339,13 +268,7 @@ fn tls_is_spoken_and_its_certificate_checked() {
     for (verify, insecure) in [(None, false), (Some(true), true)] {
         let error = with(verify, insecure, Vec::new()).unwrap_err();
         assert!(error.to_string().contains("not trusted"), "{error}");
-        assert!(
-            error
-                .hints()
-                .iter()
-                .any(|hint| hint.contains("--tls-verify")),
-            "{error}"
-        );
+        assert!(error.hints().iter().any(|hint| hint.contains("--tls-verify")), "{error}");
     }
 }
 
@@ -366,13 +289,7 @@ fn our_certificate_is_shown() {
         endpoint.certificates.authorities = vec![pem.clone()];
         endpoint.certificates.client = client_certificate;
         let read = vec![endpoint.clone()];
-        let repository = client(None).routed(
-            "app".to_owned(),
-            &Route {
-                read,
-                write: endpoint,
-            },
-        );
+        let repository = client(None).routed("app".to_owned(), &Route { read, write: endpoint });
         repository?.blob_size(&Digest::of(b"x"))
     };
     assert_eq!(with(Some((pem.clone(), private.clone()))).unwrap(), None);

@@ -95,11 +95,7 @@ fn a_session_that_is_lost_is_begun_anew() {
         let lose = request.method == "PATCH" && times.fetch_add(1, Ordering::Relaxed) == 0;
         lose.then(|| {
             state.session = None;
-            Answer::new(
-                "404 Not Found",
-                &[],
-                br#"{"errors":[{"code":"BLOB_UPLOAD_UNKNOWN"}]}"#,
-            )
+            Answer::new("404 Not Found", &[], br#"{"errors":[{"code":"BLOB_UPLOAD_UNKNOWN"}]}"#)
         })
     });
     let repository = on(&client(None), &fake.host, "app");
@@ -137,11 +133,8 @@ fn a_limit_of_bodies_makes_chunks() {
     let bytes = noise(9 << 20);
     assert_eq!(push(&repository, &bytes, &[]).unwrap(), Pushed::Uploaded);
     assert!(state.lock().unwrap().done == [bytes]);
-    let sizes: Vec<usize> = fake
-        .asked("PATCH", "")
-        .iter()
-        .map(|request| request.body.len())
-        .collect();
+    let sizes: Vec<usize> =
+        fake.asked("PATCH", "").iter().map(|request| request.body.len()).collect();
     assert_eq!(sizes, [9 << 20, 9 << 19, 9 << 19]);
 }
 
@@ -152,10 +145,7 @@ fn chunks_are_not_smaller_than_the_registry_wants() {
             state.sessions += 1;
             state.session = Some(Vec::new());
             let location = format!("/v2/app/blobs/uploads/{}?state=a%2Fb", state.sessions);
-            let headers = [
-                ("Location", location.as_str()),
-                ("OCI-Chunk-Min-Length", "6000000"),
-            ];
+            let headers = [("Location", location.as_str()), ("OCI-Chunk-Min-Length", "6000000")];
             return Some(Answer::new("202 Accepted", &headers, b""));
         }
         (request.body.len() > 7_000_000).then(|| Answer::new("413 Too Large", &[], b""))
@@ -164,14 +154,8 @@ fn chunks_are_not_smaller_than_the_registry_wants() {
     let error = push(&repository, &noise(9 << 20), &[]).unwrap_err();
     assert!(error.to_string().contains("413"), "{error}");
     assert_eq!(fake.asked("PATCH", "").len(), 1);
-    assert!(
-        state.lock().unwrap().session.is_none(),
-        "the session is cancelled"
-    );
-    assert_eq!(
-        push(&repository, &noise(6_500_000), &[]).unwrap(),
-        Pushed::Uploaded
-    );
+    assert!(state.lock().unwrap().session.is_none(), "the session is cancelled");
+    assert_eq!(push(&repository, &noise(6_500_000), &[]).unwrap(), Pushed::Uploaded);
 }
 
 #[test]
@@ -183,9 +167,7 @@ fn a_registry_that_is_full_says_so() {
     let repository = on(&client(None), &fake.host, "app");
     let error = push(&repository, b"content", &[]).unwrap_err();
     assert!(
-        error
-            .to_string()
-            .contains("507 Insufficient Storage: UNKNOWN: no space left"),
+        error.to_string().contains("507 Insufficient Storage: UNKNOWN: no space left"),
         "{error}"
     );
     assert_eq!(fake.asked("DELETE", "/uploads/").len(), 1);

@@ -53,50 +53,18 @@ fn every_format_is_recognised_and_read_to_the_end() {
         ("short", Format::Plain, b"BZ".to_vec(), b"BZ"),
         ("gzip", Format::Gzip, gzip(TEXT), TEXT),
         ("empty gzip", Format::Gzip, gzip(b""), b""),
-        (
-            "gzip members",
-            Format::Gzip,
-            [gzip(TEXT), gzip(b""), gzip(TEXT)].concat(),
-            &twice,
-        ),
-        (
-            "gzip and zeros",
-            Format::Gzip,
-            [gzip(TEXT), vec![0; 700]].concat(),
-            TEXT,
-        ),
-        (
-            "gzip and junk",
-            Format::Gzip,
-            [gzip(TEXT), b"junk".to_vec()].concat(),
-            TEXT,
-        ),
+        ("gzip members", Format::Gzip, [gzip(TEXT), gzip(b""), gzip(TEXT)].concat(), &twice),
+        ("gzip and zeros", Format::Gzip, [gzip(TEXT), vec![0; 700]].concat(), TEXT),
+        ("gzip and junk", Format::Gzip, [gzip(TEXT), b"junk".to_vec()].concat(), TEXT),
         ("zstd", Format::Zstd, zstd(TEXT), TEXT),
-        (
-            "zstd frames",
-            Format::Zstd,
-            [zstd(TEXT), zstd(b""), zstd(TEXT)].concat(),
-            &twice,
-        ),
+        ("zstd frames", Format::Zstd, [zstd(TEXT), zstd(b""), zstd(TEXT)].concat(), &twice),
         (
             "zstd with skippable frames",
             Format::Zstd,
-            [
-                skippable.clone(),
-                zstd(TEXT),
-                skippable.clone(),
-                zstd(TEXT),
-                skippable,
-            ]
-            .concat(),
+            [skippable.clone(), zstd(TEXT), skippable.clone(), zstd(TEXT), skippable].concat(),
             &twice,
         ),
-        (
-            "bzip2",
-            Format::Bzip2,
-            [bzip2(TEXT), bzip2(TEXT)].concat(),
-            &twice,
-        ),
+        ("bzip2", Format::Bzip2, [bzip2(TEXT), bzip2(TEXT)].concat(), &twice),
         ("xz", Format::Xz, [XZ, XZ].concat(), b"wordword"),
     ];
     for (name, format, blob, expected) in cases {
@@ -108,12 +76,9 @@ fn every_format_is_recognised_and_read_to_the_end() {
 
 #[test]
 fn truncated_streams_are_errors() {
-    for (name, blob) in [
-        ("gzip", gzip(TEXT)),
-        ("zstd", zstd(TEXT)),
-        ("bzip2", bzip2(TEXT)),
-        ("xz", XZ.to_vec()),
-    ] {
+    for (name, blob) in
+        [("gzip", gzip(TEXT)), ("zstd", zstd(TEXT)), ("bzip2", bzip2(TEXT)), ("xz", XZ.to_vec())]
+    {
         for length in SNIFF..blob.len() {
             assert!(all(&blob[..length]).is_err(), "{name} cut at {length}");
         }
@@ -128,18 +93,11 @@ fn bombs_are_defused() {
         io::copy(&mut reader, &mut io::sink())
     };
     let blob = zstd(&zeros);
-    let ratio = |ratio| Limits {
-        ratio,
-        ratio_from: 64 << 20,
-        ..Limits::default()
-    };
+    let ratio = |ratio| Limits { ratio, ratio_from: 64 << 20, ..Limits::default() };
     assert!(within(&blob, ratio(1000)).is_err());
     assert_eq!(within(&blob, ratio(1_000_000)).unwrap(), 80 << 20);
     assert_eq!(within(&zeros, ratio(1)).unwrap(), 80 << 20);
-    let small = Limits {
-        size: 1 << 20,
-        ..Limits::default()
-    };
+    let small = Limits { size: 1 << 20, ..Limits::default() };
     assert!(within(&zeros, small).is_err());
 }
 
@@ -152,20 +110,14 @@ fn a_frame_that_wants_too_much_memory_is_refused() {
 
 #[test]
 fn noise_never_panics() {
-    bolero::check!()
-        .with_iterations(2000)
-        .for_each(|bytes: &[u8]| {
-            for magic in [
-                &b""[..],
-                b"\x1f\x8b\x08\0\0\0\0\0\0\xff",
-                b"\x28\xb5\x2f\xfd",
-                b"BZh9",
-                b"\xfd7zXZ\0",
-            ] {
-                let blob = [magic, bytes].concat();
-                if let Ok((_, reader)) = decompress(&blob[..]) {
-                    let _ = io::copy(&mut reader.take(1 << 20), &mut io::sink());
-                }
+    bolero::check!().with_iterations(2000).for_each(|bytes: &[u8]| {
+        for magic in
+            [&b""[..], b"\x1f\x8b\x08\0\0\0\0\0\0\xff", b"\x28\xb5\x2f\xfd", b"BZh9", b"\xfd7zXZ\0"]
+        {
+            let blob = [magic, bytes].concat();
+            if let Ok((_, reader)) = decompress(&blob[..]) {
+                let _ = io::copy(&mut reader.take(1 << 20), &mut io::sink());
             }
-        });
+        }
+    });
 }

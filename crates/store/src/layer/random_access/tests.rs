@@ -8,10 +8,7 @@ use crate::layer::{Compression, Entry, Expected, LayerPath, scan};
 
 fn files() -> Vec<(Entry, Vec<u8>)> {
     let mut files = Vec::new();
-    for (index, size) in [0, 1, 3 << 20, 10, 6 << 20, 700, 2 << 20]
-        .into_iter()
-        .enumerate()
-    {
+    for (index, size) in [0, 1, 3 << 20, 10, 6 << 20, 700, 2 << 20].into_iter().enumerate() {
         let path = LayerPath::parse(format!("{index}").as_bytes()).unwrap();
         let mut content = noise(size);
         if index % 2 == 0 {
@@ -21,10 +18,7 @@ fn files() -> Vec<(Entry, Vec<u8>)> {
         files.push((Entry::new(path, kind, 0o644), content));
     }
     let directory = LayerPath::parse(b"dir").unwrap();
-    files.push((
-        Entry::new(directory, EntryKind::Directory, 0o755),
-        Vec::new(),
-    ));
+    files.push((Entry::new(directory, EntryKind::Directory, 0o755), Vec::new()));
     files
 }
 
@@ -37,9 +31,7 @@ fn reader(blob: &[u8], toc: Toc) -> ContentReader {
 fn read(reader: &mut ContentReader, listed: &TocEntry) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut content = reader.open(listed)?;
-    content
-        .read_to_end(&mut bytes)
-        .doing(|| "content".to_owned())?;
+    content.read_to_end(&mut bytes).doing(|| "content".to_owned())?;
     Ok(bytes)
 }
 
@@ -73,19 +65,9 @@ fn files_come_in_any_order() {
         }
         // Half of one file, then another file.
         let mut half = vec![0; 1 << 20];
-        reader
-            .open(&toc.entries[4])
-            .unwrap()
-            .read_exact(&mut half)
-            .unwrap();
-        assert!(
-            read(&mut reader, &toc.entries[5]).unwrap() == files[5].1,
-            "{name}"
-        );
-        assert!(
-            reader.open(&toc.entries[count]).is_err(),
-            "{name}: a directory has no content"
-        );
+        reader.open(&toc.entries[4]).unwrap().read_exact(&mut half).unwrap();
+        assert!(read(&mut reader, &toc.entries[5]).unwrap() == files[5].1, "{name}");
+        assert!(reader.open(&toc.entries[count]).is_err(), "{name}: a directory has no content");
     }
 }
 
@@ -95,10 +77,7 @@ fn one_file_costs_one_frame() {
     let (mut blob, layer) = write_layer(&files, Compression::Zstd { level: 1 }, 1);
     // Make everything outside the frame of the file unreadable.
     let listed = &layer.toc.entries[5];
-    let frame = layer
-        .toc
-        .restarts
-        .partition_point(|restart| restart.uncompressed <= listed.offset);
+    let frame = layer.toc.restarts.partition_point(|restart| restart.uncompressed <= listed.offset);
     let frames = &layer.toc.restarts;
     let start = frames[frame - 1].compressed as usize;
     blob[SNIFF..start].fill(0xff);
@@ -112,20 +91,16 @@ fn one_file_costs_one_frame() {
 #[test]
 fn damage_is_an_error() {
     let files = files();
-    for compression in [
-        Compression::None,
-        Compression::Zstd { level: 1 },
-        Compression::Gzip { level: 1 },
-    ] {
+    for compression in
+        [Compression::None, Compression::Zstd { level: 1 }, Compression::Gzip { level: 1 }]
+    {
         let (blob, layer) = write_layer(&files, compression, 1);
         let mut damaged = blob.clone();
         let middle = blob.len() / 2;
         damaged[middle] ^= 1;
         for bad in [&damaged[..], &blob[..middle]] {
             let mut reader = reader(bad, layer.toc.clone());
-            let outcomes = layer.toc.entries[..7]
-                .iter()
-                .map(|listed| read(&mut reader, listed));
+            let outcomes = layer.toc.entries[..7].iter().map(|listed| read(&mut reader, listed));
             let wrong = outcomes.zip(&files).filter(|(outcome, (_, content))| {
                 outcome.as_ref().is_ok_and(|bytes| bytes != content)
             });
@@ -142,22 +117,9 @@ fn sparse_files_are_found_by_reading() {
     let script = "cd $0 && printf a > before && truncate -s 1M sparse && printf end >> sparse && \
                   tar -cSf l.tar before sparse && tar --sort=name -tf l.tar >/dev/null";
     let mut shell = std::process::Command::new("bash");
-    assert!(
-        shell
-            .arg("-c")
-            .arg(script)
-            .arg(directory.path())
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert!(shell.arg("-c").arg(script).arg(directory.path()).status().unwrap().success());
     let tar = std::fs::read(directory.path().join("l.tar")).unwrap();
-    let scanned = scan(
-        &tar[..],
-        Expected::default(),
-        Limits::default(),
-        &mut |_, _, _| Ok(()),
-    );
+    let scanned = scan(&tar[..], Expected::default(), Limits::default(), &mut |_, _, _| Ok(()));
     let toc = scanned.unwrap().toc;
     assert_eq!(toc.entries[1].offset, 0);
     let mut reader = reader(&tar, toc.clone());

@@ -9,11 +9,8 @@ use imgctl_base::error::Kind;
 
 type Files = Vec<(Entry, Vec<u8>)>;
 
-const ALL: [Compression; 3] = [
-    Compression::None,
-    Compression::Gzip { level: 1 },
-    Compression::Zstd { level: 1 },
-];
+const ALL: [Compression; 3] =
+    [Compression::None, Compression::Gzip { level: 1 }, Compression::Zstd { level: 1 }];
 
 fn files(sizes: &[usize]) -> Files {
     let mut files = Vec::new();
@@ -21,12 +18,7 @@ fn files(sizes: &[usize]) -> Files {
         let path = LayerPath::parse(format!("d/{index}").as_bytes()).unwrap();
         let content = match index % 2 {
             0 => noise(*size),
-            _ => b"play and work "
-                .iter()
-                .copied()
-                .cycle()
-                .take(*size)
-                .collect(),
+            _ => b"play and work ".iter().copied().cycle().take(*size).collect(),
         };
         let kind = EntryKind::File { size: *size as u64 };
         files.push((Entry::new(path, kind, 0o644), content));
@@ -40,19 +32,12 @@ fn large() -> Files {
 
 fn scan_all(blob: &[u8], expected: Expected<'_>) -> Result<(Scanned, Files)> {
     let mut files = Vec::new();
-    let scanned = scan(
-        blob,
-        expected,
-        Limits::default(),
-        &mut |entry, content, _| {
-            let mut bytes = Vec::new();
-            content
-                .read_to_end(&mut bytes)
-                .doing(|| "content".to_owned())?;
-            files.push((entry.clone(), bytes));
-            Ok(())
-        },
-    )?;
+    let scanned = scan(blob, expected, Limits::default(), &mut |entry, content, _| {
+        let mut bytes = Vec::new();
+        content.read_to_end(&mut bytes).doing(|| "content".to_owned())?;
+        files.push((entry.clone(), bytes));
+        Ok(())
+    })?;
     Ok((scanned, files))
 }
 
@@ -79,10 +64,7 @@ fn a_scan_finds_what_the_writer_knew() {
             assert_eq!(scanned.toc.restarts, layer.toc.restarts);
         }
         let skipped = scan(&blob[..], expected, Limits::default(), &mut ignore).unwrap();
-        assert_eq!(
-            skipped.toc, scanned.toc,
-            "content left unread changes something"
-        );
+        assert_eq!(skipped.toc, scanned.toc, "content left unread changes something");
     }
 }
 
@@ -130,11 +112,7 @@ fn other_digest_algorithms_are_checked() {
     let mut hasher = imgctl_base::image::Hasher::with(Algorithm::Sha512);
     hasher.update(&blob);
     let sha512 = hasher.finish();
-    let expected = Expected {
-        digest: Some(&sha512),
-        diff_id: Some(&layer.diff_id),
-        size: None,
-    };
+    let expected = Expected { digest: Some(&sha512), diff_id: Some(&layer.diff_id), size: None };
     let (scanned, _) = scan_all(&blob, expected).unwrap();
     assert_eq!((scanned.digest, scanned.diff_id), (sha512, layer.diff_id));
 }
@@ -145,54 +123,21 @@ fn whatever_differs_is_noticed() {
     for compression in ALL {
         let (blob, layer) = write_layer(&large(), compression, 1);
         for (expected, why) in [
-            (
-                Expected {
-                    digest: Some(&other),
-                    ..Expected::default()
-                },
-                "the layer has the digest",
-            ),
-            (
-                Expected {
-                    diff_id: Some(&other),
-                    ..Expected::default()
-                },
-                "uncompressed",
-            ),
-            (
-                Expected {
-                    size: Some(layer.size - 1),
-                    ..Expected::default()
-                },
-                "more than",
-            ),
-            (
-                Expected {
-                    size: Some(layer.size + 1),
-                    ..Expected::default()
-                },
-                "instead of",
-            ),
+            (Expected { digest: Some(&other), ..Expected::default() }, "the layer has the digest"),
+            (Expected { diff_id: Some(&other), ..Expected::default() }, "uncompressed"),
+            (Expected { size: Some(layer.size - 1), ..Expected::default() }, "more than"),
+            (Expected { size: Some(layer.size + 1), ..Expected::default() }, "instead of"),
         ] {
             let error = scan_all(&blob, expected).unwrap_err();
             assert!(error.to_string().contains(why), "{error}");
             assert_eq!(error.kind(), Kind::BadContent);
         }
-        let exact = Expected {
-            digest: Some(&layer.digest),
-            ..Expected::default()
-        };
+        let exact = Expected { digest: Some(&layer.digest), ..Expected::default() };
         for at in [0, 5, 11, blob.len() / 3, blob.len() - 5] {
             let mut damaged = blob.clone();
             damaged[at] ^= 0x10;
-            assert!(
-                scan_all(&damaged, exact).is_err(),
-                "{compression:?} byte {at}"
-            );
-            assert!(
-                scan_all(&blob[..at], exact).is_err(),
-                "{compression:?} cut at {at}"
-            );
+            assert!(scan_all(&damaged, exact).is_err(), "{compression:?} byte {at}");
+            assert!(scan_all(&blob[..at], exact).is_err(), "{compression:?} cut at {at}");
         }
     }
 }
@@ -203,20 +148,12 @@ fn the_callers_error_ends_everything() {
         let (blob, _) = write_layer(&large(), compression, 1);
         for stop_at in 0..7 {
             let mut seen = 0;
-            let error = scan(
-                &blob[..],
-                Expected::default(),
-                Limits::default(),
-                &mut |_, content, _| {
+            let error =
+                scan(&blob[..], Expected::default(), Limits::default(), &mut |_, content, _| {
                     let _ = content.read(&mut [0; 10]);
                     seen += 1;
-                    if seen > stop_at {
-                        Err(Error::usage("enough"))
-                    } else {
-                        Ok(())
-                    }
-                },
-            );
+                    if seen > stop_at { Err(Error::usage("enough")) } else { Ok(()) }
+                });
             assert_eq!(error.unwrap_err().to_string(), "enough");
         }
     }
@@ -236,12 +173,7 @@ fn a_blob_that_fails_to_read_says_why() {
         }
     }
     for reads in [0, 1, 5000] {
-        let error = scan(
-            Failing(reads),
-            Expected::default(),
-            Limits::default(),
-            &mut ignore,
-        );
+        let error = scan(Failing(reads), Expected::default(), Limits::default(), &mut ignore);
         let text = error.unwrap_err().to_string();
         assert!(text.contains("os error 5"), "{text}");
     }
@@ -251,11 +183,7 @@ fn a_blob_that_fails_to_read_says_why() {
 fn bombs_are_defused() {
     let mut tar = vec![0; 1024];
     tar.resize(100 << 20, 0);
-    let limits = Limits {
-        ratio: 100,
-        ratio_from: 64 << 20,
-        ..Limits::default()
-    };
+    let limits = Limits { ratio: 100, ratio_from: 64 << 20, ..Limits::default() };
     let gzip = {
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         gzip.write_all(&tar).unwrap();
@@ -267,10 +195,7 @@ fn bombs_are_defused() {
         let error = scan(&blob[..], Expected::default(), limits, &mut ignore).unwrap_err();
         assert!(error.to_string().contains("100 times"), "{error}");
     }
-    let small = Limits {
-        size: 1 << 20,
-        ..Limits::default()
-    };
+    let small = Limits { size: 1 << 20, ..Limits::default() };
     assert!(scan(&tar[..], Expected::default(), small, &mut ignore).is_err());
     let generous = Limits::default();
     let plain = scan(&tar[..], Expected::default(), generous, &mut ignore).unwrap();
@@ -285,21 +210,10 @@ fn entries_match_a_plain_reading() {
 
 #[test]
 fn noise_neither_panics_nor_hangs() {
-    bolero::check!()
-        .with_iterations(300)
-        .for_each(|bytes: &[u8]| {
-            for magic in [
-                &b""[..],
-                b"\x1f\x8b\x08\0\0\0\0\0\0\xff",
-                b"\x28\xb5\x2f\xfd",
-            ] {
-                let blob = [magic, bytes].concat();
-                let _ = scan(
-                    &blob[..],
-                    Expected::default(),
-                    Limits::default(),
-                    &mut ignore,
-                );
-            }
-        });
+    bolero::check!().with_iterations(300).for_each(|bytes: &[u8]| {
+        for magic in [&b""[..], b"\x1f\x8b\x08\0\0\0\0\0\0\xff", b"\x28\xb5\x2f\xfd"] {
+            let blob = [magic, bytes].concat();
+            let _ = scan(&blob[..], Expected::default(), Limits::default(), &mut ignore);
+        }
+    });
 }

@@ -14,10 +14,8 @@ use imgctl_base::fs::xattr;
 /// Returns all entries with their contents.
 fn entries(dir: &Path, skip: &[&str]) -> Result<Vec<(Entry, String)>> {
     let root = Root::open(dir).unwrap();
-    let skip: Vec<LayerPath> = skip
-        .iter()
-        .map(|path| LayerPath::parse(path.as_bytes()).unwrap())
-        .collect();
+    let skip: Vec<LayerPath> =
+        skip.iter().map(|path| LayerPath::parse(path.as_bytes()).unwrap()).collect();
     let mut entries = Vec::new();
     upper_entries(&root, &skip, &mut |entry, content| {
         let mut text = String::new();
@@ -96,15 +94,11 @@ fn the_kernels_marks_become_those_of_layers() {
         ]
     );
     let xattrs = |path: &str| {
-        let found = found
-            .iter()
-            .find(|(entry, _)| entry.path.to_string() == path);
+        let found = found.iter().find(|(entry, _)| entry.path.to_string() == path);
         found.unwrap().0.xattrs.clone()
     };
-    let expected = [
-        (b"user.kept".to_vec(), b"2".to_vec()),
-        (b"user.overlay.mine".to_vec(), b"1".to_vec()),
-    ];
+    let expected =
+        [(b"user.kept".to_vec(), b"2".to_vec()), (b"user.overlay.mine".to_vec(), b"1".to_vec())];
     assert_eq!(xattrs("/a/file"), expected.into());
     assert!(xattrs("/a").is_empty() && xattrs("/opaque").is_empty());
 }
@@ -138,20 +132,8 @@ fn an_unpacked_layer_gives_its_entries_back() {
         ("d/o", EntryKind::Directory, ""),
         ("d/o/.wh..wh..opq", EntryKind::File { size: 0 }, ""),
         ("fifo", EntryKind::Fifo, ""),
-        (
-            "link",
-            EntryKind::Symlink {
-                target: b"d".to_vec(),
-            },
-            "",
-        ),
-        (
-            "m",
-            EntryKind::HardLink {
-                target: LayerPath::parse(b"d/file").unwrap(),
-            },
-            "",
-        ),
+        ("link", EntryKind::Symlink { target: b"d".to_vec() }, ""),
+        ("m", EntryKind::HardLink { target: LayerPath::parse(b"d/file").unwrap() }, ""),
     ] {
         let path = LayerPath::parse(path.as_bytes()).unwrap();
         let is_marker = path.file_name().is_some_and(is_reserved);
@@ -169,25 +151,17 @@ fn an_unpacked_layer_gives_its_entries_back() {
             entry.mtime.nanoseconds = 5;
         }
         if matches!(entry.kind, EntryKind::Directory) {
-            entry
-                .xattrs
-                .insert(b"user.overlay.x".to_vec(), b"y".to_vec());
+            entry.xattrs.insert(b"user.overlay.x".to_vec(), b"y".to_vec());
         }
         layer.push((entry, content.to_owned()));
     }
     let directory = tempfile::tempdir().unwrap();
     let form = Form::Overlay { user_xattrs: true };
-    let privilege = if is_root {
-        Privilege::Root
-    } else {
-        Privilege::User
-    };
+    let privilege = if is_root { Privilege::Root } else { Privilege::User };
     let fd = directory::open(CWD, directory.path()).unwrap();
     let mut unpacker = Unpacker::new(fd, form, privilege).unwrap();
     for (entry, content) in &layer {
-        unpacker
-            .apply(entry, &mut content.as_bytes(), &NoLowerFiles)
-            .unwrap();
+        unpacker.apply(entry, &mut content.as_bytes(), &NoLowerFiles).unwrap();
     }
     unpacker.finish().unwrap();
     assert_eq!(entries(directory.path(), &[]).unwrap(), layer);

@@ -31,11 +31,7 @@ pub(super) struct Namer {
 
 impl Namer {
     pub(super) fn new(kind: Names, limits: Limits) -> Self {
-        Self {
-            kind,
-            limits,
-            own_links: OwnLinks::default(),
-        }
+        Self { kind, limits, own_links: OwnLinks::default() }
     }
 
     pub(super) fn kind(&self) -> Names {
@@ -99,9 +95,7 @@ impl Namer {
             )));
         }
         if path.components().any(|name| name.len() > MAX_NAME) {
-            return Err(refuse(format!(
-                "`{path}` has a component of more than {MAX_NAME} bytes"
-            )));
+            return Err(refuse(format!("`{path}` has a component of more than {MAX_NAME} bytes")));
         }
         Ok(())
     }

@@ -175,9 +175,7 @@ mod tests {
     }
 
     fn symlink(target: &str) -> EntryKind {
-        EntryKind::Symlink {
-            target: target.into(),
-        }
+        EntryKind::Symlink { target: target.into() }
     }
 
     fn place(links: &mut OwnLinks, name: &str) -> String {
@@ -251,11 +249,7 @@ mod tests {
         add(&mut links, "l0", symlink(&"x/".repeat(90)));
         for number in 1..39 {
             let target = format!("l{}/{}", number - 1, "y/".repeat(9));
-            links.add(&Entry::new(
-                path(&format!("l{number}")),
-                symlink(&target),
-                0o777,
-            ));
+            links.add(&Entry::new(path(&format!("l{number}")), symlink(&target), 0o777));
         }
         let bomb = |links: &mut OwnLinks| {
             (0..1_000_000).find_map(|n| links.place(path(&format!("l38/{n}/x"))).err())

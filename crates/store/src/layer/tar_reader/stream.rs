@@ -25,9 +25,7 @@ pub(super) fn truncated() -> Error {
 }
 
 pub(super) fn too_large(limit: u64) -> Error {
-    refuse(format!(
-        "the archive is larger than the limit of {limit} bytes"
-    ))
+    refuse(format!("the archive is larger than the limit of {limit} bytes"))
 }
 
 impl<R: Read> Stream<R> {
@@ -60,11 +58,7 @@ impl<R: Read> Stream<R> {
         }
         let skipped = io::copy(&mut self.take(count), &mut io::sink())
             .doing(|| "cannot read the archive".to_owned())?;
-        if skipped == count {
-            Ok(())
-        } else {
-            Err(truncated())
-        }
+        if skipped == count { Ok(()) } else { Err(truncated()) }
     }
 
     /// Skips the padding of an entry's last block. An archive may end there: Go's archive/tar

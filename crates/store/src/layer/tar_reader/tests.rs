@@ -80,9 +80,7 @@ fn read_names(tar: &[u8], limits: Limits, names: Names) -> Result<Vec<(Entry, Ve
     let mut entries = Vec::new();
     while let Some(entry) = reader.next_entry()? {
         let mut content = Vec::new();
-        reader
-            .read_to_end(&mut content)
-            .map_err(|error| Error::io("content", error))?;
+        reader.read_to_end(&mut content).map_err(|error| Error::io("content", error))?;
         assert_eq!(content.len() as u64, entry.size());
         if let Some(offset) = reader.content_offset() {
             assert!(tar[offset as usize..].starts_with(&content));
@@ -106,11 +104,7 @@ fn listing(tar: &[u8]) -> Result<String> {
             kind => format!("{name} {kind:?}"),
         }
     };
-    Ok(read(tar)?
-        .into_iter()
-        .map(line)
-        .collect::<Vec<_>>()
-        .join(" "))
+    Ok(read(tar)?.into_iter().map(line).collect::<Vec<_>>().join(" "))
 }
 
 #[test]
@@ -124,21 +118,9 @@ fn what_is_well_formed_is_read() {
         ("empty", archive(&[]), ""),
         ("nothing at all", Vec::new(), ""),
         ("no end", file("a", "x"), "a=x"),
-        (
-            "half an end",
-            [file("a", "x"), vec![0; 512]].concat(),
-            "a=x",
-        ),
-        (
-            "trailing junk",
-            [archive(&[file("a", "x")]), b"junk".to_vec()].concat(),
-            "a=x",
-        ),
-        (
-            "leading slash and dots",
-            archive(&[file("/./a//b", "")]),
-            "a/b=",
-        ),
+        ("half an end", [file("a", "x"), vec![0; 512]].concat(), "a=x"),
+        ("trailing junk", [archive(&[file("a", "x")]), b"junk".to_vec()].concat(), "a=x"),
+        ("leading slash and dots", archive(&[file("/./a//b", "")]), "a/b="),
         (
             "PAX size over ustar size 0",
             archive(&[
@@ -149,11 +131,7 @@ fn what_is_well_formed_is_read() {
         ),
         (
             "PAX size 3 over a larger ustar size",
-            archive(&[
-                pax(&[("size", "3")]),
-                Raw::new(b'0', "a", 2048).and("abc"),
-                file("b", ""),
-            ]),
+            archive(&[pax(&[("size", "3")]), Raw::new(b'0', "a", 2048).and("abc"), file("b", "")]),
             "a=abc b=",
         ),
         (
@@ -165,24 +143,13 @@ fn what_is_well_formed_is_read() {
             ]),
             "p>t c=",
         ),
-        (
-            "empty PAX values stand for none",
-            archive(&[pax(&[("path", "")]), file("a", "")]),
-            "a=",
-        ),
+        ("empty PAX values stand for none", archive(&[pax(&[("path", "")]), file("a", "")]), "a="),
         (
             "unknown PAX records",
-            archive(&[
-                pax(&[("comment", "x"), ("LIBARCHIVE.x", "y")]),
-                file("a", ""),
-            ]),
+            archive(&[pax(&[("comment", "x"), ("LIBARCHIVE.x", "y")]), file("a", "")]),
             "a=",
         ),
-        (
-            "newline in a PAX path",
-            archive(&[pax(&[("path", "a\nb")]), file("c", "")]),
-            "a\\nb=",
-        ),
+        ("newline in a PAX path", archive(&[pax(&[("path", "a\nb")]), file("c", "")]), "a\\nb="),
         (
             "GNU long name and link",
             archive(&[
@@ -216,10 +183,7 @@ fn what_is_well_formed_is_read() {
         ),
         (
             "global headers",
-            archive(&[
-                special(b'g', records(&[("comment", "x"), ("mtime", "1")])),
-                file("a", ""),
-            ]),
+            archive(&[special(b'g', records(&[("comment", "x"), ("mtime", "1")])), file("a", "")]),
             "a=",
         ),
         (
@@ -235,18 +199,13 @@ fn what_is_well_formed_is_read() {
             "before POSIX",
             archive(&[
                 Raw::new(0, "d/", 0).with(Field::MAGIC, &[0; 8]).block(),
-                Raw::new(0, "f", 1)
-                    .with(Field::MAGIC, &[0; 8])
-                    .with(Field::PREFIX, b"x")
-                    .and("y"),
+                Raw::new(0, "f", 1).with(Field::MAGIC, &[0; 8]).with(Field::PREFIX, b"x").and("y"),
             ]),
             "d/ f=y",
         ),
         (
             "GNU has no prefix",
-            archive(&[gnu(Raw::new(b'0', "a", 0))
-                .with(Field::PREFIX, b"x")
-                .block()]),
+            archive(&[gnu(Raw::new(b'0', "a", 0)).with(Field::PREFIX, b"x").block()]),
             "a=",
         ),
         (
@@ -272,10 +231,7 @@ fn what_is_well_formed_is_read() {
         ),
         (
             "unknown types are files",
-            archive(&[
-                Raw::new(b'7', "a", 1).and("x"),
-                Raw::new(b'Z', "b", 1).and("y"),
-            ]),
+            archive(&[Raw::new(b'7', "a", 1).and("x"), Raw::new(b'Z', "b", 1).and("y")]),
             "a=x b=y",
         ),
         (
@@ -287,11 +243,7 @@ fn what_is_well_formed_is_read() {
             ]),
             "d/ a=",
         ),
-        (
-            "full-length name",
-            archive(&[file(&"n".repeat(100), "")]),
-            &full_name,
-        ),
+        ("full-length name", archive(&[file(&"n".repeat(100), "")]), &full_name),
         ("the root", archive(&[Raw::new(b'5', "./", 0).block()]), "/"),
     ];
     for (name, tar, expected) in cases {
@@ -320,9 +272,7 @@ fn metadata_of_every_spelling() {
         .with(Field::MINOR, b"7");
     tar.extend_from_slice(&raw.block());
     let entries = read(&archive(&[special(b'g', records(&[("gid", "5")])), tar])).unwrap();
-    let [(a, _), (b, _)] = &entries[..] else {
-        panic!("{entries:?}")
-    };
+    let [(a, _), (b, _)] = &entries[..] else { panic!("{entries:?}") };
     assert_eq!((a.mode, a.uid, a.gid), (0o4755, 70_000, 5));
     assert_eq!((a.mtime.seconds, a.mtime.nanoseconds), (-2, 500_000_000));
     assert_eq!(a.xattrs[&b"user.a"[..]], b"b=c\n");
@@ -349,12 +299,7 @@ fn gnu_tar_is_understood() {
         for v in 0.0 0.1 1.0; do tar -cSf pax$v.tar --format=pax --sparse-version=$v --sort=name -C tree .; done
     ";
     let mut shell = Command::new("bash");
-    let done = shell
-        .arg("-c")
-        .arg(script)
-        .arg(directory.path())
-        .status()
-        .unwrap();
+    let done = shell.arg("-c").arg(script).arg(directory.path()).status().unwrap();
     assert!(done.success());
     let content = std::fs::read(directory.path().join("tree/sparse")).unwrap();
     let long = "d".repeat(120);
@@ -391,13 +336,9 @@ fn gnu_tar_is_understood() {
 fn an_archive_may_end_with_its_last_content() {
     let files = [file("a", "x"), file("b", "content"), file("c", "")].concat();
     let whole = file("a", "x").len() + BLOCK + "content".len();
-    for (end, count) in [
-        (whole, 2),
-        (whole + 100, 2),
-        (2 * BLOCK, 1),
-        (files.len() - BLOCK, 2),
-        (files.len(), 3),
-    ] {
+    for (end, count) in
+        [(whole, 2), (whole + 100, 2), (2 * BLOCK, 1), (files.len() - BLOCK, 2), (files.len(), 3)]
+    {
         for names in [Names::Plain, Names::Archive, Names::Layer] {
             let read = read_names(&files[..end], Limits::default(), names).unwrap();
             assert_eq!(read.len(), count, "{end}");
@@ -411,14 +352,10 @@ fn an_archive_may_end_with_its_last_content() {
 #[test]
 fn names_are_taken_as_they_unpack() {
     let link = |name: &str, target: &str| {
-        Raw::new(b'2', name, 0)
-            .with(Field::LINK, target.as_bytes())
-            .block()
+        Raw::new(b'2', name, 0).with(Field::LINK, target.as_bytes()).block()
     };
     let hard = |name: &str, target: &str| {
-        Raw::new(b'1', name, 0)
-            .with(Field::LINK, target.as_bytes())
-            .block()
+        Raw::new(b'1', name, 0).with(Field::LINK, target.as_bytes()).block()
     };
     let tar = archive(&[
         link("lib", "/usr/lib"),
@@ -439,10 +376,7 @@ fn names_are_taken_as_they_unpack() {
         assert_eq!(found[3].0.kind, EntryKind::HardLink { target });
     }
     assert!(read(&tar).is_err());
-    let tar = archive(&[
-        file("../../etc/passwd", ""),
-        hard("../x", "../../etc/passwd"),
-    ]);
+    let tar = archive(&[file("../../etc/passwd", ""), hard("../x", "../../etc/passwd")]);
     let found = read_names(&tar, Limits::default(), Names::Layer).unwrap();
     assert_eq!(found[0].0.path.as_bytes(), b"etc/passwd");
     assert_eq!(found[1].0.path.as_bytes(), b"x");

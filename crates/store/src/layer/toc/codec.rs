@@ -10,16 +10,10 @@ impl Toc {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.entries.len() * 96);
         put(&mut out, self.restarts.len() as u64);
-        let mut last = RestartPoint {
-            compressed: 0,
-            uncompressed: 0,
-        };
+        let mut last = RestartPoint { compressed: 0, uncompressed: 0 };
         for restart in &self.restarts {
             put(&mut out, restart.compressed.wrapping_sub(last.compressed));
-            put(
-                &mut out,
-                restart.uncompressed.wrapping_sub(last.uncompressed),
-            );
+            put(&mut out, restart.uncompressed.wrapping_sub(last.uncompressed));
             last = *restart;
         }
         put(&mut out, self.entries.len() as u64);
@@ -36,10 +30,7 @@ impl Toc {
     pub(super) fn decode(body: &[u8]) -> Option<Self> {
         let mut input = Input(body);
         let mut toc = Self::default();
-        let mut last = RestartPoint {
-            compressed: 0,
-            uncompressed: 0,
-        };
+        let mut last = RestartPoint { compressed: 0, uncompressed: 0 };
         for _ in 0..input.count()? {
             last = RestartPoint {
                 compressed: last.compressed.wrapping_add(input.number()?),
@@ -177,42 +168,23 @@ impl<'a> Input<'a> {
         let mut entry = Entry::new(normal(path)?, self.kind()?, self.small()?);
         entry.uid = self.small()?;
         entry.gid = self.small()?;
-        entry.mtime = Mtime {
-            seconds: self.number()?.cast_signed(),
-            nanoseconds: self.small()?,
-        };
+        entry.mtime = Mtime { seconds: self.number()?.cast_signed(), nanoseconds: self.small()? };
         let mut xattrs = BTreeMap::new();
         for _ in 0..self.count()? {
             xattrs.insert(self.bytes()?.to_vec(), self.bytes()?.to_vec());
         }
         entry.xattrs = xattrs;
-        Some(TocEntry {
-            entry,
-            offset: self.number()?,
-            content: self.hash()?,
-        })
+        Some(TocEntry { entry, offset: self.number()?, content: self.hash()? })
     }
 
     fn kind(&mut self) -> Option<EntryKind> {
         Some(match self.number()? {
-            FILE => EntryKind::File {
-                size: self.number()?,
-            },
+            FILE => EntryKind::File { size: self.number()? },
             DIRECTORY => EntryKind::Directory,
-            SYMLINK => EntryKind::Symlink {
-                target: self.bytes()?.to_vec(),
-            },
-            HARD_LINK => EntryKind::HardLink {
-                target: normal(self.bytes()?)?,
-            },
-            CHAR_DEVICE => EntryKind::CharDevice {
-                major: self.small()?,
-                minor: self.small()?,
-            },
-            BLOCK_DEVICE => EntryKind::BlockDevice {
-                major: self.small()?,
-                minor: self.small()?,
-            },
+            SYMLINK => EntryKind::Symlink { target: self.bytes()?.to_vec() },
+            HARD_LINK => EntryKind::HardLink { target: normal(self.bytes()?)? },
+            CHAR_DEVICE => EntryKind::CharDevice { major: self.small()?, minor: self.small()? },
+            BLOCK_DEVICE => EntryKind::BlockDevice { major: self.small()?, minor: self.small()? },
             FIFO => EntryKind::Fifo,
             _ => return None,
         })

@@ -8,16 +8,9 @@ fn sample() -> Toc {
     for (index, kind) in [
         EntryKind::Directory,
         EntryKind::File { size: u64::MAX },
-        EntryKind::Symlink {
-            target: b"\xff/..".to_vec(),
-        },
-        EntryKind::HardLink {
-            target: LayerPath::parse(b"usr/1").unwrap(),
-        },
-        EntryKind::CharDevice {
-            major: 0,
-            minor: u32::MAX,
-        },
+        EntryKind::Symlink { target: b"\xff/..".to_vec() },
+        EntryKind::HardLink { target: LayerPath::parse(b"usr/1").unwrap() },
+        EntryKind::CharDevice { major: 0, minor: u32::MAX },
         EntryKind::BlockDevice { major: 8, minor: 1 },
         EntryKind::Fifo,
     ]
@@ -26,20 +19,10 @@ fn sample() -> Toc {
     {
         let path = LayerPath::parse(format!("usr/{index}").as_bytes()).unwrap();
         let mut entry = Entry::new(path, kind, 0o7777);
-        entry.mtime = Mtime {
-            seconds: i64::MIN,
-            nanoseconds: 999_999_999,
-        };
+        entry.mtime = Mtime { seconds: i64::MIN, nanoseconds: 999_999_999 };
         entry.xattrs.insert(b"user.a".to_vec(), vec![0; 200]);
-        toc.entries.push(TocEntry {
-            entry,
-            offset: 512,
-            content: Some([7; 32]),
-        });
-        toc.restarts.push(RestartPoint {
-            compressed: index as u64,
-            uncompressed: 4 << 20,
-        });
+        toc.entries.push(TocEntry { entry, offset: 512, content: Some([7; 32]) });
+        toc.restarts.push(RestartPoint { compressed: index as u64, uncompressed: 4 << 20 });
     }
     toc.entries.push(toc.entries[1].clone());
     toc.entries[1].content = None;
@@ -56,10 +39,7 @@ fn stored(toc: &Toc) -> Vec<u8> {
 fn a_table_survives_and_the_last_duplicate_is_found() {
     let toc = sample();
     assert_eq!(Toc::read_from(&mut &stored(&toc)[..]).unwrap(), toc);
-    assert_eq!(
-        Toc::read_from(&mut &stored(&Toc::default())[..]).unwrap(),
-        Toc::default()
-    );
+    assert_eq!(Toc::read_from(&mut &stored(&Toc::default())[..]).unwrap(), Toc::default());
     let found = toc.find(&LayerPath::parse(b"usr/1").unwrap()).unwrap();
     assert_eq!(found.content, Some([7; 32]));
     assert!(toc.find(&LayerPath::parse(b"usr").unwrap()).is_none());
@@ -69,10 +49,7 @@ fn a_table_survives_and_the_last_duplicate_is_found() {
 fn any_damage_is_an_error() {
     let file = stored(&sample());
     for length in 0..file.len() {
-        assert!(
-            Toc::read_from(&mut &file[..length]).is_err(),
-            "cut at {length}"
-        );
+        assert!(Toc::read_from(&mut &file[..length]).is_err(), "cut at {length}");
     }
     for index in 0..file.len() {
         let mut damaged = file.clone();
@@ -85,16 +62,14 @@ fn any_damage_is_an_error() {
 
 #[test]
 fn noise_with_a_right_checksum_never_panics() {
-    bolero::check!()
-        .with_iterations(5000)
-        .for_each(|body: &[u8]| {
-            let mut file = MAGIC.to_vec();
-            file.extend_from_slice(&(body.len() as u64).to_le_bytes());
-            file.extend_from_slice(body);
-            let checksum = blake3::hash(&file);
-            file.extend_from_slice(checksum.as_bytes());
-            if let Ok(toc) = Toc::read_from(&mut &file[..]) {
-                assert_eq!(Toc::read_from(&mut &stored(&toc)[..]).unwrap(), toc);
-            }
-        });
+    bolero::check!().with_iterations(5000).for_each(|body: &[u8]| {
+        let mut file = MAGIC.to_vec();
+        file.extend_from_slice(&(body.len() as u64).to_le_bytes());
+        file.extend_from_slice(body);
+        let checksum = blake3::hash(&file);
+        file.extend_from_slice(checksum.as_bytes());
+        if let Ok(toc) = Toc::read_from(&mut &file[..]) {
+            assert_eq!(Toc::read_from(&mut &stored(&toc)[..]).unwrap(), toc);
+        }
+    });
 }

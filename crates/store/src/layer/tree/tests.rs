@@ -42,14 +42,8 @@ fn tree(layers: &[&[&str]]) -> Tree {
 fn listing(tree: &Tree) -> String {
     let mut lines = Vec::new();
     for (path, found) in tree.walk(&LayerPath::root()) {
-        let layer = found
-            .layer
-            .map_or("-".to_owned(), |layer| layer.to_string());
-        let slash = if found.entry().is_directory() {
-            "/"
-        } else {
-            ""
-        };
+        let layer = found.layer.map_or("-".to_owned(), |layer| layer.to_string());
+        let slash = if found.entry().is_directory() { "/" } else { "" };
         if !path.is_root() {
             let name = String::from_utf8_lossy(path.as_bytes()).into_owned();
             lines.push(format!("{name}{slash}:{layer}"));
@@ -62,38 +56,14 @@ fn listing(tree: &Tree) -> String {
 fn layers_stack_by_the_rules() {
     let cases: &[(&str, &[&[&str]], &str)] = &[
         ("one layer", &[&["b", "a/", "a/x"]], "a/:0 a/x:0 b:0"),
-        (
-            "a parent nobody lists",
-            &[&["a/b/c"]],
-            "a/:- a/b/:- a/b/c:0",
-        ),
+        ("a parent nobody lists", &[&["a/b/c"]], "a/:- a/b/:- a/b/c:0"),
         ("last duplicate wins", &[&["a", "a/", "a/b"]], "a/:0 a/b:0"),
         ("upper file wins", &[&["a", "b"], &["a"]], "a:1 b:0"),
-        (
-            "whiteout",
-            &[&["d/", "d/a", "d/b"], &["d/.wh.a"]],
-            "d/:0 d/b:0",
-        ),
-        (
-            "whiteout of a tree",
-            &[&["d/", "d/a", "e"], &[".wh.d"]],
-            "e:0",
-        ),
-        (
-            "a whiteout does not touch its own layer",
-            &[&["a"], &["a", ".wh.a"]],
-            "a:1",
-        ),
-        (
-            "nor when it stands first",
-            &[&["d/", "d/a"], &[".wh.d", "d/", "d/b"]],
-            "d/:1 d/b:1",
-        ),
-        (
-            "whiteout of nothing",
-            &[&["a"], &["x/.wh.y", ".wh.z"]],
-            "a:0",
-        ),
+        ("whiteout", &[&["d/", "d/a", "d/b"], &["d/.wh.a"]], "d/:0 d/b:0"),
+        ("whiteout of a tree", &[&["d/", "d/a", "e"], &[".wh.d"]], "e:0"),
+        ("a whiteout does not touch its own layer", &[&["a"], &["a", ".wh.a"]], "a:1"),
+        ("nor when it stands first", &[&["d/", "d/a"], &[".wh.d", "d/", "d/b"]], "d/:1 d/b:1"),
+        ("whiteout of nothing", &[&["a"], &["x/.wh.y", ".wh.z"]], "a:0"),
         (
             "opaque hides lower content wherever it stands",
             &[&["d/", "d/a"], &["d/", "d/b", "d/.wh..wh..opq"]],
@@ -101,32 +71,16 @@ fn layers_stack_by_the_rules() {
         ),
         ("opaque root", &[&["a"], &["b", ".wh..wh..opq"]], "b:1"),
         ("leftovers of aufs", &[&[".wh..wh.plnk", "a"]], "a:0"),
-        (
-            "directory over directory keeps children",
-            &[&["d/", "d/a"], &["d/"]],
-            "d/:1 d/a:0",
-        ),
+        ("directory over directory keeps children", &[&["d/", "d/a"], &["d/"]], "d/:1 d/a:0"),
         ("file over directory", &[&["d/", "d/a"], &["d"]], "d:1"),
-        (
-            "directory over file",
-            &[&["d"], &["d/", "d/a"]],
-            "d/:1 d/a:1",
-        ),
-        (
-            "entry below a file replaces it",
-            &[&["d"], &["d/a"]],
-            "d/:- d/a:1",
-        ),
+        ("directory over file", &[&["d"], &["d/", "d/a"]], "d/:1 d/a:1"),
+        ("entry below a file replaces it", &[&["d"], &["d/a"]], "d/:- d/a:1"),
         (
             "entry below a symlink replaces it",
             &[&["l>d", "d/", "d/x"], &["l/a"]],
             "d/:0 d/x:0 l/:- l/a:1",
         ),
-        (
-            "sorted bytewise by name",
-            &[&["a/", "a/b", "a-b", "a.b"]],
-            "a/:0 a/b:0 a-b:0 a.b:0",
-        ),
+        ("sorted bytewise by name", &[&["a/", "a/b", "a-b", "a.b"]], "a/:0 a/b:0 a-b:0 a.b:0"),
     ];
     for (name, layers, expected) in cases {
         assert_eq!(listing(&tree(layers)), *expected, "{name}");
@@ -208,21 +162,7 @@ fn a_hostile_layer_cannot_imply_endless_directories() {
 
 #[test]
 fn the_root_takes_the_metadata_that_is_listed() {
-    assert_eq!(
-        tree(&[&["a"]])
-            .lookup(&LayerPath::root())
-            .unwrap()
-            .entry()
-            .mode,
-        0o755
-    );
-    assert_eq!(
-        tree(&[&["/"]])
-            .lookup(&LayerPath::root())
-            .unwrap()
-            .entry()
-            .mode,
-        0o711
-    );
+    assert_eq!(tree(&[&["a"]]).lookup(&LayerPath::root()).unwrap().entry().mode, 0o755);
+    assert_eq!(tree(&[&["/"]]).lookup(&LayerPath::root()).unwrap().entry().mode, 0o711);
     assert!(Tree::new().apply(toc(&["."])).is_err());
 }

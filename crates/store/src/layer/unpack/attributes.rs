@@ -27,19 +27,9 @@ const XATTRS: &str =
 /// Returns the same access and modification time. Nanoseconds out of range are clamped, because the
 /// kernel gives them a special meaning.
 pub(super) const fn timestamps(seconds: i64, nanoseconds: u32) -> Timestamps {
-    let nanoseconds = if nanoseconds > 999_999_999 {
-        999_999_999
-    } else {
-        nanoseconds
-    };
-    let time = Timespec {
-        tv_sec: seconds,
-        tv_nsec: nanoseconds as _,
-    };
-    Timestamps {
-        last_access: time,
-        last_modification: time,
-    }
+    let nanoseconds = if nanoseconds > 999_999_999 { 999_999_999 } else { nanoseconds };
+    let time = Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ };
+    Timestamps { last_access: time, last_modification: time }
 }
 
 /// The current user, who owns the files created here.
@@ -56,11 +46,7 @@ impl Identity {
         if self.privilege == Privilege::User || self.owns(owner, inherited) {
             return Ok(());
         }
-        fs::fchown(
-            fd,
-            Some(Uid::from_raw(owner.0)),
-            Some(Gid::from_raw(owner.1)),
-        )
+        fs::fchown(fd, Some(Uid::from_raw(owner.0)), Some(Gid::from_raw(owner.1)))
     }
 
     /// Returns the actual group of a directory that should have group `wanted`.
@@ -142,8 +128,7 @@ impl Attributes {
         if self.identity.privilege == Privilege::User {
             self.set_xattrs(entry, target)?;
         }
-        self.set_mode(entry, target)
-            .doing(|| format!("cannot set its mode {:o}", entry.mode))?;
+        self.set_mode(entry, target).doing(|| format!("cannot set its mode {:o}", entry.mode))?;
         if self.identity.privilege == Privilege::Root {
             self.set_xattrs(entry, target)?;
         }
@@ -190,17 +175,13 @@ impl Attributes {
     /// Discards the state of removed directories at and below `path`.
     pub(super) fn forget(&mut self, path: &[u8]) {
         if !self.postponed.is_empty() {
-            self.postponed
-                .retain(|other, _| !super::hidden::is_within(other, path));
+            self.postponed.retain(|other, _| !super::hidden::is_within(other, path));
         }
     }
 
     /// Returns the modes to set at the end, deepest directories first.
     pub(super) fn postponed_modes(&mut self) -> Vec<(Vec<u8>, Mode)> {
-        std::mem::take(&mut self.postponed)
-            .into_iter()
-            .rev()
-            .collect()
+        std::mem::take(&mut self.postponed).into_iter().rev().collect()
     }
 
     /// Returns one sentence for each type of metadata that could not be preserved.

@@ -99,9 +99,8 @@ impl Hidden {
         if has_at_or_above(&self.fresh, path) {
             return Ok(true);
         }
-        let entered = parents
-            .enter(path, Missing::Leave)
-            .path("open the directory", display(path))?;
+        let entered =
+            parents.enter(path, Missing::Leave).path("open the directory", display(path))?;
         let Some(next) = parents.next_below(path).filter(|_| !entered.found) else {
             return Ok(false);
         };
@@ -185,9 +184,7 @@ impl Hidden {
     }
 
     fn opaque_in_overlay(&mut self, parents: &mut Parents, path: &[u8]) -> Result<()> {
-        parents
-            .enter(path, Missing::Create)
-            .path("open the directory", display(path))?;
+        parents.enter(path, Missing::Create).path("open the directory", display(path))?;
         self.set_opaque(parents.top(), path)?;
         for whiteout in take_below(&mut self.whiteouts, path) {
             let (parent, name) = split(&whiteout);
@@ -202,9 +199,8 @@ impl Hidden {
     /// Enters the directory of a whiteout, creating it if necessary. Returns `false` if this layer
     /// has something else there or above, in which case there is nothing to hide.
     fn enter_parent(&self, parents: &mut Parents, parent: &[u8]) -> Result<bool> {
-        let entered = parents
-            .enter(parent, Missing::Leave)
-            .path("open the directory", display(parent))?;
+        let entered =
+            parents.enter(parent, Missing::Leave).path("open the directory", display(parent))?;
         if let Some(next) = parents.next_below(parent).filter(|_| !entered.found) {
             match Metadata::at(parents.top(), next) {
                 Ok(_) => return Ok(false),
@@ -212,9 +208,7 @@ impl Hidden {
                 Err(error) => return Err(error).path("examine", display(parent)),
             }
         }
-        parents
-            .enter(parent, Missing::Create)
-            .path("create the directory", display(parent))?;
+        parents.enter(parent, Missing::Create).path("create the directory", display(parent))?;
         Ok(true)
     }
 
@@ -275,9 +269,8 @@ impl Hidden {
         if !self.has_lower {
             return Ok(Vec::new());
         }
-        let entered = parents
-            .enter(parent, Missing::Leave)
-            .path("open the directory", display(parent))?;
+        let entered =
+            parents.enter(parent, Missing::Leave).path("open the directory", display(parent))?;
         if !entered.found {
             return Ok(Vec::new());
         }
@@ -295,9 +288,8 @@ impl Hidden {
         let mut kept = Vec::new();
         let mut pending = vec![path.to_vec()];
         while let Some(path) = pending.pop().filter(|_| self.has_lower) {
-            let entered = parents
-                .enter(&path, Missing::Leave)
-                .path("open the directory", display(&path))?;
+            let entered =
+                parents.enter(&path, Missing::Leave).path("open the directory", display(&path))?;
             if !entered.found {
                 continue;
             }
@@ -348,10 +340,7 @@ fn has_at_or_above(set: &BTreeSet<Vec<u8>>, path: &[u8]) -> bool {
     }
     let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
     let above = slashes.map(|(at, _)| &path[..at]);
-    std::iter::once(&path[..0])
-        .chain(above)
-        .chain([path])
-        .any(|path| set.contains(path))
+    std::iter::once(&path[..0]).chain(above).chain([path]).any(|path| set.contains(path))
 }
 
 /// Removes the members of `set` below `path` and returns them.

@@ -86,12 +86,7 @@ pub(super) struct Parents {
 impl Parents {
     /// Creates the state with `root` as the current directory.
     pub(super) fn new(root: OwnedFd, identity: Identity) -> io::Result<Self> {
-        Ok(Self {
-            root: Level::of(root, 0)?,
-            below: Vec::new(),
-            path: Vec::new(),
-            identity,
-        })
+        Ok(Self { root: Level::of(root, 0)?, below: Vec::new(), path: Vec::new(), identity })
     }
 
     /// Returns the current directory.
@@ -145,13 +140,7 @@ impl Parents {
     /// Enters `name`, just opened as `fd` and described by `entry`.
     pub(super) fn push(&mut self, name: &[u8], fd: OwnedFd, entry: &Entry) {
         let gid = self.gid();
-        self.push_level(name, |end| Level {
-            fd,
-            end,
-            times: EPOCH,
-            gid,
-            changed: true,
-        });
+        self.push_level(name, |end| Level { fd, end, times: EPOCH, gid, changed: true });
         self.describe(entry);
     }
 
@@ -169,10 +158,7 @@ impl Parents {
                     self.push_level(name, |_| level);
                 }
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) if missing == Missing::Leave => {
-                    return Ok(Entered {
-                        found: false,
-                        replaced: None,
-                    });
+                    return Ok(Entered { found: false, replaced: None });
                 }
                 Err(Errno::NOENT) => self.create(name)?,
                 Err(Errno::NOTDIR | Errno::LOOP) => {
@@ -186,10 +172,7 @@ impl Parents {
         if missing == Missing::Create {
             self.changed();
         }
-        Ok(Entered {
-            found: true,
-            replaced,
-        })
+        Ok(Entered { found: true, replaced })
     }
 
     /// Opens the directory `path` without entering it.
@@ -253,13 +236,7 @@ impl Parents {
         self.identity.give(&fd, (0, 0), inherited)?;
         fs::fchmod(&fd, Mode::from_raw_mode(0o755))?;
         let gid = self.identity.gid_of(0, inherited);
-        self.push_level(name, |end| Level {
-            fd,
-            end,
-            times: EPOCH,
-            gid,
-            changed: true,
-        });
+        self.push_level(name, |end| Level { fd, end, times: EPOCH, gid, changed: true });
         Ok(())
     }
 
@@ -282,8 +259,5 @@ impl Parents {
 
 /// Returns the components of `path` after its first `done` bytes.
 fn components(path: &[u8], done: usize) -> impl Iterator<Item = &[u8]> {
-    path.get(done..)
-        .unwrap_or_default()
-        .split(|byte| *byte == b'/')
-        .filter(|name| !name.is_empty())
+    path.get(done..).unwrap_or_default().split(|byte| *byte == b'/').filter(|name| !name.is_empty())
 }

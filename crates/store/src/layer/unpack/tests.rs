@@ -15,18 +15,12 @@ use imgctl_base::fs::walk::{Visit, walk};
 
 /// Returns the privilege of the user who runs the tests.
 fn privilege() -> Privilege {
-    if rustix::process::geteuid().is_root() {
-        Privilege::Root
-    } else {
-        Privilege::User
-    }
+    if rustix::process::geteuid().is_root() { Privilege::Root } else { Privilege::User }
 }
 
 /// Returns the overlay form that the user who runs the tests may write.
 fn overlay() -> Form {
-    Form::Overlay {
-        user_xattrs: privilege() == Privilege::User || attributes::in_user_namespace(),
-    }
+    Form::Overlay { user_xattrs: privilege() == Privilege::User || attributes::in_user_namespace() }
 }
 
 /// Parses `f a/b text`, `d a 750`, `l a target`, `h a target`, `p fifo`, `c null`, `r` (the root).
@@ -44,25 +38,10 @@ fn try_entry(line: &str) -> Result<(Entry, Vec<u8>)> {
     let rest = words.next().unwrap_or("");
     let mode = |default| u32::from_str_radix(rest, 8).unwrap_or(default);
     let (kind, mode) = match kind {
-        "f" => (
-            EntryKind::File {
-                size: rest.len() as u64,
-            },
-            0o644,
-        ),
+        "f" => (EntryKind::File { size: rest.len() as u64 }, 0o644),
         "d" | "r" => (EntryKind::Directory, mode(0o755)),
-        "l" => (
-            EntryKind::Symlink {
-                target: rest.into(),
-            },
-            0o777,
-        ),
-        "h" => (
-            EntryKind::HardLink {
-                target: LayerPath::parse(rest.as_bytes())?,
-            },
-            0o644,
-        ),
+        "l" => (EntryKind::Symlink { target: rest.into() }, 0o777),
+        "h" => (EntryKind::HardLink { target: LayerPath::parse(rest.as_bytes())? }, 0o644),
         "p" => (EntryKind::Fifo, 0o600),
         "c" => (EntryKind::CharDevice { major: 1, minor: 3 }, 0o666),
         other => panic!("{other}"),
@@ -108,9 +87,8 @@ fn list(directory: &Path) -> Vec<String> {
     walk(&root, &mut |_, _| Visit::Keep, &mut |found| {
         let path = String::from_utf8_lossy(found.path).into_owned();
         let xattrs = found.xattrs()?;
-        let opaque = xattrs
-            .iter()
-            .any(|(name, value)| name.ends_with(b".overlay.opaque") && value == b"y");
+        let opaque =
+            xattrs.iter().any(|(name, value)| name.ends_with(b".overlay.opaque") && value == b"y");
         lines.push(match found.metadata.kind {
             FileKind::File => {
                 let mut text = String::new();
@@ -137,36 +115,12 @@ fn list(directory: &Path) -> Vec<String> {
 fn an_overlay_layer_marks_what_it_hides() {
     let cases: &[(&str, &[&str], &[&str])] = &[
         ("whiteout", &["d a", "f a/.wh.x"], &["d a", "W a/x"]),
-        (
-            "whiteout without parent",
-            &["f a/b/.wh.x"],
-            &["d a", "d a/b", "W a/b/x"],
-        ),
-        (
-            "opaque",
-            &["d a", "f a/.wh..wh..opq", "f a/x 1"],
-            &["D a", "f a/x 1"],
-        ),
-        (
-            "opaque after siblings",
-            &["f a/x 1", "f a/.wh..wh..opq"],
-            &["D a", "f a/x 1"],
-        ),
-        (
-            "opaque in the root",
-            &["f .wh..wh..opq", "f a 1"],
-            &["f a 1"],
-        ),
-        (
-            "whiteout in opaque",
-            &["f a/.wh..wh..opq", "f a/.wh.x"],
-            &["D a"],
-        ),
-        (
-            "opaque after whiteout",
-            &["f a/.wh.x", "f a/.wh..wh..opq"],
-            &["D a"],
-        ),
+        ("whiteout without parent", &["f a/b/.wh.x"], &["d a", "d a/b", "W a/b/x"]),
+        ("opaque", &["d a", "f a/.wh..wh..opq", "f a/x 1"], &["D a", "f a/x 1"]),
+        ("opaque after siblings", &["f a/x 1", "f a/.wh..wh..opq"], &["D a", "f a/x 1"]),
+        ("opaque in the root", &["f .wh..wh..opq", "f a 1"], &["f a 1"]),
+        ("whiteout in opaque", &["f a/.wh..wh..opq", "f a/.wh.x"], &["D a"]),
+        ("opaque after whiteout", &["f a/.wh.x", "f a/.wh..wh..opq"], &["D a"]),
         (
             "whiteout deep in opaque",
             &["f a/b/.wh.x", "f a/.wh..wh..opq", "f a/b/.wh.y"],
@@ -174,58 +128,22 @@ fn an_overlay_layer_marks_what_it_hides() {
         ),
         ("whiteout, then the file", &["f .wh.a", "f a 1"], &["f a 1"]),
         ("the file, then whiteout", &["f a 1", "f .wh.a"], &["f a 1"]),
-        (
-            "whiteout, then directory",
-            &["f .wh.a", "d a", "f a/x 1"],
-            &["D a", "f a/x 1"],
-        ),
-        (
-            "whiteout, then child",
-            &["f .wh.a", "f a/x 1"],
-            &["D a", "f a/x 1"],
-        ),
-        (
-            "directory, then whiteout",
-            &["d a", "f a/x 1", "f .wh.a"],
-            &["D a", "f a/x 1"],
-        ),
+        ("whiteout, then directory", &["f .wh.a", "d a", "f a/x 1"], &["D a", "f a/x 1"]),
+        ("whiteout, then child", &["f .wh.a", "f a/x 1"], &["D a", "f a/x 1"]),
+        ("directory, then whiteout", &["d a", "f a/x 1", "f .wh.a"], &["D a", "f a/x 1"]),
         ("whiteout twice", &["f .wh.a", "f .wh.a"], &["W a"]),
-        (
-            "whiteout below a whiteout",
-            &["f .wh.a", "f a/.wh.b"],
-            &["W a"],
-        ),
-        (
-            "whiteout below a file",
-            &["f a 1", "f a/.wh.b", "f a/b/.wh.c"],
-            &["f a 1"],
-        ),
+        ("whiteout below a whiteout", &["f .wh.a", "f a/.wh.b"], &["W a"]),
+        ("whiteout below a file", &["f a 1", "f a/.wh.b", "f a/b/.wh.c"], &["f a 1"]),
         (
             "whiteout below a link",
             &["d d", "f d/x 1", "l a d", "f a/.wh.x"],
             &["l a d", "d d", "f d/x 1"],
         ),
-        (
-            "aufs leftovers",
-            &["f .wh..wh.aufs", "d .wh..wh.plnk", "f .wh..wh.plnk/1 x"],
-            &[],
-        ),
+        ("aufs leftovers", &["f .wh..wh.aufs", "d .wh..wh.plnk", "f .wh..wh.plnk/1 x"], &[]),
         ("file, then directory", &["f a 1", "d a"], &["D a"]),
-        (
-            "directory again",
-            &["d a", "f a/x 1", "d a"],
-            &["d a", "f a/x 1"],
-        ),
-        (
-            "opaque, then directory again",
-            &["f a/.wh..wh..opq", "d a"],
-            &["D a"],
-        ),
-        (
-            "opaque, then a file",
-            &["f a/.wh..wh..opq", "f a 1", "f .wh.a"],
-            &["f a 1"],
-        ),
+        ("directory again", &["d a", "f a/x 1", "d a"], &["d a", "f a/x 1"]),
+        ("opaque, then directory again", &["f a/.wh..wh..opq", "d a"], &["D a"]),
+        ("opaque, then a file", &["f a/.wh..wh..opq", "f a 1", "f .wh.a"], &["f a 1"]),
     ];
     for (name, layer, expected) in cases {
         let (_directory, listing) = unpack(overlay(), &[layer]);
@@ -235,24 +153,8 @@ fn an_overlay_layer_marks_what_it_hides() {
 
 #[test]
 fn a_flat_tree_loses_what_layers_hide() {
-    let lower: &[&str] = &[
-        "d a",
-        "f a/x 1",
-        "f a/y 2",
-        "d a/s",
-        "f a/s/z 3",
-        "l l a",
-        "f t 4",
-    ];
-    let kept = [
-        "d a",
-        "d a/s",
-        "f a/s/z 3",
-        "f a/x 1",
-        "f a/y 2",
-        "l l a",
-        "f t 4",
-    ];
+    let lower: &[&str] = &["d a", "f a/x 1", "f a/y 2", "d a/s", "f a/s/z 3", "l l a", "f t 4"];
+    let kept = ["d a", "d a/s", "f a/s/z 3", "f a/x 1", "f a/y 2", "l l a", "f t 4"];
     let without = |gone: &[&str]| -> Vec<String> {
         let stays = |line: &&&str| !gone.iter().any(|gone| line[2..].starts_with(gone));
         kept.iter().filter(stays).map(ToString::to_string).collect()
@@ -267,21 +169,9 @@ fn a_flat_tree_loses_what_layers_hide() {
         ("file", &["f a/.wh.x"], without(&["a/x"])),
         ("tree", &["f .wh.a"], without(&["a"])),
         ("missing", &["f .wh.none", "f no/ne/.wh.x"], without(&[])),
-        (
-            "own file stays",
-            &["f a/x new", "f a/.wh.x"],
-            with(without(&["a/x"]), &["f a/x new"]),
-        ),
-        (
-            "own file comes",
-            &["f a/.wh.x", "f a/x new"],
-            with(without(&["a/x"]), &["f a/x new"]),
-        ),
-        (
-            "opaque",
-            &["f a/.wh..wh..opq"],
-            with(without(&["a"]), &["d a"]),
-        ),
+        ("own file stays", &["f a/x new", "f a/.wh.x"], with(without(&["a/x"]), &["f a/x new"])),
+        ("own file comes", &["f a/.wh.x", "f a/x new"], with(without(&["a/x"]), &["f a/x new"])),
+        ("opaque", &["f a/.wh..wh..opq"], with(without(&["a"]), &["d a"])),
         (
             "opaque keeps its own",
             &["f a/s/own 5", "f a/y 6", "f a/.wh..wh..opq"],
@@ -292,47 +182,15 @@ fn a_flat_tree_loses_what_layers_hide() {
             &["f a/s/own 5", "f .wh.a"],
             with(without(&["a"]), &["d a", "d a/s", "f a/s/own 5"]),
         ),
-        (
-            "the root",
-            &["f new 1", "f .wh..wh..opq"],
-            vec!["f new 1".into()],
-        ),
-        (
-            "through a link: nothing",
-            &["f l/.wh.x", "f l/s/.wh.z"],
-            without(&[]),
-        ),
-        (
-            "file over directory",
-            &["f a 7"],
-            with(without(&["a"]), &["f a 7"]),
-        ),
+        ("the root", &["f new 1", "f .wh..wh..opq"], vec!["f new 1".into()]),
+        ("through a link: nothing", &["f l/.wh.x", "f l/s/.wh.z"], without(&[])),
+        ("file over directory", &["f a 7"], with(without(&["a"]), &["f a 7"])),
         ("directory over directory", &["d a"], without(&[])),
-        (
-            "directory over file",
-            &["d t"],
-            with(without(&["t"]), &["d t"]),
-        ),
-        (
-            "below a link",
-            &["f l/n 8"],
-            with(without(&["l"]), &["d l", "f l/n 8"]),
-        ),
-        (
-            "below a file",
-            &["f t/n 8"],
-            with(without(&["t"]), &["d t", "f t/n 8"]),
-        ),
-        (
-            "link to lower",
-            &["h n a/x"],
-            with(without(&[]), &["f n 1"]),
-        ),
-        (
-            "link outlives",
-            &["h n a/x", "f a/.wh.x"],
-            with(without(&["a/x"]), &["f n 1"]),
-        ),
+        ("directory over file", &["d t"], with(without(&["t"]), &["d t"])),
+        ("below a link", &["f l/n 8"], with(without(&["l"]), &["d l", "f l/n 8"])),
+        ("below a file", &["f t/n 8"], with(without(&["t"]), &["d t", "f t/n 8"])),
+        ("link to lower", &["h n a/x"], with(without(&[]), &["f n 1"])),
+        ("link outlives", &["h n a/x", "f a/.wh.x"], with(without(&["a/x"]), &["f n 1"])),
     ];
     for (name, layer, expected) in cases {
         let (_directory, listing) = unpack(Form::Flat, &[lower, layer]);
@@ -390,11 +248,7 @@ fn malformed_names_and_links_are_refused() {
     let device = EntryKind::CharDevice { major: 0, minor: 0 };
     let whiteout = Entry::new(LayerPath::parse(b"a").unwrap(), device, 0o600);
     let mut unpacker = Unpacker::new(open(directory.path()), overlay(), privilege()).unwrap();
-    assert!(
-        unpacker
-            .apply(&whiteout, &mut &b""[..], &NoLowerFiles)
-            .is_err()
-    );
+    assert!(unpacker.apply(&whiteout, &mut &b""[..], &NoLowerFiles).is_err());
 }
 
 #[test]
@@ -402,22 +256,13 @@ fn content_must_be_as_long_as_announced() {
     let directory = tempfile::tempdir().unwrap();
     let mut unpacker = Unpacker::new(open(directory.path()), overlay(), privilege()).unwrap();
     let (mut entry, _) = entry("f a 12345");
-    let error = unpacker
-        .apply(&entry, &mut &b"1234"[..], &NoLowerFiles)
-        .unwrap_err();
+    let error = unpacker.apply(&entry, &mut &b"1234"[..], &NoLowerFiles).unwrap_err();
     assert_eq!(error.kind(), Kind::BadContent);
-    assert!(
-        error.to_string().starts_with("cannot unpack /a: "),
-        "{error}"
-    );
+    assert!(error.to_string().starts_with("cannot unpack /a: "), "{error}");
 
     let large: Vec<u8> = (0..3 * BUFFER + 7).map(|n| (n % 251) as u8).collect();
-    entry.kind = EntryKind::File {
-        size: large.len() as u64,
-    };
-    unpacker
-        .apply(&entry, &mut &large[..], &NoLowerFiles)
-        .unwrap();
+    entry.kind = EntryKind::File { size: large.len() as u64 };
+    unpacker.apply(&entry, &mut &large[..], &NoLowerFiles).unwrap();
     assert!(std::fs::read(directory.path().join("a")).unwrap() == large);
 }
 
@@ -429,10 +274,7 @@ impl LowerFiles for LowerDirectory {
         if std::fs::symlink_metadata(self.0.path().join(path.as_path())).is_err() {
             return Ok(None);
         }
-        Ok(Some(LowerFile {
-            directory: open(self.0.path()),
-            name: path.as_bytes().to_vec(),
-        }))
+        Ok(Some(LowerFile { directory: open(self.0.path()), name: path.as_bytes().to_vec() }))
     }
 }
 
@@ -443,14 +285,7 @@ fn links_to_lower_files_are_further_names_of_them() {
     std::os::unix::fs::symlink("low", lower.0.path().join("link")).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let mut unpacker = Unpacker::new(open(directory.path()), overlay(), privilege()).unwrap();
-    for line in [
-        "h a low",
-        "f a new",
-        "h b low",
-        "h c low",
-        "h d link",
-        "f .wh.low",
-    ] {
+    for line in ["h a low", "f a new", "h b low", "h c low", "h d link", "f .wh.low"] {
         let (entry, content) = entry(line);
         unpacker.apply(&entry, &mut &content[..], &lower).unwrap();
     }
@@ -503,10 +338,7 @@ fn whiteouts_without_devices_are_marked_files() {
     let form = Form::Overlay { user_xattrs: true };
     let mut unpacker = Unpacker::new(open(directory.path()), form, privilege()).unwrap();
     unpacker.enter(b"d").unwrap();
-    unpacker
-        .hidden
-        .make_xattr_whiteout(&unpacker.parents, b"d", b"gone")
-        .unwrap();
+    unpacker.hidden.make_xattr_whiteout(&unpacker.parents, b"d", b"gone").unwrap();
     unpacker.finish().unwrap();
     let root = Root::open(directory.path()).unwrap();
     let mut paths = Vec::new();

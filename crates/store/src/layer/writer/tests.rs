@@ -11,11 +11,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::layer::{Limits, Mtime, Names, TarReader, decompress};
 
-const ALL: [Compression; 3] = [
-    Compression::None,
-    Compression::Gzip { level: 6 },
-    Compression::Zstd { level: 3 },
-];
+const ALL: [Compression; 3] =
+    [Compression::None, Compression::Gzip { level: 6 }, Compression::Zstd { level: 3 }];
 
 type Files = Vec<(Entry, Vec<u8>)>;
 
@@ -26,10 +23,7 @@ fn path(text: impl AsRef<[u8]>) -> LayerPath {
 fn file(name: impl AsRef<[u8]>, content: impl Into<Vec<u8>>) -> (Entry, Vec<u8>) {
     let content = content.into();
     let size = content.len() as u64;
-    (
-        Entry::new(path(name), EntryKind::File { size }, 0o644),
-        content,
-    )
+    (Entry::new(path(name), EntryKind::File { size }, 0o644), content)
 }
 
 fn other(name: &str, kind: EntryKind) -> (Entry, Vec<u8>) {
@@ -83,50 +77,18 @@ fn everything() -> Files {
         file("dir/block", noise(512)),
         file(format!("dir/{}", "n".repeat(99)), "long"),
         file(format!("{}/{}", "p".repeat(150), "n".repeat(100)), "split"),
-        file(
-            format!("{}/{}", "p/".repeat(90), "n".repeat(200)),
-            "longest",
-        ),
+        file(format!("{}/{}", "p/".repeat(90), "n".repeat(200)), "longest"),
         file(format!("dir/{}", "m".repeat(97)), "exactly 101"),
         file(&b"dir/\xff\xfe"[..], "not UTF-8"),
-        file(
-            [&b"dir/\xff"[..], &[b'l'; 200]].concat(),
-            "long and not UTF-8",
-        ),
+        file([&b"dir/\xff"[..], &[b'l'; 200]].concat(), "long and not UTF-8"),
         file("dir/größe", "UTF-8"),
         file("dir/new\nline", "newline"),
-        other(
-            "link",
-            EntryKind::Symlink {
-                target: b"../dir/text".to_vec(),
-            },
-        ),
-        other(
-            "long-link",
-            EntryKind::Symlink {
-                target: vec![b't'; 300],
-            },
-        ),
-        other(
-            "hard",
-            EntryKind::HardLink {
-                target: path("dir/text"),
-            },
-        ),
-        other(
-            "hard-long",
-            EntryKind::HardLink {
-                target: path("h/".repeat(80) + "x"),
-            },
-        ),
+        other("link", EntryKind::Symlink { target: b"../dir/text".to_vec() }),
+        other("long-link", EntryKind::Symlink { target: vec![b't'; 300] }),
+        other("hard", EntryKind::HardLink { target: path("dir/text") }),
+        other("hard-long", EntryKind::HardLink { target: path("h/".repeat(80) + "x") }),
         other("char", EntryKind::CharDevice { major: 1, minor: 3 }),
-        other(
-            "block",
-            EntryKind::BlockDevice {
-                major: 4095,
-                minor: 1_048_575,
-            },
-        ),
+        other("block", EntryKind::BlockDevice { major: 4095, minor: 1_048_575 }),
         other("fifo", EntryKind::Fifo),
         other(&"d".repeat(100), EntryKind::Directory),
     ];
@@ -143,18 +105,12 @@ fn everything() -> Files {
         let (mut entry, content) = file(format!("meta{index}"), "x");
         entry.mode = mode;
         (entry.uid, entry.gid) = (id, id);
-        entry.mtime = Mtime {
-            seconds,
-            nanoseconds,
-        };
+        entry.mtime = Mtime { seconds, nanoseconds };
         files.push((entry, content));
     }
     let (mut entry, content) = file("xattrs", "x");
     entry.xattrs = BTreeMap::from([
-        (
-            b"security.capability".to_vec(),
-            b"\x01\0\0\x02\0\n=\0".to_vec(),
-        ),
+        (b"security.capability".to_vec(), b"\x01\0\0\x02\0\n=\0".to_vec()),
         (b"user.empty".to_vec(), Vec::new()),
         (b"user.big".to_vec(), noise(60_000)),
     ]);
@@ -229,11 +185,7 @@ fn other_readers_agree() {
             let message = String::from_utf8_lossy(&output.stderr).into_owned();
             assert!(output.status.success(), "{reader:?} {name}: {message}");
             assert!(output.stdout == files[3].1, "{reader:?} {name}");
-            let listing = Command::new(reader[0])
-                .arg("-tf")
-                .arg(&archive)
-                .output()
-                .unwrap();
+            let listing = Command::new(reader[0]).arg("-tf").arg(&archive).output().unwrap();
             assert!(listing.status.success(), "{reader:?} cannot list {name}");
             let lines = listing.stdout.iter().filter(|b| **b == b'\n').count();
             // GNU tar and bsdtar escape the newline in a name.
@@ -261,11 +213,7 @@ for m in (t := tarfile.open(sys.argv[1], errors="surrogateescape")):
     let mut python = Command::new("python3");
     python.arg("-c").arg(script).arg(archive.path());
     let output = python.output().expect("scripts/setup installs python3");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let listing = String::from_utf8(output.stdout).unwrap();
     let mut lines = listing.lines();
     for (entry, content) in &files {
@@ -279,11 +227,7 @@ for m in (t := tarfile.open(sys.argv[1], errors="surrogateescape")):
             EntryKind::Fifo => ("6", &b""[..], 0),
         };
         let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
-        let name = if entry.path.is_root() {
-            b"."
-        } else {
-            entry.path.as_bytes()
-        };
+        let name = if entry.path.is_root() { b"." } else { entry.path.as_bytes() };
         let time = entry.mtime.seconds as f64 + f64::from(entry.mtime.nanoseconds) / 1e9;
         let expected = format!(
             "{} {flag} {:#o} {} {} {time:?} {} {major} {} {} {}",
@@ -312,17 +256,11 @@ fn a_file_that_changed_is_named() {
 }
 
 /// A sink that fails after a given number of bytes and reports when it is dropped.
-struct Full(
-    usize,
-    #[allow(dead_code, reason = "held until the drop")] Arc<()>,
-);
+struct Full(usize, #[allow(dead_code, reason = "held until the drop")] Arc<()>);
 
 impl Write for Full {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 = self
-            .0
-            .checked_sub(bytes.len())
-            .ok_or(ErrorKind::StorageFull)?;
+        self.0 = self.0.checked_sub(bytes.len()).ok_or(ErrorKind::StorageFull)?;
         Ok(bytes.len())
     }
 
@@ -351,11 +289,7 @@ fn a_full_disk_ends_everything_with_one_error() {
                 }
             };
             assert_eq!(error.kind(), imgctl_base::error::Kind::NoSpace, "{error}");
-            assert_eq!(
-                Arc::strong_count(&alive),
-                1,
-                "a thread still holds the sink"
-            );
+            assert_eq!(Arc::strong_count(&alive), 1, "a thread still holds the sink");
         }
     }
 }
@@ -394,41 +328,19 @@ fn names_that_tar_cannot_hold_are_refused() {
         bad.push(entry);
     }
     for target in [&b""[..], b"a\0b"] {
-        bad.push(
-            other(
-                "a",
-                EntryKind::Symlink {
-                    target: target.to_vec(),
-                },
-            )
-            .0,
-        );
+        bad.push(other("a", EntryKind::Symlink { target: target.to_vec() }).0);
     }
-    bad.push(
-        other(
-            "a",
-            EntryKind::CharDevice {
-                major: 1 << 24,
-                minor: 0,
-            },
-        )
-        .0,
-    );
+    bad.push(other("a", EntryKind::CharDevice { major: 1 << 24, minor: 0 }).0);
     for entry in bad {
         let mut writer = LayerWriter::start(Vec::new(), Compression::None, 1).unwrap();
-        assert!(
-            writer.add(entry.clone(), &mut io::empty()).is_err(),
-            "{entry:?}"
-        );
+        assert!(writer.add(entry.clone(), &mut io::empty()).is_err(), "{entry:?}");
     }
 }
 
 fn any_file() -> impl Strategy<Value = (Entry, Vec<u8>)> {
     let name = prop_oneof!["[a-z]{1,8}(/[a-z]{1,60}){0,6}", "\\PC{1,40}"];
     let name = name.prop_filter_map("no path", |name| {
-        LayerPath::parse(name.as_bytes())
-            .ok()
-            .filter(|path| !path.is_root())
+        LayerPath::parse(name.as_bytes()).ok().filter(|path| !path.is_root())
     });
     let bytes = || vec(any::<u8>(), 1..300);
     let kind = prop_oneof![
@@ -448,11 +360,7 @@ fn any_file() -> impl Strategy<Value = (Entry, Vec<u8>)> {
         seconds: seconds.max(i64::MIN + 2),
         nanoseconds,
     });
-    let xattrs = btree_map(
-        "user\\.[a-z]{1,9}".prop_map(String::into_bytes),
-        bytes(),
-        0..3,
-    );
+    let xattrs = btree_map("user\\.[a-z]{1,9}".prop_map(String::into_bytes), bytes(), 0..3);
     let ids = (0..u32::MAX, 0..u32::MAX, 0..0o10000_u32);
     (name, kind, mtime, xattrs, ids).prop_map(|(path, kind, mtime, xattrs, ids)| {
         let mut entry = Entry::new(path, kind, ids.2);

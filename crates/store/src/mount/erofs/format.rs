@@ -272,10 +272,7 @@ mod tests {
         let plain = Inode {
             mode: 0o100_644,
             size: 513,
-            data: Data::Device {
-                device: 1,
-                block: 7,
-            },
+            data: Data::Device { device: 1, block: 7 },
             number: 1,
             uid: 0,
             gid: 0,
@@ -292,14 +289,8 @@ mod tests {
 
     #[test]
     fn a_chunk_covers_the_file() {
-        for (size, bits) in [
-            (0, 0),
-            (1, 0),
-            (512, 0),
-            (513, 1),
-            (1 << 20, 11),
-            ((1 << 20) + 1, 12),
-        ] {
+        for (size, bits) in [(0, 0), (1, 0), (512, 0), (513, 1), (1 << 20, 11), ((1 << 20) + 1, 12)]
+        {
             assert_eq!(chunk_bits(size), bits, "{size}");
         }
     }
@@ -307,19 +298,11 @@ mod tests {
     #[test]
     fn directories_fill_blocks() {
         let long = [b'n'; 255];
-        let names: Vec<Name<'_>> = (0..5)
-            .map(|_| Name {
-                name: &long,
-                inode: 9,
-                kind: TYPE_FILE,
-            })
-            .collect();
+        let names: Vec<Name<'_>> =
+            (0..5).map(|_| Name { name: &long, inode: 9, kind: TYPE_FILE }).collect();
         // Two names of 267 bytes do not fit into 512 bytes.
         assert_eq!(directory(&names).len(), 5 * 512);
-        assert_eq!(
-            directory_length(names.iter().map(|name| name.name)),
-            4 * 512 + 267
-        );
+        assert_eq!(directory_length(names.iter().map(|name| name.name)), 4 * 512 + 267);
     }
 
     #[test]

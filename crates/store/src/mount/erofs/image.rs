@@ -157,9 +157,7 @@ fn encode_attributes(path: &LayerPath, found: &Found<'_>) -> Result<Vec<u8>> {
         .filter(|(name, _)| !is_left_out(&found.entry().kind, name))
         .map(|(name, value)| (escape(name), value.as_slice()))
         .collect();
-    let attributes = escaped
-        .iter()
-        .map(|(name, value)| (name.as_slice(), *value));
+    let attributes = escaped.iter().map(|(name, value)| (name.as_slice(), *value));
     format::attributes(attributes)
         .ok_or_else(|| Error::failed(format!("the attributes of `{path}` are too long for EROFS")))
 }
@@ -186,13 +184,9 @@ fn place(nodes: &mut [Node<'_>], devices: &[Device]) -> Result<u32> {
             }
             EntryKind::Symlink { target } => (target.len() as u64, Data::Here { block: 0 }),
             EntryKind::File { size } => (*size, file_data(&node.found, *size, devices)),
-            EntryKind::CharDevice { major, minor } | EntryKind::BlockDevice { major, minor } => (
-                0,
-                Data::Node {
-                    major: *major,
-                    minor: *minor,
-                },
-            ),
+            EntryKind::CharDevice { major, minor } | EntryKind::BlockDevice { major, minor } => {
+                (0, Data::Node { major: *major, minor: *minor })
+            }
             EntryKind::Fifo | EntryKind::HardLink { .. } => (0, Data::None),
         };
         offset = align(offset, INODE_SLOT);
@@ -218,14 +212,9 @@ fn file_data(found: &Found<'_>, size: u64, devices: &[Device]) -> Data {
     // Content cannot start before its header, and the kernel reads whole blocks.
     let is_in_blocks = offset >= BLOCK
         && offset.is_multiple_of(BLOCK)
-        && devices
-            .get(layer)
-            .is_some_and(|device| align(offset + size, BLOCK) <= device.size);
+        && devices.get(layer).is_some_and(|device| align(offset + size, BLOCK) <= device.size);
     match u16::try_from(layer + 1) {
-        Ok(device) if is_in_blocks => Data::Device {
-            device,
-            block: offset / BLOCK,
-        },
+        Ok(device) if is_in_blocks => Data::Device { device, block: offset / BLOCK },
         _ => Data::Here { block: 0 },
     }
 }
@@ -236,9 +225,7 @@ fn with_dots(children: &[(Vec<u8>, u32)]) -> impl Iterator<Item = (&[u8], Option
     let before = children.partition_point(|(name, _)| name.as_slice() < &b"."[..]);
     let between = children.partition_point(|(name, _)| name.as_slice() < &b".."[..]);
     let list = |range: std::ops::Range<usize>| {
-        children[range]
-            .iter()
-            .map(|(name, node)| (name.as_slice(), Some(*node)))
+        children[range].iter().map(|(name, node)| (name.as_slice(), Some(*node)))
     };
     list(0..before)
         .chain([(&b"."[..], None)])
@@ -258,11 +245,7 @@ fn content(node: &Node<'_>, nodes: &[Node<'_>]) -> Vec<u8> {
                 (None, b".") => node,
                 (None, _) => &nodes[node.parent as usize],
             };
-            Name {
-                name,
-                inode: target.number(),
-                kind: target.kind(),
-            }
+            Name { name, inode: target.number(), kind: target.kind() }
         })
         .collect();
     format::directory(&names)
@@ -311,9 +294,7 @@ impl Write for Placed<'_> {
 
 impl Placed<'_> {
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
-        self.out
-            .write_all(bytes)
-            .doing(|| "cannot write the index".to_owned())?;
+        self.out.write_all(bytes).doing(|| "cannot write the index".to_owned())?;
         self.position += bytes.len() as u64;
         Ok(())
     }

@@ -70,10 +70,7 @@ pub(crate) fn ensure(store: &Store, image: &Image, reporter: &dyn Reporter) -> R
     for layer in &layers {
         tars::ensure(store, layer, &*task)?;
         let size = store.blob_size(&layer.diff_id)?.unwrap_or(0);
-        let device = Device {
-            tag: layer.diff_id.hex().to_owned(),
-            size,
-        };
+        let device = Device { tag: layer.diff_id.hex().to_owned(), size };
         let path = store.blob_path(&layer.diff_id);
         devices.push((device, std::path::absolute(&path).path("find", &path)?));
         let toc = Arc::new(store.toc(&layer.blob.digest, &layer.diff_id)?);
@@ -81,11 +78,7 @@ pub(crate) fn ensure(store: &Store, image: &Image, reporter: &dyn Reporter) -> R
         tocs.push(toc);
     }
     task.done("indexed layers");
-    Ok(Index {
-        tree,
-        tocs,
-        devices,
-    })
+    Ok(Index { tree, tocs, devices })
 }
 
 impl Index {
@@ -112,25 +105,16 @@ impl Index {
                 }
             }
         }
-        context.mount(
-            target,
-            MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NODEV,
-        )
+        context.mount(target, MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NODEV)
     }
 
     fn write(&self, workspace: &Path) -> Result<File> {
         let file = index_file(workspace)?;
-        let devices: Vec<Device> = self
-            .devices
-            .iter()
-            .map(|(device, _)| device.clone())
-            .collect();
+        let devices: Vec<Device> = self.devices.iter().map(|(device, _)| device.clone()).collect();
         let mut writer = BufWriter::with_capacity(1 << 20, &file);
         let mut copy = |found: &Found<'_>, out: &mut dyn Write| self.copy(found, out);
         image::write(&self.tree, &devices, &mut copy, &mut writer)?;
-        writer
-            .flush()
-            .doing(|| "cannot write the index".to_owned())?;
+        writer.flush().doing(|| "cannot write the index".to_owned())?;
         drop(writer);
         Ok(file)
     }
@@ -151,9 +135,7 @@ impl Index {
 /// Creates a file in the workspace or, if that is on a tmpfs, an unnamed one that exists until the
 /// mount ends.
 fn index_file(workspace: &Path) -> Result<File> {
-    let kind = rustix::fs::statfs(workspace)
-        .path("examine", workspace)?
-        .f_type;
+    let kind = rustix::fs::statfs(workspace).path("examine", workspace)?.f_type;
     let mode = Mode::RUSR | Mode::WUSR;
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     if kind == TMPFS {

@@ -36,9 +36,7 @@ fn unpack(store: &Store, layer: &LayerOf, task: &dyn Task) -> Result<()> {
     let mut buffer = vec![0; BUFFER];
     let mut size = 0_u64;
     loop {
-        let length = tar
-            .read(&mut buffer)
-            .doing(|| "cannot read it".to_owned())?;
+        let length = tar.read(&mut buffer).doing(|| "cannot read it".to_owned())?;
         if length == 0 {
             break;
         }
@@ -47,9 +45,7 @@ fn unpack(store: &Store, layer: &LayerOf, task: &dyn Task) -> Result<()> {
             return Err(Error::bad_content("it is too large when decompressed"));
         }
         hasher.update(&buffer[..length]);
-        ingest
-            .write_all(&buffer[..length])
-            .doing(|| "cannot write its tar".to_owned())?;
+        ingest.write_all(&buffer[..length]).doing(|| "cannot write its tar".to_owned())?;
     }
     let found = hasher.finish();
     if found != layer.diff_id {

@@ -23,10 +23,7 @@ impl Layer {
         self.bytes.extend(content);
         self.bytes.resize(self.bytes.len().next_multiple_of(512), 0);
         let mut entry = Entry::new(LayerPath::parse(path.as_bytes()).unwrap(), kind, 0o640);
-        entry.mtime = Mtime {
-            seconds: -5,
-            nanoseconds: 7,
-        };
+        entry.mtime = Mtime { seconds: -5, nanoseconds: 7 };
         entry.uid = 70_000;
         self.toc.entries.push(TocEntry {
             entry,
@@ -43,9 +40,7 @@ impl Layer {
 
     fn xattr(mut self, name: &str, value: &[u8]) -> Self {
         let last = self.toc.entries.last_mut().unwrap();
-        last.entry
-            .xattrs
-            .insert(name.as_bytes().to_vec(), value.to_vec());
+        last.entry.xattrs.insert(name.as_bytes().to_vec(), value.to_vec());
         self
     }
 }
@@ -57,10 +52,7 @@ fn mounted(directory: &Path, layers: Vec<Layer>) -> PathBuf {
     for (number, layer) in layers.into_iter().enumerate() {
         let path = directory.join(format!("layer{number}"));
         fs::write(&path, &layer.bytes).unwrap();
-        let device = Device {
-            tag: number.to_string(),
-            size: layer.bytes.len() as u64,
-        };
+        let device = Device { tag: number.to_string(), size: layer.bytes.len() as u64 };
         devices.push((device, path));
         let toc = Arc::new(layer.toc);
         tree.apply(Arc::clone(&toc)).unwrap();
@@ -68,13 +60,7 @@ fn mounted(directory: &Path, layers: Vec<Layer>) -> PathBuf {
     }
     let merged = directory.join("merged");
     fs::create_dir(&merged).unwrap();
-    Index {
-        tree,
-        tocs,
-        devices,
-    }
-    .attach(directory, &merged)
-    .unwrap();
+    Index { tree, tocs, devices }.attach(directory, &merged).unwrap();
     merged
 }
 
@@ -94,35 +80,10 @@ fn every_type_and_attribute_is_shown() {
         .file("empty", b"")
         .file("large", &large)
         .add("dir/sub", EntryKind::Directory, b"")
-        .add(
-            "link",
-            EntryKind::Symlink {
-                target: b"dir/sub".to_vec(),
-            },
-            b"",
-        )
-        .add(
-            "long",
-            EntryKind::Symlink {
-                target: long.clone(),
-            },
-            b"",
-        )
-        .add(
-            "hard",
-            EntryKind::HardLink {
-                target: LayerPath::parse(b"a").unwrap(),
-            },
-            b"",
-        )
-        .add(
-            "char",
-            EntryKind::CharDevice {
-                major: 300,
-                minor: 70_000,
-            },
-            b"",
-        )
+        .add("link", EntryKind::Symlink { target: b"dir/sub".to_vec() }, b"")
+        .add("long", EntryKind::Symlink { target: long.clone() }, b"")
+        .add("hard", EntryKind::HardLink { target: LayerPath::parse(b"a").unwrap() }, b"")
+        .add("char", EntryKind::CharDevice { major: 300, minor: 70_000 }, b"")
         .add("block", EntryKind::BlockDevice { major: 8, minor: 1 }, b"")
         .add("fifo", EntryKind::Fifo, b"");
     let merged = mounted(directory.path(), vec![layer]);
@@ -133,10 +94,7 @@ fn every_type_and_attribute_is_shown() {
     assert_eq!(metadata.mode() & 0o7777, 0o640);
     assert_eq!((metadata.uid(), metadata.nlink()), (70_000, 2));
     assert_eq!((metadata.mtime(), metadata.mtime_nsec()), (-5, 7));
-    assert_eq!(
-        fs::metadata(merged.join("hard")).unwrap().ino(),
-        metadata.ino()
-    );
+    assert_eq!(fs::metadata(merged.join("hard")).unwrap().ino(), metadata.ino());
     let target = fs::read_link(merged.join("long")).unwrap();
     assert_eq!(target.as_os_str().as_bytes(), long);
     assert!(fs::metadata(merged.join("link")).unwrap().is_dir());
@@ -160,9 +118,8 @@ fn many_names_and_odd_ones_are_found() {
     private_mounts();
     let directory = tempfile::tempdir().unwrap();
     let mut layer = Layer::default();
-    let mut names: Vec<String> = (0..3000)
-        .map(|n| format!("d/{n}{}", "n".repeat(n % 240)))
-        .collect();
+    let mut names: Vec<String> =
+        (0..3000).map(|n| format!("d/{n}{}", "n".repeat(n % 240))).collect();
     // Names that sort near `.` and `..`.
     names.extend(["d/-", "d/!", "d/...", "d/.a", "d/..a", "d/ ", "d/é"].map(String::from));
     for name in &names {

@@ -35,10 +35,8 @@ impl Memory {
         let tars: Vec<Vec<u8>> = contents.iter().map(|content| layer(content)).collect();
         let slices: Vec<&[u8]> = tars.iter().map(Vec::as_slice).collect();
         let config = self.put(media_type::OCI_CONFIG, config(&slices, platform));
-        let layers = tars
-            .iter()
-            .map(|tar| self.put(media_type::OCI_LAYER_GZIP, gzip(tar)))
-            .collect();
+        let layers =
+            tars.iter().map(|tar| self.put(media_type::OCI_LAYER_GZIP, gzip(tar))).collect();
         let mut descriptor = self.manifest(config, layers);
         descriptor.platform = Some(Platform::parse(platform).unwrap());
         descriptor
@@ -54,10 +52,7 @@ impl Memory {
             subject: None,
             annotations: BTreeMap::new(),
         };
-        let descriptor = self.put(
-            media_type::OCI_MANIFEST,
-            serde_json::to_vec(&manifest).unwrap(),
-        );
+        let descriptor = self.put(media_type::OCI_MANIFEST, serde_json::to_vec(&manifest).unwrap());
         self.root = Some(descriptor.clone());
         descriptor
     }
@@ -121,13 +116,7 @@ impl Read for Cut {
 }
 
 fn options(platforms: Platforms, keep_index: bool) -> CopyOptions {
-    CopyOptions {
-        selection: Selection {
-            platforms,
-            keep_index,
-        },
-        jobs: 3,
-    }
+    CopyOptions { selection: Selection { platforms, keep_index }, jobs: 3 }
 }
 
 fn only(platforms: &[&str]) -> Platforms {
@@ -160,10 +149,7 @@ fn each_blob_is_asked_for_once_and_the_second_time_not_at_all() {
     let all = options(Platforms::All, false);
     let copied = pull(&memory, &fixture.store, false, &all).unwrap();
     assert_eq!(copied.root.digest, index.digest);
-    assert_eq!(
-        (copied.moved.copied, copied.moved.existed, copied.config),
-        (5, 0, None)
-    );
+    assert_eq!((copied.moved.copied, copied.moved.existed, copied.config), (5, 0, None));
     assert_eq!(copied.moved.bytes, copied.moved.total);
     // Two manifests, two configs, three layers.
     assert_eq!(memory.asked(), 7);
@@ -184,11 +170,7 @@ fn a_selection_takes_what_it_names_and_nothing_else() {
         (options(Platforms::Host, false), &amd, 4),
         (options(only(&["linux/arm64"]), false), &arm, 4),
         (options(only(&["linux/arm64"]), true), &index, 4),
-        (
-            options(only(&["linux/arm64", "linux/amd64"]), false),
-            &index,
-            7,
-        ),
+        (options(only(&["linux/arm64", "linux/amd64"]), false), &index, 7),
     ] {
         let fixture = fixture();
         let copied = pull(&memory, &fixture.store, false, &selection).unwrap();
@@ -196,18 +178,10 @@ fn a_selection_takes_what_it_names_and_nothing_else() {
         assert_eq!(memory.asked(), asked, "{selection:?}");
     }
     let fixture = fixture();
-    let error = pull(
-        &memory,
-        &fixture.store,
-        false,
-        &options(only(&["linux/s390x"]), false),
-    )
-    .unwrap_err();
+    let error =
+        pull(&memory, &fixture.store, false, &options(only(&["linux/s390x"]), false)).unwrap_err();
     assert_eq!(error.kind(), Kind::NotFound);
-    assert!(
-        error.to_string().contains("linux/amd64, linux/arm64"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("linux/amd64, linux/arm64"), "{error}");
     // Two platforms of three, and an image without the requested platform.
     let mut memory = memory;
     let s390 = memory.image("linux/s390x", &["base", "s390"]);
@@ -258,9 +232,8 @@ fn a_cut_pull_goes_on_where_it_stopped() {
     for unpack in [false, true] {
         let mut memory = Memory::default();
         // Incompressible, so the cut falls in its middle.
-        let noise: String = (0..1000_u32)
-            .map(|n| blake3::hash(&n.to_le_bytes()).to_hex().to_string())
-            .collect();
+        let noise: String =
+            (0..1000_u32).map(|n| blake3::hash(&n.to_le_bytes()).to_hex().to_string()).collect();
         memory.image("linux/amd64", &[&noise]);
         let tar = layer(&noise);
         let blob = Digest::of(&gzip(&tar));
@@ -292,11 +265,7 @@ fn damaged_leftovers_cost_a_new_download() {
         let digest = Digest::of(&blob);
         let fixture = fixture();
         let path = fixture.store.path("ingest").join(digest.hex());
-        std::fs::write(
-            path.with_added_extension("partial"),
-            vec![7; blob.len() / 2],
-        )
-        .unwrap();
+        std::fs::write(path.with_added_extension("partial"), vec![7; blob.len() / 2]).unwrap();
         pull(&memory, &fixture.store, unpack, &CopyOptions::default()).unwrap();
         assert_eq!(fixture.store.read_blob(&digest, 1 << 20).unwrap(), blob);
     }

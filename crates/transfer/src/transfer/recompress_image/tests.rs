@@ -10,11 +10,7 @@ fn filled() -> Fixture {
     let mut layout = test_archives::Layout::default();
     let tars = ["one", "two", "three"].map(|text| layer(&text.repeat(1000)));
     let layers = [
-        (
-            media_type::OCI_LAYER_ZSTD,
-            test_archives::zstd(&tars[0]),
-            tars[0].clone(),
-        ),
+        (media_type::OCI_LAYER_ZSTD, test_archives::zstd(&tars[0]), tars[0].clone()),
         (media_type::OCI_LAYER_GZIP, gzip(&tars[1]), tars[1].clone()),
         (media_type::OCI_LAYER, tars[2].clone(), tars[2].clone()),
     ];
@@ -50,10 +46,7 @@ fn every_layer_gets_the_compression_and_the_content_stays() {
         (Compression::Zstd { level: 1 }, media_type::OCI_LAYER_ZSTD),
         (Compression::None, media_type::OCI_LAYER),
     ] {
-        let what = Change {
-            compression: Some(compression),
-            ..Change::default()
-        };
+        let what = Change { compression: Some(compression), ..Change::default() };
         let root = changed(store, what).unwrap().root;
         let all = types(store, &root);
         assert_eq!(all, [vec![media; 3], vec![media; 1]]);
@@ -73,15 +66,9 @@ fn every_layer_gets_the_compression_and_the_content_stays() {
 fn what_has_it_already_stays_as_it_is_unless_forced() {
     let fixture = filled();
     let store = &fixture.store;
-    let gzip = Change {
-        compression: Some(Compression::Gzip { level: 9 }),
-        ..Change::default()
-    };
+    let gzip = Change { compression: Some(Compression::Gzip { level: 9 }), ..Change::default() };
     let kept = changed(store, gzip).unwrap().root;
-    let forced = Change {
-        force: true,
-        ..gzip
-    };
+    let forced = Change { force: true, ..gzip };
     let forced = changed(store, forced).unwrap().root;
     let layer = |root: &Descriptor| {
         let images = store.platform_images(root).unwrap();
@@ -96,10 +83,7 @@ fn what_has_it_already_stays_as_it_is_unless_forced() {
 fn a_result_that_was_pruned_is_known_and_made_when_it_is_read() {
     let fixture = filled();
     let store = &fixture.store;
-    let gzip = Change {
-        compression: Some(Compression::Gzip { level: 1 }),
-        ..Change::default()
-    };
+    let gzip = Change { compression: Some(Compression::Gzip { level: 1 }), ..Change::default() };
     let root = changed(store, gzip).unwrap().root;
     let image = store.platform_images(&root).unwrap().remove(0);
     let layer = &image.manifest.layers[0].digest;
@@ -117,25 +101,16 @@ fn a_result_that_was_pruned_is_known_and_made_when_it_is_read() {
 fn docker_has_no_zstd_and_no_annotations() {
     let fixture = filled();
     let store = &fixture.store;
-    let docker = Change {
-        format: Some(Format::Docker),
-        ..Change::default()
-    };
+    let docker = Change { format: Some(Format::Docker), ..Change::default() };
     let root = changed(store, docker).unwrap().root;
     assert_eq!(root.media_type, media_type::DOCKER_LIST);
     let gzip = media_type::DOCKER_LAYER_GZIP;
     let amd = vec![gzip, gzip, media_type::DOCKER_LAYER];
     assert_eq!(types(store, &root), [amd, vec![gzip]]);
     let images = store.platform_images(&root).unwrap();
-    assert_eq!(
-        images[0].manifest.config.media_type,
-        media_type::DOCKER_CONFIG
-    );
+    assert_eq!(images[0].manifest.config.media_type, media_type::DOCKER_CONFIG);
     assert_eq!(images[0].descriptor.media_type, media_type::DOCKER_MANIFEST);
-    let zstd = Change {
-        compression: Some(Compression::default()),
-        ..docker
-    };
+    let zstd = Change { compression: Some(Compression::default()), ..docker };
     assert_eq!(changed(store, zstd).err().unwrap().kind(), Kind::Usage);
 }
 
@@ -146,11 +121,7 @@ fn attested(store: &Store) -> Descriptor {
     let image = store.image_at(&amd, None).unwrap();
     let statement = store.put_blob(b"{}").unwrap();
     let mut manifest = image.manifest.clone();
-    manifest.layers = vec![Descriptor::new(
-        "application/vnd.in-toto+json",
-        statement,
-        2,
-    )];
+    manifest.layers = vec![Descriptor::new("application/vnd.in-toto+json", statement, 2)];
     let bytes = serde_json::to_vec(&manifest).unwrap();
     let digest = store.put_blob(&bytes).unwrap();
     let mut entry = Descriptor::new(media_type::OCI_MANIFEST, digest, bytes.len() as u64);
@@ -174,14 +145,8 @@ fn attestations_go_with_the_image_that_they_attest() {
             Document::Manifest(_) => 0,
         }
     };
-    let to_oci = Change {
-        format: Some(Format::Oci),
-        ..Change::default()
-    };
+    let to_oci = Change { format: Some(Format::Oci), ..Change::default() };
     assert_eq!(members(to_oci), 2, "nothing has changed");
-    let to_docker = Change {
-        format: Some(Format::Docker),
-        ..Change::default()
-    };
+    let to_docker = Change { format: Some(Format::Docker), ..Change::default() };
     assert_eq!(members(to_docker), 1);
 }

@@ -54,12 +54,7 @@ struct Stamp(u64, u64, i64, i64);
 
 impl Stamp {
     fn of(metadata: &Metadata) -> Self {
-        Self(
-            metadata.ino(),
-            metadata.size(),
-            metadata.ctime(),
-            metadata.ctime_nsec(),
-        )
+        Self(metadata.ino(), metadata.size(), metadata.ctime(), metadata.ctime_nsec())
     }
 }
 
@@ -72,9 +67,7 @@ impl Seen {
     fn replace(&mut self, stamp: Stamp, fresh: View) {
         let now = Instant::now();
         for (name, old) in self.view.repositories() {
-            let is_same = fresh
-                .repository(name)
-                .is_some_and(|new| Arc::ptr_eq(new, old));
+            let is_same = fresh.repository(name).is_some_and(|new| Arc::ptr_eq(new, old));
             if !is_same && old.was_asked_for() {
                 let kept = self.kept.entry(name.clone()).or_default();
                 kept.push((Arc::clone(old), now));
@@ -113,11 +106,7 @@ impl Seen {
 impl StoreBackend {
     /// Serves `store`.
     pub fn new(store: &Store) -> Self {
-        Self {
-            store: store.clone(),
-            view: Mutex::default(),
-            arrivals: Arrivals::default(),
-        }
+        Self { store: store.clone(), view: Mutex::default(), arrivals: Arrivals::default() }
     }
 
     /// Returns the current names.
@@ -206,11 +195,7 @@ impl Backend for StoreBackend {
             return Ok(None);
         };
         match self.store.read_blob(&digest, MAX_MANIFEST) {
-            Ok(bytes) => Ok(Some(Served {
-                digest,
-                media_type,
-                bytes: Bytes::from(bytes),
-            })),
+            Ok(bytes) => Ok(Some(Served { digest, media_type, bytes: Bytes::from(bytes) })),
             // A platform of an index may be missing from the store.
             Err(error) if error.kind() == Kind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -226,11 +211,7 @@ impl Backend for StoreBackend {
             opened => opened?,
         };
         let metadata = file.metadata().path("look at", digest.to_string())?;
-        Ok(Some(BlobFile {
-            file: Arc::new(file),
-            size: metadata.len(),
-            growing: None,
-        }))
+        Ok(Some(BlobFile { file: Arc::new(file), size: metadata.len(), growing: None }))
     }
 
     fn blob_size(&self, repository: &str, digest: &Digest) -> Result<Option<u64>> {
@@ -247,9 +228,7 @@ impl Backend for StoreBackend {
         limit: usize,
     ) -> Result<Option<Vec<String>>> {
         let view = self.view()?;
-        Ok(view
-            .repository(repository)
-            .map(|found| found.tags(after, limit)))
+        Ok(view.repository(repository).map(|found| found.tags(after, limit)))
     }
 
     fn repositories(&self, after: Option<&str>, limit: usize) -> Result<Vec<String>> {
@@ -262,10 +241,7 @@ impl Backend for StoreBackend {
             return Ok(Vec::new());
         };
         let referrers = &found.content(&self.store)?.referrers;
-        Ok(referrers
-            .get(subject)
-            .map(|all| all.values().cloned().collect())
-            .unwrap_or_default())
+        Ok(referrers.get(subject).map(|all| all.values().cloned().collect()).unwrap_or_default())
     }
 
     fn intake(&self) -> Option<&dyn WritableBackend> {

@@ -16,28 +16,13 @@ fn view(names: &[&str]) -> View {
 #[test]
 fn a_short_name_means_one_image_or_none() {
     for (names, repository, tag, expected) in [
-        (
-            &["localhost/a:1", "q.io/a:1"][..],
-            "a",
-            "1",
-            Some("localhost/a:1"),
-        ),
-        (
-            &["q.io/a:1", "docker.io/a:1"],
-            "a",
-            "1",
-            Some("docker.io/a:1"),
-        ),
+        (&["localhost/a:1", "q.io/a:1"][..], "a", "1", Some("localhost/a:1")),
+        (&["q.io/a:1", "docker.io/a:1"], "a", "1", Some("docker.io/a:1")),
         (&["q.io/a:1", "h.io/a:1"], "a", "1", None),
         (&["q.io/a:1", "h.io/a:2"], "a", "1", Some("q.io/a:1")),
         (&["q.io/a:1", "h.io/a:1"], "h.io/a", "1", Some("h.io/a:1")),
         (&["h.io:80/a:1"], "a", "1", Some("h.io:80/a:1")),
-        (
-            &["q.io/h.io/a:1", "h.io/a:1"],
-            "h.io/a",
-            "1",
-            Some("h.io/a:1"),
-        ),
+        (&["q.io/h.io/a:1", "h.io/a:1"], "h.io/a", "1", Some("h.io/a:1")),
         (&["localhost/a:1"], "b", "1", None),
     ] {
         let view = view(names);

@@ -55,10 +55,7 @@ impl View {
                 full.entry(name).or_default().add(reference.tag(), named);
             }
             let repository = reference.repository().to_owned();
-            short
-                .entry(repository)
-                .or_default()
-                .push((reference, named));
+            short.entry(repository).or_default().push((reference, named));
         }
         let mut catalog = Vec::new();
         let mut repositories = full;
@@ -75,10 +72,7 @@ impl View {
                         .extend(reference.tag().map(str::to_owned));
                 }
                 let tag = reference.tag().filter(|_| meant);
-                repositories
-                    .entry(name.clone())
-                    .or_default()
-                    .add(tag, named);
+                repositories.entry(name.clone()).or_default().add(tag, named);
             }
             catalog.extend(is_listed.then_some(name));
         }
@@ -97,10 +91,7 @@ impl View {
             let kept = same.cloned().unwrap_or_else(|| Arc::new(fresh));
             (name, kept)
         });
-        Self {
-            repositories: repositories.collect(),
-            catalog,
-        }
+        Self { repositories: repositories.collect(), catalog }
     }
 
     /// Returns all repositories with their names.
@@ -173,9 +164,7 @@ impl Repository {
                 && wanted(&Content::of(store, &named.descriptor.digest)?)
             {
                 let name = named.reference.as_ref().map(ToString::to_string);
-                return Ok(Some(
-                    name.unwrap_or_else(|| named.descriptor.digest.to_string()),
-                ));
+                return Ok(Some(name.unwrap_or_else(|| named.descriptor.digest.to_string())));
             }
         }
         Ok(None)
@@ -185,9 +174,7 @@ impl Repository {
     /// repository.
     pub(super) fn offers(&self, digests: &HashSet<Digest>) -> bool {
         let content = lock(&self.content);
-        self.names
-            .iter()
-            .any(|named| digests.contains(&named.descriptor.digest))
+        self.names.iter().any(|named| digests.contains(&named.descriptor.digest))
             || content.as_ref().is_some_and(|content| {
                 digests.iter().any(|digest| {
                     content.manifests.contains_key(digest) || content.blobs.contains(digest)

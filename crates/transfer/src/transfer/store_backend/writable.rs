@@ -184,12 +184,8 @@ impl WritableBackend for StoreBackend {
             .chain([digest])
             .map(|digest| Ok(by_digest(digest)?.qualified()))
             .collect::<Result<_>>()?;
-        let is_passing = |named: &Named| {
-            named
-                .reference
-                .as_ref()
-                .is_some_and(|n| passing.contains(n))
-        };
+        let is_passing =
+            |named: &Named| named.reference.as_ref().is_some_and(|n| passing.contains(n));
         let gone: Vec<Named> = store.names()?.into_iter().filter(is_passing).collect();
         if !gone.is_empty() {
             store.untag(&gone)?;
@@ -296,9 +292,7 @@ impl UploadSession for Upload {
 
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         let ingest = self.ingest.as_mut().ok_or_else(Self::ended)?;
-        ingest
-            .write_all(bytes)
-            .doing(|| "cannot write a blob into the store".to_owned())?;
+        ingest.write_all(bytes).doing(|| "cannot write a blob into the store".to_owned())?;
         self.hasher.update(bytes);
         Ok(())
     }
@@ -320,8 +314,7 @@ impl UploadSession for Upload {
             let mut file = self.store.open_blob(&found)?;
             self.store.import_blob(&mut file, digest, size)?;
         }
-        self.arrivals
-            .add(&self.repository, &self.store, digest, size)
+        self.arrivals.add(&self.repository, &self.store, digest, size)
     }
 
     fn cancel(&mut self) -> Result<()> {

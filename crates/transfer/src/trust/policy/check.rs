@@ -51,10 +51,7 @@ impl Requirements<'_> {
                     format!("the signature policy rejects {}", subject.description),
                 )
                 .caused_by(reason)
-                .hint(format!(
-                    "the policy is in {}, scope `{}`",
-                    self.source, self.scope
-                )));
+                .hint(format!("the policy is in {}, scope `{}`", self.source, self.scope)));
             }
         }
         Ok(())
@@ -66,9 +63,9 @@ fn meets(requirement: &Requirement, subject: &Subject, signatures: &Signatures) 
     match requirement {
         Requirement::AcceptAnything => Ok(()),
         Requirement::Reject => Err(denied("it rejects all images in this scope".to_owned())),
-        Requirement::Unsupported(what) => Err(denied(format!(
-            "it requires {what}, which is not supported"
-        ))),
+        Requirement::Unsupported(what) => {
+            Err(denied(format!("it requires {what}, which is not supported")))
+        }
         Requirement::Signed { by, keys, identity } => {
             let keys = read_keys(keys)?;
             let outcomes: Vec<Result<()>> = match by {
@@ -128,10 +125,7 @@ fn verdict(scheme: Scheme, outcomes: Vec<Result<()>>, looked: &[String]) -> Resu
         format!("it requires a {name} signature, and there is none ({places})")
     } else {
         reasons.dedup();
-        format!(
-            "it requires a {name} signature, and none is acceptable: {}",
-            reasons.join("; ")
-        )
+        format!("it requires a {name} signature, and none is acceptable: {}", reasons.join("; "))
     };
     Err(Error::new(Kind::Denied, why))
 }
@@ -140,10 +134,7 @@ fn verdict(scheme: Scheme, outcomes: Vec<Result<()>>, looked: &[String]) -> Resu
 pub fn open_sigstore(signature: &Signature, keys: &[PublicKey]) -> Result<Claim> {
     let by_one = |key: &PublicKey| key.verifies(&signature.payload, &signature.signature);
     if !keys.iter().any(by_one) {
-        return Err(Error::new(
-            Kind::Denied,
-            "a signature was made with another key",
-        ));
+        return Err(Error::new(Kind::Denied, "a signature was made with another key"));
     }
     Claim::parse(&signature.payload, Form::Cosign)
 }
@@ -151,10 +142,7 @@ pub fn open_sigstore(signature: &Signature, keys: &[PublicKey]) -> Result<Claim>
 fn fits(claim: &Claim, subject: &Subject, identity: &SignedIdentity) -> Result<()> {
     let denied = |why: String| Err(Error::new(Kind::Denied, why));
     if !subject.digests.contains(&claim.digest) {
-        return denied(format!(
-            "a signature is for another image, {}",
-            claim.digest
-        ));
+        return denied(format!("a signature is for another image, {}", claim.digest));
     }
     let signed = claim.reference()?;
     let asked = subject.reference.as_ref().map(expanded);
@@ -179,10 +167,7 @@ pub fn read_key(path: &Path) -> Result<Vec<u8>> {
         .and_then(|file| file.take(MAX_KEY + 1).read_to_end(&mut bytes))
         .path("read the key", path)?;
     if bytes.len() as u64 > MAX_KEY {
-        return Err(Error::bad_content(format!(
-            "{} is too large to be a key",
-            path.display()
-        )));
+        return Err(Error::bad_content(format!("{} is too large to be a key", path.display())));
     }
     Ok(bytes)
 }

@@ -28,10 +28,7 @@ pub(crate) enum SignedIdentity {
     ExactRepository { docker_repository: String },
     /// Like the default, with a prefix of the name replaced.
     #[serde(rename = "remapIdentity")]
-    Remap {
-        prefix: String,
-        signed_prefix: String,
-    },
+    Remap { prefix: String, signed_prefix: String },
 }
 
 impl Default for SignedIdentity {
@@ -56,12 +53,11 @@ impl SignedIdentity {
             Self::ExactRepository { docker_repository } => {
                 Reference::parse(docker_repository).map(|_| ())
             }
-            Self::Remap {
-                prefix,
-                signed_prefix,
-            } if prefix.is_empty() || signed_prefix.is_empty() => Err(Error::bad_content(
-                "`remapIdentity` needs `prefix` and `signedPrefix`",
-            )),
+            Self::Remap { prefix, signed_prefix }
+                if prefix.is_empty() || signed_prefix.is_empty() =>
+            {
+                Err(Error::bad_content("`remapIdentity` needs `prefix` and `signedPrefix`"))
+            }
             _ => Ok(()),
         }
     }
@@ -79,14 +75,10 @@ impl SignedIdentity {
             (Self::Exact {}, Some(asked)) => has_tag(asked) && asked == signed,
             (Self::RepoDigestOrExact {}, Some(asked)) => repo_digest_or_exact(asked, signed),
             (Self::Repository {}, Some(asked)) => asked.name() == signed.name(),
-            (
-                Self::Remap {
-                    prefix,
-                    signed_prefix,
-                },
-                Some(asked),
-            ) => remapped(asked, prefix, signed_prefix)
-                .is_some_and(|asked| repo_digest_or_exact(&asked, signed)),
+            (Self::Remap { prefix, signed_prefix }, Some(asked)) => {
+                remapped(asked, prefix, signed_prefix)
+                    .is_some_and(|asked| repo_digest_or_exact(&asked, signed))
+            }
         }
     }
 }
@@ -184,10 +176,7 @@ mod tests {
             r#"{"type":"exactReference"}"#,
             r#"{}"#,
         ] {
-            assert!(
-                serde_json::from_str::<SignedIdentity>(bad).is_err(),
-                "{bad}"
-            );
+            assert!(serde_json::from_str::<SignedIdentity>(bad).is_err(), "{bad}");
         }
         let untagged = r#"{"type":"exactReference","dockerReference":"q.io/a"}"#;
         assert!(rule(untagged).check().is_err());

@@ -52,11 +52,7 @@ pub(crate) enum Requirement {
     /// Never met.
     Reject,
     /// A signature by one of these keys, for this identity.
-    Signed {
-        by: Scheme,
-        keys: KeySource,
-        identity: SignedIdentity,
-    },
+    Signed { by: Scheme, keys: KeySource, identity: SignedIdentity },
     /// A feature of the format that imgctl does not support; never met. The text names it.
     Unsupported(String),
 }
@@ -99,9 +95,7 @@ impl Policy {
             .path("read the signature policy", path)?;
         let source = path.display().to_string();
         if bytes.len() as u64 > MAX_POLICY {
-            return Err(Error::bad_content(format!(
-                "{source} is too large to be a policy"
-            )));
+            return Err(Error::bad_content(format!("{source} is too large to be a policy")));
         }
         Self::parse(&bytes, source)
     }
@@ -110,11 +104,7 @@ impl Policy {
     pub fn parse(text: &[u8], source: String) -> Result<Self> {
         let parsed =
             parse::policy(text).context(|| format!("{source} is not a valid signature policy"))?;
-        Ok(Self {
-            source,
-            default: parsed.0,
-            transports: parsed.1,
-        })
+        Ok(Self { source, default: parsed.0, transports: parsed.1 })
     }
 
     /// Returns the requirements on the image `reference` of a registry.
@@ -131,16 +121,8 @@ impl Policy {
                 .find_map(|scope| table.get_key_value(scope))
         });
         match found {
-            Some((scope, list)) => Requirements {
-                source: &self.source,
-                scope,
-                list,
-            },
-            None => Requirements {
-                source: &self.source,
-                scope: "default",
-                list: &self.default,
-            },
+            Some((scope, list)) => Requirements { source: &self.source, scope, list },
+            None => Requirements { source: &self.source, scope: "default", list: &self.default },
         }
     }
 }

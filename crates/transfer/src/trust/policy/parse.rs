@@ -14,10 +14,7 @@ use serde_json::Value;
 use crate::trust::policy::{KeySource, Requirement, Scheme, SignedIdentity};
 use imgctl_base::error::{Context as _, Error, Result};
 
-type Parsed = (
-    Vec<Requirement>,
-    BTreeMap<String, BTreeMap<String, Vec<Requirement>>>,
-);
+type Parsed = (Vec<Requirement>, BTreeMap<String, BTreeMap<String, Vec<Requirement>>>);
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -29,10 +26,7 @@ struct File {
 
 #[derive(serde::Deserialize)]
 #[serde(tag = "type", deny_unknown_fields, rename_all_fields = "camelCase")]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "one at a time, and gone when the policy is read"
-)]
+#[expect(clippy::large_enum_variant, reason = "one at a time, and gone when the policy is read")]
 enum Entry {
     #[serde(rename = "insecureAcceptAnything")]
     AcceptAnything {},
@@ -136,13 +130,7 @@ fn requirement(entry: Entry) -> Result<Requirement> {
         Entry::SignedBaseLayer { .. } => {
             Ok(Requirement::Unsupported("`signedBaseLayer`".to_owned()))
         }
-        Entry::SignedBy {
-            key_type,
-            key_path,
-            key_paths,
-            key_data,
-            signed_identity,
-        } => {
+        Entry::SignedBy { key_type, key_path, key_paths, key_data, signed_identity } => {
             signed_identity.check()?;
             if key_type != "GPGKeys" {
                 return Ok(Requirement::Unsupported(format!("`keyType` {key_type}")));

@@ -39,10 +39,7 @@ mod tests {
                 "a.example.com:5000/x/y:v1",
                 "a.example.com:5000/x/y:v1 a.example.com:5000/x/y a.example.com:5000/x a.example.com:5000 *.example.com *.com",
             ),
-            (
-                "busybox",
-                "docker.io/library/busybox docker.io/library docker.io *.io",
-            ),
+            ("busybox", "docker.io/library/busybox docker.io/library docker.io *.io"),
         ] {
             let scopes = of(&Reference::parse(name).unwrap());
             assert_eq!(scopes.join(" "), expected);

@@ -21,25 +21,17 @@ fn subject(name: &str) -> Subject {
 }
 
 fn signed(key: &PrivateKey, identity: &str, digest: &Digest) -> Result<Signature> {
-    let payload = Claim {
-        identity: identity.to_owned(),
-        digest: digest.clone(),
-        optional: BTreeMap::new(),
-    }
-    .to_payload();
+    let payload =
+        Claim { identity: identity.to_owned(), digest: digest.clone(), optional: BTreeMap::new() }
+            .to_payload();
     let signature = key.sign(&payload)?;
     Ok(Signature { payload, signature })
 }
 
 fn check(policy: &Policy, name: &str, sigstore: Vec<Result<Signature>>) -> Result<()> {
-    let signatures = Signatures {
-        sigstore,
-        ..Signatures::default()
-    };
+    let signatures = Signatures { sigstore, ..Signatures::default() };
     let subject = subject(name);
-    policy
-        .for_registry(&Reference::parse(name).unwrap())
-        .check(&subject, &signatures)
+    policy.for_registry(&Reference::parse(name).unwrap()).check(&subject, &signatures)
 }
 
 #[test]
@@ -72,10 +64,7 @@ fn the_most_specific_scope_decides() {
 
 #[test]
 fn a_signature_must_be_by_the_key_for_the_image_and_for_the_name() {
-    let (key, other) = (
-        PrivateKey::generate().unwrap(),
-        PrivateKey::generate().unwrap(),
-    );
+    let (key, other) = (PrivateKey::generate().unwrap(), PrivateKey::generate().unwrap());
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("key.pub");
     std::fs::write(&path, key.public().unwrap().to_pem()).unwrap();
@@ -159,11 +148,7 @@ fn the_first_file_that_exists_counts() {
         directory.path().join("first"),
         directory.path().join("second"),
     );
-    assert!(
-        Policy::read_first(std::slice::from_ref(&missing))
-            .unwrap()
-            .is_none()
-    );
+    assert!(Policy::read_first(std::slice::from_ref(&missing)).unwrap().is_none());
     std::fs::write(&first, r#"{"default": [{"type": "reject"}]}"#).unwrap();
     std::fs::write(&second, "nonsense").unwrap();
     let found = Policy::read_first(&[missing, first.clone(), second.clone()]).unwrap();

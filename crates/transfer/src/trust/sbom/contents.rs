@@ -42,12 +42,7 @@ impl<'a> Contents<'a> {
             .layers()
             .map(|(layer, diff_id)| Ok(Arc::new(store.toc(&layer.digest, diff_id)?)))
             .collect::<Result<Vec<_>>>()?;
-        Ok(Self {
-            store,
-            image,
-            tree: Tree::from_layers(tocs.iter().map(Arc::clone))?,
-            tocs,
-        })
+        Ok(Self { store, image, tree: Tree::from_layers(tocs.iter().map(Arc::clone))?, tocs })
     }
 
     /// Returns the paths of all regular files at and below `start`, sorted.
@@ -138,10 +133,8 @@ impl<'a> Contents<'a> {
         wanted
             .iter()
             .map(|(number, entry)| {
-                let mut sums = Sums {
-                    sha1: Sum::new(&SHA1_FOR_LEGACY_USE_ONLY),
-                    sha256: Sum::new(&SHA256),
-                };
+                let mut sums =
+                    Sums { sha1: Sum::new(&SHA1_FOR_LEGACY_USE_ONLY), sha256: Sum::new(&SHA256) };
                 io::copy(&mut reader.open(entry)?, &mut sums)
                     .doing(|| format!("cannot read {}", entry.entry.path))?;
                 progress(entry.entry.size());

@@ -53,25 +53,15 @@ pub(super) fn all(contents: &Contents<'_>) -> Result<Vec<Embedded>> {
     for ((repository, tag), link) in tags.into_iter().zip(links) {
         let text = link.and_then(|bytes| String::from_utf8(bytes).ok());
         if let Some(digest) = text.and_then(|text| Digest::parse(text.trim()).ok()) {
-            images.insert(Embedded {
-                repository,
-                tag: Some(tag),
-                digest,
-            });
+            images.insert(Embedded { repository, tag: Some(tag), digest });
         }
     }
     let listed = children(contents, &revisions)?;
-    let tagged: BTreeSet<(String, Digest)> = images
-        .iter()
-        .map(|image| (image.repository.clone(), image.digest.clone()))
-        .collect();
+    let tagged: BTreeSet<(String, Digest)> =
+        images.iter().map(|image| (image.repository.clone(), image.digest.clone())).collect();
     for (repository, digest) in revisions {
         if !tagged.contains(&(repository.clone(), digest.clone())) && !listed.contains(&digest) {
-            images.insert(Embedded {
-                repository,
-                tag: None,
-                digest,
-            });
+            images.insert(Embedded { repository, tag: None, digest });
         }
     }
     Ok(images.into_iter().collect())
@@ -104,28 +94,15 @@ fn link(path: &LayerPath, start: &LayerPath) -> Option<Link> {
         .map(|component| str::from_utf8(component).ok())
         .collect::<Option<_>>()?;
     match &components[..] {
-        [
-            repository @ ..,
-            "_manifests",
-            "tags",
-            tag,
-            "current",
-            "link",
-        ] => Some(Link::Tag {
-            repository: repository.join("/"),
-            tag: (*tag).to_owned(),
-        }),
-        [
-            repository @ ..,
-            "_manifests",
-            "revisions",
-            algorithm,
-            hex,
-            "link",
-        ] => Some(Link::Revision {
-            repository: repository.join("/"),
-            digest: Digest::parse(&format!("{algorithm}:{hex}")).ok()?,
-        }),
+        [repository @ .., "_manifests", "tags", tag, "current", "link"] => {
+            Some(Link::Tag { repository: repository.join("/"), tag: (*tag).to_owned() })
+        }
+        [repository @ .., "_manifests", "revisions", algorithm, hex, "link"] => {
+            Some(Link::Revision {
+                repository: repository.join("/"),
+                digest: Digest::parse(&format!("{algorithm}:{hex}")).ok()?,
+            })
+        }
         _ => None,
     }
 }
@@ -139,35 +116,19 @@ mod tests {
         let path = |text: &str| LayerPath::parse(text.as_bytes()).unwrap();
         let start = path("registry/docker/registry/v2/repositories");
         let digest = Digest::of(b"x");
-        let at = |rest: String| {
-            link(
-                &path(&format!("/registry/docker/registry/v2/{rest}")),
-                &start,
-            )
-        };
+        let at =
+            |rest: String| link(&path(&format!("/registry/docker/registry/v2/{rest}")), &start);
         assert_eq!(
             at("repositories/coredns/coredns/_manifests/tags/v1.2/current/link".to_owned()),
-            Some(Link::Tag {
-                repository: "coredns/coredns".to_owned(),
-                tag: "v1.2".to_owned()
-            })
+            Some(Link::Tag { repository: "coredns/coredns".to_owned(), tag: "v1.2".to_owned() })
         );
         assert_eq!(
-            at(format!(
-                "repositories/a/_manifests/revisions/sha256/{}/link",
-                digest.hex()
-            )),
-            Some(Link::Revision {
-                repository: "a".to_owned(),
-                digest: digest.clone()
-            })
+            at(format!("repositories/a/_manifests/revisions/sha256/{}/link", digest.hex())),
+            Some(Link::Revision { repository: "a".to_owned(), digest: digest.clone() })
         );
         for other in [
             format!("repositories/a/_layers/sha256/{}/link", digest.hex()),
-            format!(
-                "repositories/a/_manifests/tags/v1/index/sha256/{}/link",
-                digest.hex()
-            ),
+            format!("repositories/a/_manifests/tags/v1/index/sha256/{}/link", digest.hex()),
             "repositories/a/_manifests/revisions/sha256/xyz/link".to_owned(),
         ] {
             assert_eq!(at(other.clone()), None, "{other}");

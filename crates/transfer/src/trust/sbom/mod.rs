@@ -74,10 +74,7 @@ pub(crate) fn embedded_images(store: &Store, image: &Image) -> Result<Vec<(Strin
         Some(tag) => format!("{}:{tag}", image.repository),
         None => image.repository.clone(),
     };
-    Ok(images
-        .into_iter()
-        .map(|image| (name(&image), image.digest))
-        .collect())
+    Ok(images.into_iter().map(|image| (name(&image), image.digest)).collect())
 }
 
 fn take_inventory(
@@ -100,10 +97,7 @@ fn take_inventory(
         created: rfc3339(seconds),
         layers: image
             .layers()
-            .map(|(layer, _)| Layer {
-                digest: layer.digest.clone(),
-                kind: layer.layer_kind(),
-            })
+            .map(|(layer, _)| Layer { digest: layer.digest.clone(), kind: layer.layer_kind() })
             .collect(),
         embedded: embedded::all(&contents)?,
         distribution,

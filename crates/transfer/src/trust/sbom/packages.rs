@@ -69,8 +69,7 @@ pub(super) fn distribution(os_release: &str) -> Option<String> {
 
 /// Splits at empty lines.
 fn records(text: &str) -> impl Iterator<Item = &str> {
-    text.split("\n\n")
-        .filter(|record| !record.trim().is_empty())
+    text.split("\n\n").filter(|record| !record.trim().is_empty())
 }
 
 #[cfg(test)]
@@ -81,10 +80,8 @@ mod tests {
     fn dpkg_lists_what_is_installed() {
         let text = "Package: libc6\nStatus: install ok installed\nArchitecture: amd64\nVersion: 2.36-9+deb12u4\nDescription: C\n more: text\n\nPackage: gone\nStatus: deinstall ok config-files\nVersion: 1\n\nPackage: tzdata\nVersion: 2024a-0\n\nnonsense\n";
         let packages = dpkg(text);
-        let names: Vec<(&str, &str)> = packages
-            .iter()
-            .map(|package| (&*package.name, &*package.version))
-            .collect();
+        let names: Vec<(&str, &str)> =
+            packages.iter().map(|package| (&*package.name, &*package.version)).collect();
         assert_eq!(names, [("libc6", "2.36-9+deb12u4"), ("tzdata", "2024a-0")]);
         assert_eq!(packages[0].architecture, "amd64");
     }
@@ -94,18 +91,12 @@ mod tests {
         let text = "C:Q1x=\nP:musl\nV:1.2.4-r2\nA:x86_64\nF:lib\nR:libc.so\n\nP:busybox\nV:1.36.1-r5\nA:x86_64\n";
         let packages = apk(text);
         assert_eq!(packages.len(), 2);
-        assert_eq!(
-            (&*packages[1].name, &*packages[1].version),
-            ("busybox", "1.36.1-r5")
-        );
+        assert_eq!((&*packages[1].name, &*packages[1].version), ("busybox", "1.36.1-r5"));
     }
 
     #[test]
     fn the_distribution_is_its_id() {
-        assert_eq!(
-            distribution("NAME=x\nID=\"alpine\"\n").as_deref(),
-            Some("alpine")
-        );
+        assert_eq!(distribution("NAME=x\nID=\"alpine\"\n").as_deref(), Some("alpine"));
         assert_eq!(distribution("ID=a/b\n"), None);
     }
 }

@@ -107,14 +107,9 @@ fn embedded(image: &Embedded) -> Value {
         Some(tag) => format!("{}:{tag}", image.repository),
         None => format!("{}@{}", image.repository, image.digest),
     };
-    let id = format!(
-        "SPDXRef-Embedded-{}",
-        &Digest::of(name.as_bytes()).hex()[..16]
-    );
+    let id = format!("SPDXRef-Embedded-{}", &Digest::of(name.as_bytes()).hex()[..16]);
     let mut value = thing(&id, &image.repository, "CONTAINER");
-    value["versionInfo"] = tag
-        .map_or_else(|| image.digest.to_string(), str::to_owned)
-        .into();
+    value["versionInfo"] = tag.map_or_else(|| image.digest.to_string(), str::to_owned).into();
     value["checksums"] = checksum(&image.digest);
     let url = purl_oci(&image.repository, &image.repository, tag, &image.digest);
     value["externalRefs"] = purl(&url);
@@ -123,28 +118,16 @@ fn embedded(image: &Embedded) -> Value {
 }
 
 fn package(package: &Package, inventory: &Inventory) -> Value {
-    let Package {
-        kind,
-        name,
-        version,
-        architecture,
-    } = package;
+    let Package { kind, name, version, architecture } = package;
     let key = format!("{kind}/{name}/{version}/{architecture}");
     let hex = Digest::of(key.as_bytes());
-    let id = format!(
-        "SPDXRef-Package-{kind}-{}-{}",
-        identifier(name),
-        &hex.hex()[..8]
-    );
+    let id = format!("SPDXRef-Package-{kind}-{}-{}", identifier(name), &hex.hex()[..8]);
     let mut value = thing(&id, name, "LIBRARY");
     value["versionInfo"] = version.as_str().into();
     let fallback = if *kind == "deb" { "debian" } else { "alpine" };
     let namespace = inventory.distribution.as_deref().unwrap_or(fallback);
-    let mut url = format!(
-        "pkg:{kind}/{namespace}/{}@{}",
-        escaped(&name.to_lowercase()),
-        escaped(version)
-    );
+    let mut url =
+        format!("pkg:{kind}/{namespace}/{}@{}", escaped(&name.to_lowercase()), escaped(version));
     if !architecture.is_empty() {
         url += &format!("?arch={}", escaped(architecture));
     }
@@ -247,15 +230,7 @@ fn escaped(text: &str) -> String {
 
 /// Restricts text to the characters of SPDX identifiers: letters, digits, `.` and `-`.
 fn identifier(text: &str) -> String {
-    text.chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || c == '.' {
-                c
-            } else {
-                '-'
-            }
-        })
-        .collect()
+    text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect()
 }
 
 #[cfg(test)]
@@ -270,10 +245,7 @@ mod tests {
             digest: Digest::of(b"image"),
             architecture: "amd64".to_owned(),
             created: "2024-01-02T03:04:05Z".to_owned(),
-            layers: vec![Layer {
-                digest: Digest::of(b"layer"),
-                kind: None,
-            }],
+            layers: vec![Layer { digest: Digest::of(b"layer"), kind: None }],
             embedded: vec![Embedded {
                 repository: "coredns/coredns".to_owned(),
                 tag: Some("v1".to_owned()),
@@ -307,25 +279,17 @@ mod tests {
             .map(|part| part["SPDXID"].as_str().unwrap())
             .collect();
         assert_eq!(ids.len(), 5);
-        let is_valid = |id: &&str| {
-            id.bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b".-".contains(&b))
-        };
+        let is_valid =
+            |id: &&str| id.bytes().all(|b| b.is_ascii_alphanumeric() || b".-".contains(&b));
         assert!(ids.iter().all(is_valid), "{ids:?}");
         let related = document["relationships"].as_array().unwrap();
         assert_eq!(related.len(), ids.len());
         for id in ids {
-            assert!(
-                related.iter().any(|r| r["relatedSpdxElement"] == id),
-                "{id}"
-            );
+            assert!(related.iter().any(|r| r["relatedSpdxElement"] == id), "{id}");
         }
         assert_eq!(document["files"][0]["fileName"], "./etc/%FF%25");
         let locator = &document["packages"][3]["externalRefs"][0]["referenceLocator"];
-        assert_eq!(
-            locator,
-            "pkg:deb/debian/libstdc%2B%2B6@1%3A2%2Bb1?arch=amd64"
-        );
+        assert_eq!(locator, "pkg:deb/debian/libstdc%2B%2B6@1%3A2%2Bb1?arch=amd64");
         let code = &document["packages"][0]["packageVerificationCode"];
         let expected = sha1_of(sha1_of(b"").as_bytes());
         assert_eq!(code["packageVerificationCodeValue"], expected);
@@ -334,10 +298,7 @@ mod tests {
     #[test]
     fn without_files_the_document_is_another_one() {
         let with = namespace(&inventory());
-        let without = Inventory {
-            files: None,
-            ..inventory()
-        };
+        let without = Inventory { files: None, ..inventory() };
         assert_ne!(namespace(&without), with);
         let document: Value = serde_json::from_slice(&write(&without).unwrap()).unwrap();
         assert_eq!(document["packages"][0]["filesAnalyzed"], false);

@@ -87,10 +87,9 @@ pub(super) fn parse(layout: &str, text: &str) -> Option<i64> {
     if let Ok(time) = text.parse::<Timestamp>() {
         return Some(time.as_second());
     }
-    let date = text.parse::<jiff::civil::DateTime>().or_else(|_| {
-        text.parse::<jiff::civil::Date>()
-            .map(|date| date.at(0, 0, 0, 0))
-    });
+    let date = text
+        .parse::<jiff::civil::DateTime>()
+        .or_else(|_| text.parse::<jiff::civil::Date>().map(|date| date.at(0, 0, 0, 0)));
     let _ = layout;
     let zoned = date.ok()?.to_zoned(TimeZone::UTC).ok()?;
     Some(zoned.timestamp().as_second())
@@ -111,14 +110,8 @@ pub(super) fn duration(text: &str) -> Option<i64> {
         let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let number: f64 = rest[..end].parse().ok()?;
         rest = &rest[end..];
-        let units = [
-            ("ns", 1e-9),
-            ("us", 1e-6),
-            ("ms", 1e-3),
-            ("s", 1.0),
-            ("m", 60.0),
-            ("h", 3600.0),
-        ];
+        let units =
+            [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
         let (unit, scale) = units.iter().find(|(unit, _)| rest.starts_with(unit))?;
         rest = &rest[unit.len()..];
         total += number * scale;
@@ -171,10 +164,7 @@ pub(super) fn method(
         "YearDay" => number("002"),
         "Month" => Ok(Value::text(format(seconds, "January"))),
         "Weekday" => Ok(Value::text(format(seconds, "Monday"))),
-        "String" => Ok(Value::text(format(
-            seconds,
-            "2006-01-02 15:04:05 -0700 MST",
-        ))),
+        "String" => Ok(Value::text(format(seconds, "2006-01-02 15:04:05 -0700 MST"))),
         "Format" => {
             text_argument(name, arguments).map(|layout| Value::text(format(seconds, &layout)))
         }

@@ -34,10 +34,7 @@ struct State {
 impl State {
     /// Returns an error at a position in this template.
     fn fault(&self, pos: Pos, message: impl Into<String>) -> Fault {
-        Fault {
-            at: vec![self.source.place(pos)],
-            message: message.into(),
-        }
+        Fault { at: vec![self.source.place(pos)], message: message.into() }
     }
 
     fn assign(&mut self, name: &SmolStr, value: Value) -> bool {
@@ -75,13 +72,9 @@ impl Engine {
     fn walk(&mut self, state: &mut State, list: &ListNode, dot: &Value) -> Result<(), Stop> {
         self.nested += 1;
         let walked = if self.nested > MOST_NESTED {
-            Err(state
-                .fault(list.pos, "templates are nested too deeply")
-                .into())
+            Err(state.fault(list.pos, "templates are nested too deeply").into())
         } else {
-            list.nodes
-                .iter()
-                .try_for_each(|node| self.node(state, node, dot))
+            list.nodes.iter().try_for_each(|node| self.node(state, node, dot))
         };
         self.nested -= 1;
         walked
@@ -390,9 +383,9 @@ impl Engine {
         let arguments = self.arguments(state, expressions, piped, dot)?;
         let called = match name.as_str() {
             "include" => match functions::typed(name, "s*", &arguments) {
-                Ok(()) => self
-                    .include(&print::to_text(&arguments[0]), &arguments[1])
-                    .map(Value::text),
+                Ok(()) => {
+                    self.include(&print::to_text(&arguments[0]), &arguments[1]).map(Value::text)
+                }
                 Err(message) => Err(message.into()),
             },
             "tpl" => match (arguments.first(), arguments.get(1)) {
@@ -400,10 +393,7 @@ impl Engine {
                     let caller = state.source.name.clone();
                     self.tpl(&caller, text, data).map(Value::text)
                 }
-                _ => Err(functions::typed(name, "s*", &arguments)
-                    .err()
-                    .unwrap_or_default()
-                    .into()),
+                _ => Err(functions::typed(name, "s*", &arguments).err().unwrap_or_default().into()),
             },
             _ => functions::call(name, &arguments).map_err(Fault::from),
         };
@@ -423,8 +413,7 @@ impl Engine {
         if size > LONGEST_TEXT {
             return Err(state.fault(pos, format!("{name} makes more than {LONGEST_TEXT} bytes")));
         }
-        self.made(size)
-            .map_err(|fault| fault.within(state.source.place(pos)))?;
+        self.made(size).map_err(|fault| fault.within(state.source.place(pos)))?;
         Ok(value)
     }
 
@@ -463,9 +452,7 @@ fn turns(value: &Value) -> Result<Vec<(Value, Value)>, String> {
         Value::List(list) => numbered(list.items()),
         Value::Map(map) => {
             let members = map.members().into_iter();
-            members
-                .map(|(key, item)| (Value::Text(key), item))
-                .collect()
+            members.map(|(key, item)| (Value::Text(key), item)).collect()
         }
         Value::Int(count) => {
             let most = i64::try_from(MOST_TURNS).unwrap_or(i64::MAX);

@@ -28,9 +28,9 @@ pub(super) fn method(
         "Lines" => text().map(|path| lines(&content(&path).unwrap_or_default())),
         "Glob" => text().map(|pattern| glob(files, &pattern)),
         "AsConfig" => as_map(files, |bytes| String::from_utf8_lossy(bytes).into_owned()),
-        "AsSecrets" => as_map(files, |bytes| {
-            base64::engine::general_purpose::STANDARD.encode(bytes)
-        }),
+        "AsSecrets" => {
+            as_map(files, |bytes| base64::engine::general_purpose::STANDARD.encode(bytes))
+        }
         path => Ok(content(path).map_or(Value::Nil, Value::Bytes)),
     })
 }
@@ -40,12 +40,7 @@ fn lines(bytes: &[u8]) -> Value {
     if text.is_empty() {
         return Value::list([]);
     }
-    Value::list(
-        text.strip_suffix('\n')
-            .unwrap_or(&text)
-            .split('\n')
-            .map(Value::text),
-    )
+    Value::list(text.strip_suffix('\n').unwrap_or(&text).split('\n').map(Value::text))
 }
 
 fn glob(files: &All, pattern: &str) -> Value {
@@ -77,9 +72,7 @@ pub(in super::super) fn matches(pattern: &str, path: &str) -> bool {
     let mut budget = 100_000;
     let pattern: Vec<char> = pattern.chars().collect();
     let path: Vec<char> = path.chars().collect();
-    alternatives(&pattern)
-        .iter()
-        .any(|pattern| covers(pattern, &path, &mut budget))
+    alternatives(&pattern).iter().any(|pattern| covers(pattern, &path, &mut budget))
 }
 
 /// Expands each `{a,b}` in the pattern.

@@ -50,10 +50,7 @@ pub(super) struct Fault {
 
 impl From<String> for Fault {
     fn from(message: String) -> Self {
-        Self {
-            at: Vec::new(),
-            message,
-        }
+        Self { at: Vec::new(), message }
     }
 }
 
@@ -159,9 +156,7 @@ impl Engine {
             return Err(format!("{name:?} includes itself more than {MOST_INCLUDES} times").into());
         }
         *count += 1;
-        let text = self
-            .find(name)
-            .and_then(|template| self.execute(&template, data));
+        let text = self.find(name).and_then(|template| self.execute(&template, data));
         if let Some(count) = self.included.get_mut(name) {
             *count = count.saturating_sub(1);
         }
@@ -219,36 +214,18 @@ fn tpl_name(name: &str) -> String {
 type Parsed = (Rc<Template>, Vec<(String, Rc<Template>)>);
 
 fn parse(name: &str, text: &str) -> Result<Parsed, Fault> {
-    let source = Rc::new(Source {
-        name: name.to_owned(),
-        text: text.to_owned(),
-    });
+    let source = Rc::new(Source { name: name.to_owned(), text: text.to_owned() });
     let (body, defined) = Parser::new(&source::adapted(text), "{{", "}}")
         .and_then(Parser::parse)
         .map_err(|error| match error {
-            TemplateError::Parse {
-                line, col, message, ..
-            }
-            | TemplateError::Lex {
-                line, col, message, ..
-            } => Fault {
-                at: vec![format!("{name}:{line}:{col}")],
-                message,
-            },
-            other => Fault {
-                at: vec![name.to_owned()],
-                message: other.to_string(),
-            },
-        })?;
-    let template = |body| {
-        Rc::new(Template {
-            source: source.clone(),
-            body,
-        })
-    };
-    let defined = defined
-        .into_iter()
-        .map(|node| (node.name.to_string(), template(node.body)))
-        .collect();
+        TemplateError::Parse { line, col, message, .. }
+        | TemplateError::Lex { line, col, message, .. } => {
+            Fault { at: vec![format!("{name}:{line}:{col}")], message }
+        }
+        other => Fault { at: vec![name.to_owned()], message: other.to_string() },
+    })?;
+    let template = |body| Rc::new(Template { source: source.clone(), body });
+    let defined =
+        defined.into_iter().map(|node| (node.name.to_string(), template(node.body))).collect();
     Ok((template(body), defined))
 }

@@ -75,9 +75,7 @@ impl Object {
                 Value::map(fields.iter().map(|(name, value)| (*name, value.clone())))
             }
             Self::Files(files) => Value::map(
-                files
-                    .iter()
-                    .map(|(path, content)| (path.as_str(), Value::Bytes(content.clone()))),
+                files.iter().map(|(path, content)| (path.as_str(), Value::Bytes(content.clone()))),
             ),
             Self::ApiVersions(versions) => Value::list(versions.iter().map(Value::text)),
             Self::Version(_, original) => Value::text(original),
@@ -89,10 +87,9 @@ impl Object {
     /// method exists.
     pub(super) fn member(&self, name: &str, arguments: &[Value]) -> Option<Result<Value, String>> {
         match self {
-            Self::Struct { fields, .. } => fields
-                .iter()
-                .find(|(field, _)| *field == name)
-                .map(|(_, value)| Ok(value.clone())),
+            Self::Struct { fields, .. } => {
+                fields.iter().find(|(field, _)| *field == name).map(|(_, value)| Ok(value.clone()))
+            }
             Self::Files(all) => files::method(all, name, arguments),
             Self::ApiVersions(versions) => (name == "Has").then(|| {
                 let wanted = text_argument(name, arguments)?;
@@ -110,14 +107,8 @@ impl Object {
 pub(super) fn text_argument(name: &str, arguments: &[Value]) -> Result<Rc<str>, String> {
     match arguments {
         [Value::Text(text)] => Ok(text.clone()),
-        [other] => Err(format!(
-            "wrong type for value; expected string; got {}",
-            other.type_name()
-        )),
-        _ => Err(format!(
-            "wrong number of args for {name}: want 1 got {}",
-            arguments.len()
-        )),
+        [other] => Err(format!("wrong type for value; expected string; got {}", other.type_name())),
+        _ => Err(format!("wrong number of args for {name}: want 1 got {}", arguments.len())),
     }
 }
 

@@ -76,9 +76,8 @@ pub(super) fn sprintf(format: &str, arguments: &[Value]) -> String {
             return out;
         }
     }
-    let extra: Vec<String> = next
-        .map(|value| format!("{}={}", value.type_name(), show(value)))
-        .collect();
+    let extra: Vec<String> =
+        next.map(|value| format!("{}={}", value.type_name(), show(value))).collect();
     if !extra.is_empty() {
         out.push_str(&format!("%!(EXTRA {})", extra.join(", ")));
     }
@@ -163,11 +162,7 @@ fn integer(letter: char, verb: &Verb, int: i64) -> String {
         'c' | 'q' => {
             let c = u32::try_from(int).ok().and_then(char::from_u32);
             let c = c.unwrap_or(char::REPLACEMENT_CHARACTER);
-            if letter == 'q' {
-                format!("'{c}'")
-            } else {
-                c.to_string()
-            }
+            if letter == 'q' { format!("'{c}'") } else { c.to_string() }
         }
         _ => int.to_string(),
     }

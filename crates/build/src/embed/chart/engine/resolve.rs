@@ -24,9 +24,7 @@ fn is_word(text: &str) -> bool {
         }
         text == word || text == capital || text == word.to_ascii_uppercase()
     };
-    ["y", "n", "yes", "no", "on", "off", "true", "false", "null"]
-        .iter()
-        .any(|word| cased(word))
+    ["y", "n", "yes", "no", "on", "off", "true", "false", "null"].iter().any(|word| cased(word))
         || matches!(text, "~" | "<<" | ".nan" | ".NaN" | ".NAN")
         || [".inf", ".Inf", ".INF"].contains(&text.trim_start_matches(['+', '-']))
 }
@@ -34,14 +32,7 @@ fn is_word(text: &str) -> bool {
 fn is_number(text: &str) -> bool {
     let plain = text.replace('_', "");
     let unsigned = plain.strip_prefix(['+', '-']).unwrap_or(&plain);
-    for (prefix, radix) in [
-        ("0x", 16),
-        ("0X", 16),
-        ("0o", 8),
-        ("0O", 8),
-        ("0b", 2),
-        ("0B", 2),
-    ] {
+    for (prefix, radix) in [("0x", 16), ("0X", 16), ("0o", 8), ("0O", 8), ("0b", 2), ("0B", 2)] {
         if let Some(digits) = unsigned.strip_prefix(prefix) {
             return u64::from_str_radix(digits, radix).is_ok();
         }
@@ -70,11 +61,7 @@ fn is_float(text: &str) -> bool {
 fn is_sexagesimal(text: &str) -> bool {
     let plain = text.strip_prefix(['+', '-']).unwrap_or(text);
     let whole = plain.split_once('.').map_or(plain, |(whole, rest)| {
-        if rest.bytes().all(|b| b.is_ascii_digit() || b == b'_') {
-            whole
-        } else {
-            ""
-        }
+        if rest.bytes().all(|b| b.is_ascii_digit() || b == b'_') { whole } else { "" }
     });
     let mut parts = whole.split(':');
     let first = parts.next().unwrap_or("");
@@ -117,7 +104,5 @@ fn is_time(text: &str) -> bool {
     text.len() >= 7
         && bytes.first().is_some_and(u8::is_ascii_digit)
         && bytes.iter().filter(|b| **b == b':').count() >= 2
-        && bytes
-            .iter()
-            .all(|b| b.is_ascii_digit() || b":.+-Zz ".contains(b))
+        && bytes.iter().all(|b| b.is_ascii_digit() || b":.+-Zz ".contains(b))
 }

@@ -71,10 +71,7 @@ impl Map {
     /// Returns a snapshot of the members.
     pub(super) fn members(&self) -> Vec<(Rc<str>, Value)> {
         let members = self.0.borrow();
-        members
-            .iter()
-            .map(|(k, v)| (k.clone(), v.clone()))
-            .collect()
+        members.iter().map(|(k, v)| (k.clone(), v.clone())).collect()
     }
 
     /// Returns the number of members.
@@ -143,9 +140,7 @@ impl Value {
     pub(in super::super) fn map<K: Into<Rc<str>>>(
         members: impl IntoIterator<Item = (K, Value)>,
     ) -> Self {
-        Self::Map(Map::new(
-            members.into_iter().map(|(k, v)| (k.into(), v)).collect(),
-        ))
+        Self::Map(Map::new(members.into_iter().map(|(k, v)| (k.into(), v)).collect()))
     }
 
     /// Converts the data of a YAML file. All numbers are floats, which is what Go's JSON decoder
@@ -158,11 +153,9 @@ impl Value {
             serde_json::Value::Number(number) => Self::Float(number.as_f64().unwrap_or(0.0)),
             serde_json::Value::String(text) => Self::text(text),
             serde_json::Value::Array(items) => Self::list(items.iter().map(Self::from_json)),
-            serde_json::Value::Object(members) => Self::map(
-                members
-                    .iter()
-                    .map(|(key, value)| (key.as_str(), Self::from_json(value))),
-            ),
+            serde_json::Value::Object(members) => {
+                Self::map(members.iter().map(|(key, value)| (key.as_str(), Self::from_json(value))))
+            }
         }
     }
 
@@ -228,9 +221,7 @@ pub(super) fn equal(a: &Value, b: &Value, depth: usize) -> bool {
             a.is(b) || {
                 let (a, b) = (a.members(), b.members());
                 a.len() == b.len()
-                    && a.iter()
-                        .zip(&b)
-                        .all(|(a, b)| a.0 == b.0 && equal(&a.1, &b.1, depth - 1))
+                    && a.iter().zip(&b).all(|(a, b)| a.0 == b.0 && equal(&a.1, &b.1, depth - 1))
             }
         }
         (Value::Object(a), Value::Object(b)) => Rc::ptr_eq(a, b),

@@ -46,11 +46,7 @@ fn node(
         }
         Value::List(list) if !list.items().is_empty() => {
             // A list has the same indentation as its key.
-            let indent = if place == Place::Member {
-                indent - 2
-            } else {
-                indent
-            };
+            let indent = if place == Place::Member { indent - 2 } else { indent };
             for (index, item) in list.items().iter().enumerate() {
                 begin(out, indent, place, index);
                 out.push('-');
@@ -230,10 +226,7 @@ impl Analysis {
 }
 
 fn is_blank_or_break(c: char) -> bool {
-    matches!(
-        c,
-        ' ' | '\t' | '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}'
-    )
+    matches!(c, ' ' | '\t' | '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
 fn is_printable(c: char) -> bool {
@@ -324,24 +317,16 @@ pub(super) fn json_of(value: &Value, depth: usize) -> Result<serde_json::Value, 
         Value::Bool(bool) => (*bool).into(),
         Value::Int(int) => (*int).into(),
         // A whole float is written without a fraction.
-        #[allow(
-            clippy::cast_possible_truncation,
-            reason = "checked to be whole and in range"
-        )]
+        #[allow(clippy::cast_possible_truncation, reason = "checked to be whole and in range")]
         Value::Float(float) if float.fract() == 0.0 && float.abs() < 9e15 => (*float as i64).into(),
-        Value::Float(float) => json_float(*float)
-            .parse()
-            .map_or(serde_json::Value::Null, serde_json::Value::Number),
+        Value::Float(float) => {
+            json_float(*float).parse().map_or(serde_json::Value::Null, serde_json::Value::Number)
+        }
         Value::Text(text) => text.as_ref().into(),
-        Value::Bytes(bytes) => base64::engine::general_purpose::STANDARD
-            .encode(bytes)
-            .into(),
+        Value::Bytes(bytes) => base64::engine::general_purpose::STANDARD.encode(bytes).into(),
         Value::List(list) => {
-            let items: Result<Vec<_>, String> = list
-                .items()
-                .iter()
-                .map(|item| json_of(item, depth - 1))
-                .collect();
+            let items: Result<Vec<_>, String> =
+                list.items().iter().map(|item| json_of(item, depth - 1)).collect();
             items?.into()
         }
         Value::Map(map) => {

@@ -26,10 +26,7 @@ fn every_way_to_name_an_image_is_understood() {
     for (text, expected) in [
         (
             "kind: Pod\nspec:\n  containers:\n  - name: a\n    image: nginx\n  initContainers:\n  - {image: 'quay.io/a/b:1'}\n",
-            vec![
-                "docker.io/library/nginx:latest 5 PodSpec",
-                "quay.io/a/b:1 7 PodSpec",
-            ],
+            vec!["docker.io/library/nginx:latest 5 PodSpec", "quay.io/a/b:1 7 PodSpec"],
         ),
         (
             "spec:\n  volumes:\n  - name: v\n    image:\n      reference: quay.io/a/vol:1\n",
@@ -47,20 +44,11 @@ fn every_way_to_name_an_image_is_understood() {
             "proxy:\n  repository: gcr.io/a/b\n  tag: v1\nsource:\n  repository: https://git/x\n  tag: v1\n",
             vec!["gcr.io/a/b:v1 2 Field"],
         ),
-        (
-            "spec:\n  image: quay.io/p/p\n  tag: v3\n",
-            vec!["quay.io/p/p:v3 2 Field"],
-        ),
-        (
-            "images:\n- name: x\n  newName: quay.io/y\n  newTag: v9\n",
-            vec!["quay.io/y:v9 3 Field"],
-        ),
+        ("spec:\n  image: quay.io/p/p\n  tag: v3\n", vec!["quay.io/p/p:v3 2 Field"]),
+        ("images:\n- name: x\n  newName: quay.io/y\n  newTag: v9\n", vec!["quay.io/y:v9 3 Field"]),
         (
             "env:\n- name: RELATED_IMAGE_X\n  value: a/x:1\n- name: Y_IMAGE\n  value: \"b/y:1\"\n- name: PATH\n  value: c/z:1\n",
-            vec![
-                "docker.io/a/x:1 3 Environment",
-                "docker.io/b/y:1 5 Environment",
-            ],
+            vec!["docker.io/a/x:1 3 Environment", "docker.io/b/y:1 5 Environment"],
         ),
         (
             "args: [--foo, --solver-image=quay.io/s:1, --image, t:2, --image-pull-policy=a/b:c]\n",
@@ -68,24 +56,15 @@ fn every_way_to_name_an_image_is_understood() {
         ),
         (
             "kind: ConfigMap\ndata:\n  a.yaml: |\n    # note\n    spec:\n      containers:\n      - image: in/side:1\n  b: \"kind: Pod\\nspec:\\n  containers: [{image: flat/one:1}]\\n\"\n",
-            vec![
-                "docker.io/flat/one:1 8 PodSpec",
-                "docker.io/in/side:1 7 PodSpec",
-            ],
+            vec!["docker.io/flat/one:1 8 PodSpec", "docker.io/in/side:1 7 PodSpec"],
         ),
         (
             "kind: CustomResourceDefinition\nproperties:\n  image:\n    type: string\n    default: quay.io/d/e:1\n  busyboxImage: {type: string, default: 'busybox:1'}\n",
-            vec![
-                "docker.io/library/busybox:1 6 Field",
-                "quay.io/d/e:1 5 Field",
-            ],
+            vec!["docker.io/library/busybox:1 6 Field", "quay.io/d/e:1 5 Field"],
         ),
         (
             "a: &c\n  containers: [{image: a:1}]\nb: *c\n---\nkind: X\nd: {e: {containers: [{image: b:1}]}}\n",
-            vec![
-                "docker.io/library/a:1 2 PodSpec",
-                "docker.io/library/b:1 6 PodSpec",
-            ],
+            vec!["docker.io/library/a:1 2 PodSpec", "docker.io/library/b:1 6 PodSpec"],
         ),
         (
             "{\"kind\": \"Pod\",\n\t\"spec\": {\"containers\": [\n\t\t{\"image\": \"j/son:1\"}]}}\n",
@@ -121,19 +100,9 @@ fn what_is_left_out_is_told_with_its_line() {
     let text = "containers:\n- image: \"{{ .Values.x }}\"\n- image: up//x\n\
                 args:\n- --reloader=quay.io/re/loader:v1\nimage:\n  repository: a/b\n";
     let skipped = scanned(text).skipped;
-    let told: Vec<String> = skipped
-        .iter()
-        .map(|skipped| format!("{} {}", skipped.place.line, skipped.text))
-        .collect();
-    assert_eq!(
-        told,
-        [
-            "2 {{ .Values.x }}",
-            "3 up//x",
-            "5 quay.io/re/loader:v1",
-            "7 a/b"
-        ]
-    );
+    let told: Vec<String> =
+        skipped.iter().map(|skipped| format!("{} {}", skipped.place.line, skipped.text)).collect();
+    assert_eq!(told, ["2 {{ .Values.x }}", "3 up//x", "5 quay.io/re/loader:v1", "7 a/b"]);
 }
 
 #[test]

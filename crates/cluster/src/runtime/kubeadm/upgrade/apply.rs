@@ -28,11 +28,8 @@ const HINT: &str = "on the control plane: `crictl ps -a`, `crictl logs` of kube-
 `journalctl -u kubelet`; then `imgctl upgrade resume`, or `imgctl rollback`";
 const TEN_YEARS: i64 = 10 * 365 * 86_400;
 /// Components that always have the control plane's version.
-pub(super) const COMPONENTS: [&str; 3] = [
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-scheduler",
-];
+pub(super) const COMPONENTS: [&str; 3] =
+    ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
 pub(super) fn actions(step: &Move<'_>, target: &Target) -> Result<Vec<Action>> {
     let mut actions = vec![programs(target), upgrade(step, target)];
@@ -256,11 +253,7 @@ fn takes_pods(line: &str) -> bool {
     };
     cordoned != Some("true")
         && ready == Some("True")
-        && taints
-            .unwrap_or_default()
-            .split(',')
-            .filter(|taint| !taint.is_empty())
-            .all(tolerated)
+        && taints.unwrap_or_default().split(',').filter(|taint| !taint.is_empty()).all(tolerated)
 }
 
 /// Returns the image that each component's manifest names, for the gate.
@@ -293,14 +286,8 @@ mod tests {
     fn nodes_that_take_the_job_of_kubeadm() {
         for (line, expected) in [
             ("||True", true),
-            (
-                "|node-role.kubernetes.io/control-plane:NoSchedule,|True",
-                true,
-            ),
-            (
-                "true|node.kubernetes.io/unschedulable:NoSchedule,|True",
-                false,
-            ),
+            ("|node-role.kubernetes.io/control-plane:NoSchedule,|True", true),
+            ("true|node.kubernetes.io/unschedulable:NoSchedule,|True", false),
             ("|gpu:NoSchedule,|True", false),
             ("|spot:PreferNoSchedule,|True", true),
             ("||Unknown", false),

@@ -54,15 +54,8 @@ pub(super) fn files(step: &Move<'_>, target: &Target) -> Action {
         tree = target.tree,
         touched = target.touched(),
     );
-    let mut action = Action::command(
-        "backup",
-        Line {
-            line,
-            again: true,
-            ..Line::default()
-        },
-    )
-    .within(Duration::from_secs(600));
+    let mut action = Action::command("backup", Line { line, again: true, ..Line::default() })
+        .within(Duration::from_secs(600));
     action.says = vec![format!(
         "back up to {}/files: /etc/kubernetes (pki, manifests, *.conf), kubelet's configuration \
          and unit, the configuration of the container runtime, the programs; with checksums",

@@ -28,10 +28,7 @@ fn file(target: &Target, kind: &str, name: &str) -> String {
 }
 
 fn names() -> String {
-    let names: Vec<String> = OBJECTS
-        .iter()
-        .map(|(kind, name)| format!("{kind}/{name}"))
-        .collect();
+    let names: Vec<String> = OBJECTS.iter().map(|(kind, name)| format!("{kind}/{name}")).collect();
     names.join(", ")
 }
 
@@ -77,18 +74,13 @@ pub(super) fn put_back(target: &Target) -> Action {
             }
         }
         // etcd has just restarted as well, so the API can become unavailable once more.
-        until_well(
-            site,
-            PATIENCE,
-            "continue with `imgctl upgrade resume`",
-            &|| {
-                let kubectl = Kubectl::here(site)?;
-                for (kind, name, then) in &then {
-                    replace(site, &kubectl, then, kind, name)?;
-                }
-                Ok(None)
-            },
-        )
+        until_well(site, PATIENCE, "continue with `imgctl upgrade resume`", &|| {
+            let kubectl = Kubectl::here(site)?;
+            for (kind, name, then) in &then {
+                replace(site, &kubectl, then, kind, name)?;
+            }
+            Ok(None)
+        })
     })
     .within(PATIENCE + Duration::from_secs(20))
 }

@@ -47,9 +47,8 @@ impl CrashLoop {
             Some((one, times, log))
         });
         let (one, times, log) = looping?;
-        let end = site
-            .run_on(site.agent, &Line::query(log.clone()), "-crashed")
-            .unwrap_or_default();
+        let end =
+            site.run_on(site.agent, &Line::query(log.clone()), "-crashed").unwrap_or_default();
         let end: String = end.lines().map(|line| format!("\n    {line}")).collect();
         let message = format!(
             "{}: {} keeps crashing ({times} times since the gate began); the end of its log:{end}",
@@ -80,9 +79,8 @@ fn read(text: &str) -> Vec<Started> {
             let text = one["createdAt"].as_str().unwrap_or_default();
             text.parse().unwrap_or(0)
         };
-        let is_newer = newest
-            .get(name)
-            .is_none_or(|(_, known)| created(container) >= created(known));
+        let is_newer =
+            newest.get(name).is_none_or(|(_, known)| created(container) >= created(known));
         if is_newer {
             newest.insert(name, (attempt, container));
         }
@@ -113,18 +111,9 @@ mod tests {
  {"id":"bb2","metadata":{"name":"kube-apiserver","attempt":2},"state":"CONTAINER_EXITED","createdAt":"20"},
  {"id":"cc3","metadata":{"name":"etcd","attempt":1},"state":"CONTAINER_RUNNING","createdAt":"15"}]}"#;
         let all = read(text);
-        let shown: Vec<_> = all
-            .iter()
-            .map(|one| (one.name.as_str(), one.times, one.log.is_some()))
-            .collect();
-        assert_eq!(
-            shown,
-            [
-                ("kubelet", 4, true),
-                ("etcd", 1, false),
-                ("kube-apiserver", 2, true)
-            ]
-        );
+        let shown: Vec<_> =
+            all.iter().map(|one| (one.name.as_str(), one.times, one.log.is_some())).collect();
+        assert_eq!(shown, [("kubelet", 4, true), ("etcd", 1, false), ("kube-apiserver", 2, true)]);
         assert!(all[2].log.as_ref().unwrap().ends_with("bb2 2>&1"));
         assert!(read("").is_empty());
         assert!(read("nonsense\n\nnone").is_empty());

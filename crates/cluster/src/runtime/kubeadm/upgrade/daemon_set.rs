@@ -66,9 +66,7 @@ pub(super) fn complaint(
         Rolls::Out => Ok(None),
         Rolls::Waits(why) => Ok(Some(format!("{name}: {why}"))),
         Rolls::Stuck { pod, why } => {
-            site.say(&format!(
-                "{name}: {why}: Pod {pod} is deleted to be recreated"
-            ));
+            site.say(&format!("{name}: {why}: Pod {pod} is deleted to be recreated"));
             kubectl.run(&["delete", "pod", &pod, "-n", namespace, "--wait=false"])?;
             Ok(Some(format!("{name}: {why}; Pod {pod} is being replaced")))
         }
@@ -121,15 +119,9 @@ fn rolls(object: &Value, nodes: &BTreeMap<&str, bool>, pods: &[Pod]) -> Rolls {
         }
     }
     let desired = number(&object["status"]["desiredNumberScheduled"]);
-    let without = nodes
-        .iter()
-        .filter(|(node, ready)| !**ready && !on.contains_key(*node))
-        .count();
+    let without = nodes.iter().filter(|(node, ready)| !**ready && !on.contains_key(*node)).count();
     if desired > on.len() + without {
-        moving.insert(format!(
-            "Pods to be created: {}",
-            desired - on.len() - without
-        ));
+        moving.insert(format!("Pods to be created: {}", desired - on.len() - without));
     }
     if old.is_empty() && moving.is_empty() {
         return Rolls::Out;
@@ -155,10 +147,7 @@ fn rolls(object: &Value, nodes: &BTreeMap<&str, bool>, pods: &[Pod]) -> Rolls {
         if away.len() == 1 { "uses" } else { "use" },
     ));
     match old.first() {
-        Some(pod) if moving.len() < limit => Rolls::Stuck {
-            pod: pod.name.clone(),
-            why,
-        },
+        Some(pod) if moving.len() < limit => Rolls::Stuck { pod: pod.name.clone(), why },
         _ => Rolls::Waits(with(why, &moving)),
     }
 }
@@ -229,31 +218,17 @@ mod tests {
             other => format!("{other:?}"),
         };
         // The Pod of the unreachable Node is being deleted, and no other has been replaced yet.
-        let pods = [
-            "p1|a|1||True",
-            "p2|b|1||True",
-            "p3|c|1|2026-01-01T00:00:00Z|False",
-        ];
+        let pods = ["p1|a|1||True", "p2|b|1||True", "p3|c|1|2026-01-01T00:00:00Z|False"];
         assert_eq!(next(&pods), "p1");
         // The same result if the controller has not reacted yet, or a new Pod waits for the Node.
-        assert_eq!(
-            next(&["p1|a|2||True", "p2|b|1||True", "p3|c|1||False"]),
-            "p2"
-        );
-        assert_eq!(
-            next(&["p1|a|2||True", "p2|b|1||True", "p9|c|2||False"]),
-            "p2"
-        );
+        assert_eq!(next(&["p1|a|2||True", "p2|b|1||True", "p3|c|1||False"]), "p2");
+        assert_eq!(next(&["p1|a|2||True", "p2|b|1||True", "p9|c|2||False"]), "p2");
         // Pods are replaced one at a time.
         let waits = ask(&three, &nodes, &["p4|a|2||False", "p2|b|1||True", pods[2]]);
-        let Rolls::Waits(why) = waits else {
-            panic!("{waits:?}")
-        };
+        let Rolls::Waits(why) = waits else { panic!("{waits:?}") };
         assert!(why.contains("on Node a is not Ready"), "{why}");
         let waits = ask(&three, &nodes, &["p2|b|1||True", pods[2]]);
-        let Rolls::Waits(why) = waits else {
-            panic!("{waits:?}")
-        };
+        let Rolls::Waits(why) = waits else { panic!("{waits:?}") };
         assert!(why.contains("Pods to be created: 1"), "{why}");
         let out = ask(&three, &nodes, &["p4|a|2||True", "p5|b|2||True", pods[2]]);
         assert_eq!(out, Rolls::Out);
@@ -262,12 +237,7 @@ mod tests {
     #[test]
     fn what_the_controller_does_itself_is_left_to_it() {
         let nodes = ["a|True", "b|True", "c|False", "d|True"];
-        let pods = [
-            "p1|a|1||True",
-            "p2|b|2||True",
-            "p3|c|1||False",
-            "p4|d|1||True",
-        ];
+        let pods = ["p1|a|1||True", "p2|b|2||True", "p3|c|1||False", "p4|d|1||True"];
         for strategy in [
             json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 2}}),
             json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "30%"}}),

@@ -19,10 +19,7 @@ impl Manifest {
     pub(super) fn parse(text: &str, name: &str) -> Result<Self> {
         let document = yaml::parse(text)
             .map_err(|error| error.context(format!("cannot read the manifest {name}")))?;
-        Ok(Self {
-            document,
-            name: name.to_owned(),
-        })
+        Ok(Self { document, name: name.to_owned() })
     }
 
     /// Returns the image of the first container.
@@ -44,20 +41,14 @@ impl Manifest {
         mounts.into_iter().flatten().filter_map(move |mount| {
             let volumes = spec["volumes"].as_array()?;
             let volume = volumes.iter().find(|one| one["name"] == mount["name"])?;
-            Some((
-                volume["hostPath"]["path"].as_str()?,
-                mount["mountPath"].as_str()?,
-            ))
+            Some((volume["hostPath"]["path"].as_str()?, mount["mountPath"].as_str()?))
         })
     }
 
     /// Returns the value of `--flag=` in the first container's command.
     pub(super) fn flag(&self, flag: &str) -> Option<&str> {
-        self.command().find_map(|word| {
-            word.strip_prefix("--")?
-                .strip_prefix(flag)?
-                .strip_prefix('=')
-        })
+        self.command()
+            .find_map(|word| word.strip_prefix("--")?.strip_prefix(flag)?.strip_prefix('='))
     }
 }
 
@@ -94,10 +85,7 @@ mod tests {
         assert_eq!(manifest.image().unwrap(), "registry.k8s.io/etcd:3.5.24-0");
         assert_eq!(manifest.flag("name"), Some("cp-1"));
         assert_eq!(manifest.flag("data-dir"), Some("/var/lib/etcd"));
-        assert_eq!(
-            manifest.flag("initial-advertise-peer-urls"),
-            Some("https://10.0.0.11:2380")
-        );
+        assert_eq!(manifest.flag("initial-advertise-peer-urls"), Some("https://10.0.0.11:2380"));
         assert_eq!(manifest.flag("initial-cluster"), None);
     }
 

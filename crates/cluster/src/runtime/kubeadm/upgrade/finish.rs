@@ -25,10 +25,7 @@ pub(super) fn actions(target: &Target) -> Vec<Action> {
     vec![
         Action::new(
             "cluster-version",
-            format!(
-                "ConfigMap kubeadm-config has kubernetesVersion {}",
-                target.version.text
-            ),
+            format!("ConfigMap kubeadm-config has kubernetesVersion {}", target.version.text),
             "",
             move |site| until_well(site, PATIENCE, HINT, &|| configured(site, &version)),
         )
@@ -48,12 +45,8 @@ fn configured(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
     let map = kubectl.get(&["configmap", "kubeadm-config", "-n", "kube-system"])?;
     let document = yaml::parse(text(&map["data"]["ClusterConfiguration"], "{}"))?;
     let version = text(&document["kubernetesVersion"], "nothing");
-    Ok((version != target.version.text).then(|| {
-        format!(
-            "kubeadm-config has {version} instead of {}",
-            target.version.text
-        )
-    }))
+    Ok((version != target.version.text)
+        .then(|| format!("kubeadm-config has {version} instead of {}", target.version.text)))
 }
 
 fn rolled_out(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
@@ -76,10 +69,7 @@ fn rolled_out(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
 
 /// Returns what is wrong with kube-proxy before its rollout.
 fn proxy_image(object: &Value, version: &str) -> Option<String> {
-    let image = text(
-        &object["spec"]["template"]["spec"]["containers"][0]["image"],
-        "nothing",
-    );
+    let image = text(&object["spec"]["template"]["spec"]["containers"][0]["image"], "nothing");
     if !is_version(tag(image), version) {
         return Some(format!("kube-proxy is {image} instead of {version}"));
     }

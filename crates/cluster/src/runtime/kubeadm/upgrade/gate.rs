@@ -27,10 +27,7 @@ pub(super) fn actions(target: &Target) -> Vec<Action> {
     if target.is_control_plane() {
         actions.push(gate(
             "gate-api",
-            format!(
-                "the API server of this host is ready, live and at {}",
-                target.version.text
-            ),
+            format!("the API server of this host is ready, live and at {}", target.version.text),
             target,
             API_HINT,
             api,
@@ -77,9 +74,7 @@ fn gate(
     let target = target.clone();
     Action::new(name, says, "", move |site| {
         let crashes = CrashLoop::default();
-        until_well_or(site, PATIENCE, hint, &|| complaint(site, &target), &|| {
-            crashes.find(site)
-        })
+        until_well_or(site, PATIENCE, hint, &|| complaint(site, &target), &|| crashes.find(site))
     })
     .within(LIMIT)
 }
@@ -93,12 +88,8 @@ pub(super) fn api(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
     let answer = kubectl.run(&["get", "--raw", "/version", "--request-timeout=10s"])?;
     let version: Value = serde_json::from_str(&answer).unwrap_or_default();
     let version = text(&version["gitVersion"], "of an unknown version");
-    Ok((!is_version(version, &target.version.text)).then(|| {
-        format!(
-            "the API server is {version} instead of {}",
-            target.version.text
-        )
-    }))
+    Ok((!is_version(version, &target.version.text))
+        .then(|| format!("the API server is {version} instead of {}", target.version.text)))
 }
 
 fn static_pods(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
@@ -132,13 +123,9 @@ fn whole_node(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
     let started = place::read(site.agent, &target.restarted())?;
     let lease = kubectl.find(&["lease", &name, "-n", "kube-node-lease"])?;
     let lease = lease.unwrap_or_default();
-    if let Some(complaint) = node_state::complaint(
-        &name,
-        &node,
-        &lease,
-        &target.version.text,
-        started.as_deref(),
-    ) {
+    if let Some(complaint) =
+        node_state::complaint(&name, &node, &lease, &target.version.text, started.as_deref())
+    {
         return Ok(Some(complaint));
     }
     // Without kube-proxy and the network, a Ready Node cannot serve traffic.

@@ -51,15 +51,8 @@ pub(super) fn swap(target: &Target) -> Action {
         root = target.root,
         restarted = target.restarted(),
     );
-    let mut action = Action::command(
-        "kubelet",
-        Line {
-            line,
-            again: true,
-            ..Line::default()
-        },
-    )
-    .within(LIMIT);
+    let mut action =
+        Action::command("kubelet", Line { line, again: true, ..Line::default() }).within(LIMIT);
     action.says = vec![format!(
         "systemctl stop kubelet; replace kubelet and its unit with those of {}; systemctl start \
          kubelet",
@@ -88,10 +81,8 @@ fn replace_runtime(site: &Site<'_>, target: &Target, wanted: &str) -> Result<()>
     let text = site.run_on(site.agent, &line, "-version")?;
     // Output: containerd github.com/containerd/containerd v1.7.27 <commit>; on Debian: 1.6.20~ds1
     // 1.6.20~ds1-1
-    let runs = text
-        .split_whitespace()
-        .filter_map(|word| word.split('~').next())
-        .find_map(Version::parse);
+    let runs =
+        text.split_whitespace().filter_map(|word| word.split('~').next()).find_map(Version::parse);
     let (Some(runs), Some(wanted_version)) = (runs, Version::parse(wanted)) else {
         return Err(Error::failed(format!(
             "{}: cannot compare `{}` with {wanted}, which the image requires",
@@ -127,10 +118,7 @@ fn replace_runtime(site: &Site<'_>, target: &Target, wanted: &str) -> Result<()>
         functions = put::FUNCTIONS,
         tree = target.tree,
     );
-    let line = Line {
-        again: true,
-        ..Line::new(line)
-    };
+    let line = Line { again: true, ..Line::new(line) };
     site.run_on(site.agent, &line, "-replace").map(|_| ())
 }
 

@@ -39,9 +39,6 @@ echo 'the new kubelet did not say whether it takes the present flags and configu
 
 /// Fails if the new kubelet rejects them.
 pub(super) fn check(site: &Site<'_>, target: &Target) -> Result<()> {
-    let line = Line {
-        again: true,
-        ..Line::new(format!("tree={}{TRY}", target.tree))
-    };
+    let line = Line { again: true, ..Line::new(format!("tree={}{TRY}", target.tree)) };
     site.run_on(site.agent, &line, "-kubelet").map(|_| ())
 }

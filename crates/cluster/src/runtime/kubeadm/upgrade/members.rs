@@ -45,9 +45,7 @@ pub(super) fn before(target: &Target) -> Vec<Action> {
             "all members of etcd are healthy, none is a learner, no alarm is raised",
             "",
             move |site| {
-                until_well(site, PATIENCE, HINT, &|| {
-                    Ok(observe(site, &known)?.complaint())
-                })?;
+                until_well(site, PATIENCE, HINT, &|| Ok(observe(site, &known)?.complaint()))?;
                 let members = observe(site, &known)?;
                 let text = serde_json::to_string(&members.voting)
                     .map_err(|error| Error::failed("cannot write members").caused_by(error))?;
@@ -139,10 +137,7 @@ fn status(site: &Site<'_>, target: &Target, line: &str, suffix: &str) -> Result<
 }
 
 fn ask(site: &Site<'_>, target: &Target, arguments: &str, suffix: &str) -> Result<String> {
-    let folders = [
-        format!("{}/bin", target.rootfs),
-        format!("{}/bin", target.tree),
-    ];
+    let folders = [format!("{}/bin", target.rootfs), format!("{}/bin", target.tree)];
     etcdctl(site, site.agent, &folders, arguments, suffix)?.ok_or_else(|| {
         Error::not_found(format!(
             "{}: cannot query etcd: neither etcdctl nor crictl is installed",
@@ -159,10 +154,7 @@ fn json(text: &str) -> Result<Value> {
 
 fn read(list: &str, alarms: &str, answers: Vec<Answer>) -> Result<Members> {
     let list = json(list)?;
-    let mut members = Members {
-        answers,
-        ..Members::default()
-    };
+    let mut members = Members { answers, ..Members::default() };
     for member in list["members"].as_array().into_iter().flatten() {
         if member["isLearner"] == true {
             members.learners += 1;
@@ -229,19 +221,12 @@ impl Members {
         }
         for answer in &self.answers {
             if let Some(error) = answer.errors.first() {
-                return Some(format!(
-                    "member {:x} of etcd reports: {error}",
-                    answer.member
-                ));
+                return Some(format!("member {:x} of etcd reports: {error}", answer.member));
             }
         }
         let newest = self.answers.iter().map(|answer| answer.index).max()?;
         let late = self.answers.iter().find(|one| newest - one.index > LAG)?;
-        Some(format!(
-            "member {:x} of etcd is {} entries behind",
-            late.member,
-            newest - late.index
-        ))
+        Some(format!("member {:x} of etcd is {} entries behind", late.member, newest - late.index))
     }
 }
 
@@ -261,9 +246,7 @@ mod tests {
     }
 
     fn of(list: &str, alarms: &str, status: &str) -> Option<String> {
-        read(list, alarms, read_status(status).unwrap())
-            .unwrap()
-            .complaint()
+        read(list, alarms, read_status(status).unwrap()).unwrap().complaint()
     }
 
     #[test]
@@ -277,18 +260,12 @@ mod tests {
         assert!(leaderless.contains("agree on a leader"), "{leaderless}");
         let alarm = r#"{"alarms":[{"memberID":9372538179322589801,"alarm":1}]}"#;
         let full = of(LIST, alarm, &status(leader, 5000)).unwrap();
-        assert!(
-            full.contains("NOSPACE at member 8211f1d0f64f3269"),
-            "{full}"
-        );
+        assert!(full.contains("NOSPACE at member 8211f1d0f64f3269"), "{full}");
         let learner = LIST.replace("\"cp-2\"", "\"cp-2\",\"isLearner\":true");
         let learning = of(&learner, none, &status(leader, 5000)).unwrap();
         assert!(learning.contains("is still a learner"), "{learning}");
         let three = LIST.replace("]}]}", "]},{\"ID\":7}]}");
         let silent = of(&three, none, &status(leader, 5000)).unwrap();
-        assert!(
-            silent.contains("member 7 of etcd does not answer"),
-            "{silent}"
-        );
+        assert!(silent.contains("member 7 of etcd does not answer"), "{silent}");
     }
 }

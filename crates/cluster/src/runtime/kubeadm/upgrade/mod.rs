@@ -120,21 +120,13 @@ impl Upgrader for Kubeadm<'_> {
 
     fn before(&self, step: &Move<'_>) -> Result<Vec<Action>> {
         let target = Target::of(step)?;
-        Ok(if target.has_etcd() {
-            members::before(&target)
-        } else {
-            Vec::new()
-        })
+        Ok(if target.has_etcd() { members::before(&target) } else { Vec::new() })
     }
 
     fn apply(&self, step: &Move<'_>) -> Result<Vec<Action>> {
         let actions = apply::actions(step, &Target::of(step)?)?;
         // The new kubelet recreates static Pods, including the API server's.
-        Ok(out_of_service(
-            step,
-            actions,
-            &["kubeadm-upgrade", "kubelet"],
-        ))
+        Ok(out_of_service(step, actions, &["kubeadm-upgrade", "kubelet"]))
     }
 
     fn gate(&self, step: &Move<'_>) -> Result<Vec<Action>> {

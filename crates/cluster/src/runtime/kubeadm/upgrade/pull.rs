@@ -32,10 +32,7 @@ pub(super) fn actions(step: &Move<'_>, target: &Target) -> Result<Vec<Action>> {
          `{}/bin/kubeadm config images list` for {}{}{}",
         target.tree,
         target.version.text,
-        sandbox
-            .as_ref()
-            .map(|image| format!(", and {image}"))
-            .unwrap_or_default(),
+        sandbox.as_ref().map(|image| format!(", and {image}")).unwrap_or_default(),
         match patches {
             Some(_) => "; test the new control plane with the flags that kubeadm gives it",
             None => "",
@@ -57,9 +54,8 @@ pub(super) fn actions(step: &Move<'_>, target: &Target) -> Result<Vec<Action>> {
 /// Checks that the tree contains the replacements for the running programs.
 fn check(site: &Site<'_>, target: &Target, runtime: Option<&str>) -> Result<()> {
     let mut line = String::from("status=0\n");
-    let mut wanted: Vec<String> = ["kubeadm", "kubelet", "kubectl"]
-        .map(|program| format!("bin/{program}"))
-        .to_vec();
+    let mut wanted: Vec<String> =
+        ["kubeadm", "kubelet", "kubectl"].map(|program| format!("bin/{program}")).to_vec();
     if runtime.is_some() {
         wanted.push("cri/containerd".to_owned());
     }
@@ -70,8 +66,7 @@ fn check(site: &Site<'_>, target: &Target, runtime: Option<&str>) -> Result<()> 
         ));
     }
     line.push_str("exit $status");
-    site.run_on(site.agent, &Line::query(line), "-check")
-        .map(|_| ())
+    site.run_on(site.agent, &Line::query(line), "-check").map(|_| ())
 }
 
 /// Returns the cluster's configuration with the new version. A custom image repository stays in
@@ -79,17 +74,11 @@ fn check(site: &Site<'_>, target: &Target, runtime: Option<&str>) -> Result<()> 
 fn configuration(site: &Site<'_>, target: &Target) -> Result<String> {
     let kubectl = Kubectl::anywhere(site)?;
     let map = kubectl.get(&["configmap", "kubeadm-config", "-n", "kube-system"])?;
-    let text = map["data"]["ClusterConfiguration"]
-        .as_str()
-        .ok_or_else(|| {
-            Error::not_found("the ConfigMap kubeadm-config has no ClusterConfiguration")
-        })?;
+    let text = map["data"]["ClusterConfiguration"].as_str().ok_or_else(|| {
+        Error::not_found("the ConfigMap kubeadm-config has no ClusterConfiguration")
+    })?;
     let mut document = yaml::parse(text)?;
-    set(
-        &mut document,
-        &["kubernetesVersion"],
-        target.version.text.as_str().into(),
-    )?;
+    set(&mut document, &["kubernetesVersion"], target.version.text.as_str().into())?;
     let mut text = yaml::write(&document)?;
     text.push('\n');
     Ok(text)
@@ -130,11 +119,8 @@ fn line(
     sandbox: Option<&str>,
 ) -> String {
     // Workers run no control plane components.
-    let filter = if target.is_control_plane() {
-        "cat"
-    } else {
-        "grep -E '/(kube-proxy|coredns|pause):'"
-    };
+    let filter =
+        if target.is_control_plane() { "cat" } else { "grep -E '/(kube-proxy|coredns|pause):'" };
     format!(
         "kubeadm={tree}/bin/kubeadm registry='{registry}'\n\
          images=$(\"$kubeadm\" config images list --config {file} | {filter})\n\

@@ -59,11 +59,7 @@ pub(super) fn files(target: &Target, older_etcd: bool) -> Action {
         "systemctl stop kubelet; restore from {}/files: programs, kubelet's configuration and \
          unit, the manifests of the control plane{}; systemctl start kubelet",
         target.backup,
-        if older_etcd {
-            ""
-        } else {
-            " (not that of etcd, if its minor was raised)"
-        }
+        if older_etcd { "" } else { " (not that of etcd, if its minor was raised)" }
     );
     let target = target.clone();
     Action::new("restore-files", says, "", move |site| {
@@ -71,10 +67,7 @@ pub(super) fn files(target: &Target, older_etcd: bool) -> Action {
         if keep_etcd {
             site.say("etcd stays: its minor was raised, and older ones cannot read its data");
         }
-        let line = Line {
-            again: true,
-            ..Line::new(line(&target, keep_etcd))
-        };
+        let line = Line { again: true, ..Line::new(line(&target, keep_etcd)) };
         site.run_on(site.agent, &line, "").map(|_| ())
     })
     .within(LIMIT)
@@ -86,10 +79,9 @@ fn etcd_must_stay(site: &Site<'_>, target: &Target) -> Result<bool> {
     }
     let now = format!("{MANIFESTS}/etcd.yaml");
     let then = format!("{}/files{now}", target.backup);
-    let (Some(now_text), Some(then_text)) = (
-        place::read(site.agent, &now)?,
-        place::read(site.agent, &then)?,
-    ) else {
+    let (Some(now_text), Some(then_text)) =
+        (place::read(site.agent, &now)?, place::read(site.agent, &then)?)
+    else {
         return Ok(false);
     };
     let now = Manifest::parse(&now_text, &now)?;

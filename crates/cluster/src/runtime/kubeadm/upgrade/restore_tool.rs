@@ -83,15 +83,9 @@ pub(super) fn keep(target: &Target) -> Action {
         backup = quoted(&target.backup),
         nothing = quoted(NOTHING),
     );
-    let mut action = Action::command(
-        "backup-etcd-tools",
-        Line {
-            line,
-            again: true,
-            ..Line::default()
-        },
-    )
-    .within(LIMIT);
+    let mut action =
+        Action::command("backup-etcd-tools", Line { line, again: true, ..Line::default() })
+            .within(LIMIT);
     action.says = vec![format!(
         "back up to {}/bin the tool that restores a snapshot of etcd: etcdutl or etcdctl of the \
          running etcd",
@@ -110,10 +104,7 @@ pub(super) fn check(target: &Target, snapshot: &str) -> Action {
     Action::new("snapshot-check", says, &snapshot.clone(), move |site| {
         let own = snapshot_restore::manifest(site.agent, &target)?;
         snapshot_restore::members(site, &target)?;
-        let line = Line {
-            again: true,
-            ..Line::new(line(&target, &snapshot, &own)?)
-        };
+        let line = Line { again: true, ..Line::new(line(&target, &snapshot, &own)?) };
         site.run_on(site.agent, &line, "").map(|_| ())
     })
     .within(LIMIT)

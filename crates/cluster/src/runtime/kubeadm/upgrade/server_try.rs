@@ -94,10 +94,7 @@ pub(super) fn check(
         let manifest = Manifest::parse(&rendered, component)?;
         let line = Line {
             again: true,
-            ..Line::new(format!(
-                "component={component}\ntry() {{ {}; }}{TRY}",
-                run(&manifest)?
-            ))
+            ..Line::new(format!("component={component}\ntry() {{ {}; }}{TRY}", run(&manifest)?))
         };
         if let Err(error) = site.run_on(site.agent, &line, &format!("-try-{component}")) {
             problems.push(error.to_string());
@@ -128,10 +125,7 @@ fn configuration(site: &Site<'_>, cluster: &str, socket: &str) -> Result<Option<
     let Some(address) = manifest.flag("advertise-address") else {
         return Ok(None);
     };
-    let port: u16 = manifest
-        .flag("secure-port")
-        .and_then(|port| port.parse().ok())
-        .unwrap_or(6443);
+    let port: u16 = manifest.flag("secure-port").and_then(|port| port.parse().ok()).unwrap_or(6443);
     let version = yaml::parse(cluster)?["apiVersion"].clone();
     let text = yaml::write(&json!({
         "apiVersion": version,

@@ -23,24 +23,14 @@ pub(super) fn take(target: &Target) -> Action {
 
 fn save(site: &Site<'_>, target: &Target) -> Result<()> {
     let line = line(target);
-    let text = site.run_on(
-        site.agent,
-        &Line {
-            again: true,
-            quiet: true,
-            ..Line::new(line)
-        },
-        "-save",
-    )?;
+    let text =
+        site.run_on(site.agent, &Line { again: true, quiet: true, ..Line::new(line) }, "-save")?;
     if text.trim() == "kept" {
         site.say("the snapshot from before the host was touched is kept");
         return Ok(());
     }
-    let status = text
-        .lines()
-        .rev()
-        .find(|line| line.trim_start().starts_with('{'))
-        .unwrap_or_default();
+    let status =
+        text.lines().rev().find(|line| line.trim_start().starts_with('{')).unwrap_or_default();
     let what = describe(status)?;
     let path = format!("{}/snapshot.json", target.backup);
     place::write(site.agent, &path, 0o600, status)?;
@@ -68,10 +58,7 @@ fn describe(status: &str) -> Result<String> {
         ))
         .hint("see `etcdctl endpoint status` on the control plane; nothing has been changed"));
     }
-    Ok(format!(
-        "hash {hash:x}, revision {revision}, {keys} keys, {} bytes",
-        number("totalSize")
-    ))
+    Ok(format!("hash {hash:x}, revision {revision}, {keys} keys, {} bytes", number("totalSize")))
 }
 
 /// Returns the shell line that saves a snapshot to a temporary file and renames it after its status

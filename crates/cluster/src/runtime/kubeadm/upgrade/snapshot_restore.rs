@@ -17,11 +17,7 @@ pub(super) fn phases(target: &Target, snapshot: &str) -> Result<[Vec<Action>; 3]
     Ok([
         vec![stop(target)],
         vec![restore(target, snapshot)],
-        vec![
-            restore::files(target, true),
-            restore::api_again(target),
-            done(target),
-        ],
+        vec![restore::files(target, true), restore::api_again(target), done(target)],
     ])
 }
 
@@ -47,15 +43,8 @@ fn stop(target: &Target) -> Action {
          echo \"still running: $left\" >&2; exit 1",
         backup = target.backup,
     );
-    let mut action = Action::command(
-        "restore-stop",
-        Line {
-            line,
-            again: true,
-            ..Line::default()
-        },
-    )
-    .within(STOP_LIMIT);
+    let mut action = Action::command("restore-stop", Line { line, again: true, ..Line::default() })
+        .within(STOP_LIMIT);
     action.says = vec![format!(
         "move etcd.yaml and kube-*.yaml out of {MANIFESTS}; wait until they have stopped"
     )];
@@ -79,10 +68,7 @@ fn restore(target: &Target, snapshot: &str) -> Action {
         let own = manifest(site.agent, &target)?;
         let members = members(site, &target)?;
         let line = line(&target, &snapshot, &own, &members)?;
-        let line = Line {
-            again: true,
-            ..Line::new(line)
-        };
+        let line = Line { again: true, ..Line::new(line) };
         site.run_on(site.agent, &line, "").map(|_| ())
     })
     .within(LONG)
@@ -118,14 +104,8 @@ pub(super) fn manifest(agent: &dyn Agent, target: &Target) -> Result<Manifest> {
 }
 
 fn member(manifest: &Manifest, host: &str) -> Result<Member> {
-    match (
-        manifest.flag("name"),
-        manifest.flag("initial-advertise-peer-urls"),
-    ) {
-        (Some(name), Some(peer)) => Ok(Member {
-            name: name.to_owned(),
-            peer: peer.to_owned(),
-        }),
+    match (manifest.flag("name"), manifest.flag("initial-advertise-peer-urls")) {
+        (Some(name), Some(peer)) => Ok(Member { name: name.to_owned(), peer: peer.to_owned() }),
         _ => Err(Error::bad_content(format!(
             "{host}: etcd's manifest lacks the member's name and peer address"
         ))),
@@ -137,10 +117,8 @@ fn member(manifest: &Manifest, host: &str) -> Result<Member> {
 /// ones.
 fn line(target: &Target, snapshot: &str, own: &Manifest, members: &[Member]) -> Result<String> {
     let me = member(own, "this host")?;
-    let all: Vec<String> = members
-        .iter()
-        .map(|member| format!("{}={}", member.name, member.peer))
-        .collect();
+    let all: Vec<String> =
+        members.iter().map(|member| format!("{}={}", member.name, member.peer)).collect();
     let data = own.flag("data-dir").unwrap_or("/var/lib/etcd");
     Ok(format!(
         "snapshot={snapshot} data={data} backup={backup} image={image}\n\
@@ -202,11 +180,7 @@ pub(super) fn watch_anew() -> Action {
          done";
     let mut action = Action::command(
         "watch-anew",
-        Line {
-            line: line.to_owned(),
-            again: true,
-            ..Line::default()
-        },
+        Line { line: line.to_owned(), again: true, ..Line::default() },
     )
     .within(STOP_LIMIT);
     action.says = vec![

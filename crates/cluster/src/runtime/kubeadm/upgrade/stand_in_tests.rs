@@ -19,11 +19,7 @@ const WORKER: &str = "10.0.0.21";
 const BACKUP: &str = "/var/lib/sealos/data/default/backup/u1";
 
 fn scene_of(version: &str, directory: &std::path::Path) -> ClusterContext {
-    let hosts = vec![
-        host(FIRST, MASTER),
-        host(SECOND, MASTER),
-        host(WORKER, NODE),
-    ];
+    let hosts = vec![host(FIRST, MASTER), host(SECOND, MASTER), host(WORKER, NODE)];
     let documents = vec![serde_json::json!({
         "apiVersion": "kubeadm.k8s.io/v1beta4",
         "kind": "ClusterConfiguration",
@@ -113,11 +109,7 @@ impl Bed {
                 .map(|(ip, name)| std::sync::Arc::new(Namespace::new(ip, name, directory)))
                 .to_vec(),
         );
-        let bed = Self {
-            hosts,
-            old: scene_of(OLD, directory),
-            new: scene_of(NEW, directory),
-        };
+        let bed = Self { hosts, old: scene_of(OLD, directory), new: scene_of(NEW, directory) };
         let [first, second, _] = [0, 1, 2].map(|at| &bed.old.hosts[at]);
         let init = kubeadm.init(&bed.old, first).unwrap();
         bed.hosts.run(&bed.old, first, "init", &init).unwrap();
@@ -153,19 +145,10 @@ fn a_kubelet_that_does_not_take_the_present_settings_is_told_before() {
             tree(NEW)
         );
         shell(bed.hosts.of(WORKER), &line);
-        bed.hosts.run(
-            &bed.new,
-            host,
-            &what.replace(' ', "-"),
-            &kubeadm.pull(&step).unwrap(),
-        )
+        bed.hosts.run(&bed.new, host, &what.replace(' ', "-"), &kubeadm.pull(&step).unwrap())
     };
     let error = says("unknown flag: --gone").unwrap_err();
-    assert!(
-        format!("{:?}", error.chain()).contains("unknown flag: --gone"),
-        "{:?}",
-        error.chain()
-    );
+    assert!(format!("{:?}", error.chain()).contains("unknown flag: --gone"), "{:?}", error.chain());
     says("unable to load kubeconfig: stat /x/none: no such file").unwrap();
     says("something else").unwrap();
 }
@@ -232,21 +215,11 @@ fn hosts_move_and_go_back() {
         step(old, new, host, NEW)
     };
     let config = |ip: &str| text(hosts.of(ip), "/var/lib/kubelet/config.yaml");
-    let manifest = |ip: &str| {
-        text(
-            hosts.of(ip),
-            "/etc/kubernetes/manifests/kube-apiserver.yaml",
-        )
-    };
+    let manifest = |ip: &str| text(hosts.of(ip), "/etc/kubernetes/manifests/kube-apiserver.yaml");
     let before = manifest(FIRST);
     // Server list of the worker's load balancer at the moment when kubeadm or the kubelet stops the
     // server.
-    let servers = |of: &Hosts| {
-        text(
-            of.of(WORKER),
-            "/var/lib/sealos/data/default/etc/api-servers",
-        )
-    };
+    let servers = |of: &Hosts| text(of.of(WORKER), "/var/lib/sealos/data/default/etc/api-servers");
     let all = "10.0.0.11:6443\n10.0.0.12:6443\n";
     let path = "/var/lib/sealos/data/default/etc";
     let line = format!("mkdir -p {path}; printf '{all}' >{path}/api-servers");
@@ -257,22 +230,11 @@ fn hosts_move_and_go_back() {
         bed.run(new, step.host, "pull", &kubeadm.pull(&step).unwrap());
         bed.run(new, step.host, "backup", &kubeadm.backup(&step).unwrap());
     }
-    assert_eq!(
-        text(hosts.of(FIRST), &format!("{BACKUP}/snapshot.db")),
-        "snapshot\n"
-    );
+    assert_eq!(text(hosts.of(FIRST), &format!("{BACKUP}/snapshot.db")), "snapshot\n");
     assert!(hosts.of(FIRST).exists(&format!("{BACKUP}/snapshot.json")));
     assert!(!hosts.of(SECOND).exists(&format!("{BACKUP}/snapshot.db")));
-    assert_eq!(
-        hosts
-            .of(WORKER)
-            .calls("crictl pull registry.k8s.io/kube-apiserver"),
-        0
-    );
-    assert_eq!(
-        hosts.of(WORKER).calls("crictl pull registry.k8s.io/pause"),
-        1
-    );
+    assert_eq!(hosts.of(WORKER).calls("crictl pull registry.k8s.io/kube-apiserver"), 0);
+    assert_eq!(hosts.of(WORKER).calls("crictl pull registry.k8s.io/pause"), 1);
 
     // The first control plane is the etcd leader; its first `kubeadm upgrade` fails, the second
     // succeeds.
@@ -283,10 +245,7 @@ fn hosts_move_and_go_back() {
     std::fs::write(hosts.of(FIRST).log.join("fail-upgrade"), "").unwrap();
     let apply = kubeadm.apply(&step).unwrap();
     let error = hosts.run(new, step.host, "a1", &apply).unwrap_err();
-    assert!(
-        error.to_string().contains("as asked for: upgrade"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("as asked for: upgrade"), "{error}");
     // A load balancer of an earlier imgctl version reads only the lines without `#`.
     assert_eq!(servers(hosts), "#out 10.0.0.11:6443 900\n10.0.0.12:6443\n");
     the_api_is_away(&bed, &kubeadm, &step);
@@ -299,10 +258,7 @@ fn hosts_move_and_go_back() {
         bed.run(new, step.host, "before", &kubeadm.before(&step).unwrap());
         bed.run(new, step.host, "apply", &kubeadm.apply(&step).unwrap());
         bed.run(new, step.host, "gate", &kubeadm.gate(&step).unwrap());
-        assert_eq!(
-            servers(hosts).contains(&format!("#out {ip}:")),
-            ip != WORKER
-        );
+        assert_eq!(servers(hosts).contains(&format!("#out {ip}:")), ip != WORKER);
         let back = kubeadm.back_in_service(&step).unwrap();
         bed.run(new, step.host, "back-in-service", &back);
         assert_eq!(servers(hosts), all);
@@ -310,18 +266,11 @@ fn hosts_move_and_go_back() {
     }
     let renewal = "--ignore-preflight-errors=SystemVerification --certificate-renewal=false";
     assert_eq!(
-        hosts
-            .of(FIRST)
-            .calls(&format!("kubeadm upgrade apply {NEW} --yes {renewal}")),
+        hosts.of(FIRST).calls(&format!("kubeadm upgrade apply {NEW} --yes {renewal}")),
         2,
         "certificates of a hundred years stay"
     );
-    assert_eq!(
-        hosts
-            .of(SECOND)
-            .calls(&format!("kubeadm upgrade node {renewal}")),
-        1
-    );
+    assert_eq!(hosts.of(SECOND).calls(&format!("kubeadm upgrade node {renewal}")), 1);
     let step = there(FIRST);
     worker_is_away(&hosts.of(FIRST).log);
     bed.run(new, step.host, "finish", &kubeadm.finish(&step).unwrap());
@@ -344,10 +293,7 @@ fn hosts_move_and_go_back() {
 
     // A kubelet that does not start is an error; rollback works from that state.
     std::fs::write(hosts.of(WORKER).log.join("fail-kubelet"), "").unwrap();
-    for (round, ip) in [WORKER, WORKER, SECOND, FIRST, FIRST]
-        .into_iter()
-        .enumerate()
-    {
+    for (round, ip) in [WORKER, WORKER, SECOND, FIRST, FIRST].into_iter().enumerate() {
         let host = old.hosts.iter().find(|one| one.ip() == ip).unwrap();
         let step = step_back(new, old, host);
         switch(hosts.of(ip), OLD);
@@ -355,18 +301,12 @@ fn hosts_move_and_go_back() {
         let restored = hosts.run(old, host, &key, &kubeadm.restore(&step).unwrap());
         if round == 0 {
             let error = restored.unwrap_err();
-            assert!(
-                error.to_string().contains("as asked for: kubelet"),
-                "{error}"
-            );
+            assert!(error.to_string().contains("as asked for: kubelet"), "{error}");
             continue;
         }
         restored.unwrap_or_else(|error| panic!("{key}: {:?}", error.chain()));
         bed.run(old, host, "back", &kubeadm.gate(&step).unwrap());
-        assert_eq!(
-            servers(hosts).contains(&format!("#out {ip}:")),
-            ip != WORKER
-        );
+        assert_eq!(servers(hosts).contains(&format!("#out {ip}:")), ip != WORKER);
         let back = kubeadm.back_in_service(&step).unwrap();
         bed.run(old, host, "back-in-service", &back);
         assert_eq!(servers(hosts), all);
@@ -397,9 +337,7 @@ fn untouched(bed: &Bed, kubeadm: &Kubeadm<'_>) {
     );
     let error = restore("lost").unwrap_err().to_string();
     assert!(error.contains("the backup is gone"), "{error}");
-    shell(&format!(
-        "mv /mnt/kubelet /mnt/bin/kubelet; rm -rf {BACKUP}; mv /mnt/kept {BACKUP}"
-    ));
+    shell(&format!("mv /mnt/kubelet /mnt/bin/kubelet; rm -rf {BACKUP}; mv /mnt/kept {BACKUP}"));
     assert_eq!(hosts.of(WORKER).calls("systemctl stop kubelet"), stops);
 }
 
@@ -412,18 +350,12 @@ fn the_api_is_away(bed: &Bed, kubeadm: &Kubeadm<'_>, step: &Move<'_>) {
         bed.hosts.run(&bed.new, step.host, key, &actions)
     };
     let log = &bed.hosts.of(FIRST).log;
-    let (asked, away) = (
-        || bed.hosts.of(FIRST).calls("get nodes"),
-        log.join("api-away"),
-    );
+    let (asked, away) = (|| bed.hosts.of(FIRST).calls("get nodes"), log.join("api-away"));
     let before = asked();
     std::fs::write(&away, "100").unwrap();
     let error = upgrade("a1").unwrap_err();
     // The same outcome as before.
-    assert!(
-        error.to_string().contains("as asked for: upgrade"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("as asked for: upgrade"), "{error}");
     assert_eq!(asked(), before);
     std::fs::write(&away, "1").unwrap();
     upgrade("a2").unwrap();
@@ -448,10 +380,7 @@ fn worker_is_away(log: &std::path::Path) {
     });
     let files = [
         ("proxy.json", proxy.to_string()),
-        (
-            "ready-nodes",
-            "cp-1|True\ncp-2|True\nworker-1|Unknown\n".to_owned(),
-        ),
+        ("ready-nodes", "cp-1|True\ncp-2|True\nworker-1|Unknown\n".to_owned()),
         (
             "proxy-pods",
             "p-1|cp-1|1||True\np-2|cp-2|1||True\np-3|worker-1|1|2026-01-01T00:00:00Z|False\n"
@@ -497,10 +426,7 @@ fn what_restores_a_snapshot_is_looked_for_before_anything_is_stopped() {
         bed.hosts.told(&bed.new, host, key, &actions)
     };
     let said = tools("t1");
-    assert!(
-        said.contains("warning: nothing on this host restores"),
-        "{said}"
-    );
+    assert!(said.contains("warning: nothing on this host restores"), "{said}");
 
     let back = step_back(&bed.new, &bed.old, &bed.old.hosts[0]);
     let snapshot = format!("{BACKUP}/snapshot.db");
@@ -509,12 +435,7 @@ fn what_restores_a_snapshot_is_looked_for_before_anything_is_stopped() {
         bed.hosts.run(&bed.old, back.host, key, &actions)
     };
     let error = check("c1").unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("put etcdutl of the version of etcd"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("put etcdutl of the version of etcd"), "{error}");
     assert!(on.exists("/etc/kubernetes/manifests/etcd.yaml"));
 
     // The etcdctl in etcd's container is stored with the backup if it can restore.
@@ -533,15 +454,8 @@ fn what_restores_a_snapshot_is_looked_for_before_anything_is_stopped() {
         until [ -e /proc/$!/root/usr/local/bin/etcdctl ]; do kill -0 $!; sleep 0.05; done";
     assert!(on.shell(line, &[], b"").status.success());
     let said = tools("t2");
-    assert!(
-        said.contains("etcdctl restores snapshots of etcd"),
-        "{said}"
-    );
-    assert!(
-        on.shell("kill $(cat \"$STAND_IN_LOG/etcd-pid\")", &[], b"")
-            .status
-            .success()
-    );
+    assert!(said.contains("etcdctl restores snapshots of etcd"), "{said}");
+    assert!(on.shell("kill $(cat \"$STAND_IN_LOG/etcd-pid\")", &[], b"").status.success());
     check("c2").unwrap();
     let phases = kubeadm.restore_snapshot(&back, &snapshot).unwrap();
     for actions in &phases[..2] {
@@ -593,8 +507,5 @@ fn to_the_snapshot(bed: &Bed, kubeadm: &Kubeadm<'_>) {
     assert_eq!(text(second, "/var/lib/etcd/member/db"), "new\n");
     // The restored members have other IDs, so the gate must not wait for the previous ones.
     assert!(!second.exists(&format!("{BACKUP}/etcd-members.json")));
-    assert_eq!(
-        text(second, &format!("{BACKUP}/etcd-before/member/db")),
-        "old\n"
-    );
+    assert_eq!(text(second, &format!("{BACKUP}/etcd-before/member/db")), "old\n");
 }

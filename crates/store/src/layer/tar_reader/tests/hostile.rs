@@ -4,57 +4,18 @@ use super::*;
 
 #[test]
 fn what_is_malformed_or_ambiguous_is_refused() {
-    let link = |flag, target: &str| {
-        Raw::new(flag, "a", 0)
-            .with(Field::LINK, target.as_bytes())
-            .block()
-    };
+    let link =
+        |flag, target: &str| Raw::new(flag, "a", 0).with(Field::LINK, target.as_bytes()).block();
     let cases: Vec<(&str, Vec<u8>, &str)> = vec![
-        (
-            "..",
-            archive(&[file("a/../../etc/passwd", "")]),
-            "leads outside",
-        ),
-        (
-            "PAX ..",
-            archive(&[pax(&[("path", "../x")]), file("a", "")]),
-            "leads outside",
-        ),
-        (
-            "hard link to ..",
-            archive(&[link(b'1', "../x")]),
-            "leads outside",
-        ),
-        (
-            "hard link to nothing",
-            archive(&[link(b'1', "")]),
-            "link without a target",
-        ),
-        (
-            "symlink to nothing",
-            archive(&[link(b'2', "")]),
-            "symlink's target",
-        ),
-        (
-            "PAX symlink with NUL",
-            archive(&[pax(&[("linkpath", "a\0b")]), link(b'2', "x")]),
-            "NUL",
-        ),
-        (
-            "NUL in a PAX path",
-            archive(&[pax(&[("path", "a\0b")]), file("x", "")]),
-            "NUL",
-        ),
-        (
-            "NUL in a long name",
-            archive(&[special(b'L', "a\0b\0"), file("x", "")]),
-            "NUL",
-        ),
-        (
-            "a file without a name",
-            archive(&[file("./", "")]),
-            "no name",
-        ),
+        ("..", archive(&[file("a/../../etc/passwd", "")]), "leads outside"),
+        ("PAX ..", archive(&[pax(&[("path", "../x")]), file("a", "")]), "leads outside"),
+        ("hard link to ..", archive(&[link(b'1', "../x")]), "leads outside"),
+        ("hard link to nothing", archive(&[link(b'1', "")]), "link without a target"),
+        ("symlink to nothing", archive(&[link(b'2', "")]), "symlink's target"),
+        ("PAX symlink with NUL", archive(&[pax(&[("linkpath", "a\0b")]), link(b'2', "x")]), "NUL"),
+        ("NUL in a PAX path", archive(&[pax(&[("path", "a\0b")]), file("x", "")]), "NUL"),
+        ("NUL in a long name", archive(&[special(b'L', "a\0b\0"), file("x", "")]), "NUL"),
+        ("a file without a name", archive(&[file("./", "")]), "no name"),
         (
             "wrong checksum",
             {
@@ -65,67 +26,31 @@ fn what_is_malformed_or_ambiguous_is_refused() {
             "checksum",
         ),
         ("not a tar", vec![b'x'; 1024], "checksum"),
-        (
-            "zeros in the middle",
-            [vec![0; 512], file("a", "")].concat(),
-            "zeros",
-        ),
+        ("zeros in the middle", [vec![0; 512], file("a", "")].concat(), "zeros"),
         ("header cut off", file("a", "")[..511].to_vec(), "truncated"),
         (
             "content cut off",
             file("a", &"x".repeat(600))[..1000].to_vec(),
             "ends in the middle of `/a`",
         ),
-        (
-            "padding of PAX cut off",
-            pax(&[("path", "a")])[..BLOCK + 100].to_vec(),
-            "truncated",
-        ),
-        (
-            "PAX cut off",
-            pax(&[("path", "a")])[..515].to_vec(),
-            "truncated",
-        ),
-        (
-            "PAX for nothing",
-            archive(&[pax(&[("path", "a")])]),
-            "was announced",
-        ),
-        (
-            "long name for nothing",
-            archive(&[special(b'L', "a\0")]),
-            "was announced",
-        ),
-        (
-            "two PAX headers",
-            archive(&[pax(&[]), pax(&[]), file("a", "")]),
-            "two PAX",
-        ),
+        ("padding of PAX cut off", pax(&[("path", "a")])[..BLOCK + 100].to_vec(), "truncated"),
+        ("PAX cut off", pax(&[("path", "a")])[..515].to_vec(), "truncated"),
+        ("PAX for nothing", archive(&[pax(&[("path", "a")])]), "was announced"),
+        ("long name for nothing", archive(&[special(b'L', "a\0")]), "was announced"),
+        ("two PAX headers", archive(&[pax(&[]), pax(&[]), file("a", "")]), "two PAX"),
         (
             "two long names",
             archive(&[special(b'L', "a"), special(b'L', "b"), file("a", "")]),
             "two GNU",
         ),
-        (
-            "malformed PAX",
-            archive(&[special(b'x', "5 a=b\n"), file("a", "")]),
-            "malformed PAX",
-        ),
+        ("malformed PAX", archive(&[special(b'x', "5 a=b\n"), file("a", "")]), "malformed PAX"),
         (
             "PAX with padding inside",
             archive(&[special(b'x', "6 a=b\n\0\0"), file("a", "")]),
             "malformed PAX",
         ),
-        (
-            "malformed PAX size",
-            archive(&[pax(&[("size", "-1")]), file("a", "")]),
-            "PAX size",
-        ),
-        (
-            "PAX size with blanks",
-            archive(&[pax(&[("size", " 1")]), file("a", "x")]),
-            "PAX size",
-        ),
+        ("malformed PAX size", archive(&[pax(&[("size", "-1")]), file("a", "")]), "PAX size"),
+        ("PAX size with blanks", archive(&[pax(&[("size", " 1")]), file("a", "x")]), "PAX size"),
         (
             "PAX size beyond numbers",
             archive(&[pax(&[("size", "99999999999999999999")]), file("a", "")]),
@@ -146,21 +71,9 @@ fn what_is_malformed_or_ambiguous_is_refused() {
             archive(&[special(b'g', records(&[("size", "1")])), file("a", "")]),
             "global",
         ),
-        (
-            "global in between",
-            archive(&[pax(&[]), special(b'g', ""), file("a", "")]),
-            "global",
-        ),
-        (
-            "malformed mtime",
-            archive(&[pax(&[("mtime", "1e9")]), file("a", "")]),
-            "mtime",
-        ),
-        (
-            "owner too large",
-            archive(&[pax(&[("uid", "4294967296")]), file("a", "")]),
-            "owner",
-        ),
+        ("global in between", archive(&[pax(&[]), special(b'g', ""), file("a", "")]), "global"),
+        ("malformed mtime", archive(&[pax(&[("mtime", "1e9")]), file("a", "")]), "mtime"),
+        ("owner too large", archive(&[pax(&[("uid", "4294967296")]), file("a", "")]), "owner"),
         (
             "owner that means none",
             archive(&[pax(&[("gid", "4294967295")]), file("a", "")]),
@@ -173,23 +86,15 @@ fn what_is_malformed_or_ambiguous_is_refused() {
         ),
         (
             "negative size",
-            archive(&[Raw::new(b'0', "a", 0)
-                .with(Field::SIZE, &[0xff; 12])
-                .block()]),
+            archive(&[Raw::new(b'0', "a", 0).with(Field::SIZE, &[0xff; 12]).block()]),
             "size is negative",
         ),
         (
             "size that is no number",
-            archive(&[Raw::new(b'0', "a", 0)
-                .with(Field::SIZE, b"12345678x")
-                .block()]),
+            archive(&[Raw::new(b'0', "a", 0).with(Field::SIZE, b"12345678x").block()]),
             "malformed number",
         ),
-        (
-            "continued file",
-            archive(&[Raw::new(b'M', "a", 0).block()]),
-            "several volumes",
-        ),
+        ("continued file", archive(&[Raw::new(b'M', "a", 0).block()]), "several volumes"),
         (
             "name of 256 bytes",
             archive(&[pax(&[("path", &"n".repeat(256))]), file("a", "")]),
@@ -217,54 +122,28 @@ fn limits_are_kept() {
     let deep = pax(&[("path", &"d/".repeat(20))]);
     let entries = archive(&[file("a", ""), file("b", ""), file("c", "")]);
     let cases: &[(&str, Vec<u8>, Limits)] = &[
-        (
-            "entries",
-            entries,
-            Limits {
-                entries: 2,
-                ..Limits::default()
-            },
-        ),
+        ("entries", entries, Limits { entries: 2, ..Limits::default() }),
         (
             "size",
             archive(&[file("a", &"x".repeat(5000))]),
-            Limits {
-                size: 4096,
-                ..Limits::default()
-            },
+            Limits { size: 4096, ..Limits::default() },
         ),
-        (
-            "path",
-            archive(&[file("abcdef", "")]),
-            Limits {
-                path: 5,
-                ..Limits::default()
-            },
-        ),
+        ("path", archive(&[file("abcdef", "")]), Limits { path: 5, ..Limits::default() }),
         (
             "deeper",
             archive(&[deep, Raw::new(b'5', "a", 0).block()]),
-            Limits {
-                depth: 19,
-                ..Limits::default()
-            },
+            Limits { depth: 19, ..Limits::default() },
         ),
         (
             "extended",
             archive(&[pax(&[("a", &"x".repeat(100))]), file("a", "")]),
-            Limits {
-                pax: 99,
-                ..Limits::default()
-            },
+            Limits { pax: 99, ..Limits::default() },
         ),
     ];
     for (name, tar, limits) in cases {
         assert!(read(tar).is_ok(), "{name}");
         let error = read_with(tar, *limits).unwrap_err().to_string();
-        assert!(
-            error.contains("limit") || error.contains("more than"),
-            "{name}: {error}"
-        );
+        assert!(error.contains("limit") || error.contains("more than"), "{name}: {error}");
     }
 }
 
@@ -290,23 +169,11 @@ fn sparse_files_that_lie_are_refused() {
     };
     let map = |text: &str| String::from_utf8(padded(text)).unwrap();
     let v01 = |list: &str, size: &str, content: &str| {
-        [
-            pax(&[("GNU.sparse.map", list), ("GNU.sparse.size", size)]),
-            file("s", content),
-        ]
-        .concat()
+        [pax(&[("GNU.sparse.map", list), ("GNU.sparse.size", size)]), file("s", content)].concat()
     };
     for (name, tar, expected) in [
-        (
-            "old",
-            gnu(&[(1, 2), (5, 1)], 7, "abc"),
-            "s=\\x00ab\\x00\\x00c\\x00",
-        ),
-        (
-            "only a hole",
-            gnu(&[(4, 0)], 4, ""),
-            "s=\\x00\\x00\\x00\\x00",
-        ),
+        ("old", gnu(&[(1, 2), (5, 1)], 7, "abc"), "s=\\x00ab\\x00\\x00c\\x00"),
+        ("only a hole", gnu(&[(4, 0)], 4, ""), "s=\\x00\\x00\\x00\\x00"),
         ("0.1", v01("1,1", "3", "a"), "s=\\x00a\\x00"),
         (
             "0.0",
@@ -325,11 +192,7 @@ fn sparse_files_that_lie_are_refused() {
         ("1.0", v1("3", &(map("1\n1\n2\n") + "ab")), "s=\\x00ab"),
     ] {
         let tar = archive(&[tar, file("next", "")]);
-        assert_eq!(
-            listing(&tar).unwrap(),
-            format!("{expected} next="),
-            "{name}"
-        );
+        assert_eq!(listing(&tar).unwrap(), format!("{expected} next="), "{name}");
     }
     for (name, tar) in [
         ("overlap", gnu(&[(0, 2), (1, 2)], 9, "abcd")),
@@ -338,10 +201,7 @@ fn sparse_files_that_lie_are_refused() {
         ("overflow", v01("18446744073709551615,2", "3", "ab")),
         ("less content", gnu(&[(0, 3)], 9, "ab")),
         ("more content", gnu(&[(0, 1)], 9, "ab")),
-        (
-            "no size",
-            [pax(&[("GNU.sparse.map", "0,1")]), file("s", "a")].concat(),
-        ),
+        ("no size", [pax(&[("GNU.sparse.map", "0,1")]), file("s", "a")].concat()),
         ("odd map", v01("0,1,2", "3", "a")),
         ("no numbers", v01("0,x", "3", "a")),
         (
@@ -358,11 +218,8 @@ fn sparse_files_that_lie_are_refused() {
         ),
         (
             "out of order",
-            [
-                pax(&[("GNU.sparse.size", "2"), ("GNU.sparse.numbytes", "1")]),
-                file("s", "a"),
-            ]
-            .concat(),
+            [pax(&[("GNU.sparse.size", "2"), ("GNU.sparse.numbytes", "1")]), file("s", "a")]
+                .concat(),
         ),
         (
             "a sparse directory",
@@ -396,10 +253,8 @@ fn sparse_files_that_lie_are_refused() {
 /// Half of the inputs get correct checksums; otherwise none would pass the first header.
 #[test]
 fn noise_never_panics() {
-    bolero::check!()
-        .with_type::<(bool, Vec<u8>)>()
-        .with_iterations(3000)
-        .for_each(|(mend, bytes)| {
+    bolero::check!().with_type::<(bool, Vec<u8>)>().with_iterations(3000).for_each(
+        |(mend, bytes)| {
             let mut tar = bytes.clone();
             if *mend {
                 tar.resize(tar.len().next_multiple_of(BLOCK), 0);
@@ -410,32 +265,21 @@ fn noise_never_panics() {
                     chunk.copy_from_slice(&block);
                 }
             }
-            let limits = Limits {
-                size: 1 << 20,
-                ..Limits::default()
-            };
+            let limits = Limits { size: 1 << 20, ..Limits::default() };
             let mut reader = TarReader::new(&tar[..], limits, Names::Layer);
             let mut buffer = vec![0; 4096];
             while let Ok(Some(_)) = reader.next_entry() {
                 let _ = reader.read(&mut buffer);
             }
-        });
+        },
+    );
 }
 
 #[test]
 fn attributes_cannot_fill_the_memory() {
-    let hostile = [
-        pax(&[("SCHILY.xattr.user.a", &"x".repeat(1 << 19))]),
-        file("a", ""),
-    ]
-    .concat();
+    let hostile = [pax(&[("SCHILY.xattr.user.a", &"x".repeat(1 << 19))]), file("a", "")].concat();
     let tar = hostile.repeat(140);
     let mut reader = TarReader::new(&tar[..], Limits::default(), Names::Layer);
     let outcome = (0..140).try_for_each(|_| reader.next_entry().map(drop));
-    assert!(
-        outcome
-            .unwrap_err()
-            .to_string()
-            .contains("too large in total")
-    );
+    assert!(outcome.unwrap_err().to_string().contains("too large in total"));
 }

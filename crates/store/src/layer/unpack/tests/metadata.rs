@@ -23,23 +23,13 @@ fn metadata_is_set_whatever_comes_later() {
     ];
     let (directory, _) = unpack(overlay(), &[layer]);
     let at = |path: &str| std::fs::symlink_metadata(directory.path().join(path)).unwrap();
-    for (path, mode) in [
-        ("", 0o711),
-        ("a", 0o1770),
-        ("a/b", 0o700),
-        ("a/f", 0o644),
-        ("a/fifo", 0o600),
-    ] {
+    for (path, mode) in
+        [("", 0o711), ("a", 0o1770), ("a/b", 0o700), ("a/f", 0o644), ("a/fifo", 0o600)]
+    {
         assert_eq!(at(path).permissions().mode() & 0o7777, mode, "{path}");
     }
-    for path in [
-        "", "a", "a/b", "a/f", "a/b/f", "a/late", "a/link", "a/fifo", "a/hard",
-    ] {
-        assert_eq!(
-            (at(path).mtime(), at(path).mtime_nsec()),
-            (1000, 0),
-            "{path:?}"
-        );
+    for path in ["", "a", "a/b", "a/f", "a/b/f", "a/late", "a/link", "a/fifo", "a/hard"] {
+        assert_eq!((at(path).mtime(), at(path).mtime_nsec()), (1000, 0), "{path:?}");
     }
     // A directory without an entry.
     assert_eq!(at("later").mtime(), 0);
@@ -48,10 +38,7 @@ fn metadata_is_set_whatever_comes_later() {
 
     let (mut file, _) = entry("f suid");
     file.mode = 0o6755;
-    file.mtime = Mtime {
-        seconds: -5,
-        nanoseconds: u32::MAX,
-    };
+    file.mtime = Mtime { seconds: -5, nanoseconds: u32::MAX };
     if privilege() == Privilege::Root && !attributes::in_user_namespace() {
         (file.uid, file.gid) = (12, 34);
     }
@@ -59,16 +46,9 @@ fn metadata_is_set_whatever_comes_later() {
     unpacker.apply(&file, &mut &b""[..], &NoLowerFiles).unwrap();
     assert!(unpacker.finish().unwrap().is_empty());
     assert_eq!(at("suid").permissions().mode() & 0o7777, 0o6755);
-    assert_eq!(
-        (at("suid").mtime(), at("suid").mtime_nsec()),
-        (-5, 999_999_999)
-    );
+    assert_eq!((at("suid").mtime(), at("suid").mtime_nsec()), (-5, 999_999_999));
     assert_eq!((at("suid").uid(), at("suid").gid()), (file.uid, file.gid));
-    assert_eq!(
-        at("").mtime(),
-        1000,
-        "the root's time outlives a second round"
-    );
+    assert_eq!(at("").mtime(), 1000, "the root's time outlives a second round");
 }
 
 #[test]
@@ -85,19 +65,14 @@ fn xattrs_are_set_escaped_and_renewed() {
             (b"security.selinux".to_vec(), b"label".to_vec()),
         ]
         .into();
-        unpacker
-            .apply(&entry, &mut &content[..], &NoLowerFiles)
-            .unwrap();
+        unpacker.apply(&entry, &mut &content[..], &NoLowerFiles).unwrap();
     }
     assert!(unpacker.finish().unwrap().is_empty());
     let fd = open(directory.path());
     let names = |name: &[u8]| xattr::read_at(&fd, name).unwrap();
     let escaped = b"user.overlay.overlay.redirect".to_vec();
     let of_file = names(b"a/f");
-    assert_eq!(
-        of_file.keys().cloned().collect::<Vec<_>>(),
-        [escaped.clone(), b"user.x".to_vec()]
-    );
+    assert_eq!(of_file.keys().cloned().collect::<Vec<_>>(), [escaped.clone(), b"user.x".to_vec()]);
     let of_directory = names(b"a");
     let expected = [b"user.overlay.opaque".to_vec(), escaped, b"user.x".to_vec()];
     assert_eq!(of_directory.keys().cloned().collect::<Vec<_>>(), expected);
@@ -109,36 +84,22 @@ fn a_user_gets_notes_instead_of_errors() {
     let directory = tempfile::tempdir().unwrap();
     let form = Form::Overlay { user_xattrs: true };
     let mut unpacker = Unpacker::new(open(directory.path()), form, Privilege::User).unwrap();
-    for line in [
-        "d a 0",
-        "c a/null",
-        "c a/zero",
-        "f a/f x",
-        "d a/b 500",
-        "f a/b/f x",
-        "f a/.wh.x",
-    ] {
+    for line in ["d a 0", "c a/null", "c a/zero", "f a/f x", "d a/b 500", "f a/b/f x", "f a/.wh.x"]
+    {
         let (mut entry, content) = entry(line);
         entry.uid = 4242;
         entry.xattrs.insert(b"trusted.none".to_vec(), b"1".to_vec());
         if privilege() == Privilege::Root {
             entry.xattrs.clear();
         }
-        unpacker
-            .apply(&entry, &mut &content[..], &NoLowerFiles)
-            .unwrap();
+        unpacker.apply(&entry, &mut &content[..], &NoLowerFiles).unwrap();
     }
     let notes = unpacker.finish().unwrap();
     assert!(
-        notes
-            .iter()
-            .any(|note| note.contains("(2 entries, the first is /a/null)")),
+        notes.iter().any(|note| note.contains("(2 entries, the first is /a/null)")),
         "{notes:?}"
     );
-    assert!(
-        notes.iter().any(|note| note.starts_with("owners")),
-        "{notes:?}"
-    );
+    assert!(notes.iter().any(|note| note.starts_with("owners")), "{notes:?}");
     let at = |path: &str| std::fs::symlink_metadata(directory.path().join(path));
     assert_eq!(at("a").unwrap().permissions().mode() & 0o7777, 0);
     assert_eq!(at("a").unwrap().uid(), rustix::process::geteuid().as_raw());

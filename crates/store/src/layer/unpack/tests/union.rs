@@ -34,27 +34,13 @@ fn kernel(layers: &[tempfile::TempDir]) -> Vec<String> {
     use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
     // Overlayfs requires at least two layers.
     let (bottom, point) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let mut paths: Vec<&str> = layers
-        .iter()
-        .map(|dir| dir.path().to_str().unwrap())
-        .collect();
+    let mut paths: Vec<&str> = layers.iter().map(|dir| dir.path().to_str().unwrap()).collect();
     paths.insert(0, bottom.path().to_str().unwrap());
     paths.reverse();
-    let user = if overlay() == (Form::Overlay { user_xattrs: true }) {
-        ",userxattr"
-    } else {
-        ""
-    };
+    let user = if overlay() == (Form::Overlay { user_xattrs: true }) { ",userxattr" } else { "" };
     let options = format!("lowerdir={}{user}", paths.join(":"));
     let options = std::ffi::CString::new(options).unwrap();
-    mount(
-        "overlay",
-        point.path(),
-        "overlay",
-        MountFlags::RDONLY,
-        &*options,
-    )
-    .unwrap();
+    mount("overlay", point.path(), "overlay", MountFlags::RDONLY, &*options).unwrap();
     let listing = std::panic::catch_unwind(|| list(point.path()));
     unmount(point.path(), UnmountFlags::DETACH).unwrap();
     listing.unwrap()
@@ -83,13 +69,8 @@ fn layer() -> impl Strategy<Value = Vec<String>> {
 }
 
 fn described(path: &str) -> Vec<String> {
-    let ends = path
-        .match_indices('/')
-        .map(|(at, _)| at)
-        .chain([path.len()]);
-    ends.filter(|end| *end > 0)
-        .map(|end| format!("d {}", &path[..end]))
-        .collect()
+    let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
+    ends.filter(|end| *end > 0).map(|end| format!("d {}", &path[..end])).collect()
 }
 
 proptest! {

@@ -34,11 +34,7 @@ fn same(a: &Value, b: &Value) -> Result<bool, String> {
         (Value::Float(a), Value::Float(b)) => a == b,
         (Value::Text(a), Value::Text(b)) => a == b,
         (Value::Map(_) | Value::List(_), Value::Map(_) | Value::List(_)) => {
-            return Err(format!(
-                "non-comparable type {}: {}",
-                show(a),
-                a.type_name()
-            ));
+            return Err(format!("non-comparable type {}: {}", show(a), a.type_name()));
         }
         (Value::Object(a), Value::Object(b)) => std::rc::Rc::ptr_eq(a, b),
         _ => return Err(INCOMPATIBLE.to_owned()),

@@ -19,45 +19,27 @@ use imgctl_template::toml;
 
 pub(super) const GROUP: Group = &[
     // Helm ignores values that cannot be encoded.
-    ("toYaml", "*", |a| {
-        Ok(Value::text(yaml::to_yaml(&a[0]).unwrap_or_default()))
-    }),
-    ("toYamlPretty", "*", |a| {
-        Ok(Value::text(yaml::to_yaml(&a[0]).unwrap_or_default()))
-    }),
-    ("toJson", "*", |a| {
-        yaml::to_json(&a[0], true, false).map(Value::text)
-    }),
-    ("toRawJson", "*", |a| {
-        yaml::to_json(&a[0], false, false).map(Value::text)
-    }),
-    ("toPrettyJson", "*", |a| {
-        yaml::to_json(&a[0], true, true).map(Value::text)
-    }),
+    ("toYaml", "*", |a| Ok(Value::text(yaml::to_yaml(&a[0]).unwrap_or_default()))),
+    ("toYamlPretty", "*", |a| Ok(Value::text(yaml::to_yaml(&a[0]).unwrap_or_default()))),
+    ("toJson", "*", |a| yaml::to_json(&a[0], true, false).map(Value::text)),
+    ("toRawJson", "*", |a| yaml::to_json(&a[0], false, false).map(Value::text)),
+    ("toPrettyJson", "*", |a| yaml::to_json(&a[0], true, true).map(Value::text)),
     ("toToml", "*", |a| {
         let json = yaml::json_of(&a[0], MAX_NESTING)?;
         // As in Helm, an error message becomes the result.
-        Ok(Value::text(
-            toml::write(&json).unwrap_or_else(|error| error),
-        ))
+        Ok(Value::text(toml::write(&json).unwrap_or_else(|error| error)))
     }),
     ("fromYaml", "s", |a| Ok(mapping(from_yaml(&text(a, 0))))),
-    ("fromYamlArray", "s", |a| {
-        Ok(sequence(from_yaml(&text(a, 0))))
-    }),
+    ("fromYamlArray", "s", |a| Ok(sequence(from_yaml(&text(a, 0))))),
     ("fromJson", "s", |a| Ok(mapping(from_json(&text(a, 0))))),
-    ("fromJsonArray", "s", |a| {
-        Ok(sequence(from_json(&text(a, 0))))
-    }),
+    ("fromJsonArray", "s", |a| Ok(sequence(from_json(&text(a, 0))))),
     ("mustFromJson", "s", |a| from_json(&text(a, 0))),
     ("fromToml", "s", |a| {
         let parsed: Result<serde_json::Value, _> = ::toml::from_str(&text(a, 0));
         let parsed = parsed.map(|json| Value::from_json(&json));
         Ok(mapping(parsed.map_err(|error| error.to_string())))
     }),
-    ("b64enc", "s", |a| {
-        Ok(Value::text(STANDARD.encode(text(a, 0).as_bytes())))
-    }),
+    ("b64enc", "s", |a| Ok(Value::text(STANDARD.encode(text(a, 0).as_bytes())))),
     ("b64dec", "s", |a| {
         // Invalid input returns the error message, as in sprig.
         Ok(match STANDARD.decode(text(a, 0).as_bytes()) {
@@ -65,12 +47,8 @@ pub(super) const GROUP: Group = &[
             Err(error) => Value::text(error.to_string()),
         })
     }),
-    ("b32enc", "s", |a| {
-        Ok(Value::text(base32(text(a, 0).as_bytes())))
-    }),
-    ("sha1sum", "s", |a| {
-        Ok(digest_of(&digest::SHA1_FOR_LEGACY_USE_ONLY, a))
-    }),
+    ("b32enc", "s", |a| Ok(Value::text(base32(text(a, 0).as_bytes())))),
+    ("sha1sum", "s", |a| Ok(digest_of(&digest::SHA1_FOR_LEGACY_USE_ONLY, a))),
     ("sha256sum", "s", |a| Ok(digest_of(&digest::SHA256, a))),
     ("sha512sum", "s", |a| Ok(digest_of(&digest::SHA512, a))),
     ("adler32sum", "s", |a| {
@@ -99,16 +77,12 @@ pub(super) const GROUP: Group = &[
 
 fn from_yaml(text: &str) -> Answer {
     let parsed = yaml_in::parse(text);
-    parsed
-        .map(|yaml| Value::from_json(&yaml))
-        .map_err(|error| error.to_string())
+    parsed.map(|yaml| Value::from_json(&yaml)).map_err(|error| error.to_string())
 }
 
 fn from_json(text: &str) -> Answer {
     let parsed: Result<serde_json::Value, _> = serde_json::from_str(text);
-    parsed
-        .map(|json| Value::from_json(&json))
-        .map_err(|error| error.to_string())
+    parsed.map(|json| Value::from_json(&json)).map_err(|error| error.to_string())
 }
 
 fn mapping(parsed: Answer) -> Value {
@@ -127,10 +101,9 @@ fn sequence(parsed: Answer) -> Value {
     match parsed {
         Ok(value @ Value::List(_)) => value,
         Ok(Value::Nil) => Value::list([]),
-        Ok(other) => Value::list([Value::text(format!(
-            "cannot unmarshal {} into a list",
-            other.kind()
-        ))]),
+        Ok(other) => {
+            Value::list([Value::text(format!("cannot unmarshal {} into a list", other.kind()))])
+        }
         Err(error) => Value::list([Value::text(error)]),
     }
 }

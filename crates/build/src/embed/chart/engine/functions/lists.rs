@@ -7,29 +7,17 @@ use crate::embed::chart::engine::value::{Value, equal};
 pub(super) const GROUP: Group = &[
     ("list", "*+", |a| Ok(Value::list(a.iter().cloned()))),
     ("tuple", "*+", |a| Ok(Value::list(a.iter().cloned()))),
-    ("first", "*", |a| {
-        Ok(list(a, 0)?.first().cloned().unwrap_or(Value::Nil))
-    }),
-    ("last", "*", |a| {
-        Ok(list(a, 0)?.last().cloned().unwrap_or(Value::Nil))
-    }),
-    ("rest", "*", |a| {
-        Ok(Value::list(list(a, 0)?.into_iter().skip(1)))
-    }),
+    ("first", "*", |a| Ok(list(a, 0)?.first().cloned().unwrap_or(Value::Nil))),
+    ("last", "*", |a| Ok(list(a, 0)?.last().cloned().unwrap_or(Value::Nil))),
+    ("rest", "*", |a| Ok(Value::list(list(a, 0)?.into_iter().skip(1)))),
     ("initial", "*", |a| {
         let items = list(a, 0)?;
         let count = items.len().saturating_sub(1);
         Ok(Value::list(items.into_iter().take(count)))
     }),
-    ("append", "**", |a| {
-        Ok(Value::list(list(a, 0)?.into_iter().chain([value(a, 1)])))
-    }),
-    ("push", "**", |a| {
-        Ok(Value::list(list(a, 0)?.into_iter().chain([value(a, 1)])))
-    }),
-    ("prepend", "**", |a| {
-        Ok(Value::list([value(a, 1)].into_iter().chain(list(a, 0)?)))
-    }),
+    ("append", "**", |a| Ok(Value::list(list(a, 0)?.into_iter().chain([value(a, 1)])))),
+    ("push", "**", |a| Ok(Value::list(list(a, 0)?.into_iter().chain([value(a, 1)])))),
+    ("prepend", "**", |a| Ok(Value::list([value(a, 1)].into_iter().chain(list(a, 0)?)))),
     ("concat", "*+", |a| {
         let mut all = Vec::new();
         for index in 0..a.len() {
@@ -37,9 +25,7 @@ pub(super) const GROUP: Group = &[
         }
         Ok(Value::list(all))
     }),
-    ("reverse", "*", |a| {
-        Ok(Value::list(list(a, 0)?.into_iter().rev()))
-    }),
+    ("reverse", "*", |a| Ok(Value::list(list(a, 0)?.into_iter().rev()))),
     ("uniq", "*", |a| {
         let mut kept: Vec<Value> = Vec::new();
         for item in list(a, 0)? {
@@ -51,24 +37,18 @@ pub(super) const GROUP: Group = &[
     }),
     ("without", "**+", |a| {
         let items = list(a, 0)?.into_iter();
-        Ok(Value::list(items.filter(|item| {
-            !a[1..]
-                .iter()
-                .any(|unwanted| equal(unwanted, item, MAX_NESTING))
-        })))
+        Ok(Value::list(
+            items.filter(|item| !a[1..].iter().any(|unwanted| equal(unwanted, item, MAX_NESTING))),
+        ))
     }),
     ("has", "**", |a| match &a[1] {
         Value::Nil => Ok(Value::Bool(false)),
         _ => {
             let items = list(a, 1)?;
-            Ok(Value::Bool(
-                items.iter().any(|item| equal(item, &a[0], MAX_NESTING)),
-            ))
+            Ok(Value::Bool(items.iter().any(|item| equal(item, &a[0], MAX_NESTING))))
         }
     }),
-    ("compact", "*", |a| {
-        Ok(Value::list(list(a, 0)?.into_iter().filter(Value::is_true)))
-    }),
+    ("compact", "*", |a| Ok(Value::list(list(a, 0)?.into_iter().filter(Value::is_true)))),
     ("slice", "**+", |a| {
         if let Value::Text(text) = &a[0] {
             let (from, to) = bounds(a, text.len())?;
@@ -83,21 +63,15 @@ pub(super) const GROUP: Group = &[
     ("chunk", "**", |a| {
         let size = usize::try_from(int(a, 0)).unwrap_or(0).max(1);
         let items = list(a, 1)?;
-        Ok(Value::list(
-            items.chunks(size).map(|chunk| Value::list(chunk.to_vec())),
-        ))
+        Ok(Value::list(items.chunks(size).map(|chunk| Value::list(chunk.to_vec()))))
     }),
     ("sortAlpha", "*", |a| {
         let mut texts = texts(&a[0]);
         texts.sort_unstable();
         Ok(Value::list(texts.iter().map(Value::text)))
     }),
-    ("join", "s*", |a| {
-        Ok(Value::text(texts(&a[1]).join(&text(a, 0))))
-    }),
-    ("toStrings", "*", |a| {
-        Ok(Value::list(texts(&a[0]).iter().map(Value::text)))
-    }),
+    ("join", "s*", |a| Ok(Value::text(texts(&a[1]).join(&text(a, 0))))),
+    ("toStrings", "*", |a| Ok(Value::list(texts(&a[0]).iter().map(Value::text)))),
     ("seq", "i+", |a| {
         let (from, step, to) = match a.len() {
             1 => (1, 0, int(a, 0)),
@@ -134,12 +108,9 @@ fn bounds(a: &[Value], length: usize) -> Result<(usize, usize), String> {
 /// Returns the items as strings without nil; any other value is a list of one.
 fn texts(value: &Value) -> Vec<String> {
     match value {
-        Value::List(list) => list
-            .items()
-            .iter()
-            .filter(|item| !matches!(item, Value::Nil))
-            .map(to_text)
-            .collect(),
+        Value::List(list) => {
+            list.items().iter().filter(|item| !matches!(item, Value::Nil)).map(to_text).collect()
+        }
         Value::Nil => Vec::new(),
         Value::Object(object) => match object.data() {
             Value::List(list) => list.items().iter().map(to_text).collect(),

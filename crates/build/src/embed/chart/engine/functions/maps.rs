@@ -27,9 +27,7 @@ pub(super) const GROUP: Group = &[
         map(a, 0)?.unset(&text(a, 1));
         Ok(value(a, 0))
     }),
-    ("hasKey", "ms", |a| {
-        Ok(Value::Bool(map(a, 0)?.get(&text(a, 1)).is_some()))
-    }),
+    ("hasKey", "ms", |a| Ok(Value::Bool(map(a, 0)?.get(&text(a, 1)).is_some()))),
     ("keys", "m+", |a| {
         let mut keys = Vec::new();
         for index in 0..a.len() {
@@ -61,9 +59,7 @@ pub(super) const GROUP: Group = &[
 fn choose(a: &[Value], named: bool) -> Answer {
     let names: Vec<_> = (1..a.len()).map(|index| text(a, index)).collect();
     let members = map(a, 0)?.members();
-    let chosen = members
-        .into_iter()
-        .filter(|(key, _)| names.contains(key) == named);
+    let chosen = members.into_iter().filter(|(key, _)| names.contains(key) == named);
     Ok(Value::map(chosen))
 }
 

@@ -45,9 +45,7 @@ static FUNCTIONS: LazyLock<HashMap<&'static str, (&'static str, Body)>> = LazyLo
         values::GROUP,
     ];
     let entries = groups.into_iter().flatten();
-    entries
-        .map(|(name, types, body)| (*name, (*types, *body)))
-        .collect()
+    entries.map(|(name, types, body)| (*name, (*types, *body))).collect()
 });
 
 /// Calls a function by name. The error message does not include the function name.
@@ -129,18 +127,14 @@ fn text(a: &[Value], index: usize) -> Rc<str> {
 
 /// Returns the argument as an integer, as sprig's casts do; a value that cannot be converted is 0.
 fn int(a: &[Value], index: usize) -> i64 {
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "the cast saturates, as wanted"
-    )]
+    #[allow(clippy::cast_possible_truncation, reason = "the cast saturates, as wanted")]
     match a.get(index) {
         Some(Value::Int(int)) => *int,
         Some(Value::Float(float)) => *float as i64,
         Some(Value::Bool(bool)) => i64::from(*bool),
-        Some(Value::Text(text)) => text
-            .parse()
-            .or_else(|_| text.parse::<f64>().map(|float| float as i64))
-            .unwrap_or(0),
+        Some(Value::Text(text)) => {
+            text.parse().or_else(|_| text.parse::<f64>().map(|float| float as i64)).unwrap_or(0)
+        }
         Some(Value::Object(object)) => match object.as_ref() {
             Object::Time(seconds) => *seconds,
             _ => 0,

@@ -18,43 +18,23 @@ const DIGITS: &str = "0123456789";
 const LONGEST: usize = 1 << 20;
 
 pub(super) const GROUP: Group = &[
-    ("randAlphaNum", "*", |a| {
-        repeated(a, &format!("{LETTERS}{DIGITS}"))
-    }),
+    ("randAlphaNum", "*", |a| repeated(a, &format!("{LETTERS}{DIGITS}"))),
     ("randAlpha", "*", |a| repeated(a, LETTERS)),
     ("randNumeric", "*", |a| repeated(a, DIGITS)),
-    ("randAscii", "*", |a| {
-        repeated(a, &format!("{LETTERS}{DIGITS}"))
-    }),
+    ("randAscii", "*", |a| repeated(a, &format!("{LETTERS}{DIGITS}"))),
     ("randBytes", "*", |a| {
         let text = repeated(a, LETTERS)?;
-        Ok(Value::text(
-            STANDARD.encode(super::text(&[text], 0).as_bytes()),
-        ))
+        Ok(Value::text(STANDARD.encode(super::text(&[text], 0).as_bytes())))
     }),
     ("randInt", "**", |a| Ok(Value::Int(int(a, 0)))),
-    ("uuidv4", "", |_| {
-        Ok(Value::text("00000000-0000-4000-8000-000000000000"))
-    }),
+    ("uuidv4", "", |_| Ok(Value::text("00000000-0000-4000-8000-000000000000"))),
     ("bcrypt", "s", |a| Ok(Value::text(hashed(&text(a, 0))))),
-    ("htpasswd", "ss+", |a| {
-        Ok(Value::text(format!(
-            "{}:{}",
-            text(a, 0),
-            hashed(&text(a, 1))
-        )))
-    }),
+    ("htpasswd", "ss+", |a| Ok(Value::text(format!("{}:{}", text(a, 0), hashed(&text(a, 1)))))),
     ("derivePassword", "*sss*", |a| {
-        Ok(Value::text(
-            hex(&text(a, 2)).chars().take(20).collect::<String>(),
-        ))
+        Ok(Value::text(hex(&text(a, 2)).chars().take(20).collect::<String>()))
     }),
-    ("encryptAES", "ss", |a| {
-        Ok(Value::text(STANDARD.encode(text(a, 1).as_bytes())))
-    }),
-    ("decryptAES", "ss", |a| {
-        super::call("b64dec", &[value(a, 1)])
-    }),
+    ("encryptAES", "ss", |a| Ok(Value::text(STANDARD.encode(text(a, 1).as_bytes())))),
+    ("decryptAES", "ss", |a| super::call("b64dec", &[value(a, 1)])),
     ("genPrivateKey", "s", |a| {
         let kind = match text(a, 0).as_ref() {
             "rsa" => "RSA PRIVATE KEY",
@@ -66,13 +46,9 @@ pub(super) const GROUP: Group = &[
     ("genCA", "s*", |a| certificate(&text(a, 0))),
     ("genCAWithKey", "s*s", |a| certificate(&text(a, 0))),
     ("genSelfSignedCert", "s***", |a| certificate(&text(a, 0))),
-    ("genSelfSignedCertWithKey", "s***s", |a| {
-        certificate(&text(a, 0))
-    }),
+    ("genSelfSignedCertWithKey", "s***s", |a| certificate(&text(a, 0))),
     ("genSignedCert", "s****", |a| certificate(&text(a, 0))),
-    ("genSignedCertWithKey", "s****s", |a| {
-        certificate(&text(a, 0))
-    }),
+    ("genSignedCertWithKey", "s****s", |a| certificate(&text(a, 0))),
     ("buildCustomCert", "ss", |a| {
         let decoded = |index: usize| super::call("b64dec", &[value(a, index)]);
         Ok(pair(decoded(0)?, decoded(1)?))
@@ -84,9 +60,7 @@ fn repeated(a: &[Value], letters: &str) -> Answer {
     if count > LONGEST {
         return Err(format!("more than {LONGEST} characters"));
     }
-    Ok(Value::text(
-        letters.chars().cycle().take(count).collect::<String>(),
-    ))
+    Ok(Value::text(letters.chars().cycle().take(count).collect::<String>()))
 }
 
 fn hex(text: &str) -> String {
@@ -96,17 +70,11 @@ fn hex(text: &str) -> String {
 
 /// Returns a string in the form of a bcrypt hash.
 fn hashed(password: &str) -> String {
-    format!(
-        "$2a$10${}",
-        hex(password).chars().take(53).collect::<String>()
-    )
+    format!("$2a$10${}", hex(password).chars().take(53).collect::<String>())
 }
 
 fn certificate(name: &str) -> Answer {
-    Ok(pair(
-        Value::text(pem("CERTIFICATE", name)),
-        Value::text(pem("RSA PRIVATE KEY", name)),
-    ))
+    Ok(pair(Value::text(pem("CERTIFICATE", name)), Value::text(pem("RSA PRIVATE KEY", name))))
 }
 
 fn pair(certificate: Value, key: Value) -> Value {
@@ -120,13 +88,7 @@ fn pair(certificate: Value, key: Value) -> Value {
 /// Returns a string in the form of a PEM block whose content is the digest of a name.
 fn pem(kind: &str, name: &str) -> String {
     let content = STANDARD.encode(hex(name));
-    let lines: Vec<&str> = content
-        .as_bytes()
-        .chunks(64)
-        .filter_map(|line| std::str::from_utf8(line).ok())
-        .collect();
-    format!(
-        "-----BEGIN {kind}-----\n{}\n-----END {kind}-----\n",
-        lines.join("\n")
-    )
+    let lines: Vec<&str> =
+        content.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();
+    format!("-----BEGIN {kind}-----\n{}\n-----END {kind}-----\n", lines.join("\n"))
 }

@@ -6,14 +6,10 @@ use super::{Group, int, text};
 use crate::embed::chart::engine::value::Value;
 
 pub(super) const GROUP: Group = &[
-    ("regexMatch", "ss", |a| {
-        Ok(Value::Bool(compiled(&text(a, 0))?.is_match(&text(a, 1))))
-    }),
+    ("regexMatch", "ss", |a| Ok(Value::Bool(compiled(&text(a, 0))?.is_match(&text(a, 1))))),
     ("regexFind", "ss", |a| {
         let text = text(a, 1);
-        let found = compiled(&super::text(a, 0))?
-            .find(&text)
-            .map(|m| m.as_str());
+        let found = compiled(&super::text(a, 0))?.find(&text).map(|m| m.as_str());
         Ok(Value::text(found.unwrap_or("")))
     }),
     ("regexFindAll", "ssi", |a| {
@@ -40,9 +36,7 @@ pub(super) const GROUP: Group = &[
         };
         Ok(Value::list(parts))
     }),
-    ("regexQuoteMeta", "s", |a| {
-        Ok(Value::text(regex::escape(&text(a, 0))))
-    }),
+    ("regexQuoteMeta", "s", |a| Ok(Value::text(regex::escape(&text(a, 0))))),
 ];
 
 fn compiled(pattern: &str) -> Result<Regex, String> {

@@ -68,11 +68,8 @@ pub(super) fn call(name: &str, arguments: &[Value]) -> Option<Answer> {
         "untilStep" => Some("***"),
         _ => None,
     };
-    let types = TYPES
-        .iter()
-        .find(|(known, _)| *known == name)
-        .map(|(_, types)| *types)
-        .or(untyped)?;
+    let types =
+        TYPES.iter().find(|(known, _)| *known == name).map(|(_, types)| *types).or(untyped)?;
     let function = FUNCTIONS.get(name)?;
     if let Err(message) = typed(name, types, arguments) {
         return Some(Err(message));
@@ -106,10 +103,8 @@ fn back(value: &gotmpl::Value) -> Value {
         gotmpl::Value::Float(float) => Value::Float(*float),
         gotmpl::Value::String(text) => Value::text(text),
         gotmpl::Value::List(items) => Value::list(items.iter().map(back)),
-        gotmpl::Value::Map(members) => Value::map(
-            members
-                .iter()
-                .map(|(key, value)| (key.as_ref(), back(value))),
-        ),
+        gotmpl::Value::Map(members) => {
+            Value::map(members.iter().map(|(key, value)| (key.as_ref(), back(value))))
+        }
     }
 }

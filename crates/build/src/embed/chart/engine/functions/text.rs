@@ -17,14 +17,10 @@ pub(super) const GROUP: Group = &[
         Ok(Value::text(text(a, 1).trim_matches(|c| set.contains(&c))))
     }),
     ("abbrev", "is", |a| Ok(Value::text(abbreviated(a, 0, 1)?))),
-    ("abbrevboth", "iis", |a| {
-        Ok(Value::text(abbreviated(a, 1, 2)?))
-    }),
+    ("abbrevboth", "iis", |a| Ok(Value::text(abbreviated(a, 1, 2)?))),
     ("initials", "s", |a| {
         let all = text(a, 0);
-        let firsts = all
-            .split_whitespace()
-            .filter_map(|word| word.chars().next());
+        let firsts = all.split_whitespace().filter_map(|word| word.chars().next());
         Ok(Value::text(firsts.collect::<String>()))
     }),
     ("swapcase", "s", |a| {
@@ -34,17 +30,11 @@ pub(super) const GROUP: Group = &[
                 false => c.to_uppercase().collect(),
             }
         };
-        Ok(Value::text(
-            text(a, 0).chars().map(swap).collect::<String>(),
-        ))
+        Ok(Value::text(text(a, 0).chars().map(swap).collect::<String>()))
     }),
     ("shuffle", "s", |a| Ok(value(a, 0))),
-    ("wrap", "is", |a| {
-        Ok(Value::text(wrapped(int(a, 0), &text(a, 1), "\n")))
-    }),
-    ("wrapWith", "iss", |a| {
-        Ok(Value::text(wrapped(int(a, 0), &text(a, 2), &text(a, 1))))
-    }),
+    ("wrap", "is", |a| Ok(Value::text(wrapped(int(a, 0), &text(a, 1), "\n")))),
+    ("wrapWith", "iss", |a| Ok(Value::text(wrapped(int(a, 0), &text(a, 2), &text(a, 1))))),
     ("clean", "s", |a| Ok(Value::text(cleaned(&text(a, 0))))),
     ("osBase", "s", |a| super::call("base", a)),
     ("osDir", "s", |a| super::call("dir", a)),

@@ -15,15 +15,9 @@ pub(super) const GROUP: Group = &[
         let first = a.iter().find(|value| value.is_true());
         Ok(first.cloned().unwrap_or(Value::Nil))
     }),
-    ("all", "*+", |a| {
-        Ok(Value::Bool(a.iter().all(Value::is_true)))
-    }),
-    ("any", "*+", |a| {
-        Ok(Value::Bool(a.iter().any(Value::is_true)))
-    }),
-    ("ternary", "**b", |a| {
-        Ok(value(a, usize::from(!a[2].is_true())))
-    }),
+    ("all", "*+", |a| Ok(Value::Bool(a.iter().all(Value::is_true)))),
+    ("any", "*+", |a| Ok(Value::Bool(a.iter().any(Value::is_true)))),
+    ("ternary", "**b", |a| Ok(value(a, usize::from(!a[2].is_true())))),
     ("fail", "s", |a| Err(text(a, 0).as_ref().to_owned())),
     ("required", "s*", |a| match &a[1] {
         Value::Nil => Err(text(a, 0).as_ref().to_owned()),
@@ -33,45 +27,26 @@ pub(super) const GROUP: Group = &[
     ("lookup", "ssss", |_| Ok(Value::map::<&str>([]))),
     ("getHostByName", "s", |_| Ok(Value::text(""))),
     ("kindOf", "*", |a| Ok(Value::text(a[0].kind()))),
-    ("kindIs", "s*", |a| {
-        Ok(Value::Bool(text(a, 0).as_ref() == a[1].kind()))
-    }),
+    ("kindIs", "s*", |a| Ok(Value::Bool(text(a, 0).as_ref() == a[1].kind()))),
     ("typeOf", "*", |a| Ok(Value::text(a[0].type_name()))),
-    ("typeIs", "s*", |a| {
-        Ok(Value::Bool(text(a, 0).as_ref() == a[1].type_name()))
-    }),
+    ("typeIs", "s*", |a| Ok(Value::Bool(text(a, 0).as_ref() == a[1].type_name()))),
     ("typeIsLike", "s*", |a| {
         let name = a[1].type_name();
         let wanted = text(a, 0);
         let pointed = name.strip_prefix('*').unwrap_or(name);
-        Ok(Value::Bool(
-            wanted.as_ref() == name || wanted.as_ref() == pointed,
-        ))
+        Ok(Value::Bool(wanted.as_ref() == name || wanted.as_ref() == pointed))
     }),
-    ("deepEqual", "**", |a| {
-        Ok(Value::Bool(equal(&a[0], &a[1], MAX_NESTING)))
-    }),
+    ("deepEqual", "**", |a| Ok(Value::Bool(equal(&a[0], &a[1], MAX_NESTING)))),
     ("hello", "", |_| Ok(Value::text("Hello!"))),
     ("print", "*+", |a| Ok(Value::text(sprint(a)))),
     ("println", "*+", |a| {
-        let shown: Vec<String> = a
-            .iter()
-            .map(crate::embed::chart::engine::print::show)
-            .collect();
+        let shown: Vec<String> = a.iter().map(crate::embed::chart::engine::print::show).collect();
         Ok(Value::text(shown.join(" ") + "\n"))
     }),
-    ("printf", "s*+", |a| {
-        Ok(Value::text(sprintf(&text(a, 0), &a[1..])))
-    }),
-    ("html", "*+", |a| {
-        Ok(Value::text(gotmpl::html_escape(&sprint(a))))
-    }),
-    ("js", "*+", |a| {
-        Ok(Value::text(gotmpl::js_escape(&sprint(a))))
-    }),
-    ("urlquery", "*+", |a| {
-        Ok(Value::text(gotmpl::url_encode(&sprint(a))))
-    }),
+    ("printf", "s*+", |a| Ok(Value::text(sprintf(&text(a, 0), &a[1..])))),
+    ("html", "*+", |a| Ok(Value::text(gotmpl::html_escape(&sprint(a))))),
+    ("js", "*+", |a| Ok(Value::text(gotmpl::js_escape(&sprint(a))))),
+    ("urlquery", "*+", |a| Ok(Value::text(gotmpl::url_encode(&sprint(a))))),
     ("len", "*", |a| {
         let length = match &a[0] {
             Value::Text(text) => text.len(),
@@ -98,8 +73,7 @@ fn index(a: &[Value]) -> Answer {
             (Value::Map(map), Value::Text(key)) => map.get(key).unwrap_or(Value::Nil),
             (Value::Object(_), Value::Text(_)) => {
                 let map = super::map(std::slice::from_ref(&found), 0)?;
-                map.get(&text(std::slice::from_ref(key), 0))
-                    .unwrap_or(Value::Nil)
+                map.get(&text(std::slice::from_ref(key), 0)).unwrap_or(Value::Nil)
             }
             (Value::List(_) | Value::Bytes(_) | Value::Object(_), Value::Int(number)) => {
                 let items = list(std::slice::from_ref(&found), 0)?;
@@ -108,19 +82,13 @@ fn index(a: &[Value]) -> Answer {
                     .ok_or_else(|| format!("error indexing: index out of range: {number}"))?
             }
             (Value::Text(text), Value::Int(number)) => {
-                let byte = usize::try_from(*number)
-                    .ok()
-                    .and_then(|n| text.as_bytes().get(n));
+                let byte = usize::try_from(*number).ok().and_then(|n| text.as_bytes().get(n));
                 let byte = byte.ok_or_else(|| format!("index out of range: {number}"))?;
                 Value::Int((*byte).into())
             }
             (Value::Nil, _) => return Err("index of untyped nil".to_owned()),
             (Value::Map(_) | Value::List(_), key) => {
-                return Err(format!(
-                    "cannot index {} with {}",
-                    found.type_name(),
-                    key.type_name()
-                ));
+                return Err(format!("cannot index {} with {}", found.type_name(), key.type_name()));
             }
             (other, _) => return Err(format!("can't index item of type {}", other.type_name())),
         };
