@@ -182,10 +182,10 @@ pub(crate) fn read_file(file: &Path) -> Result<String> {
     use std::io::Read as _;
     let limit = clusterfile::MAX_LENGTH as u64 + 1;
     let mut text = String::new();
-    let read = match file == Path::new("-") {
-        true => std::io::stdin().take(limit).read_to_string(&mut text),
-        false => std::fs::File::open(file)
-            .and_then(|opened| opened.take(limit).read_to_string(&mut text)),
+    let read = if file == Path::new("-") {
+        std::io::stdin().take(limit).read_to_string(&mut text)
+    } else {
+        std::fs::File::open(file).and_then(|opened| opened.take(limit).read_to_string(&mut text))
     };
     read.path("read", file)?;
     Ok(text)
@@ -209,12 +209,13 @@ pub(crate) fn data_root(environment: &Environment) -> Result<String> {
         && root != "/"
         && root.split('/').all(|part| part != ".." && part != ".")
         && !root.chars().any(char::is_control);
-    match fits {
-        true => Ok(root.to_owned()),
-        false => Err(Error::usage(format!(
+    if fits {
+        Ok(root.to_owned())
+    } else {
+        Err(Error::usage(format!(
             "SEALOS_DATA_ROOT is `{}`, which is not the absolute path of a directory",
             root.escape_debug()
-        ))),
+        )))
     }
 }
 

@@ -32,10 +32,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration> {
         let part = number.checked_mul(seconds).ok_or_else(wrong)?;
         total = total.checked_add(part).ok_or_else(wrong)?;
     }
-    match text.is_empty() {
-        true => Err(wrong()),
-        false => Ok(Duration::from_secs(total)),
-    }
+    if text.is_empty() { Err(wrong()) } else { Ok(Duration::from_secs(total)) }
 }
 
 /// Parses `500MB`, `10GiB`, `10g`, `1.5G`; a bare number is bytes. Units are powers of 1000, or of

@@ -64,10 +64,10 @@ impl HostArgs {
     fn of_cluster(&self, ips: &[Address], login: &Login, context: &Context) -> Result<Vec<Host>> {
         let cluster = self.cluster.as_deref().unwrap_or(name::DEFAULT);
         let stored = state(cluster, context)?.require().map_err(|error| {
-            match self.cluster.is_none() && self.roles.is_empty() {
-                true => error
-                    .hint("or pass hosts: --ips 10.0.0.11,10.0.0.12 (or a range, a CIDR, names)"),
-                false => error,
+            if self.cluster.is_none() && self.roles.is_empty() {
+                error.hint("or pass hosts: --ips 10.0.0.11,10.0.0.12 (or a range, a CIDR, names)")
+            } else {
+                error
             }
         });
         let (clusterfile, _) = stored?;
@@ -87,9 +87,10 @@ impl HostArgs {
 
 /// Returns the values of `flags` where they are set, otherwise those of `stored`.
 fn preferred(flags: &Login, stored: &Login) -> Login {
-    let (own_keys, keys) = match flags.keys.is_empty() {
-        true => (stored.key_data.clone(), stored.keys.clone()),
-        false => (flags.key_data.clone(), flags.keys.clone()),
+    let (own_keys, keys) = if flags.keys.is_empty() {
+        (stored.key_data.clone(), stored.keys.clone())
+    } else {
+        (flags.key_data.clone(), flags.keys.clone())
     };
     Login {
         user: flags.user.clone().or_else(|| stored.user.clone()),

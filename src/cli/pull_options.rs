@@ -84,9 +84,6 @@ impl PlatformsArg {
                 platforms.push(platform);
             }
         }
-        Ok(match platforms.is_empty() {
-            true => Platforms::Host,
-            false => Platforms::Only(platforms),
-        })
+        Ok(if platforms.is_empty() { Platforms::Host } else { Platforms::Only(platforms) })
     }
 }

@@ -121,11 +121,10 @@ pub(crate) fn guard(flag: Option<&Path>, environment: &Environment) -> Guard {
         policy: flag.map(Path::to_owned),
         policies: both("policy.json"),
         lookasides: both("registries.d"),
-        default_lookaside: match is_root {
-            true => Some(PathBuf::from("/var/lib/containers/sigstore")),
-            false => {
-                environment.path("HOME").map(|home| home.join(".local/share/containers/sigstore"))
-            }
+        default_lookaside: if is_root {
+            Some(PathBuf::from("/var/lib/containers/sigstore"))
+        } else {
+            environment.path("HOME").map(|home| home.join(".local/share/containers/sigstore"))
         },
     }
 }

@@ -41,9 +41,10 @@ impl PasswordArg {
             return Ok(password);
         }
         let password = ask(context, "Password for the private key: ")?;
-        match ask(context, "Repeat the password: ")? == password {
-            true => Ok(password),
-            false => Err(Error::usage("the two passwords differ")),
+        if ask(context, "Repeat the password: ")? == password {
+            Ok(password)
+        } else {
+            Err(Error::usage("the two passwords differ"))
         }
     }
 

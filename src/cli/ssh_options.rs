@@ -136,9 +136,10 @@ impl SshArgs {
             }
         };
         Ok(Settings {
-            host_keys: match self.strict_host_key || strict == Some(true) {
-                true => HostKeys::Strict,
-                false => HostKeys::TrustOnFirstUse,
+            host_keys: if self.strict_host_key || strict == Some(true) {
+                HostKeys::Strict
+            } else {
+                HostKeys::TrustOnFirstUse
             },
             known_hosts: learn.into_iter().chain([system]).collect(),
             config_files,

@@ -109,12 +109,11 @@ fn balance(args: &BalancerArgs) -> Result<()> {
         .enable_all()
         .build()
         .doing(|| "cannot start the balancer".to_owned())?;
-    let given = match args.socket {
-        false => None,
-        true => {
-            let given = std::io::stdin().as_fd().try_clone_to_owned();
-            Some(TcpListener::from(given.doing(|| "cannot use the socket on stdin".to_owned())?))
-        }
+    let given = if args.socket {
+        let given = std::io::stdin().as_fd().try_clone_to_owned();
+        Some(TcpListener::from(given.doing(|| "cannot use the socket on stdin".to_owned())?))
+    } else {
+        None
     };
     runtime.block_on(balancer::serve(options, given, signalled()))
 }

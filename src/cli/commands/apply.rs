@@ -77,13 +77,15 @@ pub(crate) fn run(args: &ApplyArgs, context: &Context) -> Result<()> {
              to remove an application"
         ));
     }
-    let command = match args.desired.cmd.is_empty() {
-        true => &prepared.desired.cluster.command,
-        false => &args.desired.cmd,
+    let command = if args.desired.cmd.is_empty() {
+        &prepared.desired.cluster.command
+    } else {
+        &args.desired.cmd
     };
-    let replacement = match prepared.change.install.is_empty() {
-        true => None,
-        false => replacement(command, &prepared.change.install)?,
+    let replacement = if prepared.change.install.is_empty() {
+        None
+    } else {
+        replacement(command, &prepared.change.install)?
     };
     let mut change = change_of("apply", &prepared, replacement, &[], work.current.as_ref());
     change.wait = args.wait.wait()?;

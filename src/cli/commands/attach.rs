@@ -67,14 +67,15 @@ pub(crate) fn run(args: &AttachArgs, context: &Context) -> Result<()> {
         Attachment { artifact_type: media_type, media_type, content: &content, annotations: &[] };
     let digest = referrer::attach(&repository, &subject, &attachment)?;
     let place = format!("{}@{digest}", expanded(&reference).name());
-    match context.ui.is_json() {
-        true => context.ui.json(&json!({
+    if context.ui.is_json() {
+        context.ui.json(&json!({
             "attached": place,
             "digest": digest,
             "subject": subject.digest,
             "artifactType": media_type,
-        })),
-        false => context.ui.line(&place),
+        }))
+    } else {
+        context.ui.line(&place)
     }
 }
 

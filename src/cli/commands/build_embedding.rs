@@ -105,9 +105,10 @@ impl EmbedArgs {
             lock_file: self.lock_file.clone(),
             all: self.all,
             pulls: self.max_pull_procs.clamp(1, 64),
-            naming: match self.registry_namespace {
-                true => Naming::WithRegistry,
-                false => Naming::WithoutRegistry,
+            naming: if self.registry_namespace {
+                Naming::WithRegistry
+            } else {
+                Naming::WithoutRegistry
             },
         })
     }

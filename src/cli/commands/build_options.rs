@@ -71,9 +71,10 @@ fn source(path: &Path) -> Result<ContextSource> {
             .hint("clone or download it first, then build the directory"));
     }
     let metadata = std::fs::metadata(path).path("read the context", path)?;
-    Ok(match metadata.is_dir() {
-        true => ContextSource::Directory(path.to_owned()),
-        false => ContextSource::Archive(path.to_owned()),
+    Ok(if metadata.is_dir() {
+        ContextSource::Directory(path.to_owned())
+    } else {
+        ContextSource::Archive(path.to_owned())
     })
 }
 

@@ -51,10 +51,7 @@ pub(crate) fn run(args: &CreateArgs, context: &Context) -> Result<()> {
     let options = CreateOptions {
         cluster: args.cluster.clone(),
         environment: pairs_or_environment(&args.env, "--env", &context.environment)?,
-        missing: match args.strict_templates {
-            true => Missing::Error,
-            false => Missing::NoValue,
-        },
+        missing: if args.strict_templates { Missing::Error } else { Missing::NoValue },
         backend: None,
     };
     let created = mount::create(context.store()?, &image, &options, context.ui.reporter())?;

@@ -57,10 +57,8 @@ pub(crate) fn run(args: &DfArgs, context: &Context) -> Result<()> {
         table = table.right(column);
     }
     for image in &usage.images {
-        let names = match image.names.is_empty() {
-            true => "<none>".to_owned(),
-            false => image.names.join(", "),
-        };
+        let names =
+            if image.names.is_empty() { "<none>".to_owned() } else { image.names.join(", ") };
         let sizes = [image.size, image.shared, image.unique].map(human);
         table.row([vec![names, image.digest.short().to_owned()], sizes.to_vec()].concat());
     }

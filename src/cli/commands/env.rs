@@ -89,9 +89,10 @@ fn settings(context: &Context) -> Result<()> {
         objects.push(json!({"name": name, "value": value, "from": from, "meaning": meaning}));
         table.row(vec![name.to_owned(), one_line(&value), from.to_owned(), meaning.to_owned()]);
     }
-    match context.ui.is_json() {
-        true => context.ui.json(&objects),
-        false => context.ui.print(&table.render(true)),
+    if context.ui.is_json() {
+        context.ui.json(&objects)
+    } else {
+        context.ui.print(&table.render(true))
     }
 }
 
@@ -126,10 +127,7 @@ fn variables(args: &EnvArgs, cluster: &str, context: &Context) -> Result<()> {
         let mut members = Map::new();
         for (name, variable) in scene.variables_on(host, image, None) {
             let hide = !args.show_secrets && is_confidential(&name) && !variable.value.is_empty();
-            let value = match hide {
-                true => HIDDEN,
-                false => &variable.value,
-            };
+            let value = if hide { HIDDEN } else { &variable.value };
             let from = variable.origin.as_str();
             table.row(vec![host.id(), name.clone(), one_line(value), from.to_owned()]);
             members.insert(name, json!({"value": value, "from": from}));
@@ -140,17 +138,19 @@ fn variables(args: &EnvArgs, cluster: &str, context: &Context) -> Result<()> {
             "variables": Value::Object(members),
         }));
     }
-    match context.ui.is_json() {
-        true => context.ui.json(&objects),
-        false => context.ui.print(&table.render(true)),
+    if context.ui.is_json() {
+        context.ui.json(&objects)
+    } else {
+        context.ui.print(&table.render(true))
     }
 }
 
 fn not_installed(name: &str, scene: &ClusterContext) -> Error {
     let names: Vec<&str> = scene.images.iter().map(|image| &*image.name).collect();
     let error = Error::not_found(format!("cluster `{}` has no image {name}", scene.name));
-    match names.is_empty() {
-        true => error.hint("nothing has been installed on it yet"),
-        false => error.hint(format!("it has {}", names.join(", "))),
+    if names.is_empty() {
+        error.hint("nothing has been installed on it yet")
+    } else {
+        error.hint(format!("it has {}", names.join(", ")))
     }
 }

@@ -63,14 +63,12 @@ struct Done {
 pub(crate) fn run(args: &ExecArgs, context: &Context) -> Result<()> {
     let (hosts, connections) = args.hosts.resolve(context)?;
     let line = args.command.join(" ");
-    let privilege = match args.as_user {
-        true => Privilege::User,
-        false => Privilege::Root,
-    };
+    let privilege = if args.as_user { Privilege::User } else { Privilege::Root };
     let work = Work { connections, line, privilege };
-    let done = match context.ui.is_json() {
-        true => for_each(&hosts, args.hosts.parallel(), |_, host| work.collect(host)),
-        false => work.print(&hosts, args.hosts.parallel(), context)?,
+    let done = if context.ui.is_json() {
+        for_each(&hosts, args.hosts.parallel(), |_, host| work.collect(host))
+    } else {
+        work.print(&hosts, args.hosts.parallel(), context)?
     };
     if context.ui.is_json() {
         let views: Vec<Value> = hosts.iter().zip(&done).map(view).collect();

@@ -109,10 +109,7 @@ fn quiet(args: &ImagesArgs, images: &[ImageSummary], context: &Context) -> Resul
 /// Returns the ID as buildah and docker show it; for an index, the ID of this machine's platform.
 fn id(image: &ImageSummary, full: bool) -> String {
     let digest = image.id.as_ref().unwrap_or(&image.digest);
-    match full {
-        true => digest.to_string(),
-        false => digest.short().to_owned(),
-    }
+    if full { digest.to_string() } else { digest.short().to_owned() }
 }
 
 /// Returns repository and tag; `<none>` replaces a missing one. A name from another tool is

@@ -57,9 +57,10 @@ pub(crate) fn run(args: &LsArgs, context: &Context) -> Result<()> {
     let image = args.platform.image(&name, context)?;
     let tree = whole_tree(context.store()?, &image)?;
     // Follows a link in the arguments as `ls` does, unless the link itself is requested.
-    let path = match args.directory || args.long && !args.recursive && is_symlink(&tree, &path)? {
-        true => tree.resolve_parent(&path)?,
-        false => tree.resolve(&path)?,
+    let path = if args.directory || args.long && !args.recursive && is_symlink(&tree, &path)? {
+        tree.resolve_parent(&path)?
+    } else {
+        tree.resolve(&path)?
     };
     let found = tree.lookup(&path).ok_or_else(|| {
         let missing = Error::not_found(format!("{path} does not exist in {name}"));
@@ -79,9 +80,10 @@ pub(crate) fn run(args: &LsArgs, context: &Context) -> Result<()> {
     let mut bytes = Vec::new();
     for line in &lines {
         // A pipe receives names unchanged; a terminal receives only printable characters.
-        match context.ui.stdout_is_terminal() {
-            true => bytes.extend_from_slice(printable(&line.name).as_bytes()),
-            false => bytes.extend_from_slice(&line.name),
+        if context.ui.stdout_is_terminal() {
+            bytes.extend_from_slice(printable(&line.name).as_bytes())
+        } else {
+            bytes.extend_from_slice(&line.name)
         }
         bytes.push(b'\n');
     }

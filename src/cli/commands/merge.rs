@@ -78,13 +78,10 @@ pub(crate) fn run(args: &MergeArgs, context: &Context) -> Result<()> {
         compression: Compression::parse(&args.compression, None)?,
     };
     let tags = references(&args.tags)?;
-    let platforms = match args.platforms.is_empty() {
-        true => vec![None],
-        false => args
-            .platforms
-            .iter()
-            .map(|text| Platform::parse(text).map(Some))
-            .collect::<Result<_>>()?,
+    let platforms = if args.platforms.is_empty() {
+        vec![None]
+    } else {
+        args.platforms.iter().map(|text| Platform::parse(text).map(Some)).collect::<Result<_>>()?
     };
     let reporter = context.ui.reporter();
     let registries = BaseImages::new(args.registry.client(context)?, args.pull.policy());

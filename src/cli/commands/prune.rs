@@ -55,10 +55,7 @@ pub(crate) fn run(args: &PruneArgs, context: &Context) -> Result<()> {
         mount::sweep(store)?;
     }
     let plan = store.plan_prune(&options)?;
-    let shown = match args.dry_run {
-        true => plan,
-        false => store.prune(&plan, context.ui.reporter())?,
-    };
+    let shown = if args.dry_run { plan } else { store.prune(&plan, context.ui.reporter())? };
     for note in &shown.notes {
         context.ui.note(note);
     }

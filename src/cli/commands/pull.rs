@@ -68,18 +68,12 @@ pub(crate) fn run(args: &PullArgs, context: &Context) -> Result<()> {
     let client = args.registry.client(context)?;
     let mut views = Vec::new();
     for name in &names {
-        for name in match args.all_tags {
-            true => all_tags(&client, name)?,
-            false => vec![name.clone()],
-        } {
+        for name in if args.all_tags { all_tags(&client, name)? } else { vec![name.clone()] } {
             let pulled = pull(store, &client, &name, &options, context.ui.reporter())?;
             show(&pulled, &mut views, context)?;
         }
     }
-    match context.ui.is_json() {
-        true => context.ui.json(&views),
-        false => Ok(()),
-    }
+    if context.ui.is_json() { context.ui.json(&views) } else { Ok(()) }
 }
 
 fn show(pulled: &Pulled, views: &mut Vec<Value>, context: &Context) -> Result<()> {

@@ -60,14 +60,15 @@ pub(crate) struct PushArgs {
 pub(crate) fn run(args: &PushArgs, context: &Context) -> Result<()> {
     let store = context.store()?;
     let image = store.resolve(&args.image)?;
-    let platforms = match args.platform.is_empty() {
-        true => Platforms::All,
-        false => Platforms::Only(
+    let platforms = if args.platform.is_empty() {
+        Platforms::All
+    } else {
+        Platforms::Only(
             args.platform
                 .iter()
                 .map(|platform| Platform::parse(platform))
                 .collect::<Result<_>>()?,
-        ),
+        )
     };
     let options = PushOptions { platforms, ..args.shared.options()? };
     let location = match &args.destination {
@@ -141,14 +142,15 @@ pub(crate) fn show(location: &Location, report: &PushReport, context: &Context) 
         return context.ui.json(&json_of(location, report));
     }
     let moved = &report.moved;
-    context.ui.say(&match report.up_to_date {
-        true => format!("{location} is up to date"),
-        false => format!(
+    context.ui.say(&if report.up_to_date {
+        format!("{location} is up to date")
+    } else {
+        format!(
             "pushed {location}: {} sent, {} mounted, {} there already",
             blobs(moved.copied),
             moved.mounted,
             moved.existed
-        ),
+        )
     });
     context.ui.line(&report.root.digest.to_string())
 }

@@ -59,10 +59,7 @@ pub(crate) fn run(args: &ScpArgs, context: &Context) -> Result<()> {
         )));
     }
     let (hosts, connections) = args.hosts.resolve(context)?;
-    let privilege = match args.as_user {
-        true => Privilege::User,
-        false => Privilege::Root,
-    };
+    let privilege = if args.as_user { Privilege::User } else { Privilege::Root };
     let reporter = context.ui.reporter();
     let results = for_each(&hosts, args.hosts.parallel(), |_, host| {
         let transport = connections.connect(&host.address, &host.login, host.local)?;
@@ -70,9 +67,10 @@ pub(crate) fn run(args: &ScpArgs, context: &Context) -> Result<()> {
         let total = data.is_file().then_some(data.len());
         let task = reporter.start(&title, Unit::Bytes, total);
         let sent = |bytes| task.advance(bytes);
-        let tree = match data.is_dir() {
-            true => send_tree(&*transport, &args.source, &args.destination, privilege, &sent)?,
-            false => send_file(&*transport, args, privilege, &sent)?,
+        let tree = if data.is_dir() {
+            send_tree(&*transport, &args.source, &args.destination, privilege, &sent)?
+        } else {
+            send_file(&*transport, args, privilege, &sent)?
         };
         task.done(&format!("copied to {}", host.id()));
         Ok(tree)
@@ -115,9 +113,10 @@ fn send_file(
     let data = file.metadata().path("examine", &args.source)?;
     let name = name_of(&args.source)?;
     // A trailing slash means a directory, whether it exists or not.
-    let path = match args.destination.ends_with('/') {
-        true => format!("{}{name}", args.destination),
-        false => args.destination.clone(),
+    let path = if args.destination.ends_with('/') {
+        format!("{}{name}", args.destination)
+    } else {
+        args.destination.clone()
     };
     let place =
         Place { path: &path, mode: data.mode(), mtime: Some(data.mtime()), into: Some(&name) };

@@ -63,9 +63,10 @@ pub(crate) fn run(args: &ScrubArgs, context: &Context) -> Result<()> {
         return Ok(());
     }
     let failed = Error::new(Kind::CheckFailed, format!("{left} of the problems found remain"));
-    Err(match args.repair {
-        true => failed.hint("build or load the images named above again"),
-        false => failed.hint("run `imgctl scrub --repair` to move damaged content away"),
+    Err(if args.repair {
+        failed.hint("build or load the images named above again")
+    } else {
+        failed.hint("run `imgctl scrub --repair` to move damaged content away")
     })
 }
 

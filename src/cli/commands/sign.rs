@@ -87,10 +87,7 @@ pub(crate) fn run(args: &SignArgs, context: &Context) -> Result<()> {
             context.ui.line(&name)?;
         }
     }
-    match context.ui.is_json() {
-        true => context.ui.json(&list),
-        false => Ok(()),
-    }
+    if context.ui.is_json() { context.ui.json(&list) } else { Ok(()) }
 }
 
 /// Parses `NAME=VALUE` pairs.

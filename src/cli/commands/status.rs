@@ -53,10 +53,7 @@ pub(crate) fn run(args: &StatusArgs, context: &Context) -> Result<()> {
     let key = format!("status-{}", Timestamp::now().as_millisecond());
     let status = status::ask(&prepared.scene, &*runtime, &crew, 32, &key);
     // A cluster without an API has no drift, and an API that does not answer is visible already.
-    let changed = match status.nodes.is_empty() {
-        true => None,
-        false => in_place(&prepared.scene, &*crew),
-    };
+    let changed = if status.nodes.is_empty() { None } else { in_place(&prepared.scene, &*crew) };
     if context.ui.is_json() {
         context.ui.json(&Shown { status: &status, in_place: changed.as_ref() })?;
     } else {
@@ -68,10 +65,7 @@ pub(crate) fn run(args: &StatusArgs, context: &Context) -> Result<()> {
             show_drift(report, context)?;
         }
     }
-    match status.is_well() {
-        true => Ok(()),
-        false => Err(not_well(&status)),
-    }
+    if status.is_well() { Ok(()) } else { Err(not_well(&status)) }
 }
 
 /// Names the unhealthy hosts and Nodes; the reasons are shown above.
@@ -87,9 +81,10 @@ fn not_well(status: &Status) -> Error {
     }
     let what = format!("cluster {} is not healthy: {}", status.cluster, ill.join(", "));
     let error = Error::new(Kind::CheckFailed, what);
-    match status.nodes.iter().any(|node| node.lacks_network) {
-        true => error.hint(NETWORK_HINT),
-        false => error,
+    if status.nodes.iter().any(|node| node.lacks_network) {
+        error.hint(NETWORK_HINT)
+    } else {
+        error
     }
 }
 

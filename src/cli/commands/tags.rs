@@ -51,10 +51,7 @@ pub(crate) fn run(args: &TagsArgs, context: &Context) -> Result<()> {
         return Err(Error::usage(format!("{name} is one image"))
             .hint(format!("name its repository: {}", name.name())));
     }
-    let name = match written == args.repository {
-        true => name,
-        false => name.on_docker_hub(),
-    };
+    let name = if written == args.repository { name } else { name.on_docker_hub() };
     let client = args.registry.client(context)?;
     let candidates = client.candidates(&name)?;
     let mut failed = None;

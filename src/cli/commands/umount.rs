@@ -36,9 +36,10 @@ pub(crate) struct UmountArgs {
 /// Unmounts the images and prints the mount IDs.
 pub(crate) fn run(args: &UmountArgs, context: &Context) -> Result<()> {
     let store = context.store()?;
-    let gone = match args.all {
-        true => mount::umount_all(store, args.lazy)?,
-        false => mount::umount(store, &args.mounts, args.lazy)?,
+    let gone = if args.all {
+        mount::umount_all(store, args.lazy)?
+    } else {
+        mount::umount(store, &args.mounts, args.lazy)?
     };
     if context.ui.is_json() {
         let list: Vec<Value> = gone

@@ -348,9 +348,10 @@ pub fn choose(
 
 /// Returns the address as sealos writes it: always with the port.
 fn written(address: &Address) -> String {
-    match address.name.contains(':') {
-        true => format!("[{}]:{}", address.name, address.port),
-        false => format!("{}:{}", address.name, address.port),
+    if address.name.contains(':') {
+        format!("[{}]:{}", address.name, address.port)
+    } else {
+        format!("{}:{}", address.name, address.port)
     }
 }
 

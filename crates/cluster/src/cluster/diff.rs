@@ -126,9 +126,10 @@ fn hosts(present: &[Host], wanted: &[Host]) -> Result<Change> {
 
 fn aspects(old: &Host, new: &Host) -> Result<Vec<Aspect>> {
     if old.is_control_plane() != new.is_control_plane() {
-        let (is, was) = match new.is_control_plane() {
-            true => ("control plane", "worker"),
-            false => ("worker", "control plane"),
+        let (is, was) = if new.is_control_plane() {
+            ("control plane", "worker")
+        } else {
+            ("worker", "control plane")
         };
         return Err(Error::usage(format!(
             "host {} is a {was} and cannot become a {is} while it is in the cluster",
@@ -158,17 +159,15 @@ fn check_first(present: &[Host], wanted: &[Host]) -> Result<()> {
         return Ok(());
     }
     let stays = wanted.iter().any(|host| host.address.name == old.address.name);
-    Err(match stays {
-        true => Error::usage(format!(
+    Err(if stays {
+        Error::usage(format!(
             "{} is the first control plane and must stay first in the list",
             old.address
         ))
-        .hint(format!("put {} before {}", old.address, new.address)),
-        false => Error::usage(format!(
-            "{} is the first control plane and cannot be removed",
-            old.address
-        ))
-        .hint("`imgctl reset` removes the whole cluster"),
+        .hint(format!("put {} before {}", old.address, new.address))
+    } else {
+        Error::usage(format!("{} is the first control plane and cannot be removed", old.address))
+            .hint("`imgctl reset` removes the whole cluster")
     })
 }
 

@@ -230,10 +230,11 @@ fn data(text: &str) -> Result<String> {
         && text.split('/').all(|part| part != ".." && part != ".")
         && text.split('/').filter(|part| !part.is_empty()).count() > 1
         && !text.contains(char::is_control);
-    match is_safe {
-        true => Ok(text.trim_end_matches('/').to_owned()),
-        false => Err(Error::usage(format!("`{text}` cannot be a registry's data directory"))
-            .hint(format!("use an absolute path of at least two components, such as {DATA}"))),
+    if is_safe {
+        Ok(text.trim_end_matches('/').to_owned())
+    } else {
+        Err(Error::usage(format!("`{text}` cannot be a registry's data directory"))
+            .hint(format!("use an absolute path of at least two components, such as {DATA}")))
     }
 }
 

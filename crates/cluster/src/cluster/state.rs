@@ -286,9 +286,10 @@ fn read_text(path: &Path, limit: u64) -> Result<String> {
     let length = std::fs::File::open(path)
         .and_then(|file| file.take(limit + 1).read_to_string(&mut text))
         .path("read", path)?;
-    match length as u64 > limit {
-        true => Err(Error::bad_content(format!("{} is longer than {limit} bytes", path.display()))),
-        false => Ok(text),
+    if length as u64 > limit {
+        Err(Error::bad_content(format!("{} is longer than {limit} bytes", path.display())))
+    } else {
+        Ok(text)
     }
 }
 

@@ -71,9 +71,10 @@ pub(crate) fn judge(
             return Judgement::Waiting(format!("`{name}` has no status"));
         };
         let restarts = verdict != Verdict::Noop;
-        let judged = match restarts {
-            true => container(changed, name, before, place.spec, status, targets, verify, verdict),
-            false => None,
+        let judged = if restarts {
+            container(changed, name, before, place.spec, status, targets, verify, verdict)
+        } else {
+            None
         };
         if let Some(judgement) = judged.or_else(|| resources(pod, before, place.spec, status)) {
             return judgement;
@@ -82,10 +83,7 @@ pub(crate) fn judge(
             return Judgement::Waiting(format!("`{name}` is not ready"));
         }
     }
-    match pod.is_ready() {
-        true => Judgement::Ready,
-        false => Judgement::ContainersReady,
-    }
+    if pod.is_ready() { Judgement::Ready } else { Judgement::ContainersReady }
 }
 
 /// Waiting reasons that do not resolve by themselves.

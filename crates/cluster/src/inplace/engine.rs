@@ -242,10 +242,11 @@ impl Work<'_> {
                 )
                 .hint(format!("resume it with `--id {}`", engine.journal.id())));
             }
-            let seen = match held.is_empty() {
-                true => self.world.refresh(engine.api),
+            let seen = if held.is_empty() {
+                self.world.refresh(engine.api)
+            } else {
                 // The workload may have been scaled.
-                false => self.world.refresh_all(engine.api),
+                self.world.refresh_all(engine.api)
             };
             match seen {
                 Ok(()) => contact = Instant::now(),
@@ -377,11 +378,10 @@ impl Work<'_> {
                 .is_some_and(|place| place.spec.image == one.to && one.resize.is_none())
         });
         let revision = &known.object.status.update_revision;
-        match known.kind == WorkloadKind::StatefulSet && same && !revision.is_empty() {
-            true => {
-                BTreeMap::from([(crate::inplace::marks::REVISION.to_owned(), revision.clone())])
-            }
-            false => BTreeMap::new(),
+        if known.kind == WorkloadKind::StatefulSet && same && !revision.is_empty() {
+            BTreeMap::from([(crate::inplace::marks::REVISION.to_owned(), revision.clone())])
+        } else {
+            BTreeMap::new()
         }
     }
 

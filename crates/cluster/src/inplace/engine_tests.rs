@@ -110,9 +110,10 @@ impl Puller for Pulls {
     fn pull(&self, pod: &PodPlan, image: &str, room: u64) -> Result<Vec<String>> {
         assert_eq!(room, 25);
         self.0.lock().unwrap().push(format!("{} {image}", pod.node));
-        match self.1 {
-            true => Ok(vec![target(image).digest]),
-            false => Err(Error::failed("no route to the registry")),
+        if self.1 {
+            Ok(vec![target(image).digest])
+        } else {
+            Err(Error::failed("no route to the registry"))
         }
     }
 }
@@ -128,13 +129,12 @@ fn a_failed_pull_changes_nothing_anywhere() {
         let pulls = Pulls(Mutex::default(), works);
         let outcome = carry_out(&api, &plan, &desired, &ids, "x", directory.path(), Some(&pulls));
         assert_eq!(*pulls.0.lock().unwrap(), ["n1 r.io/app:2"], "once for each Node");
-        match works {
-            false => {
-                let error = outcome.unwrap_err().to_string();
-                assert!(error.contains("n1") && error.contains("no route"), "{error}");
-                assert!(api.writes().is_empty());
-            }
-            true => assert_eq!(outcome.unwrap().changed, 3),
+        if works {
+            assert_eq!(outcome.unwrap().changed, 3);
+        } else {
+            let error = outcome.unwrap_err().to_string();
+            assert!(error.contains("n1") && error.contains("no route"), "{error}");
+            assert!(api.writes().is_empty());
         }
     }
 }

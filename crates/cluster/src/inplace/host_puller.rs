@@ -67,15 +67,16 @@ impl HostPuller<'_> {
         let Ok(free) = text.trim().parse::<u64>() else {
             return Ok(());
         };
-        match free < room {
-            true => Err(Error::new(
+        if free < room {
+            Err(Error::new(
                 Kind::NoSpace,
                 format!(
                     "{}: {free} bytes are free for images, but {room} are needed",
                     agent.host()
                 ),
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 

@@ -75,10 +75,7 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<Plan> {
             continue;
         }
         let wanted = inputs.desired.of(&pod.metadata.uid);
-        let taken_up = match inputs.done.contains(&pod.metadata.uid) {
-            true => &[],
-            false => inputs.ids,
-        };
+        let taken_up = if inputs.done.contains(&pod.metadata.uid) { &[] } else { inputs.ids };
         let planned = verdict::pod(world, pod, wanted, request, inputs.targets, taken_up);
         if planned.verdict == Verdict::Refuse {
             plan.problems.push(Problem {

@@ -222,14 +222,17 @@ pub(crate) fn restore(api: &dyn Api, changed: &Changed, plan: &PodPlan) -> Resul
         }
         let operations = patch::images(&pod, &images, None, &BTreeMap::new())?;
         let answer = api.patch(&path, PatchKind::Json, &operations);
-        let answer = answer.and_then(|_| match sizes.is_empty() {
-            true => Ok(Value::Null),
-            false => match patch::resources(&pod, &sizes) {
-                Ok(operations) => {
-                    api.patch(&format!("{path}/resize"), PatchKind::Json, &operations)
+        let answer = answer.and_then(|_| {
+            if sizes.is_empty() {
+                Ok(Value::Null)
+            } else {
+                match patch::resources(&pod, &sizes) {
+                    Ok(operations) => {
+                        api.patch(&format!("{path}/resize"), PatchKind::Json, &operations)
+                    }
+                    Err(_) => Ok(Value::Null),
                 }
-                Err(_) => Ok(Value::Null),
-            },
+            }
         });
         match answer {
             Ok(_) => return Ok(true),

@@ -104,12 +104,13 @@ fn one(pod: &PodPlan, image: &str, target: Option<&Target>, puller: &dyn Puller)
     let room = variant.map_or(0, |one| one.size.saturating_mul(UNPACKED) / 10);
     let found = puller.pull(pod, image, room)?;
     let Some(target) = target else { return Ok(()) };
-    match found.is_empty() || found.iter().any(|id| target.is(id, &pod.architecture)) {
-        true => Ok(()),
-        false => Err(Error::bad_content(format!(
+    if found.is_empty() || found.iter().any(|id| target.is(id, &pod.architecture)) {
+        Ok(())
+    } else {
+        Err(Error::bad_content(format!(
             "{image} is {} there, but {} in the registry",
             found.join(", "),
             target.digest
-        ))),
+        )))
     }
 }

@@ -81,9 +81,10 @@ pub fn findings(
         for one in pod.containers.iter().filter(|one| one.from != one.to) {
             let case = (one.to.clone(), pod.pull_secrets.clone());
             let bare = pod.pull_secrets.is_empty();
-            let has = match bare {
-                true => "names no imagePullSecrets".to_owned(),
-                false => format!("has no matching login in {}", pod.pull_secrets.join(", ")),
+            let has = if bare {
+                "names no imagePullSecrets".to_owned()
+            } else {
+                format!("has no matching login in {}", pod.pull_secrets.join(", "))
             };
             let subject = format!("Pod {}", pod.full_name());
             let wants = format!("the registry of {} requires a login", one.to);

@@ -37,13 +37,12 @@ pub(crate) fn names(means: &ExecutionContext<'_>, scene: &ClusterContext, host: 
 }
 
 fn set_names(name: &str, scene: &ClusterContext, entries: Vec<(String, String)>) -> Action {
-    let says = match entries.is_empty() {
-        true => "remove imgctl's lines from the hosts file".to_owned(),
-        false => {
-            let lines: Vec<String> =
-                entries.iter().map(|(address, name)| format!("{address} {name}")).collect();
-            format!("hosts file: {}", lines.join(", "))
-        }
+    let says = if entries.is_empty() {
+        "remove imgctl's lines from the hosts file".to_owned()
+    } else {
+        let lines: Vec<String> =
+            entries.iter().map(|(address, name)| format!("{address} {name}")).collect();
+        format!("hosts file: {}", lines.join(", "))
     };
     let block = HostsBlock { cluster: scene.name.clone(), entries };
     Action::new(name, says, "", move |site| site.agent.set_hosts(&block).map(|_| ()))
@@ -127,16 +126,17 @@ fn script(
     if let Some(value) = rootfs.label(labels) {
         // A host that never received its files has no script to run; only `clean` runs in that
         // case.
-        return Some(match name.starts_with("clean") {
-            false => Action::script(name, value, scripts, environment).bringing(&content),
-            true => Action::command(
+        return Some(if name.starts_with("clean") {
+            Action::command(
                 name,
                 Line {
                     line: format!("if cd {} 2>/dev/null; then bash {value}; fi", quoted(&scripts)),
                     environment,
                     ..Line::default()
                 },
-            ),
+            )
+        } else {
+            Action::script(name, value, scripts, environment).bringing(&content)
         });
     }
     let default = default?;
@@ -158,8 +158,9 @@ fn script(
 /// Quotes a word for the shell.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@%+=".contains(c);
-    match !word.is_empty() && word.chars().all(plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
     }
 }

@@ -141,9 +141,10 @@ pub fn plan(
             plan
         },
         scene,
-        crew: match lost.is_empty() {
-            true => Arc::clone(&means.crew),
-            false => Arc::new(members::WithLosses { crew: Arc::clone(&means.crew), lost }),
+        crew: if lost.is_empty() {
+            Arc::clone(&means.crew)
+        } else {
+            Arc::new(members::WithLosses { crew: Arc::clone(&means.crew), lost })
         },
         behind: behind.clone(),
     };
@@ -250,9 +251,10 @@ fn check_phase(
             .iter()
             .find(|(other, _)| other.address == host.address)
             .map(|(_, error)| (error.kind(), error.to_string()));
-        let mut says = match new.contains(&host) {
-            true => "clock, disk, bash, ports, other clusters, names".to_owned(),
-            false => "clock, disk, bash".to_owned(),
+        let mut says = if new.contains(&host) {
+            "clock, disk, bash, ports, other clusters, names".to_owned()
+        } else {
+            "clock, disk, bash".to_owned()
         };
         for problem in &problems {
             says.push_str(&format!("\nwill fail: {}", problem.what));

@@ -118,12 +118,13 @@ pub fn remove(scene: &ClusterContext, mount_name: &str) -> Action {
     let says = format!("remove {directory}");
     Action::new(&format!("{mount_name}-files"), says, "", move |site| {
         let left = site.agent.remove(std::slice::from_ref(&directory))?;
-        match left.is_empty() {
-            true => Ok(()),
-            false => Err(imgctl_base::error::Error::new(
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(imgctl_base::error::Error::new(
                 imgctl_base::error::Kind::CheckFailed,
                 format!("{}: left behind: {}", site.agent.host(), left.join(", ")),
-            )),
+            ))
         }
     })
 }

@@ -37,10 +37,7 @@ pub fn join(
     new: &[&Host],
 ) -> Result<Vec<Phase>> {
     let mut masters = Phase::new("join", Order::Serial);
-    let order = match means.runtime.workers_in_parallel() {
-        true => Order::Parallel,
-        false => Order::Serial,
-    };
+    let order = if means.runtime.workers_in_parallel() { Order::Parallel } else { Order::Serial };
     let mut workers = Phase::new("join-workers", order);
     for host in new.iter().filter(|host| host.is_control_plane()) {
         let mut actions = means.runtime.join_control_plane(scene, host)?;
@@ -80,10 +77,8 @@ pub fn leave(
     for host in leaving {
         let is_lost = lost.contains(&host.id());
         let actions = means.runtime.leave(scene, host)?;
-        let actions = actions.into_iter().map(|action| match is_lost {
-            true => forgiving(action),
-            false => action,
-        });
+        let actions =
+            actions.into_iter().map(|action| if is_lost { forgiving(action) } else { action });
         out = out.lane(Lane::on(host, actions));
         if !is_lost {
             clean = clean.lane(Lane::on(host, bootstrap::clean(means, scene, host)?));
@@ -131,9 +126,10 @@ pub(crate) struct WithLosses {
 
 impl HostPool for WithLosses {
     fn agent(&self, host: &Host) -> Result<Arc<dyn Agent>> {
-        match self.lost.contains(&host.id()) {
-            true => Ok(Arc::new(Lost(host.id()))),
-            false => self.crew.agent(host),
+        if self.lost.contains(&host.id()) {
+            Ok(Arc::new(Lost(host.id())))
+        } else {
+            self.crew.agent(host)
         }
     }
 }

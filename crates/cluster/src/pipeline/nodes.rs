@@ -272,9 +272,10 @@ fn found(nodes: &[NodeStatus], has_network: bool, always: bool) -> Found {
                 "these Nodes are not Ready, because no network plugin (CNI) is installed: {}",
                 names(&mut nodes.iter())
             );
-            match always {
-                true => Found::Waits { complaint: what, hint: Some(NETWORK_HINT) },
-                false => Found::NoNetwork(format!("{what}; {NETWORK_HINT}")),
+            if always {
+                Found::Waits { complaint: what, hint: Some(NETWORK_HINT) }
+            } else {
+                Found::NoNetwork(format!("{what}; {NETWORK_HINT}"))
             }
         }
     }

@@ -44,10 +44,7 @@ pub fn plan(means: &ExecutionContext<'_>, scene: &ClusterContext) -> Result<Plan
             continue;
         }
         let lane = members::reset_lane(means, &scene, host)?;
-        match is_worker {
-            true => first = first.lane(lane),
-            false => last = last.lane(lane),
-        }
+        if is_worker { first = first.lane(lane) } else { last = last.lane(lane) }
     }
     plan.push(first);
     plan.push(last);

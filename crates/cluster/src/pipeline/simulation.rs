@@ -157,11 +157,10 @@ impl SimulatedAgent {
     fn maybe_lose(&self) -> Result<()> {
         let every = self.behaviour().loses_every;
         let call = self.simulation.calls.fetch_add(1, Ordering::Relaxed);
-        match every > 0 && call % every == every - 1 {
-            true => {
-                Err(Error::new(Kind::Network, format!("{}: the connection was lost", self.name)))
-            }
-            false => Ok(()),
+        if every > 0 && call % every == every - 1 {
+            Err(Error::new(Kind::Network, format!("{}: the connection was lost", self.name)))
+        } else {
+            Ok(())
         }
     }
 

@@ -87,9 +87,10 @@ pub fn ask(
     });
     let told = told.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut hosts: Vec<HostStatus> = told.into_values().collect();
-    let nodes = match runtime.has_api() {
-        true => nodes::ask(scene, crew.as_ref(), &format!("{key}.nodes")).unwrap_or_default(),
-        false => Vec::new(),
+    let nodes = if runtime.has_api() {
+        nodes::ask(scene, crew.as_ref(), &format!("{key}.nodes")).unwrap_or_default()
+    } else {
+        Vec::new()
     };
     // A host is healthy only if its Node is Ready.
     for node in &nodes {

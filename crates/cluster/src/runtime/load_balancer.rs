@@ -61,9 +61,12 @@ fn server(host: &Host) -> String {
 /// Returns `address:port` of each control plane, one per line. A load balancer of an earlier imgctl
 /// version treats the line of a server that is out as a comment, and sends it no traffic either.
 fn servers(scene: &ClusterContext, out: Option<&Host>) -> String {
-    let line = |host: &Host| match out.is_some_and(|out| out.address == host.address) {
-        true => format!("#out {} {OUT_SECONDS}\n", server(host)),
-        false => format!("{}\n", server(host)),
+    let line = |host: &Host| {
+        if out.is_some_and(|out| out.address == host.address) {
+            format!("#out {} {OUT_SECONDS}\n", server(host))
+        } else {
+            format!("{}\n", server(host))
+        }
     };
     scene.control_planes().map(line).collect()
 }
@@ -222,10 +225,7 @@ pub(crate) fn put_back(scene: &ClusterContext) -> Vec<Action> {
 fn tell_workers(site: &Site<'_>, out: bool) {
     let line = tell_line(site.scene, site.host, out);
     let line = &Line { again: true, ..Line::new(line) };
-    let suffix = match out {
-        true => "-out",
-        false => "-back",
-    };
+    let suffix = if out { "-out" } else { "-back" };
     let workers: Vec<&Host> = site.scene.workers().collect();
     for some in workers.chunks(AT_ONCE) {
         std::thread::scope(|scope| {

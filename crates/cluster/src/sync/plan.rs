@@ -260,10 +260,8 @@ fn host_plan(brief: &Brief, target: &Target, answer: Answer, blobs: &mut Blobs) 
         }
         for layer in tree.layers.iter().chain(&tree.registry_layers) {
             let digest = &layer.descriptor.digest;
-            let is_needed = match layer.registry {
-                true => change.apply.contains(digest),
-                false => !change.is_made,
-            };
+            let is_needed =
+                if layer.registry { change.apply.contains(digest) } else { !change.is_made };
             let number = blobs.number(&layer.descriptor);
             if has.contains(digest) {
                 holds.insert(number);

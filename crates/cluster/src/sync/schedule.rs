@@ -311,10 +311,7 @@ impl Schedule {
         let limit = self.limits.per_source;
         let host = &mut self.hosts[source as usize];
         let was_free = host.serves && host.serving < limit;
-        host.serving = match more {
-            true => host.serving + 1,
-            false => host.serving - 1,
-        };
+        host.serving = if more { host.serving + 1 } else { host.serving - 1 };
         let is_free = host.serves && host.serving < limit;
         if was_free != is_free {
             for &blob in &host.held {

@@ -59,10 +59,7 @@ fn simulate(sizes: &[u64], hosts: usize, limits: Limits, reach: fn(u32, u32) -> 
                 match jobs[number].take().unwrap() {
                     Job::Upload { host, blob } => schedule.uploaded(host, blob),
                     Job::Fetch { host, source, blobs } => {
-                        let missing = match reach(host, source) {
-                            true => Vec::new(),
-                            false => blobs.clone(),
-                        };
+                        let missing = if reach(host, source) { Vec::new() } else { blobs.clone() };
                         schedule.fetched(host, source, &blobs, &missing);
                     }
                     Job::Checkout { host } => schedule.checked_out(host),

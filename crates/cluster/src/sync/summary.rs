@@ -69,10 +69,7 @@ impl fmt::Display for SyncPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for host in &self.hosts {
             let says = self.says(host);
-            let says = match says.is_empty() {
-                true => "nothing to do".to_owned(),
-                false => says.join("; "),
-            };
+            let says = if says.is_empty() { "nothing to do".to_owned() } else { says.join("; ") };
             writeln!(f, "{}: {says}", host.host.id())?;
         }
         for (host, error) in &self.failed {

@@ -24,10 +24,7 @@ pub(super) fn share(text: &str, total: usize, option: &str) -> Result<usize> {
     if number == 0 || (percent && number > 100) {
         return Err(wrong());
     }
-    let count = match percent {
-        true => total.saturating_mul(number) / 100,
-        false => number,
-    };
+    let count = if percent { total.saturating_mul(number) / 100 } else { number };
     Ok(count.clamp(1, total.max(1)))
 }
 
@@ -150,33 +147,34 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn batches_hold_everybody_once_and_never_too_many(
-            healthy in 0usize..60, unhealthy in 0usize..6,
-            batch in 1usize..120, percent in any::<bool>(),
-            budget in 1usize..100, budget_percent in any::<bool>(),
-        ) {
-            let written = |number: usize, percent| match percent {
-                true => format!("{}%", number.min(100)),
-                false => number.to_string(),
-            };
-            let workers = healthy + unhealthy;
-            let size = Size::of(
-                &written(batch, percent), &written(budget, budget_percent), workers, unhealthy,
-            ).unwrap();
-            let name = |prefix: &str, count: usize| -> Vec<String> {
-                (0..count).map(|at| format!("{prefix}{at}")).collect()
-            };
-            let (well, ill) = (name("w", healthy), name("i", unhealthy));
-            let batches = cut(&well, &ill, size.together);
-            let all: Vec<String> = batches.concat();
-            prop_assert_eq!(&all[..healthy], &well[..]);
-            prop_assert_eq!(&all[healthy..], &ill[..]);
-            for one in &batches {
-                prop_assert!(!one.is_empty());
-                let touched = one.iter().filter(|id| id.starts_with('w')).count();
-                prop_assert!(touched <= 1 || touched + unhealthy <= size.budget);
+            #[test]
+            fn batches_hold_everybody_once_and_never_too_many(
+                healthy in 0usize..60, unhealthy in 0usize..6,
+                batch in 1usize..120, percent in any::<bool>(),
+                budget in 1usize..100, budget_percent in any::<bool>(),
+            ) {
+                let written = |number: usize, percent| if percent {
+    format!("{}%", number.min(100))
+    } else {
+    number.to_string()
+    };
+                let workers = healthy + unhealthy;
+                let size = Size::of(
+                    &written(batch, percent), &written(budget, budget_percent), workers, unhealthy,
+                ).unwrap();
+                let name = |prefix: &str, count: usize| -> Vec<String> {
+                    (0..count).map(|at| format!("{prefix}{at}")).collect()
+                };
+                let (well, ill) = (name("w", healthy), name("i", unhealthy));
+                let batches = cut(&well, &ill, size.together);
+                let all: Vec<String> = batches.concat();
+                prop_assert_eq!(&all[..healthy], &well[..]);
+                prop_assert_eq!(&all[healthy..], &ill[..]);
+                for one in &batches {
+                    prop_assert!(!one.is_empty());
+                    let touched = one.iter().filter(|id| id.starts_with('w')).count();
+                    prop_assert!(touched <= 1 || touched + unhealthy <= size.budget);
+                }
             }
         }
-    }
 }

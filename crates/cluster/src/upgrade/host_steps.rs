@@ -29,9 +29,10 @@ pub(super) fn steps(
         .and_then(|host| host.node.as_deref())
         .filter(|_| upgrader.drains());
     let is_control_plane = step.place != Place::Worker;
-    let (pre, post) = match is_control_plane {
-        true => ("pre-control-plane", "post-control-plane"),
-        false => ("pre-node", "post-node"),
+    let (pre, post) = if is_control_plane {
+        ("pre-control-plane", "post-control-plane")
+    } else {
+        ("pre-node", "post-node")
     };
     if let Some(node) = node {
         actions.push(nodes::cordon(node, &document.id));

@@ -41,17 +41,11 @@ pub(super) fn correct(
     let moves = is_new(observation.version_of(host));
     let pod = Pods { document, observation, target: request.targets.last(), host, moves };
     for component in COMPONENTS {
-        let fate = match is_back {
-            true => pod.component_back(),
-            false => pod.component(component),
-        };
+        let fate = if is_back { pod.component_back() } else { pod.component(component) };
         settle(ways, component, &fate, true);
     }
     if host.is_control_plane() && !document.identity.external_etcd {
-        let (fate, goes_back) = match is_back {
-            true => (pod.etcd_back(), true),
-            false => pod.etcd(),
-        };
+        let (fate, goes_back) = if is_back { (pod.etcd_back(), true) } else { pod.etcd() };
         settle(ways, ETCD, &fate, goes_back);
     }
     addons(ways, document, observation);
@@ -67,9 +61,10 @@ fn addons(ways: &mut BothWays, document: &Document, observation: &Observation) {
     if stay || server.is_none_or(|server| server == *version) {
         return;
     }
-    let why = match is_back {
-        false => "kubeadm rolls it out with each release",
-        true => "it goes back to that of the previous release",
+    let why = if is_back {
+        "it goes back to that of the previous release"
+    } else {
+        "kubeadm rolls it out with each release"
     };
     ways.forward.recreates(why, |one| {
         one.namespace == "kube-system" && one.owner.as_deref() == Some("DaemonSet/kube-proxy")
@@ -195,19 +190,21 @@ impl Pods<'_> {
     }
 
     fn component_back(&self) -> Fate {
-        match self.moves {
-            true => Fate::Recreated("the manifest of the previous release is restored".into()),
-            false => Fate::Stays,
+        if self.moves {
+            Fate::Recreated("the manifest of the previous release is restored".into())
+        } else {
+            Fate::Stays
         }
     }
 
     fn etcd_back(&self) -> Fate {
-        match self.moves && self.host.manifests.contains_key(ETCD) {
-            true => Fate::Perhaps(
+        if self.moves && self.host.manifests.contains_key(ETCD) {
+            Fate::Perhaps(
                 "its previous manifest is restored where it differs, unless etcd's minor was raised"
                     .into(),
-            ),
-            false => Fate::Stays,
+            )
+        } else {
+            Fate::Stays
         }
     }
 }

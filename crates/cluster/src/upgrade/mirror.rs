@@ -240,11 +240,10 @@ impl Mirror {
             if is_behind && (rest.is_zero() || is_urgent) {
                 return Some(desk.wanted);
             }
-            desk = match is_behind {
-                true => {
-                    self.turned.wait_timeout(desk, rest).unwrap_or_else(PoisonError::into_inner).0
-                }
-                false => self.turned.wait(desk).unwrap_or_else(PoisonError::into_inner),
+            desk = if is_behind {
+                self.turned.wait_timeout(desk, rest).unwrap_or_else(PoisonError::into_inner).0
+            } else {
+                self.turned.wait(desk).unwrap_or_else(PoisonError::into_inner)
             };
         }
     }

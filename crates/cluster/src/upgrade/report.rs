@@ -89,10 +89,8 @@ fn of_host(
             problems.push(format!("Node {} is not ready: {}", node.name, node.message));
         }
         if node.unschedulable != planned.was_unschedulable {
-            let (is, was) = match node.unschedulable {
-                true => ("cordoned", "was not"),
-                false => ("not cordoned", "was"),
-            };
+            let (is, was) =
+                if node.unschedulable { ("cordoned", "was not") } else { ("not cordoned", "was") };
             problems.push(format!("Node {} is {is}, but {was} before", node.name));
         }
     } else if planned.node.is_some() && after.api.is_some() {

@@ -21,9 +21,10 @@ const DIRECTORY_MODE: u32 = 0o755;
 pub(super) fn absolute(text: &str) -> Result<PathBuf> {
     let path = Path::new(text);
     let is_plain = !path.components().any(|part| matches!(part, std::path::Component::ParentDir));
-    match path.is_absolute() && is_plain && !text.contains('\0') {
-        true => Ok(path.to_owned()),
-        false => Err(Error::usage(format!("`{text}` is not an absolute path without `..`"))),
+    if path.is_absolute() && is_plain && !text.contains('\0') {
+        Ok(path.to_owned())
+    } else {
+        Err(Error::usage(format!("`{text}` is not an absolute path without `..`")))
     }
 }
 

@@ -105,13 +105,12 @@ fn is_line(line: &[u8], expected: &str) -> bool {
 /// Returns `old` with its existing block replaced, or with the block appended.
 fn rewrite(old: &[u8], block: &HostsBlock) -> Vec<u8> {
     let (begin, end) = (begin(&block.cluster), end(&block.cluster));
-    let fresh = match block.entries.is_empty() {
-        true => String::new(),
-        false => {
-            let entries = block.entries.iter();
-            let entries = entries.map(|(address, name)| format!("{address} {name}\n"));
-            format!("{begin}\n{}{end}\n", entries.collect::<String>())
-        }
+    let fresh = if block.entries.is_empty() {
+        String::new()
+    } else {
+        let entries = block.entries.iter();
+        let entries = entries.map(|(address, name)| format!("{address} {name}\n"));
+        format!("{begin}\n{}{end}\n", entries.collect::<String>())
     };
     let all = lines(old);
     let mut new: Vec<u8> = Vec::with_capacity(old.len() + fresh.len());

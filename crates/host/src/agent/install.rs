@@ -102,10 +102,7 @@ fn machines(head: &[u8]) -> Option<&'static [&'static str]> {
     let is_elf = head.starts_with(b"\x7fELF");
     let little_endian = head.get(5) == Some(&1);
     let bytes: [u8; 2] = head.get(18..20)?.try_into().ok()?;
-    let machine = match little_endian {
-        true => u16::from_le_bytes(bytes),
-        false => u16::from_be_bytes(bytes),
-    };
+    let machine = if little_endian { u16::from_le_bytes(bytes) } else { u16::from_be_bytes(bytes) };
     let known = MACHINES.iter().find(|(number, _)| *number == machine);
     known.filter(|_| is_elf).map(|(_, names)| *names)
 }
@@ -177,9 +174,10 @@ impl Binaries {
             return given.clone();
         }
         let own = self.own.read_link().unwrap_or_else(|_| self.own.clone());
-        match own.is_absolute() && own.is_file() {
-            true => own,
-            false => PathBuf::from(format!("/proc/{}/exe", std::process::id())),
+        if own.is_absolute() && own.is_file() {
+            own
+        } else {
+            PathBuf::from(format!("/proc/{}/exe", std::process::id()))
         }
     }
 

@@ -64,10 +64,7 @@ pub fn send_tree(
 }
 
 fn dashed(path: &str) -> String {
-    match path.starts_with('-') {
-        true => format!("./{path}"),
-        false => path.to_owned(),
-    }
+    if path.starts_with('-') { format!("./{path}") } else { path.to_owned() }
 }
 
 fn write_tree(root: &Root, pipe: impl Write, sent: &(dyn Fn(u64) + Sync)) -> Result<SentTree> {

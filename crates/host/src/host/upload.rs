@@ -56,9 +56,10 @@ pub fn upload_to(
 }
 
 fn script(place: &Place<'_>, size: u64) -> String {
-    let path = match place.path.starts_with('-') {
-        true => format!("./{}", place.path),
-        false => place.path.to_owned(),
+    let path = if place.path.starts_with('-') {
+        format!("./{}", place.path)
+    } else {
+        place.path.to_owned()
     };
     let path = quote(&path);
     let into = match place.into {

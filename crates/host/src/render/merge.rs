@@ -26,11 +26,10 @@ pub(super) fn merge(name: &str, text: &str, data: &str) -> Result<Merged> {
     let is_json = name.ends_with(".json") && text.trim_start().starts_with(['{', '[']);
     if is_json {
         // The data for a JSON file can still be YAML.
-        let data = match data.trim_start().starts_with('{') {
-            true => data.to_owned(),
-            false => yaml::parse(data)
-                .context(|| format!("cannot read the data for {name}"))?
-                .to_string(),
+        let data = if data.trim_start().starts_with('{') {
+            data.to_owned()
+        } else {
+            yaml::parse(data).context(|| format!("cannot read the data for {name}"))?.to_string()
         };
         return Ok(Merged { text: json::merge_text(name, text, &data)?, note: None });
     }

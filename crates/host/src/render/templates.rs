@@ -33,10 +33,7 @@ pub(super) fn one(name: &str, text: &str, data: &Data) -> Result<String> {
     if name.as_bytes().ends_with(TERA) {
         return tera(name, text, data);
     }
-    let missing = match data.strict {
-        true => Missing::Error,
-        false => Missing::NoValue,
-    };
+    let missing = if data.strict { Missing::Error } else { Missing::NoValue };
     let template = Template::parse_in(name, text, missing, &data.environment)?;
     template.render(&from_json(&data.object()))
 }

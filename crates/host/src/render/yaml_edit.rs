@@ -145,10 +145,8 @@ fn merge_block(
             continue;
         }
         let merged = json::merge(old, new).ok()?;
-        let mut replaced = match merged == *new {
-            true => copied()?,
-            false => emit(key, &merged, indentation)?,
-        };
+        let mut replaced =
+            if merged == *new { copied()? } else { emit(key, &merged, indentation)? };
         if let ([only], 1) = (replaced.as_mut_slice(), entry.end - entry.start) {
             let value = self::key(only.trim_start()).map_or(0, |(_, at)| at + indentation);
             if comment(only.get(value..)?).is_empty() {
@@ -221,9 +219,10 @@ fn key(text: &str) -> Option<(String, usize)> {
     if !behind.is_empty() && !behind.starts_with(' ') {
         return None;
     }
-    let key = match written.starts_with(['"', '\'']) {
-        true => yaml::parse(written).ok()?.as_str()?.to_owned(),
-        false => written.trim_end().to_owned(),
+    let key = if written.starts_with(['"', '\'']) {
+        yaml::parse(written).ok()?.as_str()?.to_owned()
+    } else {
+        written.trim_end().to_owned()
     };
     Some((key, written.len() + spaces + 1))
 }

@@ -142,9 +142,10 @@ impl Client {
                 Some(value)
             }
         };
-        let authority = match access.host.contains(':') {
-            true => format!("[{}]:{}", access.host, access.port),
-            false => format!("{}:{}", access.host, access.port),
+        let authority = if access.host.contains(':') {
+            format!("[{}]:{}", access.host, access.port)
+        } else {
+            format!("{}:{}", access.host, access.port)
         };
         Ok(Self {
             line: ApiConnection {

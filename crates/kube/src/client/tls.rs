@@ -66,17 +66,15 @@ pub(super) fn failure(error: std::io::Error) -> Error {
             Some(TlsError::InvalidCertificate(_) | TlsError::AlertReceived(_))
         )
     });
-    let kind = match is_refusal {
-        true => Kind::Denied,
-        false => Kind::Network,
-    };
+    let kind = if is_refusal { Kind::Denied } else { Kind::Network };
     let told = Error::new(kind, "no TLS connection with the API server").caused_by(error);
-    match is_refusal {
-        true => told.hint(
+    if is_refusal {
+        told.hint(
             "the kubeconfig and the API server's certificate do not match, or one of them has \
              expired (`imgctl cert` renews them)",
-        ),
-        false => told,
+        )
+    } else {
+        told
     }
 }
 

@@ -41,15 +41,14 @@ pub fn cordon(api: &dyn Api, node: &str, id: &str) -> Result<Cordon> {
 /// Removes a cordon set by imgctl for any upgrade; `false` if there is none.
 pub fn uncordon(api: &dyn Api, node: &str) -> Result<bool> {
     change(api, node, "uncordon", |object| {
-        match object["metadata"]["annotations"][MARK].is_string() {
-            false => (false, None),
-            true => {
-                let patch = json!({
-                    "metadata": {"annotations": {MARK: null}},
-                    "spec": {"unschedulable": null},
-                });
-                (true, Some(patch))
-            }
+        if object["metadata"]["annotations"][MARK].is_string() {
+            let patch = json!({
+                "metadata": {"annotations": {MARK: null}},
+                "spec": {"unschedulable": null},
+            });
+            (true, Some(patch))
+        } else {
+            (false, None)
         }
     })
 }

@@ -149,8 +149,5 @@ fn policy(api: &dyn Api) -> Answer<&'static str> {
     let minor = version["minor"].as_str().unwrap_or_default();
     let minor: u32 = minor.trim_end_matches('+').parse().unwrap_or(u32::MAX);
     let is_old = version["major"] == "1" && minor < 22;
-    Ok(match is_old {
-        true => "policy/v1beta1",
-        false => "policy/v1",
-    })
+    Ok(if is_old { "policy/v1beta1" } else { "policy/v1" })
 }

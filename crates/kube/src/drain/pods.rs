@@ -49,10 +49,10 @@ pub(super) fn lingering(pod: &Value) -> String {
         .filter(|one| !one["state"]["running"].is_null())
         .filter_map(|one| one["name"].as_str())
         .collect();
-    let what = match running.is_empty() {
-        true => "its volumes or its network cannot be torn down, or its kubelet does not answer"
-            .to_owned(),
-        false => format!("these containers do not stop: {}", running.join(", ")),
+    let what = if running.is_empty() {
+        "its volumes or its network cannot be torn down, or its kubelet does not answer".to_owned()
+    } else {
+        format!("these containers do not stop: {}", running.join(", "))
     };
     format!("it should have terminated by {since}; {what}")
 }

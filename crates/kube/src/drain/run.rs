@@ -171,27 +171,27 @@ impl Drain<'_> {
             options["gracePeriodSeconds"] = json!(grace);
         }
         let path = waiting.name.path();
-        let answer = match self.is_deleting {
-            true => self.api.delete(&path, &options),
-            false => {
-                let eviction = json!({
-                    "apiVersion": self.policy,
-                    "kind": "Eviction",
-                    "metadata": {
-                        "name": waiting.name.name,
-                        "namespace": waiting.name.namespace,
-                    },
-                    "deleteOptions": options,
-                });
-                self.api.create(&format!("{path}/eviction"), &eviction)
-            }
+        let answer = if self.is_deleting {
+            self.api.delete(&path, &options)
+        } else {
+            let eviction = json!({
+                "apiVersion": self.policy,
+                "kind": "Eviction",
+                "metadata": {
+                    "name": waiting.name.name,
+                    "namespace": waiting.name.namespace,
+                },
+                "deleteOptions": options,
+            });
+            self.api.create(&format!("{path}/eviction"), &eviction)
         };
         let Err(error) = answer else {
             waiting.is_asked = true;
             waiting.blocked = None;
-            let happened = match self.is_deleting {
-                true => Happened::Deleting(waiting.lost),
-                false => Happened::Evicting(waiting.lost),
+            let happened = if self.is_deleting {
+                Happened::Deleting(waiting.lost)
+            } else {
+                Happened::Evicting(waiting.lost)
             };
             self.tell(&waiting.name, happened);
             return Ok(());

@@ -84,10 +84,7 @@ pub(super) fn verdict(pod: &Value, daemon_sets: &DaemonSets, options: &Options) 
         }
         lost = Some(NO_CONTROLLER);
     }
-    match options.disable_eviction {
-        true => Verdict::Delete(lost),
-        false => Verdict::Evict(lost),
-    }
+    if options.disable_eviction { Verdict::Delete(lost) } else { Verdict::Evict(lost) }
 }
 
 /// Returns the kind and name of the controlling owner of a Pod.

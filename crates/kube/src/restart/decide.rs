@@ -169,9 +169,10 @@ impl Question<'_> {
         };
         if before != Some(era) {
             // The hashes are equal only if the new hash was already written before.
-            return match self.has == Some(next) {
-                true => same(to, next),
-                false => self.crossing(before, era).next(Some(next)),
+            return if self.has == Some(next) {
+                same(to, next)
+            } else {
+                self.crossing(before, era).next(Some(next))
             };
         }
         let Some(has) = self.has else {
@@ -220,15 +221,16 @@ impl Question<'_> {
         // The raw bytes may hold fields that our tables do not have.
         let raw = json_hash(self.spec.raw.get().as_bytes());
         if json_hash(&old) != has && raw != has {
-            return match has_unsettled_escape(&old) {
-                true => Finding::unknown(
+            return if has_unsettled_escape(&old) {
+                Finding::unknown(
                     Code::ControlCharacters,
                     "its spec has control characters that Go releases write differently",
-                ),
-                false => Finding::unknown(
+                )
+            } else {
+                Finding::unknown(
                     Code::NotReproducible,
                     "its hash cannot be reproduced from the pod's spec",
-                ),
+                )
             };
         }
         if has_unsettled_escape(&new) {

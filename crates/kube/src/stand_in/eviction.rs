@@ -34,10 +34,7 @@ impl State {
     fn charge(&mut self, pod: &Value, is_dry: bool) -> Answer<()> {
         let budgets = self.budgets_of(pod);
         let [key] = budgets.as_slice() else {
-            return match budgets.is_empty() {
-                true => Ok(()),
-                false => Err(status::two_budgets()),
-            };
+            return if budgets.is_empty() { Ok(()) } else { Err(status::two_budgets()) };
         };
         let mut budget = self.objects[key].clone();
         let number = |name: &str| budget["status"][name].as_i64().unwrap_or(0);

@@ -48,9 +48,10 @@ fn step(object: &mut Value, step: &Value) -> Result<(), Failure> {
     match step["op"].as_str() {
         Some("test") => {
             let found = object.pointer(path).unwrap_or(&Value::Null);
-            match *found == *step.get("value").unwrap_or(&Value::Null) {
-                true => Ok(()),
-                false => Err(Failure::Unprocessable),
+            if *found == *step.get("value").unwrap_or(&Value::Null) {
+                Ok(())
+            } else {
+                Err(Failure::Unprocessable)
             }
         }
         // A missing member is added, as the real server does.
@@ -69,9 +70,10 @@ fn step(object: &mut Value, step: &Value) -> Result<(), Failure> {
         Some("remove") => take(object, path).map(|_| ()),
         Some("copy" | "move") => {
             let from = step["from"].as_str().ok_or_else(missing)?;
-            let value = match step["op"] == "move" {
-                true => take(object, from)?,
-                false => object.pointer(from).cloned().ok_or(Failure::Unprocessable)?,
+            let value = if step["op"] == "move" {
+                take(object, from)?
+            } else {
+                object.pointer(from).cloned().ok_or(Failure::Unprocessable)?
             };
             add(object, path, value)
         }

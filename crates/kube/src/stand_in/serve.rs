@@ -195,9 +195,10 @@ fn page(api: &StandIn, path: &str, parsed: &path::Path) -> Answer<Value> {
         one
     });
     let items: Vec<Value> = items.collect();
-    let next = match begin + items.len() < all.len() {
-        true => format!("from={}", begin + items.len()),
-        false => String::new(),
+    let next = if begin + items.len() < all.len() {
+        format!("from={}", begin + items.len())
+    } else {
+        String::new()
     };
     Ok(json!({
         "kind": format!("{kind}List"), "apiVersion": version,

@@ -62,10 +62,7 @@ impl State {
             object["status"] = json!({"phase": "Active"});
         }
         self.admit(&path, &mut object);
-        match path.is_dry_run() {
-            true => Ok(object),
-            false => Ok(self.store(&key, object)),
-        }
+        if path.is_dry_run() { Ok(object) } else { Ok(self.store(&key, object)) }
     }
 
     fn admit(&self, path: &Path, object: &mut Value) {
@@ -233,11 +230,10 @@ fn check_pod(path: &Path, old: &Value, new: &Value) -> Answer<()> {
         let refusal = status::invalid("Pod", name, "spec.containers", why, "FieldValueForbidden");
         return Err(refusal);
     }
-    let why = match is_resize {
-        true => "Forbidden: only cpu and memory resources are mutable",
-        false => {
-            "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
-        }
+    let why = if is_resize {
+        "Forbidden: only cpu and memory resources are mutable"
+    } else {
+        "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
     };
     Err(status::invalid("Pod", name, "spec", why, "FieldValueForbidden"))
 }
@@ -245,10 +241,7 @@ fn check_pod(path: &Path, old: &Value, new: &Value) -> Answer<()> {
 /// Returns the immutable part of a Pod's spec.
 fn fixed(pod: &Value, is_resize: bool) -> Value {
     let mut spec = pod["spec"].clone();
-    let mutable = match is_resize {
-        true => "resources",
-        false => "image",
-    };
+    let mutable = if is_resize { "resources" } else { "image" };
     for list in ["containers", "initContainers"] {
         let items = spec[list].as_array_mut().into_iter().flatten();
         for item in items.filter_map(Value::as_object_mut) {

@@ -40,10 +40,7 @@ pub(super) struct CreateArgs {
 /// Creates the list and prints its digest.
 pub(super) fn run(args: &CreateArgs, context: &Context) -> Result<()> {
     let name = Reference::parse(&args.list)?;
-    let choice = match args.all {
-        true => Choice::All,
-        false => Choice::One(Platform::host()),
-    };
+    let choice = if args.all { Choice::All } else { Choice::One(Platform::host()) };
     let mut found = Vec::new();
     for image in &args.images {
         found.extend(members(image, &choice, &args.registry, context)?);

@@ -59,9 +59,10 @@ pub(crate) fn run(args: &ManifestArgs, context: &Context) -> Result<()> {
 
 /// Shows the digest of a changed list.
 fn show(list: &Descriptor, context: &Context) -> Result<()> {
-    match context.ui.is_json() {
-        true => context.ui.json(&json!({"digest": list.digest})),
-        false => context.ui.line(&list.digest.to_string()),
+    if context.ui.is_json() {
+        context.ui.json(&json!({"digest": list.digest}))
+    } else {
+        context.ui.line(&list.digest.to_string())
     }
 }
 

@@ -54,10 +54,7 @@ pub(crate) fn run(args: &RmArgs, context: &Context) -> Result<()> {
         repository.delete(&target).context(|| format!("cannot remove {name}"))?;
         show(name, &target, &mut views, context)?;
     }
-    match context.ui.is_json() {
-        true => context.ui.json(&views),
-        false => Ok(()),
-    }
+    if context.ui.is_json() { context.ui.json(&views) } else { Ok(()) }
 }
 
 fn show(
@@ -71,10 +68,7 @@ fn show(
         Target::Tag(_) => None,
     };
     views.push(json!({ "name": name.to_string(), "digest": digest }));
-    match context.ui.is_json() {
-        true => Ok(()),
-        false => context.ui.line(&format!("Removed: {name}")),
-    }
+    if context.ui.is_json() { Ok(()) } else { context.ui.line(&format!("Removed: {name}")) }
 }
 
 /// Returns the full name. The registry must be given: no other registry is searched.

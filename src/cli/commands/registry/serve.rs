@@ -153,9 +153,10 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> Result<()> {
         return serve(StoreBackend::new(context.store()?), args, context);
     }
     let directory = directory(&args.place)?;
-    let layout = match args.read_only {
-        true => Layout::open(directory, false)?,
-        false => Layout::create(directory, context.settings.sync)?,
+    let layout = if args.read_only {
+        Layout::open(directory, false)?
+    } else {
+        Layout::create(directory, context.settings.sync)?
     };
     let _in_use = layout.lock_shared()?.ok_or_else(|| {
         Error::new(Kind::Busy, format!("{} is being cleaned up", directory.display()))
@@ -250,9 +251,10 @@ fn place(url: &str) -> Result<(String, bool)> {
     let rest = rest.trim_end_matches('/');
     let (host, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     // In an image name, a host without a dot or port would be part of the repository.
-    let host = match host.contains(['.', ':']) || host == "localhost" {
-        true => host.to_owned(),
-        false => format!("{host}:{}", if is_plain { 80 } else { 443 }),
+    let host = if host.contains(['.', ':']) || host == "localhost" {
+        host.to_owned()
+    } else {
+        format!("{host}:{}", if is_plain { 80 } else { 443 })
     };
     let place = match prefix {
         "" => host,
@@ -267,9 +269,10 @@ fn place(url: &str) -> Result<(String, bool)> {
 
 fn read_token(path: &Path) -> Result<Secret> {
     let size = std::fs::metadata(path).path("read", path)?.len();
-    let text = match size <= MAX_TOKEN {
-        true => std::fs::read_to_string(path).path("read", path)?,
-        false => String::new(),
+    let text = if size <= MAX_TOKEN {
+        std::fs::read_to_string(path).path("read", path)?
+    } else {
+        String::new()
     };
     let token = text.trim();
     if token.is_empty() || token.contains(char::is_whitespace) {

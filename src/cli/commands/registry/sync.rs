@@ -55,9 +55,10 @@ pub(crate) fn run(args: &SyncArgs, context: &Context) -> Result<()> {
     let options = MirrorOptions { selection: args.selection.of_all()?, images: args.jobs.max(1) };
     let from = PlaceName::parse(&args.source)?.source(&client)?;
     let to = PlaceName::parse(&args.destination)?;
-    let to = match args.dry_run {
-        true => to.look(&client)?,
-        false => Some(to.sink(&client, context.settings.sync)?),
+    let to = if args.dry_run {
+        to.look(&client)?
+    } else {
+        Some(to.sink(&client, context.settings.sync)?)
     };
     let planned = mirror::plan(&from, to.as_ref(), &options)?;
     if args.dry_run {
@@ -127,9 +128,10 @@ pub(super) fn show(done: &[Mirrored], context: &Context) -> Result<()> {
     }
     for one in done {
         // The name of an image requested by digest already shows the digest.
-        let line = match one.name.contains('@') {
-            true => one.name.clone(),
-            false => format!("{}@{}", one.name, one.digest),
+        let line = if one.name.contains('@') {
+            one.name.clone()
+        } else {
+            format!("{}@{}", one.name, one.digest)
         };
         context.ui.line(&line)?;
     }

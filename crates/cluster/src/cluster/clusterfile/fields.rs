@@ -102,10 +102,7 @@ impl<'n> Fields<'n> {
 
     /// Returns `path.name`.
     pub(super) fn path_of(&self, name: &str) -> String {
-        match self.path.is_empty() {
-            true => name.to_owned(),
-            false => format!("{}.{name}", self.path),
-        }
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
     /// Returns the member `name`; `null` counts as missing.
@@ -245,10 +242,7 @@ pub(super) fn wrong(node: &Node, path: &str, expected: &str, problems: &mut Prob
         Content::Scalar(value) if !is_secret(path) => format!("{} (`{value}`)", node.what()),
         _ => node.what().to_owned(),
     };
-    let path = match path.is_empty() {
-        true => "the document".to_owned(),
-        false => format!("`{path}`"),
-    };
+    let path = if path.is_empty() { "the document".to_owned() } else { format!("`{path}`") };
     problems.add(node.line, format!("{path} must be {expected}, not {what}"));
 }
 

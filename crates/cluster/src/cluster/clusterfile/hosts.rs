@@ -82,9 +82,10 @@ fn is_local(address: &Address, cluster_port: u16, local: &[IpAddr]) -> bool {
     let Ok(ip) = address.name.parse::<IpAddr>() else {
         return address.name == "localhost" && address.port == SSH_PORT;
     };
-    match ip.is_loopback() {
-        true => address.port == SSH_PORT,
-        false => local.contains(&ip) && [SSH_PORT, cluster_port].contains(&address.port),
+    if ip.is_loopback() {
+        address.port == SSH_PORT
+    } else {
+        local.contains(&ip) && [SSH_PORT, cluster_port].contains(&address.port)
     }
 }
 
@@ -124,10 +125,7 @@ fn fetch(source: &SecretSource, whole: bool, surroundings: &Surroundings<'_>) ->
             text
         }
     };
-    Ok(match whole {
-        true => Secret::new(text),
-        false => Secret::new(text.lines().next().unwrap_or_default()),
-    })
+    Ok(if whole { Secret::new(text) } else { Secret::new(text.lines().next().unwrap_or_default()) })
 }
 
 /// Expands `~/` to the user's home directory.

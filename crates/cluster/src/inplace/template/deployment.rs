@@ -84,10 +84,11 @@ fn has_pods(set: &Known) -> bool {
 fn active(site: &Site<'_>, known: &Known) -> Result<Option<Known>> {
     let mut active: Vec<Known> = replica_sets(site, known)?.into_iter().filter(has_pods).collect();
     let last = active.pop();
-    match active.is_empty() {
-        true => Ok(last),
-        false => Err(Error::failed("a rollout has begun: several ReplicaSets have Pods")
-            .hint("the Deployment stays paused; `kubectl rollout resume` continues the rollout")),
+    if active.is_empty() {
+        Ok(last)
+    } else {
+        Err(Error::failed("a rollout has begun: several ReplicaSets have Pods")
+            .hint("the Deployment stays paused; `kubectl rollout resume` continues the rollout"))
     }
 }
 

@@ -173,9 +173,10 @@ impl Site<'_> {
         let path = known.path();
         let value = asked(self.api.get(&path), &path)?;
         let object: Workload = object::read(&value, known.kind.as_str())?;
-        match object.metadata.uid == known.object.metadata.uid {
-            true => Ok((object, value)),
-            false => Err(Error::failed(format!("{} was recreated meanwhile", known.full_name()))),
+        if object.metadata.uid == known.object.metadata.uid {
+            Ok((object, value))
+        } else {
+            Err(Error::failed(format!("{} was recreated meanwhile", known.full_name())))
         }
     }
 

@@ -54,8 +54,9 @@ fn check_revision(
     let namespace = &known.object.metadata.namespace;
     let path = format!("/apis/apps/v1/namespaces/{namespace}/controllerrevisions/{revision}");
     let value = asked(site.api.get(&path), &path)?;
-    match super::daemon_set::is_of(&value, change) {
-        true => Ok(()),
-        false => Err(Error::failed(format!("revision {revision} does not match the new template"))),
+    if super::daemon_set::is_of(&value, change) {
+        Ok(())
+    } else {
+        Err(Error::failed(format!("revision {revision} does not match the new template")))
     }
 }

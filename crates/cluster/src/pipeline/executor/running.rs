@@ -117,10 +117,7 @@ impl StepWatch {
             None => (heard.at, first),
         };
         let lasts = since.elapsed();
-        let due = match heard.mentioned.is_zero() {
-            true => first,
-            false => heard.mentioned * 2,
-        };
+        let due = if heard.mentioned.is_zero() { first } else { heard.mentioned * 2 };
         if lasts < due {
             return None;
         }

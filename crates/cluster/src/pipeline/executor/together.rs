@@ -163,9 +163,10 @@ fn round(
         open.iter().cloned().collect()
     };
     for host in left {
-        let error = match run.interrupt.is_asked() {
-            true => Error::new(Kind::Interrupted, "stopped on request"),
-            false => Error::failed("it was skipped; this is a bug in imgctl"),
+        let error = if run.interrupt.is_asked() {
+            Error::new(Kind::Interrupted, "stopped on request")
+        } else {
+            Error::failed("it was skipped; this is a bug in imgctl")
         };
         ended(&host, Err(error));
     }

@@ -118,9 +118,10 @@ impl Member {
     /// control plane that bootstraps the cluster: all other hosts get theirs from the API.
     pub(crate) fn identities(&self, first: bool) -> Vec<Identity> {
         let shared = format!("https://{}", self.endpoint);
-        let own = match self.address.contains(':') {
-            true => format!("https://[{}]:{}", self.address, self.api_port),
-            false => format!("https://{}:{}", self.address, self.api_port),
+        let own = if self.address.contains(':') {
+            format!("https://[{}]:{}", self.address, self.api_port)
+        } else {
+            format!("https://{}:{}", self.address, self.api_port)
         };
         let administrators = if self.minor < 29 { MASTERS } else { ADMINISTRATORS };
         let identity = |file, user: &str, name: &str, group, server: &str| Identity {

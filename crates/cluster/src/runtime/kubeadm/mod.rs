@@ -132,9 +132,10 @@ impl Runtime for Kubeadm<'_> {
 
     /// Lets all control planes pull images at the same time, because they join one after the other.
     fn prepare(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
-        match host.is_control_plane() {
-            true => Ok(vec![images::action(scene, &self.settings(scene)?)]),
-            false => Ok(Vec::new()),
+        if host.is_control_plane() {
+            Ok(vec![images::action(scene, &self.settings(scene)?)])
+        } else {
+            Ok(Vec::new())
         }
     }
 

@@ -187,14 +187,15 @@ fn the_clusterfile_beats_the_image_and_old_documents_are_read() {
         assert!(all["KubeProxyConfiguration"].get("ipvs").is_none());
         let value = |component: &str, name: &str| -> Value {
             let arguments = &cluster[component]["extraArgs"];
-            match lists {
-                false => arguments[name].clone(),
-                true => arguments
+            if lists {
+                arguments
                     .as_array()
                     .unwrap()
                     .iter()
                     .find(|argument| argument["name"] == name)
-                    .map_or(Value::Null, |argument| argument["value"].clone()),
+                    .map_or(Value::Null, |argument| argument["value"].clone())
+            } else {
+                arguments[name].clone()
             }
         };
         assert_eq!(value("apiServer", "v"), "5");

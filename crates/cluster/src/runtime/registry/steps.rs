@@ -33,9 +33,10 @@ pub(crate) fn hosts_entries(scene: &ClusterContext, host: &Host) -> Vec<(String,
     let Some(access) = &scene.registry else {
         return Vec::new();
     };
-    let address = match serves(scene, host) {
-        true => Some(host.ip()),
-        false => scene.registry_hosts().first().map(|first| first.ip()),
+    let address = if serves(scene, host) {
+        Some(host.ip())
+    } else {
+        scene.registry_hosts().first().map(|first| first.ip())
     };
     let address = address.map(|address| (address.to_owned(), access.domain.clone()));
     address.into_iter().collect()

@@ -27,12 +27,11 @@ fn binary(scene: &ClusterContext) -> String {
 
 /// Returns the unit file.
 pub(super) fn text(scene: &ClusterContext, access: &RegistryAccess) -> String {
-    let users = match needs_login(access) {
-        true => {
-            let path = format!("{}/{HTPASSWD}", scene.paths.rootfs());
-            format!(" --htpasswd {}", word(&path))
-        }
-        false => String::new(),
+    let users = if needs_login(access) {
+        let path = format!("{}/{HTPASSWD}", scene.paths.rootfs());
+        format!(" --htpasswd {}", word(&path))
+    } else {
+        String::new()
     };
     format!(
         "[Unit]

@@ -138,10 +138,7 @@ fn is_hook(tree: &Tree, directory: &LayerPath, name: &[u8]) -> Result<bool> {
 }
 
 fn some(names: &str) -> &str {
-    match names.is_empty() {
-        true => "none",
-        false => names,
-    }
+    if names.is_empty() { "none" } else { names }
 }
 
 fn readable(moment: &str, name: &[u8]) -> Result<String> {

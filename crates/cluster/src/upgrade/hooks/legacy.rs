@@ -79,14 +79,11 @@ pub(super) fn read(file: &str, text: &str) -> Result<Vec<Script>> {
 fn parts(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     for line in text.lines() {
-        match line.trim_end() == "---" {
-            true => parts.push(String::new()),
-            false => {
-                if let Some(last) = parts.last_mut() {
-                    last.push_str(line);
-                    last.push('\n');
-                }
-            }
+        if line.trim_end() == "---" {
+            parts.push(String::new())
+        } else if let Some(last) = parts.last_mut() {
+            last.push_str(line);
+            last.push('\n');
         }
     }
     parts.retain(|part| !part.trim().is_empty());

@@ -50,9 +50,10 @@ pub(super) fn ask(api: &dyn Api, raw: bool) -> Answer<ApiSeen> {
             found
         })
         .collect();
-    let slices = match hooks.is_empty() {
-        true => Vec::new(),
-        false => list("EndpointSlices", &["/apis/discovery.k8s.io/v1/endpointslices"]),
+    let slices = if hooks.is_empty() {
+        Vec::new()
+    } else {
+        list("EndpointSlices", &["/apis/discovery.k8s.io/v1/endpointslices"])
     };
     let services = list("APIServices", &["/apis/apiregistration.k8s.io/v1/apiservices"]);
     let mut seen = ApiSeen {
@@ -60,9 +61,10 @@ pub(super) fn ask(api: &dyn Api, raw: bool) -> Answer<ApiSeen> {
         pods: pods.iter().map(pod).collect(),
         budgets: blocked(&budgets, &pods),
         workloads,
-        webhooks: match unknown.contains_key("EndpointSlices") {
-            true => Vec::new(),
-            false => webhooks(&hooks, &slices),
+        webhooks: if unknown.contains_key("EndpointSlices") {
+            Vec::new()
+        } else {
+            webhooks(&hooks, &slices)
         },
         unavailable_services: services.iter().filter_map(unavailable).collect(),
         ..ApiSeen::default()
@@ -129,9 +131,10 @@ fn escaped(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     let mut written = String::new();
     for byte in text.bytes() {
-        match plain(byte) {
-            true => written.push(char::from(byte)),
-            false => written.push_str(&format!("%{byte:02X}")),
+        if plain(byte) {
+            written.push(char::from(byte))
+        } else {
+            written.push_str(&format!("%{byte:02X}"))
         }
     }
     written
@@ -273,9 +276,12 @@ pub(super) fn stuck(pod: &Value, now: Timestamp) -> Option<String> {
     let due: Timestamp = text(pod, "/metadata/deletionTimestamp").parse().ok()?;
     let due = due.checked_add(SignedDuration::from_secs(PATIENCE)).ok()?;
     let holders: Vec<&str> = items(pod, "/metadata/finalizers").filter_map(Value::as_str).collect();
-    (due < now).then(|| match holders.is_empty() {
-        true => "its kubelet has not stopped it".to_owned(),
-        false => format!("finalizers block it: {}", holders.join(", ")),
+    (due < now).then(|| {
+        if holders.is_empty() {
+            "its kubelet has not stopped it".to_owned()
+        } else {
+            format!("finalizers block it: {}", holders.join(", "))
+        }
     })
 }
 

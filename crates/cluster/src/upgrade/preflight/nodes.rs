@@ -59,9 +59,10 @@ pub(super) fn ready(look: &Look<'_>) -> Vec<Finding> {
         if !node.ready {
             let what = format!("Node {} is not ready: {}", node.name, node.message);
             let hint = "check `journalctl -u kubelet` there";
-            found.push(match host.is_control_plane() {
-                true => error("node-not-ready", what).on(host).hint(hint),
-                false => warning("node-not-ready", what).on(host).hint(hint),
+            found.push(if host.is_control_plane() {
+                error("node-not-ready", what).on(host).hint(hint)
+            } else {
+                warning("node-not-ready", what).on(host).hint(hint)
             });
         }
         if !node.pressure.is_empty() {
@@ -111,9 +112,10 @@ fn out_of_service(look: &Look<'_>) -> Vec<String> {
                 .filter(|pod| pod.node == node.name && pod.unready)
                 .map(|pod| format!("{}/{}", pod.namespace, pod.name))
                 .collect();
-            let pods = match unready.is_empty() {
-                true => String::new(),
-                false => format!(", Pods that are not ready there: {}", few(&unready)),
+            let pods = if unready.is_empty() {
+                String::new()
+            } else {
+                format!(", Pods that are not ready there: {}", few(&unready))
             };
             format!("{} (Node {} is not ready: {}{pods})", host.id, node.name, node.message)
         })

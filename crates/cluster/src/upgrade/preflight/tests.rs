@@ -60,9 +60,10 @@ fn ids_are_unique_and_can_be_written() {
 fn the_manual_names_every_check() {
     let manual = include_str!("../../../../../docs/upgrade.md");
     for check in CHECKS {
-        let id = match check.may_be_skipped {
-            true => format!("| `{}` |", check.id),
-            false => format!("| `{}` (must hold) |", check.id),
+        let id = if check.may_be_skipped {
+            format!("| `{}` |", check.id)
+        } else {
+            format!("| `{}` (must hold) |", check.id)
         };
         let line = format!("{id} {} |", check.about);
         assert!(manual.contains(&line), "docs/upgrade.md lacks: {line}");

@@ -73,10 +73,11 @@ pub(super) fn unmanaged(look: &Look<'_>) -> Vec<Finding> {
     }
     let what =
         format!("no controller recreates these Pods when they are evicted: {}", few(&names(&bare)));
-    found.push(match look.document.choices.force_unmanaged {
-        true => note("unmanaged-pods", what),
-        false => error("unmanaged-pods", what)
-            .hint("delete them, give them an owner, or pass --force-unmanaged to evict them"),
+    found.push(if look.document.choices.force_unmanaged {
+        note("unmanaged-pods", what)
+    } else {
+        error("unmanaged-pods", what)
+            .hint("delete them, give them an owner, or pass --force-unmanaged to evict them")
     });
     found
 }
@@ -105,10 +106,10 @@ fn orphans(look: &Look<'_>) -> Vec<Finding> {
         "the DaemonSets of these Pods are gone, no controller recreates them: {}",
         few(&names(&orphans))
     );
-    vec![match look.document.choices.force_unmanaged {
-        true => note("unmanaged-pods", what),
-        false => error("unmanaged-pods", what)
-            .hint("delete them, or pass --force-unmanaged to evict them"),
+    vec![if look.document.choices.force_unmanaged {
+        note("unmanaged-pods", what)
+    } else {
+        error("unmanaged-pods", what).hint("delete them, or pass --force-unmanaged to evict them")
     }]
 }
 
@@ -139,9 +140,10 @@ pub(super) fn local_data(look: &Look<'_>) -> Vec<Finding> {
         holding.len(),
         few(&names(&holding))
     );
-    vec![match look.document.choices.delete_emptydir_data {
-        true => note("local-data", what),
-        false => error("local-data", what).hint("allow it with --delete-emptydir-data"),
+    vec![if look.document.choices.delete_emptydir_data {
+        note("local-data", what)
+    } else {
+        error("local-data", what).hint("allow it with --delete-emptydir-data")
     }]
 }
 

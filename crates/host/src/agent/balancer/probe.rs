@@ -166,8 +166,5 @@ fn failed_checks(text: &str) -> String {
     let failed = text.lines().filter_map(|line| line.strip_prefix("[-]"));
     let names: Vec<&str> =
         failed.filter_map(|line| line.split_whitespace().next()).take(8).collect();
-    match names.is_empty() {
-        true => String::new(),
-        false => format!(" ({} failed)", names.join(", ")),
-    }
+    if names.is_empty() { String::new() } else { format!(" ({} failed)", names.join(", ")) }
 }

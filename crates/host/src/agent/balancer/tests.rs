@@ -108,9 +108,10 @@ impl ApiServer {
                             std::future::pending::<()>().await;
                         }
                         let refusal = anonymous.load(Ordering::Relaxed);
-                        let code = match !is_known && refusal != 0 {
-                            true => refusal,
-                            false => readyz.load(Ordering::Relaxed),
+                        let code = if !is_known && refusal != 0 {
+                            refusal
+                        } else {
+                            readyz.load(Ordering::Relaxed)
                         };
                         let text = "[+]ping ok\n[-]etcd failed: reason withheld\n";
                         let answer = format!(
@@ -185,10 +186,7 @@ async fn is_answered_by(address: SocketAddr, wanted: &str) {
     let mut row = 0;
     while row < 6 {
         assert!(Instant::now() < end, "never answered by {wanted} alone");
-        row = match ask(address).await == wanted {
-            true => row + 1,
-            false => 0,
-        };
+        row = if ask(address).await == wanted { row + 1 } else { 0 };
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

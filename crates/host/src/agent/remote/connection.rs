@@ -132,10 +132,7 @@ impl Connection {
         };
         let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         let errors = handshake::tail(&errors);
-        let reason = match errors.is_empty() {
-            true => reason,
-            false => format!("{reason}: {errors}"),
-        };
+        let reason = if errors.is_empty() { reason } else { format!("{reason}: {errors}") };
         Trouble::Lost { error: lost(&reason), has_begun }
     }
 

@@ -42,9 +42,10 @@ pub(super) async fn listen(mut output: Output) -> Result<Answered> {
                 match wire::said(&text) {
                     Said::Ready => {
                         let rest = seen.split_off(end + 1);
-                        let output: Output = match rest.is_empty() {
-                            true => output,
-                            false => Box::new(Cursor::new(rest).chain(output)),
+                        let output: Output = if rest.is_empty() {
+                            output
+                        } else {
+                            Box::new(Cursor::new(rest).chain(output))
                         };
                         return Ok(Answered::Agent(output));
                     }

@@ -186,10 +186,7 @@ impl Agent for Remote {
             held.as_ref().is_some_and(|held| !held.is_lost())
         };
         // An agent that has ended no longer serves blobs.
-        match is_there {
-            true => self.call(Withdraw {}),
-            false => Ok(()),
-        }
+        if is_there { self.call(Withdraw {}) } else { Ok(()) }
     }
 
     fn fetch(

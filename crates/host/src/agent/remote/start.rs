@@ -138,9 +138,6 @@ async fn upload(transport: &dyn Transport, binary: &Binary, directory: &str) -> 
     if text.is_empty() {
         sent.doing(|| "the connection was lost".to_owned())?;
     }
-    let kind = match text.contains("No space left") {
-        true => Kind::NoSpace,
-        false => Kind::Failed,
-    };
+    let kind = if text.contains("No space left") { Kind::NoSpace } else { Kind::Failed };
     Err(Error::new(kind, format!("it ended {}: {text}", describe(ended))))
 }

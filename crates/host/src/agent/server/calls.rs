@@ -138,12 +138,11 @@ impl Told {
         let due = {
             let mut state = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
             state.0 += bytes;
-            match state.1.elapsed() >= TELL {
-                true => {
-                    state.1 = Instant::now();
-                    std::mem::take(&mut state.0)
-                }
-                false => 0,
+            if state.1.elapsed() >= TELL {
+                state.1 = Instant::now();
+                std::mem::take(&mut state.0)
+            } else {
+                0
             }
         };
         if due > 0 {

@@ -111,9 +111,10 @@ impl Making<'_> {
         });
         space::check(&paths.root, needed)?;
         let mut history = History::read(paths);
-        let is_news = match request.stage {
-            true => history.keep_too(&request.id),
-            false => history.use_now(&request.id),
+        let is_news = if request.stage {
+            history.keep_too(&request.id)
+        } else {
+            history.use_now(&request.id)
         };
         if is_news {
             history.write(paths)?;
@@ -159,15 +160,13 @@ impl Making<'_> {
         answer: &mut CheckedOut,
     ) -> Result<Applied> {
         let (request, paths) = (self.request, self.paths);
-        let mut registry = match request.registry {
-            true => Some(RegistryData::open(&paths.root.join("registry"))?),
-            false => None,
+        let mut registry = if request.registry {
+            Some(RegistryData::open(&paths.root.join("registry"))?)
+        } else {
+            None
         };
         let partial = paths.partial(&request.id);
-        let mut tree = match is_made {
-            true => None,
-            false => Some(TreeInMaking::start(&partial, request)?),
-        };
+        let mut tree = if is_made { None } else { Some(TreeInMaking::start(&partial, request)?) };
         let is_side = |layer: &&CheckoutLayer| layer.registry;
         let mut layers = request.layers.iter();
         let is_mixed =

@@ -232,9 +232,10 @@ impl Attempts {
                 .await
                 .map_err(text),
             Way::Key(Key { key, .. }) => {
-                let hash = match key.algorithm().is_rsa() {
-                    true => rsa_hash_of(handle, rsa_hash).await,
-                    false => None,
+                let hash = if key.algorithm().is_rsa() {
+                    rsa_hash_of(handle, rsa_hash).await
+                } else {
+                    None
                 };
                 handle
                     .authenticate_publickey(user, PrivateKeyWithHashAlg::new(key.clone(), hash))
@@ -242,9 +243,10 @@ impl Attempts {
                     .map_err(text)
             }
             Way::Agent(identity) => {
-                let hash = match identity.public_key().algorithm().is_rsa() {
-                    true => rsa_hash_of(handle, rsa_hash).await,
-                    false => None,
+                let hash = if identity.public_key().algorithm().is_rsa() {
+                    rsa_hash_of(handle, rsa_hash).await
+                } else {
+                    None
                 };
                 let Some(agent) = &mut self.agent else {
                     return Err("the agent is gone".to_owned());
@@ -281,9 +283,10 @@ impl Attempts {
     }
 
     fn refused(&self, target: &Target) -> Error {
-        let tried = match self.tried.is_empty() {
-            true => "no credentials to try".to_owned(),
-            false => format!("tried: {}", self.tried.join(", ")),
+        let tried = if self.tried.is_empty() {
+            "no credentials to try".to_owned()
+        } else {
+            format!("tried: {}", self.tried.join(", "))
         };
         let offered = self.offered.as_deref().unwrap_or("nothing");
         let mut error = Error::new(

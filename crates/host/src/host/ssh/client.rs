@@ -70,9 +70,10 @@ pub(super) fn config(target: &Target, known: &KnownHosts) -> client::Config {
     let known_keys = known.algorithms(&name);
     // The sort is stable: known and unknown key types keep their default order.
     keys.sort_by_key(|key| !known_keys.iter().any(|known| same(key, known)));
-    let certificates = match known.authorities(&name).is_empty() {
-        true => Vec::new(),
-        false => Preferred::DEFAULT.key.to_vec(),
+    let certificates = if known.authorities(&name).is_empty() {
+        Vec::new()
+    } else {
+        Preferred::DEFAULT.key.to_vec()
     };
     client::Config {
         preferred: Preferred {

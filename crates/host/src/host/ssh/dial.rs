@@ -161,18 +161,16 @@ async fn connect(target: &Target) -> std::result::Result<TcpStream, Trouble> {
         }
         _ => base(target).caused_by(error),
     };
-    Err(match reset {
-        true => Trouble::Passing(error),
-        false => Trouble::Final(error),
-    })
+    Err(if reset { Trouble::Passing(error) } else { Trouble::Final(error) })
 }
 
 fn base(target: &Target) -> Error {
     let Target { label, address, .. } = target;
     let called = address.to_string();
-    let where_ = match called == *label {
-        true => format!("port {}", address.port),
-        false => format!("{called}, port {}", address.port),
+    let where_ = if called == *label {
+        format!("port {}", address.port)
+    } else {
+        format!("{called}, port {}", address.port)
     };
     Error::new(Kind::Network, format!("cannot connect to {label} ({where_})"))
         .hint("check the address and the port (--port), and that no firewall blocks the connection")
@@ -203,8 +201,5 @@ fn understand(target: &Target, error: russh::Error) -> Trouble {
         return Trouble::Final(told.caused_by(error).hint("update sshd on the host"));
     }
     let told = base(target).caused_by(error);
-    match passing {
-        true => Trouble::Passing(told),
-        false => Trouble::Final(told),
-    }
+    if passing { Trouble::Passing(told) } else { Trouble::Final(told) }
 }

@@ -90,12 +90,13 @@ fn read_file(path: &Path, passphrase: Option<&Secret>) -> Outcome {
     let key = decode(text.expose(), passphrase).map_err(|why| format!("{shown} {why}"))?;
     let mut beside = path.as_os_str().to_owned();
     beside.push("-cert.pub");
-    let certificate = match Path::new(&beside).exists() {
-        true => Some(
+    let certificate = if Path::new(&beside).exists() {
+        Some(
             keys::load_openssh_certificate(&beside)
                 .map_err(|error| format!("{} is not a certificate ({error})", beside.display()))?,
-        ),
-        false => None,
+        )
+    } else {
+        None
     };
     Ok(Some(Key { key: Arc::new(key), certificate, shown }))
 }

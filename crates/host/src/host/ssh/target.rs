@@ -80,10 +80,8 @@ impl Target {
             let home = settings.home.as_ref()?;
             Some(USUAL_KEYS.map(|name| home.join(".ssh").join(name)).to_vec())
         };
-        let usual_keys = match named_keys.is_empty() {
-            true => usual().unwrap_or_default(),
-            false => Vec::new(),
-        };
+        let usual_keys =
+            if named_keys.is_empty() { usual().unwrap_or_default() } else { Vec::new() };
         let agent = match found.identity_agent.as_deref() {
             Some("none") => None,
             Some("SSH_AUTH_SOCK") | None => settings.agent_socket.clone(),

@@ -85,9 +85,12 @@ fn out_of_service(step: &Move<'_>, actions: Vec<Action>, stopping: &[&str]) -> V
     if step.place == Place::Worker || lvscare_image(step.to).is_some() {
         return actions;
     }
-    let taken_out = |action: Action| match stopping.contains(&action.name.as_str()) {
-        true => load_balancer::taken_out_before(step.to, action),
-        false => action,
+    let taken_out = |action: Action| {
+        if stopping.contains(&action.name.as_str()) {
+            load_balancer::taken_out_before(step.to, action)
+        } else {
+            action
+        }
     };
     actions.into_iter().map(taken_out).collect()
 }
