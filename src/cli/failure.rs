@@ -9,22 +9,21 @@ use crate::cli::settings::Early;
 use crate::ui;
 use imgctl_base::error::{Error, Kind};
 
-/// Returns the exit code and the JSON name of each kind. Both are stable: scripts depend on them
-/// (docs/cli.md).
-fn code_and_name(kind: Kind) -> (u8, &'static str) {
+/// Returns the exit code of a kind. Scripts depend on it (docs/cli.md).
+fn code(kind: Kind) -> u8 {
     match kind {
-        Kind::Failed => (1, "failed"),
-        Kind::Usage => (2, "usage"),
-        Kind::NotFound => (3, "not-found"),
-        Kind::BadContent => (4, "bad-content"),
-        Kind::Denied => (5, "denied"),
-        Kind::Busy => (6, "busy"),
-        Kind::Network => (7, "network"),
-        Kind::NoSpace => (8, "no-space"),
-        Kind::CommandFailed => (9, "command-failed"),
-        Kind::CheckFailed => (10, "check-failed"),
+        Kind::Failed => 1,
+        Kind::Usage => 2,
+        Kind::NotFound => 3,
+        Kind::BadContent => 4,
+        Kind::Denied => 5,
+        Kind::Busy => 6,
+        Kind::Network => 7,
+        Kind::NoSpace => 8,
+        Kind::CommandFailed => 9,
+        Kind::CheckFailed => 10,
         // Shells use the same code for a command that SIGINT ended.
-        Kind::Interrupted => (130, "interrupted"),
+        Kind::Interrupted => 130,
     }
 }
 
@@ -34,14 +33,13 @@ pub(crate) fn report(error: &Error, early: Early) -> ExitCode {
     if ui::output::reader_is_gone(error) {
         return ExitCode::SUCCESS;
     }
-    let (code, _) = code_and_name(error.kind());
     let text = if early.json {
         format!("{}\n", as_json(error))
     } else {
         as_text(error, ui::colours_stderr(early.colour))
     };
     ui::output::stderr(&text);
-    ExitCode::from(code)
+    ExitCode::from(code(error.kind()))
 }
 
 /// Reports errors from clap; help and version go to stdout with exit code 0.
@@ -86,10 +84,9 @@ fn as_text(error: &Error, colour: bool) -> String {
 }
 
 fn as_json(error: &Error) -> serde_json::Value {
-    let (_, name) = code_and_name(error.kind());
     let chain = error.chain();
     json!({ "error": {
-        "kind": name,
+        "kind": error.kind(),
         "message": error.message(),
         "causes": chain.get(1..).unwrap_or_default(),
         "hints": error.hints(),
@@ -140,21 +137,7 @@ mod tests {
 
     #[test]
     fn exit_codes_are_distinct() {
-        use Kind::*;
-        let kinds = [
-            Failed,
-            Usage,
-            NotFound,
-            BadContent,
-            Denied,
-            Busy,
-            Network,
-            NoSpace,
-            CommandFailed,
-            CheckFailed,
-            Interrupted,
-        ];
-        let mut codes: Vec<u8> = kinds.iter().map(|kind| code_and_name(*kind).0).collect();
+        let mut codes = Kind::NAMES.map(|(kind, _)| code(kind)).to_vec();
         codes.sort_unstable();
         codes.dedup();
         assert_eq!(codes, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 130]);

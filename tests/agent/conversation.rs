@@ -110,9 +110,13 @@ impl Conversation {
     pub(crate) fn call(&self, name: &str, call: &Value) -> Value {
         let path = format!("/imgctl/v1/{name}");
         let got = self.ask(Method::POST, &path, &[], call.to_string().as_bytes());
-        let text = String::from_utf8(got.body.to_vec()).unwrap();
-        assert_eq!(got.status, 200, "{text}");
-        serde_json::from_str(text.lines().last().unwrap()).unwrap()
+        assert_eq!(got.status, 200, "{}", String::from_utf8_lossy(&got.body));
+        let (mut body, mut last) = (&got.body[..], Value::Null);
+        while let Some((length, rest)) = body.split_first_chunk() {
+            let (message, rest) = rest.split_at(u32::from_le_bytes(*length) as usize);
+            (last, body) = (serde_json::from_slice(message).unwrap(), rest);
+        }
+        last
     }
 
     /// Closes stdin and waits for the agent's end; gives its exit code.

@@ -8,34 +8,51 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 /// A `Result` whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Category of a failure; each kind maps to one documented exit code (docs/cli.md).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+/// Declares the kinds with their names, so that no other table of either exists.
+macro_rules! kinds {
+    ($($(#[doc = $doc:literal])* $kind:ident = $name:literal,)*) => {
+        /// Category of a failure. Each kind maps to one documented exit code, and its name is what
+        /// `--json` and messages between processes call it (docs/cli.md): both are stable.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        pub enum Kind {
+            $($(#[doc = $doc])* #[serde(rename = $name)] $kind,)*
+        }
+
+        impl Kind {
+            /// All kinds with their names.
+            pub const NAMES: [(Self, &str); [$($name),*].len()] = [$((Self::$kind, $name)),*];
+        }
+    };
+}
+
+kinds! {
     /// Something on this machine failed: I/O, a syscall, a child process.
-    Failed,
+    Failed = "failed",
     /// The command line, a Kubefile or other user input is wrong.
-    Usage,
+    Usage = "usage",
     /// A named thing (image, file, mount) does not exist.
-    NotFound,
+    NotFound = "not-found",
     /// External content is malformed, hostile, or does not match its digest.
-    BadContent,
+    BadContent = "bad-content",
     /// The operating system or a policy does not allow it.
-    Denied,
+    Denied = "denied",
     /// The object is in use: a lock, a mount in use, an image with several names.
-    Busy,
+    Busy = "busy",
     /// A registry or another machine was unreachable or refused the request.
-    Network,
+    Network = "network",
     /// The file system is full or a quota is exhausted.
-    NoSpace,
+    NoSpace = "no-space",
     /// A `RUN` step or another user command exited non-zero.
-    CommandFailed,
+    CommandFailed = "command-failed",
     /// A check found a problem (`scrub`, `build --check`).
-    CheckFailed,
+    CheckFailed = "check-failed",
     /// The process was asked to stop (SIGINT, SIGTERM) before it finished.
-    Interrupted,
+    Interrupted = "interrupted",
 }
 
 /// An error with its kind, message, hints and source. The message never repeats its source.
@@ -267,6 +284,16 @@ mod tests {
             "cannot build: cannot open /x: No such file or directory (os error 2)"
         );
         assert_eq!(error.hints(), ["create it"]);
+    }
+
+    #[test]
+    fn every_kind_is_told_by_its_name() {
+        for (kind, name) in Kind::NAMES {
+            let json = serde_json::to_string(&kind).unwrap();
+            assert_eq!(json, format!("\"{name}\""));
+            assert_eq!(serde_json::from_str::<Kind>(&json).unwrap(), kind);
+        }
+        assert!(serde_json::from_str::<Kind>("\"other\"").is_err());
     }
 
     #[test]

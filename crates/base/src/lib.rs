@@ -10,3 +10,4 @@ pub mod progress;
 pub mod secret;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod wire;

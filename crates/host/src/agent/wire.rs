@@ -1,7 +1,8 @@
-//! Encoding of calls: the greeting line, paths, events and errors.
+//! Encoding of calls: the greeting line, paths and events.
 //!
-//! A call is `POST /imgctl/v1/<name>` with a JSON body. Its answer is lines of JSON, each an
-//! [`Event`]; the last one is `Done` or `Failed`. Must not depend on what calls do.
+//! A call is `POST /imgctl/v1/<name>` with a JSON body. Its answer is messages
+//! ([`imgctl_base::wire`]), each an [`Event`]; the last one is `Done` or `Failed`. Must not depend
+//! on what calls do.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -10,8 +11,8 @@ use crate::agent::protocol::{
     CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Outcome,
     OutputLine, PeerSource, ReadPart, Run, SwitchTree, WritePart,
 };
-use imgctl_base::error::{Error, Kind};
 use imgctl_base::image::{Descriptor, Digest};
+use imgctl_base::wire::Failure;
 
 /// Path prefix of calls.
 pub(super) const PREFIX: &str = "/imgctl/v1/";
@@ -23,15 +24,13 @@ pub(super) const TUNNEL: &str = "tunnel";
 pub(super) const TUNNEL_TO: &str = "imgctl-to";
 /// Maximum size of a call, in bytes.
 pub(super) const MAX_CALL: usize = 64 << 20;
-/// Maximum length of a line in an answer, in bytes: a whole file is returned in one line.
-pub(super) const MAX_LINE: usize = 128 << 20;
 
 /// First word of the agent's greeting line.
 const GREETING: &str = "imgctl-agent";
 /// First word of the line that a host without the agent prints.
 pub(super) const NEEDED: &str = "imgctl-agent-needed";
 /// Version of the protocol, in addition to the version of the program.
-const PROTOCOL: u32 = 2;
+const PROTOCOL: u32 = 3;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Returns the agent's greeting. It begins with a line break, because the output of the shell's
@@ -59,9 +58,10 @@ pub(super) fn said(line: &str) -> Said {
     let (first, second, third) = (words.next(), words.next(), words.next());
     match (first, second, third, words.next()) {
         (Some(GREETING), Some(protocol), Some(version), None) => {
-            match protocol == PROTOCOL.to_string() && version == VERSION {
-                true => Said::Ready,
-                false => Said::Other(format!("{version} (protocol {protocol})")),
+            if protocol == PROTOCOL.to_string() && version == VERSION {
+                Said::Ready
+            } else {
+                Said::Other(format!("{version} (protocol {protocol})"))
             }
         }
         (Some(NEEDED), Some(system), Some(machine), None) => {
@@ -76,7 +76,7 @@ pub(super) fn ours() -> String {
     format!("{VERSION} (protocol {PROTOCOL})")
 }
 
-/// A line of an answer.
+/// A message of an answer.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Event<T> {
@@ -87,49 +87,6 @@ pub(super) enum Event<T> {
     Line(OutputLine),
     Done(T),
     Failed(Failure),
-}
-
-/// An [`Error`] in transferable form.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Failure {
-    kind: String,
-    chain: Vec<String>,
-    hints: Vec<String>,
-}
-
-const KINDS: [(Kind, &str); 10] = [
-    (Kind::Failed, "failed"),
-    (Kind::Usage, "usage"),
-    (Kind::NotFound, "not-found"),
-    (Kind::BadContent, "bad-content"),
-    (Kind::Denied, "denied"),
-    (Kind::Busy, "busy"),
-    (Kind::Network, "network"),
-    (Kind::NoSpace, "no-space"),
-    (Kind::CommandFailed, "command-failed"),
-    (Kind::CheckFailed, "check-failed"),
-];
-
-impl From<&Error> for Failure {
-    fn from(error: &Error) -> Self {
-        let name = KINDS.iter().find(|(kind, _)| *kind == error.kind());
-        Self {
-            kind: name.map_or("failed", |(_, name)| name).to_owned(),
-            chain: error.chain(),
-            hints: error.hints().into_iter().map(str::to_owned).collect(),
-        }
-    }
-}
-
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        let kind = KINDS.iter().find(|(_, name)| *name == failure.kind);
-        let kind = kind.map_or(Kind::Failed, |(kind, _)| *kind);
-        let mut messages = failure.chain.into_iter().rev();
-        let innermost = messages.next().unwrap_or_default();
-        let error = failure.hints.into_iter().fold(Self::new(kind, innermost), Self::hint);
-        messages.fold(error, Self::context)
-    }
 }
 
 /// A call and its answer.
@@ -243,17 +200,6 @@ pub(super) mod base64_bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_error_arrives_as_it_was_sent() {
-        let sent =
-            Error::new(Kind::NoSpace, "it is full").hint("make room").context("cannot write /x");
-        let text = serde_json::to_string(&Failure::from(&sent)).unwrap();
-        let came = Error::from(serde_json::from_str::<Failure>(&text).unwrap());
-        assert_eq!(came.kind(), Kind::NoSpace);
-        assert_eq!(came.chain(), ["cannot write /x", "it is full"]);
-        assert_eq!(came.hints(), ["make room"]);
-    }
 
     #[test]
     fn greetings_are_told_from_noise() {

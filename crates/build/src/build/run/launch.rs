@@ -12,7 +12,8 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::spec::{ExitOutcome, RunSpec, Stream};
 use super::wire::{self, Answer};
-use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::error::{Context, Error, IoContext, Result};
+use imgctl_base::wire::encode;
 
 /// Maximum length of the supervisor's answer, in bytes.
 const LONGEST_ANSWER: u64 = 16 << 20;
@@ -28,7 +29,10 @@ pub fn run(
     exe: &Path,
     on_output: &mut dyn FnMut(Stream, &[u8]),
 ) -> Result<ExitOutcome> {
-    let frame = wire::frame(spec)?;
+    let frame =
+        encode(spec).context(|| "cannot pass the RUN step to its sandbox".to_owned()).map_err(
+            |error| error.hint("secrets and scripts must be small; mount large files instead"),
+        )?;
     let (mut ours, theirs) =
         UnixStream::pair().doing(|| "cannot create a socket pair for RUN".to_owned())?;
     let mut child = Command::new(exe)
@@ -203,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_failure_arrives_with_its_hints() {
-        let json = r#"{"Failed":{"kind":"denied","messages":["a","b"],"hints":["h"]}}"#;
+        let json = r#"{"Failed":{"kind":"denied","chain":["a","b"],"hints":["h"]}}"#;
         let error = with_supervisor(&answer(json), &mut |_, _| {}).unwrap_err();
         assert_eq!(error.to_string(), "a: b");
         assert_eq!(error.kind(), imgctl_base::error::Kind::Denied);

@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 
 use nix::sched::CloneFlags;
 
-use super::wire::{self, Failure};
-use super::{idmap, namespaces, process};
+use super::{idmap, namespaces, process, wire};
 use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::wire::Failure;
 
 /// Enters a new user namespace with the IDs granted to this user.
 ///

@@ -19,6 +19,7 @@ use crate::agent::remote::{handshake, start};
 use crate::agent::wire::{self, Call, Event};
 use crate::host::transport::{BoxFuture, Ended};
 use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::wire::Decoder;
 
 /// Bytes that may be in flight for one answer, and for all answers: some wait for a slow reader.
 const STREAM_WINDOW: u32 = 1 << 20;
@@ -164,14 +165,9 @@ impl Connection {
         told: &mut dyn FnMut(Told),
     ) -> Result<T, Trouble> {
         let mut has_begun = false;
-        let mut lines = Lines::default();
+        let mut messages = Decoder::default();
         loop {
-            while let Some(line) = lines.next() {
-                let event = serde_json::from_slice(&line).map_err(|error| {
-                    let error =
-                        Error::bad_content("the agent sent an unknown message").caused_by(error);
-                    Trouble::Refused(error)
-                })?;
+            while let Some(event) = messages.next().map_err(Trouble::Refused)? {
                 match event {
                     Event::Begun => has_begun = true,
                     Event::Progress(bytes) => told(Told::Progress(bytes)),
@@ -182,14 +178,9 @@ impl Connection {
             }
             match body.frame().await {
                 Some(Ok(frame)) => {
-                    let Ok(data) = frame.into_data() else {
-                        continue;
-                    };
-                    if lines.bytes.len() + data.len() > wire::MAX_LINE {
-                        let error = Error::bad_content("the response of the agent is too long");
-                        return Err(Trouble::Refused(error));
+                    if let Ok(data) = frame.into_data() {
+                        messages.push(&data);
                     }
-                    lines.bytes.extend_from_slice(&data);
                 }
                 Some(Err(error)) => return Err(self.broken(&error, has_begun).await),
                 None => {
@@ -198,31 +189,6 @@ impl Connection {
                         has_begun,
                     });
                 }
-            }
-        }
-    }
-}
-
-/// Splits bytes into lines.
-#[derive(Default)]
-struct Lines {
-    bytes: Vec<u8>,
-    /// Number of leading bytes known to contain no line break.
-    looked: usize,
-}
-
-impl Lines {
-    fn next(&mut self) -> Option<Vec<u8>> {
-        let rest = self.bytes.get(self.looked..)?;
-        match rest.iter().position(|byte| *byte == b'\n') {
-            Some(length) => {
-                let rest = self.bytes.split_off(self.looked + length + 1);
-                self.looked = 0;
-                Some(std::mem::replace(&mut self.bytes, rest))
-            }
-            None => {
-                self.looked = self.bytes.len();
-                None
             }
         }
     }

@@ -39,7 +39,7 @@ impl http_body::Body for Answer {
             Self::Registry(body) => Pin::new(body).poll_frame(context),
             Self::Text(text) => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
             Self::Events(events) => {
-                events.poll_recv(context).map(|line| line.map(|line| Ok(Frame::data(line))))
+                events.poll_recv(context).map(|event| event.map(|event| Ok(Frame::data(event))))
             }
             Self::Tunnel(down) => down.poll(context),
         }

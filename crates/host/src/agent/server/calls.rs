@@ -19,13 +19,14 @@ use crate::agent::protocol::{
 use crate::agent::server::answer::{Answer, refusal};
 use crate::agent::server::{Host, work};
 use crate::agent::wire::{
-    Call, Cancel, Content, Event, FactsAnswer, FactsQuestion, Failure, Fetch, MAX_CALL, OfferBlobs,
+    Call, Cancel, Content, Event, FactsAnswer, FactsQuestion, Fetch, MAX_CALL, OfferBlobs,
     ReadFile, Remove, Withdraw,
 };
 use crate::agent::{facts, fetch, files, hosts_file, removal, tree};
-use imgctl_base::error::Result;
+use imgctl_base::error::{Error, Result};
+use imgctl_base::wire::encode;
 
-/// Maximum number of lines queued for a slow controller.
+/// Maximum number of messages queued for a slow controller.
 const WAITING: usize = 64;
 /// How often to report progress.
 const TELL: Duration = Duration::from_millis(100);
@@ -104,7 +105,7 @@ fn serve<C: Call>(
         told.rest();
         match outcome {
             Ok(answer) => told.send(&Event::Done(answer)),
-            Err(error) => told.send(&Event::<()>::Failed(Failure::from(&error))),
+            Err(error) => told.failed(&error),
         }
     });
     Response::new(Answer::Events(receiver))
@@ -119,9 +120,15 @@ struct Told {
 
 impl Told {
     fn send<T: Serialize>(&self, event: &Event<T>) {
-        if let Ok(mut line) = serde_json::to_vec(event) {
-            line.push(b'\n');
-            let _ = self.sender.blocking_send(Bytes::from(line));
+        match encode(event) {
+            Ok(message) => drop(self.sender.blocking_send(Bytes::from(message))),
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    fn failed(&self, error: &Error) {
+        if let Ok(message) = encode(&Event::<()>::Failed(error.into())) {
+            let _ = self.sender.blocking_send(Bytes::from(message));
         }
     }
 
