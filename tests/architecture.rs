@@ -256,6 +256,61 @@ fn only_the_command_line_prints_and_reads_the_environment() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Cargo is told the roots (`autotests = false`), so a file that nothing declares would never run.
+#[test]
+fn every_test_file_is_reached_from_a_test_binary() {
+    let manifest = std::fs::read_to_string(repository().join("Cargo.toml")).unwrap();
+    let roots = manifest.lines().filter_map(|line| line.strip_prefix("path = \"tests/"));
+    let mut pending: Vec<PathBuf> =
+        roots.map(|rest| PathBuf::from("tests").join(rest.trim_end_matches('"'))).collect();
+    let files: BTreeMap<PathBuf, String> =
+        in_package("tests", "tests").into_iter().map(|file| (file.path, file.text)).collect();
+    let mut reached = BTreeSet::new();
+    while let Some(path) = pending.pop() {
+        let text = files.get(&path).unwrap_or_else(|| panic!("no {}", path.display()));
+        pending.extend(modules(&path, text));
+        reached.insert(path);
+    }
+    let forgotten: Vec<_> = files.keys().filter(|path| !reached.contains(*path)).collect();
+    assert!(forgotten.is_empty(), "no `mod` leads to {forgotten:?}");
+}
+
+/// The files of the modules that a file declares.
+fn modules(path: &Path, text: &str) -> Vec<PathBuf> {
+    let directory = path.parent().unwrap();
+    let stem = path.file_stem().unwrap();
+    // `#[path]` counts from the file's own folder, everything else from that of its module.
+    let owns = if ["main", "mod"].iter().any(|root| stem == *root) {
+        directory.to_owned()
+    } else {
+        directory.join(stem)
+    };
+    let mut found = Vec::new();
+    let mut given = None;
+    for line in text.lines() {
+        let line = line.trim_start_matches("pub(crate) ");
+        if let Some(rest) = line.strip_prefix("#[path = \"") {
+            let mut file = directory.to_owned();
+            for part in Path::new(rest.trim_end_matches("\"]")) {
+                if part == ".." {
+                    file.pop()
+                } else {
+                    file.push(part);
+                    true
+                };
+            }
+            given = Some(file);
+        } else if let Some(name) = line.strip_prefix("mod ").and_then(|rest| rest.strip_suffix(';'))
+        {
+            let file = owns.join(name).with_extension("rs");
+            let folder = owns.join(name).join("mod.rs");
+            let there = if repository().join(&file).exists() { file } else { folder };
+            found.push(given.take().unwrap_or(there));
+        }
+    }
+    found
+}
+
 #[test]
 fn the_reader_of_uses_reads_groups() {
     let text = "use crate::{error::{Error, Result}, fs, image::digest::Digest};\n\

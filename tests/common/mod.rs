@@ -3,15 +3,7 @@
 //! A test makes a [`TestEnv`], runs `imgctl` in it and looks at output, store and trees. Nothing
 //! here knows the crate's insides: the tests see what a user sees.
 
-#![allow(
-    dead_code,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    clippy::print_stdout,
-    reason = "shared by test binaries that each use a part, and a test may panic"
-)]
+#![allow(dead_code, reason = "shared by two test binaries that each use a part")]
 
 pub(crate) mod proxy;
 pub(crate) mod registry;

@@ -230,7 +230,7 @@ impl Shared {
             }
             Some(Fault::Endless) => return endless(client),
             Some(Fault::Without(name)) => {
-                request.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name))
+                request.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
             }
             _ => {}
         }

@@ -1,11 +1,22 @@
-//! The test bed itself: hosts that boot systemd, are apart from each other and from this machine, can
-//! be cut off, slowed down, lost and rebooted, and leave nothing behind.
+//! What needs hosts of the test bed (docs/testbed.md), one test at a time: the test bed itself, and
+//! clusters on it.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a test may panic, and prints what is for its reader"
+)]
 
 #[path = "../common/mod.rs"]
 mod common;
 
-mod faults;
-mod hosts;
-mod leftovers;
+mod bed;
+mod cluster_apps;
+mod cluster_etcd;
+mod cluster_faults;
+mod cluster_k3s;
+mod cluster_login;
+mod cluster_upgrade;

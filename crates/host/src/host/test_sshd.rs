@@ -1,5 +1,5 @@
 //! A real sshd on the loopback interface for tests, with its own keys and files. Shared with
-//! `tests/ssh`.
+//! `tests/runner/ssh`.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

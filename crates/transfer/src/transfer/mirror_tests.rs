@@ -1,4 +1,4 @@
-//! Tests of mirroring between trees on disk; `tests/registry_sync.rs` tests registries.
+//! Tests of mirroring between trees on disk; `tests/runner/registry_sync.rs` tests registries.
 
 use std::path::Path;
 

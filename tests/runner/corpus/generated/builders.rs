@@ -1,0 +1,162 @@
+//! The two builders: runs a case with each and compares what they made. Reads both stores' files
+//! directly, since starting tools to ask them would take most of the time.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::context;
+use super::grammar::Case;
+use crate::common::tree::{self, Compare, Tree};
+use crate::common::{Ran, TestEnv, json};
+use crate::corpus::expected;
+
+/// Everything older is the context's, everything younger the build's.
+const BUILD_TIME: i64 = 1_700_000_000;
+
+/// The base image's name for both.
+pub(super) const BASE: &str = "localhost/generated-base";
+
+const NAME: &str = "localhost/generated";
+
+/// imgctl and buildah with a store each, the same context and the same base image.
+pub(super) struct Pair<'a> {
+    env: &'a TestEnv,
+    work: PathBuf,
+}
+
+/// What the two made of a case.
+pub(super) enum Outcome {
+    Same,
+    /// Neither builds it.
+    Refused,
+    Differ(Vec<String>),
+}
+
+impl<'a> Pair<'a> {
+    pub(super) fn new(env: &'a TestEnv) -> Self {
+        let work = env.path("work");
+        std::fs::create_dir_all(&work).unwrap();
+        context::make(&work);
+        let pair = Self { env, work };
+        std::fs::write(pair.work.join("Base"), context::BASE).unwrap();
+        let arguments = ["-f", "Base", "-t", BASE, "base"];
+        pair.imgctl(&arguments).ok();
+        pair.buildah(&arguments).ok();
+        pair
+    }
+
+    pub(super) fn compare(&self, case: &Case) -> Outcome {
+        std::fs::write(self.work.join("Kubefile"), case.kubefile()).unwrap();
+        std::fs::write(self.work.join("ignore"), case.ignore()).unwrap();
+        let image = format!("{NAME}:{}", case.seed);
+        let mut arguments = vec!["-f", "Kubefile", "--ignorefile", "ignore", "-t", &image];
+        arguments.extend(case.arguments.iter().map(String::as_str));
+        arguments.push("context");
+        let (ours, theirs) = (self.imgctl(&arguments), self.buildah(&arguments));
+        match (ours.success(), theirs.success()) {
+            (true, true) => self.compare_images(&image),
+            (false, false) => Outcome::Refused,
+            (true, false) => Outcome::Differ(vec![format!("- buildah: {}", last(&theirs))]),
+            (false, true) => Outcome::Differ(vec![format!("+ imgctl: {}", ours.stderr())]),
+        }
+    }
+
+    fn compare_images(&self, image: &str) -> Outcome {
+        let (theirs, mut their_config) = self.buildah_made(image);
+        let (ours, mut our_config) = self.imgctl_made(image);
+        for config in [&mut their_config, &mut our_config] {
+            // buildah moves a variable that gets another value to the end.
+            if let Some(variables) = config["config"]["Env"].as_array_mut() {
+                variables.sort_by_key(Value::to_string);
+            }
+        }
+        let compare = Compare { times_before: BUILD_TIME, directory_times: false };
+        let mut found = tree::differences(&theirs, &ours, compare);
+        found.extend(expected::config_differences(Some(&their_config), None, &our_config));
+        if found.is_empty() { Outcome::Same } else { Outcome::Differ(found) }
+    }
+
+    fn imgctl(&self, arguments: &[&str]) -> Ran {
+        // buildah looks for no container images in a context (tests/embed).
+        let own = ["build", "--quiet", "--no-sync", "--save-image=false"];
+        let mut command = self.env.command(own.iter().chain(arguments));
+        command.current_dir(&self.work);
+        Ran::new(command)
+    }
+
+    fn buildah(&self, arguments: &[&str]) -> Ran {
+        let mut command = Command::new("buildah");
+        command
+            .arg("--root")
+            .arg(self.storage())
+            .arg("--runroot")
+            .arg(self.env.path("runroot"))
+            .args(["--storage-driver", "vfs"])
+            // docker's format keeps HEALTHCHECK and ONBUILD.
+            .args(["build", "--format", "docker", "--layers=false", "--pull-never"])
+            .args(arguments)
+            .env("TMPDIR", "/var/tmp")
+            .env("LC_ALL", "C.UTF-8")
+            .current_dir(&self.work)
+            .stdin(std::process::Stdio::null());
+        Ran::new(command)
+    }
+
+    fn storage(&self) -> PathBuf {
+        self.env.path("storage")
+    }
+
+    /// Tree and configuration of an image in buildah's storage, whose vfs driver keeps each image
+    /// as a plain directory.
+    fn buildah_made(&self, image: &str) -> (Tree, Value) {
+        let images = json(&self.storage().join("vfs-images/images.json"));
+        let named = |entry: &&Value| {
+            let names = entry["names"].as_array();
+            names.is_some_and(|names| names.iter().any(|name| name == image))
+        };
+        let entry = images.as_array().unwrap().iter().find(named).unwrap();
+        let data = self.storage().join("vfs-images").join(text(&entry["id"]));
+        // The configuration is the one big data item that has a `rootfs`.
+        let config = std::fs::read_dir(data)
+            .unwrap()
+            .map(|file| std::fs::read(file.unwrap().path()).unwrap())
+            .filter_map(|item| serde_json::from_slice::<Value>(&item).ok())
+            .find(|item| item.get("rootfs").is_some())
+            .unwrap();
+        let tree = match entry["layer"].as_str() {
+            Some(layer) if !layer.is_empty() => {
+                tree::list(&self.storage().join("vfs/dir").join(layer))
+            }
+            _ => Tree::new(),
+        };
+        (tree, config)
+    }
+
+    fn imgctl_made(&self, image: &str) -> (Tree, Value) {
+        let store = self.env.root().join("store");
+        let index = json(&store.join("index.json"));
+        let named =
+            |entry: &&Value| entry["annotations"]["org.opencontainers.image.ref.name"] == image;
+        let entry = index["manifests"].as_array().unwrap().iter().find(named).unwrap();
+        let manifest = blob(&store, &entry["digest"]);
+        let config = blob(&store, &manifest["config"]["digest"]);
+        let exported = self.env.export(image, "exported");
+        let tree = tree::list(&exported);
+        std::fs::remove_dir_all(&exported).unwrap();
+        (tree, config)
+    }
+}
+
+fn blob(store: &Path, digest: &Value) -> Value {
+    json(&store.join("blobs").join(text(digest).replace(':', "/")))
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap()
+}
+
+fn last(ran: &Ran) -> String {
+    ran.stderr().lines().last().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,8 @@
+//! Container images inside cluster images: found in contexts, taken from a real registry, written as
+//! registry layers, and served by Debian's docker-registry.
+
+mod found;
+mod layers;
+mod lock;
+mod served;
+mod support;

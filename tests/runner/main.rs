@@ -1,0 +1,40 @@
+//! Everything that needs no host of the test bed: the built binary, and what it makes, as users and
+//! other tools see them. A folder or file is one area.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a test may panic, and prints what is for its reader"
+)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod agent;
+mod agent_tree;
+mod archives;
+mod cache_mounts;
+mod cli;
+mod clusterfile;
+mod corpus;
+mod edit;
+mod embed;
+mod examples;
+mod faults;
+mod inplace;
+mod login;
+mod manifest_list;
+mod mount;
+mod pipeline;
+mod pull;
+mod push;
+mod registry_faults;
+mod registry_server;
+mod registry_sync;
+mod sandbox;
+mod ssh;
+mod trust;
+mod unpacking;

@@ -1,0 +1,192 @@
+//! The k3s example on hosts of the test bed, with a stand-in for k3s itself (`stand-in-k3s`): a life
+//! of a cluster with two servers and an agent. The stand-in checks how it is configured and called.
+
+use std::ffi::OsStr;
+use std::time::{Duration, Instant};
+
+use crate::common::registry::Registry;
+use crate::common::testbed::Bed;
+use crate::common::{Ran, needs_root, repository, tool};
+
+/// `imgctl ARGUMENTS --pk …`.
+fn keyed(bed: &Bed, arguments: &[&str]) -> Ran {
+    let mut command = bed.command(arguments);
+    command.arg("--pk").arg(bed.key());
+    Ran::new(command)
+}
+
+/// Builds the example with the stand-in as its binary and one small container image inside.
+fn build(bed: &Bed) {
+    let context = bed.env.path("k3s");
+    let example = repository().join("Kubefile.examples/k3s");
+    Ran::new(tool("cp", [OsStr::new("-R"), example.as_ref(), context.as_ref()])).ok();
+    let mut fetch = tool::<&str>(context.join("fetch").to_str().unwrap(), []);
+    fetch.env("K3S_BIN", repository().join("tests/testbed/cluster_k3s/stand-in-k3s"));
+    Ran::new(fetch).ok();
+
+    let registry = Registry::start();
+    let small = bed.env.context("small", "FROM scratch\nCOPY f /f\n", &[("f", "x")]);
+    bed.env.build("localhost/small", &small);
+    let store = bed.env.root().join("store");
+    let from = format!("oci:{}:localhost/small:latest", store.display());
+    let to = format!("docker://{}/test/small:v1", registry.host);
+    let copy = ["copy", "-q", "--dest-tls-verify=false", &from, &to];
+    Ran::new(tool("skopeo", copy)).ok();
+    let mirrors = format!(
+        "[[registry]]\nprefix = \"docker.io\"\nlocation = \"{}\"\ninsecure = true\n",
+        registry.host
+    );
+    let mirrors = bed.env.write("registries.conf", mirrors);
+    bed.env.write("k3s/images/shim/k3s", "docker.io/test/small:v1\n");
+    let mut build = bed.env.command(["build", "-q", "-t", "k3s:v1"]);
+    build.arg(&context).env("CONTAINERS_REGISTRIES_CONF", mirrors);
+    Ran::new(build).ok();
+}
+
+/// What a cluster may leave on a host.
+fn surface(bed: &Bed, host: usize) -> String {
+    bed.says(
+        host,
+        "cat /etc/hosts; ls -A /etc/rancher /var/lib/rancher /root/.kube /var/lib/registry \
+         /usr/local/bin /etc/systemd/system /etc/systemd/system/multi-user.target.wants \
+         /etc/sysctl.d 2>/dev/null; ss -Hltn | awk '{print $4}' | sort; true",
+    )
+}
+
+/// Who answers on the API's port of a host: the name of a server.
+fn api(bed: &Bed, host: usize) -> String {
+    let line = "exec 3<>/dev/tcp/127.0.0.1/6443 && echo who >&3 && timeout 3 cat <&3 | tail -n 1";
+    bed.exec(host, line).stdout()
+}
+
+/// What kubectl on a server was asked, without reading.
+fn changes(bed: &Bed, host: usize) -> Vec<String> {
+    let line = "cut -f2 /var/log/stand-in-k3s | grep -E '^kubectl (drain|delete)' || true";
+    bed.says(host, line).lines().map(str::to_owned).collect()
+}
+
+fn nodes(bed: &Bed) -> Vec<String> {
+    let text = bed.says(1, "k3s kubectl get nodes | tail -n +2 | cut -d' ' -f1 | sort");
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn two_servers_and_an_agent() {
+    if !needs_root() {
+        return;
+    }
+    let bed = Bed::up(3);
+    build(&bed);
+    let before: Vec<String> = (1..=3).map(|host| surface(&bed, host)).collect();
+    let servers = bed.ips(1..=2);
+    let run = ["run", "k3s:v1", "--masters", &servers];
+
+    keyed(&bed, &run).ok();
+    assert_eq!(nodes(&bed), ["h1", "h2"]);
+    // The embedded registry is served by imgctl, on the first server, with a login.
+    let ask = "curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:5000/v2/";
+    assert_eq!(bed.says(1, ask), "401");
+    assert!(!bed.exec(2, ask).success());
+    let pull = "curl -s -u \"$(sed -n 's/.*username: //p' /etc/rancher/k3s/registries.yaml | tr -d '\"'):$(sed -n \
+                's/.*password: //p' /etc/rancher/k3s/registries.yaml | tr -d '\"')\" -o /dev/null -w '%{http_code}' \
+                http://sealos.hub:5000/v2/test/small/tags/list";
+    assert_eq!(bed.says(2, pull), "200");
+
+    let again = keyed(&bed, &[&run[..], &["--json"]].concat()).ok();
+    assert_eq!(again.json()["done"], 0, "{}", again.report());
+
+    on_another_controller(&bed);
+    assert_eq!(nodes(&bed), ["h1", "h2", "h3"]);
+    assert_eq!(bed.says(3, pull), "200");
+    keyed(&bed, &["status"]).ok();
+    networkless(&bed);
+    balanced(&bed);
+
+    keyed(&bed, &["delete", "--yes", "--nodes", &bed.ip(3)]).ok();
+    assert_eq!(nodes(&bed), ["h1", "h2"]);
+    let asked = changes(&bed, 1);
+    assert!(asked[0].starts_with("kubectl drain h3 "), "{asked:?}");
+    assert!(asked[1].starts_with("kubectl delete node h3"), "{asked:?}");
+    assert_eq!(surface(&bed, 3), before[2]);
+
+    keyed(&bed, &["reset", "--yes"]).ok();
+    for host in 1..=2 {
+        assert_eq!(surface(&bed, host), before[host - 1], "h{host}");
+    }
+}
+
+/// What a controller drew at random is asked of the hosts when it was lost, and never drawn again.
+fn on_another_controller(bed: &Bed) {
+    const LOGIN: &str = "sha256sum /etc/rancher/k3s/registries.yaml";
+    let before: Vec<String> = (1..=2).map(|host| bed.says(host, LOGIN)).collect();
+    std::fs::remove_dir_all(bed.env.path("clusters/default/etc")).unwrap();
+    let add = ["add", "--nodes", &bed.ip(3)];
+    // Where no host tells it, nothing is begun.
+    let kept = "/var/lib/sealos/data/default/state/etc";
+    for host in 1..=2 {
+        bed.says(host, &format!("mv {kept} /root/kept"));
+    }
+    let refused = keyed(bed, &add).fails(10).report();
+    assert!(refused.contains("registryPassword"), "{refused}");
+    assert!(!bed.exec(3, "test -e /etc/rancher").success());
+    for host in 1..=2 {
+        bed.says(host, &format!("mv /root/kept {kept}"));
+    }
+    keyed(bed, &add).ok();
+    let after: Vec<String> = (1..=2).map(|host| bed.says(host, LOGIN)).collect();
+    assert_eq!(before, after);
+    assert!(bed.env.path("clusters/default/etc/registry_password").exists());
+}
+
+/// A Node that lacks a network: a run says so, waits where one is installed or it is told to, and
+/// `status` gives the reason.
+fn networkless(bed: &Bed) {
+    const STATE: &str = "/var/lib/rancher/k3s/stand-in";
+    bed.says(1, &format!("echo h3 >{STATE}/ill"));
+    let context =
+        bed.env.context("app", "FROM scratch\nCOPY f /f\nCMD [\"true\"]\n", &[("f", "x")]);
+    bed.env.build("app:v1", &context);
+    let run = ["run", "app:v1", "--force"];
+    let said = keyed(bed, &run).ok().report();
+    assert!(said.contains("(CNI) is installed: h3") && said.contains("network plugin"), "{said}");
+    let waited = keyed(bed, &[&run[..], &["--wait=1s"]].concat());
+    let report = waited.report();
+    assert!(!waited.success() && report.contains("timed out after 1 s"), "{report}");
+    keyed(bed, &[&run[..], &["--no-wait"]].concat()).ok();
+
+    let report = keyed(bed, &["status"]).fails(10).report();
+    for part in [
+        "Node h3 is not Ready: KubeletNotReady: container runtime network not ready",
+        "imgctl run IMAGE",
+    ] {
+        assert!(report.contains(part), "{report}");
+    }
+    let host = bed.ip(3);
+    let line = report.lines().find(|line| line.starts_with(&host)).unwrap();
+    assert!(line.contains("ill"), "{report}");
+    let status = keyed(bed, &["status", "--json"]).json();
+    let node = status["nodes"].as_array().unwrap().iter().find(|node| node["name"] == "h3");
+    assert!(node.unwrap()["reason"].as_str().unwrap().contains("cni plugin"), "{status}");
+
+    // A network that is installed comes up.
+    let heals = format!("touch {STATE}/network; (sleep 3; rm {STATE}/ill) >/dev/null 2>&1 &");
+    bed.says(1, &heals);
+    let said = keyed(bed, &run).ok().report();
+    assert!(!said.contains("no network plugin (CNI) is installed"), "{said}");
+    keyed(bed, &["status"]).ok();
+    bed.says(1, &format!("rm {STATE}/network"));
+}
+
+/// The agent's way to the API leads to a server that lives.
+fn balanced(bed: &Bed) {
+    assert!(["h1", "h2"].contains(&api(bed, 3).as_str()));
+    bed.says(1, "systemctl stop k3s");
+    let began = Instant::now();
+    while api(bed, 3) != "h2" || api(bed, 3) != "h2" {
+        assert!(began.elapsed() < Duration::from_secs(15), "still at the dead server");
+    }
+    let ill = keyed(bed, &["status"]);
+    assert!(!ill.success(), "{}", ill.report());
+    bed.says(1, "systemctl start k3s");
+    keyed(bed, &["status"]).ok();
+}
