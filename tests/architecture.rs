@@ -53,26 +53,20 @@ fn sources() -> Vec<Source> {
 
 fn in_package(package: &str, folder: &str) -> Vec<Source> {
     let root = repository().join(folder);
-    let mut pending = vec![root.clone()];
     let mut sources = Vec::new();
-    while let Some(directory) = pending.pop() {
-        for entry in std::fs::read_dir(directory).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                pending.push(path);
-            } else if path.extension().is_some_and(|end| end == "rs") {
-                let inside = path.strip_prefix(&root).unwrap();
-                let first = inside.iter().next().unwrap().to_str().unwrap();
-                sources.push(Source {
-                    package: package.to_owned(),
-                    module: first.trim_end_matches(".rs").to_owned(),
-                    text: std::fs::read_to_string(&path).unwrap(),
-                    path: path.strip_prefix(repository()).unwrap().to_owned(),
-                });
-            }
+    for entry in walkdir::WalkDir::new(&root).sort_by_file_name() {
+        let path = entry.unwrap().into_path();
+        if path.extension().is_some_and(|end| end == "rs") {
+            let inside = path.strip_prefix(&root).unwrap();
+            let first = inside.iter().next().unwrap().to_str().unwrap();
+            sources.push(Source {
+                package: package.to_owned(),
+                module: first.trim_end_matches(".rs").to_owned(),
+                text: std::fs::read_to_string(&path).unwrap(),
+                path: path.strip_prefix(repository()).unwrap().to_owned(),
+            });
         }
     }
-    sources.sort_by(|a, b| a.path.cmp(&b.path));
     sources
 }
 

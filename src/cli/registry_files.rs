@@ -5,7 +5,8 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use crate::cli::environment::Environment;
-use imgctl_base::error::{Error, IoContext as _, Result};
+use imgctl_base::error::{Error, Result};
+use imgctl_base::fs::directory::list;
 use imgctl_registry::credentials::Secret;
 use imgctl_registry::registries::ConfigurationFiles;
 use imgctl_transfer::trust::guard::Guard;
@@ -170,20 +171,9 @@ fn recorded_aliases(environment: &Environment) -> Option<PathBuf> {
 
 /// Returns the `*.conf` files in `directory`, by name; none if the directory does not exist.
 fn conf_files(directory: &Path) -> Result<Vec<PathBuf>> {
-    let entries = match std::fs::read_dir(directory) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error).path("read", directory),
-    };
-    let mut files = Vec::new();
-    for entry in entries {
-        let path = entry.path("read", directory)?.path();
-        if path.extension().is_some_and(|end| end == "conf") && !path.is_dir() {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
+    let is_conf =
+        |path: &PathBuf| path.extension().is_some_and(|end| end == "conf") && !path.is_dir();
+    Ok(list(directory)?.into_iter().filter(is_conf).collect())
 }
 
 #[cfg(test)]

@@ -107,15 +107,9 @@ impl Entry {
 
 /// Gives everything that was made just now one fixed time, so that two runs see the same context.
 fn settle_times(root: &Path) {
-    let mut pending = vec![root.to_owned()];
-    let mut found = Vec::new();
-    while let Some(path) = pending.pop() {
-        let metadata = path.symlink_metadata().unwrap();
-        if metadata.is_dir() {
-            pending.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
-        }
-        found.push((path, metadata));
-    }
+    let entries = walkdir::WalkDir::new(root).into_iter().map(Result::unwrap);
+    let found: Vec<_> =
+        entries.map(|entry| (entry.path().to_owned(), entry.metadata().unwrap())).collect();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let now = i64::try_from(now.as_secs()).unwrap();
     for (path, metadata) in found {

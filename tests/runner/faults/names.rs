@@ -27,25 +27,18 @@ const ODD: [&[u8]; 12] = [
 
 /// Content (or link target) by name, all bytes.
 fn listing(root: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    for entry in std::fs::read_dir(root).unwrap() {
-        let entry = entry.unwrap();
-        let name = entry.file_name().into_vec();
-        let kind = entry.file_type().unwrap();
-        if kind.is_dir() {
-            for (inner, content) in listing(&entry.path()) {
-                found.insert([&name[..], b"/", &inner].concat(), content);
-            }
-        } else if kind.is_symlink() {
-            found.insert(
-                name,
-                std::fs::read_link(entry.path()).unwrap().into_os_string().into_vec(),
-            );
-        } else {
-            found.insert(name, std::fs::read(entry.path()).unwrap());
-        }
-    }
-    found
+    let entries = walkdir::WalkDir::new(root).into_iter().map(Result::unwrap);
+    let files = entries.filter(|entry| !entry.file_type().is_dir());
+    let content = files.map(|entry| {
+        let path = entry.path();
+        let name = path.strip_prefix(root).unwrap().as_os_str().as_bytes().to_owned();
+        let content = match entry.file_type().is_symlink() {
+            true => std::fs::read_link(path).unwrap().into_os_string().into_vec(),
+            false => std::fs::read(path).unwrap(),
+        };
+        (name, content)
+    });
+    content.collect()
 }
 
 fn make_odd_tree(context: &Path) {

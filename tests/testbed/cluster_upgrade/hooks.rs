@@ -159,18 +159,8 @@ fn file_of<'a>(step: &str, path: &'a std::path::Path) -> &'a str {
 }
 
 fn files(directory: &std::path::Path) -> Vec<std::path::PathBuf> {
-    let mut all = Vec::new();
-    let Ok(entries) = std::fs::read_dir(directory) else {
-        return all;
-    };
-    for entry in entries {
-        let path = entry.unwrap().path();
-        match path.is_dir() {
-            true => all.extend(files(&path)),
-            false => all.push(path),
-        }
-    }
-    all
+    let entries = walkdir::WalkDir::new(directory).into_iter().flatten();
+    entries.filter(|entry| !entry.path().is_dir()).map(walkdir::DirEntry::into_path).collect()
 }
 
 /// Any other answer is a failure; hooks that are done are not asked again.

@@ -1,12 +1,14 @@
-//! Lists and opens directories by descriptor.
+//! Lists directories, and opens them by descriptor.
 
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{self, Mode, OFlags, RawDir, SeekFrom};
 use rustix::io;
 
+use crate::error::IoContext;
 use crate::fs::metadata::{FileKind, Metadata};
 
 /// Buffer size for one `getdents` call: a few hundred names.
@@ -66,4 +68,17 @@ pub fn names(directory: impl AsFd) -> io::Result<Vec<Name>> {
         Ok::<(), io::Errno>(())
     })?;
     Ok(names)
+}
+
+/// Returns the paths in a directory of ours or of the user's, sorted by name; none if the directory
+/// does not exist.
+pub fn list(directory: &Path) -> crate::error::Result<Vec<PathBuf>> {
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.path("list", directory)?,
+    };
+    let paths: std::io::Result<Vec<_>> = entries.map(|entry| Ok(entry?.path())).collect();
+    let mut paths = paths.path("list", directory)?;
+    paths.sort();
+    Ok(paths)
 }

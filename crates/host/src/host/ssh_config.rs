@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::host::pattern;
 use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::fs::directory::list;
 
 /// Maximum include depth, as in OpenSSH.
 const DEEPEST: usize = 16;
@@ -273,19 +274,11 @@ fn included(value: &str, path: &Path, home: Option<&Path>) -> Result<Vec<PathBuf
         return Ok(vec![value]);
     }
     let directory = value.parent().unwrap_or(Path::new("/"));
-    let Ok(entries) = std::fs::read_dir(directory) else {
-        return Ok(Vec::new());
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let entry = entry.path("read the directory", directory)?;
-        let file = entry.file_name();
-        let file = file.to_string_lossy();
-        if !file.starts_with('.') && pattern::matches(&name, &file) {
-            found.push(entry.path());
-        }
-    }
-    found.sort();
+    let mut found = list(directory).unwrap_or_default();
+    found.retain(|path| {
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        !file.starts_with('.') && pattern::matches(&name, &file)
+    });
     Ok(found)
 }
 

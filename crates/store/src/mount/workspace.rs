@@ -6,6 +6,7 @@
 //! mistaken for an abandoned one.
 
 use std::collections::hash_map::RandomState;
+use std::ffi::OsStr;
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
 
@@ -14,6 +15,7 @@ use crate::mount::{detach, mountinfo};
 use crate::store::Store;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::fs::atomic;
+use imgctl_base::fs::directory::list;
 use imgctl_base::fs::lock::{Lock, Mode};
 
 /// Prefix of the source of each of our mounts in the mount table. The ID follows.
@@ -133,19 +135,11 @@ impl Drop for Workspace {
 
 /// Returns the IDs of all mounts, in any state.
 pub(super) fn ids(store: &Store) -> Result<Vec<String>> {
-    let all = directory(store);
-    let entries = match std::fs::read_dir(&all) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.path("read", &all)?,
-    };
     let mut ids = Vec::new();
-    for entry in entries {
-        let name = entry.path("read", &all)?.file_name();
-        if let Some(name) = name.to_str().filter(|name| !name.starts_with('.')) {
-            ids.push(name.to_owned());
-        }
+    for path in list(&directory(store))? {
+        let name = path.file_name().and_then(OsStr::to_str);
+        ids.extend(name.filter(|name| !name.starts_with('.')).map(str::to_owned));
     }
-    ids.sort();
     Ok(ids)
 }
 

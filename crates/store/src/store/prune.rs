@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::store::reachable::{is_leftover, list};
+use crate::store::reachable::is_leftover;
 use crate::store::scrub::DAMAGED;
 use crate::store::usage::size_of;
 use crate::store::{Named, Store, snapshots};
 use imgctl_base::error::Result;
+use imgctl_base::fs::directory::list;
 use imgctl_base::fs::lock::{Lock, Mode};
 use imgctl_base::image::Digest;
 use imgctl_base::progress::{Reporter, Unit};

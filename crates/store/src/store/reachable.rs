@@ -11,7 +11,8 @@ use serde::Deserialize;
 
 use crate::store::images::is_document;
 use crate::store::{Named, Store};
-use imgctl_base::error::{Context, Error, IoContext, Result};
+use imgctl_base::error::{Context, Error, Result};
+use imgctl_base::fs::directory::list;
 use imgctl_base::image::config::MAX_CONFIG;
 use imgctl_base::image::{Descriptor, Digest, Document, ImageConfig};
 
@@ -78,8 +79,8 @@ impl Store {
     pub(super) fn mounted(&self) -> Result<HashSet<Digest>> {
         let directory = self.path("mounts");
         let mut all = HashSet::new();
-        for entry in std::fs::read_dir(&directory).path("list", &directory)? {
-            let path = entry.path("list", &directory)?.path().join("mount.json");
+        for mount in list(&directory)? {
+            let path = mount.join("mount.json");
             let record = read_record(&path)
                 .and_then(|record| record.map(|bytes| parse_record(&bytes)).transpose())
                 .context(|| format!("cannot determine what {} uses", path.display()))
@@ -127,20 +128,6 @@ pub(super) fn is_damage(error: &Error) -> bool {
 pub(super) fn is_leftover(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.starts_with(".imgctl-") && name.ends_with(".tmp")
-}
-
-/// Returns the paths in a directory, sorted; none if the directory does not exist.
-pub(super) fn list(directory: &Path) -> Result<Vec<PathBuf>> {
-    let entries = match std::fs::read_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.path("list", directory)?,
-    };
-    let mut paths = Vec::new();
-    for entry in entries {
-        paths.push(entry.path("list", directory)?.path());
-    }
-    paths.sort();
-    Ok(paths)
 }
 
 /// Returns the bytes of a record; `None` if it does not exist (or its directory is not a

@@ -9,9 +9,10 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::store::images::is_platform;
 use crate::store::layout::unique_name;
-use crate::store::reachable::{is_damage, list};
+use crate::store::reachable::is_damage;
 use crate::store::{Store, scrub_snapshot};
 use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
+use imgctl_base::fs::directory::list;
 use imgctl_base::fs::lock::Mode;
 use imgctl_base::image::{Descriptor, Digest, Document};
 use imgctl_base::progress::{Reporter, Task, Unit};

@@ -1,16 +1,16 @@
 //! Disk usage: by class, and by image with its shared data.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use walkdir::WalkDir;
 
 use crate::store::images::is_document;
 use crate::store::prune::PruneOptions;
-use crate::store::reachable::list;
 use crate::store::{Named, Store};
 use imgctl_base::error::Result;
-use imgctl_base::fs::metadata::{FileKind, Metadata};
-use imgctl_base::fs::root::Root;
-use imgctl_base::fs::walk::{Visit, walk};
+use imgctl_base::fs::directory::list;
 use imgctl_base::image::{Descriptor, Digest, Document, LayerKind};
 
 /// Disk usage of one class of objects.
@@ -187,25 +187,12 @@ impl Store {
 /// Returns the size of a file, or of all files below a directory (a file with several names counts
 /// once). Unreadable files count as zero: the result is only for display.
 pub(super) fn size_of(path: &Path) -> u64 {
-    let Ok(metadata) = std::fs::symlink_metadata(path) else {
-        return 0;
-    };
-    if !metadata.is_dir() {
-        return metadata.len();
-    }
-    let mut total = 0;
     let mut linked = HashSet::new();
-    let mut add = |metadata: Metadata| {
-        let counts = metadata.nlink < 2 || linked.insert((metadata.dev, metadata.ino));
-        if metadata.kind == FileKind::File && counts {
-            total += metadata.size;
-        }
-    };
-    let _ = Root::open(path).and_then(|root| {
-        walk(&root, &mut |_, _| Visit::Keep, &mut |found| {
-            add(found.metadata);
-            Ok(())
-        })
-    });
-    total
+    let files = WalkDir::new(path).follow_root_links(false).into_iter().flatten();
+    files
+        .filter_map(|entry| entry.metadata().ok())
+        .filter(|found| found.is_file())
+        .filter(|found| found.nlink() < 2 || linked.insert((found.dev(), found.ino())))
+        .map(|found| found.len())
+        .sum()
 }

@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use walkdir::WalkDir;
+
 use crate::transfer::engine::{self, Copied, CopyOptions};
 use crate::transfer::layout_sink::LayoutSink;
 use crate::transfer::layout_source::LayoutSource;
@@ -20,7 +22,7 @@ use crate::transfer::store_sink::StoreSink;
 use crate::transfer::store_source::StoreSource;
 use crate::transfer::tree_sink::TreeSink;
 use crate::transfer::tree_source::TreeSource;
-use imgctl_base::error::{Context, Error, Result};
+use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::image::{Digest, Reference};
 use imgctl_base::progress::{Reporter, Silent};
 use imgctl_registry::layout::Layout;
@@ -231,32 +233,21 @@ fn pack(layout: &Path, path: &Path) -> Result<()> {
     for name in ["oci-layout", "index.json"] {
         add(&mut target, layout, name)?;
     }
-    target.directory("blobs")?;
-    for algorithm in sorted(&layout.join("blobs"))? {
-        let directory = format!("blobs/{algorithm}");
-        target.directory(&directory)?;
-        for hex in sorted(&layout.join(&directory))? {
-            add(&mut target, layout, &format!("{directory}/{hex}"))?;
+    for entry in WalkDir::new(layout.join("blobs")).sort_by_file_name() {
+        let entry = entry.path("list", layout)?;
+        let name = entry.path().strip_prefix(layout).unwrap_or(entry.path()).to_string_lossy();
+        if entry.file_type().is_dir() {
+            target.directory(&name)?;
+        } else {
+            add(&mut target, layout, &name)?;
         }
     }
     target.finish()
 }
 
 fn add(target: &mut Target, layout: &Path, name: &str) -> Result<()> {
-    use imgctl_base::error::IoContext as _;
     let path = layout.join(name);
     let file = std::fs::File::open(&path).path("open", &path)?;
     let size = file.metadata().path("look at", &path)?.len();
     target.file(name, Content::File(&file, size))
-}
-
-fn sorted(directory: &Path) -> Result<Vec<String>> {
-    use imgctl_base::error::IoContext as _;
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(directory).path("list", directory)? {
-        let name = entry.path("list", directory)?.file_name();
-        names.extend(name.into_string());
-    }
-    names.sort();
-    Ok(names)
 }

@@ -6,6 +6,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use walkdir::WalkDir;
+
 use crate::transfer::sink::{ImageSink, Put};
 use crate::transfer::source::ImageSource;
 use imgctl_base::error::{Error, IoContext, Result};
@@ -90,12 +92,13 @@ impl LayoutSink {
     /// Makes the blobs' directory entries durable before a name in the index refers to them.
     fn sync_directories(&self) -> Result<()> {
         let blobs = self.directory.join("blobs");
-        let mut all = vec![blobs.clone()];
-        for entry in std::fs::read_dir(&blobs).path("list", &blobs)? {
-            let path = entry.path("list", &blobs)?.path();
-            all.extend(path.is_dir().then_some(path));
+        for entry in WalkDir::new(&blobs).max_depth(1) {
+            let entry = entry.path("list", &blobs)?;
+            if entry.path().is_dir() {
+                atomic::sync_directory(entry.path())?;
+            }
         }
-        all.iter().try_for_each(|path| atomic::sync_directory(path))
+        Ok(())
     }
 
     fn index(&self) -> Result<Index> {

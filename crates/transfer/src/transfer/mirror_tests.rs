@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use walkdir::WalkDir;
+
 use super::*;
 use crate::transfer::engine::CopyOptions;
 use crate::transfer::plan::Platforms;
@@ -63,22 +65,13 @@ fn options(platforms: Platforms) -> MirrorOptions {
 
 /// All files below a directory, with their content.
 fn files(directory: &Path) -> Vec<(String, Vec<u8>)> {
-    let mut pending = vec![directory.to_owned()];
-    let mut files = Vec::new();
-    while let Some(next) = pending.pop() {
-        for entry in std::fs::read_dir(next).unwrap() {
-            let path = entry.unwrap().path();
-            match path.is_dir() {
-                true => pending.push(path),
-                false => files.push((
-                    path.strip_prefix(directory).unwrap().display().to_string(),
-                    std::fs::read(&path).unwrap(),
-                )),
-            }
-        }
-    }
-    files.sort();
-    files
+    let entries = WalkDir::new(directory).sort_by_file_name().into_iter().map(Result::unwrap);
+    let files = entries.filter(|entry| entry.file_type().is_file());
+    let content = files.map(|file| {
+        let name = file.path().strip_prefix(directory).unwrap().display().to_string();
+        (name, std::fs::read(file.path()).unwrap())
+    });
+    content.collect()
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::trust::gpg::MAX_MESSAGE;
 use crate::trust::payload::expanded;
 use crate::trust::policy::scopes;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
+use imgctl_base::fs::directory::list;
 use imgctl_base::image::{Digest, Reference};
 
 /// Maximum size of a registries.d file, in bytes.
@@ -55,23 +56,15 @@ impl Lookasides {
     pub(crate) fn read(directories: &[PathBuf], directory: Option<PathBuf>) -> Result<Self> {
         let mut all = Self { directory, ..Self::default() };
         for directory in directories {
-            match std::fs::read_dir(directory) {
-                Ok(entries) => {
-                    let mut files = Vec::new();
-                    for entry in entries {
-                        files.push(entry.path("list", directory)?.path());
-                    }
-                    files.sort();
-                    for file in files {
-                        if file.extension().is_some_and(|end| end == "yaml") {
-                            all.add(&file)?;
-                        }
-                    }
-                    break;
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error).path("list", directory),
+            if !directory.try_exists().path("list", directory)? {
+                continue;
             }
+            for file in list(directory)? {
+                if file.extension().is_some_and(|end| end == "yaml") {
+                    all.add(&file)?;
+                }
+            }
+            break;
         }
         Ok(all)
     }
