@@ -1,5 +1,8 @@
-//! The fields of a 512-byte tar header: their positions and the encoding of numbers and checksums
-//! (POSIX.1-2017 pax, "ustar Interchange Format"; GNU's and star's extensions for reading).
+//! The fields of a 512-byte tar header as the reader sees them: their positions and the decoding of
+//! numbers and checksums (POSIX.1-2017 pax, "ustar Interchange Format", GNU's and star's extensions).
+//!
+//! The `tar` crate's views of a header do not serve here: they depend on the version after the magic,
+//! which Go's archive/tar ignores, and its numbers tolerate what readers disagree about.
 
 use imgctl_base::error::{Error, Result};
 
@@ -47,88 +50,22 @@ impl Field {
         self.length
     }
 
-    /// Returns the largest number that fits as octal digits followed by a NUL.
-    pub(super) const fn max_octal(self) -> u64 {
-        (1 << (3 * (self.length - 1))) - 1
+    /// Returns the positions of the field's bytes in the header.
+    pub(super) const fn range(self) -> std::ops::Range<usize> {
+        self.offset..self.offset + self.length
     }
 }
 
-/// Type of the entry that a header announces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TypeFlag {
-    /// `0`, `7` (contiguous), and every other type that POSIX tells readers to treat as a regular
-    /// file.
-    Regular,
-    /// NUL: a regular file of pre-POSIX archives, or a directory if the name ends with a slash.
-    OldRegular,
-    HardLink,
-    Symlink,
-    CharDevice,
-    BlockDevice,
-    Directory,
-    Fifo,
-    Pax,
-    PaxGlobal,
-    GnuLongName,
-    GnuLongLink,
-    GnuSparse,
-    /// GNU: a directory whose content is a list of names.
-    GnuDumpDirectory,
-    /// GNU: the continuation of a file that began on another tape.
-    GnuContinued,
-    /// GNU: the name of the tape.
-    GnuVolume,
-}
-
-impl TypeFlag {
-    /// Returns the type for a byte.
-    pub(super) fn from_byte(byte: u8) -> Self {
-        match byte {
-            0 => Self::OldRegular,
-            b'1' => Self::HardLink,
-            b'2' => Self::Symlink,
-            b'3' => Self::CharDevice,
-            b'4' => Self::BlockDevice,
-            b'5' => Self::Directory,
-            b'6' => Self::Fifo,
-            b'x' => Self::Pax,
-            b'g' => Self::PaxGlobal,
-            b'L' => Self::GnuLongName,
-            b'K' => Self::GnuLongLink,
-            b'S' => Self::GnuSparse,
-            b'D' => Self::GnuDumpDirectory,
-            b'M' => Self::GnuContinued,
-            b'V' => Self::GnuVolume,
-            _ => Self::Regular,
-        }
-    }
-
-    /// Returns the byte of the type.
-    pub(super) fn byte(self) -> u8 {
-        match self {
-            Self::Regular => b'0',
-            Self::OldRegular => 0,
-            Self::HardLink => b'1',
-            Self::Symlink => b'2',
-            Self::CharDevice => b'3',
-            Self::BlockDevice => b'4',
-            Self::Directory => b'5',
-            Self::Fifo => b'6',
-            Self::Pax => b'x',
-            Self::PaxGlobal => b'g',
-            Self::GnuLongName => b'L',
-            Self::GnuLongLink => b'K',
-            Self::GnuSparse => b'S',
-            Self::GnuDumpDirectory => b'D',
-            Self::GnuContinued => b'M',
-            Self::GnuVolume => b'V',
-        }
-    }
-}
+/// GNU's types that [`tar::EntryType`] has no name for. A directory whose content is a list of names:
+pub(super) const GNU_DUMP_DIRECTORY: u8 = b'D';
+/// The continuation of a file that began on another tape.
+pub(super) const GNU_CONTINUED: u8 = b'M';
+/// The name of the tape.
+pub(super) const GNU_VOLUME: u8 = b'V';
 
 /// Returns the bytes of a field.
 pub(super) fn get(block: &[u8; BLOCK], field: Field) -> &[u8] {
-    &block[field.offset..field.offset + field.length]
+    &block[field.range()]
 }
 
 /// Returns the bytes of a field up to the first NUL.
@@ -139,33 +76,6 @@ pub(super) fn text(block: &[u8; BLOCK], field: Field) -> &[u8] {
 /// Returns the bytes before the first NUL.
 pub(super) fn until_nul(bytes: &[u8]) -> &[u8] {
     bytes.split(|b| *b == 0).next().unwrap_or_default()
-}
-
-/// Writes bytes that fit into a field.
-pub(super) fn put(block: &mut [u8; BLOCK], field: Field, bytes: &[u8]) {
-    let length = bytes.len().min(field.length);
-    block[field.offset..field.offset + length].copy_from_slice(&bytes[..length]);
-}
-
-/// Writes octal digits and a NUL. Returns `false` and writes nothing if the number is too large.
-pub(super) fn put_octal(block: &mut [u8; BLOCK], field: Field, number: u64) -> bool {
-    if number > field.max_octal() {
-        return false;
-    }
-    let digits = field.length - 1;
-    for (index, place) in (0..digits).rev().enumerate() {
-        block[field.offset + index] = b'0' + (number >> (3 * place) & 7) as u8;
-    }
-    block[field.offset + digits] = 0;
-    true
-}
-
-/// Writes the checksum over all other fields.
-pub(super) fn put_checksum(block: &mut [u8; BLOCK]) {
-    put(block, Field::CHECKSUM, b"        ");
-    let sum: u64 = block.iter().map(|b| u64::from(*b)).sum();
-    // Six digits, NUL, space: the one field with this format in POSIX.
-    put_octal(block, Field::new(148, 7), sum);
 }
 
 /// Returns whether the checksum is correct, summed over unsigned bytes or, as some tools did,
@@ -274,25 +184,16 @@ mod tests {
     }
 
     #[test]
-    fn octal_fields_know_their_limits() {
-        let mut block = [b'x'; BLOCK];
-        assert!(put_octal(&mut block, Field::UID, 0o7_777_777));
-        assert_eq!(get(&block, Field::UID), b"7777777\0");
-        assert!(!put_octal(&mut block, Field::UID, 0o10_000_000));
-        assert_eq!(get(&block, Field::UID), b"7777777\0");
-        assert_eq!(Field::SIZE.max_octal(), 0o77_777_777_777);
-    }
-
-    #[test]
     fn both_kinds_of_checksum_hold() {
-        let mut block = [0; BLOCK];
-        put(&mut block, Field::NAME, "größe".as_bytes());
-        put_checksum(&mut block);
-        assert_eq!(&get(&block, Field::CHECKSUM)[6..], b"\0 ");
+        let mut header = tar::Header::new_ustar();
+        header.set_path("größe").unwrap();
+        header.set_cksum();
+        let mut block = *header.as_bytes();
         assert!(checksum_holds(&block));
         let unsigned = number(get(&block, Field::CHECKSUM)).unwrap();
-        let high_bytes = block.iter().filter(|b| **b >= 0x80).count() as u64;
-        put_octal(&mut block, Field::new(148, 7), unsigned.unsigned_abs() - 256 * high_bytes);
+        let high_bytes = block.iter().filter(|b| **b >= 0x80).count() as i64;
+        let signed = format!("{:06o}\0 ", unsigned - 256 * high_bytes);
+        block[Field::CHECKSUM.range()].copy_from_slice(signed.as_bytes());
         assert!(checksum_holds(&block));
         block[0] ^= 1;
         assert!(!checksum_holds(&block));

@@ -8,9 +8,11 @@
 
 use std::io::{self, BufReader, Read};
 
+use tar::EntryType;
+
 use crate::layer::pax::{self, Records};
 use crate::layer::sparse::{self, Piece};
-use crate::layer::tar_header::{self as header, BLOCK, Field, TypeFlag};
+use crate::layer::tar_header::{self as header, BLOCK, Field};
 use crate::layer::{Entry, EntryKind, LayerPath, Mtime, tar_writer};
 use imgctl_base::error::{Context, Error, Kind, Result};
 
@@ -182,29 +184,29 @@ impl<R: Read> TarReader<R> {
                     Err(refuse("the archive ends where an entry was announced"))
                 };
             };
-            let flag = TypeFlag::from_byte(block[Field::TYPE]);
+            let flag = EntryType::new(block[Field::TYPE]);
             match flag {
-                TypeFlag::Pax => {
+                EntryType::XHeader => {
                     let body = self.read_body(&block)?;
                     announced.add_pax(&body)?;
                 }
-                TypeFlag::PaxGlobal => {
+                EntryType::XGlobalHeader => {
                     if !announced.is_empty() {
                         return Err(refuse("a global header appears between an entry's headers"));
                     }
                     let body = self.read_body(&block)?;
                     self.add_global(&body)?;
                 }
-                TypeFlag::GnuLongName | TypeFlag::GnuLongLink => {
+                EntryType::GNULongName | EntryType::GNULongLink => {
                     let body = self.read_body(&block)?;
                     announced.add_long(flag, &body)?;
                 }
-                TypeFlag::GnuVolume => {
+                _ if flag.as_byte() == header::GNU_VOLUME => {
                     let size = self.stored_size(&block, &announced)?;
                     self.skip_entry(size)?;
                     announced = Announced::default();
                 }
-                TypeFlag::GnuContinued => {
+                _ if flag.as_byte() == header::GNU_CONTINUED => {
                     return Err(refuse("archives of several volumes are not supported"));
                 }
                 _ => return self.read_main(&block, flag, &announced).map(Some),
@@ -282,7 +284,7 @@ impl<R: Read> TarReader<R> {
     fn read_main(
         &mut self,
         block: &[u8; BLOCK],
-        flag: TypeFlag,
+        flag: EntryType,
         announced: &Announced,
     ) -> Result<Entry> {
         self.entries += 1;
@@ -292,25 +294,27 @@ impl<R: Read> TarReader<R> {
         let name = announced.name(block);
         let path = self.names.entry(&name)?;
         let stored = self.stored_size(block, announced)?;
-        let is_old_directory = flag == TypeFlag::OldRegular && name.ends_with(b"/");
+        // In archives older than POSIX, a slash makes the directory.
+        let is_old_directory = block[Field::TYPE] == 0 && name.ends_with(b"/");
+        let is_dump = flag.as_byte() == header::GNU_DUMP_DIRECTORY;
         let kind = match flag {
-            TypeFlag::HardLink => {
+            EntryType::Link => {
                 EntryKind::HardLink { target: self.names.hard_link_target(&announced.link(block))? }
             }
-            TypeFlag::Symlink => {
+            EntryType::Symlink => {
                 EntryKind::Symlink { target: self.names.symlink_target(announced.link(block))? }
             }
-            TypeFlag::CharDevice => {
+            EntryType::Char => {
                 let (major, minor) = device(block)?;
                 EntryKind::CharDevice { major, minor }
             }
-            TypeFlag::BlockDevice => {
+            EntryType::Block => {
                 let (major, minor) = device(block)?;
                 EntryKind::BlockDevice { major, minor }
             }
-            TypeFlag::Fifo => EntryKind::Fifo,
-            TypeFlag::Directory | TypeFlag::GnuDumpDirectory => EntryKind::Directory,
-            _ if is_old_directory => EntryKind::Directory,
+            EntryType::Fifo => EntryKind::Fifo,
+            EntryType::Directory => EntryKind::Directory,
+            _ if is_old_directory || is_dump => EntryKind::Directory,
             _ => EntryKind::File { size: stored },
         };
         let mut entry = self.with_metadata(block, announced, path, kind)?;
@@ -326,14 +330,14 @@ impl<R: Read> TarReader<R> {
     fn start_content(
         &mut self,
         block: &[u8; BLOCK],
-        flag: TypeFlag,
+        flag: EntryType,
         announced: &Announced,
         entry: &mut Entry,
         mut stored: u64,
     ) -> Result<()> {
         let padding = tar_writer::padding(stored) as u64;
         let map = if announced.sparse.is_sparse() {
-            if !matches!(entry.kind, EntryKind::File { .. }) || flag == TypeFlag::GnuSparse {
+            if !matches!(entry.kind, EntryKind::File { .. }) || flag.is_gnu_sparse() {
                 return Err(refuse("a PAX header marks as sparse what is not a regular file"));
             }
             let before = self.stream.position;
@@ -341,7 +345,7 @@ impl<R: Read> TarReader<R> {
             let map = announced.sparse.read_map(&mut limited)?;
             stored -= self.stream.position - before;
             Some(map)
-        } else if flag == TypeFlag::GnuSparse {
+        } else if flag.is_gnu_sparse() {
             let stream = &mut self.stream;
             let next = || stream.block()?.ok_or_else(truncated);
             Some(sparse::read_gnu(block, next)?)
@@ -353,7 +357,7 @@ impl<R: Read> TarReader<R> {
             // Only files have content; the size of other entries has no meaning.
             _ if is_file => (stored, padding),
             // A list of names follows, which is skipped.
-            TypeFlag::GnuDumpDirectory => {
+            _ if flag.as_byte() == header::GNU_DUMP_DIRECTORY => {
                 self.skip_entry(stored)?;
                 (0, 0)
             }

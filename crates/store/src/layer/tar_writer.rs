@@ -4,8 +4,10 @@
 //!
 //! Handles framing only; the writer handles content, padding and threads.
 
+use tar::{EntryType, Header};
+
 use crate::layer::pax::{self, Records};
-use crate::layer::tar_header::{self as header, BLOCK, Field, TypeFlag};
+use crate::layer::tar_header::{BLOCK, Field};
 use crate::layer::{Entry, EntryKind, Mtime};
 use imgctl_base::error::{Error, Result};
 
@@ -14,6 +16,10 @@ pub const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
 /// The name of every PAX header: readers ignore it, and it must not vary.
 const PAX_NAME: &[u8] = b"././@PaxHeader";
+/// The largest numbers that fit as octal digits into the short fields (owner, device) and into the
+/// long ones (size, time). The `tar` crate would write larger ones in base-256.
+const MAX_SHORT: u64 = 0o7_777_777;
+const MAX_LONG: u64 = 0o77_777_777_777;
 
 /// Returns the number of zero bytes that follow `size` bytes of content.
 pub fn padding(size: u64) -> usize {
@@ -38,36 +44,33 @@ pub fn append_header(entry: &Entry, output: &mut Vec<u8>) -> Result<()> {
     }
     if !records.is_empty() {
         let body = pax::serialize(&records);
-        let mut extended = [0; BLOCK];
-        header::put(&mut extended, Field::NAME, PAX_NAME);
-        put_number(&mut extended, Field::MODE, 0o644);
-        put_number(&mut extended, Field::UID, 0);
-        put_number(&mut extended, Field::GID, 0);
-        put_number(&mut extended, Field::SIZE, body.len() as u64);
-        put_number(&mut extended, Field::MTIME, 0);
-        finish(&mut extended, TypeFlag::Pax);
-        output.extend_from_slice(&extended);
+        let mut extended = Header::new_ustar();
+        put(&mut extended.as_old_mut().name, PAX_NAME);
+        extended.set_mode(0o644);
+        extended.set_uid(0);
+        extended.set_gid(0);
+        extended.set_size(body.len() as u64);
+        output.extend_from_slice(finish(&mut extended, EntryType::XHeader));
         let padding = padding(body.len() as u64);
         output.extend_from_slice(&body);
         output.resize(output.len() + padding, 0);
     }
-    output.extend_from_slice(&main);
+    output.extend_from_slice(main.as_bytes());
     Ok(())
 }
 
-fn main_header(entry: &Entry, records: &mut Records) -> Result<[u8; BLOCK]> {
-    let mut block = [0; BLOCK];
-    put_path(&mut block, entry, records);
-    put_number(&mut block, Field::MODE, u64::from(entry.mode & 0o7777));
-    for (field, key, id) in [(Field::UID, pax::UID, entry.uid), (Field::GID, pax::GID, entry.gid)] {
-        put_or_record(&mut block, field, key, u64::from(id), records);
-    }
-    put_or_record(&mut block, Field::SIZE, pax::SIZE, entry.size(), records);
-    put_mtime(&mut block, entry.mtime, records);
+fn main_header(entry: &Entry, records: &mut Records) -> Result<Header> {
+    let mut header = Header::new_ustar();
+    put_path(&mut header, entry, records);
+    header.set_mode(entry.mode & 0o7777);
+    header.set_uid(fitting(entry.uid.into(), MAX_SHORT, pax::UID, records));
+    header.set_gid(fitting(entry.gid.into(), MAX_SHORT, pax::GID, records));
+    header.set_size(fitting(entry.size(), MAX_LONG, pax::SIZE, records));
+    put_mtime(&mut header, entry.mtime, records);
     let flag = match &entry.kind {
-        EntryKind::File { .. } => TypeFlag::Regular,
-        EntryKind::Directory => TypeFlag::Directory,
-        EntryKind::Fifo => TypeFlag::Fifo,
+        EntryKind::File { .. } => EntryType::Regular,
+        EntryKind::Directory => EntryType::Directory,
+        EntryKind::Fifo => EntryType::Fifo,
         EntryKind::Symlink { target } => {
             if target.is_empty() || target.contains(&0) {
                 return Err(Error::failed(format!(
@@ -75,28 +78,28 @@ fn main_header(entry: &Entry, records: &mut Records) -> Result<[u8; BLOCK]> {
                     entry.path
                 )));
             }
-            put_link(&mut block, target, records);
-            TypeFlag::Symlink
+            put_link(&mut header, target, records);
+            EntryType::Symlink
         }
         EntryKind::HardLink { target } => {
-            put_link(&mut block, target.as_bytes(), records);
-            TypeFlag::HardLink
+            put_link(&mut header, target.as_bytes(), records);
+            EntryType::Link
         }
         EntryKind::CharDevice { major, minor } => {
-            put_device(&mut block, entry, *major, *minor)?;
-            TypeFlag::CharDevice
+            put_device(&mut header, entry, *major, *minor)?;
+            EntryType::Char
         }
         EntryKind::BlockDevice { major, minor } => {
-            put_device(&mut block, entry, *major, *minor)?;
-            TypeFlag::BlockDevice
+            put_device(&mut header, entry, *major, *minor)?;
+            EntryType::Block
         }
     };
-    finish(&mut block, flag);
-    Ok(block)
+    finish(&mut header, flag);
+    Ok(header)
 }
 
 /// Writes the name as it appears in the archive; directories end with a slash.
-fn put_path(block: &mut [u8; BLOCK], entry: &Entry, records: &mut Records) {
+fn put_path(header: &mut Header, entry: &Entry, records: &mut Records) {
     let mut path = entry.path.as_bytes().to_vec();
     if path.is_empty() {
         path.push(b'.');
@@ -104,18 +107,22 @@ fn put_path(block: &mut [u8; BLOCK], entry: &Entry, records: &mut Records) {
     if entry.is_directory() {
         path.push(b'/');
     }
-    if path.len() <= Field::NAME.len() {
-        header::put(block, Field::NAME, &path);
-    } else if let Some((prefix, name)) = split(&path) {
-        header::put(block, Field::PREFIX, prefix);
-        header::put(block, Field::NAME, name);
-    } else {
-        header::put(block, Field::NAME, &path[..Field::NAME.len()]);
-        pax::insert_text(records, pax::PATH, path);
+    match (split(&path), header.as_ustar_mut()) {
+        (Some((prefix, name)), Some(ustar)) => {
+            put(&mut ustar.prefix, prefix);
+            put(&mut ustar.name, name);
+        }
+        _ => {
+            put(&mut header.as_old_mut().name, &path);
+            if path.len() > Field::NAME.len() {
+                pax::insert_text(records, pax::PATH, path);
+            }
+        }
     }
 }
 
-/// Splits a long path at a slash so that both halves fit and the first is as short as possible.
+/// Splits a path that is too long at a slash so that both halves fit and the first is as short as
+/// possible.
 fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let first = path.len().checked_sub(Field::NAME.len() + 1)?;
     let cut = first + path.get(first..)?.iter().position(|b| *b == b'/')?;
@@ -124,58 +131,60 @@ fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     fits.then_some((prefix, name))
 }
 
-fn put_link(block: &mut [u8; BLOCK], target: &[u8], records: &mut Records) {
-    let fitting = target.len().min(Field::LINK.len());
-    header::put(block, Field::LINK, &target[..fitting]);
-    if fitting < target.len() {
+fn put_link(header: &mut Header, target: &[u8], records: &mut Records) {
+    put(&mut header.as_old_mut().linkname, target);
+    if target.len() > Field::LINK.len() {
         pax::insert_text(records, pax::LINKPATH, target.to_vec());
     }
 }
 
-fn put_device(block: &mut [u8; BLOCK], entry: &Entry, major: u32, minor: u32) -> Result<()> {
-    let fits = header::put_octal(block, Field::MAJOR, u64::from(major))
-        && header::put_octal(block, Field::MINOR, u64::from(minor));
-    if fits {
-        return Ok(());
+fn put_device(header: &mut Header, entry: &Entry, major: u32, minor: u32) -> Result<()> {
+    let fits = [major, minor].into_iter().all(|number| u64::from(number) <= MAX_SHORT);
+    match header.as_ustar_mut() {
+        Some(ustar) if fits => {
+            ustar.set_device_major(major);
+            ustar.set_device_minor(minor);
+            Ok(())
+        }
+        _ => Err(Error::failed(format!(
+            "the device number {major}:{minor} of `{}` does not fit into a tar",
+            entry.path
+        ))),
     }
-    Err(Error::failed(format!(
-        "the device number {major}:{minor} of `{}` does not fit into a tar",
-        entry.path
-    )))
 }
 
 /// Writes whole seconds to the header and everything else to a record.
-fn put_mtime(block: &mut [u8; BLOCK], mtime: Mtime, records: &mut Records) {
-    let whole = u64::try_from(mtime.seconds).ok();
-    let fits = whole.is_some_and(|seconds| header::put_octal(block, Field::MTIME, seconds));
-    if !fits {
-        put_number(block, Field::MTIME, 0);
-    }
-    if !fits || mtime.nanoseconds != 0 {
+fn put_mtime(header: &mut Header, mtime: Mtime, records: &mut Records) {
+    let whole = u64::try_from(mtime.seconds).ok().filter(|seconds| *seconds <= MAX_LONG);
+    header.set_mtime(whole.unwrap_or(0));
+    if whole.is_none() || mtime.nanoseconds != 0 {
         records.insert(pax::MTIME.to_vec(), pax::format_time(mtime));
     }
 }
 
-fn put_or_record(
-    block: &mut [u8; BLOCK],
-    field: Field,
-    key: &[u8],
-    number: u64,
-    records: &mut Records,
-) {
-    if !header::put_octal(block, field, number) {
-        // The largest number the field holds, for readers without PAX support.
-        put_number(block, field, field.max_octal());
+/// Returns the number for a field that holds up to `most`. A larger one becomes a record, and the
+/// field gets the largest number it holds, for readers without PAX support.
+fn fitting(number: u64, most: u64, key: &[u8], records: &mut Records) -> u64 {
+    if number > most {
         records.insert(key.to_vec(), number.to_string().into_bytes());
     }
+    number.min(most)
 }
 
-fn put_number(block: &mut [u8; BLOCK], field: Field, number: u64) {
-    header::put_octal(block, field, number);
+/// Writes as many bytes as fit.
+fn put(field: &mut [u8], bytes: &[u8]) {
+    let length = bytes.len().min(field.len());
+    field[..length].copy_from_slice(&bytes[..length]);
 }
 
-fn finish(block: &mut [u8; BLOCK], flag: TypeFlag) {
-    block[Field::TYPE] = flag.byte();
-    header::put(block, Field::MAGIC, b"ustar\x0000");
-    header::put_checksum(block);
+/// Writes type and checksum; returns the header's bytes.
+fn finish(header: &mut Header, flag: EntryType) -> &[u8; BLOCK] {
+    header.set_entry_type(flag);
+    header.set_cksum();
+    // POSIX, and every layer written so far, has six digits, NUL and space; the crate writes seven
+    // digits and NUL. The sum of 512 bytes never needs the seventh.
+    let checksum = &mut header.as_old_mut().cksum;
+    checksum.copy_within(1.., 0);
+    checksum[7] = b' ';
+    header.as_bytes()
 }

@@ -1,10 +1,12 @@
 //! Information about an entry from the headers that precede its own: PAX records and GNU long
 //! names.
 
+use tar::EntryType;
+
 use super::stream::refuse;
 use crate::layer::pax::{self, Records};
 use crate::layer::sparse::PaxSparse;
-use crate::layer::tar_header::{self as header, BLOCK, Field, TypeFlag};
+use crate::layer::tar_header::{self as header, BLOCK, Field};
 use imgctl_base::error::Result;
 
 /// Information from the headers that precede an entry's own.
@@ -37,13 +39,13 @@ impl Announced {
         Ok(())
     }
 
-    pub(super) fn add_long(&mut self, flag: TypeFlag, body: &[u8]) -> Result<()> {
+    pub(super) fn add_long(&mut self, flag: EntryType, body: &[u8]) -> Result<()> {
         let text = header::until_nul(body);
         if body[text.len()..].iter().any(|byte| *byte != 0) {
             return Err(refuse("a GNU long name contains a NUL byte"));
         }
         let place = match flag {
-            TypeFlag::GnuLongName => &mut self.long_name,
+            EntryType::GNULongName => &mut self.long_name,
             _ => &mut self.long_link,
         };
         match place.replace(text.to_vec()) {

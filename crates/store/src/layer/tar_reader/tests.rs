@@ -11,23 +11,25 @@ struct Raw([u8; BLOCK]);
 
 impl Raw {
     fn new(flag: u8, name: &str, size: u64) -> Self {
-        let mut block = [0; BLOCK];
-        header::put(&mut block, Field::NAME, name.as_bytes());
-        header::put_octal(&mut block, Field::MODE, 0o644);
-        header::put_octal(&mut block, Field::SIZE, size);
-        block[Field::TYPE] = flag;
-        header::put(&mut block, Field::MAGIC, b"ustar\x0000");
-        Self(block)
+        let mut header = tar::Header::new_ustar();
+        header.as_old_mut().mtime = [0; 12];
+        header.set_mode(0o644);
+        header.set_size(size);
+        header.as_old_mut().linkflag = [flag];
+        Self(*header.as_bytes()).with(Field::NAME, name.as_bytes())
     }
 
     fn with(mut self, field: Field, bytes: &[u8]) -> Self {
-        header::put(&mut self.0, field, bytes);
+        self.0[field.range()][..bytes.len()].copy_from_slice(bytes);
         self
     }
 
-    fn block(mut self) -> Vec<u8> {
-        header::put_checksum(&mut self.0);
-        self.0.to_vec()
+    fn octal(self, field: Field, number: u64) -> Self {
+        self.with(field, format!("{number:0width$o}", width = field.len() - 1).as_bytes())
+    }
+
+    fn block(self) -> Vec<u8> {
+        with_checksum(&self.0).to_vec()
     }
 
     fn and(self, content: impl AsRef<[u8]>) -> Vec<u8> {
@@ -35,6 +37,13 @@ impl Raw {
         bytes.extend_from_slice(&padded(content));
         bytes
     }
+}
+
+fn with_checksum(block: &[u8]) -> [u8; BLOCK] {
+    let mut header = tar::Header::new_old();
+    header.as_mut_bytes().copy_from_slice(block);
+    header.set_cksum();
+    *header.as_bytes()
 }
 
 fn padded(content: impl AsRef<[u8]>) -> Vec<u8> {

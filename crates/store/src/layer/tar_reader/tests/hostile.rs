@@ -152,11 +152,10 @@ fn sparse_files_that_lie_are_refused() {
     let gnu = |pairs: &[(u64, u64)], real: u64, content: &str| {
         let mut raw = Raw::new(b'S', "s", content.len() as u64).with(Field::MAGIC, b"ustar  \0");
         for (index, (offset, length)) in pairs.iter().enumerate() {
-            header::put_octal(&mut raw.0, Field::new(386 + 24 * index, 12), *offset);
-            header::put_octal(&mut raw.0, Field::new(398 + 24 * index, 12), *length);
+            raw = raw.octal(Field::new(386 + 24 * index, 12), *offset);
+            raw = raw.octal(Field::new(398 + 24 * index, 12), *length);
         }
-        header::put_octal(&mut raw.0, Field::GNU_REAL_SIZE, real);
-        raw.and(content)
+        raw.octal(Field::GNU_REAL_SIZE, real).and(content)
     };
     let v1 = |real: &str, content: &str| {
         let map = [
@@ -259,10 +258,7 @@ fn noise_never_panics() {
             if *mend {
                 tar.resize(tar.len().next_multiple_of(BLOCK), 0);
                 for chunk in tar.chunks_exact_mut(BLOCK) {
-                    let mut block = [0; BLOCK];
-                    block.copy_from_slice(chunk);
-                    header::put_checksum(&mut block);
-                    chunk.copy_from_slice(&block);
+                    chunk.copy_from_slice(&with_checksum(chunk));
                 }
             }
             let limits = Limits { size: 1 << 20, ..Limits::default() };
