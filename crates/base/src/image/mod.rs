@@ -10,6 +10,8 @@ pub mod manifest;
 pub mod media_type;
 pub mod platform;
 pub mod reference;
+#[cfg(test)]
+mod spec_tests;
 pub mod time;
 
 pub use config::{ContainerConfig, Healthcheck, History, ImageConfig};
