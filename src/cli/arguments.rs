@@ -174,10 +174,10 @@ impl Verb {
             #[cfg(feature = "testing")]
             Self::Simulate(args) => simulate::run(&args, context),
             Self::Version(args) => version::run(&args, context),
-            Self::Completion(args) => completion::run(&args, context),
-            Self::Man(args) => man::run(&args, context),
+            Self::Completion(args) => completion::run(&args, command(), context),
+            Self::Man(args) => man::run(&args, command(), context),
             Self::HostAction(args) => host_action::run(&args, context),
-            Self::HelpAll(args) => help_all::run(&args, context),
+            Self::HelpAll(_) => help_all::run(command(), context),
         }
     }
 }

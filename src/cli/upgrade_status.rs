@@ -5,8 +5,8 @@ use crate::ui::table::Table;
 use imgctl_base::error::Result;
 use imgctl_cluster::pipeline::event::Outcome;
 use imgctl_cluster::pipeline::journal::Past;
+use imgctl_cluster::upgrade::document::few;
 use imgctl_cluster::upgrade::document::{Direction, Document};
-use imgctl_cluster::upgrade::plan::few;
 use imgctl_cluster::upgrade::report::Report;
 use imgctl_cluster::upgrade::upgrade_store::{Ended, UpgradeStatus, word};
 

@@ -3,7 +3,6 @@
 use clap::Args;
 use clap_complete::Shell;
 
-use crate::cli::arguments;
 use crate::cli::context::Context;
 use imgctl_base::error::Result;
 
@@ -18,8 +17,12 @@ pub(crate) struct CompletionArgs {
 }
 
 /// Prints the script.
-pub(crate) fn run(args: &CompletionArgs, context: &Context) -> Result<()> {
+pub(crate) fn run(
+    args: &CompletionArgs,
+    mut command: clap::Command,
+    context: &Context,
+) -> Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut arguments::command(), "imgctl", &mut script);
+    clap_complete::generate(args.shell, &mut command, "imgctl", &mut script);
     context.ui.bytes(&script)
 }

@@ -7,7 +7,7 @@ use crate::cli::cluster_options::{data_root, runtime_root, state, with_surroundi
 use crate::cli::context::Context;
 use crate::ui::table::{Table, one_line};
 use imgctl_base::error::{Error, Result};
-use imgctl_cluster::cluster::compose::is_confidential;
+use imgctl_cluster::cluster::clusterfile::is_confidential;
 use imgctl_cluster::cluster::context::ClusterContext;
 use imgctl_cluster::cluster::desired;
 use imgctl_cluster::cluster::image::ClusterImage;

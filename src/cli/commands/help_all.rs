@@ -2,7 +2,6 @@
 
 use clap::Args;
 
-use crate::cli::arguments;
 use crate::cli::context::Context;
 use imgctl_base::error::Result;
 
@@ -11,8 +10,8 @@ use imgctl_base::error::Result;
 pub(crate) struct HelpAllArgs {}
 
 /// Prints the help of the program and then of each command, each global flag once.
-pub(crate) fn run(_args: &HelpAllArgs, context: &Context) -> Result<()> {
-    let mut command = arguments::command().term_width(100);
+pub(crate) fn run(command: clap::Command, context: &Context) -> Result<()> {
+    let mut command = command.term_width(100);
     command.build();
     let mut text = format!("# imgctl\n\n{}\n", command.render_help());
     // Global flags appear only in the help of the program.

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
-use crate::cli::commands::inspect_view;
+use crate::cli::commands::inspect_view::{self, View};
 use crate::cli::context::Context;
 use crate::cli::platform::PlatformArg;
 use crate::cli::registry_options::RegistryArgs;
@@ -86,12 +86,6 @@ pub(crate) fn run(args: &InspectArgs, context: &Context) -> Result<()> {
             views => context.ui.json(&views.iter().map(|view| &view.json).collect::<Vec<_>>()),
         },
     }
-}
-
-/// One object as JSON, and as templates see it.
-pub(crate) struct View {
-    pub(crate) json: Value,
-    pub(crate) fields: Value,
 }
 
 fn view(args: &InspectArgs, name: &str, context: &Context) -> Result<View> {

@@ -4,9 +4,14 @@
 use serde_json::{Map, Value, json};
 
 use crate::cli::commands::history;
-use crate::cli::commands::inspect::View;
 use imgctl_base::image::{ImageConfig, LayerKind};
 use imgctl_store::store::Image;
+
+/// One object as JSON, and as templates see it.
+pub(crate) struct View {
+    pub(crate) json: Value,
+    pub(crate) fields: Value,
+}
 
 /// Returns the view of an image. `manifest` and `config` are the blobs as stored.
 pub(crate) fn image(image: &Image, manifest: &[u8], config: &[u8]) -> View {

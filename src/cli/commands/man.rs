@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::cli::arguments;
 use crate::cli::context::Context;
 use imgctl_base::error::{IoContext, Result};
 
@@ -20,8 +19,7 @@ pub(crate) struct ManArgs {
 }
 
 /// Prints or writes the pages.
-pub(crate) fn run(args: &ManArgs, context: &Context) -> Result<()> {
-    let command = arguments::command();
+pub(crate) fn run(args: &ManArgs, command: clap::Command, context: &Context) -> Result<()> {
     let Some(directory) = &args.directory else {
         let mut page = Vec::new();
         clap_mangen::Man::new(command)

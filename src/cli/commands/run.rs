@@ -21,7 +21,7 @@ use imgctl_cluster::cluster::image::ImageKind;
 use imgctl_cluster::cluster::local_addresses;
 use imgctl_cluster::pipeline::change;
 use imgctl_cluster::pipeline::executor::Summary;
-use imgctl_cluster::upgrade::plan::few;
+use imgctl_cluster::upgrade::document::few;
 use imgctl_host::host::address;
 use imgctl_transfer::transfer::{self, Input, LoadOptions};
 

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+#[cfg(test)]
+use crate::cluster::clusterfile::is_confidential;
 use crate::cluster::clusterfile::{Clusterfile, Mount, Surroundings};
 use crate::cluster::context::ClusterContext;
 use crate::cluster::image::{ClusterImage, ImageKind};
@@ -13,8 +15,6 @@ use imgctl_base::secret::{Redactor, Secret};
 
 /// Label for the API address that workers use, unless another address is given.
 const VIP_LABEL: &str = "vip";
-/// Parts of variable names that mark confidential values.
-const CONFIDENTIAL: [&str; 6] = ["passw", "secret", "token", "credential", "privatekey", "apikey"];
 
 impl ClusterContext {
     /// Returns the cluster that `clusterfile` describes, with `images` in `spec.image` order. The
@@ -87,13 +87,6 @@ fn add_variables(redactor: &mut Redactor, variables: &std::collections::BTreeMap
             redactor.add(&Secret::new(value.as_str()));
         }
     }
-}
-
-/// Whether a variable of this name holds a secret, judging by the name alone.
-pub fn is_confidential(name: &str) -> bool {
-    let name: String =
-        name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
-    CONFIDENTIAL.iter().any(|word| name.contains(word))
 }
 
 impl Mount {

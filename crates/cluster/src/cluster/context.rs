@@ -21,6 +21,12 @@ pub struct RegistryAccess {
     pub data: String,
 }
 
+impl RegistryAccess {
+    pub(crate) fn needs_login(&self) -> bool {
+        !self.username.is_empty() && !self.password.expose().is_empty()
+    }
+}
+
 /// A cluster in its state after the pipeline has run.
 #[derive(Clone, Debug)]
 pub struct ClusterContext {

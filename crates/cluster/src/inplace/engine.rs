@@ -4,7 +4,7 @@
 //! not the journal, determines what is done: an interrupted run is resumed by running it again.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use jiff::Timestamp;
 
@@ -15,10 +15,9 @@ use crate::inplace::journal::{Journal, Outcome, Phase, Record};
 use crate::inplace::marks::PodState;
 use crate::inplace::object::{self, Pod};
 use crate::inplace::plan::{Plan, PodPlan, Verdict};
-use crate::inplace::planner::Desired;
 use crate::inplace::pod_change::{self, Started};
 use crate::inplace::pre_pull::{Puller, pre_pull};
-use crate::inplace::request::{Selection, TemplatePolicy, WorkloadKind};
+use crate::inplace::request::{Desired, Pace, Selection, TemplatePolicy, Wanted, WorkloadKind};
 use crate::inplace::template;
 use crate::inplace::verdict;
 use crate::inplace::world::{self, Owner, World};
@@ -28,19 +27,6 @@ use imgctl_kube::api::Api;
 
 /// Maximum number of passes that look for new Pods.
 const ROUNDS: usize = 20;
-
-/// Intervals and timeouts.
-#[derive(Clone, Copy, Debug)]
-pub struct Pace {
-    /// Interval between polls.
-    pub poll: Duration,
-    /// Timeout for a Pod to become ready, or for permission to start with the next one.
-    pub ready_timeout: Duration,
-    /// Time that a Pod must stay ready.
-    pub bake: Duration,
-    /// Timeout for controllers to observe a change of a workload.
-    pub controllers: Duration,
-}
 
 /// Context of a run.
 pub struct Engine<'a> {
@@ -555,7 +541,7 @@ fn before(changed: &Changed) -> BTreeMap<String, crate::inplace::marks::Before> 
 }
 
 /// Returns the images that all Pods of a group get.
-fn wanted_of_group(plan: &Plan, desired: &Desired, group: &str) -> verdict::Wanted {
+fn wanted_of_group(plan: &Plan, desired: &Desired, group: &str) -> Wanted {
     let mut wanted = desired.common.clone();
     for pod in plan.pods.iter().filter(|pod| pod.group == group) {
         for one in &pod.containers {

@@ -206,6 +206,12 @@ impl Pod {
         pod_path(&self.metadata.namespace, &self.metadata.name)
     }
 
+    /// Returns the names of its pull secrets.
+    pub(crate) fn pull_secrets(&self) -> Vec<String> {
+        let secrets = self.spec.image_pull_secrets.iter();
+        secrets.filter_map(|secret| secret["name"].as_str().map(str::to_owned)).collect()
+    }
+
     pub(crate) fn status_of(&self, container: &str) -> Option<&ContainerStatus> {
         self.status
             .container_statuses

@@ -7,32 +7,12 @@ use crate::inplace::marks;
 use crate::inplace::object::{Pod, Role};
 use crate::inplace::plan::{BudgetView, Group, Plan, PodPlan, Problem, SCHEMA, Verdict};
 use crate::inplace::pull_access::{self, Accesses};
-use crate::inplace::request::{Request, Selection, TemplatePolicy, WorkloadKind};
+use crate::inplace::request::{Desired, Request, Selection, TemplatePolicy, WorkloadKind};
 use crate::inplace::rollout;
 use crate::inplace::target::Target;
-use crate::inplace::verdict::{self, Wanted};
+use crate::inplace::verdict;
 use crate::inplace::world::{Known, Owner, World};
 use imgctl_base::error::Result;
-
-/// The requested images of Pods.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Desired {
-    /// For Pods without an entry in `by_pod`.
-    pub common: Wanted,
-    /// Images by UID of the Pod.
-    pub by_pod: BTreeMap<String, Wanted>,
-}
-
-impl Desired {
-    pub fn of(&self, uid: &str) -> &Wanted {
-        self.by_pod.get(uid).unwrap_or(&self.common)
-    }
-
-    /// Returns all requested images.
-    pub fn images(&self) -> BTreeSet<&String> {
-        self.common.values().chain(self.by_pod.values().flat_map(BTreeMap::values)).collect()
-    }
-}
 
 /// Input of a plan.
 pub struct Inputs<'a> {

@@ -7,28 +7,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::inplace::object::Pod;
 use crate::inplace::plan::{PodPlan, Problem};
-use crate::inplace::planner::Desired;
-use crate::inplace::target::Images;
+use crate::inplace::request::Desired;
+use crate::inplace::target::{Access, Images};
 use crate::inplace::world::World;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Reference;
 use imgctl_base::secret::Secret;
 use imgctl_kube::api::Api;
-
-/// Access to one image with the secrets of a Pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// The registry allows anonymous access, or the hosts of the cluster have its credentials.
-    Open,
-    /// One of the secrets grants access.
-    Granted,
-    /// The registry requires a login and accepts none of the secrets.
-    Denied,
-    /// The registry could not be queried, for this reason.
-    Unknown(String),
-}
 
 /// Access by image and names of the Pod's secrets.
 pub(crate) type Accesses = BTreeMap<(String, Vec<String>), Access>;
@@ -47,7 +33,7 @@ pub fn survey(
         for (name, image) in desired.of(&pod.metadata.uid) {
             let place = pod.spec.container(name);
             if place.is_some_and(|place| place.spec.image != *image) {
-                cases.insert((image.clone(), secrets_of(pod)));
+                cases.insert((image.clone(), pod.pull_secrets()));
             }
         }
     }
@@ -119,12 +105,6 @@ pub fn findings(
         }
     }
     (problems, notes)
-}
-
-/// Returns the names of a Pod's pull secrets.
-pub(crate) fn secrets_of(pod: &Pod) -> Vec<String> {
-    let secrets = pod.spec.image_pull_secrets.iter();
-    secrets.filter_map(|secret| secret["name"].as_str().map(str::to_owned)).collect()
 }
 
 /// Returns whether both images come from the same registry.

@@ -1,6 +1,7 @@
 //! The operator's request: which Pods, which images and resources, and the safety settings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +36,42 @@ pub struct Request {
     /// A readiness gate that is closed while a Pod's containers restart.
     #[serde(default)]
     pub gate: Option<String>,
+}
+
+/// Requested images of a Pod, by container name.
+pub(super) type Wanted = BTreeMap<String, String>;
+
+/// The requested images of Pods.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Desired {
+    /// For Pods without an entry in `by_pod`.
+    pub common: Wanted,
+    /// Images by UID of the Pod.
+    pub by_pod: BTreeMap<String, Wanted>,
+}
+
+impl Desired {
+    pub fn of(&self, uid: &str) -> &Wanted {
+        self.by_pod.get(uid).unwrap_or(&self.common)
+    }
+
+    /// Returns all requested images.
+    pub fn images(&self) -> BTreeSet<&String> {
+        self.common.values().chain(self.by_pod.values().flat_map(BTreeMap::values)).collect()
+    }
+}
+
+/// Intervals and timeouts.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Interval between polls.
+    pub poll: Duration,
+    /// Timeout for a Pod to become ready, or for permission to start with the next one.
+    pub ready_timeout: Duration,
+    /// Time that a Pod must stay ready.
+    pub bake: Duration,
+    /// Timeout for controllers to observe a change of a workload.
+    pub controllers: Duration,
 }
 
 /// Selection of Pods.

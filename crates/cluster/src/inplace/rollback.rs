@@ -6,9 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::inplace::journal::{Past, Phase};
 use crate::inplace::marks;
 use crate::inplace::object::{Pod, Resources};
-use crate::inplace::planner::Desired;
-use crate::inplace::request::Resize;
-use crate::inplace::verdict::Wanted;
+use crate::inplace::request::{Desired, Resize, Wanted};
 use crate::inplace::world::World;
 use imgctl_base::error::{Error, Result};
 

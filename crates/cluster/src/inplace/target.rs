@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::inplace::pull_access::Access;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::manifest::Document;
 use imgctl_base::image::{Descriptor, Digest, Reference};
@@ -53,6 +52,19 @@ impl Target {
 pub fn digest_of(image_id: &str) -> Option<&str> {
     let start = image_id.rfind("sha256:")?;
     Some(&image_id[start..])
+}
+
+/// Access to one image with the secrets of a Pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// The registry allows anonymous access, or the hosts of the cluster have its credentials.
+    Open,
+    /// One of the secrets grants access.
+    Granted,
+    /// The registry requires a login and accepts none of the secrets.
+    Denied,
+    /// The registry could not be queried, for this reason.
+    Unknown(String),
 }
 
 /// Resolves image names.

@@ -9,12 +9,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::inplace::batches::Share;
-use crate::inplace::engine::{self, Engine, Pace, Summary};
+use crate::inplace::engine::{self, Engine, Summary};
 use crate::inplace::journal::Journal;
 use crate::inplace::plan::Plan;
-use crate::inplace::planner::{self, Desired, Inputs};
+use crate::inplace::planner::{self, Inputs};
 use crate::inplace::pre_pull::Puller;
-use crate::inplace::request::{self, Request, Selection, TemplatePolicy, Verify};
+use crate::inplace::request::{self, Desired, Pace, Request, Selection, TemplatePolicy, Verify};
 use crate::inplace::target::{Target, Variant};
 use crate::inplace::world;
 use crate::pipeline::interrupt::Interrupt;

@@ -6,14 +6,10 @@ use std::collections::BTreeMap;
 use crate::inplace::marks::{self, Before};
 use crate::inplace::object::{Container, Place, Pod, Resources, Role};
 use crate::inplace::plan::{ContainerPlan, PodPlan, ResizePlan, Verdict};
-use crate::inplace::pull_access::secrets_of;
 use crate::inplace::quantity;
-use crate::inplace::request::{Request, Resize, Verify};
+use crate::inplace::request::{Request, Resize, Verify, Wanted};
 use crate::inplace::target::Target;
 use crate::inplace::world::{Owner, World};
-
-/// Requested images of a Pod, by container name.
-pub(super) type Wanted = BTreeMap<String, String>;
 
 /// Default grace period of a Pod, in seconds.
 const GRACE: u64 = 30;
@@ -43,7 +39,7 @@ pub(super) fn pod(
         containers: Vec::new(),
         stop_seconds: pod.spec.termination_grace_period_seconds.unwrap_or(GRACE),
         start_seconds: start_seconds(pod),
-        pull_secrets: secrets_of(pod),
+        pull_secrets: pod.pull_secrets(),
     };
     if let Some(reason) = refusal(world, pod, request) {
         return refused(plan, reason);

@@ -146,9 +146,14 @@ impl Line {
         Self { line: line.into(), ..Self::default() }
     }
 
+    /// Creates an idempotent line: runs even if its key has run before.
+    pub(crate) fn repeatable(line: impl Into<String>) -> Self {
+        Self { again: true, ..Self::new(line) }
+    }
+
     /// Creates a query: repeated on each run, output not logged.
     pub(crate) fn query(line: impl Into<String>) -> Self {
-        Self { line: line.into(), again: true, quiet: true, ..Self::default() }
+        Self { quiet: true, ..Self::repeatable(line) }
     }
 
     /// Returns the line for messages, shortened.
@@ -251,6 +256,12 @@ impl Action {
     pub(crate) fn bringing(mut self, content: &str) -> Self {
         self.fingerprint =
             Digest::of(format!("{}\0{content}", self.fingerprint).as_bytes()).to_string();
+        self
+    }
+
+    /// Replaces what a plan prints.
+    pub(crate) fn saying(mut self, says: impl Into<String>) -> Self {
+        self.says = says.into().lines().map(str::to_owned).collect();
         self
     }
 

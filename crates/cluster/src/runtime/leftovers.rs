@@ -6,15 +6,9 @@ use crate::runtime::action::Line;
 
 /// Removes the remains of Pods, if any. Runs last, when no container is running.
 pub fn pods() -> Action {
-    let mut action = Action::command(
-        "pod-leftovers",
-        Line { line: line("/var/log", "/sys/fs/cgroup"), again: true, ..Line::default() },
-    );
-    action.says = vec![
-        "remove /var/log/pods and /var/log/containers".to_owned(),
-        "stop kubepods.slice and its children".to_owned(),
-    ];
-    action
+    Action::command("pod-leftovers", Line::repeatable(line("/var/log", "/sys/fs/cgroup"))).saying(
+        "remove /var/log/pods and /var/log/containers\nstop kubepods.slice and its children",
+    )
 }
 
 /// Returns the shell line. With the systemd cgroup driver, slices are units; with the other driver,

@@ -149,11 +149,7 @@ pub(crate) fn actions(scene: &ClusterContext, _host: &Host, papers: Papers) -> V
         ),
         Action::command(
             "lb-start",
-            Line {
-                line: start(&unit, &binary, &command, &state_file(scene)),
-                again: true,
-                ..Line::default()
-            },
+            Line::repeatable(start(&unit, &binary, &command, &state_file(scene))),
         ),
     ]
 }
@@ -224,7 +220,7 @@ pub(crate) fn put_back(scene: &ClusterContext) -> Vec<Action> {
 /// balancer checks `/readyz` itself.
 fn tell_workers(site: &Site<'_>, out: bool) {
     let line = tell_line(site.scene, site.host, out);
-    let line = &Line { again: true, ..Line::new(line) };
+    let line = &Line::repeatable(line);
     let suffix = if out { "-out" } else { "-back" };
     let workers: Vec<&Host> = site.scene.workers().collect();
     for some in workers.chunks(AT_ONCE) {
@@ -284,15 +280,11 @@ pub(crate) fn removal(scene: &ClusterContext, _host: &Host) -> Vec<Action> {
     let unit = unit(scene);
     vec![Action::command(
         "lb-remove",
-        Line {
-            line: format!(
-                "for one in {unit}.socket {unit}.service; do \
+        Line::repeatable(format!(
+            "for one in {unit}.socket {unit}.service; do \
                  if [ -e /etc/systemd/system/$one ]; then \
                  systemctl disable --quiet --now $one; \
                  rm -f /etc/systemd/system/$one; systemctl daemon-reload; fi; done"
-            ),
-            again: true,
-            ..Line::default()
-        },
+        )),
     )]
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::upgrade::observation::{HostSeen, Observation};
+use crate::upgrade::request::Request;
 use imgctl_base::error::{Error, Result};
 
 /// Parses a share of `total`, `10%` or `3`: at least one, at most all.
@@ -30,7 +31,7 @@ pub(super) fn share(text: &str, total: usize, option: &str) -> Result<usize> {
 
 /// The resulting numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size {
+pub(super) struct Size {
     /// Workers upgraded at the same time.
     pub together: usize,
     /// Maximum number of workers out of service at the same time.
@@ -41,7 +42,7 @@ pub struct Size {
 
 impl Size {
     /// Computes the sizes if `unhealthy` of `workers` are out of service.
-    pub fn of(batch: &str, budget: &str, workers: usize, unhealthy: usize) -> Result<Self> {
+    pub(super) fn of(batch: &str, budget: &str, workers: usize, unhealthy: usize) -> Result<Self> {
         let batch = share(batch, workers, "--batch")?;
         let budget = share(budget, workers, "--max-unavailable")?;
         let left = budget.saturating_sub(unhealthy);
@@ -52,6 +53,14 @@ impl Size {
     pub(crate) fn is_spent(self) -> bool {
         self.spent >= self.budget
     }
+}
+
+/// All workers count, including skipped ones, because they can also be out of service.
+pub(super) fn size(observation: &Observation, request: &Request<'_>) -> Result<Size> {
+    let workers = || observation.hosts.iter().filter(|host| !host.is_control_plane());
+    let unhealthy = workers().filter(|host| !observation.is_healthy(host)).count();
+    let choices = &request.choices;
+    Size::of(&choices.batch, &choices.max_unavailable, workers().count(), unhealthy)
 }
 
 /// Divides workers into batches: the healthy ones in order, then each unhealthy one alone, because

@@ -308,3 +308,13 @@ impl Document {
             .map_err(|error| Error::failed("cannot write the plan").caused_by(error))
     }
 }
+
+/// Joins the first few names and counts the rest.
+pub fn few<T: AsRef<str>>(names: &[T]) -> String {
+    const SHOWN: usize = 5;
+    let shown: Vec<&str> = names.iter().take(SHOWN).map(AsRef::as_ref).collect();
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::runtime::version::order_of;
-use crate::upgrade::batches::{Size, canaries, cut};
+use crate::upgrade::batches::{canaries, cut, size};
 use crate::upgrade::document::{
-    Direction, Document, Finding, HostBefore, Identity, SCHEMA, Strategy,
+    Direction, Document, Finding, HostBefore, Identity, SCHEMA, Strategy, few,
 };
 use crate::upgrade::hops;
 use crate::upgrade::observation::{HostSeen, Observation};
@@ -196,8 +196,9 @@ fn hosts_before(
             node: host.node.clone(),
             version: observation.version_of(host),
             // A cordon set by an upgrade of imgctl does not count as an administrator's.
-            was_unschedulable: node
-                .is_some_and(|node| node.unschedulable && !node.annotations.contains_key(MARK)),
+            was_unschedulable: node.is_some_and(|node| {
+                node.unschedulable && !node.annotations.contains_key(imgctl_kube::drain::MARK)
+            }),
             skipped: skipped(observation, request, host, same),
         };
         if hosts.insert(host.id.clone(), before).is_some() {
@@ -209,9 +210,6 @@ fn hosts_before(
     }
     Ok(hosts)
 }
-
-/// Node annotation with the ID of the upgrade that cordoned the Node.
-pub const MARK: &str = "imgctl.io/upgrade-id";
 
 /// Start of the skip reason for an unreachable host.
 pub const CANNOT_BE_REACHED: &str = "it cannot be reached";
@@ -273,16 +271,6 @@ fn check_architectures(hosts: &BTreeMap<String, HostBefore>, request: &Request<'
     Ok(())
 }
 
-/// Joins the first few names and counts the rest.
-pub fn few<T: AsRef<str>>(names: &[T]) -> String {
-    const SHOWN: usize = 5;
-    let shown: Vec<&str> = names.iter().take(SHOWN).map(AsRef::as_ref).collect();
-    match names.len().saturating_sub(SHOWN) {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
-    }
-}
-
 /// The Clusterfile's first control plane goes first; among the others, the etcd leader goes last,
 /// so that leadership moves only once. A rollback uses the reverse order.
 fn control_planes(
@@ -311,14 +299,6 @@ fn control_planes(
         ids.reverse();
     }
     ids
-}
-
-/// All workers count, including skipped ones, because they can also be out of service.
-pub fn size(observation: &Observation, request: &Request<'_>) -> Result<Size> {
-    let workers = || observation.hosts.iter().filter(|host| !host.is_control_plane());
-    let unhealthy = workers().filter(|host| !observation.is_healthy(host)).count();
-    let choices = &request.choices;
-    Size::of(&choices.batch, &choices.max_unavailable, workers().count(), unhealthy)
 }
 
 fn choose_canaries(

@@ -33,6 +33,14 @@ impl Ended {
     pub fn is_success(self) -> bool {
         self == Self::Code(0)
     }
+
+    /// Describes how the command ended: `with code 1`, `by signal 9`.
+    pub(crate) fn describe(self) -> String {
+        match self {
+            Self::Code(code) => format!("with code {code}"),
+            Self::Signal(signal) => format!("by signal {signal}"),
+        }
+    }
 }
 
 impl std::fmt::Display for Ended {

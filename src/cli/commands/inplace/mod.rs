@@ -17,14 +17,16 @@ use crate::ui::prompt;
 use arguments::{ApplyArgs, CareArgs, PlanArgs, PrePull, RollbackArgs, StatusArgs};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_cluster::inplace::drift;
-use imgctl_cluster::inplace::engine::{self, Engine, Pace};
+use imgctl_cluster::inplace::engine::{self, Engine};
 use imgctl_cluster::inplace::journal::{self, Journal, Past};
 use imgctl_cluster::inplace::plan::Plan;
-use imgctl_cluster::inplace::planner::{self, Desired, Inputs};
-use imgctl_cluster::inplace::pull_access::{self, Access};
-use imgctl_cluster::inplace::request::{Request, Selection, TemplatePolicy, checked};
+use imgctl_cluster::inplace::planner::{self, Inputs};
+use imgctl_cluster::inplace::pull_access;
+use imgctl_cluster::inplace::request::{
+    Desired, Pace, Request, Selection, TemplatePolicy, checked,
+};
 use imgctl_cluster::inplace::rollback;
-use imgctl_cluster::inplace::target::Target;
+use imgctl_cluster::inplace::target::{Access, Target};
 use imgctl_cluster::inplace::world::{self, World};
 use imgctl_cluster::pipeline::interrupt::Interrupt;
 use reach::Reach;

@@ -251,3 +251,36 @@ fn is_secret(path: &str) -> bool {
     let name = path.rsplit('.').next().unwrap_or_default();
     name.to_ascii_lowercase().contains("passw") || name.starts_with("pkData")
 }
+
+/// Reads a list of `NAME=VALUE`; the last of several entries with the same name counts.
+pub(super) fn environment(
+    fields: &mut Fields<'_>,
+    name: &'static str,
+    problems: &mut Problems<'_>,
+) -> BTreeMap<String, String> {
+    let path = fields.path_of(name);
+    let mut read: BTreeMap<String, String> = BTreeMap::new();
+    for (at, node) in fields.list(name, problems).iter().enumerate() {
+        let path = format!("{path}[{at}]");
+        let Some(entry) = text(node, &path, problems) else {
+            continue;
+        };
+        match crate::cluster::variable::parse(&entry) {
+            Ok((name, value)) => {
+                if read.get(&name).is_some_and(|earlier| *earlier != value) {
+                    problems
+                        .note(node.line, format!("`{name}` is set twice; the last value applies"));
+                }
+                read.insert(name, value);
+            }
+            Err(error) if problems.is_lenient() => {
+                problems.note(node.line, format!("`{path}` is ignored: {}", error.message()));
+            }
+            Err(error) => {
+                problems.add(node.line, format!("`{path}`: {}", error.message()));
+                error.hints().iter().for_each(|hint| problems.hint(*hint));
+            }
+        }
+    }
+    read
+}

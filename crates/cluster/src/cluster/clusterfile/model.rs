@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::cluster::clusterfile::login::Ssh;
-use crate::cluster::compose::is_confidential;
 use imgctl_host::render::ConfigEdit;
+
+/// Parts of variable names that mark confidential values.
+const CONFIDENTIAL: [&str; 6] = ["passw", "secret", "token", "credential", "privatekey", "apikey"];
 
 /// All documents of one file.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -165,4 +167,11 @@ impl Clusterfile {
         }
         copy
     }
+}
+
+/// Whether a variable of this name holds a secret, judging by the name alone.
+pub fn is_confidential(name: &str) -> bool {
+    let name: String =
+        name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
+    CONFIDENTIAL.iter().any(|word| name.contains(word))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::cluster::clusterfile::documents;
-use crate::cluster::clusterfile::fields::{self, Fields, Problems};
+use crate::cluster::clusterfile::fields::{self, Fields, Problems, environment};
 use crate::cluster::clusterfile::login::Ssh;
 use crate::cluster::clusterfile::model::{ClusterDocument, Clusterfile, HostGroup};
 use crate::cluster::clusterfile::node::{Content, Node};
@@ -290,39 +290,6 @@ fn check_roles(roles: &[String], path: &str, line: u64, problems: &mut Problems<
         problems
             .hint(format!("a host of role `{REGISTRY}` must also be a `{MASTER}` or a `{NODE}`"));
     }
-}
-
-/// Reads a list of `NAME=VALUE`; the last of several entries with the same name counts.
-pub(super) fn environment(
-    fields: &mut Fields<'_>,
-    name: &'static str,
-    problems: &mut Problems<'_>,
-) -> BTreeMap<String, String> {
-    let path = fields.path_of(name);
-    let mut read: BTreeMap<String, String> = BTreeMap::new();
-    for (at, node) in fields.list(name, problems).iter().enumerate() {
-        let path = format!("{path}[{at}]");
-        let Some(entry) = fields::text(node, &path, problems) else {
-            continue;
-        };
-        match crate::cluster::variable::parse(&entry) {
-            Ok((name, value)) => {
-                if read.get(&name).is_some_and(|earlier| *earlier != value) {
-                    problems
-                        .note(node.line, format!("`{name}` is set twice; the last value applies"));
-                }
-                read.insert(name, value);
-            }
-            Err(error) if problems.is_lenient() => {
-                problems.note(node.line, format!("`{path}` is ignored: {}", error.message()));
-            }
-            Err(error) => {
-                problems.add(node.line, format!("`{path}`: {}", error.message()));
-                error.hints().iter().for_each(|hint| problems.hint(*hint));
-            }
-        }
-    }
-    read
 }
 
 fn config(node: &Node, problems: &mut Problems<'_>) -> Option<ConfigEdit> {

@@ -2,10 +2,9 @@
 
 use serde_json::Map;
 
-use crate::cluster::clusterfile::fields::{Fields, Problems};
+use crate::cluster::clusterfile::fields::{Fields, Problems, environment};
 use crate::cluster::clusterfile::model::{CommandCondition, Condition, Mount, Phase, Status};
 use crate::cluster::clusterfile::node::Node;
-use crate::cluster::clusterfile::read::environment;
 
 /// Reads `status`.
 pub(super) fn status(node: &Node, problems: &mut Problems<'_>) -> Status {

@@ -15,12 +15,11 @@ use std::time::Instant;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::inplace::engine::Pace;
 use crate::inplace::journal::{Journal, Record, TemplatePhase};
 use crate::inplace::marks::{self, Drift, Restore};
 use crate::inplace::object::{self, Resources, Workload};
 use crate::inplace::patch::{annotation, test};
-use crate::inplace::request::WorkloadKind;
+use crate::inplace::request::{Pace, WorkloadKind};
 use crate::inplace::verdict::same;
 use crate::inplace::world::{Known, World, asked};
 use crate::pipeline::interrupt::Interrupt;

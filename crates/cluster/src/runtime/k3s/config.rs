@@ -8,8 +8,15 @@ use serde_json::{Map, Value, json};
 use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
 use crate::runtime::ImageFiles;
+use crate::runtime::load_balancer::API_PORT;
 use imgctl_base::error::{Context, Error, Result};
 use imgctl_template::yaml;
+
+/// Name that hosts use to reach the API.
+pub(super) const API_NAME: &str = "apiserver.cluster.local";
+/// Token files of a server: the one that servers join with, and the one that agents join with.
+pub(super) const SERVER_TOKEN: &str = "/etc/rancher/k3s/token";
+pub(super) const AGENT_TOKEN: &str = "/etc/rancher/k3s/agent-token";
 
 /// Role of a host in k3s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +35,14 @@ impl Role {
             Self::First => "first server",
             Self::Server => "server",
             Self::Agent => "agent",
+        }
+    }
+
+    /// Returns the file with the token that a host of this role joins with.
+    pub(super) fn token_file(self) -> &'static str {
+        match self {
+            Self::First | Self::Server => SERVER_TOKEN,
+            Self::Agent => AGENT_TOKEN,
         }
     }
 }
@@ -157,6 +172,22 @@ fn defaults() -> Map<String, Value> {
     object(defaults).unwrap_or_default()
 }
 
+/// Returns the server URL. A worker uses its local load balancer, which knows all servers.
+fn server_url(scene: &ClusterContext, role: Role) -> Option<String> {
+    match role {
+        Role::First => None,
+        Role::Server => {
+            let first = scene.first()?.ip();
+            Some(if first.contains(':') {
+                format!("https://[{first}]:{API_PORT}")
+            } else {
+                format!("https://{first}:{API_PORT}")
+            })
+        }
+        Role::Agent => Some(format!("https://{API_NAME}:{API_PORT}")),
+    }
+}
+
 /// Sets the values that documents cannot change.
 fn force(config: &mut Map<String, Value>, scene: &ClusterContext, host: &Host, role: Role) {
     if host.ip().parse::<std::net::IpAddr>().is_ok() {
@@ -165,20 +196,20 @@ fn force(config: &mut Map<String, Value>, scene: &ClusterContext, host: &Host, r
             config.insert("advertise-address".to_owned(), json!(host.ip()));
         }
     }
-    config.insert("token-file".to_owned(), json!(super::token::path(role)));
+    config.insert("token-file".to_owned(), json!(role.token_file()));
     if role == Role::First {
         config.insert("cluster-init".to_owned(), json!(true));
     } else {
         config.remove("cluster-init");
     }
-    if let Some(url) = super::server_url(scene, role) {
+    if let Some(url) = server_url(scene, role) {
         config.insert("server".to_owned(), json!(url));
     }
     if role == Role::Agent {
         return;
     }
-    config.insert("agent-token-file".to_owned(), json!(super::token::AGENT_FILE));
-    let mut names = vec!["127.0.0.1".to_owned(), super::API_NAME.to_owned()];
+    config.insert("agent-token-file".to_owned(), json!(AGENT_TOKEN));
+    let mut names = vec!["127.0.0.1".to_owned(), API_NAME.to_owned()];
     names.extend(scene.vip.clone());
     names.extend(scene.control_planes().map(|host| host.ip().to_owned()));
     if let Some(Value::Array(own)) = config.get("tls-san") {

@@ -4,7 +4,6 @@
 //! and starts and watches the service. Facts: sealos.md 8.7.
 
 mod config;
-mod snapshot;
 mod token;
 mod upgrade;
 
@@ -14,13 +13,11 @@ use crate::runtime::action::{Line, Site};
 use crate::runtime::load_balancer::{self, API_PORT};
 use crate::runtime::upgrade::Upgrader;
 use crate::runtime::{Action, ImageFiles, Runtime};
-use config::Role;
+use config::{API_NAME, Role};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_host::agent::protocol::FileToWrite;
 
-/// Name that hosts use to reach the API.
-const API_NAME: &str = "apiserver.cluster.local";
 const CONFIG: &str = "/etc/rancher/k3s/config.yaml";
 const KUBECTL: &str = "k3s kubectl";
 
@@ -61,7 +58,7 @@ impl<'a> K3s<'a> {
             ),
             Action::new(
                 "k3s-token",
-                format!("write {} (mode 0600)", token::path(role)),
+                format!("write {} (mode 0600)", role.token_file()),
                 role_word,
                 move |site| token::deliver(site, role),
             ),
@@ -79,22 +76,6 @@ impl<'a> K3s<'a> {
     }
 }
 
-/// Returns the server URL. A worker uses its local load balancer, which knows all servers.
-fn server_url(scene: &ClusterContext, role: Role) -> Option<String> {
-    match role {
-        Role::First => None,
-        Role::Server => {
-            let first = scene.first()?.ip();
-            Some(if first.contains(':') {
-                format!("https://[{first}]:{API_PORT}")
-            } else {
-                format!("https://{first}:{API_PORT}")
-            })
-        }
-        Role::Agent => Some(format!("https://{API_NAME}:{API_PORT}")),
-    }
-}
-
 /// Returns the Node name that k3s derives from the hostname.
 fn node_name(site: &Site<'_>, host: &Host) -> Result<String> {
     let facts = site.crew.agent(host)?.facts()?;
@@ -108,7 +89,7 @@ fn kubectl(site: &Site<'_>, arguments: &str, suffix: &str) -> Result<String> {
         let attempt = site.crew.agent(host).and_then(|agent| {
             site.run_on(
                 &*agent,
-                &Line { line: format!("{KUBECTL} {arguments}"), again: true, ..Line::default() },
+                &Line::repeatable(format!("{KUBECTL} {arguments}")),
                 &format!("-{suffix}"),
             )
         });
@@ -242,14 +223,9 @@ impl Runtime for K3s<'_> {
         let mut actions = load_balancer::removal(scene, host);
         actions.push(Action::command(
             "k3s-stop",
-            Line {
-                line: "if systemctl cat k3s >/dev/null 2>&1; then systemctl disable --quiet --now k3s; fi; \
+            Line::repeatable("if systemctl cat k3s >/dev/null 2>&1; then systemctl disable --quiet --now k3s; fi; \
                        rm -f /etc/rancher/k3s/config.yaml /etc/rancher/k3s/token /etc/rancher/k3s/agent-token; \
-                       if [ \"$(readlink \"$HOME/.kube/config\")\" = /etc/rancher/k3s/k3s.yaml ]; then rm -f \"$HOME/.kube/config\"; rmdir \"$HOME/.kube\" 2>/dev/null || true; fi"
-                    .to_owned(),
-                again: true,
-                ..Line::default()
-            },
+                       if [ \"$(readlink \"$HOME/.kube/config\")\" = /etc/rancher/k3s/k3s.yaml ]; then rm -f \"$HOME/.kube/config\"; rmdir \"$HOME/.kube\" 2>/dev/null || true; fi"),
         ));
         Ok(actions)
     }
@@ -281,14 +257,10 @@ impl Runtime for K3s<'_> {
 fn ready() -> Action {
     Action::command(
         "k3s-ready",
-        Line {
-            line: format!(
-                "for i in $(seq 150); do {KUBECTL} get --raw /readyz >/dev/null 2>&1 && exit 0; sleep 2; done; \
+        Line::repeatable(format!(
+            "for i in $(seq 150); do {KUBECTL} get --raw /readyz >/dev/null 2>&1 && exit 0; sleep 2; done; \
                  systemctl --no-pager --lines=20 status k3s; echo 'the API does not answer after 300 s; see journalctl -u k3s' >&2; exit 1"
-            ),
-            again: true,
-            ..Line::default()
-        },
+        )),
     )
 }
 
@@ -306,12 +278,8 @@ fn fetch_kubeconfig(site: &Site<'_>) -> Result<()> {
     let directory = site.state().join("etc");
     std::fs::create_dir_all(&directory).path("create", &directory)?;
     atomic::write(&directory.join("admin.conf"), text.as_bytes(), 0o600, Durability::Durable)?;
-    site.run(&Line {
-        line: format!(
+    site.run(&Line::repeatable(format!(
             "mkdir -p \"$HOME/.kube\" && [ -e \"$HOME/.kube/config\" ] || ln -s {SOURCE} \"$HOME/.kube/config\""
-        ),
-        again: true,
-        ..Line::default()
-    })
+        )))
     .map(|_| ())
 }

@@ -1,28 +1,16 @@
 //! The two join tokens of a cluster: generated once on the controller, written to hosts as files.
 
 use crate::runtime::action::Site;
-use crate::runtime::k3s::config::Role;
+use crate::runtime::k3s::config::{AGENT_TOKEN, Role, SERVER_TOKEN};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_host::agent::protocol::FileToWrite;
 
-/// File on servers with the token that agents join with.
-pub(super) const AGENT_FILE: &str = "/etc/rancher/k3s/agent-token";
-const SERVER_FILE: &str = "/etc/rancher/k3s/token";
-
-/// Returns the file with the token that a host of this role joins with.
-pub(super) fn path(role: Role) -> &'static str {
-    match role {
-        Role::First | Role::Server => SERVER_FILE,
-        Role::Agent => AGENT_FILE,
-    }
-}
-
 /// Writes the tokens that this host needs; a worker gets only the agent token.
 pub(super) fn deliver(site: &Site<'_>, role: Role) -> Result<()> {
     let wanted: &[(&str, &str)] = match role {
-        Role::First | Role::Server => &[("token", SERVER_FILE), ("agent-token", AGENT_FILE)],
-        Role::Agent => &[("agent-token", AGENT_FILE)],
+        Role::First | Role::Server => &[("token", SERVER_TOKEN), ("agent-token", AGENT_TOKEN)],
+        Role::Agent => &[("agent-token", AGENT_TOKEN)],
     };
     for (name, path) in wanted {
         site.agent.write_file(&FileToWrite {
@@ -63,8 +51,8 @@ fn draw() -> Result<String> {
 
 fn of_servers(site: &Site<'_>, name: &str) -> Result<String> {
     let file = match name {
-        "token" => SERVER_FILE,
-        _ => AGENT_FILE,
+        "token" => SERVER_TOKEN,
+        _ => AGENT_TOKEN,
     };
     let servers = site.scene.control_planes();
     for server in servers.filter(|server| server.address != site.host.address) {

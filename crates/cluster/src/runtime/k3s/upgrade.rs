@@ -1,5 +1,5 @@
 //! Upgrade and rollback of k3s servers and agents: renames the new binary into place and restarts
-//! the service. Containers keep running during the restart.
+//! the service. Containers keep running during the restart. Also takes and restores snapshots of etcd.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use serde_json::Value;
 use crate::cluster::image::ClusterImage;
 use crate::runtime::Action;
 use crate::runtime::action::{Line, Site};
-use crate::runtime::k3s::snapshot::{self, DATA};
 use crate::runtime::k3s::{K3s, KUBECTL, PAPERS, node_name};
+use crate::runtime::kubectl::quoted;
 use crate::runtime::load_balancer;
 use crate::runtime::node_state;
 use crate::runtime::put;
@@ -22,12 +22,13 @@ use imgctl_template::semver::Version;
 const PATIENCE: Duration = Duration::from_secs(420);
 const LIMIT: Duration = Duration::from_secs(440);
 const LONG: Duration = Duration::from_secs(30 * 60);
+const SNAPSHOT: Duration = Duration::from_secs(15 * 60);
 const HINT: &str = "on the host: `journalctl -u k3s`, `k3s kubectl get nodes -o wide`; then \
 `imgctl upgrade resume`, or `imgctl rollback`";
 
 /// Starts the service and waits until it is up. `server` is yes or no. Writes the start time to
 /// `$started`.
-pub(super) const START: &str = r#"systemctl daemon-reload
+const START: &str = r#"systemctl daemon-reload
 date -u +%Y-%m-%dT%H:%M:%S >"$started.new"; mv -f "$started.new" "$started"
 systemctl restart --no-block k3s
 sleep 1
@@ -44,7 +45,7 @@ exit 1
 "#;
 
 /// Returns the variables and functions that every line uses.
-pub(super) fn prelude(step: &Move<'_>) -> String {
+fn prelude(step: &Move<'_>) -> String {
     format!(
         "{functions}backup={backup} root={root} tree={tree} started={backup}/kubelet-started server={server}\n\
          k3s=$(type -P k3s || echo /usr/local/bin/k3s)\n{DATA}",
@@ -57,11 +58,8 @@ pub(super) fn prelude(step: &Move<'_>) -> String {
 }
 
 /// Creates an idempotent action; `says` is what a plan shows.
-pub(super) fn line(name: &str, says: String, line: String, limit: Duration) -> Action {
-    let mut action =
-        Action::command(name, Line { line, again: true, ..Line::default() }).within(limit);
-    action.says = vec![says];
-    action
+fn line(name: &str, says: String, line: String, limit: Duration) -> Action {
+    Action::command(name, Line::repeatable(line)).within(limit).saying(says)
 }
 
 fn wanted(step: &Move<'_>) -> Result<String> {
@@ -93,7 +91,7 @@ impl Upgrader for K3s<'_> {
     fn backup(&self, step: &Move<'_>) -> Result<Vec<Action>> {
         let mut actions = vec![keep(step)];
         if step.place == Place::First {
-            actions.push(snapshot::take(step));
+            actions.push(take_snapshot(step));
         }
         Ok(actions)
     }
@@ -146,7 +144,7 @@ impl Upgrader for K3s<'_> {
              replace etc/registries.yaml /etc/rancher/k3s/registries.yaml 0600\n\
              {START}",
             prelude = prelude(step),
-            stopped_database = snapshot::KEEP_STOPPED,
+            stopped_database = KEEP_STOPPED,
         );
         let says =
             format!("replace k3s and its unit with those of {}; systemctl restart k3s", step.tree);
@@ -209,7 +207,7 @@ impl Upgrader for K3s<'_> {
     }
 
     fn restore_snapshot(&self, step: &Move<'_>, snapshot: &str) -> Result<[Vec<Action>; 3]> {
-        Ok(snapshot::restore(step, snapshot))
+        Ok(restore_snapshot(step, snapshot))
     }
 }
 
@@ -255,7 +253,7 @@ fn keep(step: &Move<'_>) -> Action {
 }
 
 /// Restores the files of the backup. Runs `unchanged` if nothing differs and k3s is running.
-pub(super) fn put_back(unchanged: &str) -> String {
+fn put_back(unchanged: &str) -> String {
     format!(
         "if [ ! -s \"$backup/host.sha256\" ] && cmp -s \"$k3s\" \"$tree/bin/k3s\"; then\n\
          # A host that was unreachable during the upgrade: its backup comes before any change.\n\
@@ -326,6 +324,101 @@ fn own_node(site: &Site<'_>, wanted: &str, started: &str) -> Result<Option<Strin
     let started = site.agent.read_file(started, 1 << 10)?;
     let started = started.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     Ok(node_state::complaint(&name, &node, &lease, wanted, started.as_deref()))
+}
+
+/// Shell code that sets `data` to the k3s data directory on this host.
+const DATA: &str = r#"data=$(sed -nE 's/^"?data-dir"?: *"?([^"]*)"?$/\1/p' /etc/rancher/k3s/config.yaml 2>/dev/null | head -n 1)
+data=${data:-/var/lib/rancher/k3s}
+"#;
+
+/// Shell code that copies a database other than etcd, which is only safe while nothing writes to
+/// it.
+const KEEP_STOPPED: &str = r#"if [ "$server" = yes ] && [ -f "$data/server/db/state.db" ] && [ ! -d "$data/server/db/etcd" ] && [ ! -e "$backup/db" ]; then
+  systemctl stop k3s
+  rm -rf "$backup/db.new"; cp -a "$data/server/db" "$backup/db.new"; sync -f "$backup"; mv "$backup/db.new" "$backup/db"
+  echo "the database is kept in $backup/db"
+fi
+"#;
+
+/// Writes `snapshot.db` to the backup: a bbolt file with more than its first pages, or nothing.
+fn take_snapshot(step: &Move<'_>) -> Action {
+    let text = format!(
+        "{prelude}mkdir -p \"$backup\"; cd \"$backup\"\n\
+         if [ -e touched ] && [ -s snapshot.sha256 ]; then sha256sum --quiet -c snapshot.sha256; echo 'the snapshot from before the host was touched is kept'; exit 0; fi\n\
+         if [ ! -d \"$data/server/db/etcd\" ]; then\n\
+         if [ -f \"$data/server/db/state.db\" ]; then echo 'k3s keeps its data in a file: it is copied when k3s stops'\n\
+         else echo 'k3s keeps its data elsewhere: make a backup there' >&2; fi\n\
+         exit 0\n\
+         fi\n\
+         rm -rf snapshot.new snapshot.db snapshot.sha256; mkdir -m 0700 snapshot.new\n\
+         \"$k3s\" etcd-snapshot save --name imgctl --dir \"$backup/snapshot.new\"\n\
+         file=$(find snapshot.new -maxdepth 1 -type f -name 'imgctl*' | head -n 1)\n\
+         [ -s \"$file\" ] || {{ echo 'k3s etcd-snapshot save left no snapshot' >&2; exit 1; }}\n\
+         case $file in *.zip) ;; *)\n\
+         if [ \"$(od -An -tx4 -j16 -N4 \"$file\" | tr -d ' ')\" != ed0cdaed ] || [ \"$(stat -c %s \"$file\")\" -le 16384 ]; then\n\
+         echo \"$file is no database of etcd\" >&2; exit 1\n\
+         fi ;;\n\
+         esac\n\
+         chmod 0600 \"$file\"; sync \"$file\"; mv -f \"$file\" snapshot.db; rm -rf snapshot.new\n\
+         sha256sum snapshot.db >snapshot.sha256; sync -f .\n\
+         echo \"$backup/snapshot.db: $(stat -c %s snapshot.db) bytes\"",
+        prelude = prelude(step),
+    );
+    let says = format!("k3s etcd-snapshot save, as {}/snapshot.db", step.backup());
+    line("backup-etcd", says, text, SNAPSHOT)
+}
+
+/// Stops all servers, restores the first, removes the data of the others so that they rejoin, and
+/// starts all servers.
+fn restore_snapshot(step: &Move<'_>, snapshot: &str) -> [Vec<Action>; 3] {
+    let prelude = prelude(step);
+    let stop = line(
+        "restore-stop",
+        "systemctl stop k3s".to_owned(),
+        "systemctl stop k3s; echo 'k3s is stopped; its containers go on'".to_owned(),
+        SNAPSHOT,
+    );
+    let restore = if step.place == Place::First {
+        let text = format!(
+            "{prelude}snapshot={snapshot}\n\
+             digest=$(sha256sum <\"$snapshot\")\n\
+             if [ \"$(cat \"$backup/restored\" 2>/dev/null)\" = \"$digest\" ]; then echo 'restored already'; exit 0; fi\n\
+             if systemctl is-active --quiet k3s; then echo 'k3s still runs here' >&2; exit 1; fi\n\
+             {put_back}\
+             rm -f \"$data/server/db/reset-flag\"\n\
+             if [ -d \"$backup/db\" ] && [ ! -d \"$data/server/db/etcd\" ]; then\n\
+             rm -rf \"$backup/db-before\"; mv \"$data/server/db\" \"$backup/db-before\"; cp -a \"$backup/db\" \"$data/server/db\"\n\
+             else \"$k3s\" server --cluster-reset --cluster-reset-restore-path=\"$snapshot\"; fi\n\
+             sync -f \"$data\"; printf '%s\\n' \"$digest\" >\"$backup/restored\"; sync -f \"$backup\"",
+            snapshot = quoted(snapshot),
+            put_back = put_back(":"),
+        );
+        let says = format!(
+            "restore k3s; k3s server --cluster-reset --cluster-reset-restore-path={snapshot}"
+        );
+        line("restore-etcd", says, text, SNAPSHOT)
+    } else {
+        let text = format!(
+            "{prelude}if systemctl is-active --quiet k3s; then echo 'k3s still runs here' >&2; exit 1; fi\n\
+             {put_back}\
+             if [ -e \"$backup/restored\" ]; then exit 0; fi\n\
+             if [ -d \"$data/server/db\" ]; then rm -rf \"$backup/db-before\"; mv \"$data/server/db\" \"$backup/db-before\"; fi\n\
+             : >\"$backup/restored\"; sync -f \"$backup\"",
+            put_back = put_back(":"),
+        );
+        let says = format!(
+            "restore k3s; its member's data moves to {}/db-before, and it joins again",
+            step.backup()
+        );
+        line("restore-etcd", says, text, SNAPSHOT)
+    };
+    let start = line(
+        "restore-start",
+        "systemctl start k3s; wait until its API is ready".to_owned(),
+        format!("{prelude}rm -f \"$backup/restored\"\n{START}"),
+        SNAPSHOT,
+    );
+    [vec![stop], vec![restore], vec![start]]
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::runtime::certificates::leaf::canonical;
 use crate::runtime::certificates::validity::Validity;
 use crate::runtime::kubeadm::defaults;
 use crate::runtime::kubeadm::documents::{Documents, at, set};
-use crate::runtime::kubeadm::host_state::HostState;
+use crate::runtime::kubeadm::host_state::{HostState, unix, variable};
 use crate::runtime::kubeadm::subnet::Subnet;
 use crate::runtime::kubeadm::version::Version;
 use crate::runtime::kubeadm::write;
@@ -46,21 +46,6 @@ pub(super) struct Config {
     documents: Documents,
     address: String,
     port: u16,
-}
-
-/// Returns the variable as scripts of the rootfs image see it on `host`.
-pub(super) fn variable<'a>(
-    scene: &'a ClusterContext,
-    host: &'a Host,
-    name: &str,
-) -> Option<&'a str> {
-    let image = scene.rootfs().map(|image| &image.environment);
-    [Some(&scene.flag_environment), Some(&host.environment), Some(&scene.environment), image]
-        .into_iter()
-        .flatten()
-        .find_map(|variables| variables.get(name))
-        .map(String::as_str)
-        .filter(|value| !value.is_empty())
 }
 
 impl Config {
@@ -398,9 +383,4 @@ fn drop_local_time(cluster: &mut Value) {
             list.retain(|volume| volume["hostPath"] != "/etc/localtime");
         }
     }
-}
-
-/// Returns the path with its `unix://` scheme.
-pub(super) fn unix(path: &str) -> String {
-    if path.contains("://") { path.to_owned() } else { format!("unix://{path}") }
 }

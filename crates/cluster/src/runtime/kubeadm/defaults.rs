@@ -5,9 +5,17 @@ use serde_json::{Map, Value, json};
 
 use crate::runtime::kubeadm::documents::Documents;
 use crate::runtime::kubeadm::version::Version;
+use crate::runtime::load_balancer::Papers;
 
 /// Path of the API server's audit policy.
 pub(crate) const AUDIT_POLICY: &str = "/etc/kubernetes/audit-policy.yml";
+
+/// Client certificate files that kubeadm and the kubelet write on workers.
+pub(super) const PAPERS: Papers = Papers {
+    authority: "/etc/kubernetes/pki/ca.crt",
+    certificate: "/var/lib/kubelet/pki/kubelet-client-current.pem",
+    key: "/var/lib/kubelet/pki/kubelet-client-current.pem",
+};
 
 /// Removed feature gates, with the minor version from which naming them is an error or has no
 /// effect.

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
 use crate::runtime::action::{Line, Site};
-use crate::runtime::kubeadm::config::{unix, variable};
 use crate::runtime::kubeadm::defaults;
 use imgctl_base::error::{Error, Result};
 
@@ -122,6 +121,26 @@ fn read(answer: &str, named: Option<&str>) -> Result<HostState> {
         audit_policy,
         addresses: Vec::new(),
     })
+}
+
+/// Returns the variable as scripts of the rootfs image see it on `host`.
+pub(super) fn variable<'a>(
+    scene: &'a ClusterContext,
+    host: &'a Host,
+    name: &str,
+) -> Option<&'a str> {
+    let image = scene.rootfs().map(|image| &image.environment);
+    [Some(&scene.flag_environment), Some(&host.environment), Some(&scene.environment), image]
+        .into_iter()
+        .flatten()
+        .find_map(|variables| variables.get(name))
+        .map(String::as_str)
+        .filter(|value| !value.is_empty())
+}
+
+/// Returns the path with its `unix://` scheme.
+pub(super) fn unix(path: &str) -> String {
+    if path.contains("://") { path.to_owned() } else { format!("unix://{path}") }
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::cluster::context::ClusterContext;
 use crate::cluster::host::Host;
 use crate::runtime::action::{Action, Line, Site};
-use crate::runtime::kubeadm::config::{Config, unix, variable};
-use crate::runtime::kubeadm::host_state::HostState;
+use crate::runtime::kubeadm::config::Config;
+use crate::runtime::kubeadm::host_state::{HostState, unix, variable};
 use crate::runtime::kubeadm::place::write;
 use crate::runtime::kubeadm::settings::{Settings, etc};
 use imgctl_base::error::Result;
@@ -49,7 +49,7 @@ fn pull_those(site: &Site<'_>, settings: &Settings, wanted: Wanted) -> Result<()
     let (state, config) = settings.config(site)?;
     let file = config_file(site, &config)?;
     let line = line(site.scene, site.host, &state, &file, wanted);
-    site.run_on(site.agent, &Line { again: true, ..Line::new(line) }, "").map(|_| ())
+    site.run_on(site.agent, &Line::repeatable(line), "").map(|_| ())
 }
 
 fn config_file(site: &Site<'_>, config: &Config) -> Result<String> {

@@ -165,21 +165,15 @@ pub(super) fn hosts_block(scene: &ClusterContext) -> String {
 /// Installs a kubeconfig for users who log in to a control plane. Moves an unrelated existing
 /// configuration aside.
 pub(super) fn kubeconfig() -> Action {
-    let mut action = Action::command(
+    Action::command(
         "kubeconfig",
-        Line {
-            line: format!(
+        Line::repeatable(format!(
                 "mkdir -p \"$HOME/.kube\"\n\
                  if [ -e \"$HOME/.kube/config\" ] && ! grep -q {API_NAME} \"$HOME/.kube/config\"; then \
                  mv -f \"$HOME/.kube/config\" \"$HOME/.kube/config.before-imgctl\"; fi\n\
                  install -m 0600 {ADMIN_CONF} \"$HOME/.kube/config\""
-            ),
-            again: true,
-            ..Line::default()
-        },
-    );
-    action.says = vec![format!("install -m 0600 {ADMIN_CONF} $HOME/.kube/config")];
-    action
+            )),
+    ).saying(format!("install -m 0600 {ADMIN_CONF} $HOME/.kube/config"))
 }
 
 /// Returns the documents with secrets masked.

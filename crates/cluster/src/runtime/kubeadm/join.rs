@@ -7,6 +7,7 @@ use crate::cluster::host::Host;
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::certificates::pki::Pki;
 use crate::runtime::kubeadm::config::{API_NAME, Config, join_port, lvscare_image};
+use crate::runtime::kubeadm::defaults::PAPERS;
 use crate::runtime::kubeadm::etcd;
 use crate::runtime::kubeadm::images;
 use crate::runtime::kubeadm::init::{self, API_MANIFEST, IGNORED};
@@ -66,7 +67,7 @@ pub(super) fn worker(
 ) -> Result<Vec<Action>> {
     let mut actions = match lvscare_image(scene) {
         Some(_) => vec![lvscare::bridge(scene)?],
-        None => load_balancer::actions(scene, host, super::PAPERS),
+        None => load_balancer::actions(scene, host, PAPERS),
     };
     actions.push(images::try_out(settings).bringing(&scene.registry_content()));
     actions.push(join(scene, settings, planned, false)?);
@@ -153,11 +154,7 @@ impl Joining<'_> {
         if matches!(condition, Condition::Ready | Condition::WaitsForNetwork) && has_member {
             return Ok(None);
         }
-        let undo = Line {
-            line: format!("kubeadm reset -f --cri-socket {socket}"),
-            again: true,
-            ..Line::default()
-        };
+        let undo = Line::repeatable(format!("kubeadm reset -f --cri-socket {socket}"));
         site.run_on(site.agent, &undo, "-undo")?;
         if self.control_plane && config.has_local_etcd() {
             etcd::remove_member(site, kubectl, config.address())?;

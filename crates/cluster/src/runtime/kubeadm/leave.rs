@@ -77,14 +77,10 @@ pub(super) fn actions(
 /// Removes the etcd member from its own host if possible. The members' view on a control plane that
 /// responds decides.
 fn remove_etcd_member(site: &Site<'_>) -> Result<()> {
-    let line = Line {
-        line: format!(
-            "if [ -e /etc/kubernetes/manifests/etcd.yaml ]; then \
+    let line = Line::repeatable(format!(
+        "if [ -e /etc/kubernetes/manifests/etcd.yaml ]; then \
              kubeadm reset phase remove-etcd-member --kubeconfig {ADMIN_CONF}; fi"
-        ),
-        again: true,
-        ..Line::default()
-    };
+    ));
     let own = site.run(&line);
     let kubectl = Kubectl::anywhere(site)?;
     match etcd::remove_member(site, &kubectl, site.host.ip())? {

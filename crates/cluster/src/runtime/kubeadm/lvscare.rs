@@ -121,10 +121,7 @@ pub(super) fn bridge(scene: &ClusterContext) -> Result<Action> {
         servers_of("--rs", ""),
         if address.contains(':') { 128 } else { 32 },
     );
-    let mut action =
-        Action::command("virtual-address", Line { line, again: true, ..Line::default() });
-    action.says = vec![shown];
-    Ok(action)
+    Ok(Action::command("virtual-address", Line::repeatable(line)).saying(shown))
 }
 
 /// Returns shell lines that remove the virtual address from a host. The lines never fail.

@@ -37,17 +37,11 @@ use crate::runtime::certificates::validity::Validity;
 use crate::runtime::upgrade::Upgrader;
 use crate::runtime::{Action, ImageFiles, Runtime, load_balancer};
 use config::{API_NAME, Config, Inputs, lvscare_image};
+use defaults::PAPERS;
 use host_state::HostState;
 use imgctl_base::error::{Error, Result};
 use settings::Settings;
 use version::Version;
-
-/// Client certificate files that kubeadm and the kubelet write on workers.
-const PAPERS: load_balancer::Papers = load_balancer::Papers {
-    authority: "/etc/kubernetes/pki/ca.crt",
-    certificate: "/var/lib/kubelet/pki/kubelet-client-current.pem",
-    key: "/var/lib/kubelet/pki/kubelet-client-current.pem",
-};
 
 /// Runtime of images labeled `distribution=kubernetes` or `kubeadm`, or without that label.
 pub struct Kubeadm<'a> {

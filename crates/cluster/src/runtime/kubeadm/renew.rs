@@ -259,12 +259,8 @@ fn names_into_configuration(site: &Site<'_>, names: &[String]) -> Result<()> {
     let text = with_names(text, names)?;
     let file = etc(site.scene, "kubeadm-update.yaml");
     place::write(site.agent, &file, 0o600, &text)?;
-    site.run(&Line {
-        line: format!("kubeadm init phase upload-config kubeadm --config {file}"),
-        again: true,
-        ..Line::default()
-    })
-    .map(|_| ())
+    site.run(&Line::repeatable(format!("kubeadm init phase upload-config kubeadm --config {file}")))
+        .map(|_| ())
 }
 
 fn with_names(text: &str, names: &[String]) -> Result<String> {
@@ -284,20 +280,15 @@ fn with_names(text: &str, names: &[String]) -> Result<String> {
 
 /// Stops the component's container; the kubelet restarts it immediately.
 fn restart(component: &str) -> Action {
-    let mut action = Action::command(
+    Action::command(
         &format!("restart-{component}"),
-        Line {
-            line: format!(
-                "if command -v crictl >/dev/null 2>&1; then \
+        Line::repeatable(format!(
+            "if command -v crictl >/dev/null 2>&1; then \
                  crictl ps --name '^{component}$' --state Running -q | xargs -r crictl stop; \
                  else pkill -TERM -f '^{component} ' || true; fi"
-            ),
-            again: true,
-            ..Line::default()
-        },
-    );
-    action.says = vec![format!("restart the static Pod {component}")];
-    action
+        )),
+    )
+    .saying(format!("restart the static Pod {component}"))
 }
 
 #[cfg(test)]

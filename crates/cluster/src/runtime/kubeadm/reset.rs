@@ -23,19 +23,14 @@ const TREES: [&str; 7] = [
 
 pub(super) fn actions(scene: &ClusterContext, host: &Host, etcd_data: &str) -> Vec<Action> {
     let mut actions = load_balancer::removal(scene, host);
-    let mut reset = Action::command(
-        "kubeadm-reset",
-        Line { line: kubeadm_reset(), again: true, ..Line::default() },
+    actions.push(
+        Action::command("kubeadm-reset", Line::repeatable(kubeadm_reset()))
+            .saying("kubeadm reset -f"),
     );
-    reset.says = vec!["kubeadm reset -f".to_owned()];
-    actions.push(reset);
-    let mut network =
-        Action::command("network", Line { line: network(scene), again: true, ..Line::default() });
-    network.says = vec![
-        "remove the ipvs service and interfaces kube-ipvs0, lvscare, cni0, flannel.1".to_owned(),
-        "remove kube-proxy's chains from iptables".to_owned(),
-    ];
-    actions.push(network);
+    actions.push(Action::command("network", Line::repeatable(network(scene))).saying(
+        "remove the ipvs service and interfaces kube-ipvs0, lvscare, cni0, flannel.1\n\
+         remove kube-proxy's chains from iptables",
+    ));
     let mut trees: Vec<String> = TREES.map(str::to_owned).to_vec();
     trees.push(etcd_data.to_owned());
     let says = format!("remove {}, $HOME/.kube/config", trees.join(", "));

@@ -1,13 +1,13 @@
 //! Bash lines that run on a registry host. Values are passed in variables, so that none is part of
 //! a command; the login is never in an argument list.
 
+use std::collections::BTreeMap;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::cluster::context::{ClusterContext, RegistryAccess};
 use crate::runtime::action::Line;
-use crate::runtime::registry::steps::{needs_login, variables};
-use crate::runtime::registry::unit;
 
 pub(super) const PORT: &str = "IMGCTL_PORT";
 const LOGIN: &str = "IMGCTL_LOGIN";
@@ -70,9 +70,9 @@ const ASK: &str = r#"ask() (
 "#;
 
 /// Waits until the registry accepts the login.
-pub(super) fn wait(scene: &ClusterContext, access: &RegistryAccess) -> Line {
+pub(super) fn wait(access: &RegistryAccess, unit: String) -> Line {
     let mut line = asking(access, WAIT);
-    line.environment.insert(UNIT.to_owned(), unit::name(scene));
+    line.environment.insert(UNIT.to_owned(), unit);
     line
 }
 
@@ -137,7 +137,7 @@ echo "$count images answer""#;
 
 fn asking(access: &RegistryAccess, line: &str) -> Line {
     let mut variables = variables([(PORT, access.port.to_string())]);
-    if needs_login(access) {
+    if access.needs_login() {
         let login = format!("{}:{}", access.username, access.password.expose());
         variables.insert(LOGIN.to_owned(), STANDARD.encode(login));
     }
@@ -147,4 +147,9 @@ fn asking(access: &RegistryAccess, line: &str) -> Line {
 /// Quotes one shell word.
 pub(super) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// Returns variables for a line.
+pub(super) fn variables<const N: usize>(pairs: [(&str, String); N]) -> BTreeMap<String, String> {
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }

@@ -1,6 +1,5 @@
 //! Registry actions of one host, in order. Must not depend on the content of the shell lines.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::cluster::context::{ClusterContext, RegistryAccess};
@@ -52,7 +51,7 @@ pub fn registry_steps(
         return Ok(Vec::new());
     };
     let mut actions = Vec::new();
-    if needs_login(access) {
+    if access.needs_login() {
         actions.push(users(scene, access));
     }
     actions.push(Action::command("registry-data", lines::link_data(scene, access)));
@@ -68,7 +67,7 @@ pub fn registry_steps(
         ),
         None => actions.push(unit::start(scene, access)),
     }
-    let answers = says(lines::wait(scene, access), "registry-answers", "wait until");
+    let answers = says(lines::wait(access, unit::name(scene)), "registry-answers", "wait until");
     actions.push(answers.within(ANSWERS));
     let verify = says(lines::verify(scene, access), "registry-images", "check that every image of");
     actions.push(verify.bringing(&scene.registry_content()));
@@ -136,10 +135,6 @@ fn script(
     Ok(None)
 }
 
-pub(super) fn needs_login(access: &RegistryAccess) -> bool {
-    !access.username.is_empty() && !access.password.expose().is_empty()
-}
-
 /// Writes the users' file. Its hash is salted, so it is created when needed and not in the plan.
 fn users(scene: &ClusterContext, access: &RegistryAccess) -> Action {
     let path = format!("{}/{HTPASSWD}", scene.paths.rootfs());
@@ -153,9 +148,4 @@ fn users(scene: &ClusterContext, access: &RegistryAccess) -> Action {
         let file = FileToWrite { path: path.clone(), mode: 0o600, content: text.into_bytes() };
         site.agent.write_file(&file).map(|_| ())
     })
-}
-
-/// Returns variables for a line.
-pub(super) fn variables<const N: usize>(pairs: [(&str, String); N]) -> BTreeMap<String, String> {
-    pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }

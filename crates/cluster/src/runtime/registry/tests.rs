@@ -176,11 +176,11 @@ fn a_registry_is_waited_for_with_its_login_and_each_image_has_to_answer() {
             let _ = stopped.await;
         })
     });
-    let wait = bash(&lines::wait(&scene, &access));
+    let wait = bash(&lines::wait(&access, unit::name(&scene)));
     assert!(wait.status.success(), "{wait:?}");
     let mut stranger = access.clone();
     stranger.password = Secret::new("other");
-    let text = errors(&bash(&lines::wait(&scene, &stranger)));
+    let text = errors(&bash(&lines::wait(&stranger, unit::name(&scene))));
     assert!(text.contains("401") && text.contains("registry_htpasswd"), "{text}");
 
     let verify = |access: &RegistryAccess| bash(&lines::verify(&scene, access));

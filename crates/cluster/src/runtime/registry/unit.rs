@@ -5,7 +5,7 @@ use crate::cluster::context::{ClusterContext, RegistryAccess};
 use crate::cluster::registry_access::HTPASSWD;
 use crate::runtime::Action;
 use crate::runtime::action::Line;
-use crate::runtime::registry::steps::{needs_login, variables};
+use crate::runtime::registry::lines::variables;
 use imgctl_host::agent::protocol::FileToWrite;
 
 const BINARY: &str = "IMGCTL_BINARY";
@@ -27,7 +27,7 @@ fn binary(scene: &ClusterContext) -> String {
 
 /// Returns the unit file.
 pub(super) fn text(scene: &ClusterContext, access: &RegistryAccess) -> String {
-    let users = if needs_login(access) {
+    let users = if access.needs_login() {
         let path = format!("{}/{HTPASSWD}", scene.paths.rootfs());
         format!(" --htpasswd {}", word(&path))
     } else {

@@ -95,11 +95,7 @@ impl<'a> Moment<'a> {
 fn backup_folder(step: &Move<'_>) -> Action {
     Action::command(
         "backup-folder",
-        Line {
-            line: format!("mkdir -p -m 0700 {0} && chmod 0700 {0}", step.backup()),
-            again: true,
-            ..Line::default()
-        },
+        Line::repeatable(format!("mkdir -p -m 0700 {0} && chmod 0700 {0}", step.backup())),
     )
 }
 

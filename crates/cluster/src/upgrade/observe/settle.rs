@@ -56,7 +56,7 @@ pub fn settle(observation: &Observation, api: &dyn Api, tell: &dyn Fn(&str)) -> 
             tell(&format!(
                 "waiting up to {} s for Nodes that are not Ready yet: {}",
                 PATIENCE.as_secs(),
-                crate::upgrade::plan::few(&coming)
+                crate::upgrade::document::few(&coming)
             ));
             waits = true;
         }

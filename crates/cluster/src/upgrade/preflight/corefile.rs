@@ -2,8 +2,7 @@
 //! refuses to upgrade with others.
 
 use super::look::{Look, error, note};
-use crate::upgrade::document::Finding;
-use crate::upgrade::plan::few;
+use crate::upgrade::document::{Finding, few};
 
 const CHECK: &str = "corefile";
 const HINT: &str = "remove them from the ConfigMap kube-system/coredns; or pass --skip-check \

@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::look::{Look, error, note, warning};
-use crate::upgrade::document::Finding;
-use crate::upgrade::plan::few;
+use crate::upgrade::document::{Finding, few};
 
 /// Maximum clock skew between control planes (etcd members), in milliseconds.
 const PEER_SKEW_MS: i64 = 2_000;

@@ -6,9 +6,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::look::{Look, error, note, warning};
-use crate::upgrade::document::Finding;
+use crate::upgrade::document::{Finding, few};
 use crate::upgrade::observation::{HostSeen, ManifestSeen};
-use crate::upgrade::plan::few;
 
 const CHECK: &str = "static-manifests";
 const HINT: &str = "add them to the ConfigMap kube-system/kubeadm-config (extraArgs, extraVolumes, \

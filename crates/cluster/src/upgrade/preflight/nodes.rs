@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::look::{Look, error, note, warning};
-use crate::upgrade::document::Finding;
-use crate::upgrade::plan::{MARK, few, size};
+use crate::upgrade::batches::size;
+use crate::upgrade::document::{Finding, few};
 
 pub(super) fn mapping(look: &Look<'_>) -> Vec<Finding> {
     if look.api().is_none() {
@@ -80,7 +80,7 @@ pub(super) fn ready(look: &Look<'_>) -> Vec<Finding> {
 pub(super) fn cordons(look: &Look<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (host, node) in look.nodes() {
-        if let Some(id) = node.annotations.get(MARK) {
+        if let Some(id) = node.annotations.get(imgctl_kube::drain::MARK) {
             let what = format!("Node {} still has the annotation of upgrade {id}", node.name);
             let hint = "run `imgctl upgrade status`; if no upgrade is open, `kubectl uncordon` the \
                         Node and remove its annotation imgctl.io/upgrade-id";

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use super::look::{Look, error, note, warning};
 use crate::upgrade::batches::lonely_pods;
-use crate::upgrade::document::{Finding, KubeletSwap, Severity};
+use crate::upgrade::document::{Finding, KubeletSwap, Severity, few};
 use crate::upgrade::observation::{HostSeen, PodSeen};
-use crate::upgrade::plan::few;
 use crate::upgrade::restarts::forward;
 use imgctl_kube::drain::{PdbProblem, PodName};
 

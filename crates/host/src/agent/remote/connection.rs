@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::agent::protocol::OutputLine;
 use crate::agent::remote::body::Body;
-use crate::agent::remote::{handshake, start};
+use crate::agent::remote::handshake;
 use crate::agent::wire::{self, Call, Event};
 use crate::host::transport::{BoxFuture, Ended};
 use imgctl_base::error::{Error, Kind, Result};
@@ -92,7 +92,7 @@ impl Connection {
                 ended
             });
             let reason = match (reason.await, broken) {
-                (Ok(Ok(ended)), _) => format!("it ended {}", start::describe(ended)),
+                (Ok(Ok(ended)), _) => format!("it ended {}", ended.describe()),
                 (Ok(Err(error)), _) => error.to_string(),
                 (Err(_), Some(error)) => error.to_string(),
                 (Err(_), None) => "it was closed".to_owned(),

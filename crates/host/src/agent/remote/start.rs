@@ -78,7 +78,7 @@ async fn begin(transport: &dyn Transport, line: &str) -> Result<Begun> {
 fn not_started(ended: Option<Ended>, errors: &str, said: &str) -> Error {
     let said = [errors, said].into_iter().find(|text| !text.is_empty());
     let said = said.map_or_else(String::new, |text| format!(": {text}"));
-    let how = ended.map_or_else(|| "without an exit status".to_owned(), describe);
+    let how = ended.map_or_else(|| "without an exit status".to_owned(), Ended::describe);
     let error = Error::failed(format!("it ended {how}{said}"));
     match ended {
         Some(Ended::Code(126 | 127)) => error
@@ -89,14 +89,6 @@ fn not_started(ended: Option<Ended>, errors: &str, said: &str) -> Error {
                         memory?)")
         }
         _ => error,
-    }
-}
-
-/// Describes how a command ended: `with code 1`, `by signal 9`.
-pub(super) fn describe(ended: Ended) -> String {
-    match ended {
-        Ended::Code(code) => format!("with code {code}"),
-        Ended::Signal(signal) => format!("by signal {signal}"),
     }
 }
 
@@ -139,5 +131,5 @@ async fn upload(transport: &dyn Transport, binary: &Binary, directory: &str) -> 
         sent.doing(|| "the connection was lost".to_owned())?;
     }
     let kind = if text.contains("No space left") { Kind::NoSpace } else { Kind::Failed };
-    Err(Error::new(kind, format!("it ended {}: {text}", describe(ended))))
+    Err(Error::new(kind, format!("it ended {}: {text}", ended.describe())))
 }

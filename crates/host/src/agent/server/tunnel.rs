@@ -1,32 +1,22 @@
 //! The agent's end of tunnels, which lead only to this machine itself: an agent is not an open
 //! relay.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Request, Response, StatusCode};
-use http_body::Frame;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::tcp::OwnedWriteHalf;
 
 use crate::agent::network;
-use crate::agent::server::answer::{Answer, refusal};
+use crate::agent::server::answer::{Answer, Down, refusal};
 use crate::agent::wire;
 
 /// Connect timeout. Within one machine, a connection is immediate unless the server is overloaded.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Number of bytes to read at once.
-const BLOCK: usize = 64 << 10;
-
-/// Data from the TCP connection, as the body of an answer.
-pub(super) struct Down(OwnedReadHalf);
 
 /// Connects and forwards data in both directions.
 pub(super) async fn answer(request: Request<Incoming>) -> Response<Answer> {
@@ -90,22 +80,4 @@ async fn send(mut body: Incoming, mut up: OwnedWriteHalf) {
 fn reset(up: &OwnedWriteHalf) {
     let stream: &TcpStream = up.as_ref();
     let _ = rustix::net::shutdown(stream, rustix::net::Shutdown::Both);
-}
-
-impl Down {
-    pub(super) fn poll(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let mut block = BytesMut::zeroed(BLOCK);
-        let mut buffer = ReadBuf::new(&mut block);
-        let read = ready!(Pin::new(&mut self.0).poll_read(context, &mut buffer));
-        let length = buffer.filled().len();
-        block.truncate(length);
-        Poll::Ready(match (read, length) {
-            (Err(error), _) => Some(Err(error)),
-            (Ok(()), 0) => None,
-            (Ok(()), _) => Some(Ok(Frame::data(block.freeze()))),
-        })
-    }
 }

@@ -12,7 +12,8 @@ use crate::runtime::certificates::validity::now;
 use crate::runtime::kubeadm::init::IGNORED;
 use crate::runtime::kubeadm::place;
 use crate::runtime::kubeadm::upgrade::etcd_manifest::{MANIFESTS, Manifest, tag};
-use crate::runtime::kubeadm::upgrade::{Target, kubelet};
+use crate::runtime::kubeadm::upgrade::kubelet;
+use crate::runtime::kubeadm::upgrade::target::Target;
 use crate::runtime::kubectl::Kubectl;
 use crate::runtime::node_state::is_version;
 use crate::runtime::put;
@@ -64,7 +65,7 @@ fn programs(target: &Target) -> Action {
             backup = target.backup,
             touched = target.touched(),
         );
-        let line = Line { again: true, ..Line::new(line) };
+        let line = Line::repeatable(line);
         let text = site.run_on(site.agent, &line, "")?;
         let is = text.lines().last().unwrap_or_default().trim();
         if is_version(is, &target.version.text) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::runtime::action::{Action, Line};
-use crate::runtime::kubeadm::upgrade::Target;
+use crate::runtime::kubeadm::upgrade::target::Target;
 use crate::runtime::put;
 use crate::runtime::upgrade::Move;
 
@@ -54,12 +54,10 @@ pub(super) fn files(step: &Move<'_>, target: &Target) -> Action {
         tree = target.tree,
         touched = target.touched(),
     );
-    let mut action = Action::command("backup", Line { line, again: true, ..Line::default() })
-        .within(Duration::from_secs(600));
-    action.says = vec![format!(
+    Action::command("backup", Line::repeatable(line))
+        .within(Duration::from_secs(600)).saying(format!(
         "back up to {}/files: /etc/kubernetes (pki, manifests, *.conf), kubelet's configuration \
          and unit, the configuration of the container runtime, the programs; with checksums",
         target.backup
-    )];
-    action
+    ))
 }

@@ -2,7 +2,11 @@
 
 use serde_json::Value;
 
+use crate::runtime::action::Site;
+use crate::runtime::kubeadm::place;
+use crate::runtime::kubeadm::upgrade::target::Target;
 use imgctl_base::error::{Error, Result};
+use imgctl_host::agent::Agent;
 use imgctl_template::semver::Version;
 use imgctl_template::yaml;
 
@@ -70,6 +74,50 @@ pub(super) fn minor_was_raised(before: &str, now: &str) -> bool {
         (Some(before), Some(now)) => now > before,
         // If a version is unknown, any difference counts as raised.
         _ => before != now,
+    }
+}
+
+/// A member of the restored etcd cluster.
+pub(super) struct Member {
+    pub(super) name: String,
+    pub(super) peer: String,
+}
+
+/// Returns all members as defined on their hosts before the upgrade.
+pub(super) fn members(site: &Site<'_>, target: &Target) -> Result<Vec<Member>> {
+    let hosts = site.scene.control_planes();
+    hosts
+        .map(|host| {
+            let agent = site.crew.agent(host)?;
+            member(&manifest(&*agent, target)?, agent.host())
+        })
+        .collect()
+}
+
+/// Returns etcd's manifest as it was on the host before the upgrade.
+pub(super) fn manifest(agent: &dyn Agent, target: &Target) -> Result<Manifest> {
+    for path in [
+        format!("{}/files{MANIFESTS}/etcd.yaml", target.backup),
+        format!("{}/stopped/etcd.yaml", target.backup),
+    ] {
+        if let Some(text) = place::read(agent, &path)? {
+            return Manifest::parse(&text, &path);
+        }
+    }
+    Err(Error::not_found(format!(
+        "{}: there is no backup of etcd's manifest in {}",
+        agent.host(),
+        target.backup
+    ))
+    .hint("only a cluster that was backed up before an upgrade can be restored from its snapshot"))
+}
+
+pub(super) fn member(manifest: &Manifest, host: &str) -> Result<Member> {
+    match (manifest.flag("name"), manifest.flag("initial-advertise-peer-urls")) {
+        (Some(name), Some(peer)) => Ok(Member { name: name.to_owned(), peer: peer.to_owned() }),
+        _ => Err(Error::bad_content(format!(
+            "{host}: etcd's manifest lacks the member's name and peer address"
+        ))),
     }
 }
 

@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use crate::runtime::action::{Action, Site};
 use crate::runtime::kubeadm::upgrade::apply::text;
+use crate::runtime::kubeadm::upgrade::daemon_set;
 use crate::runtime::kubeadm::upgrade::etcd_manifest::tag;
-use crate::runtime::kubeadm::upgrade::{Target, daemon_set};
+use crate::runtime::kubeadm::upgrade::target::Target;
 use crate::runtime::kubectl::Kubectl;
 use crate::runtime::node_state::is_version;
 use crate::runtime::wait::until_well;

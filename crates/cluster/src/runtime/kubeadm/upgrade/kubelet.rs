@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::runtime::action::{Action, Line, Site};
-use crate::runtime::kubeadm::upgrade::{Target, backup, node};
+use crate::runtime::kubeadm::upgrade::target::Target;
+use crate::runtime::kubeadm::upgrade::{backup, node};
 use crate::runtime::put;
 use crate::runtime::upgrade::Move;
 use crate::runtime::version::order;
@@ -51,14 +52,11 @@ pub(super) fn swap(target: &Target) -> Action {
         root = target.root,
         restarted = target.restarted(),
     );
-    let mut action =
-        Action::command("kubelet", Line { line, again: true, ..Line::default() }).within(LIMIT);
-    action.says = vec![format!(
+    Action::command("kubelet", Line::repeatable(line)).within(LIMIT).saying(format!(
         "systemctl stop kubelet; replace kubelet and its unit with those of {}; systemctl start \
          kubelet",
         target.tree
-    )];
-    action
+    ))
 }
 
 /// Replaces containerd and runc, only if the image's label requires a newer version than the
@@ -118,7 +116,7 @@ fn replace_runtime(site: &Site<'_>, target: &Target, wanted: &str) -> Result<()>
         functions = put::FUNCTIONS,
         tree = target.tree,
     );
-    let line = Line { again: true, ..Line::new(line) };
+    let line = Line::repeatable(line);
     site.run_on(site.agent, &line, "-replace").map(|_| ())
 }
 

@@ -2,7 +2,7 @@
 //! starting it before anything has changed.
 
 use crate::runtime::action::{Line, Site};
-use crate::runtime::kubeadm::upgrade::Target;
+use crate::runtime::kubeadm::upgrade::target::Target;
 use imgctl_base::error::Result;
 
 /// Runs the new kubelet with a missing kubeconfig: it reads flags and configuration, fails to load
@@ -39,6 +39,6 @@ echo 'the new kubelet did not say whether it takes the present flags and configu
 
 /// Fails if the new kubelet rejects them.
 pub(super) fn check(site: &Site<'_>, target: &Target) -> Result<()> {
-    let line = Line { again: true, ..Line::new(format!("tree={}{TRY}", target.tree)) };
+    let line = Line::repeatable(format!("tree={}{TRY}", target.tree));
     site.run_on(site.agent, &line, "-kubelet").map(|_| ())
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::runtime::action::{Action, Site};
 use crate::runtime::kubeadm::etcd::etcdctl;
 use crate::runtime::kubeadm::place;
-use crate::runtime::kubeadm::upgrade::Target;
+use crate::runtime::kubeadm::upgrade::target::Target;
 use crate::runtime::wait::until_well;
 use imgctl_base::error::{Error, Result};
 

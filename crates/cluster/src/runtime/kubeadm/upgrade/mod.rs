@@ -14,7 +14,6 @@ mod finish;
 mod gate;
 mod kubelet;
 mod kubelet_try;
-mod marks;
 mod members;
 mod node;
 mod pull;
@@ -25,59 +24,19 @@ mod snapshot;
 mod snapshot_restore;
 #[cfg(test)]
 mod stand_in_tests;
+mod target;
 
 use crate::cluster::image::ClusterImage;
 use crate::runtime::Action;
+use crate::runtime::kubeadm::Kubeadm;
 use crate::runtime::kubeadm::config::lvscare_image;
+use crate::runtime::kubeadm::defaults::PAPERS;
 use crate::runtime::kubeadm::version::Version;
-use crate::runtime::kubeadm::{Kubeadm, PAPERS};
 use crate::runtime::load_balancer;
 use crate::runtime::upgrade::{Move, Place, Upgrader};
 use crate::runtime::version;
 use imgctl_base::error::{Error, Result};
-
-/// Data of a [`Move`] that actions keep.
-#[derive(Clone)]
-struct Target {
-    version: Version,
-    /// Directory of the backup on the host.
-    backup: String,
-    /// Directory of all cluster files on the host.
-    root: String,
-    /// Path of the currently linked rootfs.
-    rootfs: String,
-    /// Tree of the image that the host is upgraded to.
-    tree: String,
-    place: Place,
-    external_etcd: bool,
-    keeps_corefile: bool,
-    id: String,
-}
-
-impl Target {
-    fn of(step: &Move<'_>) -> Result<Self> {
-        Ok(Self {
-            version: Version::of(step.to)?,
-            backup: step.backup(),
-            root: step.to.paths.root(),
-            rootfs: step.to.paths.rootfs(),
-            tree: step.tree.clone(),
-            place: step.place,
-            external_etcd: step.external_etcd,
-            keeps_corefile: step.keeps_corefile,
-            id: step.id.to_owned(),
-        })
-    }
-
-    fn is_control_plane(&self) -> bool {
-        self.place != Place::Worker
-    }
-
-    /// Reports whether this host runs a member of the cluster's etcd.
-    fn has_etcd(&self) -> bool {
-        self.is_control_plane() && !self.external_etcd
-    }
-}
+use target::Target;
 
 /// Redirects workers to other API servers before `stopping`, the actions that stop this host's API
 /// server. LVScare has no such list: it detects the state through `/readyz`.

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use crate::runtime::Action;
 use crate::runtime::action::{Line, Site};
-use crate::runtime::kubeadm::config::{unix, variable};
 use crate::runtime::kubeadm::documents::set;
 use crate::runtime::kubeadm::host_state::HostState;
+use crate::runtime::kubeadm::host_state::{unix, variable};
 use crate::runtime::kubeadm::images::same_socket;
 use crate::runtime::kubeadm::place;
 use crate::runtime::kubeadm::settings::etc;
 use crate::runtime::kubeadm::upgrade::apply::patches;
-use crate::runtime::kubeadm::upgrade::{Target, backup, kubelet_try, server_try};
+use crate::runtime::kubeadm::upgrade::target::Target;
+use crate::runtime::kubeadm::upgrade::{backup, kubelet_try, server_try};
 use crate::runtime::kubectl::Kubectl;
 use crate::runtime::upgrade::Move;
 use imgctl_base::error::{Error, Result};
@@ -99,10 +100,7 @@ fn pull(site: &Site<'_>, target: &Target, sandbox: Option<&str>) -> Result<(Stri
     };
     site.run_on(
         site.agent,
-        &Line {
-            again: true,
-            ..Line::new(line(target, &file, &state.cri_socket, &registry, sandbox))
-        },
+        &Line::repeatable(line(target, &file, &state.cri_socket, &registry, sandbox)),
         "",
     )?;
     Ok((configuration, state.cri_socket))

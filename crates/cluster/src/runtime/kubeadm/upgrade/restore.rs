@@ -6,7 +6,8 @@ use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::kubeadm::place;
 use crate::runtime::kubeadm::upgrade::etcd_manifest::{MANIFESTS, Manifest, minor_was_raised};
 use crate::runtime::kubeadm::upgrade::kubelet::{RESTART_RUNTIME, STARTED};
-use crate::runtime::kubeadm::upgrade::{Target, cluster_objects, gate};
+use crate::runtime::kubeadm::upgrade::target::Target;
+use crate::runtime::kubeadm::upgrade::{cluster_objects, gate};
 use crate::runtime::put;
 use crate::runtime::upgrade::Place;
 use crate::runtime::wait::until_well;
@@ -67,7 +68,7 @@ pub(super) fn files(target: &Target, older_etcd: bool) -> Action {
         if keep_etcd {
             site.say("etcd stays: its minor was raised, and older ones cannot read its data");
         }
-        let line = Line { again: true, ..Line::new(line(&target, keep_etcd)) };
+        let line = Line::repeatable(line(&target, keep_etcd));
         site.run_on(site.agent, &line, "").map(|_| ())
     })
     .within(LIMIT)

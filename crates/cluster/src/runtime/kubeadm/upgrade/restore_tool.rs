@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use crate::runtime::action::{Action, Line};
-use crate::runtime::kubeadm::upgrade::etcd_manifest::Manifest;
-use crate::runtime::kubeadm::upgrade::{Target, snapshot_restore};
+use crate::runtime::kubeadm::upgrade::etcd_manifest::{Manifest, manifest, members};
+use crate::runtime::kubeadm::upgrade::target::Target;
 use crate::runtime::kubectl::quoted;
 use imgctl_base::error::Result;
 
@@ -83,15 +83,11 @@ pub(super) fn keep(target: &Target) -> Action {
         backup = quoted(&target.backup),
         nothing = quoted(NOTHING),
     );
-    let mut action =
-        Action::command("backup-etcd-tools", Line { line, again: true, ..Line::default() })
-            .within(LIMIT);
-    action.says = vec![format!(
+    Action::command("backup-etcd-tools", Line::repeatable(line)).within(LIMIT).saying(format!(
         "back up to {}/bin the tool that restores a snapshot of etcd: etcdutl or etcdctl of the \
          running etcd",
         target.backup
-    )];
-    action
+    ))
 }
 
 /// Checks that this host has everything that the restore needs and that the snapshot is intact.
@@ -102,9 +98,9 @@ pub(super) fn check(target: &Target, snapshot: &str) -> Action {
     );
     let (target, snapshot) = (target.clone(), snapshot.to_owned());
     Action::new("snapshot-check", says, &snapshot.clone(), move |site| {
-        let own = snapshot_restore::manifest(site.agent, &target)?;
-        snapshot_restore::members(site, &target)?;
-        let line = Line { again: true, ..Line::new(line(&target, &snapshot, &own)?) };
+        let own = manifest(site.agent, &target)?;
+        members(site, &target)?;
+        let line = Line::repeatable(line(&target, &snapshot, &own)?);
         site.run_on(site.agent, &line, "").map(|_| ())
     })
     .within(LIMIT)

@@ -9,9 +9,9 @@ use serde_json::json;
 use crate::runtime::action::{Line, Site};
 use crate::runtime::kubeadm::place;
 use crate::runtime::kubeadm::settings::etc;
-use crate::runtime::kubeadm::upgrade::Target;
 use crate::runtime::kubeadm::upgrade::apply::COMPONENTS;
 use crate::runtime::kubeadm::upgrade::etcd_manifest::{MANIFESTS, Manifest};
+use crate::runtime::kubeadm::upgrade::target::Target;
 use crate::runtime::kubectl::quoted;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_template::yaml;
@@ -92,10 +92,10 @@ pub(super) fn check(
             }
         };
         let manifest = Manifest::parse(&rendered, component)?;
-        let line = Line {
-            again: true,
-            ..Line::new(format!("component={component}\ntry() {{ {}; }}{TRY}", run(&manifest)?))
-        };
+        let line = Line::repeatable(format!(
+            "component={component}\ntry() {{ {}; }}{TRY}",
+            run(&manifest)?
+        ));
         if let Err(error) = site.run_on(site.agent, &line, &format!("-try-{component}")) {
             problems.push(error.to_string());
         }

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use crate::runtime::action::{Action, Line, Site};
-use crate::runtime::kubeadm::place;
-use crate::runtime::kubeadm::upgrade::etcd_manifest::{MANIFESTS, Manifest};
-use crate::runtime::kubeadm::upgrade::{Target, restore, restore_tool};
+use crate::runtime::action::{Action, Line};
+use crate::runtime::kubeadm::upgrade::etcd_manifest::{
+    MANIFESTS, Manifest, Member, manifest, member, members,
+};
+use crate::runtime::kubeadm::upgrade::target::Target;
+use crate::runtime::kubeadm::upgrade::{restore, restore_tool};
 use crate::runtime::kubectl::quoted;
-use imgctl_base::error::{Error, Result};
-use imgctl_host::agent::Agent;
+use imgctl_base::error::Result;
 
 const STOP_LIMIT: Duration = Duration::from_secs(300);
 const LONG: Duration = Duration::from_secs(15 * 60);
@@ -43,18 +44,9 @@ fn stop(target: &Target) -> Action {
          echo \"still running: $left\" >&2; exit 1",
         backup = target.backup,
     );
-    let mut action = Action::command("restore-stop", Line { line, again: true, ..Line::default() })
-        .within(STOP_LIMIT);
-    action.says = vec![format!(
+    Action::command("restore-stop", Line::repeatable(line)).within(STOP_LIMIT).saying(format!(
         "move etcd.yaml and kube-*.yaml out of {MANIFESTS}; wait until they have stopped"
-    )];
-    action
-}
-
-/// A member of the restored etcd cluster.
-pub(super) struct Member {
-    name: String,
-    peer: String,
+    ))
 }
 
 fn restore(target: &Target, snapshot: &str) -> Action {
@@ -68,48 +60,10 @@ fn restore(target: &Target, snapshot: &str) -> Action {
         let own = manifest(site.agent, &target)?;
         let members = members(site, &target)?;
         let line = line(&target, &snapshot, &own, &members)?;
-        let line = Line { again: true, ..Line::new(line) };
+        let line = Line::repeatable(line);
         site.run_on(site.agent, &line, "").map(|_| ())
     })
     .within(LONG)
-}
-
-/// Returns all members as defined on their hosts before the upgrade.
-pub(super) fn members(site: &Site<'_>, target: &Target) -> Result<Vec<Member>> {
-    let hosts = site.scene.control_planes();
-    hosts
-        .map(|host| {
-            let agent = site.crew.agent(host)?;
-            member(&manifest(&*agent, target)?, agent.host())
-        })
-        .collect()
-}
-
-/// Returns etcd's manifest as it was on the host before the upgrade.
-pub(super) fn manifest(agent: &dyn Agent, target: &Target) -> Result<Manifest> {
-    for path in [
-        format!("{}/files{MANIFESTS}/etcd.yaml", target.backup),
-        format!("{}/stopped/etcd.yaml", target.backup),
-    ] {
-        if let Some(text) = place::read(agent, &path)? {
-            return Manifest::parse(&text, &path);
-        }
-    }
-    Err(Error::not_found(format!(
-        "{}: there is no backup of etcd's manifest in {}",
-        agent.host(),
-        target.backup
-    ))
-    .hint("only a cluster that was backed up before an upgrade can be restored from its snapshot"))
-}
-
-fn member(manifest: &Manifest, host: &str) -> Result<Member> {
-    match (manifest.flag("name"), manifest.flag("initial-advertise-peer-urls")) {
-        (Some(name), Some(peer)) => Ok(Member { name: name.to_owned(), peer: peer.to_owned() }),
-        _ => Err(Error::bad_content(format!(
-            "{host}: etcd's manifest lacks the member's name and peer address"
-        ))),
-    }
 }
 
 /// Returns the shell line that restores the data beside the old data and replaces it at the end. If
@@ -158,11 +112,7 @@ fn line(target: &Target, snapshot: &str, own: &Manifest, members: &[Member]) -> 
 fn done(target: &Target) -> Action {
     Action::command(
         "restore-done",
-        Line {
-            line: format!("rm -rf {0}/restored {0}/stopped", target.backup),
-            again: true,
-            ..Line::default()
-        },
+        Line::repeatable(format!("rm -rf {0}/restored {0}/stopped", target.backup)),
     )
 }
 
@@ -178,15 +128,8 @@ pub(super) fn watch_anew() -> Action {
          case $name in etcd | kube-apiserver | kube-controller-manager | kube-scheduler | kube-lvscare) continue ;; esac\n\
          crictl stop -t 10 \"$id\" >/dev/null || true; echo \"$name starts anew\"\n\
          done";
-    let mut action = Action::command(
-        "watch-anew",
-        Line { line: line.to_owned(), again: true, ..Line::default() },
-    )
-    .within(STOP_LIMIT);
-    action.says = vec![
+    Action::command("watch-anew", Line::repeatable(line.to_owned())).within(STOP_LIMIT).saying(
         "systemctl restart kubelet; crictl stop <containers of kube-system except the control \
-         plane>: they hold API data that no longer exists"
-            .to_owned(),
-    ];
-    action
+         plane>: they hold API data that no longer exists",
+    )
 }
