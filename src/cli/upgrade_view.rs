@@ -224,7 +224,7 @@ fn findings_text(findings: &[Finding]) -> String {
 mod tests {
     use super::*;
     use imgctl_cluster::upgrade::document::HopMode;
-    use imgctl_cluster::upgrade::test_clusters::{document, kubernetes, request};
+    use imgctl_cluster::upgrade::testing::{document, kubernetes, request};
 
     #[test]
     fn a_plan_is_told() {

@@ -110,7 +110,7 @@ impl Api for Failover {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stand_in::StandIn;
+    use crate::testing::stand_in::StandIn;
     use imgctl_base::error::Error;
 
     const PATH: &str = "/api/v1/namespaces/kube-system";

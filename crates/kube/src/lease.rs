@@ -299,7 +299,7 @@ fn holder(lease: &Value) -> &str {
 mod tests {
     use super::*;
     use crate::failover::Failover;
-    use crate::stand_in::StandIn;
+    use crate::testing::stand_in::StandIn;
 
     const FAST: Times = Times {
         renew: Duration::from_millis(30),

@@ -5,22 +5,12 @@
 
 pub mod api;
 pub mod client;
-#[cfg(any(test, feature = "testing"))]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "for tests only")]
-pub mod credentials;
 pub mod drain;
 pub mod failover;
 pub mod hash;
 pub mod lease;
-#[cfg(test)]
-mod real;
-#[cfg(any(test, feature = "testing"))]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "for tests only")]
-pub mod real_server;
-#[cfg(test)]
-mod recorded;
 pub mod restart;
 pub mod selector;
 #[cfg(any(test, feature = "testing"))]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "for tests only")]
-pub mod stand_in;
+pub mod testing;

@@ -5,7 +5,7 @@
 
 pub mod ast;
 #[cfg(test)]
-mod buildkit;
+mod buildkit_tests;
 pub mod check;
 pub mod diagnostic;
 mod directive;

@@ -18,10 +18,10 @@ use imgctl_cluster::pipeline::executor::{Options, Surroundings, execute};
 use imgctl_cluster::pipeline::interrupt::Interrupt;
 use imgctl_cluster::pipeline::journal::past;
 use imgctl_cluster::pipeline::redact::of_scene;
-use imgctl_cluster::pipeline::simulation::{
+use imgctl_cluster::pipeline::step::{PlanView, journals};
+use imgctl_cluster::pipeline::testing::{
     Bare, Behaviour, SimulatedCrew, SimulatedFiles, SimulatedStateStore, Simulation, hosts, scene,
 };
-use imgctl_cluster::pipeline::step::{PlanView, journals};
 
 /// Simulate the creation of a cluster, for benchmarks and crash tests
 #[derive(Args, Debug)]

@@ -13,9 +13,9 @@ use crate::common::{Ran, TestEnv};
 use crate::inplace::actors::Actors;
 use crate::inplace::kube::api::{Api, PatchKind};
 use crate::inplace::kube::client::connect_kubeconfig;
-use crate::inplace::kube::real_server::Real;
-use crate::inplace::kube::stand_in::StandIn;
-use crate::inplace::kube::stand_in::serve::{Served, serve};
+use crate::inplace::kube::testing::real_server::Real;
+use crate::inplace::kube::testing::stand_in::StandIn;
+use crate::inplace::kube::testing::stand_in::serve::{Served, serve};
 
 const PODS: &str = "/api/v1/namespaces/shop/pods";
 const APPS: &str = "/apis/apps/v1/namespaces/shop";

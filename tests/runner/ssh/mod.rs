@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{Ran, TestEnv};
-use imgctl_host::host::test_sshd::{self as sshd, Sshd, keygen};
+use imgctl_host::host::testing::{self as sshd, Sshd, keygen};
 
 /// Two sshds that let the same key in, and a place for known_hosts.
 struct Fleet {

@@ -129,7 +129,7 @@ impl Mount {
 mod tests {
     use super::*;
     use crate::cluster::clusterfile::read;
-    use crate::cluster::test_scenes::image;
+    use crate::cluster::testing::image;
 
     #[test]
     fn a_scene_has_the_clusters_words_and_keeps_its_secrets() {

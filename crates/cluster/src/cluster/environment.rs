@@ -188,7 +188,7 @@ fn joined<'a>(hosts: impl Iterator<Item = &'a Host>) -> String {
 mod tests {
     use super::*;
     use crate::cluster::image::ImageKind;
-    use crate::cluster::test_scenes::{image, scene};
+    use crate::cluster::testing::{image, scene};
 
     fn value<'a>(variables: &'a BTreeMap<String, Variable>, name: &str) -> (&'a str, Origin) {
         let variable = &variables[name];

@@ -86,7 +86,7 @@ fn listed(host: &Host) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::test_scenes::scene;
+    use crate::cluster::testing::scene;
 
     #[test]
     fn templates_see_host_cluster_and_registry() {

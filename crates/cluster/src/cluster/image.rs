@@ -204,7 +204,7 @@ pub fn check_together(images: &[ClusterImage]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::test_scenes::image;
+    use crate::cluster::testing::image;
 
     #[test]
     fn types_and_versions_are_checked() {

@@ -19,6 +19,6 @@ pub mod registry_access;
 pub mod state;
 #[cfg(any(test, feature = "testing"))]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "for tests only")]
-pub mod test_scenes;
+pub mod testing;
 pub mod touched;
 pub mod variable;

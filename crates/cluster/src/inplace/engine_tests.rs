@@ -12,11 +12,11 @@ use crate::inplace::plan::{PodPlan, Verdict};
 use crate::inplace::pre_pull::Puller;
 use crate::inplace::request::{Selection, TemplatePolicy};
 use crate::inplace::rollback;
-use crate::inplace::test_cluster::*;
+use crate::inplace::testing::*;
 use crate::inplace::world;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_kube::api::{Answer, Api, ApiError, PatchKind};
-use imgctl_kube::stand_in::StandIn;
+use imgctl_kube::testing::stand_in::StandIn;
 
 const WEB: &str = "/apis/apps/v1/namespaces/shop/deployments/web";
 const SET: &str = "/apis/apps/v1/namespaces/shop/replicasets/web-1";

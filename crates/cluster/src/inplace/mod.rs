@@ -29,6 +29,6 @@ mod selector;
 pub mod target;
 mod template;
 #[cfg(test)]
-mod test_cluster;
+mod testing;
 mod verdict;
 pub mod world;

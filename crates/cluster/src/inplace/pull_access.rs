@@ -163,9 +163,9 @@ fn logins(secret: &Value) -> Result<Secret> {
 mod tests {
     use super::*;
     use crate::inplace::target::Target;
-    use crate::inplace::test_cluster::{cluster, desired, request, web};
+    use crate::inplace::testing::{cluster, desired, request, web};
     use crate::inplace::world;
-    use imgctl_kube::stand_in::StandIn;
+    use imgctl_kube::testing::stand_in::StandIn;
 
     /// Accepts only the login `yes`.
     struct Closed;

@@ -21,8 +21,8 @@ pub mod record;
 pub mod redact;
 pub mod renew;
 pub mod reset;
-#[cfg(any(test, feature = "testing"))]
-pub mod simulation;
 pub mod status;
 pub mod step;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod uninstall;

@@ -284,7 +284,7 @@ fn found(nodes: &[NodeStatus], has_network: bool, always: bool) -> Found {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::simulation::{hosts, scene};
+    use crate::pipeline::testing::{hosts, scene};
 
     const NO_CNI: &str = "container runtime network not ready: NetworkReady=false \
         reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized";

@@ -121,7 +121,7 @@ pub(crate) fn permits_kubernetes(from: &str, to: &str) -> Result<()> {
 mod tests {
     use super::*;
     use crate::cluster::image::ImageKind;
-    use crate::cluster::test_scenes::image;
+    use crate::cluster::testing::image;
 
     #[test]
     fn builds_of_one_version_have_an_order() {

@@ -10,7 +10,7 @@ mod reachability;
 mod schedule;
 mod summary;
 #[cfg(test)]
-mod test_hosts;
+mod testing;
 #[cfg(test)]
 mod tests;
 pub mod tree;

@@ -12,7 +12,7 @@ use crate::cluster::image::{ClusterImage, ImageKind, ImageLayer};
 use crate::sync::brief::{Brief, Images, Surroundings, Wants};
 use crate::sync::execute::{Blobs, Limits, Synced, execute};
 use crate::sync::plan::{SyncPlan, Target, plan};
-use crate::sync::test_hosts::{Lan, name};
+use crate::sync::testing::{Lan, name};
 use crate::sync::watch::{Origin, Unwatched, Watch};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::descriptor::LAYER_KIND;

@@ -224,7 +224,7 @@ mod tests {
     use super::*;
     use crate::upgrade::document::Direction;
     use crate::upgrade::restarts::forward;
-    use crate::upgrade::test_clusters::{document, kubernetes, request};
+    use crate::upgrade::testing::{document, kubernetes, request};
     use imgctl_kube::restart::{Code, RunningContainer, Verdict};
 
     const ID: &str = "0123456789abcdef0123456789abcdef";
@@ -306,7 +306,7 @@ mod tests {
         brings(&mut request, "3.5.16-0");
         assert_ne!(of(&seen, &request, "10.0.0.1", ETCD).0, Verdict::Restart);
         let seen = cluster("v1.30.1", "3.5.15-0");
-        let request = crate::upgrade::test_clusters::request("v1.30.1", &["v1.30.2"]);
+        let request = crate::upgrade::testing::request("v1.30.1", &["v1.30.2"]);
         assert_ne!(of(&seen, &request, "10.0.0.1", ETCD).0, Verdict::Restart);
     }
 

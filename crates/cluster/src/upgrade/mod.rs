@@ -34,5 +34,5 @@ mod skew;
 pub mod stale;
 #[cfg(any(test, feature = "testing"))]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "for tests only")]
-pub mod test_clusters;
+pub mod testing;
 pub mod upgrade_store;

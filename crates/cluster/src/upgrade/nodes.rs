@@ -134,7 +134,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use imgctl_kube::stand_in::StandIn;
+    use imgctl_kube::testing::stand_in::StandIn;
 
     /// Regression: after a drain timed out, its Node was uncordoned, and the drain of the resumed
     /// upgrade ran on an uncordoned Node.

@@ -7,7 +7,7 @@ use crate::upgrade::document::{
 use crate::upgrade::observation::{EtcdSeen, MemberSeen, PodSeen};
 use crate::upgrade::plan::{Planned, plan};
 use crate::upgrade::request::Request;
-use crate::upgrade::test_clusters::{document, kubernetes, request, script, target};
+use crate::upgrade::testing::{document, kubernetes, request, script, target};
 use imgctl_base::error::{Error, Kind};
 
 fn errors(document: &Document) -> Vec<&Finding> {

@@ -209,7 +209,7 @@ fn worse(before: &Observation, after: &Observation) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::upgrade::observation::WorkloadSeen;
-    use crate::upgrade::test_clusters::{document, kubernetes, request};
+    use crate::upgrade::testing::{document, kubernetes, request};
 
     /// A control plane whose etcd was predicted to stay.
     #[test]

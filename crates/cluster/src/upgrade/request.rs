@@ -100,7 +100,7 @@ pub(crate) fn etcd_release(image: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upgrade::test_clusters::target;
+    use crate::upgrade::testing::target;
 
     #[test]
     fn the_etcd_of_an_image_is_the_one_that_is_embedded_in_it() {

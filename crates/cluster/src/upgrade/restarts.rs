@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use crate::upgrade::document::{Finding, Severity};
     use crate::upgrade::observation::PodSeen;
-    use crate::upgrade::test_clusters::{document, kubernetes, request};
+    use crate::upgrade::testing::{document, kubernetes, request};
     use imgctl_kube::hash::container_hash;
 
     /// A worker with one Pod of a Deployment and one of a DaemonSet.

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::pipeline::simulation::{Behaviour, SimulatedCrew, Simulation, hosts, scene};
+use crate::pipeline::testing::{Behaviour, SimulatedCrew, Simulation, hosts, scene};
 use crate::upgrade::document::Choices;
 use crate::upgrade::observe::{Question, observe};
-use crate::upgrade::test_clusters::{document, request};
+use crate::upgrade::testing::{document, request};
 use imgctl_kube::restart::RunningContainer;
-use imgctl_kube::stand_in::StandIn;
+use imgctl_kube::testing::stand_in::StandIn;
 
 const HOSTS: usize = 500;
 const PODS: usize = 10;

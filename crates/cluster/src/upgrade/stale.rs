@@ -101,7 +101,7 @@ fn images(document: &Document, observation: &Observation, changes: &mut Vec<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upgrade::test_clusters::{document, kubernetes, request, target};
+    use crate::upgrade::testing::{document, kubernetes, request, target};
     use imgctl_base::image::Digest;
 
     #[test]

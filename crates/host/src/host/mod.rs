@@ -20,7 +20,7 @@ mod ssh_config;
 mod sudo;
 #[cfg(any(test, feature = "testing"))]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "for tests only")]
-pub mod test_sshd;
+pub mod testing;
 #[cfg(test)]
 mod tests;
 pub mod transport;

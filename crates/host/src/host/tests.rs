@@ -8,7 +8,7 @@ use crate::host::command::{Output, run};
 use crate::host::connect::{Call, Connections};
 use crate::host::login::{HostKeys, Login, Settings};
 use crate::host::reactor::block_on;
-use crate::host::test_sshd::{Sshd, keygen, tool};
+use crate::host::testing::{Sshd, keygen, tool};
 use crate::host::transport::{Ended, Privilege, Transport};
 use crate::host::upload::upload;
 use imgctl_base::error::{Kind, Result};

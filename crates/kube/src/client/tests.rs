@@ -6,8 +6,8 @@ use std::time::Instant;
 use serde_json::json;
 
 use super::*;
-use crate::stand_in::StandIn;
-use crate::stand_in::serve::{Served, serve};
+use crate::testing::stand_in::StandIn;
+use crate::testing::stand_in::serve::{Served, serve};
 use imgctl_host::agent::remote::testing::{self, Host, runtime};
 
 /// Not a test: the agent that the tests start.

@@ -82,7 +82,7 @@ fn change<T>(
 mod tests {
     use super::*;
     use crate::api::ApiError;
-    use crate::stand_in::StandIn;
+    use crate::testing::stand_in::StandIn;
 
     const PATH: &str = "/api/v1/nodes/n";
 

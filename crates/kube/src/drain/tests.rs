@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::api::ApiError;
-use crate::stand_in::StandIn;
+use crate::testing::stand_in::StandIn;
 use imgctl_base::error::Kind;
 
 fn options() -> Options {

@@ -19,7 +19,7 @@ mod struct_era;
 mod value;
 
 #[cfg(test)]
-mod vectors;
+mod vector_tests;
 
 use std::fmt;
 use std::num::ParseIntError;

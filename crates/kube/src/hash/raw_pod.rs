@@ -168,7 +168,7 @@ fn container(raw: Box<RawValue>, role: Role) -> Result<PodContainer> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hash::vectors::{E, S};
+    use crate::hash::vector_tests::{E, S};
     use crate::hash::{Minor, container_hash, json_hash};
 
     fn list(pods: &str) -> Vec<Pod> {

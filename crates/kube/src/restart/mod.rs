@@ -12,7 +12,7 @@ mod static_pods;
 mod verdict;
 
 #[cfg(test)]
-mod test_scenes;
+mod testing;
 #[cfg(test)]
 mod tests;
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::test_scenes::{container, inspect, pod, started, static_pod, web};
+use super::testing::{container, inspect, pod, started, static_pod, web};
 use super::*;
 use crate::hash::{Resources, json_hash};
 

@@ -39,6 +39,6 @@ pub use workspace::sweep;
 #[cfg(test)]
 mod property_tests;
 #[cfg(test)]
-mod test_images;
+mod testing;
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::privilege::Privileges;
 use super::stack::Stack;
-use super::test_images::{Fixture, Layer, listing};
+use super::testing::{Fixture, Layer, listing};
 use super::workspace::{MERGED, Workspace};
 use super::*;
 use crate::layer::{Compression, EntryKind};

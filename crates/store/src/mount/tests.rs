@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use super::test_images::{Fixture, Layer, awkward_layers, listing};
+use super::testing::{Fixture, Layer, awkward_layers, listing};
 use super::*;
 use crate::layer::Compression;
 use imgctl_base::error::Kind;

@@ -1,7 +1,7 @@
 //! Tests of loading: every archive variant, and inputs that must be refused without leaving
 //! anything behind.
 
-use super::test_archives::*;
+use super::testing::*;
 use super::*;
 use imgctl_base::error::{Error, Kind};
 use imgctl_base::image::{Digest, Platform, Reference, media_type};
@@ -183,7 +183,7 @@ fn directories_are_loaded_and_files_name_lone_tags() {
         assert_eq!(names(&loaded.unwrap()), [name]);
     }
     std::fs::remove_dir_all(directory.join("blobs")).unwrap();
-    let fresh = test_archives::fixture();
+    let fresh = testing::fixture();
     let input = Input::Path(&directory);
     let error = load(&fresh.store, input, &LoadOptions::default(), &Silent).unwrap_err();
     assert_refused(&fresh.store, &error, "does not contain blob");

@@ -92,12 +92,12 @@ fn choose(index: Index, choice: &Choice) -> Result<Vec<Descriptor>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transfer::test_archives::{self, fixture, layer, load_bytes, tar};
+    use crate::transfer::testing::{self, fixture, layer, load_bytes, tar};
 
     #[test]
     fn an_image_of_the_store_is_one_member_and_an_index_is_one_or_all() {
         let fixture = fixture();
-        let mut layout = test_archives::Layout::default();
+        let mut layout = testing::Layout::default();
         let bytes = layer("x");
         let layers = [(media_type::OCI_LAYER, bytes.clone(), bytes)];
         let amd = layout.image(&layers, "linux/amd64");

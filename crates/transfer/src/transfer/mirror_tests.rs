@@ -8,7 +8,7 @@ use super::*;
 use crate::transfer::engine::CopyOptions;
 use crate::transfer::plan::Platforms;
 use crate::transfer::store_source::StoreSource;
-use crate::transfer::test_archives::{self, Fixture, fixture, layer, load_bytes, tar};
+use crate::transfer::testing::{self, Fixture, fixture, layer, load_bytes, tar};
 use crate::transfer::tree_sink::TreeSink;
 use imgctl_base::image::{Descriptor, media_type};
 use imgctl_base::progress::Silent;
@@ -18,7 +18,7 @@ use imgctl_store::store::Named;
 /// A store with two images that share a layer; one of them has two platforms.
 fn filled() -> (Fixture, Vec<Descriptor>) {
     let fixture = fixture();
-    let mut layout = test_archives::Layout::default();
+    let mut layout = testing::Layout::default();
     let plain = |text: &str| (media_type::OCI_LAYER, layer(text), layer(text));
     let one = layout.image(&[plain("shared"), plain("one")], "linux/amd64");
     let amd = layout.image(&[plain("shared"), plain("two")], "linux/amd64");

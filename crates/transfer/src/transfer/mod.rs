@@ -46,4 +46,4 @@ mod load_tests;
 #[cfg(test)]
 mod save_tests;
 #[cfg(test)]
-mod test_archives;
+mod testing;

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use super::test_archives::*;
+use super::testing::*;
 use super::*;
 use imgctl_base::error::Kind;
 use imgctl_base::image::{Digest, Platform, media_type};

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use crate::inplace::kube::api::{Answer, Api, ApiError, PatchKind};
-use crate::inplace::kube::credentials::TOKEN;
+use crate::inplace::kube::testing::credentials::TOKEN;
 use imgctl_base::error::Result;
 
 struct Client {
@@ -18,7 +18,7 @@ struct Client {
     runtime: Runtime,
 }
 
-/// The API server of a kubeconfig of [`crate::inplace::kube::credentials`], by its token.
+/// The API server of a kubeconfig of [`crate::inplace::kube::testing::credentials`], by its token.
 pub(crate) fn connect_kubeconfig(path: &Path) -> Result<Arc<dyn Api>> {
     // Of several tests in one process only the first does.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();

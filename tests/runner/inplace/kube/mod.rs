@@ -2,4 +2,4 @@
 
 pub(crate) mod client;
 
-pub(crate) use imgctl_kube::{api, credentials, real_server, stand_in};
+pub(crate) use imgctl_kube::{api, testing};

@@ -1,7 +1,7 @@
 //! Reasons for which hosts are refused.
 
 use super::*;
-use crate::pipeline::simulation::{Bare, facts, hosts, scene};
+use crate::pipeline::testing::{Bare, facts, hosts, scene};
 use imgctl_host::agent::protocol::Facts;
 
 fn ask(scene: &ClusterContext, looks: &Looks, bytes: u64, force: bool) -> Findings {

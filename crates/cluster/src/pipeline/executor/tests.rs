@@ -10,7 +10,7 @@ use crate::pipeline::change::{self, Change, Planned};
 use crate::pipeline::execution_context::ExecutionContext;
 use crate::pipeline::redact::of_scene;
 use crate::pipeline::reset;
-use crate::pipeline::simulation::{
+use crate::pipeline::testing::{
     Bare, Behaviour, SimulatedCrew, SimulatedFiles, SimulatedStateStore, Simulation, hosts, scene,
 };
 use imgctl_base::image::Digest;

@@ -207,7 +207,7 @@ fn cannot(image: &ClusterImage, label: &str) -> Error {
 mod tests {
     use super::*;
     use crate::cluster::image::ImageKind;
-    use crate::cluster::test_scenes::{image, scene};
+    use crate::cluster::testing::{image, scene};
     use crate::runtime::upgrade::Renewal;
 
     fn scene_of(version: &str, labels: &[&str]) -> ClusterContext {

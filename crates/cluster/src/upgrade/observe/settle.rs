@@ -87,8 +87,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::upgrade::test_clusters::kubernetes;
-    use imgctl_kube::stand_in::StandIn;
+    use crate::upgrade::testing::kubernetes;
+    use imgctl_kube::testing::stand_in::StandIn;
 
     fn node(name: &str, ready: &str, seconds_ago: i64) -> Value {
         let changed = Timestamp::from_second(Timestamp::now().as_second() - seconds_ago).unwrap();

@@ -6,10 +6,10 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::{Question, etcd, host, mapping, observe};
-use crate::pipeline::simulation::{Behaviour, SimulatedCrew, Simulation, hosts, scene};
+use crate::pipeline::testing::{Behaviour, SimulatedCrew, Simulation, hosts, scene};
 use crate::upgrade::observation::{ApiSeen, HostSeen, NodeAddress, NodeSeen, Observation};
 use imgctl_host::agent::protocol::Facts;
-use imgctl_kube::stand_in::StandIn;
+use imgctl_kube::testing::stand_in::StandIn;
 
 fn node(name: &str, address: &str) -> Value {
     json!({

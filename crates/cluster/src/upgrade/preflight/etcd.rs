@@ -194,7 +194,7 @@ pub(super) fn newer_etcd<'a>(look: &Look<'a>) -> Option<&'a str> {
 mod tests {
     use crate::upgrade::observation::{EtcdSeen, MemberSeen};
     use crate::upgrade::request::Request;
-    use crate::upgrade::test_clusters::{document, kubernetes, request};
+    use crate::upgrade::testing::{document, kubernetes, request};
 
     /// Kubernetes 1.34.1 has etcd 3.6.4-0, 1.34.2 has 3.6.5-0: the image declares which.
     #[test]

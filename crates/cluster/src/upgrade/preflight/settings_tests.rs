@@ -9,7 +9,7 @@ use crate::upgrade::document::{Direction, Finding, Severity};
 use crate::upgrade::observation::{
     EtcdSeen, ManifestSeen, MemberSeen, Observation, PodSeen, WorkloadSeen,
 };
-use crate::upgrade::test_clusters::{document, kubernetes, request};
+use crate::upgrade::testing::{document, kubernetes, request};
 
 fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()

@@ -10,7 +10,7 @@ use crate::upgrade::observation::{
     Observation, PodSeen, WebhookSeen, WorkloadSeen,
 };
 use crate::upgrade::request::Request;
-use crate::upgrade::test_clusters::{document, kubernetes, request, script};
+use crate::upgrade::testing::{document, kubernetes, request, script};
 use imgctl_kube::drain::{PdbProblem, PodName};
 
 fn findings(observation: &Observation, request: &Request<'_>) -> Vec<Finding> {

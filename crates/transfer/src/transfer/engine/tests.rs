@@ -8,7 +8,7 @@ use super::*;
 use crate::transfer::plan::Platforms;
 use crate::transfer::store_sink::StoreSink;
 use crate::transfer::store_source::StoreSource;
-use crate::transfer::test_archives::{config, fixture, gzip, layer};
+use crate::transfer::testing::{config, fixture, gzip, layer};
 use imgctl_base::image::{Index, Manifest, Platform, Reference, media_type};
 use imgctl_base::progress::Silent;
 use imgctl_store::store::Store;

@@ -1,16 +1,16 @@
 //! Converts images with layers of every compression and checks the results.
 
 use super::*;
-use crate::transfer::test_archives::{self, Fixture, fixture, gzip, layer, load_bytes, tar};
+use crate::transfer::testing::{self, Fixture, fixture, gzip, layer, load_bytes, tar};
 use imgctl_base::progress::Silent;
 
 /// A store with a two-platform image that has a zstd layer, a gzip layer and a plain tar.
 fn filled() -> Fixture {
     let fixture = fixture();
-    let mut layout = test_archives::Layout::default();
+    let mut layout = testing::Layout::default();
     let tars = ["one", "two", "three"].map(|text| layer(&text.repeat(1000)));
     let layers = [
-        (media_type::OCI_LAYER_ZSTD, test_archives::zstd(&tars[0]), tars[0].clone()),
+        (media_type::OCI_LAYER_ZSTD, testing::zstd(&tars[0]), tars[0].clone()),
         (media_type::OCI_LAYER_GZIP, gzip(&tars[1]), tars[1].clone()),
         (media_type::OCI_LAYER, tars[2].clone(), tars[2].clone()),
     ];

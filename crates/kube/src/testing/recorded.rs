@@ -8,8 +8,8 @@
 use serde_json::{Value, json};
 
 use crate::api::{Answer, Api, PatchKind};
-use crate::real::{Real, is_recording, recorded};
-use crate::stand_in::StandIn;
+use crate::testing::real::{Real, is_recording, recorded};
+use crate::testing::stand_in::StandIn;
 
 const FILES: [&str; 3] = ["eviction", "changes", "nodes"];
 

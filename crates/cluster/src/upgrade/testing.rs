@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::cluster::image::ImageKind;
-use crate::cluster::test_scenes::image;
+use crate::cluster::testing::image;
 use crate::upgrade::document::{Choices, Direction, Document};
 use crate::upgrade::observation::{ApiSeen, HostSeen, NodeAddress, NodeSeen, Observation, PodSeen};
 use crate::upgrade::plan::{Planned, plan};

@@ -20,7 +20,7 @@ use crate::inplace::world;
 use crate::pipeline::interrupt::Interrupt;
 use imgctl_base::error::Result;
 use imgctl_kube::api::Api;
-use imgctl_kube::stand_in::StandIn;
+use imgctl_kube::testing::stand_in::StandIn;
 
 pub(super) const PACE: Pace = Pace {
     poll: Duration::from_millis(1),

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::api::Api;
-use crate::{client, credentials};
+use crate::client;
+use crate::testing::credentials;
 
 /// Startup is slow on a busy machine.
 const BEGIN: Duration = Duration::from_secs(180);

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-pub(crate) use crate::real_server::Real;
+pub(crate) use crate::testing::real_server::Real;
 
 impl Real {
     /// Starts the servers. Returns `None`, with a word, if there are no assets: the test is skipped.

@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 
 use super::{StandIn, path};
 use crate::api::{Answer, Api, ApiError, PatchKind};
-use crate::credentials;
+use crate::testing::credentials;
 
 /// A running server. Dropping it stops the server.
 pub struct Served {
