@@ -2,7 +2,7 @@
 //! execution.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::Args;
@@ -39,7 +39,9 @@ use imgctl_cluster::pipeline::nodes::Wait;
 use imgctl_cluster::pipeline::redact::of_scene;
 use imgctl_cluster::runtime::certificates::validity::Validity;
 use imgctl_cluster::runtime::{ImageFiles as _, choice, registry};
+use imgctl_cluster::upgrade::nodes;
 use imgctl_cluster::upgrade::upgrade_store::refuse_while_open;
+use imgctl_kube::lease::{self, Outage};
 
 /// Flags of every verb that changes a cluster.
 #[derive(Args, Clone, Debug, Default)]
@@ -109,7 +111,11 @@ pub(crate) struct Work<'a> {
     pub(crate) also: Vec<HostGroup>,
     /// SSH settings for asking hosts before there is a plan.
     ssh: Option<SshArgs>,
-    _held: Option<Held>,
+    verb: String,
+    /// The cluster's Lease, from the first access to its hosts on.
+    lease: OnceLock<lease::Held>,
+    /// The lock of the state directory; `None` for a dry run.
+    held: Option<Held>,
 }
 
 /// Input of the planning.
@@ -152,7 +158,17 @@ impl<'a> Work<'a> {
             }
             None => None,
         };
-        Ok(Self { context, args, state, current, also: Vec::new(), ssh: None, _held: held })
+        Ok(Self {
+            context,
+            args,
+            state,
+            current,
+            also: Vec::new(),
+            ssh: None,
+            verb: verb.to_owned(),
+            lease: OnceLock::new(),
+            held,
+        })
     }
 
     /// Sets the SSH settings of a verb that changes hosts, so that hosts can be asked for what this
@@ -368,7 +384,54 @@ impl<'a> Work<'a> {
             copy_state: context.environment.switch("SEALOS_SYNC_WORKDIR")?.unwrap_or(true),
             force,
         };
+        self.lock_out_others(scene, &means)?;
         act(&means)
+    }
+
+    /// Takes the cluster's Lease, which keeps other controllers away, for the lifetime of this
+    /// value.
+    fn lock_out_others(&self, scene: &ClusterContext, means: &ExecutionContext<'_>) -> Result<()> {
+        let Some(held) = self.held.as_ref().filter(|_| self.lease.get().is_none()) else {
+            return Ok(());
+        };
+        if !means.runtime.has_api() {
+            return Ok(());
+        }
+        let exists = self.current.as_ref().is_some_and(Clusterfile::exists);
+        let outage = match self.verb.as_str() {
+            _ if !exists => Outage::Expect,
+            "run" | "apply" | "add" | "delete" if !means.force => Outage::Fail,
+            _ => Outage::Warn,
+        };
+        // `run --force` only repeats commands of images.
+        let takes_over = means.force && self.verb != "run";
+        let taken = lease::hold(
+            Arc::new(nodes::any_api(scene, &means.crew)),
+            &lease_holder(&self.verb, held.identity()?, self.context)?,
+            takes_over,
+            outage,
+            lease::Times::default(),
+            &|what| self.context.ui.note(what),
+        );
+        let taken = taken.map_err(|error| match error.kind() {
+            Kind::Busy if matches!(self.verb.as_str(), "apply" | "delete" | "reset") => {
+                error.hint("pass --force to take the cluster over: the other command stops then")
+            }
+            _ => error,
+        })?;
+        // Nobody else can have set it: a `Work` is used by one thread.
+        let _ = self.lease.set(taken);
+        Ok(())
+    }
+
+    /// Fails if another controller has taken the cluster over.
+    pub(crate) fn check_lease(&self) -> Result<()> {
+        self.lease.get().map_or(Ok(()), lease::Held::check)
+    }
+
+    /// Returns whether other controllers are locked out, or about to be.
+    pub(crate) fn has_lease(&self) -> bool {
+        self.lease.get().is_some()
     }
 
     /// Executes the plan; signals also trigger `interrupt`.
@@ -410,8 +473,13 @@ impl<'a> Work<'a> {
         };
         let mut options = self.options()?;
         options.redo.extend_from_slice(again);
+        if let Some(lease) = self.lease.get() {
+            let interrupt = interrupt.clone();
+            lease.on_loss(move || interrupt.pause());
+        }
         let outcome = execute(&planned.plan, &surroundings, &options);
         if let Err(error) = &outcome {
+            self.check_lease()?;
             imgctl_cluster::pipeline::record::failed(keeper, error.message())?;
         }
         outcome
@@ -465,6 +533,28 @@ fn validity_duration(text: &str) -> Result<Duration> {
         Some(years) => Ok(Duration::from_secs(years.saturating_mul(365 * 86_400))),
         None => duration::parse(text),
     }
+}
+
+/// Describes this controller in the cluster's Lease. `identity` is that of a lock of this controller.
+pub(crate) fn lease_holder(
+    verb: &str,
+    identity: String,
+    context: &Context,
+) -> Result<lease::Holder> {
+    let user = match context.environment.text("SUDO_USER")? {
+        None => context.environment.text("USER")?,
+        user => user,
+    };
+    let uid = || match rustix::process::getuid() {
+        uid if uid.is_root() => "root".to_owned(),
+        uid => format!("user {}", uid.as_raw()),
+    };
+    Ok(lease::Holder {
+        identity,
+        host: controller(),
+        user: user.map_or_else(uid, str::to_owned),
+        verb: verb.to_owned(),
+    })
 }
 
 /// Returns this machine's name, for journals and leases.
@@ -526,7 +616,6 @@ pub(crate) fn change_of(
         replacement,
         replaced,
         rerender: found.environment || found.configs,
-        controller: controller(),
         wait: Wait::default(),
     }
 }

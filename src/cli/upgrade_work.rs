@@ -38,7 +38,7 @@ use imgctl_cluster::upgrade::request::{Request, SCRIPT, Target};
 use imgctl_cluster::upgrade::upgrade_store::{Again, UpgradeStatus, UpgradeStore};
 use imgctl_cluster::upgrade::{nodes, observe, patches, pause, pipeline, plan, stale};
 use imgctl_kube::api::Api;
-use imgctl_kube::lease::{self, Held};
+use imgctl_kube::lease;
 use imgctl_store::store::Store;
 
 /// Interval at which a running upgrade checks for a pause request.
@@ -144,12 +144,10 @@ pub(crate) fn plan_of(
     {
         observation = look(images);
     }
-    // This controller held the lease when it was killed; the lock of the state directory excludes
-    // other runs on this machine.
-    if let Some(api) = &mut observation.api
-        && api.lease_holder.as_deref() == Some(controller().as_str())
+    // A dry run does not hold the Lease.
+    if let (Some(seen), Some(Ok(api)), false) = (&mut observation.api, &known.api, work.has_lease())
     {
-        api.lease_holder = None;
+        seen.lease_holder = lease::living(&**api, lease::Times::default())?;
     }
     if !means.runtime.has_api() {
         let hops = known.hops.iter().zip(&targets);
@@ -312,15 +310,6 @@ pub(crate) fn carry(
 ) -> Result<RunOutcome> {
     let document = carrying.document;
     check_identity(document, known)?;
-    let lock = match &known.api {
-        Some(Ok(_)) => Some(lease::hold(
-            Arc::new(nodes::any_api(&known.from, &means.crew)),
-            &controller(),
-            lease::Times::default(),
-        )?),
-        // Only the lock of the state directory remains.
-        _ => None,
-    };
     let mut planned = pipeline_of(known, install, carrying, means, work.context.store()?)?;
     let past = unfinished(&planned.plan, &planned.scene)?;
     let is_cut = carrying
@@ -359,12 +348,12 @@ pub(crate) fn carry(
     let pause_file = book.pause_file(&document.id)?;
     let ended = AtomicBool::new(false);
     let outcome = std::thread::scope(|scope| {
-        scope.spawn(|| watch(&pause_file, lock.as_ref(), &interrupt, &ended));
+        scope.spawn(|| watch(&pause_file, &interrupt, &ended));
         let outcome = work.execute_again(&planned, &*means.keeper, &interrupt, &again, also);
         ended.store(true, Ordering::SeqCst);
         outcome
     });
-    let went = went(outcome, is_cut, lock.as_ref(), work, known, document, means);
+    let went = went(outcome, is_cut, work, known, document, means);
     if let Some(mirror) = &mirror {
         tell_late(mirror, work.context);
     }
@@ -375,7 +364,6 @@ pub(crate) fn carry(
 fn went(
     outcome: Result<Summary>,
     is_cut: bool,
-    lock: Option<&Held>,
     work: &Work<'_>,
     known: &ClusterSnapshot,
     document: &Document,
@@ -392,13 +380,8 @@ fn went(
             let report = look_back(work, known, document, means)?;
             Ok(RunOutcome::Done(summary, Box::new(report)))
         }
-        Err(error) if error.kind() == Kind::Interrupted && is_lost(lock) => {
-            // The new holder of the lock records how the upgrade continues.
-            match lock.map_or(Ok(()), Held::check) {
-                Err(lost) => Err(lost),
-                Ok(()) => Err(error),
-            }
-        }
+        // The new holder of the Lease records how the upgrade continues.
+        Err(error) if work.check_lease().is_err() => Err(error),
         Err(error) if error.kind() == Kind::Interrupted && pause_file.exists() => {
             book.stand_of(&document.id, UpgradeStatus::Paused)?;
             Ok(RunOutcome::Paused)
@@ -430,18 +413,14 @@ fn told(error: Error, document: &Document) -> Error {
     }
 }
 
-fn is_lost(lock: Option<&Held>) -> bool {
-    lock.is_some_and(|lock| lock.check().is_err())
-}
-
-/// Stops the upgrade when a pause is requested or another process has taken the lock.
-fn watch(file: &Path, lock: Option<&Held>, interrupt: &Interrupt, ended: &AtomicBool) {
+/// Stops the upgrade when a pause is requested.
+fn watch(file: &Path, interrupt: &Interrupt, ended: &AtomicBool) {
     let mut waited = Duration::ZERO;
     const TICK: Duration = Duration::from_millis(50);
     while !ended.load(Ordering::SeqCst) {
         if waited >= LOOK {
             waited = Duration::ZERO;
-            if file.exists() || is_lost(lock) {
+            if file.exists() {
                 interrupt.pause();
                 return;
             }

@@ -1,93 +1,138 @@
-//! The lock that all controllers of one cluster share: Lease `kube-system/imgctl-upgrade`.
+//! The lock that all controllers of one cluster share: Lease `kube-system/imgctl`.
 //!
-//! It keeps two operators apart. It does not prove that no other controller is at work, because the
-//! API may be unreachable for minutes while a control plane is upgraded. Host clocks are not
-//! trusted: a lease counts as expired only if it is not renewed while this controller watches it.
+//! It keeps commands of two controllers apart. It does not prove that no other controller is at
+//! work, because the API may be unreachable for minutes while a control plane is upgraded. Clocks
+//! are not trusted: a Lease counts as abandoned when it was not renewed for its whole duration,
+//! measured with this machine's monotonic clock while API servers answered.
 
-use std::fmt;
+use std::collections::BTreeMap;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::api::{Answer, Api, ApiError};
+use crate::api::{Api, ApiError};
 use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
-const NAME: &str = "imgctl-upgrade";
-/// Maximum number of attempts when others write at the same time.
-const TRIES: u32 = 5;
+const NAME: &str = "imgctl";
+/// Lease of upgrades by imgctl 0.1, which is respected but not taken.
+const OLDER: &str = "imgctl-upgrade";
+/// Annotation that says in words who holds the Lease.
+const ANNOTATION: &str = "imgctl.io/holder";
+/// Longest duration of a Lease that its holder renews, in seconds. imgctl 0.1 held the Lease for an
+/// hour, and never renewed it.
+const LONGEST: i64 = 600;
+
+/// Who holds the Lease. Holders with the same identity never run at the same time, so one of them
+/// may resume where another one was killed.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Holder {
+    #[serde(skip)]
+    pub identity: String,
+    pub host: String,
+    pub user: String,
+    pub verb: String,
+}
 
 /// Intervals of the lock; shorter in tests.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     /// Interval between two renewals.
     pub renew: Duration,
-    /// Time without a renewal after which the lock is free.
+    /// Time without a renewal after which the lock is free, in whole seconds.
     pub ttl: Duration,
-    /// How long to wait for an API server that can serve before the lock is given up. It covers the
-    /// restart of the only control plane.
-    pub patience: Duration,
 }
 
 impl Default for Times {
     fn default() -> Self {
-        Self {
-            renew: Duration::from_secs(15),
-            ttl: Duration::from_secs(60),
-            patience: Duration::from_secs(420),
-        }
+        Self { renew: Duration::from_secs(5), ttl: Duration::from_secs(60) }
     }
+}
+
+/// What to do while no API server answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outage {
+    Fail,
+    /// Say so, and take the Lease as soon as one answers.
+    Warn,
+    /// Take the Lease as soon as one answers: the cluster is being created.
+    Expect,
 }
 
 /// The lock. It is held and renewed until this value is dropped.
 pub struct Held {
-    lost: Arc<Mutex<Option<String>>>,
+    loss: Arc<Mutex<Loss>>,
     stop: Option<Sender<()>>,
     renewing: Option<JoinHandle<()>>,
 }
 
-/// Acquires the lock for `holder`. A caller with the same name counts as the same holder and
-/// resumes after having been killed. Fails with [`Kind::Busy`] if another holder has the lock and
-/// still renews it; detecting an abandoned lock can take slightly longer than one renewal interval.
-pub fn hold(api: Arc<dyn Api>, holder: &str, times: Times) -> Result<Held> {
-    let mine = Mine { api, holder: holder.to_owned(), times };
-    mine.take_patiently()
-        .context(|| format!("cannot lock the cluster (Lease kube-system/{NAME})"))?;
-    let lost = Arc::new(Mutex::new(None));
+#[derive(Default)]
+struct Loss {
+    /// The other holder.
+    to: Option<String>,
+    act: Option<Box<dyn Fn() + Send>>,
+}
+
+/// Acquires the lock. A holder with the same identity counts as the same one: it was killed and
+/// resumes. `force` takes the lock from any other holder, who notices and stops. Fails with
+/// [`Kind::Busy`] if another holder renews the lock; `tell` receives the reason for a wait.
+pub fn hold(
+    api: Arc<dyn Api>,
+    holder: &Holder,
+    force: bool,
+    outage: Outage,
+    times: Times,
+    tell: &dyn Fn(&str),
+) -> Result<Held> {
+    let now = format!("{:.6}", Timestamp::now());
+    let mine = Contender { api, holder: holder.clone(), acquired: now, force, times };
+    let is_held = match outage {
+        Outage::Expect => false,
+        _ => mine
+            .take(outage == Outage::Warn, tell)
+            .context(|| format!("cannot lock the cluster (Lease kube-system/{NAME})"))?,
+    };
+    let loss = Arc::new(Mutex::new(Loss::default()));
     let (stop, stopped) = mpsc::channel();
-    let told = Arc::clone(&lost);
+    let told = Arc::clone(&loss);
     let renewing = std::thread::Builder::new()
         .name("lease".to_owned())
         .spawn(move || {
-            while stopped.recv_timeout(mine.times.renew) == Err(RecvTimeoutError::Timeout) {
-                if let Some(other) = mine.renew() {
-                    *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(other);
-                    return;
-                }
+            if let Some(other) = mine.keep(is_held, &stopped) {
+                let mut loss = lock(&told);
+                loss.to = Some(other);
+                loss.act.iter().for_each(|act| act());
             }
-            mine.release();
         })
         .doing(|| "cannot start a thread".to_owned())?;
-    Ok(Held { lost, stop: Some(stop), renewing: Some(renewing) })
+    Ok(Held { loss, stop: Some(stop), renewing: Some(renewing) })
 }
 
 impl Held {
-    /// Fails if another holder has taken the lock in the meantime. An API server that does not
-    /// answer is not an error.
+    /// Fails if another holder has the lock. An API server that does not answer is not an error.
     pub fn check(&self) -> Result<()> {
-        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*lost {
+        match &lock(&self.loss).to {
             None => Ok(()),
             Some(other) => Err(Error::new(
                 Kind::Busy,
-                format!("the lock of the cluster (Lease kube-system/{NAME}) was taken by {other}"),
+                format!("the lock of the cluster (Lease kube-system/{NAME}) belongs to {other}"),
             )
             .hint("only one of the two may continue: stop the other one first")),
         }
+    }
+
+    /// Calls `act` when another holder has the lock.
+    pub fn on_loss(&self, act: impl Fn() + Send + 'static) {
+        let mut loss = lock(&self.loss);
+        if loss.to.is_some() {
+            act();
+        }
+        loss.act = Some(Box::new(act));
     }
 }
 
@@ -100,199 +145,264 @@ impl Drop for Held {
     }
 }
 
-/// Reason why the lease was not acquired.
-enum Refused {
-    /// No API server can serve at the moment.
-    Outage(ApiError),
-    Other(Error),
+fn lock(loss: &Mutex<Loss>) -> MutexGuard<'_, Loss> {
+    loss.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl From<ApiError> for Refused {
-    fn from(error: ApiError) -> Self {
-        match error.is_outage() {
-            true => Self::Outage(error),
-            false => Self::Other(error.into()),
+/// Returns who holds the lock and renews it; watches a Lease for as long as two renewals take.
+pub fn living(api: &dyn Api, times: Times) -> Result<Option<String>, ApiError> {
+    let mut seen = Seen::new();
+    let until = Instant::now() + times.renew * 2;
+    loop {
+        let mut is_held = false;
+        for name in [OLDER, NAME] {
+            match look(api, name, "", &mut seen)? {
+                Found::Living(who, ..) => return Ok(Some(who)),
+                Found::Silent(..) => is_held = true,
+                _ => {}
+            }
         }
-    }
-}
-
-impl From<Error> for Refused {
-    fn from(error: Error) -> Self {
-        Self::Other(error)
-    }
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Outage(error) => error.fmt(f),
-            Self::Other(error) => error.fmt(f),
+        if !is_held || Instant::now() >= until {
+            return Ok(None);
         }
+        std::thread::sleep(times.renew / 5);
     }
 }
 
-struct Mine {
-    api: Arc<dyn Api>,
-    holder: String,
-    times: Times,
+/// Versions of other holders' Leases by name, each with the time at which it was first seen.
+type Seen = BTreeMap<&'static str, (Value, Instant)>;
+
+/// State of a Lease.
+enum Found {
+    Missing,
+    /// Nobody holds it, the asking holder does, or its holder is gone.
+    Free(Value),
+    /// Another holder has it and has not renewed it since it is watched.
+    Silent(String, Value),
+    /// Another holder renews it, or cannot be judged. The hint says what to do.
+    Living(String, String, Value),
 }
 
-impl Mine {
-    fn path() -> String {
-        format!("{LEASES}/{NAME}")
-    }
-
-    /// Acquires the lease, and waits for an API server that can serve.
-    fn take_patiently(&self) -> Result<()> {
-        let until = Instant::now() + self.times.patience;
-        loop {
-            match self.take() {
-                Err(Refused::Outage(error)) if Instant::now() < until => {
-                    tracing::info!("the lock of the cluster waits: {error}");
-                    std::thread::sleep(self.times.renew / 5);
-                }
-                Err(Refused::Outage(error)) => return Err(error.into()),
-                Err(Refused::Other(error)) => return Err(error),
-                Ok(()) => return Ok(()),
-            }
+/// Reads the Lease `name`, and compares it with what was seen of it before.
+fn look(
+    api: &dyn Api,
+    name: &'static str,
+    identity: &str,
+    seen: &mut Seen,
+) -> Result<Found, ApiError> {
+    let lease = match api.get(&path(name)) {
+        Err(error) if error.is_not_found() => return Ok(Found::Missing),
+        // Its holder cannot renew the Lease either: the watch begins again.
+        Err(error) => {
+            seen.clear();
+            return Err(error);
         }
+        Ok(lease) => lease,
+    };
+    let other = holder(&lease);
+    if other.is_empty() || other == identity {
+        return Ok(Found::Free(lease));
     }
+    let who = describe(&lease);
+    let seconds = lease["spec"]["leaseDurationSeconds"].as_i64().unwrap_or(0);
+    if seconds > LONGEST {
+        return Ok(Found::Living(
+            who,
+            format!(
+                "an older imgctl holds the Lease without renewing it: wait until it ends; if it \
+                 was killed, run `kubectl -n kube-system delete lease {name}`"
+            ),
+            lease,
+        ));
+    }
+    let version = &lease["metadata"]["resourceVersion"];
+    let (known, since) = seen.entry(name).or_insert_with(|| (version.clone(), Instant::now()));
+    let duration = Duration::from_secs(u64::try_from(seconds.max(1)).unwrap_or(1));
+    Ok(if known != version {
+        Found::Living(
+            who,
+            format!(
+                "wait until that command ends, or stop it; if it is killed, its Lease expires {} \
+                 s later",
+                duration.as_secs()
+            ),
+            lease,
+        )
+    } else if since.elapsed() >= duration {
+        Found::Free(lease)
+    } else {
+        Found::Silent(who, lease)
+    })
+}
 
-    fn take(&self) -> std::result::Result<(), Refused> {
-        for _ in 0..TRIES {
-            let answer = match self.api.get(&Self::path()) {
-                Err(error) if error.is_not_found() => {
-                    let lease = json!({
-                        "apiVersion": "coordination.k8s.io/v1",
-                        "kind": "Lease",
-                        "metadata": {"name": NAME, "namespace": "kube-system"},
-                        "spec": self.spec(&Value::Null),
-                    });
-                    self.api.create(LEASES, &lease)
-                }
-                Err(error) => Err(error),
-                Ok(lease) => {
-                    let holder = holder(&lease).to_owned();
-                    if !holder.is_empty() && holder != self.holder {
-                        self.watch(&lease, &holder)?;
-                    }
-                    self.write(lease)
-                }
-            };
-            match answer {
-                Ok(_) => return Ok(()),
-                // Another writer was faster.
-                Err(error) if error.code == 409 => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(Error::new(Kind::Busy, "other clients keep changing it").into())
-    }
-
-    /// Succeeds if the lease of another holder has expired.
-    fn watch(&self, lease: &Value, holder: &str) -> Result<()> {
-        let renewed: Option<Timestamp> =
-            lease["spec"]["renewTime"].as_str().and_then(|text| text.parse().ok());
-        let seconds = lease["spec"]["leaseDurationSeconds"].as_i64();
-        let seconds = seconds.unwrap_or(0).clamp(0, 24 * 3600);
-        let age = renewed.map(|renewed| Timestamp::now().as_second() - renewed.as_second());
-        let busy = |when: &str| {
-            let error = format!("{holder} is working on this cluster; it last reported {when}");
-            Err(Error::new(Kind::Busy, error).hint(format!(
-                "wait until it ends; if it was killed, its lock expires {} s after that",
-                self.times.ttl.as_secs()
-            )))
-        };
-        if age.is_some_and(|age| age < seconds) {
-            return busy(lease["spec"]["renewTime"].as_str().unwrap_or_default());
-        }
-        // Our clock may be ahead of the holder's: a live holder renews the lease while we watch.
-        let version = &lease["metadata"]["resourceVersion"];
-        let until = Instant::now() + self.times.renew + self.times.renew / 3;
-        while Instant::now() < until {
-            std::thread::sleep((self.times.renew / 10).max(Duration::from_millis(1)));
-            let now = self.api.get(&Self::path());
-            if now.is_ok_and(|now| now["metadata"]["resourceVersion"] != *version) {
-                return busy("just now");
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes our name and the current time to the lease; fails if it has changed since it was
-    /// read.
-    fn write(&self, mut lease: Value) -> Answer<Value> {
-        lease["spec"] = self.spec(&lease["spec"]);
-        self.api.replace(&Self::path(), &lease)
-    }
-
-    fn spec(&self, old: &Value) -> Value {
-        let now = format!("{:.6}", Timestamp::now());
-        let transitions = old["leaseTransitions"].as_i64().unwrap_or(0);
-        let is_ours = old["holderIdentity"] == self.holder.as_str();
-        let acquired = match (&old["acquireTime"], is_ours) {
-            (Value::String(acquired), true) => acquired.clone(),
-            _ => now.clone(),
-        };
-        json!({
-            "holderIdentity": self.holder,
-            "leaseDurationSeconds": self.times.ttl.as_secs().max(1),
-            "acquireTime": acquired,
-            "renewTime": now,
-            "leaseTransitions": if is_ours || old.is_null() { transitions } else { transitions + 1 },
-        })
-    }
-
-    /// Renews the lease. Returns the other holder if the lease is no longer ours.
-    fn renew(&self) -> Option<String> {
-        for _ in 0..TRIES {
-            let lease = match self.api.get(&Self::path()) {
-                Ok(lease) => lease,
-                // The lease was deleted or the API is unreachable; no other holder is known.
-                Err(error) => {
-                    let answer = match error.is_not_found() {
-                        true => self.take().err().map(|refused| refused.to_string()),
-                        false => Some(error.to_string()),
-                    };
-                    if let Some(error) = answer {
-                        tracing::debug!("the lock of the cluster was not renewed: {error}");
-                    }
-                    return None;
-                }
-            };
-            let other = holder(&lease);
-            if !other.is_empty() && other != self.holder {
-                return Some(other.to_owned());
-            }
-            match self.write(lease) {
-                Err(ApiError { code: 409, .. }) => {}
-                Err(error) => {
-                    tracing::debug!("the lock of the cluster was not renewed: {error}");
-                    return None;
-                }
-                Ok(_) => return None,
-            }
-        }
-        None
-    }
-
-    /// Marks the lease as free if it is still ours.
-    fn release(&self) {
-        let Ok(mut lease) = self.api.get(&Self::path()) else {
-            return;
-        };
-        if holder(&lease) == self.holder {
-            lease["spec"]["holderIdentity"] = json!("");
-            lease["spec"]["leaseDurationSeconds"] = json!(1);
-            if let Err(error) = self.api.replace(&Self::path(), &lease) {
-                tracing::debug!("the lock of the cluster was not released: {error}");
-            }
-        }
-    }
+fn path(name: &str) -> String {
+    format!("{LEASES}/{name}")
 }
 
 fn holder(lease: &Value) -> &str {
     lease["spec"]["holderIdentity"].as_str().unwrap_or_default()
+}
+
+/// Says in words who holds a Lease: `root on ctl1 ("imgctl run" since 2026-01-01T10:00:00Z)`.
+fn describe(lease: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let said = text(&lease["metadata"]["annotations"][ANNOTATION]);
+    let since = match text(&lease["spec"]["acquireTime"]) {
+        time if time.is_empty() => text(&lease["spec"]["renewTime"]),
+        time => time,
+    };
+    let since = since.split('.').next().unwrap_or_default();
+    match serde_json::from_str::<Holder>(&said) {
+        Ok(who) => {
+            format!("{} on {} (`imgctl {}` since {since}Z)", who.user, who.host, who.verb)
+        }
+        Err(_) => format!("{} (since {since}Z)", holder(lease)),
+    }
+}
+
+/// Outcome of an attempt to take or renew the Lease.
+enum Attempt {
+    Held,
+    /// Another client was faster.
+    Late,
+    Silent(String),
+    Living(String, String),
+}
+
+struct Contender {
+    api: Arc<dyn Api>,
+    holder: Holder,
+    /// Time at which this process began to hold the Lease.
+    acquired: String,
+    /// Takes the Lease from any holder, but never back from one that has taken it.
+    force: bool,
+    times: Times,
+}
+
+impl Contender {
+    /// Acquires the lock. Returns `false` if no API server answers and `may_go_on`.
+    fn take(&self, may_go_on: bool, tell: &dyn Fn(&str)) -> Result<bool> {
+        let mut seen = Seen::new();
+        let mut is_told = false;
+        loop {
+            match self.attempt(&[OLDER, NAME], &mut seen, self.force) {
+                Ok(Attempt::Held) => return Ok(true),
+                Ok(Attempt::Living(who, hint)) => {
+                    let message = format!("the cluster is being changed by {who}");
+                    return Err(Error::new(Kind::Busy, message).hint(hint));
+                }
+                Ok(Attempt::Silent(who)) if !is_told => {
+                    is_told = true;
+                    tell(&format!("the cluster is locked by {who}; waiting for a sign of life"));
+                }
+                Ok(_) => {}
+                Err(error) if error.is_outage() && may_go_on => {
+                    tell(&format!(
+                        "other controllers are not locked out until an API server answers: {error}"
+                    ));
+                    return Ok(false);
+                }
+                Err(error) => return Err(error.into()),
+            }
+            std::thread::sleep(self.times.renew / 5);
+        }
+    }
+
+    /// Takes the lock if necessary, and renews it until `stopped`. Returns the other holder if there
+    /// is one.
+    fn keep(&self, mut is_held: bool, stopped: &mpsc::Receiver<()>) -> Option<String> {
+        let mut seen = Seen::new();
+        let (mut pause, mut is_away) = (self.times.renew, false);
+        while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+            let attempt = match is_held {
+                true => self.attempt(&[NAME], &mut Seen::new(), false),
+                false => self.attempt(&[OLDER, NAME], &mut seen, self.force),
+            };
+            pause = self.times.renew;
+            is_away = attempt.is_err();
+            match attempt {
+                Ok(Attempt::Held) => is_held = true,
+                Ok(Attempt::Living(who, _)) => return Some(who),
+                Ok(Attempt::Silent(who)) if is_held => return Some(who),
+                Ok(_) => pause /= 5,
+                Err(error) => tracing::debug!("the lock of the cluster is not renewed: {error}"),
+            }
+        }
+        if is_held && !is_away {
+            self.release();
+        }
+        None
+    }
+
+    /// Takes the Lease, or renews it, unless another holder has one of `names`.
+    fn attempt(
+        &self,
+        names: &[&'static str],
+        seen: &mut Seen,
+        force: bool,
+    ) -> Result<Attempt, ApiError> {
+        for &name in names {
+            let found = look(&*self.api, name, &self.holder.identity, seen)?;
+            let lease = match found {
+                Found::Missing => Value::Null,
+                Found::Free(lease) => lease,
+                Found::Silent(_, lease) | Found::Living(_, _, lease) if force => lease,
+                Found::Silent(who, _) => return Ok(Attempt::Silent(who)),
+                Found::Living(who, hint, _) => return Ok(Attempt::Living(who, hint)),
+            };
+            if name != NAME {
+                continue;
+            }
+            let answer = match lease.is_null() {
+                true => self.api.create(
+                    LEASES,
+                    &self.written(json!({
+                        "apiVersion": "coordination.k8s.io/v1",
+                        "kind": "Lease",
+                        "metadata": {"name": NAME, "namespace": "kube-system"},
+                    })),
+                ),
+                false => self.api.replace(&path(NAME), &self.written(lease)),
+            };
+            return match answer {
+                Ok(_) => Ok(Attempt::Held),
+                Err(error) if error.code == 409 => Ok(Attempt::Late),
+                Err(error) => Err(error),
+            };
+        }
+        Ok(Attempt::Late)
+    }
+
+    /// Returns the Lease with our name and the current time.
+    fn written(&self, mut lease: Value) -> Value {
+        let old = &lease["spec"];
+        let transitions = old["leaseTransitions"].as_i64().unwrap_or(0);
+        let is_other = !old.is_null() && old["holderIdentity"] != *self.holder.identity;
+        lease["spec"] = json!({
+            "holderIdentity": self.holder.identity,
+            "leaseDurationSeconds": self.times.ttl.as_secs().max(1),
+            "acquireTime": self.acquired,
+            "renewTime": format!("{:.6}", Timestamp::now()),
+            "leaseTransitions": transitions + i64::from(is_other),
+        });
+        let said = serde_json::to_string(&self.holder).unwrap_or_default();
+        lease["metadata"]["annotations"][ANNOTATION] = said.into();
+        lease
+    }
+
+    /// Marks the lease as free if it is still ours.
+    fn release(&self) {
+        let Ok(mut lease) = self.api.get(&path(NAME)) else {
+            return;
+        };
+        if holder(&lease) == self.holder.identity {
+            lease["spec"]["holderIdentity"] = json!("");
+            lease["spec"]["leaseDurationSeconds"] = json!(1);
+            if let Err(error) = self.api.replace(&path(NAME), &lease) {
+                tracing::debug!("the lock of the cluster was not released: {error}");
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -301,18 +411,88 @@ mod tests {
     use crate::failover::Failover;
     use crate::testing::stand_in::StandIn;
 
-    const FAST: Times = Times {
-        renew: Duration::from_millis(30),
-        ttl: Duration::from_secs(1),
-        patience: Duration::from_secs(30),
-    };
+    const FAST: Times = Times { renew: Duration::from_millis(30), ttl: Duration::from_secs(1) };
+
+    /// Every verb that changes a cluster.
+    const VERBS: [&str; 11] = [
+        "run",
+        "apply",
+        "add",
+        "delete",
+        "upgrade",
+        "rollback",
+        "inplace apply",
+        "inplace rollback",
+        "cert",
+        "reset",
+        "uninstall",
+    ];
 
     fn spec(api: &StandIn) -> Value {
-        api.peek(&Mine::path()).unwrap()["spec"].clone()
+        api.peek(&path(NAME)).unwrap()["spec"].clone()
     }
 
-    fn take(api: &StandIn, holder: &str) -> Result<Held> {
-        hold(Arc::new(api.clone()), holder, FAST)
+    fn holder_of(identity: &str, verb: &str) -> Holder {
+        Holder {
+            identity: identity.to_owned(),
+            host: format!("host-{identity}"),
+            user: "root".to_owned(),
+            verb: verb.to_owned(),
+        }
+    }
+
+    fn take(api: &StandIn, identity: &str) -> Result<Held> {
+        take_as(api, &holder_of(identity, "run"), false, Outage::Fail)
+    }
+
+    fn take_as(api: &StandIn, holder: &Holder, force: bool, outage: Outage) -> Result<Held> {
+        hold(Arc::new(api.clone()), holder, force, outage, FAST, &|_| {})
+    }
+
+    fn lease(name: &str, holder: &str, seconds: u64) -> Value {
+        json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": name, "namespace": "kube-system"},
+            "spec": {
+                "holderIdentity": holder, "leaseDurationSeconds": seconds, "leaseTransitions": 4,
+                "renewTime": "2020-01-01T00:00:00.000000Z",
+            },
+        })
+    }
+
+    fn until(what: impl Fn() -> bool) {
+        let until = Instant::now() + Duration::from_secs(20);
+        while !what() {
+            assert!(Instant::now() < until);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn every_pair_of_verbs_on_two_controllers_excludes_each_other() {
+        std::thread::scope(|scope| {
+            for first in VERBS {
+                scope.spawn(move || {
+                    let api = StandIn::new();
+                    for second in VERBS {
+                        let held = take_as(&api, &holder_of("a", first), false, Outage::Fail);
+                        let held = held.unwrap();
+                        let other = holder_of("b", second);
+                        for outage in [Outage::Fail, Outage::Warn] {
+                            let error = take_as(&api, &other, false, outage).err().unwrap();
+                            assert_eq!(error.kind(), Kind::Busy, "{first}, {second}: {error}");
+                            let said = error.chain().join(": ");
+                            let who = format!("root on host-a (`imgctl {first}` since 20");
+                            assert!(said.contains(&who), "{first}, {second}: {said}");
+                            assert!(error.hints()[0].contains("wait"), "{:?}", error.hints());
+                        }
+                        held.check().unwrap();
+                        drop(held);
+                        take_as(&api, &other, false, Outage::Fail).unwrap().check().unwrap();
+                    }
+                });
+            }
+        });
     }
 
     #[test]
@@ -322,73 +502,143 @@ mod tests {
         let first = spec(&api);
         assert_eq!(first["holderIdentity"], "a");
         assert_eq!(first["leaseTransitions"], 0);
-        let error = take(&api, "b").err().unwrap();
-        assert_eq!(error.kind(), Kind::Busy);
-        assert!(error.to_string().contains("a is working on this cluster"), "{error}");
-        let until = Instant::now() + Duration::from_secs(5);
-        while spec(&api)["renewTime"] == first["renewTime"] {
-            assert!(Instant::now() < until);
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        assert_eq!(take(&api, "b").err().unwrap().kind(), Kind::Busy);
+        assert!(living(&api, FAST).unwrap().unwrap().contains("root on host-a"));
+        until(|| spec(&api)["renewTime"] != first["renewTime"]);
         assert_eq!(spec(&api)["acquireTime"], first["acquireTime"]);
         held.check().unwrap();
         // The same holder again: it was killed and resumes.
         drop(take(&api, "a").unwrap());
         drop(held);
         assert_eq!(spec(&api)["holderIdentity"], "");
+        assert_eq!(living(&api, FAST).unwrap(), None);
         drop(take(&api, "b").unwrap());
         assert_eq!(spec(&api)["leaseTransitions"], 1);
     }
 
     #[test]
-    fn the_lock_waits_for_an_api_server_that_restarts() {
-        let api = StandIn::new();
-        let away = || ApiError { message: "connection refused".to_owned(), ..ApiError::default() };
-        for verb in ["get", "get", "create"] {
-            api.fail_next(verb, "/leases", away());
-        }
-        drop(take(&api, "a").unwrap());
-        let gone = Failover::new(Vec::new());
-        let times = Times { patience: Duration::from_millis(50), ..FAST };
-        let error = hold(Arc::new(gone), "a", times).err().unwrap();
+    fn without_an_api_server_the_caller_decides() {
+        let times = FAST;
+        let gone = || Arc::new(Failover::new(Vec::new()));
+        let holder = holder_of("a", "run");
+        let error = hold(gone(), &holder, false, Outage::Fail, times, &|_| {}).err().unwrap();
         assert_eq!(error.kind(), Kind::Network);
+        let told = Mutex::new(Vec::new());
+        let tell = |text: &str| told.lock().unwrap().push(text.to_owned());
+        hold(gone(), &holder, false, Outage::Warn, times, &tell).unwrap().check().unwrap();
+        assert!(told.lock().unwrap()[0].contains("until an API server answers"));
+        // A cluster that is being created: the Lease is taken as soon as the API is there.
+        let api = StandIn::new();
+        for _ in 0..6 {
+            api.fail_next("get", "/leases", ApiError::default());
+        }
+        let held = take_as(&api, &holder, false, Outage::Expect).unwrap();
+        until(|| api.peek(&path(NAME)).is_some());
+        assert_eq!(spec(&api)["holderIdentity"], "a");
+        held.check().unwrap();
+        // Of another controller that creates it, only the first one goes on.
+        let late = take_as(&api, &holder_of("b", "run"), false, Outage::Expect).unwrap();
+        let (stopped, wait) = mpsc::channel();
+        late.on_loss(move || stopped.send(()).unwrap());
+        wait.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert!(late.check().unwrap_err().to_string().contains("root on host-a"));
+        held.check().unwrap();
     }
 
     #[test]
-    fn a_dead_holders_lock_is_taken_over_and_a_living_ones_with_a_slow_clock_is_not() {
+    fn a_dead_holders_lock_is_taken_over_whatever_the_clocks_say() {
         let api = StandIn::new();
-        let old = |seconds: u64| {
-            api.add(json!({
-                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-                "metadata": {"name": NAME, "namespace": "kube-system"},
-                "spec": {
-                    "holderIdentity": "dead", "leaseDurationSeconds": 60, "leaseTransitions": 4,
-                    "renewTime": format!("{:.6}", Timestamp::now() - Duration::from_secs(seconds)),
-                },
-            }));
-        };
-        old(30);
-        assert_eq!(take(&api, "a").err().unwrap().kind(), Kind::Busy);
-        old(70);
+        // Renewed in the future, by the clock of its holder.
+        let mut dead = lease(NAME, "dead", 1);
+        dead["spec"]["renewTime"] = json!("2999-01-01T00:00:00.000000Z");
+        api.add(dead);
+        assert_eq!(living(&api, FAST).unwrap(), None);
+        let began = Instant::now();
         let held = take(&api, "a").unwrap();
+        assert!(began.elapsed() >= Duration::from_secs(1));
         assert_eq!(spec(&api)["leaseTransitions"], 5);
-        // Another holder takes the lock by force.
-        old(70);
-        let until = Instant::now() + Duration::from_secs(5);
-        while held.check().is_ok() {
-            assert!(Instant::now() < until);
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        assert!(held.check().unwrap_err().to_string().contains("dead"));
+        held.check().unwrap();
         drop(held);
-        assert_eq!(spec(&api)["holderIdentity"], "dead", "not ours to release");
-        // The lease looks expired by our clock but is renewed while we watch.
-        api.react(|api, request| {
+        // A live holder whose clock is years behind.
+        api.add(lease(NAME, "slow", 60));
+        let count = std::sync::atomic::AtomicU64::new(0);
+        api.react(move |api, request| {
             if request.verb == "get" {
-                api.change(&Mine::path(), |lease| lease["spec"]["x"] = json!(1));
+                let number = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                api.change(&path(NAME), |lease| lease["spec"]["x"] = json!(number));
             }
         });
         assert_eq!(take(&api, "b").err().unwrap().kind(), Kind::Busy);
+    }
+
+    #[test]
+    fn an_outage_does_not_count_as_silence() {
+        let api = StandIn::new();
+        api.add(lease(NAME, "other", 1));
+        let outages = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let left = Arc::clone(&outages);
+        // The API is away for most of the time.
+        api.react(move |api, request| {
+            if request.verb == "get" && left.fetch_add(1, std::sync::atomic::Ordering::SeqCst) < 60
+            {
+                api.fail_next("get", "leases/imgctl", ApiError::default());
+            }
+        });
+        let began = Instant::now();
+        let held = take_as(&api, &holder_of("a", "run"), false, Outage::Expect).unwrap();
+        until(|| spec(&api)["holderIdentity"] == "a");
+        // Sixty reads that failed, then a whole second of answers.
+        assert!(began.elapsed() >= Duration::from_secs(1));
+        assert!(outages.load(std::sync::atomic::Ordering::SeqCst) > 60);
+        held.check().unwrap();
+    }
+
+    #[test]
+    fn force_takes_the_lock_and_the_former_holder_stops() {
+        let api = StandIn::new();
+        let held = take(&api, "a").unwrap();
+        let (stopped, wait) = mpsc::channel();
+        held.on_loss(move || stopped.send(()).unwrap());
+        let new = take_as(&api, &holder_of("b", "reset"), true, Outage::Fail).unwrap();
+        wait.recv_timeout(Duration::from_secs(20)).unwrap();
+        let error = held.check().unwrap_err().to_string();
+        assert!(error.contains("`imgctl reset`"), "{error}");
+        drop(held);
+        assert_eq!(spec(&api)["holderIdentity"], "b", "not ours to release");
+        new.check().unwrap();
+    }
+
+    #[test]
+    fn leases_of_an_older_imgctl_are_respected() {
+        // An upgrade that lives, and one that was killed.
+        let api = StandIn::new();
+        let older = Contender {
+            api: Arc::new(api.clone()),
+            holder: holder_of("old", "upgrade"),
+            acquired: "2020-01-01T00:00:00.000000Z".to_owned(),
+            force: false,
+            times: FAST,
+        };
+        api.add(lease(OLDER, "old", 1));
+        let is_alive = std::sync::atomic::AtomicBool::new(true);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while is_alive.load(std::sync::atomic::Ordering::SeqCst) {
+                    let written = older.written(api.peek(&path(OLDER)).unwrap());
+                    api.change(&path(OLDER), |lease| *lease = written);
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            });
+            let error = take(&api, "a").err().unwrap();
+            assert_eq!(error.kind(), Kind::Busy);
+            is_alive.store(false, std::sync::atomic::Ordering::SeqCst);
+        });
+        drop(take(&api, "a").unwrap());
+        // A run that holds the Lease for an hour and never renews it.
+        api.add(lease(NAME, "old", 3600));
+        let error = take(&api, "a").err().unwrap();
+        assert!(error.hints()[0].contains("delete lease imgctl"), "{:?}", error.hints());
+        drop(take_as(&api, &holder_of("a", "apply"), true, Outage::Fail).unwrap());
     }
 
     #[test]
@@ -398,7 +648,31 @@ mod tests {
         for _ in 0..20 {
             api.fail_next("get", "leases", ApiError::default());
         }
-        std::thread::sleep(Duration::from_millis(200));
+        until(|| api.requests().iter().filter(|request| request.code == 0).count() == 20);
+        held.check().unwrap();
+        let renewed = spec(&api)["renewTime"].clone();
+        until(|| spec(&api)["renewTime"] != renewed);
+    }
+
+    #[test]
+    fn the_next_control_plane_serves_when_one_goes() {
+        let api = StandIn::new();
+        let (first, second) = (api.clone(), api.clone());
+        let is_up = Arc::new(std::sync::atomic::AtomicBool::new(true));
+        let up = Arc::clone(&is_up);
+        let servers = Failover::new(vec![
+            Box::new(move || match up.load(std::sync::atomic::Ordering::SeqCst) {
+                true => Ok(Arc::new(first.clone())),
+                false => Err(Error::failed("connection refused")),
+            }),
+            Box::new(move || Ok(Arc::new(second.clone()))),
+        ]);
+        let holder = holder_of("a", "upgrade");
+        let held = hold(Arc::new(servers), &holder, false, Outage::Fail, FAST, &|_| {}).unwrap();
+        is_up.store(false, std::sync::atomic::Ordering::SeqCst);
+        api.fail_next("get", "leases", ApiError { code: 503, ..ApiError::default() });
+        let renewed = spec(&api)["renewTime"].clone();
+        until(|| spec(&api)["renewTime"] != renewed);
         held.check().unwrap();
     }
 

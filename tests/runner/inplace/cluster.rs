@@ -203,6 +203,13 @@ impl Cluster {
         Ran::new(self.command(words))
     }
 
+    /// The same on another controller.
+    pub(crate) fn elsewhere(&self, words: &[&str]) -> Ran {
+        let mut command = self.command(words);
+        command.args(["--bake", "0s", "--yes"]).env("HOME", self.env.path("elsewhere"));
+        Ran::new(command)
+    }
+
     /// `apply` with short times, and more words.
     pub(crate) fn apply(&self, words: &[&str]) -> Ran {
         let all: Vec<&str> = ["apply", "--json", "--yes"]

@@ -1,6 +1,10 @@
 //! Runs that are killed, interrupted or meet another one.
 
+use serde_json::Value;
+
 use crate::inplace::cluster::{Cluster, WEB, image, set, uids};
+
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/imgctl";
 
 #[test]
 fn a_run_that_was_killed_goes_on_where_it_was() {
@@ -63,6 +67,24 @@ fn two_do_not_carry_out_one_run() {
 }
 
 #[test]
+fn another_machine_is_kept_off_the_cluster() {
+    let cluster = Cluster::start();
+    cluster.workload("Deployment", 2);
+    let (new, newer) = (set("2"), set("3"));
+    let mut run = cluster.begin(&[WEB[0], WEB[1], "--set", &new, "--template", "keep"]);
+    run.until_phase("patched", 1);
+    let apply = ["apply", WEB[0], WEB[1], "--set", &newer, "--template", "keep"];
+    for command in [&apply[..], &["rollback", WEB[0], WEB[1]]] {
+        let refused = cluster.elsewhere(command).fails(6).report();
+        assert!(refused.contains("(`imgctl inplace apply` since 20"), "{refused}");
+    }
+    assert_eq!(run.end(), Some(0));
+    assert!(cluster.pods().values().all(|pod| pod.image == image("2")));
+    cluster.elsewhere(&apply).ok();
+    assert!(cluster.pods().values().all(|pod| pod.image == image("3")));
+}
+
+#[test]
 fn another_machine_goes_on_without_the_journal() {
     let cluster = Cluster::start();
     cluster.workload("Deployment", 2);
@@ -72,6 +94,8 @@ fn another_machine_goes_on_without_the_journal() {
     let mut run = cluster.begin(&words);
     run.until_phase("patched", 1);
     run.kill();
+    // That machine is gone for good: nobody waits for its Lease to expire.
+    cluster.api.delete(LEASE, &Value::Null).unwrap();
     std::fs::remove_dir_all(cluster.env.path(".sealos")).unwrap();
     cluster.apply(&words).ok();
     let after = cluster.pods();

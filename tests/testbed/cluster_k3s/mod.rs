@@ -1,18 +1,102 @@
 //! The k3s example on hosts of the test bed, with a stand-in for k3s itself (`stand-in-k3s`): a life
 //! of a cluster with two servers and an agent. The stand-in checks how it is configured and called.
+//! The API of the cluster is in memory, in this process; hosts forward connections to it.
 
 use std::ffi::OsStr;
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::registry::Registry;
 use crate::common::testbed::Bed;
 use crate::common::{Ran, needs_root, repository, tool};
+use imgctl_kube::stand_in::StandIn;
+use imgctl_kube::stand_in::serve::{Served, serve};
+use serde_json::Value;
+
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/imgctl";
+
+fn keyed_command(bed: &Bed, arguments: &[&str]) -> Command {
+    let mut command = bed.command(arguments);
+    command.arg("--pk").arg(bed.key());
+    command
+}
 
 /// `imgctl ARGUMENTS --pk …`.
 fn keyed(bed: &Bed, arguments: &[&str]) -> Ran {
-    let mut command = bed.command(arguments);
-    command.arg("--pk").arg(bed.key());
-    Ran::new(command)
+    Ran::new(keyed_command(bed, arguments))
+}
+
+/// The API of the cluster, which servers reach through the bed's network.
+struct ClusterApi {
+    api: StandIn,
+    _served: Served,
+}
+
+impl ClusterApi {
+    fn start(bed: &Bed, servers: impl IntoIterator<Item = usize>) -> Self {
+        let api = StandIn::new();
+        let served = serve(&api);
+        let kubeconfig = std::fs::read_to_string(served.path("token.kubeconfig")).unwrap();
+        let port: u16 = kubeconfig
+            .split_once("https://127.0.0.1:")
+            .and_then(|(_, rest)| rest.split_once('\'')?.0.parse().ok())
+            .unwrap();
+        let listener = TcpListener::bind((bed.controller_ip(), 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for one in listener.incoming().flatten() {
+                let other = TcpStream::connect(("127.0.0.1", port)).unwrap();
+                for (mut from, mut to) in
+                    [(one.try_clone().unwrap(), other.try_clone().unwrap()), (other, one)]
+                {
+                    std::thread::spawn(move || {
+                        let _ = std::io::copy(&mut from, &mut to);
+                        let _ = to.shutdown(std::net::Shutdown::Both);
+                        let _ = from.shutdown(std::net::Shutdown::Both);
+                    });
+                }
+            }
+        });
+        for host in servers {
+            bed.says(
+                host,
+                &format!(
+                    "mkdir -p /root/api; echo {address} >/root/api/address; cat \
+                     >/root/api/kubeconfig <<'EOT'\n{kubeconfig}EOT"
+                ),
+            );
+        }
+        Self { api, _served: served }
+    }
+
+    fn lease(&self) -> Value {
+        self.api.peek(LEASE).unwrap()
+    }
+
+    /// Commands that have held the Lease, as `kubectl describe` shows them.
+    fn verbs(&self) -> Vec<String> {
+        let mut verbs: Vec<String> = Vec::new();
+        for request in self.api.writes() {
+            let held = &request.body["metadata"]["annotations"]["imgctl.io/holder"];
+            let held: Value = serde_json::from_str(held.as_str().unwrap()).unwrap();
+            let verb = held["verb"].as_str().unwrap().to_owned();
+            if !verbs.contains(&verb) {
+                verbs.push(verb);
+            }
+        }
+        verbs
+    }
+
+    /// Waits until the holder has renewed the Lease.
+    fn until_renewed(&self) {
+        let before = self.lease()["spec"]["renewTime"].clone();
+        let began = Instant::now();
+        while self.lease()["spec"]["renewTime"] == before {
+            assert!(began.elapsed() < Duration::from_secs(60), "not renewed: {}", self.lease());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
 }
 
 /// Builds the example with the stand-in as its binary and one small container image inside.
@@ -77,6 +161,7 @@ fn two_servers_and_an_agent() {
     }
     let bed = Bed::up(3);
     build(&bed);
+    let api = ClusterApi::start(&bed, 1..=2);
     let before: Vec<String> = (1..=3).map(|host| surface(&bed, host)).collect();
     let servers = bed.ips(1..=2);
     let run = ["run", "k3s:v1", "--masters", &servers];
@@ -101,6 +186,7 @@ fn two_servers_and_an_agent() {
     keyed(&bed, &["status"]).ok();
     networkless(&bed);
     balanced(&bed);
+    two_controllers(&bed, &api);
 
     keyed(&bed, &["delete", "--yes", "--nodes", &bed.ip(3)]).ok();
     assert_eq!(nodes(&bed), ["h1", "h2"]);
@@ -113,6 +199,73 @@ fn two_servers_and_an_agent() {
     for host in 1..=2 {
         assert_eq!(surface(&bed, host), before[host - 1], "h{host}");
     }
+    for verb in ["run", "add", "delete", "reset"] {
+        assert!(api.verbs().contains(&verb.to_owned()), "{verb}: {:?}", api.verbs());
+    }
+}
+
+/// A command on one controller keeps every command of another one off the cluster, also when the API
+/// server that it speaks to goes; killed, it does not keep off its own controller.
+fn two_controllers(bed: &Bed, api: &ClusterApi) {
+    assert_eq!(api.lease()["spec"]["holderIdentity"], "", "not released");
+    let blocks = "CMD [\"touch /root/begun; until test -e /root/go; do sleep 0.1; done\"]";
+    let context =
+        bed.env.context("slow", &format!("FROM scratch\nCOPY f /f\n{blocks}\n"), &[("f", "x")]);
+    bed.env.build("slow:v1", &context);
+    let slow = ["run", "slow:v1", "--force", "--no-wait"];
+    let mut first = keyed_command(bed, &slow);
+    let mut first = first.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    bed.says(1, "until test -e /root/begun; do sleep 0.1; done");
+
+    let clusterfile = bed.env.path("clusters/default/Clusterfile").display().to_string();
+    let (old, new) = (bed.ip(2), "192.0.2.9");
+    let inplace =
+        ["--workload", "deployment/shop/web", "--set", "app=web:v2", "--template", "keep"];
+    let commands: [&[&str]; 9] = [
+        &slow,
+        &["apply", "-f", &clusterfile],
+        &["add", "--nodes", new],
+        &["delete", "--yes", "--nodes", &old],
+        &["reset", "--yes"],
+        &["uninstall", "app:v1", "--yes"],
+        &["upgrade", "k3s:v1", "--yes"],
+        &[&["inplace", "apply", "--yes"], &inplace[..]].concat(),
+        &["inplace", "rollback", "--workload", "deployment/shop/web", "--yes"],
+    ];
+    let refused = |number: usize, command: &[&str]| {
+        // Another controller has the same state at another place.
+        let copy = bed.env.path(&format!("controller-{number}"));
+        let clusters = bed.env.path("clusters");
+        Ran::new(tool("cp", [OsStr::new("-R"), clusters.as_ref(), copy.as_ref()])).ok();
+        let mut other = keyed_command(bed, command);
+        other.env("SEALOS_RUNTIME_ROOT", &copy);
+        let report = Ran::new(other).fails(6).report();
+        assert!(report.contains("(`imgctl run` since 20"), "{command:?}: {report}");
+        std::fs::remove_dir_all(&copy).unwrap();
+    };
+    std::thread::scope(|scope| {
+        for (number, command) in commands.iter().enumerate() {
+            let refused = &refused;
+            scope.spawn(move || refused(number, command));
+        }
+    });
+    // The API server of the first control plane goes.
+    bed.says(1, "systemctl stop k3s");
+    api.until_renewed();
+    api.until_renewed();
+    refused(0, &["delete", "--yes", "--nodes", &bed.ip(3)]);
+    bed.says(1, "systemctl start k3s");
+
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let killed = api.lease();
+    assert_ne!(killed["spec"]["holderIdentity"], "");
+    bed.says(1, "touch /root/go");
+    let began = Instant::now();
+    keyed(bed, &slow).ok();
+    assert!(began.elapsed() < Duration::from_secs(50), "it waited for itself");
+    assert_eq!(api.lease()["spec"]["leaseTransitions"], killed["spec"]["leaseTransitions"]);
+    assert_eq!(api.lease()["spec"]["holderIdentity"], "");
 }
 
 /// What a controller drew at random is asked of the hosts when it was lost, and never drawn again.

@@ -16,7 +16,7 @@ const NFS_MAGIC: i128 = 0x6969;
 /// A held lock; dropping it releases it.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
 }
 
 /// How a lock is held.
@@ -27,6 +27,11 @@ pub enum Mode {
 }
 
 impl Lock {
+    /// Returns device and inode of the locked file, which identify the lock on this machine.
+    pub fn place(&self) -> io::Result<(u64, u64)> {
+        self.file.metadata().map(|file| (file.dev(), file.ino()))
+    }
+
     /// Waits for the lock; `waiting` is called once if another process holds it.
     ///
     /// On file systems without locks (and on NFS), the lock is granted immediately, because failing
@@ -43,7 +48,7 @@ impl Lock {
                 lock(&file, mode).path("lock", path)?;
             }
             if is_still(&file, path) {
-                return Ok(Self { _file: file });
+                return Ok(Self { file });
             }
         }
     }
@@ -54,7 +59,7 @@ impl Lock {
         if !try_lock(&file, mode).path("lock", path)? {
             lock(&file, mode).path("lock", path)?;
         }
-        Ok(Self { _file: file })
+        Ok(Self { file })
     }
 
     /// Acquires the lock if it is free.
@@ -65,7 +70,7 @@ impl Lock {
                 return Ok(None);
             }
             if is_still(&file, path) {
-                return Ok(Some(Self { _file: file }));
+                return Ok(Some(Self { file }));
             }
         }
     }

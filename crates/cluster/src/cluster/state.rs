@@ -12,6 +12,7 @@ use crate::cluster::name;
 use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::fs::lock::{Lock, Mode};
+use imgctl_base::image::Digest;
 use imgctl_base::image::time::rfc3339;
 
 const CLUSTERFILE: &str = "Clusterfile";
@@ -224,9 +225,21 @@ impl State {
     /// since 1970.
     pub fn lock(&self, verb: &str, now: i64) -> Result<Held> {
         self.prepare()?;
-        let path = self.directory.join(LOCK);
-        let Some(lock) = Lock::try_acquire(&path, Mode::Exclusive)? else {
-            return Err(self.busy());
+        Held::acquire(&self.directory, &format!("cluster `{}`", self.name), verb, now)
+    }
+}
+
+/// Lock of a directory, held until this is dropped.
+#[derive(Debug)]
+pub struct Held {
+    lock: Lock,
+}
+
+impl Held {
+    /// Locks an existing directory for one command that works on `what`.
+    pub fn acquire(directory: &Path, what: &str, verb: &str, now: i64) -> Result<Self> {
+        let Some(lock) = Lock::try_acquire(&directory.join(LOCK), Mode::Exclusive)? else {
+            return Err(busy(directory, what));
         };
         let holder = Holder {
             pid: std::process::id(),
@@ -237,32 +250,34 @@ impl State {
         let text = serde_json::to_vec(&holder).map_err(|error| {
             Error::failed("cannot record the holder of the lock").caused_by(error)
         })?;
-        atomic::write(&self.directory.join(HOLDER), &text, 0o600, Durability::Atomic)?;
-        Ok(Held { _lock: lock })
+        atomic::write(&directory.join(HOLDER), &text, 0o600, Durability::Atomic)?;
+        Ok(Self { lock })
     }
 
-    fn busy(&self) -> Error {
-        let error = Error::new(
-            Kind::Busy,
-            format!("another command is running on cluster `{}`", self.name),
-        );
-        let holder = read_text(&self.directory.join(HOLDER), MAX_HOLDER)
-            .ok()
-            .and_then(|text| serde_json::from_str::<Holder>(&text).ok());
-        match holder {
-            Some(holder) => error.hint(format!(
-                "`imgctl {}`, process {} on {}, since {}: wait for it or stop it",
-                holder.verb, holder.pid, holder.host, holder.since
-            )),
-            None => error.hint("wait for it or stop it"),
-        }
+    /// Identifies all processes that this lock keeps apart, and no others: the same until this
+    /// machine is rebooted, and different for a copy of the directory.
+    pub fn identity(&self) -> Result<String> {
+        let boot = Path::new("/proc/sys/kernel/random/boot_id");
+        let boot = read_text(boot, MAX_HOLDER)?;
+        let (device, inode) = self.lock.place().doing(|| "cannot identify a lock".to_owned())?;
+        let host = own_name();
+        let digest = Digest::of(format!("{host} {boot} {device} {inode}").as_bytes());
+        Ok(format!("{host}_{}", &digest.hex()[..16]))
     }
 }
 
-/// Lock on a cluster, held until this is dropped.
-#[derive(Debug)]
-pub struct Held {
-    _lock: Lock,
+fn busy(directory: &Path, what: &str) -> Error {
+    let error = Error::new(Kind::Busy, format!("another command is running on {what}"));
+    let holder = read_text(&directory.join(HOLDER), MAX_HOLDER)
+        .ok()
+        .and_then(|text| serde_json::from_str::<Holder>(&text).ok());
+    match holder {
+        Some(holder) => error.hint(format!(
+            "`imgctl {}`, process {} on {}, since {}: wait for it or stop it",
+            holder.verb, holder.pid, holder.host, holder.since
+        )),
+        None => error.hint("wait for it or stop it"),
+    }
 }
 
 /// Process that works on a cluster.
@@ -355,7 +370,12 @@ mod tests {
             hint.contains("`imgctl run`") && hint.contains(&pid) && hint.contains("1970-01-01"),
             "{hint}"
         );
+        // The next command on this directory is the same controller, one on a copy is another one.
+        let identity = held.identity().unwrap();
         drop(held);
-        state.lock("reset", 1).unwrap();
+        assert_eq!(state.lock("reset", 1).unwrap().identity().unwrap(), identity);
+        let copy = tempfile::tempdir().unwrap();
+        let copy = States::new(copy.path().into()).of("one").unwrap();
+        assert_ne!(copy.lock("reset", 1).unwrap().identity().unwrap(), identity);
     }
 }

@@ -12,7 +12,7 @@ use crate::pipeline::execution_context::{ExecutionContext, FilesPlan, PhaseUpdat
 use crate::pipeline::image_commands::{self, Replacement};
 use crate::pipeline::look::{self, Looks};
 use crate::pipeline::nodes::{self, Wait};
-use crate::pipeline::record::{self, lease};
+use crate::pipeline::record;
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
 use crate::pipeline::{bootstrap, members, redact};
 use imgctl_base::error::{Error, Result};
@@ -34,8 +34,6 @@ pub struct Change {
     pub replaced: Vec<String>,
     /// Variables or Config documents changed: files are rendered again.
     pub rerender: bool,
-    /// Name of this controller, for the lease.
-    pub controller: String,
     /// Whether to wait until Nodes are Ready, if the cluster has Nodes.
     pub wait: Wait,
 }
@@ -154,7 +152,12 @@ pub fn plan(
         return Ok(planned(plan, scene, lost));
     }
     plan.push(check_phase(&scene, &new, &findings, &files));
-    begin(&mut plan, means, &scene, change);
+    plan.push(Phase::new("prepare", Order::Serial).lane(Lane::controller(vec![record::mark(
+        "record",
+        "write the Clusterfile, phase ClusterInProcess",
+        &means.keeper,
+        PhaseUpdate::InProcess,
+    )])));
     plan.push(sync_phase(files));
     let (leaving_masters, leaving_workers): (Vec<&Host>, Vec<&Host>) =
         scene.leaving.iter().partition(|host| host.is_control_plane());
@@ -273,22 +276,6 @@ fn check_phase(
     phase
 }
 
-/// Adds the steps that take the lease and record that the cluster is being changed.
-fn begin(plan: &mut Plan, means: &ExecutionContext<'_>, scene: &ClusterContext, change: &Change) {
-    let mut prepare =
-        Phase::new("prepare", Order::Serial).lane(Lane::controller(vec![record::mark(
-            "record",
-            "write the Clusterfile, phase ClusterInProcess",
-            &means.keeper,
-            PhaseUpdate::InProcess,
-        )]));
-    if let Some(first) = leased(means, scene, change) {
-        let take = lease::take(&change.controller, means.force);
-        prepare = prepare.lane(Lane::on(first, [take]));
-    }
-    plan.push(prepare);
-}
-
 fn sync_phase(files: FilesPlan) -> Phase {
     let mut phase = Phase::new("sync", Order::Parallel);
     phase.together = Some(files.work);
@@ -374,17 +361,4 @@ fn end(plan: &mut Plan, means: &ExecutionContext<'_>, scene: &ClusterContext, ch
     for phase in record::phases(means, scene, marks) {
         plan.push(phase);
     }
-    if let Some(first) = leased(means, scene, change) {
-        plan.push(Phase::new("release", Order::Serial).lane(Lane::on(first, [lease::release()])));
-    }
-}
-
-/// Returns the host on which a run takes the Lease of an existing cluster with an API.
-fn leased<'s>(
-    means: &ExecutionContext<'_>,
-    scene: &'s ClusterContext,
-    change: &Change,
-) -> Option<&'s Host> {
-    let has_api = means.runtime.has_api() && !change.create;
-    scene.first().filter(|_| has_api)
 }

@@ -90,9 +90,6 @@ pub(crate) fn kubectl(arguments: &str, input: Option<String>) -> Line {
     }
 }
 
-/// Lock in the API that prevents concurrent runs of two operators.
-pub mod lease;
-
 /// Records a failed run.
 pub fn failed(keeper: &dyn StateStore, message: &str) -> Result<()> {
     keeper.mark(&PhaseUpdate::Failed(message.to_owned()))

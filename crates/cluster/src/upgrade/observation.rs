@@ -146,7 +146,7 @@ pub struct ApiSeen {
     pub(crate) cluster_configuration: Option<Value>,
     /// The Corefile of CoreDNS.
     pub(crate) corefile: Option<String>,
-    /// Current holder of the upgrade Lease.
+    /// Who else holds the cluster's Lease; set by whoever plans without holding it.
     pub lease_holder: Option<String>,
     /// Pages of the Pod list, byte for byte, if containers were requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

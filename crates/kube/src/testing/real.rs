@@ -126,10 +126,15 @@ mod tests {
         let node = api.get("/api/v1/nodes/n").unwrap();
         assert_eq!(node["spec"]["unschedulable"], Value::Null);
 
-        let times = lease::Times::default();
-        let held = lease::hold(Arc::clone(&api), "a", times).unwrap();
-        assert!(lease::hold(Arc::clone(&api), "b", times).is_err());
+        let times = lease::Times { renew: Duration::from_millis(300), ..lease::Times::default() };
+        let take = |identity: &str| {
+            let holder = lease::Holder { identity: identity.to_owned(), ..Default::default() };
+            let fail = lease::Outage::Fail;
+            lease::hold(Arc::clone(&api), &holder, false, fail, times, &|_| {})
+        };
+        let held = take("a").unwrap();
+        assert!(take("b").is_err());
         drop(held);
-        drop(lease::hold(api, "b", times).unwrap());
+        drop(take("b").unwrap());
     }
 }

@@ -163,7 +163,7 @@ impl Question<'_> {
 
 fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
     let change = &args.change;
-    let reach = Reach::new("inplace", &change.access, true, context)?;
+    let reach = Reach::new("inplace apply", &change.access, true, context)?;
     let past = past(&reach, change.id.as_deref())?;
     let request = match (change.what.is_said(), past.as_ref().and_then(|past| past.plan.as_ref())) {
         (true, _) => change.what.request(&change.care, change.access.namespace()?)?,
@@ -205,7 +205,7 @@ fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
 }
 
 fn roll_back(args: &RollbackArgs, context: &Context) -> Result<()> {
-    let reach = Reach::new("inplace", &args.access, true, context)?;
+    let reach = Reach::new("inplace rollback", &args.access, !args.dry_run, context)?;
     let past = past(&reach, args.id.as_deref())?;
     let before = past.as_ref().and_then(|past| past.plan.as_ref());
     let namespace = args.access.namespace()?;
@@ -278,6 +278,7 @@ fn carry_out(
     let (journal, _) = Journal::open(&reach.journals, id, context.settings.sync)?;
     let interrupt = Interrupt::default();
     signals::listen(&interrupt)?;
+    reach.stop_on_loss(&interrupt);
     let json = context.ui.is_json();
     view::begin(plan, &journal, context)?;
     let summary = engine::run(&Engine {
@@ -298,7 +299,8 @@ fn carry_out(
         listener: &|event| view::event(event, context),
     })
     .map_err(|error| match error.kind() {
-        Kind::Usage | Kind::Interrupted => error,
+        Kind::Interrupted => reach.check_lease().err().unwrap_or(error),
+        Kind::Usage => error,
         _ if plan.rollback => error.hint(format!(
             "run {id}: run the same command again to \
                                                   continue"

@@ -1,16 +1,18 @@
 //! Access to the API of a cluster, its hosts and registries: through the cluster's Clusterfile, or
 //! a kubeconfig.
 
-use std::path::PathBuf;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::arguments::{AccessArgs, PrePull};
 use crate::cli::cluster_options::runtime_root;
-use crate::cli::cluster_work::{Work, WorkArgs};
+use crate::cli::cluster_work::{Work, WorkArgs, lease_holder};
 use crate::cli::context::Context;
 use crate::cli::host_pool::Agents;
-use imgctl_base::error::{Error, Result};
+use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_base::image::Digest;
 use imgctl_cluster::cluster::context::ClusterContext;
 use imgctl_cluster::cluster::host::Host;
 use imgctl_cluster::cluster::state::Held;
@@ -20,9 +22,12 @@ use imgctl_cluster::inplace::object::Node;
 use imgctl_cluster::inplace::pre_pull::{OrWithSecrets, Puller};
 use imgctl_cluster::inplace::target::{Images, RegistryImages};
 use imgctl_cluster::inplace::world::World;
+use imgctl_cluster::pipeline::interrupt::Interrupt;
+use imgctl_cluster::runtime::HostPool;
 use imgctl_cluster::upgrade::nodes;
 use imgctl_kube::api::Api;
 use imgctl_kube::client;
+use imgctl_kube::lease::{self, Outage};
 use imgctl_registry::credentials::Login;
 use imgctl_registry::{Client, ClientOptions};
 
@@ -33,53 +38,79 @@ pub(super) struct Reach {
     /// Directory of the run journals.
     pub(super) journals: PathBuf,
     hosts: Option<Hosts>,
+    lease: Option<lease::Held>,
     _held: Option<Held>,
 }
 
 struct Hosts {
-    crew: Agents,
+    crew: Arc<dyn HostPool + Send>,
     hosts: Vec<Host>,
     runs: String,
 }
 
 impl Reach {
-    /// `changes`: holds the cluster's lock for the lifetime of the value.
+    /// `changes`: holds the cluster's locks for the lifetime of the value, here and in the API.
     pub(super) fn new(
         verb: &str,
         access: &AccessArgs,
         changes: bool,
         context: &Context,
     ) -> Result<Self> {
+        let now = jiff::Timestamp::now().as_second();
         if let Some(file) = &access.kubeconfig {
+            // Cluster names never begin with a dot.
+            let journals = runtime_root(&context.environment)?.join(".inplace");
+            let held = changes.then(|| lock_of(file, &journals, verb, now)).transpose()?;
+            let api = client::connect_kubeconfig(file)?;
             return Ok(Self {
-                api: client::connect_kubeconfig(file)?,
+                lease: match &held {
+                    Some(held) => lease_if_allowed(Arc::clone(&api), held, verb, context)?,
+                    None => None,
+                },
+                api,
                 images: Box::new(RegistryImages {
                     embedded: Vec::new(),
                     embedded_client: None,
                     client: client_of(access, context)?,
                     options: options_of(access, context)?,
                 }),
-                // Cluster names never begin with a dot.
-                journals: runtime_root(&context.environment)?.join(".inplace"),
+                journals,
                 hosts: None,
-                _held: None,
+                _held: held,
             });
         }
         let looking = WorkArgs::look();
         let work = Work::begin(verb, &access.cluster, &looking, context)?;
         let prepared = work.recorded(work.existing()?.clone())?;
         let scene = prepared.scene;
-        let now = jiff::Timestamp::now().as_second();
         let held = changes.then(|| work.state.lock(verb, now)).transpose()?;
         let (_, settings) = access.ssh.resolve(context)?;
-        let crew = Agents::new(settings, context)?;
+        let crew: Arc<dyn HostPool + Send> = Arc::new(Agents::new(settings, context)?);
+        let api = nodes::api(&scene, &*crew)
+            .map_err(|error| error.hint("pass --kubeconfig FILE to use an API directly"))?;
+        let every = || Arc::new(nodes::any_api(&scene, &crew));
+        let lease = held.as_ref().map(|held| lease(every(), held, verb, context)).transpose()?;
         Ok(Self {
-            api: api(&scene, &crew)?,
+            api,
             images: Box::new(images(&scene, access, context)?),
             journals: work.state.directory().join("inplace"),
             hosts: Some(Hosts { crew, runs: scene.paths.runs(), hosts: scene.hosts }),
+            lease,
             _held: held,
         })
+    }
+
+    /// Stops a run when another controller takes the cluster over.
+    pub(super) fn stop_on_loss(&self, interrupt: &Interrupt) {
+        if let Some(lease) = &self.lease {
+            let interrupt = interrupt.clone();
+            lease.on_loss(move || interrupt.pause());
+        }
+    }
+
+    /// Fails if another controller has taken the cluster over.
+    pub(super) fn check_lease(&self) -> Result<()> {
+        self.lease.as_ref().map_or(Ok(()), lease::Held::check)
     }
 
     /// Returns the puller for Nodes; `None` if images are not pulled beforehand.
@@ -107,7 +138,7 @@ impl Reach {
                 });
                 Some(Box::new(OrWithSecrets {
                     node: HostPuller {
-                        crew: &hosts.crew,
+                        crew: &*hosts.crew,
                         hosts: nodes.collect(),
                         runs: hosts.runs.clone(),
                     },
@@ -126,10 +157,40 @@ fn host_of<'a>(hosts: &'a [Host], node: &Node) -> Option<&'a Host> {
     })
 }
 
-/// Returns the API of the first control plane that answers.
-fn api(scene: &ClusterContext, crew: &Agents) -> Result<Arc<dyn Api>> {
-    nodes::api(scene, crew)
-        .map_err(|error| error.hint("pass --kubeconfig FILE to use an API directly"))
+/// Keeps apart the runs of this machine that use the same kubeconfig.
+fn lock_of(kubeconfig: &Path, journals: &Path, verb: &str, now: i64) -> Result<Held> {
+    let path = std::path::absolute(kubeconfig).path("use", kubeconfig)?;
+    let name = Digest::of(path.as_os_str().as_encoded_bytes());
+    let directory = journals.join("locks").join(name.short());
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(&directory).path("make", &directory)?;
+    Held::acquire(&directory, &format!("the cluster of {}", path.display()), verb, now)
+}
+
+/// Takes the cluster's Lease.
+fn lease(api: Arc<dyn Api>, held: &Held, verb: &str, context: &Context) -> Result<lease::Held> {
+    let holder = lease_holder(verb, held.identity()?, context)?;
+    let times = lease::Times::default();
+    lease::hold(api, &holder, false, Outage::Fail, times, &|what| context.ui.note(what))
+}
+
+/// Like [`lease`], but does without it if the user may not write Leases in `kube-system`.
+fn lease_if_allowed(
+    api: Arc<dyn Api>,
+    held: &Held,
+    verb: &str,
+    context: &Context,
+) -> Result<Option<lease::Held>> {
+    match lease(api, held, verb, context) {
+        Err(error) if error.kind() == Kind::Denied => {
+            context.ui.note(&format!(
+                "other controllers are not locked out: {}",
+                error.chain().join(": ")
+            ));
+            Ok(None)
+        }
+        lease => lease.map(Some),
+    }
 }
 
 /// Client options for clients that use other logins.

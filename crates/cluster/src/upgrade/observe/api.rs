@@ -17,7 +17,6 @@ const PAGE: usize = 2000;
 const MOST_PAGES: usize = 400;
 /// Seconds after the deadline before a Pod counts as stuck.
 const PATIENCE: i64 = 30;
-const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/imgctl-upgrade";
 
 /// Queries the API; fails if it does not return the Nodes.
 pub(super) fn ask(api: &dyn Api, raw: bool) -> Answer<ApiSeen> {
@@ -162,7 +161,6 @@ fn objects(api: &dyn Api, seen: &mut ApiSeen, unknown: &mut BTreeMap<String, Str
     seen.corefile = get("CoreDNS", &map("coredns")).and_then(|object| data(object, "Corefile"));
     let kubeadm = get("kubeadm-config", &map("kubeadm-config"));
     let written = kubeadm.and_then(|object| data(object, "ClusterConfiguration"));
-    seen.lease_holder = get("Lease", LEASE).and_then(|lease| holder(&lease, Timestamp::now()));
     if let Some(written) = written {
         match serde_saphyr::from_str::<Value>(&written) {
             Ok(read) => seen.cluster_configuration = Some(read),
@@ -373,13 +371,4 @@ pub(super) fn deprecated(metrics: &str) -> Vec<DeprecatedSeen> {
         })
         .filter(|seen| !seen.removed_release.is_empty())
         .collect()
-}
-
-/// Returns the holder of the Lease, unless it has expired.
-fn holder(lease: &Value, now: Timestamp) -> Option<String> {
-    let holder = text(lease, "/spec/holderIdentity");
-    let renewed: Timestamp = text(lease, "/spec/renewTime").parse().ok()?;
-    let seconds = number(lease, "/spec/leaseDurationSeconds").clamp(0, 86_400);
-    let end = renewed.checked_add(SignedDuration::from_secs(seconds)).ok()?;
-    (!holder.is_empty() && end > now).then_some(holder)
 }

@@ -47,11 +47,7 @@ fn hosts_and_api_are_asked_without_a_trace() {
                 "kind: ClusterConfiguration\nkubernetesVersion: v1.33.4\netcd:\n  external:\n    endpoints: [https://x:2379]\n"}}))
         .add(json!({"apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": "web", "namespace": "default"},
-            "spec": {"replicas": 3}, "status": {"readyReplicas": 1}}))
-        .add(json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-            "metadata": {"name": "imgctl-upgrade", "namespace": "kube-system"},
-            "spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 60,
-                "renewTime": jiff::Timestamp::now().to_string()}}));
+            "spec": {"replicas": 3}, "status": {"readyReplicas": 1}}));
     let silent = scene.hosts[2].ip().to_owned();
     let crew = SimulatedCrew(Simulation::new(Behaviour {
         unreachable: vec![silent],
@@ -84,7 +80,6 @@ fn hosts_and_api_are_asked_without_a_trace() {
     assert_eq!((pod.owner.as_str(), pod.node.as_str()), ("ReplicaSet/web", "n1"));
     assert_eq!(pod.local_volumes, ["cache"]);
     assert_eq!((told.workloads[0].desired, told.workloads[0].ready), (3, 1));
-    assert_eq!(told.lease_holder.as_deref(), Some("somebody"));
     assert!(api.writes().is_empty(), "{:?}", api.writes());
     let lists = api.requests().iter().filter(|request| request.verb == "list").count();
     assert!(lists <= 20, "{lists} lists");
