@@ -12,51 +12,15 @@ pub(crate) fn fields_added(
     older: Minor,
     newer: Minor,
 ) -> Vec<String> {
-    differences(container, older, newer, |object, field| {
-        object.get(field.key).is_some_and(|value| !value.is_null())
-    })
-}
-
-/// Returns the fields added after `older`, up to `newer`, to structs that `container` contains,
-/// whether used or not: those that change its dump in the struct era.
-pub(crate) fn structs_changed(
-    container: &Map<String, Value>,
-    older: Minor,
-    newer: Minor,
-) -> Vec<String> {
-    differences(container, older, newer, |_, _| true)
-}
-
-fn differences(
-    container: &Map<String, Value>,
-    older: Minor,
-    newer: Minor,
-    counts: impl Fn(&Map<String, Value>, &Field) -> bool,
-) -> Vec<String> {
     let mut found = Vec::new();
     walk(&CONTAINER, container, newer, "", &mut |object, field, path| {
-        if field.since > older.0 && counts(object, field) {
+        let is_used = object.get(field.key).is_some_and(|value| !value.is_null());
+        if field.since > older.0 && is_used {
             found.push(path.to_owned());
         }
     });
     found.sort();
     found.dedup();
-    found
-}
-
-/// Returns whether `container` contains a quantity.
-pub(crate) fn has_quantities(container: &Map<String, Value>) -> bool {
-    let mut found = false;
-    walk(&CONTAINER, container, Minor(u32::MAX), "", &mut |object, field, _| {
-        let value = object.get(field.key);
-        found |= match field.shape {
-            Shape::Quantity => true,
-            Shape::Quantities => {
-                value.and_then(Value::as_object).is_some_and(|map| !map.is_empty())
-            }
-            _ => false,
-        };
-    });
     found
 }
 
@@ -108,36 +72,15 @@ mod tests {
                 "volumeMounts":[{"name":"a"},{"name":"b","recursiveReadOnly":"Enabled"}]}"#,
         );
         assert_eq!(
-            fields_added(&container, Minor(15), Minor(30)),
+            fields_added(&container, Minor(16), Minor(30)),
             [
                 "lifecycle.preStop.sleep",
                 "securityContext.seccompProfile",
-                "startupProbe",
                 "startupProbe.grpc",
                 "volumeMounts.recursiveReadOnly"
             ]
         );
         assert_eq!(fields_added(&container, Minor(22), Minor(28)), ["startupProbe.grpc"]);
         assert!(fields_added(&container, Minor(30), Minor(36)).is_empty());
-    }
-
-    #[test]
-    fn structs_count_where_they_are_there() {
-        let container = object(r#"{"volumeMounts":[{}],"securityContext":null,"env":[]}"#);
-        let changed = |from, to| structs_changed(&container, Minor(from), Minor(to));
-        assert_eq!(changed(13, 14), ["volumeMounts.subPathExpr"]);
-        assert!(changed(14, 15).is_empty() && changed(9, 13).is_empty());
-    }
-
-    #[test]
-    fn quantities_are_found_wherever_they_are() {
-        for (text, has) in [
-            (r#"{"resources":{"limits":{"cpu":"1"}}}"#, true),
-            (r#"{"env":[{"valueFrom":{"resourceFieldRef":{}}}]}"#, true),
-            (r#"{"resources":{"limits":{}},"env":[{"value":"1"}]}"#, false),
-            (r"{}", false),
-        ] {
-            assert_eq!(has_quantities(&object(text)), has, "{text}");
-        }
     }
 }

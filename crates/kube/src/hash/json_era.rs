@@ -91,8 +91,8 @@ impl Writer {
         match shape {
             Shape::Pointer(_) if value.is_null() => self.out.extend_from_slice(b"null"),
             Shape::Pointer(to) => self.value(*to, value)?,
-            Shape::Text(_) => write_string(text(value)?, &mut self.out),
-            Shape::Number(_) => self.plain(&number(value)?.to_string()),
+            Shape::Text => write_string(text(value)?, &mut self.out),
+            Shape::Number => self.plain(&number(value)?.to_string()),
             Shape::Bool => self.plain(if boolean(value)? { "true" } else { "false" }),
             Shape::IntOrString => match int_or_string(value)? {
                 IntOrString::Int(int) => self.plain(&int.to_string()),
@@ -149,9 +149,9 @@ fn is_empty(shape: Shape, value: &Value) -> bool {
         (Shape::Struct(_) | Shape::Quantity | Shape::IntOrString, _) => false,
         (_, Value::Null) => true,
         (Shape::Pointer(_), _) => false,
-        (Shape::Text(_), Value::String(text)) => text.is_empty(),
+        (Shape::Text, Value::String(text)) => text.is_empty(),
         (Shape::Bool, Value::Bool(value)) => !value,
-        (Shape::Number(_), Value::Number(number)) => number.as_i64() == Some(0),
+        (Shape::Number, Value::Number(number)) => number.as_i64() == Some(0),
         (Shape::List(_), Value::Array(list)) => list.is_empty(),
         (Shape::Quantities, Value::Object(map)) => map.is_empty(),
         // The value has the wrong type, which is reported when it is written.

@@ -16,8 +16,6 @@ pub struct Minor(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Era {
-    /// 1.9 to 1.15: a dump of the Go struct, which changes with the struct's definition.
-    Struct,
     /// 1.16 to 1.30: a dump of the container's JSON.
     Json,
     /// 1.31 and newer: a dump of the JSON of only the name and image.
@@ -25,16 +23,15 @@ pub enum Era {
 }
 
 impl Minor {
-    /// Returns the formula of this release's kubelet. Fails for releases before 1.9.
+    /// Returns the formula of this release's kubelet. Fails for releases before 1.16.
     pub(crate) fn era(self) -> Result<Era> {
         match self.0 {
             31.. => Ok(Era::NameAndImage),
             16..=30 => Ok(Era::Json),
-            9..=15 => Ok(Era::Struct),
             _ => Err(Error::bad_content(format!(
                 "it is unknown how kubelets of {self} hash containers"
             ))
-            .hint("releases from 1.9 on are known")),
+            .hint("releases from 1.16 on are known")),
         }
     }
 }
@@ -95,12 +92,8 @@ mod tests {
 
     #[test]
     fn eras_change_where_the_formula_did() {
-        let eras: Vec<Era> =
-            [9, 15, 16, 30, 31, 37].map(|minor| Minor(minor).era().unwrap()).into();
-        assert_eq!(
-            eras,
-            [Era::Struct, Era::Struct, Era::Json, Era::Json, Era::NameAndImage, Era::NameAndImage]
-        );
-        assert!(Minor(8).era().is_err());
+        let eras = [16, 30, 31, 37].map(|minor| Minor(minor).era().unwrap());
+        assert_eq!(eras, [Era::Json, Era::Json, Era::NameAndImage, Era::NameAndImage]);
+        assert!(Minor(15).era().is_err());
     }
 }

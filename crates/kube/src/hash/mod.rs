@@ -2,7 +2,8 @@
 //!
 //! The kubelet stores it in the container's annotation [`ANNOTATION`] and compares it with the hash
 //! of the pod's spec at every sync. If they differ, it restarts the container; it does not know the
-//! formula of any other release. There have been three formulas ([`Era`]). Everything is computed
+//! formula of any other release. There are two formulas ([`Era`]) in the
+//! releases that imgctl supports. Everything is computed
 //! from bytes alone, without access to a host, an API server or a clock.
 
 mod differences;
@@ -15,7 +16,6 @@ mod quantity;
 mod raw_pod;
 mod schema;
 mod spew;
-mod struct_era;
 mod value;
 
 #[cfg(test)]
@@ -30,7 +30,7 @@ use serde_json::{Map, Value};
 
 use imgctl_base::error::Result;
 
-pub(crate) use differences::{fields_added, has_quantities, structs_changed};
+pub(crate) use differences::fields_added;
 pub(crate) use go_json::has_unsettled_escape;
 pub use json_era::{Resources, json, json_hash};
 pub use minor::{Era, Minor};
@@ -79,13 +79,10 @@ impl TryFrom<String> for ContainerHash {
 /// Returns the hash that a kubelet of `minor` computes for `container`, an object of
 /// `spec.containers`.
 ///
-/// Exact for 1.16 and newer. For 1.9 to 1.15, it is the hash for a pod received from the API
-/// server; quantities that only fit a big number are refused. Fails with
-/// [`imgctl_base::error::Kind::BadContent`] if that kubelet could not read the container, and for
-/// kubelets older than 1.9.
+/// Fails with [`imgctl_base::error::Kind::BadContent`] if that kubelet could not read the container,
+/// and for kubelets older than 1.16.
 pub fn container_hash(container: &Map<String, Value>, minor: Minor) -> Result<ContainerHash> {
     match minor.era()? {
-        Era::Struct => struct_era::struct_hash(container, minor),
         Era::Json => json(container, minor, Resources::Kept).map(|json| json_hash(&json)),
         Era::NameAndImage => {
             let text = |key: &str| container.get(key).and_then(Value::as_str).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Quantities (`250m`, `128Mi`) as represented and written by Kubernetes' Go type.
 //!
-//! The type caches its source text if that text is easily recognized as canonical. A struct dump
-//! shows this cached text, so it is kept here by the same rule.
+//! The type caches its source text if that text is easily recognized as canonical, and writes it
+//! again, so it is kept here by the same rule.
 
 /// A quantity parsed from text.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,17 +27,6 @@ pub(super) enum Format {
     DecimalExponent,
     BinarySi,
     DecimalSi,
-}
-
-impl Format {
-    /// Returns Go's name of the family.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::DecimalExponent => "DecimalExponent",
-            Self::BinarySi => "BinarySI",
-            Self::DecimalSi => "DecimalSI",
-        }
-    }
 }
 
 /// Maximum number of digits that Go stores in 64 bits.

@@ -8,7 +8,7 @@ use super::verdict::{Code, ContainerPrediction, Finding, Verdict};
 use super::{KubeletChange, RunningContainer};
 use crate::hash::{
     ContainerHash, Era, Minor, Pod, PodContainer, Resources, Role, container_hash, fields_added,
-    has_quantities, has_unsettled_escape, json, json_hash, structs_changed,
+    has_unsettled_escape, json, json_hash,
 };
 
 /// Predicts what happens to the running container `container`.
@@ -154,25 +154,24 @@ struct Question<'a> {
 impl Question<'_> {
     fn answer(&self) -> Finding {
         let (from, to) = (self.change.from, self.change.to);
-        let Ok(era) = to.era() else {
-            let reason = format!("it is unknown how kubelets of {to} hash containers");
-            return Finding::unknown(Code::OldRelease, reason);
+        let (before, era) = match (from.era(), to.era()) {
+            (Ok(before), Ok(era)) => (before, era),
+            (Err(error), _) | (_, Err(error)) => {
+                return Finding::unknown(Code::OldRelease, error.to_string());
+            }
         };
-        let before = from.era().ok();
         let next = match container_hash(&self.spec.spec, to) {
             Ok(hash) => hash,
             // A different formula gives a different hash in any case.
-            Err(_) if before.is_some_and(|before| before != era) => {
-                return self.crossing(before, era);
-            }
+            Err(_) if before != era => return crossing(),
             Err(error) => return Finding::unknown(Code::NotReproducible, error.to_string()),
         };
-        if before != Some(era) {
+        if before != era {
             // The hashes are equal only if the new hash was already written before.
             return if self.has == Some(next) {
                 same(to, next)
             } else {
-                self.crossing(before, era).next(Some(next))
+                crossing().next(Some(next))
             };
         }
         let Some(has) = self.has else {
@@ -189,21 +188,7 @@ impl Question<'_> {
             )
             .next(Some(next)),
             Era::Json => self.within_json(has),
-            Era::Struct => self.within_struct(has, next),
         }
-    }
-
-    /// Returns the finding for a change of formula.
-    fn crossing(&self, before: Option<Era>, after: Era) -> Finding {
-        let boundary = match (before, after) {
-            (Some(Era::NameAndImage), _) | (_, Era::NameAndImage) => Code::Formula131,
-            _ => Code::Formula116,
-        };
-        let release = if boundary == Code::Formula131 { "1.31" } else { "1.16" };
-        Finding::restart(
-            boundary,
-            format!("kubelets hash containers differently from {release} on"),
-        )
     }
 
     /// Compares two releases of 1.16 to 1.30. The present hash must be reproduced first: only then
@@ -298,33 +283,11 @@ impl Question<'_> {
             && !spec.contains_key("resizePolicy")
             && set(spec.get("resources"))
     }
+}
 
-    /// Compares two releases of 1.9 to 1.15.
-    fn within_struct(&self, has: ContainerHash, next: ContainerHash) -> Finding {
-        let (from, to) = (self.change.from, self.change.to);
-        let changed = structs_changed(&self.spec.spec, from.min(to), from.max(to));
-        let reproduced = container_hash(&self.spec.spec, from).is_ok_and(|hash| hash == has);
-        let code = match (reproduced, has_quantities(&self.spec.spec)) {
-            (true, _) => Code::Struct,
-            (false, true) => Code::Rule,
-            (false, false) => {
-                return Finding::unknown(
-                    Code::NotReproducible,
-                    "its hash cannot be reproduced from the pod's spec",
-                );
-            }
-        };
-        let finding = if changed.is_empty() {
-            let code = if reproduced { Code::SameHash } else { code };
-            let reason = format!("what it uses is the same in {from} and {to}");
-            Finding::keep(code, reason).next(Some(has))
-        } else {
-            let reason = format!("added between {from} and {to}: {}", changed.join(", "));
-            let next = reproduced.then_some(next);
-            Finding::restart(code, reason).next(next)
-        };
-        if reproduced { finding } else { finding.estimated() }
-    }
+/// Returns the finding for a change of formula.
+fn crossing() -> Finding {
+    Finding::restart(Code::Formula131, "kubelets hash containers differently from 1.31 on")
 }
 
 fn same(to: Minor, hash: ContainerHash) -> Finding {

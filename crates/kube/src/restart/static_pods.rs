@@ -29,8 +29,8 @@ pub(super) enum Uid {
 
 fn step(to: u32) -> Step {
     match to {
-        13 | 15 | 16 | 19 | 21 | 23 | 25..=28 | 32 | 34..=36 => Step::Every,
-        14 | 18 | 22 | 24 | 29..=31 | 33 => Step::Nested,
+        19 | 21 | 23 | 25..=28 | 32 | 34..=36 => Step::Every,
+        18 | 22 | 24 | 29..=31 | 33 => Step::Nested,
         _ => Step::NothingKnown,
     }
 }

@@ -30,9 +30,6 @@ pub enum Code {
     /// The new kubelet is declared to accept hashes of the old one.
     #[serde(rename = "declared-compatible")]
     DeclaredCompatible,
-    /// The formula changes between 1.15 and 1.16.
-    #[serde(rename = "formula-1.16")]
-    Formula116,
     /// The formula changes between 1.30 and 1.31.
     #[serde(rename = "formula-1.31")]
     Formula131,
@@ -42,13 +39,6 @@ pub enum Code {
     /// The container uses fields that only one of the two kubelets reads.
     #[serde(rename = "fields")]
     Fields,
-    /// Go structs that the container uses have changed; the present hash was reproduced.
-    #[serde(rename = "struct")]
-    Struct,
-    /// Decided by the table of struct changes alone: quantities prevent the hash from being
-    /// reproduced.
-    #[serde(rename = "rule")]
-    Rule,
     /// The present hash cannot be reproduced from the spec.
     #[serde(rename = "not-reproducible")]
     NotReproducible,
