@@ -14,7 +14,7 @@ const CRATES: [(&str, &[&str]); 10] = [
     ("kubefile", &["base"]),
     ("template", &["base"]),
     ("registry", &["base"]),
-    ("store", &["base", "kubefile", "template"]),
+    ("store", &["base", "template"]),
     ("transfer", &["base", "registry", "store"]),
     ("build", &["base", "kubefile", "registry", "store", "template", "transfer"]),
     ("host", &["base", "registry", "store", "template", "transfer"]),

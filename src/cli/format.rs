@@ -5,7 +5,6 @@ use serde_json::{Map, Value};
 use crate::cli::context::Context;
 use crate::ui::table::Table;
 use imgctl_base::error::Result;
-use imgctl_template::value::from_json;
 use imgctl_template::{Dialect, Missing, Template};
 
 /// One row in each output form.
@@ -60,7 +59,7 @@ impl Listing {
         let template = Template::parse("--format", &text, Dialect::Format, Missing::NoValue)?;
         let mut lines = Vec::new();
         for row in &self.rows {
-            lines.push(template.render(&from_json(&Value::Object(row.fields.clone())))?);
+            lines.push(template.render(&row.fields)?);
         }
         if !as_table {
             return context

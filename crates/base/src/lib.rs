@@ -1,5 +1,5 @@
-//! What every other crate stands on: errors and their kinds, progress, secrets, the OCI image model
-//! and file system primitives that survive crashes and hostile names.
+//! What every other crate stands on: errors and their kinds, progress, secrets, the OCI image model,
+//! semantic versions, suggestions, and file system primitives that survive crashes and hostile names.
 //!
 //! Must not depend on any other crate of the workspace.
 
@@ -8,6 +8,8 @@ pub mod fs;
 pub mod image;
 pub mod progress;
 pub mod secret;
+pub mod semver;
+pub mod suggest;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod wire;

@@ -3,7 +3,7 @@
 //! Quotes and escapes are removed once here, as in BuildKit; variables in values remain.
 
 use super::problem::Problem;
-use super::suggest::closest;
+use imgctl_base::suggest::closest;
 
 /// Maximum number of unknown flags reported per instruction.
 const MAX_REPORTED: usize = 10;

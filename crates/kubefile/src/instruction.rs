@@ -12,8 +12,8 @@ use super::lexer::Folded;
 use super::parser;
 use super::problem::Problem;
 use super::run;
-use super::suggest::closest;
 use super::words::{self, Json};
+use imgctl_base::suggest::closest;
 
 /// All instructions, for "did you mean".
 pub(super) const NAMES: [&str; 18] = [
@@ -356,10 +356,7 @@ impl Reader<'_> {
             })
             .collect();
         let transfer = Transfer { flags, sources, dest };
-        Some(match add {
-            true => InstructionKind::Add(transfer),
-            false => InstructionKind::Copy(transfer),
-        })
+        Some(if add { InstructionKind::Add(transfer) } else { InstructionKind::Copy(transfer) })
     }
 
     fn transfer_flags(&mut self, add: bool) -> TransferFlags {

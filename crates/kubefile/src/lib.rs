@@ -24,7 +24,6 @@ pub(crate) mod predefined;
 pub mod problem;
 mod run;
 pub mod span;
-pub mod suggest;
 mod words;
 
 pub use parser::{parse, parse_instruction};

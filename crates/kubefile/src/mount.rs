@@ -4,7 +4,7 @@ use super::ast::{CacheMount, CacheSharing, Mount, MountKind, MountSpec};
 use super::expand::{self, ExpandError};
 use super::ignore;
 use super::problem::Problem;
-use super::suggest::closest;
+use imgctl_base::suggest::closest;
 
 const TYPES: [&str; 5] = ["bind", "cache", "tmpfs", "secret", "ssh"];
 

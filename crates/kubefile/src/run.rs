@@ -3,7 +3,7 @@
 use super::ast::{MountSpec, Run, RunNetwork, RunSecurity};
 use super::instruction::Reader;
 use super::problem::Problem;
-use super::suggest::closest;
+use imgctl_base::suggest::closest;
 
 const FLAGS: [&str; 4] = ["mount", "network", "security", "device"];
 

@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 
 /// Writes a map as a TOML document: plain values first, then tables, each in the order given.
 /// Returns a message for any value other than a map, and for a `null` inside a list.
-pub fn write(value: &Value) -> Result<String, String> {
+pub(crate) fn write(value: &Value) -> Result<String, String> {
     let Value::Object(map) = value else {
-        return Err("toToml: only a map can be a TOML document".to_owned());
+        return Err("only a map can be a TOML document".to_owned());
     };
     let mut text = String::new();
     table(&mut text, &mut Vec::new(), map)?;
@@ -55,10 +55,7 @@ fn heading(text: &mut String, path: &[String], array: bool) {
         text.push('\n');
     }
     let name = path.join(".");
-    let _ = match array {
-        true => writeln!(text, "[[{name}]]"),
-        false => writeln!(text, "[{name}]"),
-    };
+    let _ = if array { writeln!(text, "[[{name}]]") } else { writeln!(text, "[{name}]") };
 }
 
 fn is_table(value: &Value) -> bool {
@@ -71,7 +68,7 @@ fn is_table(value: &Value) -> bool {
 
 fn inline(text: &mut String, value: &Value) -> Result<(), String> {
     match value {
-        Value::Null => return Err("toToml: a list cannot contain null".to_owned()),
+        Value::Null => return Err("a list cannot contain null".to_owned()),
         Value::Bool(_) | Value::Number(_) => text.push_str(&value.to_string()),
         // JSON's escapes are valid in TOML, except `\/`, which serde_json does not write.
         Value::String(string) => text.push_str(&Value::from(string.as_str()).to_string()),

@@ -1,69 +1,283 @@
-//! Template values, converted to and from JSON.
+//! The values that templates work on. Maps are shared and modified in place, as in Go: charts build
+//! their settings with `set` and `mergeOverwrite`. Must not depend on functions or on how values are
+//! printed.
 
+use std::any::Any;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::rc::Rc;
 
-pub use gotmpl::Value;
+/// Members of a map, in the sorted order in which Go templates iterate over them.
+pub(crate) type Members = BTreeMap<Rc<str>, Value>;
 
-use imgctl_base::error::{Error, Result};
-
-/// Converts any serialisable value to template data.
-pub fn from<T: serde::Serialize + ?Sized>(value: &T) -> Result<Value> {
-    let json = serde_json::to_value(value)
-        .map_err(|error| Error::failed("cannot prepare the template's data").caused_by(error))?;
-    Ok(from_json(&json))
+/// A template value.
+#[derive(Clone)]
+pub enum Value {
+    Nil,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(Rc<str>),
+    /// `[]byte`: the content of a file.
+    Bytes(Rc<[u8]>),
+    List(List),
+    Map(Map),
+    Object(Rc<dyn Object>),
 }
 
-/// Converts JSON to template data. Whole numbers stay integers, so `printf "%d"` works. The
-/// parser's nesting limit (128) bounds the recursion depth.
-pub fn from_json(json: &serde_json::Value) -> Value {
-    match json {
-        serde_json::Value::Null => Value::Nil,
-        serde_json::Value::Bool(bool) => Value::Bool(*bool),
-        serde_json::Value::Number(number) => match (number.as_i64(), number.as_u64()) {
-            (Some(int), _) => Value::Int(int),
-            (None, Some(uint)) => Value::Uint(uint),
-            (None, None) => Value::Float(number.as_f64().unwrap_or(0.0)),
-        },
-        serde_json::Value::String(text) => Value::String(text.as_str().into()),
-        serde_json::Value::Array(items) => Value::List(items.iter().map(from_json).collect()),
-        serde_json::Value::Object(members) => Value::Map(Arc::new(
-            members
-                .iter()
-                .map(|(key, value)| (Arc::from(key.as_str()), from_json(value)))
-                .collect::<BTreeMap<_, _>>(),
-        )),
+/// A value with fields or methods of its own: a Go struct, `.Files`, a version, a point in time.
+pub trait Object: Any {
+    /// Returns Go's `reflect.Kind`.
+    fn kind(&self) -> &'static str {
+        "struct"
+    }
+
+    /// Returns the output of `%T`.
+    fn type_name(&self) -> &'static str;
+
+    /// Returns the number of items, if the value has items.
+    fn items(&self) -> Option<usize> {
+        None
+    }
+
+    /// Returns the output of `%v`.
+    fn show(&self) -> String;
+
+    /// Returns the value as plain data, for `toYaml` and iteration.
+    fn data(&self) -> Value;
+
+    /// Returns a field, or the result of a method called with `arguments`. `None`: no such field or
+    /// method exists.
+    fn member(&self, name: &str, arguments: &[Value]) -> Option<Result<Value, String>>;
+}
+
+/// Returns the only argument of a method, which must be a string.
+pub fn text_argument(name: &str, arguments: &[Value]) -> Result<Rc<str>, String> {
+    match arguments {
+        [Value::Text(text)] => Ok(text.clone()),
+        [other] => Err(format!("wrong type for value; expected string; got {}", other.type_name())),
+        _ => Err(format!("wrong number of args for {name}: want 1 got {}", arguments.len())),
     }
 }
 
-/// Converts the value to JSON. Keys are sorted, as in Go's encoding of maps; functions become
-/// `null`.
-pub fn to_json(value: &Value) -> serde_json::Value {
-    match value {
-        Value::Nil | Value::Function(_) => serde_json::Value::Null,
-        Value::Bool(bool) => (*bool).into(),
-        Value::Int(int) => (*int).into(),
-        Value::Uint(uint) => (*uint).into(),
-        // Go writes a float without a fraction as an integer.
-        #[allow(clippy::cast_possible_truncation, reason = "checked to be whole and in range")]
-        Value::Float(float) if float.fract() == 0.0 && float.abs() < 9e15 => (*float as i64).into(),
-        Value::Float(float) => (*float).into(),
-        Value::String(text) => text.as_ref().into(),
-        Value::List(items) => items.iter().map(to_json).collect(),
-        Value::Map(members) => serde_json::Value::Object(
-            members.iter().map(|(key, value)| (key.as_ref().to_owned(), to_json(value))).collect(),
-        ),
+/// How the numbers of JSON and YAML become values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numbers {
+    /// All numbers are floats, which is what Go's JSON decoder gives Helm, and why a large number
+    /// prints as `1e+06`.
+    Floats,
+    /// Whole numbers are integers, so that `printf "%d"` works.
+    Whole,
+}
+
+/// An immutable, shared list.
+#[derive(Clone)]
+pub struct List(Rc<Vec<Value>>);
+
+/// A mutable, shared map.
+#[derive(Clone)]
+pub struct Map(Rc<RefCell<Members>>);
+
+impl List {
+    /// Returns the items.
+    pub(crate) fn items(&self) -> &[Value] {
+        &self.0
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
+impl Map {
+    /// Returns a new map.
+    pub(crate) fn new(members: Members) -> Self {
+        Self(Rc::new(RefCell::new(members)))
+    }
 
-    #[test]
-    fn json_survives_the_round_trip() {
-        let json = json!({"a": [1, -2, 1.5, true, null, "x"], "b": {"c": u64::MAX}});
-        assert_eq!(to_json(&from_json(&json)), json);
+    /// Returns the member `key`.
+    pub fn get(&self, key: &str) -> Option<Value> {
+        self.0.borrow().get(key).cloned()
+    }
+
+    /// Sets the member `key`.
+    pub fn set(&self, key: &str, value: Value) {
+        let old = self.0.borrow_mut().insert(key.into(), value);
+        drop(old);
+    }
+
+    /// Removes the member `key`.
+    pub(crate) fn unset(&self, key: &str) {
+        let old = self.0.borrow_mut().remove(key);
+        drop(old);
+    }
+
+    /// Returns a snapshot of the members.
+    pub(crate) fn members(&self) -> Vec<(Rc<str>, Value)> {
+        let members = self.0.borrow();
+        members.iter().map(|(k, v)| (k.clone(), v.clone())).collect()
+    }
+
+    /// Returns the number of members.
+    pub(crate) fn len(&self) -> usize {
+        self.0.borrow().len()
+    }
+
+    /// Returns whether both are the same map, not only equal.
+    pub(crate) fn is(&self, other: &Map) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// Frees what only this value still holds, without recursion: a template can nest maps a million
+/// levels deep, which would overflow the native stack.
+fn free(mut pending: Vec<Value>) {
+    while let Some(value) = pending.pop() {
+        match value {
+            Value::List(mut list) => {
+                if let Some(items) = Rc::get_mut(&mut list.0) {
+                    pending.append(items);
+                }
+            }
+            Value::Map(mut map) => {
+                if let Some(members) = Rc::get_mut(&mut map.0) {
+                    pending.extend(std::mem::take(members.get_mut()).into_values());
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        if let Some(items) = Rc::get_mut(&mut self.0)
+            && !items.is_empty()
+        {
+            free(std::mem::take(items));
+        }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        if let Some(members) = Rc::get_mut(&mut self.0)
+            && !members.get_mut().is_empty()
+        {
+            free(std::mem::take(members.get_mut()).into_values().collect());
+        }
+    }
+}
+
+impl Value {
+    /// Returns a string value.
+    pub fn text(text: impl AsRef<str>) -> Self {
+        Self::Text(text.as_ref().into())
+    }
+
+    /// Returns a list value.
+    pub fn list(items: impl IntoIterator<Item = Value>) -> Self {
+        Self::List(List(Rc::new(items.into_iter().collect())))
+    }
+
+    /// Returns a map value.
+    pub fn map<K: Into<Rc<str>>>(members: impl IntoIterator<Item = (K, Value)>) -> Self {
+        Self::Map(Map::new(members.into_iter().map(|(k, v)| (k.into(), v)).collect()))
+    }
+
+    /// Returns a value with fields or methods.
+    pub fn object(object: impl Object) -> Self {
+        Self::Object(Rc::new(object))
+    }
+
+    /// Returns the object, if the value is one of type `T`.
+    pub(crate) fn as_object<T: Object>(&self) -> Option<&T> {
+        match self {
+            Self::Object(object) => (object.as_ref() as &dyn Any).downcast_ref(),
+            _ => None,
+        }
+    }
+
+    /// Converts data. Recursion: the parser of the data bounds the depth.
+    pub fn from_json(json: &serde_json::Value, numbers: Numbers) -> Self {
+        let convert = |json| Self::from_json(json, numbers);
+        match json {
+            serde_json::Value::Null => Self::Nil,
+            serde_json::Value::Bool(bool) => Self::Bool(*bool),
+            serde_json::Value::Number(number) => match number.as_i64() {
+                Some(int) if numbers == Numbers::Whole => Self::Int(int),
+                _ => Self::Float(number.as_f64().unwrap_or(0.0)),
+            },
+            serde_json::Value::String(text) => Self::text(text),
+            serde_json::Value::Array(items) => Self::list(items.iter().map(convert)),
+            serde_json::Value::Object(members) => {
+                Self::map(members.iter().map(|(key, value)| (key.as_str(), convert(value))))
+            }
+        }
+    }
+
+    /// Returns whether Go considers the value true: neither zero nor empty.
+    pub(crate) fn is_true(&self) -> bool {
+        match self {
+            Self::Nil => false,
+            Self::Bool(bool) => *bool,
+            Self::Int(int) => *int != 0,
+            Self::Float(float) => *float != 0.0,
+            Self::Text(text) => !text.is_empty(),
+            Self::Bytes(bytes) => !bytes.is_empty(),
+            Self::List(list) => !list.items().is_empty(),
+            Self::Map(map) => map.len() > 0,
+            Self::Object(object) => object.items().is_none_or(|len| len > 0),
+        }
+    }
+
+    /// Returns Go's `reflect.Kind`.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Nil => "invalid",
+            Self::Bool(_) => "bool",
+            Self::Int(_) => "int",
+            Self::Float(_) => "float64",
+            Self::Text(_) => "string",
+            Self::Bytes(_) | Self::List(_) => "slice",
+            Self::Map(_) => "map",
+            Self::Object(object) => object.kind(),
+        }
+    }
+
+    /// Returns the output of `%T`.
+    pub(crate) fn type_name(&self) -> &'static str {
+        match self {
+            Self::Nil => "<nil>",
+            Self::Bytes(_) => "[]uint8",
+            Self::List(_) => "[]interface {}",
+            Self::Map(_) => "map[string]interface {}",
+            Self::Object(object) => object.type_name(),
+            other => other.kind(),
+        }
+    }
+}
+
+/// `reflect.DeepEqual`; values nested deeper than `depth` count as different.
+pub(crate) fn equal(a: &Value, b: &Value, depth: usize) -> bool {
+    if depth == 0 {
+        return false;
+    }
+    match (a, b) {
+        (Value::Nil, Value::Nil) => true,
+        (Value::Bool(a), Value::Bool(b)) => a == b,
+        (Value::Int(a), Value::Int(b)) => a == b,
+        (Value::Float(a), Value::Float(b)) => a == b,
+        (Value::Text(a), Value::Text(b)) => a == b,
+        (Value::Bytes(a), Value::Bytes(b)) => a == b,
+        (Value::List(a), Value::List(b)) => {
+            let (a, b) = (a.items(), b.items());
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b, depth - 1))
+        }
+        (Value::Map(a), Value::Map(b)) => {
+            a.is(b) || {
+                let (a, b) = (a.members(), b.members());
+                a.len() == b.len()
+                    && a.iter().zip(&b).all(|(a, b)| a.0 == b.0 && equal(&a.1, &b.1, depth - 1))
+            }
+        }
+        (Value::Object(a), Value::Object(b)) => Rc::ptr_eq(a, b),
+        _ => false,
     }
 }

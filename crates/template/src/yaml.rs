@@ -12,6 +12,18 @@ pub fn parse(text: &str) -> Result<serde_json::Value> {
         .map_err(|error| Error::usage("the YAML is malformed").caused_by(error))
 }
 
+/// Parses the first document as Helm does (sigs.k8s.io/yaml): the last of two equal keys wins; empty
+/// text is `null`.
+pub fn parse_first(text: &str) -> Result<serde_json::Value> {
+    let options = serde_saphyr::options! {
+        legacy_octal_numbers: true,
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+    };
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    serde_saphyr::from_str_with_options(text, options)
+        .map_err(|error| Error::usage("the YAML is malformed").caused_by(error))
+}
+
 /// Writes block style, with sorted keys if the data is sorted. Lists are not indented below their
 /// key, as in Go's Kubernetes encoder. Writes no final newline.
 pub fn write(value: &serde_json::Value) -> Result<String> {

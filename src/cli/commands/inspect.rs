@@ -12,7 +12,6 @@ use crate::cli::registry_options::RegistryArgs;
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::image::Reference;
 use imgctl_base::image::manifest::MAX_DOCUMENT;
-use imgctl_template::value::from_json;
 use imgctl_template::{Dialect, Missing, Template};
 use imgctl_transfer::transfer::copy::Copier;
 use imgctl_transfer::transfer::location::Location;
@@ -77,7 +76,7 @@ pub(crate) fn run(args: &InspectArgs, context: &Context) -> Result<()> {
             let text = format.replace("\\t", "\t").replace("\\n", "\n");
             let template = Template::parse("--format", &text, Dialect::Format, Missing::NoValue)?;
             for view in &views {
-                context.ui.line(&template.render(&from_json(&view.fields))?)?;
+                context.ui.line(&template.render(&view.fields)?)?;
             }
             Ok(())
         }

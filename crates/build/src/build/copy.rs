@@ -7,9 +7,9 @@ use std::collections::{HashMap, HashSet};
 use crate::build::chmod::Chmod;
 use crate::build::items::{Content, Item, NO_TIME, Node, SourceTree, follow};
 use imgctl_base::error::{Error, Result};
+use imgctl_base::suggest;
 use imgctl_kubefile::glob::{self, SegmentPattern};
 use imgctl_kubefile::ignore::IgnoreRules;
-use imgctl_kubefile::suggest;
 use imgctl_store::layer::tree::Tree;
 use imgctl_store::layer::{Entry, EntryKind, LayerPath};
 

@@ -10,8 +10,8 @@ use crate::build::options::NamedContext;
 use crate::build::scope::{self, Scope};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Platform;
+use imgctl_base::suggest;
 use imgctl_kubefile::ast::{Instruction, InstructionKind, Kubefile, Stage};
-use imgctl_kubefile::suggest;
 
 /// Base of a stage, or the meaning of a `--from` value.
 #[derive(Clone, Debug, PartialEq, Eq)]

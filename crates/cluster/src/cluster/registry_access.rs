@@ -173,8 +173,7 @@ fn draw() -> Result<String> {
 }
 
 fn render(text: &str, variables: &BTreeMap<String, String>) -> Result<String> {
-    let data = template::value::from(variables)?;
-    Template::parse(TEMPLATE, text, Dialect::ClusterImage, Missing::NoValue)?.render(&data)
+    Template::parse(TEMPLATE, text, Dialect::ClusterImage, Missing::NoValue)?.render(variables)
 }
 
 /// Parses an existing file, which counts in full: without user and password, the registry has none.

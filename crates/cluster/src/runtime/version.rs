@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 
 use crate::cluster::image::ClusterImage;
 use imgctl_base::error::{Error, Result};
-use imgctl_template::semver::{Version, satisfies};
+use imgctl_base::semver::{Version, satisfies};
 
 /// Labels with the version of an image's content; the first non-empty one counts.
 const LABELS: [&str; 2] = ["version", "imgctl.io/version"];

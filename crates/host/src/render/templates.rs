@@ -7,7 +7,6 @@ use crate::render::files::Files;
 use crate::render::{Inputs, Origin, Rendered};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_store::layer::LayerPath;
-use imgctl_template::value::from_json;
 use imgctl_template::{Missing, Template};
 
 /// Directories whose templates are rendered recursively.
@@ -35,7 +34,7 @@ pub(super) fn one(name: &str, text: &str, data: &Data) -> Result<String> {
     }
     let missing = if data.strict { Missing::Error } else { Missing::NoValue };
     let template = Template::parse_in(name, text, missing, &data.environment)?;
-    template.render(&from_json(&data.object()))
+    template.render(&data.object())
 }
 
 fn tera(name: &str, text: &str, data: &Data) -> Result<String> {

@@ -4,7 +4,7 @@
 use super::{CheckOptions, Diagnostic, Instruction, InstructionKind, Kubefile, name_span};
 use crate::ast::CommandForm;
 use crate::expand;
-use crate::suggest::closest;
+use imgctl_base::suggest::closest;
 
 /// The label that states the type of an image, in both spellings.
 const TYPE_LABELS: [&str; 2] = ["sealos.io.type", "apps.sealos.io/type"];

@@ -6,8 +6,8 @@ use super::{Diagnostic, Instruction, InstructionKind, Kubefile, Stage, is_scratc
 use crate::ast::From;
 use crate::expand;
 use crate::predefined::PLATFORM_ARGS;
-use crate::suggest::closest;
 use crate::words;
+use imgctl_base::suggest::closest;
 
 /// Names that have another meaning for builders.
 const RESERVED: [&str; 2] = ["scratch", "context"];

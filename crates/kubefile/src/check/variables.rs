@@ -6,7 +6,7 @@ use super::{CheckOptions, Diagnostic, Instruction, InstructionKind, Kubefile, St
 use crate::ast::{Source, Transfer};
 use crate::expand;
 use crate::predefined::PROXY_ARGS;
-use crate::suggest::closest;
+use imgctl_base::suggest::closest;
 
 /// Maximum number of findings: each requires a search for the intended name.
 const MAX_FINDINGS: usize = 100;
@@ -103,15 +103,12 @@ fn report(
         if scopes.last().is_some_and(|scope| scope.open) && suggestion.is_none() {
             continue;
         }
-        let diagnostic = Diagnostic::warning(
-            "UndefinedVar",
-            format!("nothing sets {name} before this use"),
-            instruction.span_of(&format!("${name}")),
-        );
-        let diagnostic = match diagnostic.span == instruction.span {
-            true => Diagnostic { span: instruction.span_of(&format!("${{{name}")), ..diagnostic },
-            false => diagnostic,
-        };
+        let mut span = instruction.span_of(&format!("${name}"));
+        if span == instruction.span {
+            span = instruction.span_of(&format!("${{{name}"));
+        }
+        let message = format!("nothing sets {name} before this use");
+        let diagnostic = Diagnostic::warning("UndefinedVar", message, span);
         found.push(match suggestion {
             Some(other) => diagnostic.hint(format!("did you mean ${other}?")),
             None => diagnostic.hint(format!(

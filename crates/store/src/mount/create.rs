@@ -18,7 +18,7 @@ use imgctl_base::fs::metadata::FileKind;
 use imgctl_base::fs::root::Root;
 use imgctl_base::fs::walk::{self, Visit};
 use imgctl_base::progress::Reporter;
-use imgctl_template::{Dialect, Missing, Template, Value, value};
+use imgctl_template::{Dialect, Missing, Template};
 
 /// Directories in which templates are rendered; elsewhere, `.tmpl` files are content.
 const RENDERED: [&str; 3] = ["etc", "scripts", "manifests"];
@@ -83,7 +83,6 @@ pub fn create(
 /// Renders every template of the image at `root`: `x.tmpl` creates or replaces `x` with the same
 /// mode.
 fn render(root: &Path, environment: &Environment, missing: Missing) -> Result<()> {
-    let data = value::from(environment)?;
     let root = Root::open(root)?;
     for name in RENDERED {
         let directory = match root.open_directory(Path::new(name)) {
@@ -99,7 +98,7 @@ fn render(root: &Path, environment: &Environment, missing: Missing) -> Result<()
             let name = found.name().to_bytes();
             match name.strip_suffix(SUFFIX) {
                 Some(output) if !output.is_empty() && found.metadata.kind == FileKind::File => {
-                    render_one(&found, output, &data, missing)
+                    render_one(&found, output, environment, missing)
                         .context(|| format!("cannot render {}", found.shown().display()))
                 }
                 _ => Ok(()),
@@ -112,7 +111,7 @@ fn render(root: &Path, environment: &Environment, missing: Missing) -> Result<()
 fn render_one(
     found: &walk::Found<'_>,
     output: &[u8],
-    data: &Value,
+    environment: &Environment,
     missing: Missing,
 ) -> Result<()> {
     let mut text = String::new();
@@ -123,7 +122,7 @@ fn render_one(
     }
     let name = String::from_utf8_lossy(found.path);
     let template = Template::parse(&name, &text, Dialect::ClusterImage, missing)?;
-    let rendered = template.render(data)?;
+    let rendered = template.render(environment)?;
     // Unlink first, so that nothing is written through a symlink or hard link of the old file.
     let directory = found.directory();
     match rustix::fs::unlinkat(directory, output, AtFlags::empty()) {

@@ -5,7 +5,7 @@ use crate::store::{Named, Store};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::{Descriptor, Digest, Document, Reference, media_type};
-use imgctl_kubefile::suggest;
+use imgctl_base::suggest;
 
 /// Minimum number of hex digits for an ID lookup: shorter text is more likely a name.
 const MIN_PREFIX: usize = 4;

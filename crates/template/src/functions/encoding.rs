@@ -1,110 +1,128 @@
-//! JSON, YAML, TOML, base64, hashes, semantic versions.
+//! YAML, JSON, TOML, base64 and digests.
 //!
-//! `fromYaml` and `fromJson` put an error into the member `Error`, as in Helm and sealos.
+//! `fromYaml` and `fromJson` report an error in the member `Error`, as in Helm.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use gotmpl::Value;
+use sha2::Digest as _;
 
-use super::arguments::{Arguments, Members, list, string};
-use super::{Answer, Group};
-use crate::semver::{self, Version};
-use crate::value::{from_json, to_json};
-use crate::{toml, yaml};
-use imgctl_base::image::Digest;
+use super::call::{Answer, Call, Group, text};
+use crate::print::MAX_NESTING;
+use crate::value::Value;
+use crate::{encode, toml, yaml};
 
-/// Functions in this file.
 pub(super) const GROUP: Group = &[
-    ("toJson", |a| Ok(string(go_json(a.value(0)?)))),
-    ("mustToJson", |a| Ok(string(go_json(a.value(0)?)))),
-    ("toRawJson", |a| Ok(string(to_json(a.value(0)?).to_string()))),
-    ("toPrettyJson", |a| {
-        let pretty = serde_json::to_string_pretty(&to_json(a.value(0)?));
-        pretty.map(string).map_err(|error| a.refuse(error))
+    // Helm ignores values that cannot be encoded.
+    ("toYaml", "*", |a| Ok(Value::text(encode::to_yaml(&a[0]).unwrap_or_default()))),
+    ("toYamlPretty", "*", |a| Ok(Value::text(encode::to_yaml(&a[0]).unwrap_or_default()))),
+    ("toJson", "*", |a| encode::to_json(&a[0], true, false).map(Value::text)),
+    ("toRawJson", "*", |a| encode::to_json(&a[0], false, false).map(Value::text)),
+    ("toPrettyJson", "*", |a| encode::to_json(&a[0], true, true).map(Value::text)),
+    ("toToml", "*", |a| {
+        let json = encode::json_of(&a[0], MAX_NESTING)?;
+        // In Helm, an error message becomes the result.
+        or_message(a, toml::write(&json))
     }),
-    ("fromJson", |a| Ok(parsed(json(a)?))),
-    ("mustFromJson", |a| json(a)?.map_err(|error| a.refuse(error))),
-    ("fromJsonArray", |a| Ok(parsed_list(json(a)?))),
-    ("toYaml", |a| {
-        let text = yaml::write(&to_json(a.value(0)?));
-        text.map(string).map_err(|error| a.refuse(error))
-    }),
-    ("fromYaml", |a| Ok(parsed(from_yaml(a)?))),
-    ("fromYamlArray", |a| Ok(parsed_list(from_yaml(a)?))),
-    ("toToml", |a| {
-        let text = toml::write(&to_json(a.value(0)?));
-        text.map(string).map_err(super::refuse)
-    }),
-    ("b64enc", |a| Ok(string(STANDARD.encode(a.text(0)?)))),
-    ("b64dec", |a| {
-        let bytes = STANDARD.decode(a.text(0)?).map_err(|error| a.refuse(error))?;
-        String::from_utf8(bytes).map(string).map_err(|_| a.refuse("the decoded text is not UTF-8"))
-    }),
-    ("sha256sum", |a| Ok(string(Digest::of(a.text(0)?.as_bytes()).hex()))),
-    ("semver", version),
-    ("semverCompare", |a| {
-        let (constraint, version) = (a.text(0)?, a.text(1)?);
-        // A malformed constraint is an error in the template, even if the version is empty.
-        let malformed = || a.refuse(format!("{constraint:?} is not a constraint"));
-        // As in sealos, an invalid version satisfies no constraint.
-        let Some(version) = Version::parse(&version) else {
-            let zero =
-                Version { numbers: [0; 3], prerelease: String::new(), metadata: String::new() };
-            semver::satisfies(&constraint, &zero).ok_or_else(malformed)?;
-            return Ok(Value::Bool(false));
-        };
-        semver::satisfies(&constraint, &version).map(Value::Bool).ok_or_else(malformed)
+    ("fromYaml", "s", |a| Ok(mapping(a, from_yaml(a)))),
+    ("fromYamlArray", "s", |a| Ok(sequence(from_yaml(a)))),
+    ("fromJson", "s", |a| Ok(mapping(a, from_json(a)))),
+    ("fromJsonArray", "s", |a| Ok(sequence(from_json(a)))),
+    ("mustFromJson", "s", from_json),
+    ("fromToml", "s", |a| Ok(mapping(a, decoded(a, ::toml::from_str(&text(a, 0)))))),
+    ("b64enc", "s", |a| Ok(Value::text(STANDARD.encode(text(a, 0).as_bytes())))),
+    ("b64dec", "s", decode_base64),
+    ("b32enc", "s", |a| Ok(Value::text(base32(text(a, 0).as_bytes())))),
+    ("sha1sum", "s", |a| Ok(Value::text(hex(&sha1::Sha1::digest(text(a, 0).as_bytes()))))),
+    ("sha256sum", "s", |a| Ok(Value::text(sha256(&text(a, 0))))),
+    ("sha512sum", "s", |a| Ok(Value::text(hex(&sha2::Sha512::digest(text(a, 0).as_bytes()))))),
+    ("adler32sum", "s", |a| {
+        let (mut low, mut high) = (1_u32, 0_u32);
+        for byte in text(a, 0).bytes() {
+            low = (low + u32::from(byte)) % 65_521;
+            high = (high + low) % 65_521;
+        }
+        Ok(Value::text(((high << 16) | low).to_string()))
     }),
 ];
 
-type Parsed = Result<Value, String>;
-
-fn json(a: &Arguments<'_>) -> Result<Parsed, gotmpl::TemplateError> {
-    let json: Result<serde_json::Value, _> = serde_json::from_str(&a.text(0)?);
-    Ok(json.map(|json| from_json(&json)).map_err(|error| error.to_string()))
+/// `b64dec`.
+pub(super) fn decode_base64(a: &Call<'_>) -> Answer {
+    let bytes = STANDARD.decode(text(a, 0).as_bytes()).map_err(|error| error.to_string());
+    or_message(a, bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-fn from_yaml(a: &Arguments<'_>) -> Result<Parsed, gotmpl::TemplateError> {
-    let yaml = yaml::parse(&a.text(0)?);
-    Ok(yaml.map(|yaml| from_json(&yaml)).map_err(|error| error.to_string()))
-}
-
-fn parsed(outcome: Parsed) -> Value {
-    outcome.unwrap_or_else(|error| Value::from(Members::from([("Error".into(), string(error))])))
-}
-
-fn parsed_list(outcome: Parsed) -> Value {
+/// In Helm, the message of an error becomes the result.
+fn or_message(a: &Call<'_>, outcome: Result<String, String>) -> Answer {
     match outcome {
-        Ok(value @ Value::List(_)) => value,
-        Ok(_) => list([string("error: this is not a list")]),
-        Err(error) => list([string(error)]),
+        Err(message) if a.dialect.is_typed() => Ok(Value::text(message)),
+        outcome => outcome.map(Value::text),
     }
 }
 
-/// Encodes JSON like Go, which escapes HTML characters.
-pub(super) fn go_json(value: &Value) -> String {
-    to_json(value)
-        .to_string()
-        .replace('&', "\\u0026")
-        .replace('<', "\\u003c")
-        .replace('>', "\\u003e")
-        .replace('\u{2028}', "\\u2028")
-        .replace('\u{2029}', "\\u2029")
+fn from_yaml(a: &Call<'_>) -> Answer {
+    decoded(a, yaml::parse_first(&text(a, 0)))
 }
 
-/// Implements `semver`, as in `(semver "1.2.3").Major`.
-fn version(a: &Arguments<'_>) -> Answer {
-    let text = a.text(0)?;
-    let version =
-        Version::parse(&text).ok_or_else(|| a.refuse(format!("{text:?} is not a version")))?;
-    let [major, minor, patch] = version.numbers;
-    let member = |name: &str, value: Value| (name.into(), value);
-    Ok(Value::from(Members::from([
-        member("Major", Value::Uint(major)),
-        member("Minor", Value::Uint(minor)),
-        member("Patch", Value::Uint(patch)),
-        member("Prerelease", string(&version.prerelease)),
-        member("Metadata", string(&version.metadata)),
-        member("Original", string(&text)),
-    ])))
+fn from_json(a: &Call<'_>) -> Answer {
+    decoded(a, serde_json::from_str(&text(a, 0)))
+}
+
+fn decoded<E: ToString>(a: &Call<'_>, parsed: Result<serde_json::Value, E>) -> Answer {
+    let value = parsed.map(|json| Value::from_json(&json, a.dialect.numbers()));
+    value.map_err(|error| error.to_string())
+}
+
+/// Go decodes into a map; where values are converted anyway, other data is taken as it is.
+fn mapping(a: &Call<'_>, parsed: Answer) -> Value {
+    match parsed {
+        Ok(value) if !a.dialect.is_typed() => value,
+        Ok(value @ Value::Map(_)) => value,
+        Ok(Value::Nil) => Value::map::<&str>([]),
+        Ok(other) => Value::map([(
+            "Error",
+            Value::text(format!("cannot unmarshal {} into a map", other.kind())),
+        )]),
+        Err(error) => Value::map([("Error", Value::text(error))]),
+    }
+}
+
+fn sequence(parsed: Answer) -> Value {
+    match parsed {
+        Ok(value @ Value::List(_)) => value,
+        Ok(Value::Nil) => Value::list([]),
+        Ok(other) => {
+            Value::list([Value::text(format!("cannot unmarshal {} into a list", other.kind()))])
+        }
+        Err(error) => Value::list([Value::text(error)]),
+    }
+}
+
+/// Returns the digest of a string in hexadecimal.
+pub(super) fn sha256(text: &str) -> String {
+    hex(&sha2::Sha256::digest(text.as_bytes()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn base32(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+    let mut out = String::new();
+    for chunk in bytes.chunks(5) {
+        let mut bits = 0_u64;
+        for index in 0..5 {
+            bits = (bits << 8) | u64::from(chunk.get(index).copied().unwrap_or(0));
+        }
+        let used = (chunk.len() * 8).div_ceil(5);
+        for index in 0..8 {
+            if index < used {
+                let letter = usize::try_from((bits >> (35 - 5 * index)) & 31).unwrap_or(0);
+                out.push(char::from(LETTERS[letter]));
+            } else {
+                out.push('=');
+            }
+        }
+    }
+    out
 }

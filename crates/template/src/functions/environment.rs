@@ -1,32 +1,24 @@
 //! `env` and `expandenv` over given variables, never over the process environment.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use gotmpl::{FuncMap, Value};
+use super::call::{Body, Group, text};
+use crate::value::Value;
 
-use super::arguments::Arguments;
+const GROUP: Group = &[
+    ("env", "s", |a| {
+        let found = a.environment.and_then(|variables| variables.get(text(a, 0).as_ref()));
+        Ok(Value::text(found.map_or("", String::as_str)))
+    }),
+    ("expandenv", "s", |a| {
+        let text = text(a, 0);
+        Ok(a.environment.map_or_else(|| Value::text(&text), |all| Value::text(expand(&text, all))))
+    }),
+];
 
-/// Returns both functions, limited to these variables.
-pub(crate) fn of(variables: &BTreeMap<String, String>) -> FuncMap {
-    let variables = Arc::new(variables.clone());
-    let mut map = FuncMap::new();
-    let known = variables.clone();
-    map.insert(
-        "env".to_owned(),
-        Arc::new(move |values: &[Value]| {
-            let name = Arguments::new("env", values).text(0)?;
-            Ok(Value::String(known.get(&*name).map_or("", String::as_str).into()))
-        }),
-    );
-    map.insert(
-        "expandenv".to_owned(),
-        Arc::new(move |values: &[Value]| {
-            let text = Arguments::new("expandenv", values).text(0)?;
-            Ok(Value::String(expand(&text, &variables).into()))
-        }),
-    );
-    map
+/// Returns types and body of a function.
+pub(super) fn find(name: &str) -> Option<(&'static str, Body)> {
+    GROUP.iter().find(|(known, ..)| *known == name).map(|(_, types, body)| (*types, *body))
 }
 
 /// Expands `$NAME` and `${NAME}` like Go's `os.ExpandEnv`: unknown variables become empty.

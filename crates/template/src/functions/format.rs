@@ -1,55 +1,55 @@
 //! Functions of docker's `--format`, with arguments in the order of Go's `strings` package.
 
-use gotmpl::Value;
-
-use super::arguments::{Arguments, list, string};
-use super::encoding::go_json;
-use super::strings::{split, texts};
-use super::{Answer, Group};
+use super::call::{Answer, Call, Group, size, text, value};
+use super::lists::texts;
+use super::strings::split;
+use super::values;
+use crate::encode;
+use crate::value::Value;
 
 /// Functions in this file.
 pub(super) const GROUP: Group = &[
-    ("json", |a| Ok(string(go_json(a.value(0)?)))),
-    ("join", |a| Ok(string(texts(a.value(0)?).join(&a.text(1)?)))),
-    ("split", |a| Ok(list(split(&a.text(0)?, &a.text(1)?).iter().map(string)))),
-    ("lower", |a| Ok(string(a.text(0)?.to_lowercase()))),
-    ("upper", |a| Ok(string(a.text(0)?.to_uppercase()))),
-    ("title", |a| {
-        let text = a.text(0)?;
+    ("json", "*", |a| encode::to_json(&a[0], true, false).map(Value::text)),
+    ("join", "*s", |a| Ok(Value::text(texts(&a[0]).join(&text(a, 1))))),
+    ("split", "ss", |a| Ok(Value::list(split(&text(a, 0), &text(a, 1)).iter().map(Value::text)))),
+    ("lower", "s", |a| Ok(Value::text(text(a, 0).to_lowercase()))),
+    ("upper", "s", |a| Ok(Value::text(text(a, 0).to_uppercase()))),
+    ("title", "s", |a| {
+        let text = text(a, 0);
         let mut characters = text.chars();
         let first = characters.next().map(|c| c.to_uppercase().to_string());
-        Ok(string(first.unwrap_or_default() + characters.as_str()))
+        Ok(Value::text(first.unwrap_or_default() + characters.as_str()))
     }),
-    ("pad", |a| {
-        let (before, after) = (a.size(1, 1024)?, a.size(2, 1024)?);
-        Ok(string(format!("{}{}{}", " ".repeat(before), a.text(0)?, " ".repeat(after))))
+    ("pad", "sii", |a| {
+        let (before, after) = (size(a, 1, 1024)?, size(a, 2, 1024)?);
+        Ok(Value::text(format!("{}{}{}", " ".repeat(before), text(a, 0), " ".repeat(after))))
     }),
-    ("truncate", |a| {
-        let length = a.size(1, usize::MAX)?;
-        Ok(string(a.text(0)?.chars().take(length).collect::<String>()))
+    ("truncate", "si", |a| {
+        let length = size(a, 1, usize::MAX)?;
+        Ok(Value::text(text(a, 0).chars().take(length).collect::<String>()))
     }),
-    ("default", |a| {
-        let value = a.last()?;
-        Ok(if value.is_truthy() { value.clone() } else { a.value(0)?.clone() })
+    ("default", "**+", |a| {
+        let last = a.last().filter(|value| value.is_true());
+        Ok(last.unwrap_or(&a[0]).clone())
     }),
-    ("index", index),
-    ("contains", |a| Ok(Value::Bool(a.text(0)?.contains(&a.text(1)?)))),
+    ("index", "**+", index),
+    ("contains", "ss", |a| Ok(Value::Bool(text(a, 0).contains(&*text(a, 1))))),
 ];
 
-/// Implements Go's `index`, which returns the zero value for a missing key: the empty text for a
-/// map of texts (labels).
-fn index(a: &Arguments<'_>) -> Answer {
-    let mut value = a.value(0)?.clone();
-    for key in a.all().get(1..).unwrap_or_default() {
-        value = match &value {
-            Value::Map(members) => {
-                let of_texts = members.values().all(|member| matches!(member, Value::String(_)));
-                let zero = if of_texts { string("") } else { Value::Nil };
-                let key = super::arguments::text_of(key);
-                members.get(key.as_str()).cloned().unwrap_or(zero)
+/// Go's `index`, which returns the zero value for a missing key: the empty text for a map of texts
+/// (labels).
+fn index(a: &Call<'_>) -> Answer {
+    let mut found = value(a, 0);
+    for key in 1..a.len() {
+        found = match &found {
+            Value::Map(map) => {
+                let is_text = |member: &(_, Value)| matches!(member.1, Value::Text(_));
+                let zero =
+                    if map.members().iter().all(is_text) { Value::text("") } else { Value::Nil };
+                map.get(&text(a, key)).unwrap_or(zero)
             }
-            other => other.index(key)?,
+            other => values::item(other, &a[key])?,
         };
     }
-    Ok(value)
+    Ok(found)
 }

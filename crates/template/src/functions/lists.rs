@@ -1,103 +1,103 @@
-//! Lists, and functions that select values.
+//! List functions. Each returns a new list that shares its items.
 
-use gotmpl::{TemplateError, Value};
+use super::call::{Group, int, list, text, value};
+use crate::limits::MOST_NUMBERS;
+use crate::print::{MAX_NESTING, to_text};
+use crate::value::{Value, equal};
 
-use super::arguments::{Arguments, list, text_of};
-use super::{Answer, Group};
-
-/// Functions in this file.
 pub(super) const GROUP: Group = &[
-    ("list", |a| Ok(list(a.all().iter().cloned()))),
-    ("tuple", |a| Ok(list(a.all().iter().cloned()))),
-    ("first", |a| Ok(a.list(0)?.first().cloned().unwrap_or(Value::Nil))),
-    ("last", |a| Ok(a.list(0)?.last().cloned().unwrap_or(Value::Nil))),
-    ("rest", |a| Ok(list(a.list(0)?.iter().skip(1).cloned()))),
-    ("initial", |a| {
-        let items = a.list(0)?;
-        Ok(list(items.iter().take(items.len().saturating_sub(1)).cloned()))
+    ("list", "*+", |a| Ok(Value::list(a.iter().cloned()))),
+    ("tuple", "*+", |a| Ok(Value::list(a.iter().cloned()))),
+    ("first", "l", |a| Ok(list(a, 0)?.first().cloned().unwrap_or(Value::Nil))),
+    ("last", "l", |a| Ok(list(a, 0)?.last().cloned().unwrap_or(Value::Nil))),
+    ("rest", "l", |a| Ok(Value::list(list(a, 0)?.into_iter().skip(1)))),
+    ("initial", "l", |a| {
+        let items = list(a, 0)?;
+        let count = items.len().saturating_sub(1);
+        Ok(Value::list(items.into_iter().take(count)))
     }),
-    ("append", |a| Ok(list(a.list(0)?.iter().chain([a.value(1)?]).cloned()))),
-    ("prepend", |a| Ok(list([a.value(1)?].into_iter().chain(a.list(0)?).cloned()))),
-    ("concat", concat),
-    ("reverse", |a| Ok(list(a.list(0)?.iter().rev().cloned()))),
-    ("uniq", |a| Ok(list(unique(a.list(0)?)))),
-    ("without", |a| {
-        let unwanted = a.all().get(1..).unwrap_or_default();
-        Ok(list(a.list(0)?.iter().filter(|item| !unwanted.contains(item)).cloned()))
+    ("append", "l*", |a| Ok(Value::list(list(a, 0)?.into_iter().chain([value(a, 1)])))),
+    ("push", "l*", |a| Ok(Value::list(list(a, 0)?.into_iter().chain([value(a, 1)])))),
+    ("prepend", "l*", |a| Ok(Value::list([value(a, 1)].into_iter().chain(list(a, 0)?)))),
+    ("concat", "l+", |a| {
+        let mut all = Vec::new();
+        for index in 0..a.len() {
+            all.extend(list(a, index)?);
+        }
+        Ok(Value::list(all))
     }),
-    ("has", |a| Ok(Value::Bool(a.list(1)?.contains(a.value(0)?)))),
-    ("compact", |a| Ok(list(a.list(0)?.iter().filter(|item| item.is_truthy()).cloned()))),
-    ("sortAlpha", |a| {
-        let mut texts = super::strings::texts(a.value(0)?);
+    ("reverse", "l", |a| Ok(Value::list(list(a, 0)?.into_iter().rev()))),
+    ("uniq", "l", |a| {
+        let mut kept: Vec<Value> = Vec::new();
+        for item in list(a, 0)? {
+            if !kept.iter().any(|other| equal(other, &item, MAX_NESTING)) {
+                kept.push(item);
+            }
+        }
+        Ok(Value::list(kept))
+    }),
+    ("without", "l*+", |a| {
+        let items = list(a, 0)?.into_iter();
+        Ok(Value::list(
+            items.filter(|item| !a[1..].iter().any(|unwanted| equal(unwanted, item, MAX_NESTING))),
+        ))
+    }),
+    ("has", "*l", |a| match &a[1] {
+        Value::Nil => Ok(Value::Bool(false)),
+        _ => {
+            let items = list(a, 1)?;
+            Ok(Value::Bool(items.iter().any(|item| equal(item, &a[0], MAX_NESTING))))
+        }
+    }),
+    ("compact", "l", |a| Ok(Value::list(list(a, 0)?.into_iter().filter(Value::is_true)))),
+    ("chunk", "*l", |a| {
+        let size = usize::try_from(int(a, 0)).unwrap_or(0).max(1);
+        let items = list(a, 1)?;
+        Ok(Value::list(items.chunks(size).map(|chunk| Value::list(chunk.to_vec()))))
+    }),
+    ("sortAlpha", "*", |a| {
+        let mut texts = texts(&a[0]);
         texts.sort_unstable();
-        Ok(list(texts.iter().map(super::arguments::string)))
+        Ok(Value::list(texts.iter().map(Value::text)))
     }),
-    ("default", |a| {
-        // `default "x"` without a second value (a nil pipe) also returns the default.
-        let given = a.all().get(1);
-        Ok(given.filter(|value| value.is_truthy()).unwrap_or(a.value(0)?).clone())
+    ("join", "s*", |a| Ok(Value::text(texts(&a[1]).join(&text(a, 0))))),
+    ("toStrings", "*", |a| Ok(Value::list(texts(&a[0]).iter().map(Value::text)))),
+    ("seq", "i+", |a| {
+        let (from, step, to) = match a.len() {
+            1 => (1, 0, int(a, 0)),
+            2 => (int(a, 0), 0, int(a, 1)),
+            3 => (int(a, 0), int(a, 1), int(a, 2)),
+            _ => return Ok(Value::text("")),
+        };
+        let step = match step {
+            0 if from > to => -1,
+            0 => 1,
+            step => step,
+        };
+        let mut numbers = Vec::new();
+        let mut number = from;
+        while (step > 0 && number <= to) || (step < 0 && number >= to) {
+            numbers.push(number.to_string());
+            if numbers.len() > MOST_NUMBERS {
+                return Err("more than a million numbers".to_owned());
+            }
+            number = number.saturating_add(step);
+        }
+        Ok(Value::text(numbers.join(" ")))
     }),
-    ("empty", |a| Ok(Value::Bool(!a.value(0)?.is_truthy()))),
-    ("coalesce", |a| {
-        let first = a.all().iter().find(|value| value.is_truthy());
-        Ok(first.cloned().unwrap_or(Value::Nil))
-    }),
-    ("all", |a| Ok(Value::Bool(a.all().iter().all(Value::is_truthy)))),
-    ("any", |a| Ok(Value::Bool(a.all().iter().any(Value::is_truthy)))),
-    ("ternary", ternary),
-    ("fail", |a| Err(super::refuse(a.text(0)?))),
-    ("required", |a| match a.value(1)? {
-        Value::Nil => Err(super::refuse(a.text(0)?)),
-        Value::String(text) if text.is_empty() => Err(super::refuse(a.text(0)?)),
-        value => Ok(value.clone()),
-    }),
-    ("kindOf", |a| Ok(super::arguments::string(kind(a.value(0)?)))),
-    ("kindIs", |a| Ok(Value::Bool(a.text(0)? == kind(a.value(1)?)))),
-    ("typeOf", |a| Ok(super::arguments::string(type_of(a.value(0)?)))),
-    ("typeIs", |a| Ok(Value::Bool(a.text(0)? == type_of(a.value(1)?)))),
-    ("deepEqual", |a| Ok(Value::Bool(a.value(0)? == a.value(1)?))),
 ];
 
-fn concat(a: &Arguments<'_>) -> Answer {
-    let mut all = Vec::new();
-    for index in 0..a.count() {
-        all.extend(a.list(index)?.iter().cloned());
-    }
-    Ok(list(all))
-}
-
-fn unique(items: &[Value]) -> Vec<Value> {
-    let mut seen = std::collections::BTreeSet::new();
-    items.iter().filter(|item| seen.insert((item.type_name(), text_of(item)))).cloned().collect()
-}
-
-/// Implements `ternary YES NO CONDITION`.
-fn ternary(a: &Arguments<'_>) -> Result<Value, TemplateError> {
-    let index = usize::from(!a.value(2)?.is_truthy());
-    Ok(a.value(index)?.clone())
-}
-
-/// Returns Go's `reflect.Kind` name.
-fn kind(value: &Value) -> &'static str {
+/// Returns the items as strings without nil; any other value is a list of one.
+pub(super) fn texts(value: &Value) -> Vec<String> {
     match value {
-        Value::Nil => "invalid",
-        Value::Bool(_) => "bool",
-        Value::Int(_) => "int",
-        Value::Uint(_) => "uint",
-        Value::Float(_) => "float64",
-        Value::String(_) => "string",
-        Value::List(_) => "slice",
-        Value::Map(_) => "map",
-        Value::Function(_) => "func",
-    }
-}
-
-/// Returns the type name that `%T` prints in Go.
-fn type_of(value: &Value) -> &'static str {
-    match value {
-        Value::Nil => "<nil>",
-        Value::List(_) => "[]interface {}",
-        Value::Map(_) => "map[string]interface {}",
-        other => kind(other),
+        Value::List(list) => {
+            list.items().iter().filter(|item| !matches!(item, Value::Nil)).map(to_text).collect()
+        }
+        Value::Nil => Vec::new(),
+        Value::Object(object) => match object.data() {
+            Value::List(list) => list.items().iter().map(to_text).collect(),
+            other => vec![to_text(&other)],
+        },
+        other => vec![to_text(other)],
     }
 }

@@ -1,105 +1,142 @@
-//! Maps.
+//! Map functions, which modify maps in place.
 
-use gotmpl::Value;
+use std::collections::BTreeMap;
 
-use super::arguments::{Arguments, Members, list, string};
-use super::{Answer, Group};
+use super::call::{Answer, Call, Group, map, text, value};
+use crate::print::MAX_NESTING;
+use crate::value::{List, Map, Value};
 
-/// Functions in this file.
 pub(super) const GROUP: Group = &[
-    ("dict", dict),
-    ("get", |a| {
-        let member = a.map(0)?.get(a.text(1)?.as_str());
-        Ok(member.cloned().unwrap_or_else(|| string("")))
+    ("dict", "*+", |a| {
+        let dict = Map::new(BTreeMap::new());
+        for index in (0..a.len()).step_by(2) {
+            let value = a.get(index + 1).cloned();
+            dict.set(&text(a, index), value.unwrap_or_else(|| Value::text("")));
+        }
+        Ok(Value::Map(dict))
     }),
-    ("hasKey", |a| Ok(Value::Bool(a.map(0)?.contains_key(a.text(1)?.as_str())))),
-    ("keys", |a| {
+    ("get", "ms", |a| {
+        let member = map(a, 0)?.get(&text(a, 1));
+        Ok(member.unwrap_or_else(|| Value::text("")))
+    }),
+    ("set", "ms*", |a| {
+        map(a, 0)?.set(&text(a, 1), value(a, 2));
+        Ok(value(a, 0))
+    }),
+    ("unset", "ms", |a| {
+        map(a, 0)?.unset(&text(a, 1));
+        Ok(value(a, 0))
+    }),
+    ("hasKey", "ms", |a| Ok(Value::Bool(map(a, 0)?.get(&text(a, 1)).is_some()))),
+    ("keys", "m+", |a| {
         let mut keys = Vec::new();
-        for index in 0..a.count() {
-            keys.extend(a.map(index)?.keys().map(string));
+        for index in 0..a.len() {
+            let members = map(a, index)?.members();
+            keys.extend(members.into_iter().map(|(key, _)| Value::Text(key)));
         }
-        Ok(list(keys))
+        Ok(Value::list(keys))
     }),
-    ("values", |a| Ok(list(a.map(0)?.values().cloned()))),
-    ("pluck", |a| {
-        let key = a.text(0)?;
+    ("values", "m", |a| {
+        let members = map(a, 0)?.members();
+        Ok(Value::list(members.into_iter().map(|(_, value)| value)))
+    }),
+    ("pluck", "sm+", |a| {
+        let key = text(a, 0);
         let mut found = Vec::new();
-        for index in 1..a.count() {
-            found.extend(a.map(index)?.get(key.as_str()).cloned());
+        for index in 1..a.len() {
+            found.extend(map(a, index)?.get(&key));
         }
-        Ok(list(found))
+        Ok(Value::list(found))
     }),
-    ("pick", |a| choose(a, true)),
-    ("omit", |a| choose(a, false)),
-    ("merge", |a| merge(a, false)),
-    ("mergeOverwrite", |a| merge(a, true)),
-    ("dig", dig),
+    ("pick", "ms+", |a| choose(a, true)),
+    ("omit", "ms+", |a| choose(a, false)),
+    ("merge", "mm+", |a| merge(a, false)),
+    ("mergeOverwrite", "mm+", |a| merge(a, true)),
+    ("dig", "s*+", dig),
+    ("deepCopy", "*", |a| copy(&a[0], MAX_NESTING)),
 ];
 
-/// Implements `dict K V K V…`; a key without a value gets the empty text.
-fn dict(a: &Arguments<'_>) -> Answer {
-    let mut members = Members::new();
-    for index in (0..a.count()).step_by(2) {
-        let value = a.all().get(index + 1).cloned().unwrap_or_else(|| string(""));
-        members.insert(a.text(index)?.into(), value);
-    }
-    Ok(Value::from(members))
+fn choose(a: &[Value], named: bool) -> Answer {
+    let names: Vec<_> = (1..a.len()).map(|index| text(a, index)).collect();
+    let members = map(a, 0)?.members();
+    let chosen = members.into_iter().filter(|(key, _)| names.contains(key) == named);
+    Ok(Value::map(chosen))
 }
 
-fn choose(a: &Arguments<'_>, named: bool) -> Answer {
-    let mut keys = Vec::new();
-    for index in 1..a.count() {
-        keys.push(a.text(index)?);
+/// Merges the other maps into the first, in place. `merge` keeps existing values; with
+/// `mergeOverwrite`, the last value wins.
+fn merge(a: &[Value], overwrite: bool) -> Answer {
+    let target = map(a, 0)?;
+    for index in 1..a.len() {
+        merge_into(&target, &map(a, index)?, overwrite, MAX_NESTING)?;
     }
-    let chosen: Members = a
-        .map(0)?
-        .iter()
-        .filter(|(key, _)| keys.iter().any(|name| name == key.as_ref()) == named)
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect();
-    Ok(Value::from(chosen))
+    Ok(match &a[0] {
+        Value::Map(_) => value(a, 0),
+        _ => Value::Map(target),
+    })
 }
 
-/// Merges maps recursively. In `merge`, the first value wins; in `mergeOverwrite`, the last.
-fn merge(a: &Arguments<'_>, last_wins: bool) -> Answer {
-    let mut merged = a.map(0)?.clone();
-    for index in 1..a.count() {
-        merge_into(&mut merged, a.map(index)?, last_wins, 0);
+fn merge_into(target: &Map, source: &Map, overwrite: bool, depth: usize) -> Result<(), String> {
+    if depth == 0 {
+        return Err("the maps are nested too deeply".to_owned());
     }
-    Ok(Value::from(merged))
-}
-
-fn merge_into(target: &mut Members, source: &Members, last_wins: bool, depth: usize) {
-    for (key, value) in source {
-        match (target.get(key), value) {
-            (Some(Value::Map(mine)), Value::Map(theirs)) if depth < 128 => {
-                let mut inner = mine.as_ref().clone();
-                merge_into(&mut inner, theirs, last_wins, depth + 1);
-                target.insert(key.clone(), Value::from(inner));
+    if target.is(source) {
+        return Ok(());
+    }
+    for (key, theirs) in source.members() {
+        match (target.get(&key), &theirs) {
+            // As in mergo, nil overwrites a value with `mergeOverwrite` but does not fill in a
+            // missing one with `merge`.
+            (_, Value::Nil) if !overwrite => {}
+            (Some(Value::Map(mine)), Value::Map(inner)) => {
+                merge_into(&mine, inner, overwrite, depth - 1)?;
             }
-            // mergo, which sprig uses, treats an empty value as missing.
-            (Some(mine), theirs) if mine.is_truthy() && !(last_wins && theirs.is_truthy()) => {}
-            _ => {
-                target.insert(key.clone(), value.clone());
-            }
+            // An empty value counts as missing.
+            (Some(mine), _) if mine.is_true() && !overwrite => {}
+            _ => target.set(&key, theirs),
         }
     }
+    Ok(())
 }
 
-/// Implements `dig "a" "b" DEFAULT MAP`.
-fn dig(a: &Arguments<'_>) -> Answer {
-    let count = a.count();
-    let (fallback, mut members) = match count.checked_sub(2) {
-        Some(index) if index > 0 => (a.value(index)?, a.map(index + 1)?),
-        _ => return Err(a.refuse("wants at least a key, a default and a map")),
-    };
-    for index in 0..count - 2 {
-        match members.get(a.text(index)?.as_str()) {
-            None => return Ok(fallback.clone()),
-            Some(value) if index + 3 == count => return Ok(value.clone()),
-            Some(Value::Map(inner)) => members = inner,
-            Some(_) => return Err(a.refuse(format!("`{}` is not a map", a.text(index)?))),
+/// `dig "a" "b" DEFAULT MAP`.
+fn dig(a: &Call<'_>) -> Answer {
+    if a.len() < 3 {
+        return Err("wants at least a key, a default and a map".to_owned());
+    }
+    let (keys, rest) = a.split_at(a.len() - 2);
+    let mut found = value(rest, 1);
+    for index in 0..keys.len() {
+        let inner = match &found {
+            Value::Map(_) | Value::Object(_) => map(std::slice::from_ref(&found), 0)?,
+            other => return Err(format!("wants a map, not {}", other.type_name())),
+        };
+        match inner.get(&text(keys, index)) {
+            Some(value) => found = value,
+            None => return Ok(value(rest, 0)),
         }
     }
-    Ok(fallback.clone())
+    Ok(found)
+}
+
+fn copy(value: &Value, depth: usize) -> Answer {
+    if depth == 0 {
+        return Err("the value is nested too deeply".to_owned());
+    }
+    Ok(match value {
+        Value::Map(map) => {
+            let mut copied = BTreeMap::new();
+            for (key, value) in map.members() {
+                copied.insert(key, copy(&value, depth - 1)?);
+            }
+            Value::Map(Map::new(copied))
+        }
+        Value::List(list) => Value::list(copy_all(list, depth)?),
+        other => other.clone(),
+    })
+}
+
+fn copy_all(list: &List, depth: usize) -> Result<Vec<Value>, String> {
+    let items = list.items().iter();
+    items.map(|item| copy(item, depth - 1)).collect()
 }

@@ -1,11 +1,13 @@
-//! Functions that templates can call, as tables of name and body; one file per group.
+//! Functions that templates can call, as one table of name, types and body, with one file for each
+//! group. The semantics are those of Go, sprig (v3), sealos and Helm.
 //!
-//! The semantics are those documented for sprig (v3). Functions that would make a template's output
-//! nondeterministic (`now`, `randAlpha`, `genCA`) do not exist (`env` only with an environment that
-//! is part of the data). Functions that modify a value (`set`, `unset`) do not exist either: values
-//! are immutable.
+//! Types are `s` a string, `i` an integer, `b` a boolean, `m` a map, `l` a list, `*` any value; `+`
+//! repeats the last type. Charts have their arguments checked as in Go; elsewhere they are converted.
+//! Functions that are random or depend on time exist for charts alone, with fixed results: the
+//! placeholders must not pass for passwords and keys in the files of a cluster.
 
-mod arguments;
+mod call;
+mod compare;
 mod encoding;
 mod environment;
 mod format;
@@ -13,51 +15,73 @@ mod lists;
 mod maps;
 mod net;
 mod numbers;
+mod pseudo;
+mod regexes;
 mod strings;
 #[cfg(test)]
 mod tests;
+mod text;
+mod times;
+mod values;
+mod versions;
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::LazyLock;
 
-use gotmpl::{FuncMap, TemplateError, Value};
+use crate::dialect::Dialect;
+use crate::source::Fault;
+use crate::value::Value;
+use call::{Body, Call, Group};
 
-use crate::Dialect;
-use arguments::Arguments;
+pub(crate) use call::typed;
 
-pub(crate) use environment::of as environment;
+type Table = HashMap<&'static str, (&'static str, Body)>;
 
-/// Result of a function; [`super::go`] reports the error with the template's name.
-type Answer = Result<Value, TemplateError>;
-/// A function's body.
-type Body = fn(&Arguments<'_>) -> Answer;
-/// Part of a dialect: function names and bodies.
-type Group = &'static [(&'static str, Body)];
+/// The functions of Go itself.
+const GO: [Group; 2] = [compare::GROUP, values::GO];
+const SPRIG: [Group; 9] = [
+    encoding::GROUP,
+    lists::GROUP,
+    maps::GROUP,
+    numbers::GROUP,
+    regexes::GROUP,
+    strings::GROUP,
+    text::GROUP,
+    values::GROUP,
+    versions::GROUP,
+];
 
-/// Returns the functions of a dialect.
-pub fn of(dialect: Dialect) -> FuncMap {
-    let groups: &[Group] = match dialect {
-        Dialect::ClusterImage => &[
-            strings::GROUP,
-            lists::GROUP,
-            maps::GROUP,
-            numbers::GROUP,
-            encoding::GROUP,
-            net::GROUP,
-        ],
-        Dialect::Format => &[format::GROUP],
-    };
-    let mut map = FuncMap::new();
-    for (name, body) in groups.iter().flat_map(|group| group.iter()) {
-        let (name, body) = (*name, *body);
-        map.insert(
-            name.to_owned(),
-            Arc::new(move |values: &[Value]| body(&Arguments::new(name, values))),
-        );
-    }
-    map
+static CLUSTER_IMAGE: LazyLock<Table> = LazyLock::new(|| table(&SPRIG, &[net::GROUP]));
+static CHART: LazyLock<Table> = LazyLock::new(|| table(&SPRIG, &[pseudo::GROUP, times::GROUP]));
+static FORMAT: LazyLock<Table> = LazyLock::new(|| table(&[], &[format::GROUP]));
+
+fn table(groups: &[Group], more: &[Group]) -> Table {
+    let entries = GO.iter().chain(groups).chain(more).copied().flatten();
+    entries.map(|(name, types, body)| (*name, (*types, *body))).collect()
 }
 
-/// Returns an error with the function's own message.
-fn refuse(message: impl Into<String>) -> TemplateError {
-    TemplateError::Exec(message.into())
+/// Calls a function by name. The message of an error does not include the function name.
+pub(crate) fn call(
+    dialect: Dialect,
+    environment: Option<&BTreeMap<String, String>>,
+    name: &str,
+    arguments: &[Value],
+) -> Result<Value, Fault> {
+    let table = match dialect {
+        Dialect::ClusterImage => &CLUSTER_IMAGE,
+        Dialect::Format => &FORMAT,
+        Dialect::Chart => &CHART,
+    };
+    // `mustX` is the variant of `X` that fails; here every variant fails.
+    let plain = || {
+        let mut plain = name.strip_prefix("must")?.to_owned();
+        plain.get_mut(..1)?.make_ascii_lowercase();
+        table.get(plain.as_str())
+    };
+    let given = || environment.and_then(|_| environment::find(name));
+    let Some((types, body)) = table.get(name).or_else(plain).copied().or_else(given) else {
+        let hint = format!("imgctl has Go's own functions and most of sprig, not `{name}`");
+        return Err(Fault::from(format!("function {name:?} not defined")).hint(hint));
+    };
+    Ok(body(&Call::new(dialect, environment, (name, types), arguments)?)?)
 }

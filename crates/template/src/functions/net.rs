@@ -2,25 +2,23 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use gotmpl::TemplateError;
-
-use super::Group;
-use super::arguments::{Arguments, string};
+use super::call::{Call, Group, int, text};
+use crate::value::Value;
 
 /// Functions in this file.
 pub(super) const GROUP: Group = &[
     // Returns the network of an address with prefix: `10.1.0.0/16` for `10.1.2.3/16`.
-    ("ipNet", |a| {
+    ("ipNet", "s", |a| {
         let network = Network::of(a)?;
-        Ok(string(format!("{}/{}", network.address(0), network.prefix)))
+        Ok(Value::text(format!("{}/{}", network.address(0), network.prefix)))
     }),
     // Returns address number N of a network: `ipAt "10.96.0.0/12" 10` is 10.96.0.10.
-    ("ipAt", |a| {
+    ("ipAt", "si", |a| {
         let network = Network::of(a)?;
-        let index = u128::try_from(a.int(1)?).ok();
+        let index = u128::try_from(int(a, 1)).ok();
         match index.filter(|index| *index <= network.host_mask()) {
-            Some(index) => Ok(string(network.address(index).to_string())),
-            None => Err(a.refuse(format!("{} is outside of {}", a.int(1)?, a.text(0)?))),
+            Some(index) => Ok(Value::text(network.address(index).to_string())),
+            None => Err(format!("{} is outside of {}", int(a, 1), text(a, 0))),
         }
     }),
 ];
@@ -32,10 +30,9 @@ struct Network {
 }
 
 impl Network {
-    fn of(a: &Arguments<'_>) -> Result<Self, TemplateError> {
-        let text = a.text(0)?;
-        Self::parse(&text)
-            .ok_or_else(|| a.refuse(format!("{text:?} is not a network like 10.96.0.0/12")))
+    fn of(a: &Call<'_>) -> Result<Self, String> {
+        let text = text(a, 0);
+        Self::parse(&text).ok_or_else(|| format!("{text:?} is not a network like 10.96.0.0/12"))
     }
 
     fn parse(text: &str) -> Option<Self> {

@@ -1,68 +1,63 @@
 //! Numbers. Integer arithmetic wraps, as in Go; division by zero is an error.
 
-use gotmpl::Value;
-
-use super::arguments::{Arguments, float_of, int_of, list};
-use super::{Answer, Group};
-
-/// Maximum length of a list that `until` creates.
-const LIMIT: usize = 1 << 20;
+use super::call::{Answer, Call, Group, float, int, text};
+use crate::limits::MOST_NUMBERS;
+use crate::value::Value;
 
 /// Functions in this file.
 pub(super) const GROUP: Group = &[
-    ("int", |a| Ok(Value::Int(a.int(0)?))),
-    ("int64", |a| Ok(Value::Int(a.int(0)?))),
-    ("atoi", |a| Ok(Value::Int(a.int(0)?))),
-    ("float64", |a| Ok(Value::Float(float_of(a.value(0)?)))),
-    ("toDecimal", |a| Ok(Value::Int(i64::from_str_radix(&a.text(0)?, 8).unwrap_or(0)))),
-    ("add", |a| fold(a, 0, i64::wrapping_add)),
-    ("add1", |a| Ok(Value::Int(a.int(0)?.wrapping_add(1)))),
-    ("mul", |a| fold(a, 1, i64::wrapping_mul)),
-    ("sub", |a| Ok(Value::Int(a.int(0)?.wrapping_sub(a.int(1)?)))),
-    ("div", |a| match a.int(1)? {
-        0 => Err(a.refuse("division by zero")),
-        divisor => Ok(Value::Int(a.int(0)?.wrapping_div(divisor))),
+    ("int", "*", |a| Ok(Value::Int(int(a, 0)))),
+    ("int64", "*", |a| Ok(Value::Int(int(a, 0)))),
+    ("atoi", "s", |a| Ok(Value::Int(int(a, 0)))),
+    ("float64", "*", |a| Ok(Value::Float(float(a, 0)))),
+    ("toDecimal", "*", |a| Ok(Value::Int(i64::from_str_radix(&text(a, 0), 8).unwrap_or(0)))),
+    ("add", "*+", |a| fold(a, 0, i64::wrapping_add)),
+    ("add1", "*", |a| Ok(Value::Int(int(a, 0).wrapping_add(1)))),
+    ("mul", "*+", |a| fold(a, 1, i64::wrapping_mul)),
+    ("sub", "**", |a| Ok(Value::Int(int(a, 0).wrapping_sub(int(a, 1))))),
+    ("div", "**", |a| match int(a, 1) {
+        0 => Err("division by zero".to_owned()),
+        divisor => Ok(Value::Int(int(a, 0).wrapping_div(divisor))),
     }),
-    ("mod", |a| match a.int(1)? {
-        0 => Err(a.refuse("division by zero")),
-        divisor => Ok(Value::Int(a.int(0)?.wrapping_rem(divisor))),
+    ("mod", "**", |a| match int(a, 1) {
+        0 => Err("division by zero".to_owned()),
+        divisor => Ok(Value::Int(int(a, 0).wrapping_rem(divisor))),
     }),
-    ("max", |a| extreme(a, i64::max)),
-    ("min", |a| extreme(a, i64::min)),
-    ("biggest", |a| extreme(a, i64::max)),
-    ("addf", |a| Ok(Value::Float(a.all().iter().map(float_of).sum()))),
-    ("mulf", |a| Ok(Value::Float(a.all().iter().map(float_of).product()))),
-    ("subf", |a| Ok(Value::Float(float_of(a.value(0)?) - float_of(a.value(1)?)))),
-    ("divf", |a| Ok(Value::Float(float_of(a.value(0)?) / float_of(a.value(1)?)))),
-    ("floor", |a| Ok(Value::Float(float_of(a.value(0)?).floor()))),
-    ("ceil", |a| Ok(Value::Float(float_of(a.value(0)?).ceil()))),
-    ("round", |a| {
-        let places = i32::try_from(a.int(1)?.clamp(-300, 300)).unwrap_or(0);
+    ("max", "**+", |a| extreme(a, i64::max)),
+    ("min", "**+", |a| extreme(a, i64::min)),
+    ("biggest", "**+", |a| extreme(a, i64::max)),
+    ("addf", "*+", |a| Ok(Value::Float((0..a.len()).map(|at| float(a, at)).sum()))),
+    ("mulf", "*+", |a| Ok(Value::Float((0..a.len()).map(|at| float(a, at)).product()))),
+    ("subf", "**", |a| Ok(Value::Float(float(a, 0) - float(a, 1)))),
+    ("divf", "**", |a| Ok(Value::Float(float(a, 0) / float(a, 1)))),
+    ("floor", "*", |a| Ok(Value::Float(float(a, 0).floor()))),
+    ("ceil", "*", |a| Ok(Value::Float(float(a, 0).ceil()))),
+    ("round", "**", |a| {
+        let places = i32::try_from(int(a, 1).clamp(-300, 300)).unwrap_or(0);
         let scale = 10f64.powi(places);
-        Ok(Value::Float((float_of(a.value(0)?) * scale).round() / scale))
+        Ok(Value::Float((float(a, 0) * scale).round() / scale))
     }),
-    ("until", |a| range(a, 0, a.int(0)?, if a.int(0)? < 0 { -1 } else { 1 })),
-    ("untilStep", |a| range(a, a.int(0)?, a.int(1)?, a.int(2)?)),
+    ("until", "*", |a| range(0, int(a, 0), if int(a, 0) < 0 { -1 } else { 1 })),
+    ("untilStep", "***", |a| range(int(a, 0), int(a, 1), int(a, 2))),
 ];
 
-fn fold(a: &Arguments<'_>, start: i64, step: fn(i64, i64) -> i64) -> Answer {
-    Ok(Value::Int(a.all().iter().map(int_of).fold(start, step)))
+fn fold(a: &Call<'_>, start: i64, step: fn(i64, i64) -> i64) -> Answer {
+    Ok(Value::Int((0..a.len()).map(|at| int(a, at)).fold(start, step)))
 }
 
-fn extreme(a: &Arguments<'_>, choose: fn(i64, i64) -> i64) -> Answer {
-    a.value(0)?;
-    let best = a.all().iter().map(int_of).reduce(choose);
+fn extreme(a: &Call<'_>, choose: fn(i64, i64) -> i64) -> Answer {
+    let best = (0..a.len()).map(|at| int(a, at)).reduce(choose);
     Ok(Value::Int(best.unwrap_or(0)))
 }
 
 /// Returns the numbers from `start` (inclusive) to `stop` (exclusive); a step away from `stop`
 /// returns none.
-fn range(a: &Arguments<'_>, start: i64, stop: i64, step: i64) -> Answer {
+fn range(start: i64, stop: i64, step: i64) -> Answer {
     let mut numbers = Vec::new();
     let mut number = start;
     while (step > 0 && number < stop) || (step < 0 && number > stop) {
-        if numbers.len() == LIMIT {
-            return Err(a.refuse(format!("more than {LIMIT} numbers")));
+        if numbers.len() == MOST_NUMBERS {
+            return Err(format!("more than {MOST_NUMBERS} numbers"));
         }
         numbers.push(Value::Int(number));
         match number.checked_add(step) {
@@ -70,5 +65,5 @@ fn range(a: &Arguments<'_>, start: i64, stop: i64, step: i64) -> Answer {
             None => break,
         }
     }
-    Ok(list(numbers))
+    Ok(Value::list(numbers))
 }

@@ -1,89 +1,71 @@
-//! Text: trimming, case, quoting, splitting, indenting.
+//! Strings: trimming, case, splitting, names, paths.
 
-use gotmpl::Value;
-
-use super::arguments::{Arguments, list, string, text_of};
-use super::{Answer, Group};
+use super::call::{Answer, Call, Group, int, size, text};
+use crate::value::Value;
 
 /// Maximum length of a text that a function creates, in bytes.
 const LIMIT: usize = 16 << 20;
 
 /// Functions in this file.
 pub(super) const GROUP: Group = &[
-    ("trim", |a| Ok(string(a.text(0)?.trim()))),
-    ("trimAll", |a| {
-        let set: Vec<char> = a.text(0)?.chars().collect();
-        Ok(string(a.text(1)?.trim_matches(|c| set.contains(&c))))
+    ("trim", "s", |a| Ok(Value::text(text(a, 0).trim()))),
+    ("trimAll", "ss", |a| {
+        let set: Vec<char> = text(a, 0).chars().collect();
+        Ok(Value::text(text(a, 1).trim_matches(|c| set.contains(&c))))
     }),
-    ("trimPrefix", |a| {
-        let (prefix, text) = (a.text(0)?, a.text(1)?);
-        Ok(string(text.strip_prefix(prefix.as_str()).unwrap_or(&text)))
+    ("trimPrefix", "ss", |a| {
+        let (prefix, text) = (text(a, 0), text(a, 1));
+        Ok(Value::text(text.strip_prefix(prefix.as_ref()).unwrap_or(&text)))
     }),
-    ("trimSuffix", |a| {
-        let (suffix, text) = (a.text(0)?, a.text(1)?);
-        Ok(string(text.strip_suffix(suffix.as_str()).unwrap_or(&text)))
+    ("trimSuffix", "ss", |a| {
+        let (suffix, text) = (text(a, 0), text(a, 1));
+        Ok(Value::text(text.strip_suffix(suffix.as_ref()).unwrap_or(&text)))
     }),
-    ("upper", |a| Ok(string(a.text(0)?.to_uppercase()))),
-    ("lower", |a| Ok(string(a.text(0)?.to_lowercase()))),
-    ("title", |a| Ok(string(initials(&a.text(0)?, |c| c.to_uppercase().collect())))),
-    ("untitle", |a| Ok(string(initials(&a.text(0)?, |c| c.to_lowercase().collect())))),
-    ("repeat", repeat),
-    ("substr", substr),
-    ("trunc", trunc),
-    ("nospace", |a| Ok(string(a.text(0)?.replace(char::is_whitespace, "")))),
-    ("contains", |a| Ok(Value::Bool(a.text(1)?.contains(&a.text(0)?)))),
-    ("hasPrefix", |a| Ok(Value::Bool(a.text(1)?.starts_with(&a.text(0)?)))),
-    ("hasSuffix", |a| Ok(Value::Bool(a.text(1)?.ends_with(&a.text(0)?)))),
-    ("quote", |a| Ok(words(a, go_quoted))),
-    ("squote", |a| Ok(words(a, |text| format!("'{text}'")))),
-    ("cat", |a| Ok(words(a, str::to_owned))),
-    ("indent", |a| Ok(string(indented(a)?))),
-    ("nindent", |a| Ok(string(format!("\n{}", indented(a)?)))),
-    ("replace", |a| Ok(string(a.text(2)?.replace(&a.text(0)?, &a.text(1)?)))),
-    ("join", |a| {
-        let separator = a.text(0)?;
-        Ok(string(texts(a.value(1)?).join(&separator)))
+    ("upper", "s", |a| Ok(Value::text(text(a, 0).to_uppercase()))),
+    ("lower", "s", |a| Ok(Value::text(text(a, 0).to_lowercase()))),
+    ("title", "s", |a| Ok(Value::text(initials(&text(a, 0), |c| c.to_uppercase().collect())))),
+    ("untitle", "s", |a| Ok(Value::text(initials(&text(a, 0), |c| c.to_lowercase().collect())))),
+    ("repeat", "is", repeat),
+    ("substr", "iis", substr),
+    ("trunc", "is", trunc),
+    ("nospace", "s", |a| Ok(Value::text(text(a, 0).replace(char::is_whitespace, "")))),
+    ("contains", "ss", |a| Ok(Value::Bool(text(a, 1).contains(&*text(a, 0))))),
+    ("hasPrefix", "ss", |a| Ok(Value::Bool(text(a, 1).starts_with(&*text(a, 0))))),
+    ("hasSuffix", "ss", |a| Ok(Value::Bool(text(a, 1).ends_with(&*text(a, 0))))),
+    ("replace", "sss", |a| Ok(Value::text(text(a, 2).replace(&*text(a, 0), &text(a, 1))))),
+    ("splitList", "ss", |a| {
+        let separator = text(a, 0);
+        Ok(Value::list(split(&text(a, 1), &separator).iter().map(Value::text)))
     }),
-    ("splitList", |a| {
-        let separator = a.text(0)?;
-        Ok(list(split(&a.text(1)?, &separator).iter().map(string)))
-    }),
-    ("split", |a| {
-        let parts = split(&a.text(1)?, &a.text(0)?);
+    ("split", "ss", |a| {
+        let parts = split(&text(a, 1), &text(a, 0));
         Ok(numbered(&parts))
     }),
-    ("splitn", |a| {
-        let (separator, count, text) = (a.text(0)?, a.size(1, 1 << 20)?, a.text(2)?);
-        let parts: Vec<String> = text.splitn(count, &separator).map(str::to_owned).collect();
+    ("splitn", "sis", |a| {
+        let (separator, count, text) = (text(a, 0), size(a, 1, 1 << 20)?, text(a, 2));
+        let parts: Vec<String> = text.splitn(count, &*separator).map(str::to_owned).collect();
         Ok(numbered(&parts))
     }),
-    ("toString", |a| Ok(string(a.text(0)?))),
-    ("toStrings", |a| Ok(list(texts(a.value(0)?).iter().map(string)))),
-    ("snakecase", |a| Ok(string(separated(&a.text(0)?, '_')))),
-    ("kebabcase", |a| Ok(string(separated(&a.text(0)?, '-')))),
-    ("camelcase", camelcase),
-    ("plural", |a| {
-        let index = usize::from(a.int(2)? != 1);
-        Ok(string(a.text(index)?))
+    ("snakecase", "s", |a| Ok(Value::text(separated(&text(a, 0), '_')))),
+    ("kebabcase", "s", |a| Ok(Value::text(separated(&text(a, 0), '-')))),
+    ("camelcase", "s", camelcase),
+    ("plural", "ssi", |a| {
+        let index = usize::from(int(a, 2) != 1);
+        Ok(Value::text(text(a, index)))
     }),
-    ("base", |a| Ok(string(base(&a.text(0)?)))),
-    ("dir", |a| {
-        let text = a.text(0)?;
-        Ok(string(match text.rfind('/') {
-            None => ".",
-            Some(0) => "/",
-            Some(end) => &text[..end],
-        }))
-    }),
-    ("ext", |a| {
-        let text = a.text(0)?;
-        let name = base(&text);
-        Ok(string(name.rfind('.').map_or("", |dot| &name[dot..])))
-    }),
-    ("isAbs", |a| Ok(Value::Bool(a.text(0)?.starts_with('/')))),
+    ("base", "s", base),
+    ("dir", "s", dir),
+    ("ext", "s", ext),
+    ("isAbs", "s", is_absolute),
+    ("clean", "s", clean),
+    ("osBase", "s", base),
+    ("osDir", "s", dir),
+    ("osExt", "s", ext),
+    ("osIsAbs", "s", is_absolute),
+    ("osClean", "s", clean),
 ];
 
-fn base(path: &str) -> &str {
+fn last_part(path: &str) -> &str {
     match path.trim_end_matches('/') {
         "" if path.is_empty() => ".",
         "" => "/",
@@ -91,37 +73,83 @@ fn base(path: &str) -> &str {
     }
 }
 
-fn repeat(a: &Arguments<'_>) -> Answer {
-    let (count, text) = (a.size(0, LIMIT)?, a.text(1)?);
-    if text.len().saturating_mul(count) > LIMIT {
-        return Err(a.refuse("the text would be too long"));
+fn base(a: &Call<'_>) -> Answer {
+    Ok(Value::text(last_part(&text(a, 0))))
+}
+
+fn dir(a: &Call<'_>) -> Answer {
+    let text = text(a, 0);
+    Ok(Value::text(match text.rfind('/') {
+        None => ".",
+        Some(0) => "/",
+        Some(end) => &text[..end],
+    }))
+}
+
+fn ext(a: &Call<'_>) -> Answer {
+    let text = text(a, 0);
+    let name = last_part(&text);
+    Ok(Value::text(name.rfind('.').map_or("", |dot| &name[dot..])))
+}
+
+fn is_absolute(a: &Call<'_>) -> Answer {
+    Ok(Value::Bool(text(a, 0).starts_with('/')))
+}
+
+/// Go's `path.Clean`.
+fn clean(a: &Call<'_>) -> Answer {
+    let path = text(a, 0);
+    let rooted = path.starts_with('/');
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => match parts.last() {
+                Some(&last) if last != ".." => {
+                    parts.pop();
+                }
+                _ if rooted => {}
+                _ => parts.push(part),
+            },
+            part => parts.push(part),
+        }
     }
-    Ok(string(text.repeat(count)))
+    let joined = parts.join("/");
+    Ok(Value::text(match (rooted, joined.is_empty()) {
+        (true, _) => format!("/{joined}"),
+        (false, true) => ".".to_owned(),
+        (false, false) => joined,
+    }))
+}
+
+fn repeat(a: &Call<'_>) -> Answer {
+    let (count, text) = (size(a, 0, LIMIT)?, text(a, 1));
+    if text.len().saturating_mul(count) > LIMIT {
+        return Err("the text would be too long".to_owned());
+    }
+    Ok(Value::text(text.repeat(count)))
 }
 
 /// Implements `substr START END TEXT`, in bytes as in Go; a negative start or end means the start
 /// or end of the text.
-fn substr(a: &Arguments<'_>) -> Answer {
-    let (start, end, text) = (a.int(0)?, a.int(1)?, a.text(2)?);
+fn substr(a: &Call<'_>) -> Answer {
+    let (start, end, text) = (int(a, 0), int(a, 1), text(a, 2));
     let start = usize::try_from(start).unwrap_or(0);
     let end = usize::try_from(end).unwrap_or(text.len()).min(text.len());
     text.get(start..end)
-        .map(string)
-        .ok_or_else(|| a.refuse(format!("there is no {start} to {end} in {text:?}")))
+        .map(Value::text)
+        .ok_or_else(|| format!("there is no {start} to {end} in {text:?}"))
 }
 
 /// Implements `trunc N TEXT`: the first N bytes, or the last -N if N is negative.
-fn trunc(a: &Arguments<'_>) -> Answer {
-    let (count, text) = (a.int(0)?, a.text(1)?);
+fn trunc(a: &Call<'_>) -> Answer {
+    let (count, text) = (int(a, 0), text(a, 1));
     let length = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
     if length >= text.len() {
-        return Ok(string(text));
+        return Ok(Value::text(text));
     }
-    let cut = match count >= 0 {
-        true => text.get(..length),
-        false => text.get(text.len() - length..),
-    };
-    cut.map(string).ok_or_else(|| a.refuse(format!("{count} lies inside a character of {text:?}")))
+    let cut = if count >= 0 { text.get(..length) } else { text.get(text.len() - length..) };
+    cut.map(Value::text).ok_or_else(|| format!("{count} lies inside a character of {text:?}"))
 }
 
 /// Applies `change` to the first letter of each word.
@@ -129,60 +157,14 @@ fn initials(text: &str, change: impl Fn(char) -> String) -> String {
     let mut after_space = true;
     let mut changed = String::with_capacity(text.len());
     for c in text.chars() {
-        match after_space {
-            true => changed.push_str(&change(c)),
-            false => changed.push(c),
+        if after_space {
+            changed.push_str(&change(c));
+        } else {
+            changed.push(c);
         }
         after_space = c.is_whitespace();
     }
     changed
-}
-
-/// Applies `show` to all arguments except nil and joins the results with spaces.
-fn words(a: &Arguments<'_>, show: impl Fn(&str) -> String) -> Value {
-    let shown: Vec<String> = a
-        .all()
-        .iter()
-        .filter(|value| !matches!(value, Value::Nil))
-        .map(|value| show(&text_of(value)))
-        .collect();
-    string(shown.join(" "))
-}
-
-/// Quotes text like Go's `%q`, for the escapes that occur.
-pub(super) fn go_quoted(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => quoted.push_str("\\\""),
-            '\\' => quoted.push_str("\\\\"),
-            '\n' => quoted.push_str("\\n"),
-            '\t' => quoted.push_str("\\t"),
-            '\r' => quoted.push_str("\\r"),
-            '\u{7}' => quoted.push_str("\\a"),
-            '\u{8}' => quoted.push_str("\\b"),
-            '\u{b}' => quoted.push_str("\\v"),
-            '\u{c}' => quoted.push_str("\\f"),
-            c if u32::from(c) < 0x20 || u32::from(c) == 0x7f => {
-                quoted.push_str(&format!("\\x{:02x}", u32::from(c)));
-            }
-            c if c.is_control() => quoted.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => quoted.push(c),
-        }
-    }
-    quoted.push('"');
-    quoted
-}
-
-fn indented(a: &Arguments<'_>) -> Result<String, gotmpl::TemplateError> {
-    let pad = " ".repeat(a.size(0, 1024)?);
-    let text = a.text(1)?;
-    let lines = text.split('\n').count();
-    if lines.saturating_mul(pad.len()).saturating_add(text.len()) > LIMIT {
-        return Err(a.refuse("the text would be too long"));
-    }
-    Ok(format!("{pad}{}", text.replace('\n', &format!("\n{pad}"))))
 }
 
 /// Splits text like Go's `strings.Split`: an empty separator splits into characters.
@@ -195,23 +177,8 @@ pub(super) fn split(text: &str, separator: &str) -> Vec<String> {
 
 /// Returns the map with keys `_0`, `_1`… that sprig's `split` returns.
 fn numbered(parts: &[String]) -> Value {
-    let members: super::arguments::Members = parts
-        .iter()
-        .enumerate()
-        .map(|(index, part)| (format!("_{index}").into(), string(part)))
-        .collect();
-    Value::from(members)
-}
-
-/// Returns the items of a list as texts, without nil; any other value becomes a list of one item.
-pub(super) fn texts(value: &Value) -> Vec<String> {
-    match value {
-        Value::List(items) => {
-            items.iter().filter(|item| !matches!(item, Value::Nil)).map(text_of).collect()
-        }
-        Value::Nil => Vec::new(),
-        other => vec![text_of(other)],
-    }
+    let members = parts.iter().zip(0..);
+    Value::map(members.map(|(part, index)| (format!("_{index}"), Value::text(part))))
 }
 
 /// Converts `FirstName` and `first name` to `first_name`.
@@ -242,9 +209,9 @@ fn separated(text: &str, separator: char) -> String {
 }
 
 /// Converts `http_server` to `HttpServer`.
-fn camelcase(a: &Arguments<'_>) -> Answer {
-    let text = a.text(0)?;
+fn camelcase(a: &Call<'_>) -> Answer {
+    let text = text(a, 0);
     let words = text.split(|c: char| c == '_' || c == '-' || c.is_whitespace());
     let camel: String = words.map(|word| initials(word, |c| c.to_uppercase().collect())).collect();
-    Ok(string(camel))
+    Ok(Value::text(camel))
 }

@@ -2,15 +2,14 @@
 
 use serde_json::json;
 
-use crate::value::from_json;
-use crate::{Dialect, Missing, go};
+use crate::{Dialect, Missing, template};
 
 fn render(text: &str, dialect: Dialect) -> imgctl_base::error::Result<String> {
     let data = json!({
         "name": "etcd", "empty": "", "zero": 0, "list": ["b", "a", "b"],
         "map": {"x": 1, "y": {"z": "deep"}}, "version": "v1.29.9", "labels": {"a": "b"},
     });
-    go::render("case", text, &from_json(&data), dialect, Missing::NoValue)
+    template::render("case", text, &data, dialect, Missing::NoValue)
 }
 
 #[test]
@@ -117,6 +116,10 @@ fn sprig_functions_give_the_documented_results() {
             "slice|true|int|true|5|[1]",
         ),
         (
+            r#"{{ $d := dict "a" 1 }}{{ $_ := set $d "b" 2 }}{{ unset $d "a" }}|{{ regexReplaceAll "a(x*)b" "-ab-" "${1}W" }}|{{ trim 5 }}|{{ first .none }}|{{ mustAppend .list 1 }}"#,
+            "map[b:2]|-W-|5|<no value>|[b a b 1]",
+        ),
+        (
             r#"{{ ipAt "10.96.0.0/12" 10 }}|{{ ipNet "10.1.2.3/16" }}|{{ ipAt "fd00::/64" 1 }}"#,
             "10.96.0.10|10.1.0.0/16|fd00::1",
         ),
@@ -157,6 +160,9 @@ fn wrong_calls_are_errors_that_name_the_function() {
         ("{{ required \"give it\" .none }}", "give it"),
         ("{{ now }}", "now"),
         ("{{ env \"HOME\" }}", "env"),
+        ("{{ randAlphaNum 5 }}", "randAlphaNum"),
+        ("{{ genCA \"x\" 1 }}", "genCA"),
+        ("{{ include \"x\" . }}", "include"),
     ] {
         let error = render(text, Dialect::ClusterImage).expect_err(text);
         assert!(error.to_string().contains(part), "{text}: {error}");
@@ -174,17 +180,5 @@ fn fuzz_any_template_ends() {
                 assert!(text.contains("{{") || rendered == *text);
             }
         }
-    });
-}
-
-#[test]
-fn fuzz_versions_and_constraints_are_read_or_refused() {
-    use crate::semver::{Version, satisfies};
-    bolero::check!().with_type::<(String, u8, u8)>().for_each(|(text, major, minor)| {
-        let written = format!("{major}.{minor}.0");
-        let version = Version::parse(&written).unwrap();
-        satisfies(text, &version);
-        assert_eq!(satisfies(&format!("={written}"), &version), Some(true));
-        assert_eq!(satisfies(&format!("<{written} || >{written}"), &version), Some(false));
     });
 }

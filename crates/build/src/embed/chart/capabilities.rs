@@ -1,11 +1,10 @@
 //! `.Capabilities`, `.Release` and `.Chart`: template data in addition to values and files.
 
-use std::rc::Rc;
-
-use super::engine::Value;
-use super::engine::objects::Object;
 use super::metadata::Metadata;
+use super::objects::{ApiVersions, Struct};
 use super::{Chart, RenderOptions};
+use imgctl_template::Value;
+use imgctl_template::value::Numbers;
 
 /// API versions of Kubernetes itself, which `helm template` assumes without a cluster.
 const API_VERSIONS: [&str; 56] = [
@@ -71,7 +70,7 @@ const API_VERSIONS: [&str; 56] = [
 const HELM: &str = "v3.17.3";
 
 fn object(type_name: &'static str, shown: String, fields: Vec<(&'static str, Value)>) -> Value {
-    Value::Object(Rc::new(Object::Struct { type_name, fields, shown }))
+    Value::object(Struct { type_name, fields, shown })
 }
 
 /// Returns `.Capabilities`.
@@ -105,7 +104,7 @@ pub(super) fn capabilities(options: &RenderOptions) -> Value {
     );
     let known = API_VERSIONS.iter().map(|version| (*version).to_owned());
     let versions = known.chain(options.api_versions.iter().cloned()).collect();
-    let versions = Value::Object(Rc::new(Object::ApiVersions(Rc::new(versions))));
+    let versions = Value::object(ApiVersions(versions));
     object(
         "*chartutil.Capabilities",
         "capabilities".to_owned(),
@@ -131,7 +130,7 @@ pub(super) fn chart(chart: &Chart, is_root: bool) -> Value {
     let meta = &chart.metadata;
     let optional = |text: &Option<String>| Value::text(text.as_deref().unwrap_or(""));
     let texts = |list: &Option<Vec<String>>| Value::list(list.iter().flatten().map(Value::text));
-    let annotations = meta.annotations.as_ref().map(Value::from_json);
+    let annotations = meta.annotations.as_ref().map(|all| Value::from_json(all, Numbers::Floats));
     let maintainers = meta.maintainers.iter().flatten().map(|maintainer| {
         let text = |key: &str| {
             let value = maintainer.get(key).and_then(|value| value.as_str());

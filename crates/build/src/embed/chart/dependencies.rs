@@ -7,7 +7,7 @@ use super::Chart;
 use super::coalesce::{self, Nulls};
 use super::metadata::Dependency;
 use imgctl_base::error::{Error, Result};
-use imgctl_template::semver::{self, Version};
+use imgctl_base::semver::{self, Version};
 
 type Table = Map<String, Value>;
 

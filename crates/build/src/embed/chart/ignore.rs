@@ -75,7 +75,7 @@ impl Rule {
 
     fn matches(&self, path: &str) -> bool {
         let name = if self.whole { path } else { path.rsplit('/').next().unwrap_or(path) };
-        super::engine::glob_matches(&self.pattern, name)
+        super::glob::matches(&self.pattern, name)
     }
 }
 

@@ -3,8 +3,8 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::yaml_in;
 use imgctl_base::error::{Error, Result};
+use imgctl_template::yaml;
 
 /// `Chart.yaml`.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -72,7 +72,8 @@ fn scalar<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error>
 impl Metadata {
     /// Reads `Chart.yaml`. A chart without a name or with an unknown `apiVersion` is an error.
     pub(super) fn parse(text: &str) -> Result<Self> {
-        let yaml = yaml_in::parse(text).map_err(|error| error.context("cannot read Chart.yaml"))?;
+        let yaml =
+            yaml::parse_first(text).map_err(|error| error.context("cannot read Chart.yaml"))?;
         let metadata: Self = serde_json::from_value(yaml)
             .map_err(|error| Error::usage("cannot read Chart.yaml").caused_by(error))?;
         if metadata.name.is_empty() || metadata.name.contains(['/', '\\']) {
@@ -91,8 +92,8 @@ impl Metadata {
 
     /// Adds the dependencies of `requirements.yaml`.
     pub(super) fn add_requirements(&mut self, text: &str) -> Result<()> {
-        let yaml =
-            yaml_in::parse(text).map_err(|error| error.context("cannot read requirements.yaml"))?;
+        let yaml = yaml::parse_first(text)
+            .map_err(|error| error.context("cannot read requirements.yaml"))?;
         if yaml.is_null() {
             return Ok(());
         }

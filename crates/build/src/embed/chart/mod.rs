@@ -10,13 +10,13 @@ mod archive;
 mod capabilities;
 mod coalesce;
 mod dependencies;
-mod engine;
+mod glob;
 mod ignore;
 mod metadata;
+mod objects;
 mod render;
 #[cfg(test)]
 mod tests;
-mod yaml_in;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,6 +24,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use imgctl_base::error::{Error, Result};
+use imgctl_template::yaml;
 use metadata::Metadata;
 
 /// Maximum nesting depth of dependencies.
@@ -185,7 +186,8 @@ fn load_dependencies(
 
 /// Reads a table of values from YAML; an empty file is an empty table.
 fn values_of(yaml: &str) -> Result<Map<String, Value>> {
-    let parsed = yaml_in::parse(yaml).map_err(|error| error.context("cannot read values.yaml"))?;
+    let parsed =
+        yaml::parse_first(yaml).map_err(|error| error.context("cannot read values.yaml"))?;
     match parsed {
         Value::Object(table) => Ok(table),
         Value::Null => Ok(Map::new()),

@@ -6,11 +6,12 @@ use std::rc::Rc;
 
 use serde_json::{Map, Value as Json};
 
-use super::engine::objects::Object;
-use super::engine::{Engine, Fault, STACK, Value};
+use super::objects::Files;
 use super::{Chart, RenderOptions, Rendered, capabilities, coalesce, dependencies};
 use imgctl_base::error::{Error, Result};
-use imgctl_template::semver::{self, Version};
+use imgctl_base::semver::{self, Version};
+use imgctl_template::value::Numbers;
+use imgctl_template::{CHART_STACK, Engine, Value};
 
 /// Maximum total size of the rendered text, in bytes.
 const MOST_RENDERED: usize = 64 << 20;
@@ -26,7 +27,7 @@ pub(super) fn render(
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new()
             .name("chart".to_owned())
-            .stack_size(STACK)
+            .stack_size(CHART_STACK)
             .spawn_scoped(scope, run)
             .map_err(|error| Error::io(doing(), error))?;
         thread
@@ -56,7 +57,7 @@ fn rendered(chart: &Chart, values: &[Json], options: &RenderOptions) -> Result<V
         release: capabilities::release(options),
         capabilities: capabilities::capabilities(options),
     };
-    let values = Value::from_json(&Json::Object(values));
+    let values = Value::from_json(&Json::Object(values), Numbers::Floats);
     let mut templates = BTreeMap::new();
     shared.collect(&chart, chart.name(), &values, true, &mut templates);
     run(&templates, &mut all)?;
@@ -115,11 +116,10 @@ impl Shared {
     ) -> Value {
         let files = chart.files.iter();
         let files = files.map(|(path, content)| (path.clone(), Rc::from(content.as_slice())));
-        let files = Object::Files(Rc::new(files.collect()));
         let subcharts = Value::map::<&str>([]);
         let dot = Value::map([
             ("Chart", capabilities::chart(chart, is_root)),
-            ("Files", Value::Object(Rc::new(files))),
+            ("Files", Value::object(Files(files.collect()))),
             ("Release", self.release.clone()),
             ("Capabilities", self.capabilities.clone()),
             ("Values", values.clone()),
@@ -128,7 +128,7 @@ impl Shared {
         for dependency in &chart.dependencies {
             let name = dependency.name();
             let below = match values {
-                Value::Map(values) => values.member(name),
+                Value::Map(values) => values.get(name),
                 _ => None,
             };
             let below = match below {
@@ -164,10 +164,10 @@ fn run(templates: &BTreeMap<String, Item>, all: &mut Vec<Rendered>) -> Result<()
     // Dependencies come first, so that the definitions of a parent chart override theirs.
     let mut order: Vec<&String> = templates.keys().collect();
     order.sort_by_key(|name| std::cmp::Reverse((name.matches('/').count(), *name)));
-    let mut engine = Engine::new();
+    let mut engine = Engine::chart();
     for name in &order {
         if let Some(item) = templates.get(*name) {
-            engine.add(name, &item.text).map_err(failed)?;
+            engine.add(name, &item.text)?;
         }
     }
     let mut size = 0_usize;
@@ -182,7 +182,7 @@ fn run(templates: &BTreeMap<String, Item>, all: &mut Vec<Rendered>) -> Result<()
                 Value::map([("Name", Value::text(name)), ("BasePath", Value::text(&item.base))]),
             );
         }
-        let text = parted(engine.render(name, &item.data).map_err(failed)?);
+        let text = parted(engine.render(name, &item.data)?);
         size = size.saturating_add(text.len());
         if size > MOST_RENDERED {
             return Err(Error::bad_content(format!(
@@ -219,22 +219,6 @@ fn parted(text: String) -> String {
         }
     }
     out
-}
-
-/// Converts a fault to an error: its position first, then the including templates.
-fn failed(fault: Fault) -> Error {
-    let mut places = fault.at.into_iter();
-    let message = match places.next() {
-        Some(place) => format!("{place}: {}", fault.message),
-        None => fault.message,
-    };
-    let outer: Vec<String> = places.collect();
-    let error = Error::usage(message);
-    if outer.is_empty() {
-        error
-    } else {
-        error.hint(format!("it was included from {}", outer.join(", from ")))
-    }
 }
 
 /// Adds the files under `crds/`, a chart's own before those of its dependencies.

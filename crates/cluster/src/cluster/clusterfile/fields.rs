@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::cluster::clusterfile::node::{Content, Member, Node};
 use imgctl_base::error::{Error, Result};
-use imgctl_kubefile::suggest::closest;
+use imgctl_base::suggest::closest;
 
 /// Maximum number of reported mistakes.
 const TOLD: usize = 20;

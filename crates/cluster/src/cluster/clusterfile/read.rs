@@ -12,9 +12,9 @@ use crate::cluster::host::{MASTER, NODE, REGISTRY};
 use crate::cluster::name;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Reference;
+use imgctl_base::suggest::closest;
 use imgctl_host::host::address::{self, SSH_PORT};
 use imgctl_host::render::{ConfigEdit, Strategy};
-use imgctl_kubefile::suggest::closest;
 
 pub(super) const API_VERSION: &str = "apps.sealos.io/v1beta1";
 /// API groups whose documents go to the runtime unchanged.

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use imgctl_base::error::{Context, Error, Result};
-use imgctl_template::{Dialect, Missing, Template, value, yaml};
+use imgctl_template::{Dialect, Missing, Template, yaml};
 
 /// Text that Go prints for a missing value.
 const NO_VALUE: &str = "<no value>";
@@ -57,7 +57,7 @@ pub fn render(text: &str, file: &str, values: &Values) -> Result<String> {
     }
     let template = Template::parse(file, text, Dialect::ClusterImage, Missing::NoValue)?;
     let rendered = template
-        .render(&value::from_json(&json!({ "Values": values.0 })))
+        .render(&json!({ "Values": values.0 }))
         .map_err(|error| error.hint("write {{ \"{{\" }} for a literal `{{` in a Clusterfile"))?;
     let missing = rendered.lines().zip(1..).find(|(line, _)| line.contains(NO_VALUE));
     if let Some((line, number)) = missing

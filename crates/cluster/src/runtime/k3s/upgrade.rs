@@ -17,7 +17,7 @@ use crate::runtime::upgrade::{Move, Place, Upgrader};
 use crate::runtime::version;
 use crate::runtime::wait::until_well;
 use imgctl_base::error::{Error, Result};
-use imgctl_template::semver::Version;
+use imgctl_base::semver::Version;
 
 const PATIENCE: Duration = Duration::from_secs(420);
 const LIMIT: Duration = Duration::from_secs(440);

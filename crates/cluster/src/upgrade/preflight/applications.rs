@@ -2,7 +2,7 @@
 
 use super::look::{Look, error, warning};
 use crate::upgrade::document::Finding;
-use imgctl_template::semver::{Version, satisfies};
+use imgctl_base::semver::{Version, satisfies};
 
 pub(super) fn supported(look: &Look<'_>) -> Vec<Finding> {
     let target = &look.document.target().version;

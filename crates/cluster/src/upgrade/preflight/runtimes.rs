@@ -5,7 +5,7 @@ use super::look::{Look, error, note, warning};
 use crate::runtime::version::{UPGRADE_FROM, order_of};
 use crate::upgrade::document::Finding;
 use crate::upgrade::skew;
-use imgctl_template::semver::{Version, satisfies};
+use imgctl_base::semver::{Version, satisfies};
 
 /// The findings of [`skew::findings`] with one ID.
 pub(super) fn skew_of(look: &Look<'_>, check: &str) -> Vec<Finding> {

@@ -6,8 +6,8 @@ use crate::runtime::action::Site;
 use crate::runtime::kubeadm::place;
 use crate::runtime::kubeadm::upgrade::target::Target;
 use imgctl_base::error::{Error, Result};
+use imgctl_base::semver::Version;
 use imgctl_host::agent::Agent;
-use imgctl_template::semver::Version;
 use imgctl_template::yaml;
 
 /// Directory of the kubelet's static Pod manifests.

@@ -9,7 +9,7 @@ use crate::runtime::put;
 use crate::runtime::upgrade::Move;
 use crate::runtime::version::order;
 use imgctl_base::error::{Error, Result};
-use imgctl_template::semver::Version;
+use imgctl_base::semver::Version;
 
 const LIMIT: Duration = Duration::from_secs(300);
 

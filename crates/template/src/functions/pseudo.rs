@@ -1,16 +1,13 @@
-//! Functions that are random in Helm. Here they return the same value at every call, so that a
-//! chart always renders to the same text. The keys, certificates and passwords are not real: they
+//! Functions that are random in Helm, or ask a cluster or the network. Here they return the same value
+//! at every call, so that a chart always renders to the same text. The keys, certificates and passwords are not real: they
 //! only have the form that templates check.
 
-use std::rc::Rc;
-
-use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{Answer, Group, int, text, value};
-use crate::embed::chart::engine::objects::Object;
-use crate::embed::chart::engine::value::Value;
+use super::call::{Answer, Call, Group, int, text, value};
+use super::encoding::{decode_base64, sha256};
+use crate::value::{Object, Value};
 
 const LETTERS: &str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 const DIGITS: &str = "0123456789";
@@ -24,17 +21,17 @@ pub(super) const GROUP: Group = &[
     ("randAscii", "*", |a| repeated(a, &format!("{LETTERS}{DIGITS}"))),
     ("randBytes", "*", |a| {
         let text = repeated(a, LETTERS)?;
-        Ok(Value::text(STANDARD.encode(super::text(&[text], 0).as_bytes())))
+        Ok(Value::text(STANDARD.encode(super::call::text(&[text], 0).as_bytes())))
     }),
     ("randInt", "**", |a| Ok(Value::Int(int(a, 0)))),
     ("uuidv4", "", |_| Ok(Value::text("00000000-0000-4000-8000-000000000000"))),
     ("bcrypt", "s", |a| Ok(Value::text(hashed(&text(a, 0))))),
     ("htpasswd", "ss+", |a| Ok(Value::text(format!("{}:{}", text(a, 0), hashed(&text(a, 1)))))),
     ("derivePassword", "*sss*", |a| {
-        Ok(Value::text(hex(&text(a, 2)).chars().take(20).collect::<String>()))
+        Ok(Value::text(sha256(&text(a, 2)).chars().take(20).collect::<String>()))
     }),
     ("encryptAES", "ss", |a| Ok(Value::text(STANDARD.encode(text(a, 1).as_bytes())))),
-    ("decryptAES", "ss", |a| super::call("b64dec", &[value(a, 1)])),
+    ("decryptAES", "ss", |a| decoded(a, 1)),
     ("genPrivateKey", "s", |a| {
         let kind = match text(a, 0).as_ref() {
             "rsa" => "RSA PRIVATE KEY",
@@ -50,10 +47,16 @@ pub(super) const GROUP: Group = &[
     ("genSignedCert", "s****", |a| certificate(&text(a, 0))),
     ("genSignedCertWithKey", "s****s", |a| certificate(&text(a, 0))),
     ("buildCustomCert", "ss", |a| {
-        let decoded = |index: usize| super::call("b64dec", &[value(a, index)]);
-        Ok(pair(decoded(0)?, decoded(1)?))
+        Ok(Value::object(Pair { certificate: decoded(a, 0)?, key: decoded(a, 1)? }))
     }),
+    ("shuffle", "s", |a| Ok(value(a, 0))),
+    ("lookup", "ssss", |_| Ok(Value::map::<&str>([]))),
+    ("getHostByName", "s", |_| Ok(Value::text(""))),
 ];
+
+fn decoded(a: &Call<'_>, index: usize) -> Answer {
+    decode_base64(&a.with(&[value(a, index)]))
+}
 
 fn repeated(a: &[Value], letters: &str) -> Answer {
     let count = usize::try_from(int(a, 0)).map_err(|_| "a negative length".to_owned())?;
@@ -63,31 +66,47 @@ fn repeated(a: &[Value], letters: &str) -> Answer {
     Ok(Value::text(letters.chars().cycle().take(count).collect::<String>()))
 }
 
-fn hex(text: &str) -> String {
-    let digest = digest::digest(&digest::SHA256, text.as_bytes());
-    digest.as_ref().iter().map(|b| format!("{b:02x}")).collect()
-}
-
 /// Returns a string in the form of a bcrypt hash.
 fn hashed(password: &str) -> String {
-    format!("$2a$10${}", hex(password).chars().take(53).collect::<String>())
+    format!("$2a$10${}", sha256(password).chars().take(53).collect::<String>())
 }
 
 fn certificate(name: &str) -> Answer {
-    Ok(pair(Value::text(pem("CERTIFICATE", name)), Value::text(pem("RSA PRIVATE KEY", name))))
+    let (certificate, key) = (pem("CERTIFICATE", name), pem("RSA PRIVATE KEY", name));
+    Ok(Value::object(Pair { certificate: Value::text(certificate), key: Value::text(key) }))
 }
 
-fn pair(certificate: Value, key: Value) -> Value {
-    Value::Object(Rc::new(Object::Struct {
-        type_name: "sprig.certificate",
-        fields: vec![("Cert", certificate), ("Key", key)],
-        shown: "{placeholder}".to_owned(),
-    }))
+/// A certificate and its key.
+struct Pair {
+    certificate: Value,
+    key: Value,
+}
+
+impl Object for Pair {
+    fn type_name(&self) -> &'static str {
+        "sprig.certificate"
+    }
+
+    fn show(&self) -> String {
+        "{placeholder}".to_owned()
+    }
+
+    fn data(&self) -> Value {
+        Value::map([("Cert", self.certificate.clone()), ("Key", self.key.clone())])
+    }
+
+    fn member(&self, name: &str, _: &[Value]) -> Option<Result<Value, String>> {
+        match name {
+            "Cert" => Some(Ok(self.certificate.clone())),
+            "Key" => Some(Ok(self.key.clone())),
+            _ => None,
+        }
+    }
 }
 
 /// Returns a string in the form of a PEM block whose content is the digest of a name.
 fn pem(kind: &str, name: &str) -> String {
-    let content = STANDARD.encode(hex(name));
+    let content = STANDARD.encode(sha256(name));
     let lines: Vec<&str> =
         content.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();
     format!("-----BEGIN {kind}-----\n{}\n-----END {kind}-----\n", lines.join("\n"))

@@ -2,21 +2,22 @@
 
 use std::fmt::Write as _;
 
-use super::value::Value;
+use crate::limits::LONGEST_TEXT;
+use crate::value::Value;
 
 /// Maximum nesting depth of printed maps and lists, because a template can make a map contain
 /// itself.
-pub(super) const MAX_NESTING: usize = 256;
+pub(crate) const MAX_NESTING: usize = 256;
 
 /// `%v`.
-pub(super) fn show(value: &Value) -> String {
+pub(crate) fn show(value: &Value) -> String {
     let mut text = String::new();
     append(&mut text, value, MAX_NESTING);
     text
 }
 
 fn append(text: &mut String, value: &Value, depth: usize) {
-    if depth == 0 || text.len() > super::LONGEST_TEXT {
+    if depth == 0 || text.len() > LONGEST_TEXT {
         text.push_str("...");
         return;
     }
@@ -59,7 +60,7 @@ fn append(text: &mut String, value: &Value, depth: usize) {
 }
 
 /// sprig's `strval`: the string that its text functions use for a value.
-pub(super) fn to_text(value: &Value) -> String {
+pub(crate) fn to_text(value: &Value) -> String {
     match value {
         Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         other => show(other),
@@ -67,7 +68,7 @@ pub(super) fn to_text(value: &Value) -> String {
 }
 
 /// Formats a float as `%v`: the shortest digits, with an exponent below 1e-4 and from 1e6.
-pub(super) fn float(value: f64) -> String {
+pub(crate) fn float(value: f64) -> String {
     if !value.is_finite() {
         return not_finite(value);
     }
@@ -80,7 +81,7 @@ pub(super) fn float(value: f64) -> String {
 }
 
 /// Formats a float as Go's JSON encoder does.
-pub(super) fn json_float(value: f64) -> String {
+pub(crate) fn json_float(value: f64) -> String {
     if value == 0.0 {
         return if value.is_sign_negative() { "-0" } else { "0" }.to_owned();
     }

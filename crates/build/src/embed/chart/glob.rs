@@ -1,72 +1,8 @@
-//! `.Files`: the other files of the chart, and the glob patterns that select them.
-
-use std::collections::BTreeMap;
-use std::rc::Rc;
-
-use base64::Engine as _;
-
-use super::objects::{Object, text_argument};
-use super::value::Value;
-use super::yaml;
-
-type All = BTreeMap<String, Rc<[u8]>>;
-
-/// Calls a method of `.Files`. A name that is not a method is a path, as in Go's map.
-pub(super) fn method(
-    files: &Rc<All>,
-    name: &str,
-    arguments: &[Value],
-) -> Option<Result<Value, String>> {
-    let text = || text_argument(name, arguments);
-    let content = |path: &str| files.get(path).cloned();
-    Some(match name {
-        "Get" => text().map(|path| {
-            let bytes = content(&path).unwrap_or_default();
-            Value::text(String::from_utf8_lossy(&bytes))
-        }),
-        "GetBytes" => text().map(|path| Value::Bytes(content(&path).unwrap_or_default())),
-        "Lines" => text().map(|path| lines(&content(&path).unwrap_or_default())),
-        "Glob" => text().map(|pattern| glob(files, &pattern)),
-        "AsConfig" => as_map(files, |bytes| String::from_utf8_lossy(bytes).into_owned()),
-        "AsSecrets" => {
-            as_map(files, |bytes| base64::engine::general_purpose::STANDARD.encode(bytes))
-        }
-        path => Ok(content(path).map_or(Value::Nil, Value::Bytes)),
-    })
-}
-
-fn lines(bytes: &[u8]) -> Value {
-    let text = String::from_utf8_lossy(bytes);
-    if text.is_empty() {
-        return Value::list([]);
-    }
-    Value::list(text.strip_suffix('\n').unwrap_or(&text).split('\n').map(Value::text))
-}
-
-fn glob(files: &All, pattern: &str) -> Value {
-    let chosen: All = files
-        .iter()
-        .filter(|(path, _)| matches(pattern, path))
-        .map(|(path, content)| (path.clone(), content.clone()))
-        .collect();
-    Value::Object(Rc::new(Object::Files(Rc::new(chosen))))
-}
-
-/// Entries of a ConfigMap or Secret: base names and contents. No files produce an empty string.
-fn as_map(files: &All, show: impl Fn(&[u8]) -> String) -> Result<Value, String> {
-    if files.is_empty() {
-        return Ok(Value::text(""));
-    }
-    let members = files.iter().map(|(path, content)| {
-        let base = path.rsplit('/').next().unwrap_or(path);
-        (base, Value::text(show(content)))
-    });
-    yaml::to_yaml(&Value::map(members)).map(Value::text)
-}
+//! Glob patterns of `.Files.Glob` and `.helmignore`.
 
 /// Returns whether the glob `pattern` matches the whole of `path`. `*` and `?` stop at a slash,
 /// `**` does not; `[a-z]`, `[!a]`, `{a,b}` and `\x` are supported.
-pub(in super::super) fn matches(pattern: &str, path: &str) -> bool {
+pub(super) fn matches(pattern: &str, path: &str) -> bool {
     // Each `{a,b}` multiplies the number of alternatives; the budget stops a pattern from a hostile
     // chart.
     let mut budget = 100_000;

@@ -231,4 +231,15 @@ mod tests {
             assert_eq!(satisfies(text, &version), None, "{text}");
         }
     }
+
+    #[test]
+    fn fuzz_versions_and_constraints_are_read_or_refused() {
+        bolero::check!().with_type::<(String, u8, u8)>().for_each(|(text, major, minor)| {
+            let written = format!("{major}.{minor}.0");
+            let version = Version::parse(&written).unwrap();
+            satisfies(text, &version);
+            assert_eq!(satisfies(&format!("={written}"), &version), Some(true));
+            assert_eq!(satisfies(&format!("<{written} || >{written}"), &version), Some(false));
+        });
+    }
 }

@@ -1,10 +1,10 @@
-//! String functions that accept values of any type or produce long strings.
+//! Text: quoting, indenting, wrapping, addresses of the web.
 
-use super::{Answer, Group, int, text, value};
-use crate::embed::chart::engine::LONGEST_TEXT;
-use crate::embed::chart::engine::print::to_text;
-use crate::embed::chart::engine::printf::quoted;
-use crate::embed::chart::engine::value::Value;
+use super::call::{Answer, Group, int, map, text};
+use crate::limits::LONGEST_TEXT;
+use crate::print::to_text;
+use crate::printf::quoted;
+use crate::value::Value;
 
 pub(super) const GROUP: Group = &[
     ("quote", "*+", |a| Ok(words(a, quoted))),
@@ -25,25 +25,15 @@ pub(super) const GROUP: Group = &[
     }),
     ("swapcase", "s", |a| {
         let swap = |c: char| -> String {
-            match c.is_uppercase() {
-                true => c.to_lowercase().collect(),
-                false => c.to_uppercase().collect(),
-            }
+            if c.is_uppercase() { c.to_lowercase().collect() } else { c.to_uppercase().collect() }
         };
         Ok(Value::text(text(a, 0).chars().map(swap).collect::<String>()))
     }),
-    ("shuffle", "s", |a| Ok(value(a, 0))),
     ("wrap", "is", |a| Ok(Value::text(wrapped(int(a, 0), &text(a, 1), "\n")))),
     ("wrapWith", "iss", |a| Ok(Value::text(wrapped(int(a, 0), &text(a, 2), &text(a, 1))))),
-    ("clean", "s", |a| Ok(Value::text(cleaned(&text(a, 0))))),
-    ("osBase", "s", |a| super::call("base", a)),
-    ("osDir", "s", |a| super::call("dir", a)),
-    ("osExt", "s", |a| super::call("ext", a)),
-    ("osIsAbs", "s", |a| super::call("isAbs", a)),
-    ("osClean", "s", |a| super::call("clean", a)),
     ("urlParse", "s", |a| Ok(url_parts(&text(a, 0)))),
     ("urlJoin", "m", |a| {
-        let parts = super::map(a, 0)?;
+        let parts = map(a, 0)?;
         let part = |name: &str| parts.get(name).map_or_else(String::new, |v| to_text(&v));
         let mut url = String::new();
         if !part("scheme").is_empty() {
@@ -116,31 +106,6 @@ fn wrapped(width: i64, text: &str, newline: &str) -> String {
         column += length;
     }
     out
-}
-
-/// Go's `path.Clean`.
-fn cleaned(path: &str) -> String {
-    let rooted = path.starts_with('/');
-    let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => match parts.last() {
-                Some(&last) if last != ".." => {
-                    parts.pop();
-                }
-                _ if rooted => {}
-                _ => parts.push(part),
-            },
-            part => parts.push(part),
-        }
-    }
-    let joined = parts.join("/");
-    match (rooted, joined.is_empty()) {
-        (true, _) => format!("/{joined}"),
-        (false, true) => ".".to_owned(),
-        (false, false) => joined,
-    }
 }
 
 fn url_parts(url: &str) -> Value {

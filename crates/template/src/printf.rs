@@ -1,8 +1,12 @@
 //! `printf`: Go's verbs, flags, width and precision, and what Go prints when they do not match the
 //! argument.
 
-use super::print::{MAX_NESTING, float, show};
-use super::value::Value;
+use std::iter::Peekable;
+use std::str::Chars;
+
+use crate::limits::LONGEST_TEXT;
+use crate::print::{MAX_NESTING, float, show};
+use crate::value::Value;
 
 /// Maximum field width. Go has no limit; this one bounds memory use.
 const MAX_WIDTH: usize = 10_000;
@@ -18,18 +22,69 @@ struct Verb {
     precision: Option<usize>,
 }
 
+/// The format that is left, and the argument that the next verb takes.
+struct Reader<'a> {
+    characters: Peekable<Chars<'a>>,
+    arguments: &'a [Value],
+    next: usize,
+    /// Whether an argument was chosen by number.
+    reordered: bool,
+}
+
+impl<'a> Reader<'a> {
+    fn argument(&mut self) -> Option<&'a Value> {
+        let value = self.arguments.get(self.next)?;
+        self.next += 1;
+        Some(value)
+    }
+
+    /// Reads `[N]`, which chooses the next argument. Returns false if there is no such argument.
+    fn index(&mut self) -> bool {
+        if self.characters.next_if_eq(&'[').is_none() {
+            return true;
+        }
+        self.reordered = true;
+        let inside: String = self.characters.by_ref().take_while(|c| *c != ']').collect();
+        let number = inside.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+        let number = number.filter(|number| *number < self.arguments.len());
+        self.next = number.unwrap_or(self.next);
+        number.is_some()
+    }
+
+    /// Reads a width or precision: digits, or `*` for the next argument, which may be negative.
+    /// `Err`: that argument is not a number.
+    fn number(&mut self) -> Result<Option<i64>, ()> {
+        if self.characters.next_if_eq(&'*').is_some() {
+            return match self.argument() {
+                Some(Value::Int(int)) => Ok(Some(*int)),
+                _ => Err(()),
+            };
+        }
+        let mut number = None;
+        while let Some(digit) = self.characters.next_if(char::is_ascii_digit) {
+            let digit = i64::from(digit.to_digit(10).unwrap_or(0));
+            number = Some(number.unwrap_or(0_i64).saturating_mul(10).saturating_add(digit));
+        }
+        Ok(number)
+    }
+}
+
+fn width(number: i64) -> usize {
+    usize::try_from(number.unsigned_abs()).unwrap_or(MAX_WIDTH).min(MAX_WIDTH)
+}
+
 /// `fmt.Sprintf`.
-pub(super) fn sprintf(format: &str, arguments: &[Value]) -> String {
+pub(crate) fn sprintf(format: &str, arguments: &[Value]) -> String {
     let mut out = String::new();
-    let mut next = arguments.iter();
-    let mut characters = format.chars().peekable();
-    while let Some(c) = characters.next() {
+    let characters = format.chars().peekable();
+    let mut reader = Reader { characters, arguments, next: 0, reordered: false };
+    while let Some(c) = reader.characters.next() {
         if c != '%' {
             out.push(c);
             continue;
         }
         let mut verb = Verb::default();
-        while let Some(flag) = characters.next_if(|c| "-+0# ".contains(*c)) {
+        while let Some(flag) = reader.characters.next_if(|c| "-+0# ".contains(*c)) {
             match flag {
                 '-' => verb.minus = true,
                 '+' => verb.plus = true,
@@ -38,54 +93,44 @@ pub(super) fn sprintf(format: &str, arguments: &[Value]) -> String {
                 _ => verb.space = true,
             }
         }
-        let mut number = |next: &mut std::slice::Iter<'_, Value>| {
-            if characters.next_if_eq(&'*').is_some() {
-                return match next.next() {
-                    Some(Value::Int(int)) => usize::try_from(*int).ok(),
-                    _ => None,
-                };
+        let mut is_there = reader.index();
+        match reader.number() {
+            Ok(number) => {
+                verb.minus |= number.is_some_and(i64::is_negative);
+                verb.width = number.map(width);
             }
-            let mut digits = None;
-            while let Some(digit) = characters.next_if(char::is_ascii_digit) {
-                let value = usize::try_from(digit.to_digit(10).unwrap_or(0)).unwrap_or(0);
-                digits = Some((digits.unwrap_or(0) * 10 + value).min(MAX_WIDTH));
-            }
-            digits
-        };
-        verb.width = number(&mut next).map(|width| width.min(MAX_WIDTH));
-        if format_point(&mut characters) {
-            let mut digits = 0;
-            while let Some(digit) = characters.next_if(char::is_ascii_digit) {
-                let value = usize::try_from(digit.to_digit(10).unwrap_or(0)).unwrap_or(0);
-                digits = (digits * 10 + value).min(MAX_WIDTH);
-            }
-            verb.precision = Some(digits);
+            Err(()) => out.push_str("%!(BADWIDTH)"),
         }
-        match characters.next() {
+        if reader.characters.next_if_eq(&'.').is_some() {
+            is_there &= reader.index();
+            match reader.number() {
+                Ok(number) if !number.is_some_and(i64::is_negative) => {
+                    verb.precision = Some(width(number.unwrap_or(0)));
+                }
+                _ => out.push_str("%!(BADPREC)"),
+            }
+        }
+        is_there &= reader.index();
+        match reader.characters.next() {
             None => out.push_str("%!(NOVERB)"),
             Some('%') => out.push('%'),
-            Some(letter) => match next.next() {
+            Some(letter) if !is_there => out.push_str(&format!("%!{letter}(BADINDEX)")),
+            Some(letter) => match reader.argument() {
                 None => out.push_str(&format!("%!{letter}(MISSING)")),
-                Some(value) => {
-                    let text = one(&verb, letter, value, MAX_NESTING);
-                    out.push_str(&text);
-                }
+                Some(value) => out.push_str(&one(&verb, letter, value, MAX_NESTING)),
             },
         }
-        if out.len() > super::LONGEST_TEXT {
+        if out.len() > LONGEST_TEXT {
             return out;
         }
     }
-    let extra: Vec<String> =
-        next.map(|value| format!("{}={}", value.type_name(), show(value))).collect();
-    if !extra.is_empty() {
-        out.push_str(&format!("%!(EXTRA {})", extra.join(", ")));
+    let extra = arguments.get(reader.next..).unwrap_or_default();
+    if !extra.is_empty() && !reader.reordered {
+        let shown: Vec<String> =
+            extra.iter().map(|value| format!("{}={}", value.type_name(), show(value))).collect();
+        out.push_str(&format!("%!(EXTRA {})", shown.join(", ")));
     }
     out
-}
-
-fn format_point(characters: &mut std::iter::Peekable<std::str::Chars<'_>>) -> bool {
-    characters.next_if_eq(&'.').is_some()
 }
 
 fn one(verb: &Verb, letter: char, value: &Value, depth: usize) -> String {
@@ -120,16 +165,22 @@ fn one(verb: &Verb, letter: char, value: &Value, depth: usize) -> String {
         ('s', Value::Text(text)) => pad(verb, cut(verb, text)),
         ('s', Value::Bytes(bytes)) => pad(verb, cut(verb, &String::from_utf8_lossy(bytes))),
         ('s', Value::Object(object)) => pad(verb, cut(verb, &object.show())),
+        ('q', Value::Text(text))
+            if verb.sharp && !text.contains(|c: char| c == '`' || c.is_control()) =>
+        {
+            pad(verb, format!("`{}`", cut(verb, text)))
+        }
         ('q', Value::Text(text)) => pad(verb, quoted(&cut(verb, text))),
         ('q', Value::Object(object)) => pad(verb, quoted(&object.show())),
-        ('x', Value::Text(text)) => pad(verb, hex(text.as_bytes())),
-        ('X', Value::Text(text)) => pad(verb, hex(text.as_bytes()).to_uppercase()),
-        ('x', Value::Bytes(bytes)) => pad(verb, hex(bytes)),
+        ('x', Value::Text(text)) => pad(verb, hex(verb, text.as_bytes())),
+        ('X', Value::Text(text)) => pad(verb, hex(verb, text.as_bytes()).to_uppercase()),
+        ('x', Value::Bytes(bytes)) => pad(verb, hex(verb, bytes)),
         ('t', Value::Bool(bool)) => pad(verb, bool.to_string()),
         ('d' | 'b' | 'o' | 'O' | 'x' | 'X' | 'c' | 'U' | 'q', Value::Int(int)) => {
             number(verb, integer(letter, verb, *int))
         }
-        ('e' | 'E' | 'f' | 'F' | 'g' | 'G', Value::Float(_)) => {
+        ('G', Value::Float(_)) => number(verb, float_of('g', verb, value).to_uppercase()),
+        ('e' | 'E' | 'f' | 'F' | 'g', Value::Float(_)) => {
             number(verb, float_of(letter, verb, value))
         }
         (_, Value::Nil) => format!("%!{letter}(<nil>)"),
@@ -144,8 +195,9 @@ fn cut(verb: &Verb, text: &str) -> String {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+fn hex(verb: &Verb, bytes: &[u8]) -> String {
+    let pairs: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    pairs.join(if verb.space { " " } else { "" })
 }
 
 fn integer(letter: char, verb: &Verb, int: i64) -> String {
@@ -216,7 +268,7 @@ fn pad(verb: &Verb, text: String) -> String {
 }
 
 /// `%q` of a string.
-pub(super) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for c in text.chars() {
@@ -244,7 +296,7 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 /// `fmt.Sprint`: adds a space between two arguments if neither is a string.
-pub(super) fn sprint(arguments: &[Value]) -> String {
+pub(crate) fn sprint(arguments: &[Value]) -> String {
     let mut out = String::new();
     let mut before_is_text = true;
     for value in arguments {
@@ -256,4 +308,58 @@ pub(super) fn sprint(arguments: &[Value]) -> String {
         before_is_text = is_text;
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The results are what Go's `fmt` printed for the same calls.
+    #[test]
+    fn verbs_print_as_in_go() {
+        let (int, text) = (Value::Int, |text: &str| Value::text(text));
+        let (list, float) = (Value::list([int(1), text("a")]), Value::Float(1_500_000.0));
+        for (format, arguments, expected) in [
+            (
+                "%5d|%-5d|%05d|%+d",
+                vec![int(42), int(42), int(42), int(42)],
+                "   42|42   |00042|+42",
+            ),
+            (
+                "%x|%X|%o|%b|%c|%U|%q",
+                [255, 255, 8, 5, 65, 65, 65].map(int).to_vec(),
+                "ff|FF|10|101|A|U+0041|'A'",
+            ),
+            ("%#x|%#o|% d", [255, 8, 5].map(int).to_vec(), "0xff|010| 5"),
+            (
+                "%.2s|%5s|%#q|% x|%T",
+                ["abc", "a", "a", "ab", "a"].map(text).to_vec(),
+                "ab|    a|`a`|61 62|string",
+            ),
+            (
+                "%v|%f|%.1e|%G",
+                vec![float.clone(), float.clone(), float.clone(), Value::Float(1e-5)],
+                "1.5e+06|1500000.000000|1.5e+06|1E-05",
+            ),
+            (
+                "%v|%d|%T",
+                vec![list.clone(), list.clone(), list],
+                "[1 a]|[1 %!d(string=a)]|[]interface {}",
+            ),
+            ("%[2]s %[1]s", ["a", "b"].map(text).to_vec(), "b a"),
+            ("%[1]d %[1]x %d", [5, 6].map(int).to_vec(), "5 5 6"),
+            ("%[3]d", vec![int(5)], "%!d(BADINDEX)"),
+            (
+                "%*d|%-*d|%.*f",
+                vec![int(5), int(42), int(5), int(42), int(2), Value::Float(3.14159)],
+                "   42|42   |3.14",
+            ),
+            ("%d %s", vec![int(5)], "5 %!s(MISSING)"),
+            ("%d", [5, 6].map(int).to_vec(), "5%!(EXTRA int=6)"),
+            ("%!|%%|%", vec![], "%!!(MISSING)|%|%!(NOVERB)"),
+            ("%s %d", vec![Value::Nil, text("x")], "%!s(<nil>) %!d(string=x)"),
+        ] {
+            assert_eq!(sprintf(format, &arguments), expected, "{format}");
+        }
+    }
 }

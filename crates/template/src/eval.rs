@@ -6,10 +6,13 @@ use gotmpl::parse::{
     BranchNode, CommandNode, Expr, ListNode, Node, Number, PipeNode, Pos, SmolStr, TemplateNode,
 };
 
-use super::value::Value;
-use super::{
-    Engine, Fault, LONGEST_TEXT, MOST_NESTED, MOST_TURNS, Source, Template, functions, print,
-};
+use crate::dialect::{Dialect, Missing};
+use crate::engine::Engine;
+use crate::functions;
+use crate::limits::LONGEST_TEXT;
+use crate::print;
+use crate::source::{Fault, Source, Template};
+use crate::value::Value;
 
 /// Reason why evaluation ends early.
 enum Stop {
@@ -34,7 +37,7 @@ struct State {
 impl State {
     /// Returns an error at a position in this template.
     fn fault(&self, pos: Pos, message: impl Into<String>) -> Fault {
-        Fault { at: vec![self.source.place(pos)], message: message.into() }
+        Fault::new(self.source.place(pos), message)
     }
 
     fn assign(&mut self, name: &SmolStr, value: Value) -> bool {
@@ -51,7 +54,7 @@ impl State {
 
 impl Engine {
     /// Runs a template from the start with `data` as dot and `$`.
-    pub(super) fn execute(&mut self, template: &Template, data: &Value) -> Result<String, Fault> {
+    pub(crate) fn execute(&mut self, template: &Template, data: &Value) -> Result<String, Fault> {
         let mut state = State {
             source: template.source.clone(),
             variables: vec![(SmolStr::new_static("$"), data.clone())],
@@ -64,14 +67,15 @@ impl Engine {
             }
             Err(Stop::Fault(fault)) => Err(*fault),
             Err(Stop::Break | Stop::Continue) => {
-                Err("break or continue outside of range".to_owned().into())
+                let name = state.source.name.clone();
+                Err(Fault::new(name, "break or continue outside of range"))
             }
         }
     }
 
     fn walk(&mut self, state: &mut State, list: &ListNode, dot: &Value) -> Result<(), Stop> {
         self.nested += 1;
-        let walked = if self.nested > MOST_NESTED {
+        let walked = if self.nested > self.dialect.limits().nested {
             Err(state.fault(list.pos, "templates are nested too deeply").into())
         } else {
             list.nodes.iter().try_for_each(|node| self.node(state, node, dot))
@@ -137,7 +141,8 @@ impl Engine {
     fn range(&mut self, state: &mut State, branch: &BranchNode, dot: &Value) -> Result<(), Stop> {
         let mark = state.variables.len();
         let value = self.commands(state, &branch.pipe, dot)?;
-        let turns = turns(&value).map_err(|message| state.fault(branch.pos, message))?;
+        let most = self.dialect.limits().turns;
+        let turns = turns(&value, most).map_err(|message| state.fault(branch.pos, message))?;
         if turns.is_empty() {
             if let Some(body) = &branch.else_body {
                 self.walk(state, body, dot)?;
@@ -146,8 +151,8 @@ impl Engine {
         }
         for (key, item) in turns {
             self.turns += 1;
-            if self.turns > MOST_TURNS {
-                let message = format!("the chart's loops take more than {MOST_TURNS} iterations");
+            if self.turns > most {
+                let message = format!("the loops take more than {most} iterations");
                 return Err(state.fault(branch.pos, message).into());
             }
             let names = branch.pipe.decl.as_slice();
@@ -214,7 +219,7 @@ impl Engine {
         dot: &Value,
     ) -> Result<Value, Fault> {
         self.nested += 1;
-        if self.nested > MOST_NESTED {
+        if self.nested > self.dialect.limits().nested {
             self.nested -= 1;
             return Err(state.fault(pipe.pos, "templates are nested too deeply"));
         }
@@ -321,7 +326,7 @@ impl Engine {
     }
 
     /// Follows `.a.b.c`; `arguments` apply to the last element, if it is a method. As in Go, a nil
-    /// start value stays nil, but a nil value along the path is an error.
+    /// start value stays nil; [`Missing`] says what becomes of a nil value along the path.
     fn fields(
         &self,
         state: &State,
@@ -337,33 +342,35 @@ impl Engine {
         for (index, name) in fields.iter().enumerate() {
             let last = index + 1 == fields.len();
             let arguments = if last { arguments } else { &[] };
-            value = match &value {
-                Value::Map(map) => {
-                    if !arguments.is_empty() {
-                        let message = format!("{name} is not a method but has arguments");
-                        return Err(state.fault(pos, message));
-                    }
-                    map.get(name).unwrap_or(Value::Nil)
+            let found = match &value {
+                Value::Map(_) if !arguments.is_empty() => {
+                    Err(format!("{name} is not a method but has arguments"))
                 }
-                Value::Object(object) => match object.member(name, arguments) {
-                    Some(member) => member.map_err(|message| state.fault(pos, message))?,
-                    None => {
-                        let of = object.type_name();
-                        let message = format!("can't evaluate field {name} in type {of}");
-                        return Err(state.fault(pos, message));
+                Value::Map(map) => match map.get(name) {
+                    None if self.missing == Missing::Error => {
+                        let message = format!("map has no entry for key {name:?}");
+                        let hint = format!("set `{name}` (-e {name}=…)");
+                        return Err(state.fault(pos, message).hint(hint));
                     }
+                    member => Ok(member.unwrap_or(Value::Nil)),
                 },
+                Value::Nil if self.missing != Missing::Zero => Ok(Value::Nil),
                 Value::Nil => {
                     let path = fields[..index].join(".");
-                    let message = format!("nil pointer: .{path} is not set, so it has no {name}");
-                    return Err(state.fault(pos, message));
+                    Err(format!("nil pointer: .{path} is not set, so it has no {name}"))
                 }
                 other => {
-                    let of = other.type_name();
-                    let message = format!("can't evaluate field {name} in type {of}");
-                    return Err(state.fault(pos, message));
+                    let member = match other {
+                        Value::Object(object) => object.member(name, arguments),
+                        _ => None,
+                    };
+                    member.unwrap_or_else(|| {
+                        let of = other.type_name();
+                        Err(format!("can't evaluate field {name} in type {of}"))
+                    })
                 }
             };
+            value = found.map_err(|message| state.fault(pos, message))?;
         }
         Ok(value)
     }
@@ -382,20 +389,10 @@ impl Engine {
         }
         let arguments = self.arguments(state, expressions, piped, dot)?;
         let called = match name.as_str() {
-            "include" => match functions::typed(name, "s*", &arguments) {
-                Ok(()) => {
-                    self.include(&print::to_text(&arguments[0]), &arguments[1]).map(Value::text)
-                }
-                Err(message) => Err(message.into()),
-            },
-            "tpl" => match (arguments.first(), arguments.get(1)) {
-                (Some(Value::Text(text)), Some(data)) => {
-                    let caller = state.source.name.clone();
-                    self.tpl(&caller, text, data).map(Value::text)
-                }
-                _ => Err(functions::typed(name, "s*", &arguments).err().unwrap_or_default().into()),
-            },
-            _ => functions::call(name, &arguments).map_err(Fault::from),
+            "include" | "tpl" if self.dialect == Dialect::Chart => {
+                self.run_text(state, name, &arguments)
+            }
+            _ => functions::call(self.dialect, self.environment.as_ref(), name, &arguments),
         };
         let value = called.map_err(|mut fault| {
             if fault.at.is_empty()
@@ -415,6 +412,17 @@ impl Engine {
         }
         self.made(size).map_err(|fault| fault.within(state.source.place(pos)))?;
         Ok(value)
+    }
+
+    /// `include NAME DATA` and `tpl TEXT DATA`.
+    fn run_text(&mut self, state: &State, name: &str, a: &[Value]) -> Result<Value, Fault> {
+        functions::typed(name, "s*", a)?;
+        match a {
+            [Value::Text(template), data] if name == "include" => self.include(template, data),
+            [Value::Text(text), data] => self.tpl(&state.source.name, text, data),
+            _ => Ok(String::new()),
+        }
+        .map(Value::text)
     }
 
     /// `and` and `or` evaluate only as many arguments as they need.
@@ -442,7 +450,7 @@ impl Engine {
 }
 
 /// Keys and items that `range` iterates over.
-fn turns(value: &Value) -> Result<Vec<(Value, Value)>, String> {
+fn turns(value: &Value, most: u64) -> Result<Vec<(Value, Value)>, String> {
     let numbered = |items: &[Value]| {
         let keys = (0..).map(Value::Int);
         keys.zip(items.iter().cloned()).collect()
@@ -455,7 +463,7 @@ fn turns(value: &Value) -> Result<Vec<(Value, Value)>, String> {
             members.map(|(key, item)| (Value::Text(key), item)).collect()
         }
         Value::Int(count) => {
-            let most = i64::try_from(MOST_TURNS).unwrap_or(i64::MAX);
+            let most = i64::try_from(most).unwrap_or(i64::MAX);
             let numbers = 0..(*count).min(most.saturating_add(1));
             numbers.map(|n| (Value::Int(n), Value::Int(n))).collect()
         }
@@ -463,7 +471,7 @@ fn turns(value: &Value) -> Result<Vec<(Value, Value)>, String> {
             let numbers: Vec<Value> = bytes.iter().map(|b| Value::Int((*b).into())).collect();
             numbered(&numbers)
         }
-        Value::Object(object) if object.len().is_some() => return turns(&object.data()),
+        Value::Object(object) if object.items().is_some() => return turns(&object.data(), most),
         other => return Err(format!("range can't iterate over {}", print::show(other))),
     })
 }

@@ -2,14 +2,14 @@
 
 use regex::{Regex, RegexBuilder};
 
-use super::{Group, int, text};
-use crate::embed::chart::engine::value::Value;
+use super::call::{Group, int, text};
+use crate::value::Value;
 
 pub(super) const GROUP: Group = &[
     ("regexMatch", "ss", |a| Ok(Value::Bool(compiled(&text(a, 0))?.is_match(&text(a, 1))))),
     ("regexFind", "ss", |a| {
         let text = text(a, 1);
-        let found = compiled(&super::text(a, 0))?.find(&text).map(|m| m.as_str());
+        let found = compiled(&super::call::text(a, 0))?.find(&text).map(|m| m.as_str());
         Ok(Value::text(found.unwrap_or("")))
     }),
     ("regexFindAll", "ssi", |a| {
@@ -20,12 +20,12 @@ pub(super) const GROUP: Group = &[
     }),
     ("regexReplaceAll", "sss", |a| {
         let (regex, text) = (compiled(&text(a, 0))?, text(a, 1));
-        let by = super::text(a, 2);
+        let by = super::call::text(a, 2);
         Ok(Value::text(regex.replace_all(&text, by.as_ref())))
     }),
     ("regexReplaceAllLiteral", "sss", |a| {
         let (regex, text) = (compiled(&text(a, 0))?, text(a, 1));
-        let by = super::text(a, 2);
+        let by = super::call::text(a, 2);
         Ok(Value::text(regex.replace_all(&text, regex::NoExpand(&by))))
     }),
     ("regexSplit", "ssi", |a| {

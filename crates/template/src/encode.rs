@@ -3,11 +3,13 @@
 
 use base64::Engine as _;
 
-use super::print::{MAX_NESTING, float, json_float};
-use super::value::Value;
+use crate::limits::LONGEST_TEXT;
+use crate::print::{MAX_NESTING, float, json_float};
+use crate::scalar::is_text;
+use crate::value::Value;
 
 /// Writes a value as YAML, without the final newline. The error is a message.
-pub(super) fn to_yaml(value: &Value) -> Result<String, String> {
+pub fn to_yaml(value: &Value) -> Result<String, String> {
     let mut text = String::new();
     node(&mut text, value, 0, Place::Top, MAX_NESTING)?;
     text.truncate(text.trim_end_matches('\n').len());
@@ -31,7 +33,7 @@ fn node(
     place: Place,
     depth: usize,
 ) -> Result<(), String> {
-    if depth == 0 || out.len() > super::LONGEST_TEXT {
+    if depth == 0 || out.len() > LONGEST_TEXT {
         return Err("the value is too large or nested too deeply".to_owned());
     }
     match value {
@@ -117,7 +119,6 @@ fn column(out: &str) -> usize {
 /// key, which is never folded; continuation lines are indented by `indent`.
 fn scalar(text: &str, column: Option<usize>, indent: usize) -> String {
     let analysis = Analysis::of(text);
-    let is_text = super::resolve::is_text(text);
     if text.contains('\n') && column.is_some() && analysis.block {
         return literal(text, indent.max(2));
     }
@@ -125,7 +126,7 @@ fn scalar(text: &str, column: Option<usize>, indent: usize) -> String {
         Some(column) => fold(&inner, style, column, indent),
         None => inner,
     };
-    if is_text && !text.contains('\n') {
+    if is_text(text) && !text.contains('\n') {
         if analysis.plain {
             return folded(text.to_owned(), Style::Plain);
         }
@@ -193,7 +194,6 @@ impl Analysis {
     fn of(text: &str) -> Self {
         let characters: Vec<char> = text.chars().collect();
         let (mut indicator, mut special, mut breaks) = (false, false, false);
-        let (mut space_break, mut previous_break) = (false, false);
         let (mut after_space, mut before_space_at_end) = (true, false);
         for (index, &c) in characters.iter().enumerate() {
             let following = characters.get(index + 1);
@@ -206,15 +206,12 @@ impl Analysis {
             let line_break = matches!(c, '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}');
             special |= !line_break && !is_printable(c);
             breaks |= line_break;
-            space_break |= previous_break && c == ' ';
             before_space_at_end = c == ' ' && following.is_none();
-            previous_break = line_break;
             after_space = is_blank_or_break(c);
         }
         indicator |= text.starts_with("---") || text.starts_with("...");
         let edge = text.starts_with([' ', '\n']) || text.ends_with([' ', '\n']);
         let broken_space = text.contains(" \n");
-        let _ = space_break;
         Self {
             plain: !indicator && !special && !breaks && !edge && !text.contains('\t'),
             single: !special && !breaks,
@@ -284,7 +281,7 @@ fn escaped(text: &str) -> String {
 
 /// Writes a value as JSON. With `html`, escapes characters that are special in HTML, as Go does.
 /// The error is a message.
-pub(super) fn to_json(value: &Value, html: bool, pretty: bool) -> Result<String, String> {
+pub(crate) fn to_json(value: &Value, html: bool, pretty: bool) -> Result<String, String> {
     let json = json_of(value, MAX_NESTING)?;
     let mut text = if pretty {
         serde_json::to_string_pretty(&json).map_err(|error| error.to_string())?
@@ -308,7 +305,7 @@ pub(super) fn to_json(value: &Value, html: bool, pretty: bool) -> Result<String,
 }
 
 /// Converts a value to JSON data.
-pub(super) fn json_of(value: &Value, depth: usize) -> Result<serde_json::Value, String> {
+pub(crate) fn json_of(value: &Value, depth: usize) -> Result<serde_json::Value, String> {
     if depth == 0 {
         return Err("the value is nested too deeply".to_owned());
     }

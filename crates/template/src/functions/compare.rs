@@ -2,9 +2,9 @@
 
 use std::cmp::Ordering;
 
-use super::{Answer, Group, value};
-use crate::embed::chart::engine::print::show;
-use crate::embed::chart::engine::value::Value;
+use super::call::{Answer, Group, value};
+use crate::print::show;
+use crate::value::Value;
 
 pub(super) const GROUP: Group = &[
     ("eq", "***+", |a| {

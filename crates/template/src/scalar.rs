@@ -2,7 +2,7 @@
 //! be quoted.
 
 /// Returns whether a YAML reader resolves `text`, written as a plain scalar, to a string.
-pub(super) fn is_text(text: &str) -> bool {
+pub(crate) fn is_text(text: &str) -> bool {
     let Some(first) = text.chars().next() else {
         // The empty string would be a null.
         return false;

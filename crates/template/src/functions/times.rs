@@ -1,0 +1,219 @@
+//! Dates and durations. The clock of templates is fixed at 1970: a chart must render to the same text
+//! at any time.
+
+use jiff::{SignedDuration, Timestamp, tz::TimeZone};
+
+use super::call::{Group, int, text};
+use crate::value::{Object, Value, text_argument};
+
+/// Value of `now`.
+const NOW: i64 = 0;
+
+pub(super) const GROUP: Group = &[
+    ("now", "", |_| Ok(time(NOW))),
+    ("date", "s*", |a| Ok(Value::text(format(seconds_of(&a[1]), &text(a, 0))))),
+    ("dateInZone", "s*s", |a| Ok(Value::text(format(seconds_of(&a[1]), &text(a, 0))))),
+    ("date_in_zone", "s*s", |a| Ok(Value::text(format(seconds_of(&a[1]), &text(a, 0))))),
+    ("htmlDate", "*", |a| Ok(Value::text(format(seconds_of(&a[0]), "2006-01-02")))),
+    ("htmlDateInZone", "*s", |a| Ok(Value::text(format(seconds_of(&a[0]), "2006-01-02")))),
+    ("unixEpoch", "*", |a| Ok(Value::text(seconds_of(&a[0]).to_string()))),
+    ("ago", "*", |a| Ok(Value::text(show_duration(NOW - seconds_of(&a[0]))))),
+    ("dateModify", "s*", |a| {
+        let by = duration(&text(a, 0)).unwrap_or(0);
+        Ok(time(shift(seconds_of(&a[1]), by)))
+    }),
+    ("date_modify", "s*", |a| {
+        let by = duration(&text(a, 0)).unwrap_or(0);
+        Ok(time(shift(seconds_of(&a[1]), by)))
+    }),
+    ("toDate", "ss", |a| Ok(time(parse(&text(a, 1)).unwrap_or(0)))),
+    ("duration", "*", |a| {
+        let seconds = match &a[0] {
+            Value::Text(text) => text.parse().ok().or_else(|| duration(text)).unwrap_or(0),
+            _ => int(a, 0),
+        };
+        Ok(Value::text(show_duration(seconds)))
+    }),
+    ("durationRound", "*", |a| {
+        let seconds = match &a[0] {
+            Value::Text(text) => duration(text).unwrap_or(0),
+            Value::Int(nanoseconds) => nanoseconds / 1_000_000_000,
+            other => NOW - seconds_of(other),
+        };
+        let sign = if seconds < 0 { "-" } else { "" };
+        let all = seconds.unsigned_abs();
+        let units = [(31_536_000, "y"), (2_592_000, "mo"), (86_400, "d"), (3600, "h"), (60, "m")];
+        let rounded = units.iter().find(|(size, _)| all >= *size);
+        Ok(Value::text(match rounded {
+            Some((size, unit)) => format!("{sign}{}{unit}", all / size),
+            None => format!("{sign}{all}s"),
+        }))
+    }),
+];
+
+/// A point in time, in seconds since 1970.
+struct Time(i64);
+
+fn time(seconds: i64) -> Value {
+    Value::object(Time(seconds))
+}
+
+/// Returns the seconds of a time or a number, for sprig's date functions.
+fn seconds_of(value: &Value) -> i64 {
+    match value {
+        Value::Int(int) => *int,
+        other => other.as_object().map_or(NOW, |Time(seconds)| *seconds),
+    }
+}
+
+/// Elements of Go's layouts with their `strftime` equivalents, longer ones first.
+const LAYOUT: [(&str, &str); 29] = [
+    ("January", "%B"),
+    ("Jan", "%b"),
+    ("Monday", "%A"),
+    ("Mon", "%a"),
+    ("MST", "%Z"),
+    ("2006", "%Y"),
+    ("Z07:00", "Z"),
+    ("Z0700", "Z"),
+    ("-07:00", "+00:00"),
+    ("-0700", "+0000"),
+    ("-07", "+00"),
+    (".000000000", ".000000000"),
+    (".000000", ".000000"),
+    (".000", ".000"),
+    ("002", "%j"),
+    ("01", "%m"),
+    ("02", "%d"),
+    ("03", "%I"),
+    ("04", "%M"),
+    ("05", "%S"),
+    ("06", "%y"),
+    ("15", "%H"),
+    ("PM", "%p"),
+    ("_2", "%e"),
+    ("1", "%-m"),
+    ("2", "%-d"),
+    ("3", "%-I"),
+    ("4", "%-M"),
+    ("5", "%-S"),
+];
+
+/// Formats a time by a Go layout, in UTC.
+fn format(seconds: i64, layout: &str) -> String {
+    let mut pattern = String::new();
+    let mut rest = layout;
+    while let Some(c) = rest.chars().next() {
+        if let Some((element, code)) = LAYOUT.iter().find(|(element, _)| rest.starts_with(element))
+        {
+            pattern.push_str(code);
+            rest = &rest[element.len()..];
+        } else {
+            if c == '%' {
+                pattern.push('%');
+            }
+            pattern.push(c);
+            rest = &rest[c.len_utf8()..];
+        }
+    }
+    let time = Timestamp::from_second(seconds).unwrap_or(Timestamp::UNIX_EPOCH);
+    time.to_zoned(TimeZone::UTC).strftime(&pattern).to_string()
+}
+
+/// Parses a date or a time in UTC; layouts are ignored.
+fn parse(text: &str) -> Option<i64> {
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Some(time.as_second());
+    }
+    let date = text
+        .parse::<jiff::civil::DateTime>()
+        .or_else(|_| text.parse::<jiff::civil::Date>().map(|date| date.at(0, 0, 0, 0)));
+    let zoned = date.ok()?.to_zoned(TimeZone::UTC).ok()?;
+    Some(zoned.timestamp().as_second())
+}
+
+/// Returns the seconds of a Go duration: `1h30m`, `-1.5s`, `300ms`.
+fn duration(text: &str) -> Option<i64> {
+    let (negative, mut rest) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    if rest == "0" {
+        return Some(0);
+    }
+    let mut total = 0.0;
+    let mut any = false;
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest[..end].parse().ok()?;
+        rest = &rest[end..];
+        let units =
+            [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+        let (unit, scale) = units.iter().find(|(unit, _)| rest.starts_with(unit))?;
+        rest = &rest[unit.len()..];
+        total += number * scale;
+        any = true;
+    }
+    #[allow(clippy::cast_possible_truncation, reason = "the cast saturates")]
+    let seconds = total as i64;
+    any.then_some(if negative { -seconds } else { seconds })
+}
+
+/// Formats a duration as Go does: `1h30m0s`.
+fn show_duration(seconds: i64) -> String {
+    let sign = if seconds < 0 { "-" } else { "" };
+    let all = seconds.unsigned_abs();
+    let (hours, minutes, rest) = (all / 3600, all / 60 % 60, all % 60);
+    match (hours, minutes) {
+        (0, 0) => format!("{sign}{rest}s"),
+        (0, _) => format!("{sign}{minutes}m{rest}s"),
+        _ => format!("{sign}{hours}h{minutes}m{rest}s"),
+    }
+}
+
+/// Returns a time shifted by a duration.
+fn shift(seconds: i64, by: i64) -> i64 {
+    Timestamp::from_second(seconds)
+        .and_then(|time| time.checked_add(SignedDuration::from_secs(by)))
+        .map_or(seconds, Timestamp::as_second)
+}
+
+impl Object for Time {
+    fn type_name(&self) -> &'static str {
+        "time.Time"
+    }
+
+    fn show(&self) -> String {
+        format(self.0, "2006-01-02 15:04:05 -0700 MST")
+    }
+
+    fn data(&self) -> Value {
+        Value::text(format(self.0, "2006-01-02T15:04:05Z"))
+    }
+
+    /// Fields and methods of Go's `time.Time` that charts call.
+    fn member(&self, name: &str, arguments: &[Value]) -> Option<Result<Value, String>> {
+        let shown = |layout: &str| format(self.0, layout);
+        let number = |layout: &str| Value::Int(shown(layout).trim().parse().unwrap_or(0));
+        Some(Ok(match name {
+            "Unix" => Value::Int(self.0),
+            "UnixNano" => Value::Int(self.0.saturating_mul(1_000_000_000)),
+            "UnixMilli" => Value::Int(self.0.saturating_mul(1000)),
+            "UTC" | "Local" => time(self.0),
+            "Year" => number("2006"),
+            "Day" => number("2"),
+            "Hour" => number("15"),
+            "Minute" => number("4"),
+            "Second" => number("5"),
+            "YearDay" => number("002"),
+            "Month" => Value::text(shown("January")),
+            "Weekday" => Value::text(shown("Monday")),
+            "String" => Value::text(self.show()),
+            "Format" => {
+                let layout = text_argument(name, arguments);
+                return Some(layout.map(|layout| Value::text(shown(&layout))));
+            }
+            _ => return None,
+        }))
+    }
+}

@@ -1,0 +1,123 @@
+//! Functions that choose among values, inspect their types, fail or print.
+
+use super::call::{Answer, Call, Group, int, list, map, text, value};
+use crate::print::{MAX_NESTING, show, to_text};
+use crate::printf::{sprint, sprintf};
+use crate::value::{Value, equal};
+
+pub(super) const GROUP: Group = &[
+    ("default", "**+", |a| {
+        let given = a.get(1).filter(|value| value.is_true());
+        Ok(given.unwrap_or(&a[0]).clone())
+    }),
+    ("empty", "*", |a| Ok(Value::Bool(!a[0].is_true()))),
+    ("coalesce", "*+", |a| {
+        let first = a.iter().find(|value| value.is_true());
+        Ok(first.cloned().unwrap_or(Value::Nil))
+    }),
+    ("all", "*+", |a| Ok(Value::Bool(a.iter().all(Value::is_true)))),
+    ("any", "*+", |a| Ok(Value::Bool(a.iter().any(Value::is_true)))),
+    ("ternary", "**b", |a| Ok(value(a, usize::from(!a[2].is_true())))),
+    ("fail", "s", |a| Err(text(a, 0).as_ref().to_owned())),
+    ("required", "s*", |a| match &a[1] {
+        Value::Nil => Err(text(a, 0).as_ref().to_owned()),
+        Value::Text(given) if given.is_empty() => Err(text(a, 0).as_ref().to_owned()),
+        given => Ok(given.clone()),
+    }),
+    ("kindOf", "*", |a| Ok(Value::text(a[0].kind()))),
+    ("kindIs", "s*", |a| Ok(Value::Bool(text(a, 0).as_ref() == a[1].kind()))),
+    ("typeOf", "*", |a| Ok(Value::text(a[0].type_name()))),
+    ("typeIs", "s*", |a| Ok(Value::Bool(text(a, 0).as_ref() == a[1].type_name()))),
+    ("typeIsLike", "s*", |a| {
+        let name = a[1].type_name();
+        let wanted = text(a, 0);
+        let pointed = name.strip_prefix('*').unwrap_or(name);
+        Ok(Value::Bool(wanted.as_ref() == name || wanted.as_ref() == pointed))
+    }),
+    ("deepEqual", "**", |a| Ok(Value::Bool(equal(&a[0], &a[1], MAX_NESTING)))),
+    ("hello", "", |_| Ok(Value::text("Hello!"))),
+    ("toString", "*", |a| Ok(Value::text(to_text(&a[0])))),
+];
+
+/// The functions of Go itself.
+pub(super) const GO: Group = &[
+    ("print", "*+", |a| Ok(Value::text(sprint(a)))),
+    ("println", "*+", |a| {
+        let shown: Vec<String> = a.iter().map(show).collect();
+        Ok(Value::text(shown.join(" ") + "\n"))
+    }),
+    ("printf", "s*+", |a| Ok(Value::text(sprintf(&text(a, 0), &a[1..])))),
+    ("html", "*+", |a| Ok(Value::text(gotmpl::html_escape(&printed(a))))),
+    ("js", "*+", |a| Ok(Value::text(gotmpl::js_escape(&printed(a))))),
+    ("urlquery", "*+", |a| Ok(Value::text(gotmpl::url_encode(&printed(a))))),
+    ("len", "*", |a| {
+        let length = match &a[0] {
+            Value::Text(text) => text.len(),
+            Value::Bytes(bytes) => bytes.len(),
+            Value::List(list) => list.items().len(),
+            Value::Map(map) => map.len(),
+            Value::Object(object) if object.items().is_some() => object.items().unwrap_or(0),
+            Value::Nil => return Err("len of nil pointer".to_owned()),
+            other => return Err(format!("len of type {}", other.type_name())),
+        };
+        Ok(Value::Int(i64::try_from(length).unwrap_or(i64::MAX)))
+    }),
+    ("index", "**+", index),
+    ("slice", "**+", |a| {
+        if let Value::Text(text) = &a[0] {
+            let (from, to) = bounds(a, text.len())?;
+            let cut = text.get(from..to).ok_or("slice bounds out of range")?;
+            return Ok(Value::text(cut));
+        }
+        let items = list(a, 0)?;
+        let (from, to) = bounds(a, items.len())?;
+        let cut = items.get(from..to).ok_or("slice bounds out of range")?;
+        Ok(Value::list(cut.to_vec()))
+    }),
+];
+
+/// Prints what is to be escaped: nil as `<no value>`.
+fn printed(a: &[Value]) -> String {
+    let shown = a.iter().map(|value| match value {
+        Value::Nil => Value::text("<no value>"),
+        other => other.clone(),
+    });
+    sprint(&shown.collect::<Vec<_>>())
+}
+
+/// `index MAP KEY…`, `index LIST NUMBER…`.
+fn index(a: &Call<'_>) -> Answer {
+    a[1..].iter().try_fold(value(a, 0), |found, key| item(&found, key))
+}
+
+/// Returns one item of a map, list or string.
+pub(super) fn item(of: &Value, key: &Value) -> Answer {
+    Ok(match (of, key) {
+        (Value::Map(_) | Value::Object(_), Value::Text(key)) => {
+            map(&[of.clone()], 0)?.get(key).unwrap_or(Value::Nil)
+        }
+        (Value::List(_) | Value::Bytes(_) | Value::Object(_), Value::Int(number)) => {
+            let items = list(&[of.clone()], 0)?;
+            let item = usize::try_from(*number).ok().and_then(|n| items.get(n));
+            item.cloned().ok_or_else(|| format!("error indexing: index out of range: {number}"))?
+        }
+        (Value::Text(text), Value::Int(number)) => {
+            let byte = usize::try_from(*number).ok().and_then(|n| text.as_bytes().get(n));
+            let byte = byte.ok_or_else(|| format!("index out of range: {number}"))?;
+            Value::Int((*byte).into())
+        }
+        (Value::Nil, _) => return Err("index of untyped nil".to_owned()),
+        (Value::Map(_) | Value::List(_), key) => {
+            return Err(format!("cannot index {} with {}", of.type_name(), key.type_name()));
+        }
+        (other, _) => return Err(format!("can't index item of type {}", other.type_name())),
+    })
+}
+
+fn bounds(a: &[Value], length: usize) -> Result<(usize, usize), String> {
+    let bound = |index: usize, otherwise: usize| match a.get(index) {
+        None => Ok(otherwise),
+        Some(_) => usize::try_from(int(a, index)).map_err(|_| "a negative bound".to_owned()),
+    };
+    Ok((bound(1, 0)?, bound(2, length)?))
+}

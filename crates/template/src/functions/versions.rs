@@ -1,0 +1,91 @@
+//! Semantic versions: `semver` and `semverCompare`.
+
+use super::call::{Answer, Call, Group, text};
+use crate::value::{Object, Value};
+use imgctl_base::semver::{self, Version};
+
+pub(super) const GROUP: Group = &[
+    ("semver", "s", |a| {
+        let original = text(a, 0).as_ref().to_owned();
+        let version = Version::parse(&original);
+        let version = version.ok_or_else(|| format!("Invalid Semantic Version {original:?}"))?;
+        Ok(Value::object(Written { version, original }))
+    }),
+    ("semverCompare", "ss", compare),
+];
+
+/// Result of `semver`.
+struct Written {
+    version: Version,
+    original: String,
+}
+
+fn compare(a: &Call<'_>) -> Answer {
+    let (constraint, given) = (text(a, 0), text(a, 1));
+    let version = match Version::parse(&given) {
+        Some(version) => version,
+        None if a.dialect.is_typed() => return Err(format!("Invalid Semantic Version {given:?}")),
+        // As in sealos, an invalid version satisfies no constraint; but a malformed constraint is an
+        // error.
+        None => {
+            let zero =
+                Version { numbers: [0; 3], prerelease: String::new(), metadata: String::new() };
+            return satisfies(&constraint, &zero).map(|_| Value::Bool(false));
+        }
+    };
+    satisfies(&constraint, &version).map(Value::Bool)
+}
+
+fn satisfies(constraint: &str, version: &Version) -> Result<bool, String> {
+    semver::satisfies(constraint, version)
+        .ok_or_else(|| format!("improper constraint: {constraint}"))
+}
+
+impl Object for Written {
+    fn kind(&self) -> &'static str {
+        "ptr"
+    }
+
+    fn type_name(&self) -> &'static str {
+        "*semver.Version"
+    }
+
+    fn show(&self) -> String {
+        let [major, minor, patch] = self.version.numbers;
+        let mut text = format!("{major}.{minor}.{patch}");
+        for (mark, part) in [('-', &self.version.prerelease), ('+', &self.version.metadata)] {
+            if !part.is_empty() {
+                text.push(mark);
+                text.push_str(part);
+            }
+        }
+        text
+    }
+
+    fn data(&self) -> Value {
+        Value::text(&self.original)
+    }
+
+    fn member(&self, name: &str, arguments: &[Value]) -> Option<Result<Value, String>> {
+        let [major, minor, patch] = self.version.numbers;
+        let number = |number| Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
+        let order = || {
+            let other = arguments.first()?.as_object::<Self>()?;
+            Some(self.version.compare(&other.version))
+        };
+        Some(Ok(match name {
+            "Major" => number(major),
+            "Minor" => number(minor),
+            "Patch" => number(patch),
+            "Prerelease" => Value::text(&self.version.prerelease),
+            "Metadata" => Value::text(&self.version.metadata),
+            "Original" => Value::text(&self.original),
+            "String" => Value::text(self.show()),
+            "Compare" => Value::Int(order()? as i64),
+            "Equal" => Value::Bool(order()?.is_eq()),
+            "LessThan" => Value::Bool(order()?.is_lt()),
+            "GreaterThan" => Value::Bool(order()?.is_gt()),
+            _ => return None,
+        }))
+    }
+}
