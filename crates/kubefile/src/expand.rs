@@ -328,10 +328,8 @@ impl<'a> Expander<'a> {
             (_, None) if self.survey => String::new(),
             (_, None) => {
                 let state = if is_set { "empty" } else { "unset" };
-                let message = match word.is_empty() {
-                    true => format!("is not allowed to be {state}"),
-                    false => word,
-                };
+                let message =
+                    if word.is_empty() { format!("is not allowed to be {state}") } else { word };
                 return Err(ExpandError::Required(name.to_owned(), message));
             }
         })

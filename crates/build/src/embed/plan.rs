@@ -123,10 +123,7 @@ pub fn plan(
         own.add_links(repository, served, image);
         for (digest, file) in contents(image, served.image) {
             let is_shared = users.get(digest).is_some_and(|units| units.len() > 1);
-            let layer = match is_shared {
-                true => shared(digest),
-                false => unit.clone(),
-            };
+            let layer = if is_shared { shared(digest) } else { unit.clone() };
             let layer = layers.entry(layer).or_insert_with(LayerPlan::empty);
             if is_shared && layer.title.is_empty() {
                 layer.title = format!("shared blobs {}", &digest.hex()[..1]);

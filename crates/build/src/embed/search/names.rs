@@ -16,10 +16,8 @@ pub(crate) fn normalise(text: &str) -> Result<Reference> {
         }
         Some(registry) => (registry, reference.repository()),
     };
-    let library = match registry == DOCKER_HUB && !repository.contains('/') {
-        true => "library/",
-        false => "",
-    };
+    let is_library = registry == DOCKER_HUB && !repository.contains('/');
+    let library = if is_library { "library/" } else { "" };
     let mut full = format!("{registry}/{library}{repository}");
     match (reference.tag(), reference.digest()) {
         (None, None) => full.push_str(":latest"),
