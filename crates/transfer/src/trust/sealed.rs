@@ -1,11 +1,14 @@
 //! Password-protected private keys in the format of cosign's key files: JSON with scrypt and NaCl's
 //! secretbox (secure-systems-lab, `encrypted`). Must not depend on the type of the key inside.
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::rand;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use crypto_secretbox::aead::AeadInPlace as _;
-use crypto_secretbox::{KeyInit as _, Nonce, XSalsa20Poly1305};
+use poly1305::Poly1305;
+use poly1305::universal_hash::KeyInit as _;
+use salsa20::XSalsa20;
+use salsa20::cipher::{KeyIvInit as _, StreamCipher as _};
 use serde::{Deserialize, Serialize};
 
 use imgctl_base::error::{Error, Kind, Result};
@@ -64,11 +67,10 @@ pub(super) fn seal(secret: &[u8], password: &Secret) -> Result<Vec<u8>> {
         rand::fill(random).map_err(|_| Error::failed("the system provides no random numbers"))?;
     }
     let params = scrypt::Params::new(LOG_N, R, P).map_err(|_| wrong("scrypt refuses"))?;
-    let cipher = cipher(password, &salt, &params)?;
+    let (mut cipher, authenticator) = secretbox(password, &salt, &params, &nonce)?;
     let mut ciphertext = secret.to_vec();
-    let tag = cipher
-        .encrypt_in_place_detached(Nonce::from_slice(&nonce), b"", &mut ciphertext)
-        .map_err(|_| Error::failed("cannot encrypt the private key"))?;
+    cipher.apply_keystream(&mut ciphertext);
+    let tag = authenticator.compute_unpadded(&ciphertext);
     let sealed = Sealed {
         kdf: Kdf {
             name: "scrypt".to_owned(),
@@ -97,13 +99,13 @@ pub(super) fn open(content: &[u8], password: &Secret) -> Result<Vec<u8>> {
     let nonce: [u8; NONCE] =
         nonce.try_into().map_err(|_| wrong("has a nonce of the wrong length"))?;
     let (tag, secret) = ciphertext.split_at_checked(TAG).ok_or_else(|| wrong("is truncated"))?;
+    let (mut cipher, authenticator) = secretbox(password, &salt, &params, &nonce)?;
+    verify_slices_are_equal(&authenticator.compute_unpadded(secret), tag).map_err(|_| {
+        Error::new(Kind::Denied, "the password does not decrypt the private key")
+            .hint("set COSIGN_PASSWORD or give the right password")
+    })?;
     let mut secret = secret.to_vec();
-    cipher(password, &salt, &params)?
-        .decrypt_in_place_detached(Nonce::from_slice(&nonce), b"", &mut secret, tag.into())
-        .map_err(|_| {
-            Error::new(Kind::Denied, "the password does not decrypt the private key")
-                .hint("set COSIGN_PASSWORD or give the right password")
-        })?;
+    cipher.apply_keystream(&mut secret);
     Ok(secret)
 }
 
@@ -120,11 +122,21 @@ fn checked(params: &Params) -> Result<scrypt::Params> {
         .map_err(|_| wrong("has invalid scrypt parameters"))
 }
 
-fn cipher(password: &Secret, salt: &[u8], params: &scrypt::Params) -> Result<XSalsa20Poly1305> {
+/// Returns the two halves of NaCl's secretbox: the stream that encrypts, and the authenticator of the
+/// ciphertext, whose key is the stream's beginning.
+fn secretbox(
+    password: &Secret,
+    salt: &[u8],
+    params: &scrypt::Params,
+    nonce: &[u8; NONCE],
+) -> Result<(XSalsa20, Poly1305)> {
     let mut key = [0; 32];
     scrypt::scrypt(password.expose().as_bytes(), salt, params, &mut key)
         .map_err(|error| Error::failed("cannot derive a key").caused_by(error))?;
-    Ok(XSalsa20Poly1305::new(&key.into()))
+    let mut cipher = XSalsa20::new(&key.into(), nonce.into());
+    let mut authentication = [0; 32];
+    cipher.apply_keystream(&mut authentication);
+    Ok((cipher, Poly1305::new(&authentication.into())))
 }
 
 fn wrong(how: &str) -> Error {
