@@ -4,7 +4,6 @@
 //! the wire. Must not depend on clusters: paths and environments come with each request.
 
 pub mod balancer;
-mod blobs;
 pub mod execution;
 mod facts;
 mod fetch;
@@ -29,9 +28,7 @@ use protocol::{
 };
 use tunnel::Tunnel;
 
-/// Opens a blob at an offset, for sending it from there.
-pub type BlobOpener<'a> =
-    dyn Fn(u64) -> Result<Box<dyn std::io::Read + Send + 'static>> + Sync + 'a;
+pub use imgctl_registry::client::sending::BlobOpener;
 
 /// Access to one host. All calls block, may be made from several threads at once, and name the host
 /// in their errors. A lost connection is re-established once per call where repeating the call is

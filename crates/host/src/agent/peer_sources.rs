@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::oneshot;
 
-use crate::agent::blobs::HostBlobs;
 use crate::agent::network;
 use crate::agent::protocol;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::secret::Secret;
 use imgctl_registry::server::{Limits, ServeOptions, Server};
 use imgctl_store::store::Store;
+use imgctl_transfer::transfer::store_backend::StoreBackend;
 
 /// Maximum number of concurrent connections from all fetching hosts.
 const CONNECTIONS: usize = 256;
@@ -50,7 +50,7 @@ impl Offers {
             limits: Limits { connections: CONNECTIONS, ..Limits::default() },
             ..ServeOptions::default()
         };
-        let server = Server::bind(&options, Arc::new(HostBlobs::new(store)))?;
+        let server = Server::bind(&options, Arc::new(StoreBackend::by_digest(store)))?;
         let mut addresses = network::addresses();
         if addresses.is_empty() {
             addresses.push(Ipv4Addr::LOCALHOST.to_string());

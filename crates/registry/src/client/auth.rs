@@ -55,18 +55,29 @@ struct Slot {
 /// Authentication state of a host.
 #[derive(Debug, Default)]
 pub(super) struct Auth {
+    /// The only authorization for a host whose token is known beforehand.
+    given: Option<Authorization>,
     asked: Mutex<Option<Challenge>>,
     slots: Mutex<HashMap<Scopes, Arc<tokio::sync::Mutex<Slot>>>>,
     found: tokio::sync::Mutex<HashMap<String, Option<Credential>>>,
 }
 
 impl Auth {
+    /// Returns the state of a host that accepts `token`.
+    pub(super) fn with_token(token: &str) -> Result<Self> {
+        let given = Some(Authorization { value: bearer(token)?, source: None });
+        Ok(Self { given, ..Self::default() })
+    }
+
     /// Returns the authorization to send, if the host is known to require one.
     pub(super) async fn known(
         &self,
         place: &Place,
         scopes: &Scopes,
     ) -> Result<Option<Authorization>, Failure> {
+        if self.given.is_some() {
+            return Ok(self.given.clone());
+        }
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match asked {
             None => Ok(None),
@@ -82,6 +93,9 @@ impl Auth {
         scopes: &Scopes,
         used: Option<&Authorization>,
     ) -> Result<Authorization, Failure> {
+        if self.given.is_some() {
+            return Err(no_credentials(place).into());
+        }
         *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(challenge.clone());
         self.meet(place, challenge, scopes, used).await
     }

@@ -39,6 +39,8 @@ pub(super) struct Pace {
     pub(super) least: u64,
     /// Pause before the second attempt.
     pub(super) first_pause: Duration,
+    /// Maximum number of attempts at a mirror, which always has another place to fall back to.
+    pub(super) mirror_tries: u32,
 }
 
 impl Default for Pace {
@@ -50,6 +52,7 @@ impl Default for Pace {
             silence: Duration::from_secs(60),
             least: 16 << 10,
             first_pause: Duration::from_millis(250),
+            mirror_tries: 2,
         }
     }
 }
@@ -170,6 +173,23 @@ impl Shared {
         });
         hosts.insert(key, Arc::clone(&host));
         Ok(host)
+    }
+
+    /// Returns the state of a host that speaks plain HTTP and knows `token`.
+    pub(super) fn peer(&self, name: &str, token: &str) -> Result<Arc<Host>> {
+        let pool = Pool { insecure: true, public: false, certificates: Certificates::default() };
+        let mut host = Host {
+            name: name.to_owned(),
+            insecure: true,
+            certificates: Certificates::default(),
+            connection: self.connection(pool)?,
+            asked: true,
+            base: tokio::sync::OnceCell::new(),
+            auth: Auth::with_token(token)?,
+            down: Mutex::new(None),
+        };
+        host.base = host.url("http")?.into();
+        Ok(Arc::new(host))
     }
 }
 

@@ -1,7 +1,6 @@
 //! Sends one HTTP request and reads its response.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -11,6 +10,7 @@ use reqwest::{Body, Url};
 
 use crate::client::failure::Failure;
 use crate::client::hosts::Pace;
+use crate::client::sending::Sending;
 use imgctl_base::error::Error;
 
 /// Head of a response, and its unread body.
@@ -76,20 +76,14 @@ impl Response {
     }
 }
 
-/// Progress of a streamed body, which another task may watch.
-#[derive(Debug, Default)]
-pub(super) struct Activity {
-    pub(super) sent: AtomicU64,
-}
-
 /// Sends one request and waits for the head of its response. While a body is being sent, progress
-/// in `activity` extends the timeout.
+/// of `sending` extends the timeout.
 pub(super) async fn carry(
     connection: &reqwest::Client,
     request: http::Request<Body>,
     url: &Url,
     pace: &Pace,
-    activity: Option<&Activity>,
+    sending: Option<&Sending>,
 ) -> Result<Response, Failure> {
     let host = url.host_str().unwrap_or_default();
     let limit = if request.method().is_safe() { pace.answer } else { pace.write_answer };
@@ -97,7 +91,7 @@ pub(super) async fn carry(
     let request =
         reqwest::Request::try_from(request).map_err(|error| Failure::transport(host, &error))?;
     let mut answer = std::pin::pin!(connection.execute(request));
-    let sent = || activity.map_or(0, |activity| activity.sent.load(Ordering::Relaxed));
+    let sent = || sending.map_or(0, Sending::sent);
     let answer = loop {
         let before = sent();
         match tokio::time::timeout(limit, &mut answer).await {
@@ -118,5 +112,5 @@ pub(super) async fn carry(
 /// A body that can be sent only once, and its progress.
 pub(super) struct Stream {
     pub(super) body: Body,
-    pub(super) activity: Arc<Activity>,
+    pub(super) sending: Arc<Sending>,
 }

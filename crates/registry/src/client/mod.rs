@@ -13,16 +13,17 @@ mod failure;
 mod hosts;
 mod http;
 mod pages;
+mod peer;
 mod place;
 mod plain;
 mod ranges;
 mod redirects;
 mod referrers;
 mod resolver;
-mod retry;
+pub mod retry;
+pub mod sending;
 mod tokens;
 mod upload;
-mod upload_body;
 
 use std::io::Read;
 use std::sync::Arc;
@@ -35,6 +36,7 @@ use crate::client::blob_stream::{BlobStream, Source};
 use crate::client::challenge::Scopes;
 use crate::client::hosts::{Pace, Shared};
 use crate::client::place::{Ask, Place};
+use crate::client::sending::BlobOpener;
 use crate::client::upload::Upload;
 use crate::credentials::Credentials;
 use crate::gate::Gate;
@@ -129,9 +131,6 @@ pub enum Pushed {
     Mounted,
     Uploaded,
 }
-
-/// Opens the content of a push at an offset, again after a broken connection.
-pub type BlobOpener<'a> = dyn Fn(u64) -> Result<Box<dyn Read + Send + 'static>> + Sync + 'a;
 
 impl Client {
     /// Creates a client without connecting.

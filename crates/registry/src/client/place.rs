@@ -11,7 +11,7 @@ use crate::client::challenge::{self, Scopes};
 use crate::client::failure::{Failure, said_without};
 use crate::client::hosts::{Host, Shared};
 use crate::client::http::{Response, Stream};
-use crate::client::retry::{DEFAULT_TRIES, MIRROR_TRIES, Tries, may_pass, retry_after};
+use crate::client::retry::{DEFAULT_TRIES, Tries, may_pass, retry_after};
 use imgctl_base::error::{Error, Kind, Result};
 
 /// Maximum number of 401 responses that are answered with a login: the first because the host does
@@ -120,7 +120,7 @@ impl Place {
     /// Returns the counter for attempts at this place.
     pub(super) fn tries(&self) -> Tries {
         let limit = match self.mirror {
-            true => MIRROR_TRIES,
+            true => self.shared.pace.mirror_tries,
             false => self.shared.options.retries.unwrap_or(DEFAULT_TRIES),
         };
         Tries::new(limit, self.shared.pace.first_pause)

@@ -33,15 +33,15 @@ impl Place {
         let mut at_home = true;
         loop {
             at_home &= url.origin() == home.origin();
-            let (body, activity) = match stream.take() {
-                Some(stream) => (stream.body, Some(stream.activity)),
+            let (body, sending) = match stream.take() {
+                Some(stream) => (stream.body, Some(stream.sending)),
                 None => (ask.body.clone().into(), None),
             };
-            let streamed = activity.is_some();
+            let streamed = sending.is_some();
             let request = request(ask, &url, authorization.filter(|_| at_home), body)?;
             let connection = self.connection(&url, home)?;
             let response =
-                carry(&connection, request, &url, &self.shared.pace, activity.as_deref()).await?;
+                carry(&connection, request, &url, &self.shared.pace, sending.as_deref()).await?;
             if !matches!(response.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
                 return Ok((response, at_home));
             }

@@ -7,8 +7,6 @@ use http::{HeaderMap, StatusCode, header};
 
 /// Default maximum number of attempts of one request.
 pub(super) const DEFAULT_TRIES: u32 = 5;
-/// Maximum number of attempts at a mirror, which always has another place to fall back to.
-pub(super) const MIRROR_TRIES: u32 = 2;
 /// Maximum back-off.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Maximum delay honored on request of a registry.
@@ -16,7 +14,7 @@ const LONGEST_WISH: Duration = Duration::from_secs(60);
 
 /// Counts the attempts of one operation.
 #[derive(Debug)]
-pub(super) struct Tries {
+pub struct Tries {
     made: u32,
     limit: u32,
     /// Pause after the first attempt.
@@ -24,13 +22,14 @@ pub(super) struct Tries {
 }
 
 impl Tries {
-    pub(super) fn new(limit: u32, first_pause: Duration) -> Self {
+    /// Allows `limit` attempts.
+    pub fn new(limit: u32, first_pause: Duration) -> Self {
         Self { made: 0, limit: limit.max(1), first_pause }
     }
 
     /// Counts a failed attempt. Returns the pause before the next one, `None` if it was the last.
     /// `wish` is the delay that the registry requested.
-    pub(super) fn failed(&mut self, wish: Option<Duration>) -> Option<Duration> {
+    pub fn failed(&mut self, wish: Option<Duration>) -> Option<Duration> {
         self.made += 1;
         if self.made >= self.limit {
             return None;
@@ -41,7 +40,7 @@ impl Tries {
     }
 
     /// Resets the count after progress.
-    pub(super) fn progressed(&mut self) {
+    pub fn progressed(&mut self) {
         self.made = 0;
     }
 

@@ -3,20 +3,18 @@
 //!
 //! The calling thread opens the source, a runtime thread reads it, and a task sends it.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use reqwest::Url;
 
+use crate::client::Pushed;
 use crate::client::challenge::Scopes;
 use crate::client::failure::Failure;
 use crate::client::http::{Response, Stream};
 use crate::client::place::{Address, Ask, Place};
 use crate::client::retry::Tries;
-use crate::client::upload_body;
-use crate::client::{BlobOpener, Pushed};
+use crate::client::sending::{self, BlobOpener, Reached, kept};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest};
 
@@ -32,8 +30,6 @@ const FIRST_CHUNK: u64 = 64 << 20;
 const LEAST_CHUNK: u64 = 256 << 10;
 /// Number of tolerated failures of one upload, in addition to one per chunk of minimum size.
 const MORE_FAILURES: u64 = 64;
-/// Interval between progress reports.
-const TELL: Duration = Duration::from_millis(100);
 const MIN_CHUNK_HEADER: &str = "oci-chunk-min-length";
 
 /// A blob to upload, and the callback that receives its progress.
@@ -41,11 +37,9 @@ pub(super) struct Upload<'a> {
     place: &'a Place,
     descriptor: &'a Descriptor,
     open: &'a BlobOpener<'a>,
-    sent: &'a (dyn Fn(u64) + Sync),
+    reached: Reached<'a>,
     doing: String,
     scopes: Scopes,
-    /// Number of bytes reported to `sent`.
-    told: u64,
     /// Bytes per request; `None` sends all remaining bytes.
     chunk: Option<u64>,
     /// Minimum number of bytes that the registry requires in every request except the last.
@@ -85,10 +79,9 @@ impl<'a> Upload<'a> {
             place,
             descriptor,
             open,
-            sent,
+            reached: Reached::new(sent),
             doing: format!("cannot push blob {digest} to {}", place.name()),
             scopes,
-            told: 0,
             chunk: None,
             least: 0,
             went: 0,
@@ -255,10 +248,10 @@ impl<'a> Upload<'a> {
     fn send_small(&mut self, session: &Session) -> Result<(), Failure> {
         let mut bytes = bytes::Bytes::new();
         if self.descriptor.size > 0 {
-            bytes = upload_body::whole((self.open)(0)?, self.descriptor.size)?;
+            bytes = sending::whole((self.open)(0)?, self.descriptor.size)?;
         }
         self.close(session, bytes)?;
-        self.tell(self.descriptor.size);
+        self.reached.tell(self.descriptor.size);
         Ok(())
     }
 
@@ -292,15 +285,14 @@ impl<'a> Upload<'a> {
         }
         let reader = (self.open)(start)?;
         let shared = &self.place.shared;
-        let (stream, local) = upload_body::stream(shared, reader, length)?;
         let runtime = shared.runtime()?;
-        let answer = runtime.block_on(self.watched(&ask, stream, start));
-        let response = answer.map_err(|failure| {
-            match local.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                Some(ours) => ours.into(),
-                None => failure,
-            }
-        })?;
+        let (body, sending) = sending::stream(runtime.handle(), reader, length);
+        let stream = Stream { body: reqwest::Body::wrap(body), sending: Arc::clone(&sending) };
+        let answer = self.place.attempt(&ask, Some(stream));
+        let answer = runtime.block_on(self.reached.watch(start, &sending, answer));
+        self.went = sending.sent();
+        let response =
+            answer.map_err(|failure| sending.failure().map_or(failure, Failure::from))?;
         let offset = kept(&response.headers).unwrap_or(start + length);
         if offset != start + length {
             return Err(Failure::passing(Error::bad_content(format!(
@@ -311,33 +303,6 @@ impl<'a> Upload<'a> {
         session.offset = offset;
         session.url = runtime.block_on(self.next_url(&response))?;
         Ok(())
-    }
-
-    /// Sends a stream that begins at byte `start` of the blob, and reports its progress.
-    async fn watched(
-        &mut self,
-        ask: &Ask,
-        stream: Stream,
-        start: u64,
-    ) -> Result<Response, Failure> {
-        let place = self.place;
-        let activity = Arc::clone(&stream.activity);
-        let mut answer = std::pin::pin!(place.attempt(ask, Some(stream)));
-        loop {
-            let answered = tokio::time::timeout(TELL, &mut answer).await;
-            self.went = activity.sent.load(Ordering::Relaxed);
-            self.tell(start + self.went);
-            if let Ok(answer) = answered {
-                return answer;
-            }
-        }
-    }
-
-    fn tell(&mut self, reached: u64) {
-        if reached > self.told {
-            (self.sent)(reached - self.told);
-            self.told = reached;
-        }
     }
 
     /// Asks how many bytes of a broken upload the registry kept. Returns `None` if it does not know
@@ -388,15 +353,6 @@ enum Mount {
 
 fn octets() -> HeaderValue {
     HeaderValue::from_static("application/octet-stream")
-}
-
-/// Returns the number of bytes that the registry has, from `Range: 0-<last>`. docker-registry
-/// reports `0-0` for none.
-fn kept(headers: &HeaderMap) -> Option<u64> {
-    let range = headers.get(header::RANGE)?.to_str().ok()?;
-    let range = range.strip_prefix("bytes=").unwrap_or(range);
-    let last: u64 = range.strip_prefix("0-")?.parse().ok()?;
-    Some(if last == 0 { 0 } else { last.checked_add(1)? })
 }
 
 impl Place {

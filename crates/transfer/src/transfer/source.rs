@@ -45,7 +45,7 @@ pub trait ImageSource: Sync {
 }
 
 /// A reader of a blob that reports bytes to `moved` as they are read.
-pub(super) fn counted<'a>(
+pub fn counted<'a>(
     reader: Box<dyn Read + Send + 'static>,
     moved: &'a (dyn Fn(u64) + Sync),
 ) -> Box<dyn Read + Send + 'a> {

@@ -1,53 +1,22 @@
-//! Bodies of requests: a call, a part of a blob that a thread reads while it is being sent, or one
-//! direction of a tunnel.
+//! Bodies of requests: a call, a part of a blob, or one direction of a tunnel.
 
-use std::io::{self, Read};
+use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, DuplexStream, ReadBuf, ReadHalf};
-use tokio::runtime::Handle;
-use tokio::sync::mpsc;
 
 use crate::agent::tunnel::WAITING;
-use imgctl_base::error::{Error, Result};
-
-/// Number of bytes to read at once.
-const BLOCK: u64 = 512 << 10;
-/// Maximum number of blocks queued between the reading thread and the connection.
-const BLOCKS: usize = 4;
+use imgctl_registry::client::sending::BlobBody;
 
 /// Body of a request.
 pub(super) enum Body {
     Whole(Option<Bytes>),
-    Stream(Stream),
+    Stream(BlobBody),
     /// Continues until the other end signals the end of the data.
     Pipe(ReadHalf<DuplexStream>),
-}
-
-/// A part of a blob that is being sent.
-pub(super) struct Stream {
-    blocks: mpsc::Receiver<Bytes>,
-    left: u64,
-    progress: Arc<Progress>,
-}
-
-/// Progress of a stream, and the cause if reading the source failed.
-#[derive(Default)]
-pub(super) struct Progress {
-    pub(super) sent: AtomicU64,
-    failure: Mutex<Option<Error>>,
-}
-
-impl Progress {
-    /// Takes the error of the source, if any.
-    pub(super) fn failure(&self) -> Option<Error> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
 }
 
 impl Body {
@@ -58,49 +27,6 @@ impl Body {
     /// A body with everything read from `source`.
     pub(super) fn pipe(source: ReadHalf<DuplexStream>) -> Self {
         Self::Pipe(source)
-    }
-
-    /// A body with the next `length` bytes of `reader`.
-    pub(super) fn stream(
-        runtime: &Handle,
-        mut reader: Box<dyn Read + Send + 'static>,
-        length: u64,
-    ) -> (Self, Arc<Progress>) {
-        let (sender, blocks) = mpsc::channel(BLOCKS);
-        let progress = Arc::new(Progress::default());
-        let told = Arc::clone(&progress);
-        runtime.spawn_blocking(move || {
-            let mut left = length;
-            while left > 0 {
-                match read_block(&mut *reader, left) {
-                    Ok(block) => {
-                        left -= block.len() as u64;
-                        if sender.blocking_send(block).is_err() {
-                            return;
-                        }
-                    }
-                    // The channel closes before all bytes are sent, which aborts the request.
-                    Err(error) => {
-                        *told.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                        return;
-                    }
-                }
-            }
-        });
-        let stream = Stream { blocks, left: length, progress: Arc::clone(&progress) };
-        (Self::Stream(stream), progress)
-    }
-}
-
-fn read_block(reader: &mut dyn Read, left: u64) -> Result<Bytes> {
-    let wanted = usize::try_from(left.min(BLOCK)).unwrap_or_default();
-    let mut bytes = vec![0; wanted];
-    match reader.read_exact(&mut bytes) {
-        Ok(()) => Ok(Bytes::from(bytes)),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(Error::bad_content(
-            format!("the data to send ended less than {left} bytes before its end"),
-        )),
-        Err(error) => Err(Error::io("cannot read the data to send", error)),
     }
 }
 
@@ -127,25 +53,14 @@ impl http_body::Body for Body {
         match &mut *self {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Self::Pipe(source) => poll_pipe(source, context),
-            Self::Stream(stream) if stream.left == 0 => Poll::Ready(None),
-            Self::Stream(stream) => {
-                Poll::Ready(Some(match ready!(stream.blocks.poll_recv(context)) {
-                    Some(block) => {
-                        let length = block.len() as u64;
-                        stream.left -= length;
-                        stream.progress.sent.fetch_add(length, Ordering::Relaxed);
-                        Ok(Frame::data(block))
-                    }
-                    None => Err(io::ErrorKind::UnexpectedEof.into()),
-                }))
-            }
+            Self::Stream(blob) => Pin::new(blob).poll_frame(context),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(bytes) => bytes.is_none(),
-            Self::Stream(stream) => stream.left == 0,
+            Self::Stream(blob) => blob.is_end_stream(),
             Self::Pipe(_) => false,
         }
     }
@@ -155,7 +70,7 @@ impl http_body::Body for Body {
             Self::Whole(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
-            Self::Stream(stream) => SizeHint::with_exact(stream.left),
+            Self::Stream(blob) => blob.size_hint(),
             Self::Pipe(_) => SizeHint::default(),
         }
     }

@@ -148,7 +148,7 @@ fn a_source_that_fails_and_bytes_of_another_blob_are_errors() {
     let short = |_| -> Result<Box<dyn Read + Send>> { Ok(Box::new(&b"short"[..])) };
     let error = host.remote.send_blob(&descriptor(&bytes), &short, &|_| {});
     let error = error.unwrap_err();
-    assert!(error.to_string().contains("before its end"), "{error}");
+    assert!(error.to_string().contains("too early"), "{error}");
     let denied = |_| -> Result<Box<dyn Read + Send>> { Err(Error::new(Kind::Denied, "no")) };
     let error = host.remote.send_blob(&descriptor(&bytes), &denied, &|_| {});
     assert_eq!(error.unwrap_err().kind(), Kind::Denied);

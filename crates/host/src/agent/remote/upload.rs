@@ -1,20 +1,21 @@
 //! Uploads a blob to a host's store through the registry routes, resuming where an earlier attempt
 //! ended.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, Method, Request, Response, StatusCode, header};
+use http::{Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 
-use crate::agent::BlobOpener;
-use crate::agent::blobs::upload_id;
 use crate::agent::remote::Remote;
 use crate::agent::remote::body::Body;
 use crate::agent::remote::connection::{Connection, Trouble, text};
 use crate::agent::wire::REPOSITORY;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Descriptor;
+use imgctl_registry::client::retry::Tries;
+use imgctl_registry::client::sending::{self, BlobOpener, Reached, kept};
+use imgctl_transfer::transfer::store_backend::upload_id;
 
 /// Maximum size of a blob that is sent without asking first, in bytes.
 const SMALL: u64 = 256 << 10;
@@ -22,9 +23,7 @@ const SMALL: u64 = 256 << 10;
 const FAILURES: u32 = 3;
 /// Number of bytes that counts as progress.
 const PROGRESS: u64 = 1 << 20;
-/// How often to report progress.
-const TELL: Duration = Duration::from_millis(100);
-/// Pause before the next attempt, multiplied by the number of failures.
+/// Pause before the second attempt.
 const PAUSE: Duration = Duration::from_millis(300);
 
 /// A blob being uploaded to a host.
@@ -32,9 +31,7 @@ struct Upload<'a> {
     remote: &'a Remote,
     blob: &'a Descriptor,
     open: &'a BlobOpener<'a>,
-    sent: &'a (dyn Fn(u64) + Sync),
-    /// Highest offset reported to `sent`.
-    told: u64,
+    reached: Reached<'a>,
 }
 
 /// Uploads `blob`, except for the part that the host already has.
@@ -44,8 +41,8 @@ pub(super) fn send(
     open: &BlobOpener<'_>,
     sent: &(dyn Fn(u64) + Sync),
 ) -> Result<()> {
-    let mut upload = Upload { remote, blob, open, sent, told: 0 };
-    let (mut failures, mut reached) = (0, 0);
+    let mut upload = Upload { remote, blob, open, reached: Reached::new(sent) };
+    let (mut tries, mut failed_at) = (Tries::new(FAILURES, PAUSE), 0);
     loop {
         let connection = remote.connection()?;
         let error = match upload.attempt(&connection) {
@@ -53,16 +50,13 @@ pub(super) fn send(
             Err(Trouble::Refused(error)) => return Err(error),
             Err(Trouble::Lost { error, .. }) => error,
         };
-        if upload.told >= reached + PROGRESS {
-            failures = 0;
-            reached = upload.told;
+        if upload.reached.offset() >= failed_at + PROGRESS {
+            tries.progressed();
+            failed_at = upload.reached.offset();
         }
-        failures += 1;
-        if failures >= FAILURES {
-            return Err(error);
-        }
+        let Some(pause) = tries.failed(None) else { return Err(error) };
         tracing::debug!("{error}; resuming blob {}", blob.digest);
-        std::thread::sleep(PAUSE * failures);
+        std::thread::sleep(pause);
     }
 }
 
@@ -77,12 +71,12 @@ impl Upload<'_> {
         // Another controller may be uploading the same blob.
         for _ in 0..4 {
             let Some(start) = offset else {
-                self.tell(self.blob.size);
+                self.reached.tell(self.blob.size);
                 return Ok(());
             };
             match self.put(connection, start)? {
                 Put::Done => {
-                    self.tell(self.blob.size);
+                    self.reached.tell(self.blob.size);
                     return Ok(());
                 }
                 Put::Elsewhere => offset = runtime.block_on(self.look(connection))?,
@@ -133,31 +127,21 @@ impl Upload<'_> {
         let mut request = Request::put(address)
             .header(header::CONTENT_TYPE, "application/octet-stream")
             .header(header::CONTENT_LENGTH, length);
-        let (body, progress) = match length {
-            0 => (Body::Whole(None), None),
+        let (body, sending) = match length {
+            0 => (Body::Whole(None), Arc::default()),
             length => {
                 let range = format!("{start}-{}", size - 1);
                 request = request.header(header::CONTENT_RANGE, range);
                 let reader = (self.open)(start).map_err(Trouble::Refused)?;
-                let (body, progress) = Body::stream(&runtime, reader, length);
-                (body, Some(progress))
+                let (body, sending) = sending::stream(&runtime, reader, length);
+                (Body::Stream(body), sending)
             }
         };
         let request = request.body(body).map_err(unwritable)?;
-        let outcome = runtime.block_on(async {
-            let mut answer = std::pin::pin!(connection.request(request));
-            loop {
-                let answered = tokio::time::timeout(TELL, &mut answer).await;
-                if let Some(progress) = &progress {
-                    self.tell(start + progress.sent.load(Ordering::Relaxed));
-                }
-                if let Ok(answered) = answered {
-                    return answered;
-                }
-            }
-        });
+        let answer = connection.request(request);
+        let outcome = runtime.block_on(self.reached.watch(start, &sending, answer));
         // A failing source aborts the request.
-        if let Some(error) = progress.and_then(|progress| progress.failure()) {
+        if let Some(error) = sending.failure() {
             return Err(Trouble::Refused(error));
         }
         let response = outcome?;
@@ -167,13 +151,6 @@ impl Upload<'_> {
                 Ok(Put::Elsewhere)
             }
             _ => Err(runtime.block_on(refused(response))),
-        }
-    }
-
-    fn tell(&mut self, reached: u64) {
-        if reached > self.told {
-            (self.sent)(reached - self.told);
-            self.told = reached;
         }
     }
 }
@@ -186,13 +163,6 @@ enum Put {
 
 fn unwritable(error: http::Error) -> Trouble {
     Trouble::Refused(Error::failed("cannot write the request").caused_by(error))
-}
-
-/// Returns the number of bytes that the host has, from `Range: 0-<last>`; `0-0` means none.
-fn kept(headers: &HeaderMap) -> Option<u64> {
-    let range = headers.get(header::RANGE)?.to_str().ok()?;
-    let last: u64 = range.strip_prefix("0-")?.parse().ok()?;
-    Some(if last == 0 { 0 } else { last.checked_add(1)? })
 }
 
 /// Converts an unexpected answer to an error.

@@ -59,10 +59,7 @@ pub(super) async fn answer(host: &Arc<Host>, name: &str, body: Incoming) -> Resp
             Ok(())
         }),
         Fetch::NAME => serve(&bytes, move |call: Fetch, told| {
-            let runtime = tokio::runtime::Handle::current();
-            fetch::fetch(&host.store, &runtime, &call.from, &call.blobs, &|bytes| {
-                told.progress(bytes);
-            })
+            fetch::fetch(&host.store, &call.from, &call.blobs, &|bytes| told.progress(bytes))
         }),
         Checkout::NAME => serve(&bytes, move |call: Checkout, told| {
             work::checkout(&host.store, &call, &|bytes| told.progress(bytes))

@@ -20,13 +20,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::AsyncWriteExt;
 
-use crate::agent::blobs::HostBlobs;
 use crate::agent::peer_sources::Offers;
 use crate::agent::wire;
 use answer::Answer;
 use imgctl_base::error::{IoContext, Result};
 use imgctl_registry::server::{Limits, ServeOptions, Service};
 use imgctl_store::store::Store;
+use imgctl_transfer::transfer::store_backend::StoreBackend;
 
 /// Bytes that may be in flight for one request, and for all requests.
 const STREAM_WINDOW: u32 = 4 << 20;
@@ -61,7 +61,7 @@ pub fn serve_stdio(store: &Store) -> Result<()> {
     };
     let host = Arc::new(Host {
         store: store.clone(),
-        registry: Service::new(&options, Arc::new(HostBlobs::new(store)))?,
+        registry: Service::new(&options, Arc::new(StoreBackend::by_digest(store)))?,
         offers: Offers::default(),
     });
     let runtime = tokio::runtime::Builder::new_multi_thread()

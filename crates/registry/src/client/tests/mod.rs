@@ -25,6 +25,7 @@ fn quick() -> Pace {
         silence: Duration::from_millis(700),
         least: 1,
         first_pause: Duration::from_millis(5),
+        mirror_tries: 2,
     }
 }
 

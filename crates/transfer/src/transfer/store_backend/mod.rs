@@ -1,9 +1,11 @@
-//! The store as the backend of a registry server: `imgctl registry serve --store`.
+//! The store as the backend of a registry server: `imgctl registry serve --store`, and the agent's
+//! blobs.
 //!
 //! An image is in the repository of its full name (`quay.io/a/b`) and in that of its name without
 //! the registry (`a/b`). Each requested repository holds a lease, so an image stays complete until
 //! clients have finished pulling it. Must not depend on HTTP or the command line.
 
+mod resumable;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -24,6 +26,7 @@ use imgctl_registry::client::Target;
 use imgctl_registry::layout::MAX_MANIFEST;
 use imgctl_registry::server::backend::{Backend, BlobFile, Served, WritableBackend};
 use imgctl_store::store::Store;
+pub use resumable::upload_id;
 use view::{Repository, View};
 use writable::Arrivals;
 
@@ -37,6 +40,8 @@ pub struct StoreBackend {
     store: Store,
     view: Mutex<Seen>,
     arrivals: Arrivals,
+    /// Whether every blob of the store is in every repository.
+    by_digest: bool,
 }
 
 /// The names as last read.
@@ -106,7 +111,19 @@ impl Seen {
 impl StoreBackend {
     /// Serves `store`.
     pub fn new(store: &Store) -> Self {
-        Self { store: store.clone(), view: Mutex::default(), arrivals: Arrivals::default() }
+        Self {
+            store: store.clone(),
+            view: Mutex::default(),
+            arrivals: Arrivals::default(),
+            by_digest: false,
+        }
+    }
+
+    /// Serves every blob of `store` in any repository, and also accepts blobs at an address that
+    /// derives from their digest and size ([`upload_id`]), so that a push resumes where an earlier
+    /// one ended, even one by another process. Ordinary clients push and pull images as always.
+    pub fn by_digest(store: &Store) -> Self {
+        Self { by_digest: true, ..Self::new(store) }
     }
 
     /// Returns the current names.
@@ -203,7 +220,7 @@ impl Backend for StoreBackend {
     }
 
     fn blob(&self, repository: &str, digest: &Digest) -> Result<Option<BlobFile>> {
-        if !self.has_blob(repository, digest)? {
+        if !self.by_digest && !self.has_blob(repository, digest)? {
             return Ok(None);
         }
         let file = match self.store.open_blob(digest) {
@@ -215,9 +232,10 @@ impl Backend for StoreBackend {
     }
 
     fn blob_size(&self, repository: &str, digest: &Digest) -> Result<Option<u64>> {
-        match self.has_blob(repository, digest)? {
-            true => self.store.blob_size(digest),
-            false => Ok(None),
+        if self.by_digest || self.has_blob(repository, digest)? {
+            self.store.blob_size(digest)
+        } else {
+            Ok(None)
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::transfer::store_backend::view::Content;
-use crate::transfer::store_backend::{StoreBackend, lock};
+use crate::transfer::store_backend::{StoreBackend, lock, resumable};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::{Algorithm, Descriptor, Digest, Hasher, Reference};
 use imgctl_registry::layout::Facts;
@@ -133,12 +133,8 @@ impl WritableBackend for StoreBackend {
         }))
     }
 
-    fn resume_upload(
-        &self,
-        _repository: &str,
-        _id: &str,
-    ) -> Result<Option<Box<dyn UploadSession>>> {
-        Ok(None)
+    fn resume_upload(&self, _repository: &str, id: &str) -> Result<Option<Box<dyn UploadSession>>> {
+        if self.by_digest { resumable::resume(&self.store, id) } else { Ok(None) }
     }
 
     fn mount(&self, repository: &str, from: Option<&str>, digest: &Digest) -> Result<bool> {
