@@ -155,7 +155,7 @@ impl BatchWork for Moves {
         match results {
             Ok(results) => {
                 for synced in results {
-                    ended(&synced.host, synced.result.map(|_| ()));
+                    ended(&synced.host, synced.result);
                 }
             }
             Err(error) if cancel.load(Ordering::SeqCst) => {

@@ -15,7 +15,7 @@ use crate::sync::schedule::{Job, Needs, Next, Schedule};
 use crate::sync::watch::{Origin, Watch};
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::image::Descriptor;
-use imgctl_host::agent::protocol::{CheckedOut, PeerSource};
+use imgctl_host::agent::protocol::PeerSource;
 use imgctl_transfer::transfer::workers::{for_each, lock};
 
 /// Interval at which a waiting thread checks whether to stop.
@@ -42,23 +42,7 @@ impl Blobs for imgctl_store::store::Store {
 pub struct Synced {
     /// [`crate::cluster::host::Host::id`].
     pub host: String,
-    pub result: Result<Report>,
-}
-
-/// Trees by name, with the result of each.
-pub(crate) type Trees = Vec<(String, CheckedOut)>;
-
-/// Work done on a host.
-#[derive(Clone, Debug, Default)]
-#[cfg_attr(not(test), allow(dead_code, reason = "for tests"))]
-pub struct Report {
-    /// Bytes received from the controller.
-    pub(crate) from_controller: u64,
-    /// Bytes received from other hosts.
-    pub(crate) from_hosts: u64,
-    /// Trees of the host that were changed.
-    #[allow(dead_code, reason = "for Debug")]
-    pub trees: Trees,
+    pub result: Result<()>,
 }
 
 /// Executes the plan. Returns the result of each host: first those of the plan in its order, then
@@ -140,21 +124,13 @@ fn needs(plan: &SyncPlan, host: &HostPlan) -> Needs {
 #[derive(Default)]
 struct State {
     offer: Mutex<Option<Arc<PeerSource>>>,
-    from_controller: AtomicU64,
-    from_hosts: AtomicU64,
-    result: Mutex<Option<Result<Trees>>>,
+    result: Mutex<Option<Result<()>>>,
 }
 
 impl State {
-    fn into_result(self) -> Result<Report> {
-        let result = self.result.into_inner().unwrap_or_else(PoisonError::into_inner);
+    fn into_result(self) -> Result<()> {
         // A host without work has no result.
-        let trees = result.unwrap_or(Ok(Vec::new()))?;
-        Ok(Report {
-            from_controller: self.from_controller.into_inner(),
-            from_hosts: self.from_hosts.into_inner(),
-            trees,
-        })
+        self.result.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap_or(Ok(()))
     }
 }
 
@@ -260,7 +236,6 @@ impl Run<'_> {
         let result = host.agent.send_blob(descriptor, &open, &sent);
         count.end(result.is_ok());
         result.context(|| format!("{id}: cannot send layer {}", descriptor.digest))?;
-        self.hosts[number as usize].from_controller.fetch_add(descriptor.size, Ordering::Relaxed);
         lock(&self.schedule).uploaded(number, blob);
         Ok(())
     }
@@ -306,7 +281,6 @@ impl Run<'_> {
                 blobs.len()
             );
         }
-        self.hosts[number as usize].from_hosts.fetch_add(size - lost, Ordering::Relaxed);
         lock(&self.schedule).fetched(number, source, blobs, &missing);
         Ok(())
     }
@@ -333,7 +307,6 @@ impl Run<'_> {
     fn checkout(&self, number: u32) -> Result<()> {
         let host = self.host(number);
         let id = host.host.id();
-        let mut trees = Vec::with_capacity(host.changes.len());
         for change in &host.changes {
             if self.cancel.load(Ordering::Relaxed) {
                 return Err(
@@ -343,13 +316,11 @@ impl Run<'_> {
             let tree = &change.tree.name;
             self.watch.checkout(&id, tree);
             let request = host.request(self.plan, change);
-            let made = host
-                .agent
+            host.agent
                 .checkout(&request, &|bytes| self.watch.unpacked(&id, bytes))
                 .context(|| format!("{id}: cannot create {tree}"))?;
-            trees.push((tree.clone(), made));
         }
-        lock(&self.hosts[number as usize].result).get_or_insert(Ok(trees));
+        lock(&self.hosts[number as usize].result).get_or_insert(Ok(()));
         self.watch.ended(&id, true);
         lock(&self.schedule).checked_out(number);
         Ok(())
