@@ -1,6 +1,11 @@
 //! The grammar of the command line: all verbs and the global flags.
 
-use clap::{CommandFactory, Parser, Subcommand};
+use std::ffi::OsString;
+
+use clap::error::ErrorKind;
+use clap::{
+    ArgMatches, Args, ColorChoice, Command, CommandFactory, FromArgMatches, Parser, Subcommand,
+};
 
 use crate::cli::accepted;
 #[cfg(feature = "testing")]
@@ -29,161 +34,181 @@ use imgctl_base::error::Result;
     max_term_width = 100,
     after_help = "Exit codes, environment variables and JSON formats: docs/cli.md"
 )]
-pub(crate) struct Arguments {
+struct Arguments {
     #[command(flatten)]
-    pub(crate) globals: Globals,
-    #[command(subcommand)]
-    pub(crate) command: Verb,
+    globals: Globals,
 }
 
-/// One verb with its arguments.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Verb {
-    Build(Box<build::BuildArgs>),
-    Images(images::ImagesArgs),
-    Pull(pull::PullArgs),
-    Copy(copy::CopyArgs),
-    Tags(tags::TagsArgs),
-    #[command(hide = true)]
-    Search(tags::SearchArgs),
-    Tag(tag::TagArgs),
-    Rmi(rmi::RmiArgs),
-    Inspect(inspect::InspectArgs),
-    History(history::HistoryArgs),
-    Tree(tree::TreeArgs),
-    Ls(ls::LsArgs),
-    Cat(cat::CatArgs),
-    Diff(diff::DiffArgs),
-    Mount(mount::MountArgs),
-    Umount(umount::UmountArgs),
-    Mounts(mounts::MountsArgs),
-    Create(create::CreateArgs),
-    Export(export::ExportArgs),
-    Merge(merge::MergeArgs),
-    Rebase(rebase::RebaseArgs),
-    Annotate(annotate::AnnotateArgs),
-    Bundle(bundle::BundleArgs),
-    Save(save::SaveArgs),
-    Load(load::LoadArgs),
-    Push(Box<push::PushArgs>),
-    Manifest(manifest::ManifestArgs),
-    Login(Box<login::LoginArgs>),
-    Logout(logout::LogoutArgs),
-    Sign(Box<sign::SignArgs>),
-    Verify(Box<verify::VerifyArgs>),
-    Key(key::KeyArgs),
-    Sbom(Box<sbom::SbomArgs>),
-    Attach(Box<attach::AttachArgs>),
-    Exec(Box<exec::ExecArgs>),
-    Scp(Box<scp::ScpArgs>),
-    Prune(prune::PruneArgs),
-    Df(df::DfArgs),
-    Scrub(scrub::ScrubArgs),
-    Cert(cert::CertArgs),
-    Registry(registry::RegistryCommand),
-    #[command(hide = true)]
-    Agent(agent::AgentArgs),
-    Run(Box<run::RunArgs>),
-    Apply(Box<apply::ApplyArgs>),
-    Add(Box<add::AddArgs>),
-    Delete(Box<delete::DeleteArgs>),
-    Upgrade(Box<upgrade::UpgradeArgs>),
-    Rollback(Box<rollback::RollbackArgs>),
-    Reset(Box<reset::ResetArgs>),
-    Uninstall(Box<uninstall::UninstallArgs>),
-    Status(Box<status::StatusArgs>),
-    Inplace(inplace::InplaceArgs),
-    Plan(plan::PlanArgs),
-    Gen(Box<r#gen::GenArgs>),
-    Render(Box<render::RenderArgs>),
-    Env(env::EnvArgs),
-    Journal(journal::JournalArgs),
-    #[cfg(feature = "testing")]
-    #[command(hide = true)]
-    Simulate(simulate::SimulateArgs),
-    Version(version::VersionArgs),
-    Completion(completion::CompletionArgs),
-    Man(man::ManArgs),
-    #[command(name = "host-action", hide = true)]
-    HostAction(host_action::HostActionArgs),
-    #[command(name = "help-all", hide = true)]
-    HelpAll(help_all::HelpAllArgs),
-}
-
-impl Verb {
-    /// Runs the verb.
-    pub(crate) fn run(self, context: &Context) -> Result<()> {
-        match self {
-            Self::Build(args) => build::run(&args, context),
-            Self::Images(args) => images::run(&args, context),
-            Self::Pull(args) => pull::run(&args, context),
-            Self::Copy(args) => copy::run(&args, context),
-            Self::Tags(args) => tags::run(&args, context),
-            Self::Search(args) => tags::search(&args, context),
-            Self::Tag(args) => tag::run(&args, context),
-            Self::Rmi(args) => rmi::run(&args, context),
-            Self::Inspect(args) => inspect::run(&args, context),
-            Self::History(args) => history::run(&args, context),
-            Self::Tree(args) => tree::run(&args, context),
-            Self::Ls(args) => ls::run(&args, context),
-            Self::Cat(args) => cat::run(&args, context),
-            Self::Diff(args) => diff::run(&args, context),
-            Self::Mount(args) => mount::run(&args, context),
-            Self::Umount(args) => umount::run(&args, context),
-            Self::Mounts(args) => mounts::run(&args, context),
-            Self::Create(args) => create::run(&args, context),
-            Self::Export(args) => export::run(&args, context),
-            Self::Merge(args) => merge::run(&args, context),
-            Self::Rebase(args) => rebase::run(&args, context),
-            Self::Annotate(args) => annotate::run(&args, context),
-            Self::Bundle(args) => bundle::run(&args, context),
-            Self::Save(args) => save::run(&args, context),
-            Self::Load(args) => load::run(&args, context),
-            Self::Push(args) => push::run(&args, context),
-            Self::Manifest(args) => manifest::run(&args, context),
-            Self::Login(args) => login::run(&args, context),
-            Self::Logout(args) => logout::run(&args, context),
-            Self::Sign(args) => sign::run(&args, context),
-            Self::Verify(args) => verify::run(&args, context),
-            Self::Key(args) => key::run(&args, context),
-            Self::Sbom(args) => sbom::run(&args, context),
-            Self::Attach(args) => attach::run(&args, context),
-            Self::Exec(args) => exec::run(&args, context),
-            Self::Scp(args) => scp::run(&args, context),
-            Self::Prune(args) => prune::run(&args, context),
-            Self::Df(args) => df::run(&args, context),
-            Self::Scrub(args) => scrub::run(&args, context),
-            Self::Cert(args) => cert::run(&args, context),
-            Self::Registry(args) => registry::run(&args, context),
-            Self::Agent(args) => agent::run(&args, context),
-            Self::Run(args) => run::run(&args, context),
-            Self::Apply(args) => apply::run(&args, context),
-            Self::Add(args) => add::run(&args, context),
-            Self::Delete(args) => delete::run(&args, context),
-            Self::Upgrade(args) => upgrade::run(&args, context),
-            Self::Rollback(args) => rollback::run(&args, context),
-            Self::Reset(args) => reset::run(&args, context),
-            Self::Uninstall(args) => uninstall::run(&args, context),
-            Self::Status(args) => status::run(&args, context),
-            Self::Inplace(args) => inplace::run(&args, context),
-            Self::Plan(args) => plan::run(args, context),
-            Self::Gen(args) => r#gen::run(&args, context),
-            Self::Render(args) => render::run(&args, context),
-            Self::Env(args) => env::run(&args, context),
-            Self::Journal(args) => journal::run(&args, context),
-            #[cfg(feature = "testing")]
-            Self::Simulate(args) => simulate::run(&args, context),
-            Self::Version(args) => version::run(&args, context),
-            Self::Completion(args) => completion::run(&args, command(), context),
-            Self::Man(args) => man::run(&args, command(), context),
-            Self::HostAction(args) => host_action::run(&args, context),
-            Self::HelpAll(_) => help_all::run(command(), context),
+/// Declares the verbs: name, variant, arguments and function. `@hide` leaves a verb out of the help,
+/// `owned` passes the arguments by value, `grammar` also passes the complete grammar.
+macro_rules! verbs {
+    (@call $run:path, $args:ident, $context:ident) => { $run(&$args, $context) };
+    (@call $run:path, $args:ident, $context:ident, owned) => { $run($args, $context) };
+    (@call $run:path, $args:ident, $context:ident, grammar) => { $run(&$args, command(), $context) };
+    ($(
+        $(#[cfg($condition:meta)])?
+        $name:literal $(@$hide:ident)?: $verb:ident($args:ty) => $run:path $(, $how:ident)?;
+    )*) => {
+        /// One verb with its arguments.
+        #[derive(Debug, Subcommand)]
+        pub(crate) enum Verb {
+            $($(#[cfg($condition)])? #[command(name = $name $(, $hide = true)?)] $verb($args),)*
         }
-    }
+
+        impl Verb {
+            /// Runs the verb.
+            pub(crate) fn run(self, context: &Context) -> Result<()> {
+                match self {
+                    $($(#[cfg($condition)])?
+                    Self::$verb(args) => verbs!(@call $run, args, context $(, $how)?),)*
+                }
+            }
+
+            /// Returns the grammar of the verb `name` alone, if there is one.
+            fn grammar(name: &str) -> Option<Command> {
+                match name {
+                    $($(#[cfg($condition)])?
+                    $name => Some(<$args as Args>::augment_args(Command::new($name))),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+verbs! {
+    "build": Build(Box<build::BuildArgs>) => build::run;
+    "images": Images(images::ImagesArgs) => images::run;
+    "pull": Pull(pull::PullArgs) => pull::run;
+    "copy": Copy(copy::CopyArgs) => copy::run;
+    "tags": Tags(tags::TagsArgs) => tags::run;
+    "search" @hide: Search(tags::SearchArgs) => tags::search;
+    "tag": Tag(tag::TagArgs) => tag::run;
+    "rmi": Rmi(rmi::RmiArgs) => rmi::run;
+    "inspect": Inspect(inspect::InspectArgs) => inspect::run;
+    "history": History(history::HistoryArgs) => history::run;
+    "tree": Tree(tree::TreeArgs) => tree::run;
+    "ls": Ls(ls::LsArgs) => ls::run;
+    "cat": Cat(cat::CatArgs) => cat::run;
+    "diff": Diff(diff::DiffArgs) => diff::run;
+    "mount": Mount(mount::MountArgs) => mount::run;
+    "umount": Umount(umount::UmountArgs) => umount::run;
+    "mounts": Mounts(mounts::MountsArgs) => mounts::run;
+    "create": Create(create::CreateArgs) => create::run;
+    "export": Export(export::ExportArgs) => export::run;
+    "merge": Merge(merge::MergeArgs) => merge::run;
+    "rebase": Rebase(rebase::RebaseArgs) => rebase::run;
+    "annotate": Annotate(annotate::AnnotateArgs) => annotate::run;
+    "bundle": Bundle(bundle::BundleArgs) => bundle::run;
+    "save": Save(save::SaveArgs) => save::run;
+    "load": Load(load::LoadArgs) => load::run;
+    "push": Push(Box<push::PushArgs>) => push::run;
+    "manifest": Manifest(manifest::ManifestArgs) => manifest::run;
+    "login": Login(Box<login::LoginArgs>) => login::run;
+    "logout": Logout(logout::LogoutArgs) => logout::run;
+    "sign": Sign(Box<sign::SignArgs>) => sign::run;
+    "verify": Verify(Box<verify::VerifyArgs>) => verify::run;
+    "key": Key(key::KeyArgs) => key::run;
+    "sbom": Sbom(Box<sbom::SbomArgs>) => sbom::run;
+    "attach": Attach(Box<attach::AttachArgs>) => attach::run;
+    "exec": Exec(Box<exec::ExecArgs>) => exec::run;
+    "scp": Scp(Box<scp::ScpArgs>) => scp::run;
+    "prune": Prune(prune::PruneArgs) => prune::run;
+    "df": Df(df::DfArgs) => df::run;
+    "scrub": Scrub(scrub::ScrubArgs) => scrub::run;
+    "cert": Cert(cert::CertArgs) => cert::run;
+    "registry": Registry(registry::RegistryCommand) => registry::run;
+    "agent" @hide: Agent(agent::AgentArgs) => agent::run;
+    "run": Run(Box<run::RunArgs>) => run::run;
+    "apply": Apply(Box<apply::ApplyArgs>) => apply::run;
+    "add": Add(Box<add::AddArgs>) => add::run;
+    "delete": Delete(Box<delete::DeleteArgs>) => delete::run;
+    "upgrade": Upgrade(Box<upgrade::UpgradeArgs>) => upgrade::run;
+    "rollback": Rollback(Box<rollback::RollbackArgs>) => rollback::run;
+    "reset": Reset(Box<reset::ResetArgs>) => reset::run;
+    "uninstall": Uninstall(Box<uninstall::UninstallArgs>) => uninstall::run;
+    "status": Status(Box<status::StatusArgs>) => status::run;
+    "inplace": Inplace(inplace::InplaceArgs) => inplace::run;
+    "plan": Plan(plan::PlanArgs) => plan::run, owned;
+    "gen": Gen(Box<r#gen::GenArgs>) => r#gen::run;
+    "render": Render(Box<render::RenderArgs>) => render::run;
+    "env": Env(env::EnvArgs) => env::run;
+    "journal": Journal(journal::JournalArgs) => journal::run;
+    #[cfg(feature = "testing")]
+    "simulate" @hide: Simulate(simulate::SimulateArgs) => simulate::run;
+    "version": Version(version::VersionArgs) => version::run;
+    "completion": Completion(completion::CompletionArgs) => completion::run, grammar;
+    "man": Man(man::ManArgs) => man::run, grammar;
+    "host-action" @hide: HostAction(host_action::HostActionArgs) => host_action::run;
+    "help-all" @hide: HelpAll(help_all::HelpAllArgs) => help_all::run, grammar;
 }
 
 /// Returns the complete grammar, including the flags accepted for compatibility with existing
 /// scripts.
-pub(crate) fn command() -> clap::Command {
-    overview::extend(accepted::extend(Arguments::command()))
+pub(crate) fn command() -> Command {
+    let command = Verb::augment_subcommands(Arguments::command());
+    overview::extend(accepted::extend(command))
+}
+
+/// Parses a command line. Only the grammar of its verb is built, which is most of the time that
+/// imgctl takes to start; the whole grammar is needed for help, aliases and errors alone.
+pub(crate) fn parse(
+    arguments: &[OsString],
+    colour: ColorChoice,
+) -> Result<(Globals, Verb, ArgMatches), clap::Error> {
+    let mut words = arguments.iter().skip(1).filter_map(|word| word.to_str());
+    let verb = words.find_map(Verb::grammar);
+    let command = accepted::extend(Arguments::command().subcommands(verb)).color(colour);
+    let matches = match command.try_get_matches_from(arguments) {
+        Err(error) if error.kind() != ErrorKind::DisplayVersion => {
+            self::command().color(colour).try_get_matches_from(arguments)
+        }
+        parsed => parsed,
+    }?;
+    let globals = Arguments::from_arg_matches(&matches)?.globals;
+    Ok((globals, Verb::from_arg_matches(&matches)?, matches))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<String, String> {
+        let words: Vec<OsString> =
+            std::iter::once(&"imgctl").chain(words).map(Into::into).collect();
+        let parsed = super::parse(&words, ColorChoice::Never);
+        let whole = command().color(ColorChoice::Never).try_get_matches_from(&words);
+        let whole = whole.and_then(|matches| Verb::from_arg_matches(&matches));
+        let parsed = parsed.map(|(_, verb, _)| format!("{verb:?}")).map_err(|e| e.to_string());
+        assert_eq!(parsed, whole.map(|v| format!("{v:?}")).map_err(|e| e.to_string()), "{words:?}");
+        parsed
+    }
+
+    #[test]
+    fn the_grammar_of_one_verb_understands_what_the_whole_one_does() {
+        for words in [
+            &["images"][..],
+            &["--root", "run", "tag", "a", "b"],
+            &["build", "--pull=always", "-t", "x", "run"],
+            &["bud", "run"],
+            &["registry", "ls", "dir", "--json"],
+            &["plan", "reset"],
+        ] {
+            parse(words).unwrap();
+        }
+        for words in [
+            &[][..],
+            &["--help"],
+            &["--version"],
+            &["help", "build"],
+            &["build", "--help"],
+            &["buidl", "."],
+            &["tag", "a"],
+            &["run", "--no-such-flag"],
+            &["--root", "run"],
+            &["no-such-verb"],
+        ] {
+            parse(words).unwrap_err();
+        }
+    }
 }

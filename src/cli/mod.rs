@@ -51,11 +51,8 @@ mod work_report;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::FromArgMatches;
-
 use imgctl_base::error::{Error, Kind, Result};
 
-use arguments::Arguments;
 use context::Context;
 use environment::Environment;
 use settings::Settings;
@@ -65,21 +62,16 @@ pub(crate) fn run(arguments: Vec<OsString>, environment: Vec<(OsString, OsString
     let environment = Environment::new(environment);
     // Needed before parsing: errors of the command line itself are already shown this way.
     let early = settings::Early::scan(&arguments, &environment);
-    let command = arguments::command().color(early.clap_colour());
-    let matches = match command.try_get_matches_from(arguments) {
-        Ok(matches) => matches,
-        Err(error) => return failure::of_parser(&error, early),
-    };
-    let parsed = match Arguments::from_arg_matches(&matches) {
+    let (globals, verb, matches) = match arguments::parse(&arguments, early.clap_colour()) {
         Ok(parsed) => parsed,
         Err(error) => return failure::of_parser(&error, early),
     };
-    let outcome = Settings::resolve(&parsed.globals, &environment).and_then(|settings| {
+    let outcome = Settings::resolve(&globals, &environment).and_then(|settings| {
         let context = Context::new(settings, environment);
         for note in accepted::notes(&matches) {
             context.ui.note(&note);
         }
-        guarded(|| parsed.command.run(&context))
+        guarded(|| verb.run(&context))
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

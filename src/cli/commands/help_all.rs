@@ -10,7 +10,7 @@ use imgctl_base::error::Result;
 pub(crate) struct HelpAllArgs {}
 
 /// Prints the help of the program and then of each command, each global flag once.
-pub(crate) fn run(command: clap::Command, context: &Context) -> Result<()> {
+pub(crate) fn run(_: &HelpAllArgs, command: clap::Command, context: &Context) -> Result<()> {
     let mut command = command.term_width(100);
     command.build();
     let mut text = format!("# imgctl\n\n{}\n", command.render_help());
