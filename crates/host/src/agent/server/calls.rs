@@ -12,19 +12,21 @@ use hyper::body::Incoming;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
+use crate::agent::execution::Caller;
 use crate::agent::protocol::{
-    Checkout, FileToWrite, HostsBlock, InventoryQuestion, OutputLine, ReadPart, Run, SwitchTree,
-    WritePart,
+    Checkout, FileToWrite, HostsBlock, Inventory, InventoryQuestion, OutputLine, ReadPart, Run,
+    SwitchTree, WritePart,
 };
+use crate::agent::server::Host;
 use crate::agent::server::answer::{Answer, refusal};
-use crate::agent::server::{Host, work};
 use crate::agent::wire::{
     Call, Cancel, Content, Event, FactsAnswer, FactsQuestion, Fetch, MAX_CALL, OfferBlobs,
     ReadFile, Remove, Withdraw,
 };
-use crate::agent::{facts, fetch, files, hosts_file, removal, tree};
+use crate::agent::{execution, facts, fetch, files, hosts_file, removal, tree};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::wire::encode;
+use imgctl_store::store::Store;
 
 /// Maximum number of messages queued for a slow controller.
 const WAITING: usize = 64;
@@ -51,7 +53,7 @@ pub(super) async fn answer(host: &Arc<Host>, name: &str, body: Incoming) -> Resp
             Ok(FactsAnswer { facts, spent })
         }),
         InventoryQuestion::NAME => {
-            serve(&bytes, move |call: InventoryQuestion, _| work::inventory(&host.store, &call))
+            serve(&bytes, move |call: InventoryQuestion, _| inventory(&host.store, &call))
         }
         OfferBlobs::NAME => serve(&bytes, move |_: OfferBlobs, _| host.offers.begin(&host.store)),
         Withdraw::NAME => serve(&bytes, move |_: Withdraw, _| {
@@ -62,13 +64,17 @@ pub(super) async fn answer(host: &Arc<Host>, name: &str, body: Incoming) -> Resp
             fetch::fetch(&host.store, &call.from, &call.blobs, &|bytes| told.progress(bytes))
         }),
         Checkout::NAME => serve(&bytes, move |call: Checkout, told| {
-            work::checkout(&host.store, &call, &|bytes| told.progress(bytes))
+            tree::checkout(&host.store, &call, &|bytes| told.progress(bytes))
         }),
         SwitchTree::NAME => serve(&bytes, |call: SwitchTree, _| tree::switch_tree(&call)),
         Run::NAME => serve(&bytes, |call: Run, told| {
-            work::run(&call, &|| told.is_gone(), &mut |line| told.line(line))
+            let program = Path::new("/proc/self/exe");
+            let caller = Caller { program, gone: &|| told.is_gone() };
+            execution::run(&call, &caller, &mut |line| told.line(line))
         }),
-        Cancel::NAME => serve(&bytes, |call: Cancel, _| work::cancel(&call.directory, &call.key)),
+        Cancel::NAME => {
+            serve(&bytes, |call: Cancel, _| execution::cancel(&call.directory, &call.key))
+        }
         FileToWrite::NAME => serve(&bytes, |call: FileToWrite, _| files::write(&call)),
         ReadFile::NAME => {
             serve(&bytes, |call: ReadFile, _| Ok(files::read(&call.path, call.limit)?.map(Content)))
@@ -81,6 +87,21 @@ pub(super) async fn answer(host: &Arc<Host>, name: &str, body: Incoming) -> Resp
         }),
         _ => refusal(StatusCode::NOT_FOUND, "unknown call"),
     }
+}
+
+/// Returns which of the requested items the host has. The blobs found are protected from `prune`
+/// while this agent lives.
+fn inventory(store: &Store, question: &InventoryQuestion) -> Result<Inventory> {
+    let mut blobs = Vec::new();
+    for digest in &question.blobs {
+        if let Some(size) = store.blob_size(digest)?
+            && store.claim_blob(digest, size)?
+        {
+            blobs.push(digest.clone());
+        }
+    }
+    let found = tree::inventory(store, &question.root, question)?;
+    Ok(Inventory { blobs, ..found })
 }
 
 /// Runs the work on a blocking thread and sends its events.

@@ -7,7 +7,6 @@ mod answer;
 mod calls;
 mod stdio;
 mod tunnel;
-mod work;
 
 use std::convert::Infallible;
 use std::sync::Arc;
