@@ -1,15 +1,14 @@
 //! The one path by which images are copied: read the documents, transfer the missing blobs (largest
 //! first, several in parallel), then the documents, children first, then the name.
 
-use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::transfer::plan::{Plan, Selection};
 use crate::transfer::sink::{ImageSink, Put};
-use crate::transfer::source::{ImageSource, SourceDocument};
+use crate::transfer::source::{Blobs, ImageSource, SourceDocument};
 use crate::transfer::workers;
-use imgctl_base::error::{Context, Error, Kind, Result};
+use imgctl_base::error::{Context, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_base::progress::{Reporter, Unit};
 
@@ -113,16 +112,16 @@ fn run(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Moved> {
     let stop = Arc::new(AtomicBool::new(false));
-    let source = &Stoppable { source, stop: Arc::clone(&stop) };
     let bytes = AtomicU64::new(0);
     let moved = |count| {
         bytes.fetch_add(count, Ordering::Relaxed);
         progress(count);
     };
-    let prepared = sink.prepare(plan, source, &moved)?;
+    let blobs = Blobs { source, stop: Arc::clone(&stop), moved: &moved, mount_from: Vec::new() };
+    let prepared = sink.prepare(plan, &blobs)?;
     let counts = [const { AtomicU64::new(0) }; 3];
     workers::for_each(&plan.blobs, jobs, &stop, |blob| {
-        let put = put_blob(sink, blob, source, &moved)?;
+        let put = put_blob(sink, blob, &blobs)?;
         let was_prepared = prepared.contains(&blob.digest);
         if !was_prepared && put != Put::Copied {
             progress(blob.size);
@@ -146,68 +145,18 @@ fn run(
     Ok(Moved { copied, mounted, existed, bytes: bytes.into_inner(), total: plan.total() })
 }
 
-fn put_blob(
-    sink: &dyn ImageSink,
-    blob: &Descriptor,
-    source: &dyn ImageSource,
-    moved: &(dyn Fn(u64) + Sync),
-) -> Result<Put> {
+fn put_blob(sink: &dyn ImageSink, blob: &Descriptor, blobs: &Blobs<'_>) -> Result<Put> {
     // Layers that must not be distributed remain at their URLs, unless the sink accepts them.
     let is_foreign = !blob.urls.is_empty();
     if is_foreign && !sink.takes_foreign_layers() {
         return Ok(Put::Existed);
     }
-    match sink.put_blob(blob, source, moved) {
+    match sink.put_blob(blob, blobs) {
         Err(error) if is_foreign && matches!(error.kind(), Kind::NotFound | Kind::Network) => {
             tracing::warn!("layer {} is not copied and remains at its URLs: {error}", blob.digest);
             Ok(Put::Existed)
         }
         put => put.context(|| format!("cannot copy blob {}", blob.digest)),
-    }
-}
-
-/// A source whose readers fail once another part of the copy has failed.
-struct Stoppable<'a> {
-    source: &'a dyn ImageSource,
-    stop: Arc<AtomicBool>,
-}
-
-impl ImageSource for Stoppable<'_> {
-    fn describe(&self) -> String {
-        self.source.describe()
-    }
-
-    fn root(&self) -> Result<SourceDocument> {
-        self.source.root()
-    }
-
-    fn document(&self, descriptor: &Descriptor) -> Result<Vec<u8>> {
-        self.source.document(descriptor)
-    }
-
-    fn open(&self, descriptor: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>> {
-        Ok(Box::new(StoppableRead {
-            reader: self.source.open(descriptor, offset)?,
-            stop: Arc::clone(&self.stop),
-        }))
-    }
-
-    fn mountable(&self, registry: &str, digest: &Digest) -> Vec<String> {
-        self.source.mountable(registry, digest)
-    }
-}
-
-struct StoppableRead {
-    reader: Box<dyn Read + Send + 'static>,
-    stop: Arc<AtomicBool>,
-}
-
-impl Read for StoppableRead {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.stop.load(Ordering::Relaxed) {
-            return Err(Error::failed("stopped because another part has failed").into());
-        }
-        self.reader.read(buffer)
     }
 }
 

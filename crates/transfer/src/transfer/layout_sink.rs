@@ -1,7 +1,7 @@
 //! Writes an image into an OCI image layout on disk, next to existing images.
 
 use std::fs::{DirBuilder, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use walkdir::WalkDir;
 
 use crate::transfer::sink::{ImageSink, Put};
-use crate::transfer::source::ImageSource;
+use crate::transfer::source::Blobs;
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::fs::lock::{Lock, Mode};
@@ -67,11 +67,10 @@ impl LayoutSink {
     }
 
     /// Writes a blob of the given size and digest. Returns whether it was missing.
-    fn write(
+    fn write<R: Read>(
         &self,
         descriptor: &Descriptor,
-        open: &dyn Fn() -> Result<Box<dyn Read + Send>>,
-        moved: &(dyn Fn(u64) + Sync),
+        open: impl FnOnce() -> Result<R>,
     ) -> Result<bool> {
         let Descriptor { digest, size, .. } = descriptor;
         let path = self.blob_path(digest)?;
@@ -80,7 +79,7 @@ impl LayoutSink {
         }
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let temporary = path.with_file_name(format!(".imgctl-{}-{number}.tmp", std::process::id()));
-        let written = copy_to(&temporary, descriptor, open, moved);
+        let written = copy_to(&temporary, descriptor, open);
         let placed =
             written.and_then(|()| std::fs::rename(&temporary, &path).path("create", &path));
         if placed.is_err() {
@@ -120,14 +119,13 @@ impl LayoutSink {
     }
 }
 
-fn copy_to(
+fn copy_to<R: Read>(
     path: &Path,
     descriptor: &Descriptor,
-    open: &dyn Fn() -> Result<Box<dyn Read + Send>>,
-    moved: &(dyn Fn(u64) + Sync),
+    open: impl FnOnce() -> Result<R>,
 ) -> Result<()> {
     let Descriptor { digest, size, .. } = descriptor;
-    let mut file = Counted { file: File::create(path).path("create", path)?, moved };
+    let mut file = File::create(path).path("create", path)?;
     let mut hasher = Hasher::with(digest.algorithm());
     let mut reader = open()?.take(size.saturating_add(1));
     let length = copy_hashed(&mut reader, &mut hasher, &mut file)?;
@@ -137,24 +135,7 @@ fn copy_to(
             "blob {digest} of {size} bytes has other content: {length} bytes or more, {computed}"
         )));
     }
-    file.file.sync_data().path("sync", path)
-}
-
-struct Counted<'a> {
-    file: File,
-    moved: &'a (dyn Fn(u64) + Sync),
-}
-
-impl Write for Counted<'_> {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        let count = self.file.write(buffer)?;
-        (self.moved)(count as u64);
-        Ok(count)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    file.sync_data().path("sync", path)
 }
 
 impl ImageSink for LayoutSink {
@@ -165,23 +146,15 @@ impl ImageSink for LayoutSink {
         }
     }
 
-    fn put_blob(
-        &self,
-        descriptor: &Descriptor,
-        source: &dyn ImageSource,
-        moved: &(dyn Fn(u64) + Sync),
-    ) -> Result<Put> {
-        let open = || -> Result<Box<dyn Read + Send>> { source.open(descriptor, 0) };
-        Ok(match self.write(descriptor, &open, moved)? {
+    fn put_blob(&self, descriptor: &Descriptor, blobs: &Blobs<'_>) -> Result<Put> {
+        Ok(match self.write(descriptor, || blobs.read(descriptor, 0))? {
             true => Put::Copied,
             false => Put::Existed,
         })
     }
 
     fn put_document(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<()> {
-        let open =
-            || -> Result<Box<dyn Read + Send>> { Ok(Box::new(io::Cursor::new(bytes.to_vec()))) };
-        self.write(descriptor, &open, &|_| {}).map(drop)
+        self.write(descriptor, || Ok(bytes)).map(drop)
     }
 
     fn finish(&self, root: &Descriptor, bytes: &[u8]) -> Result<()> {

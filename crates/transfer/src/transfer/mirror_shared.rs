@@ -2,12 +2,11 @@
 //! blob copies it, and the others find it there or mount it.
 
 use std::collections::{HashMap, HashSet};
-use std::io::Read;
 use std::sync::{Arc, Mutex};
 
 use crate::transfer::plan::Plan;
 use crate::transfer::sink::{ImageSink, Put};
-use crate::transfer::source::{ImageSource, SourceDocument};
+use crate::transfer::source::Blobs;
 use crate::transfer::workers::lock;
 use imgctl_base::error::Result;
 use imgctl_base::image::{Descriptor, Digest};
@@ -30,40 +29,6 @@ impl SharedBlobs {
     }
 }
 
-/// A source that suggests additional repositories to mount from.
-struct Offering<'a> {
-    source: &'a dyn ImageSource,
-    repositories: Vec<String>,
-}
-
-impl ImageSource for Offering<'_> {
-    fn describe(&self) -> String {
-        self.source.describe()
-    }
-
-    fn root(&self) -> Result<SourceDocument> {
-        self.source.root()
-    }
-
-    fn document(&self, descriptor: &Descriptor) -> Result<Vec<u8>> {
-        self.source.document(descriptor)
-    }
-
-    fn open(&self, descriptor: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>> {
-        self.source.open(descriptor, offset)
-    }
-
-    fn mountable(&self, registry: &str, digest: &Digest) -> Vec<String> {
-        let mut all = self.repositories.clone();
-        for name in self.source.mountable(registry, digest) {
-            if !all.contains(&name) {
-                all.push(name);
-            }
-        }
-        all
-    }
-}
-
 /// A sink that copies a blob only while no other image is copying it.
 pub(super) struct Turns<'a> {
     shared: &'a SharedBlobs,
@@ -76,30 +41,19 @@ impl ImageSink for Turns<'_> {
         self.sink.describe()
     }
 
-    fn prepare(
-        &self,
-        plan: &Plan,
-        source: &dyn ImageSource,
-        moved: &(dyn Fn(u64) + Sync),
-    ) -> Result<HashSet<Digest>> {
-        self.sink.prepare(plan, source, moved)
+    fn prepare(&self, plan: &Plan, blobs: &Blobs<'_>) -> Result<HashSet<Digest>> {
+        self.sink.prepare(plan, blobs)
     }
 
     fn takes_foreign_layers(&self) -> bool {
         self.sink.takes_foreign_layers()
     }
 
-    fn put_blob(
-        &self,
-        descriptor: &Descriptor,
-        source: &dyn ImageSource,
-        moved: &(dyn Fn(u64) + Sync),
-    ) -> Result<Put> {
+    fn put_blob(&self, descriptor: &Descriptor, blobs: &Blobs<'_>) -> Result<Put> {
         let blob = self.shared.blob(&descriptor.digest);
         let mut have = lock(&blob);
-        let offering =
-            Offering { source, repositories: have.iter().rev().take(2).cloned().collect() };
-        let put = self.sink.put_blob(descriptor, &offering, moved)?;
+        let mount_from = have.iter().rev().take(2).cloned().collect();
+        let put = self.sink.put_blob(descriptor, &Blobs { mount_from, ..blobs.clone() })?;
         if have.iter().all(|name| name != self.repository) {
             have.push(self.repository.to_owned());
         }

@@ -1,7 +1,7 @@
 //! Writes an image to a registry.
 
 use crate::transfer::sink::{ImageSink, Put};
-use crate::transfer::source::ImageSource;
+use crate::transfer::source::Blobs;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Descriptor, Reference};
 use imgctl_registry::client::Pushed;
@@ -40,17 +40,12 @@ impl ImageSink for RegistrySink {
         self.reference.to_string()
     }
 
-    fn put_blob(
-        &self,
-        descriptor: &Descriptor,
-        source: &dyn ImageSource,
-        moved: &(dyn Fn(u64) + Sync),
-    ) -> Result<Put> {
-        let mut mount_from = source.mountable(&self.registry, &descriptor.digest);
+    fn put_blob(&self, descriptor: &Descriptor, blobs: &Blobs<'_>) -> Result<Put> {
+        let mut mount_from = blobs.mountable(&self.registry, &descriptor.digest);
         mount_from.retain(|other| other != self.reference.repository());
-        let open = |offset| source.open(descriptor, offset);
+        let open = |offset| blobs.open(descriptor, offset);
         // The registry verifies the digest.
-        let pushed = self.repository.push_blob(descriptor, &mount_from, &open, moved)?;
+        let pushed = self.repository.push_blob(descriptor, &mount_from, &open, blobs.moved)?;
         Ok(match pushed {
             Pushed::Existed => Put::Existed,
             Pushed::Mounted => Put::Mounted,

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use crate::transfer::plan::Plan;
-use crate::transfer::source::ImageSource;
+use crate::transfer::source::Blobs;
 use imgctl_base::error::Result;
 use imgctl_base::image::{Descriptor, Digest};
 
@@ -25,27 +25,17 @@ pub trait ImageSink: Sync {
     fn describe(&self) -> String;
     /// Announces the plan once, before the first blob. A sink that cannot hold the image fails
     /// here. A sink that can do better than one blob at a time (by unpacking during the download)
-    /// imports blobs here, reports their bytes to `moved`, and returns their digests.
-    fn prepare(
-        &self,
-        plan: &Plan,
-        source: &dyn ImageSource,
-        moved: &(dyn Fn(u64) + Sync),
-    ) -> Result<HashSet<Digest>> {
-        let _ = (plan, source, moved);
+    /// imports blobs here and returns their digests.
+    fn prepare(&self, plan: &Plan, blobs: &Blobs<'_>) -> Result<HashSet<Digest>> {
+        let _ = (plan, blobs);
         Ok(HashSet::new())
     }
     /// Whether the sink accepts layers that must not be distributed (those with `urls`).
     fn takes_foreign_layers(&self) -> bool {
         false
     }
-    /// Copies a blob from `source` and verifies it; reports bytes to `moved` as they are copied.
-    fn put_blob(
-        &self,
-        descriptor: &Descriptor,
-        source: &dyn ImageSource,
-        moved: &(dyn Fn(u64) + Sync),
-    ) -> Result<Put>;
+    /// Copies a blob and verifies it; reports bytes as they are copied.
+    fn put_blob(&self, descriptor: &Descriptor, blobs: &Blobs<'_>) -> Result<Put>;
     /// Stores a document.
     fn put_document(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<()>;
     /// Sets the image's name; always the last call. Everything is durable afterwards.

@@ -1,8 +1,10 @@
 //! Sources of images: registry, store, archive and directory behind one interface for the engine.
 
 use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use imgctl_base::error::Result;
+use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Descriptor, Digest};
 
 /// A document as stored, with the descriptor computed from its bytes.
@@ -41,6 +43,60 @@ pub trait ImageSource: Sync {
     fn mountable(&self, registry: &str, digest: &Digest) -> Vec<String> {
         let _ = (registry, digest);
         Vec::new()
+    }
+}
+
+/// The blobs of a source as a sink receives them.
+#[derive(Clone)]
+pub struct Blobs<'a> {
+    pub(super) source: &'a dyn ImageSource,
+    /// Once it is set, another part of the copy has failed, and reading fails as well.
+    pub(super) stop: Arc<AtomicBool>,
+    /// Receives the number of bytes as they are copied.
+    pub(super) moved: &'a (dyn Fn(u64) + Sync),
+    /// Repositories that have the blob, in addition to those that the source knows.
+    pub(super) mount_from: Vec<String>,
+}
+
+impl<'a> Blobs<'a> {
+    /// Opens a blob like [`ImageSource::open`]; the caller reports the bytes to `moved`.
+    pub(super) fn open(
+        &self,
+        blob: &Descriptor,
+        offset: u64,
+    ) -> Result<Box<dyn Read + Send + 'static>> {
+        let (reader, stop) = (self.source.open(blob, offset)?, Arc::clone(&self.stop));
+        Ok(Box::new(Stoppable { reader, stop }))
+    }
+
+    /// Opens a blob and reports the bytes as they are read.
+    pub(super) fn read(&self, blob: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'a>> {
+        Ok(counted(self.open(blob, offset)?, self.moved))
+    }
+
+    /// Returns the repositories of `registry` from which the blob can be mounted.
+    pub(super) fn mountable(&self, registry: &str, digest: &Digest) -> Vec<String> {
+        let mut all = self.mount_from.clone();
+        for name in self.source.mountable(registry, digest) {
+            if !all.contains(&name) {
+                all.push(name);
+            }
+        }
+        all
+    }
+}
+
+struct Stoppable {
+    reader: Box<dyn Read + Send + 'static>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Read for Stoppable {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Error::failed("stopped because another part has failed").into());
+        }
+        self.reader.read(buffer)
     }
 }
 

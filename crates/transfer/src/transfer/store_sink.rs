@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use crate::transfer::plan::{Plan, read_small};
 use crate::transfer::sink::{ImageSink, Put};
-use crate::transfer::source::{ImageSource, counted};
+use crate::transfer::source::{Blobs, ImageSource};
 use crate::transfer::workers::lock;
 use imgctl_base::error::{Context, Error, Kind, Result};
 use imgctl_base::image::{
@@ -43,24 +43,13 @@ impl StoreSink {
         self
     }
 
-    fn download(
-        &self,
-        blob: &Descriptor,
-        source: &dyn ImageSource,
-        moved: &(dyn Fn(u64) + Sync),
-    ) -> Result<bool> {
-        let rest = |offset| Ok(counted(source.open(blob, offset)?, moved));
-        self.store.complete_blob(&blob.digest, blob.size, &rest)
+    fn download(&self, blob: &Descriptor, blobs: &Blobs<'_>) -> Result<bool> {
+        self.store.complete_blob(&blob.digest, blob.size, &|offset| blobs.read(blob, offset))
     }
 
     /// Returns the layers to unpack, after importing their config.
-    fn layers(
-        &self,
-        manifest: &Manifest,
-        source: &dyn ImageSource,
-        moved: &(dyn Fn(u64) + Sync),
-    ) -> Result<(Vec<LayerOf>, bool)> {
-        let is_new = self.download(&manifest.config, source, moved)?;
+    fn layers(&self, manifest: &Manifest, blobs: &Blobs<'_>) -> Result<(Vec<LayerOf>, bool)> {
+        let is_new = self.download(&manifest.config, blobs)?;
         let bytes = self
             .store
             .read_blob(&manifest.config.digest, imgctl_base::image::config::MAX_CONFIG)?;
@@ -84,12 +73,7 @@ impl ImageSink for StoreSink {
         "the store".to_owned()
     }
 
-    fn prepare(
-        &self,
-        plan: &Plan,
-        source: &dyn ImageSource,
-        moved: &(dyn Fn(u64) + Sync),
-    ) -> Result<HashSet<Digest>> {
+    fn prepare(&self, plan: &Plan, blobs: &Blobs<'_>) -> Result<HashSet<Digest>> {
         for (descriptor, manifest) in &plan.manifests {
             let is_root = descriptor.digest == plan.root.descriptor.digest;
             if is_root || is_platform(descriptor) {
@@ -100,15 +84,14 @@ impl ImageSink for StoreSink {
         if !self.unpack {
             return Ok(brought);
         }
-        for manifest in to_unpack(plan, source)? {
-            let (layers, config_is_new) = self.layers(manifest, source, moved)?;
+        for manifest in to_unpack(plan, blobs.source)? {
+            let (layers, config_is_new) = self.layers(manifest, blobs)?;
             if config_is_new {
                 brought.insert(manifest.config.digest.clone());
             }
             let downloads = Downloads {
                 store: &self.store,
-                source,
-                moved,
+                blobs,
                 brought: Mutex::new(HashSet::new()),
                 retry: Mutex::new(false),
             };
@@ -128,13 +111,8 @@ impl ImageSink for StoreSink {
         true
     }
 
-    fn put_blob(
-        &self,
-        descriptor: &Descriptor,
-        source: &dyn ImageSource,
-        moved: &(dyn Fn(u64) + Sync),
-    ) -> Result<Put> {
-        Ok(match self.download(descriptor, source, moved)? {
+    fn put_blob(&self, descriptor: &Descriptor, blobs: &Blobs<'_>) -> Result<Put> {
+        Ok(match self.download(descriptor, blobs)? {
             true => Put::Copied,
             false => Put::Existed,
         })
@@ -203,8 +181,7 @@ fn to_unpack<'a>(plan: &'a Plan, source: &dyn ImageSource) -> Result<Vec<&'a Man
 /// storing them along the way.
 struct Downloads<'a> {
     store: &'a Store,
-    source: &'a dyn ImageSource,
-    moved: &'a (dyn Fn(u64) + Sync),
+    blobs: &'a Blobs<'a>,
     /// Blobs that were not in the store before.
     brought: Mutex<HashSet<Digest>>,
     /// Set if data from an earlier attempt may have caused a failure, so that a retry is
@@ -223,7 +200,7 @@ impl LayerBlobs for Downloads<'_> {
             return consume(&mut self.store.open_blob(digest)?);
         };
         let is_resumed = partial.length() > 0;
-        let rest = |offset| Ok(counted(self.source.open(&layer.blob, offset)?, self.moved));
+        let rest = |offset| self.blobs.read(&layer.blob, offset);
         let consumed = consume(&mut partial.reader(&rest));
         if let Err(error) = consumed {
             let is_about_content = matches!(error.kind(), Kind::BadContent | Kind::Failed);

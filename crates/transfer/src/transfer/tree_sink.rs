@@ -1,7 +1,7 @@
 //! Writes an image into a docker-distribution storage tree.
 
 use crate::transfer::sink::{ImageSink, Put};
-use crate::transfer::source::{ImageSource, counted};
+use crate::transfer::source::Blobs;
 use imgctl_base::error::Result;
 use imgctl_base::image::Descriptor;
 use imgctl_registry::layout::{Facts, Layout};
@@ -32,12 +32,7 @@ impl ImageSink for TreeSink {
         format!("{name}{tag} in {}", place.display())
     }
 
-    fn put_blob(
-        &self,
-        descriptor: &Descriptor,
-        source: &dyn ImageSource,
-        moved: &(dyn Fn(u64) + Sync),
-    ) -> Result<Put> {
+    fn put_blob(&self, descriptor: &Descriptor, blobs: &Blobs<'_>) -> Result<Put> {
         let digest = &descriptor.digest;
         let put = if self.layout.blob_size(digest)? == Some(descriptor.size) {
             match self.layout.has_layer(&self.repository, digest)? {
@@ -45,7 +40,7 @@ impl ImageSink for TreeSink {
                 false => Put::Mounted,
             }
         } else {
-            let mut reader = counted(source.open(descriptor, 0)?, moved);
+            let mut reader = blobs.read(descriptor, 0)?;
             self.layout.put_blob(&mut reader, digest, descriptor.size)?;
             Put::Copied
         };

@@ -1,7 +1,7 @@
 //! Copies from an in-memory source that counts requests and can be told to fail.
 
 use std::collections::{BTreeMap, HashMap};
-
+use std::io::{self, Read};
 use std::sync::Mutex;
 
 use super::*;
@@ -9,6 +9,7 @@ use crate::transfer::plan::Platforms;
 use crate::transfer::store_sink::StoreSink;
 use crate::transfer::store_source::StoreSource;
 use crate::transfer::testing::{config, fixture, gzip, layer};
+use imgctl_base::error::Error;
 use imgctl_base::image::{Index, Manifest, Platform, Reference, media_type};
 use imgctl_base::progress::Silent;
 use imgctl_store::store::Store;
