@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::embed::found::{Found, FoundArchive, FoundImage, How, Place, Skipped};
-use crate::embed::search::lists;
 use crate::embed::search::names::{self, Reading, Trust};
 use imgctl_base::image::Reference;
 
@@ -22,7 +21,7 @@ impl Collector {
     /// Returns a collector that leaves out the references listed in `.sealignore`, one per line.
     pub(super) fn new(ignore_file: &str) -> Self {
         let mut ignored = BTreeSet::new();
-        for (_, line) in lists::entries(ignore_file) {
+        for (_, line) in entries(ignore_file) {
             ignored.insert(line.to_owned());
             ignored.extend(names::normalise(line).map(|name| name.to_string()));
         }
@@ -93,4 +92,16 @@ impl Collector {
             skipped: self.skipped.into_iter().map(skipped).collect(),
         }
     }
+}
+
+/// Numbers the lines, without blank lines, comments and anything after ` #`. A byte order mark,
+/// which Windows editors add, is not part of the first line.
+pub(super) fn entries(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let lines = text.lines().enumerate().map(|(number, line)| {
+        let comment = line.find(" #").into_iter().chain(line.find("\t#")).min();
+        let line = comment.map_or(line, |at| &line[..at]);
+        (number + 1, line.trim())
+    });
+    lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
 }

@@ -3,7 +3,7 @@
 //! A list is explicit, so an entry that is not an image name is an error.
 
 use crate::embed::found::{FoundArchive, How, Place};
-use crate::embed::search::collector::Collector;
+use crate::embed::search::collector::{Collector, entries};
 use crate::embed::search::names;
 use imgctl_base::error::{Error, Result};
 
@@ -54,18 +54,6 @@ fn archive(text: &str, place: Place) -> Result<FoundArchive> {
         reference: names::normalise(name)?,
         place,
     })
-}
-
-/// Numbers the lines, without blank lines, comments and anything after ` #`. A byte order mark,
-/// which Windows editors add, is not part of the first line.
-pub(super) fn entries(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let lines = text.lines().enumerate().map(|(number, line)| {
-        let comment = line.find(" #").into_iter().chain(line.find("\t#")).min();
-        let line = comment.map_or(line, |at| &line[..at]);
-        (number + 1, line.trim())
-    });
-    lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
 }
 
 fn wrong(error: Error, place: &Place) -> Error {
