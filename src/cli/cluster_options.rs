@@ -7,20 +7,15 @@ use clap::Args;
 
 use crate::cli::context::Context;
 use crate::cli::environment::Environment;
-use crate::cli::registry_options::{Concealed, RegistryArgs};
-use imgctl_base::error::{Context as _, Error, IoContext, Kind, Result};
-use imgctl_base::image::{Platform, Reference};
+use crate::cli::registry_options::Concealed;
+use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::secret::Secret;
-use imgctl_cluster::cluster::clusterfile::{
-    self, Clusterfile, SecretSource, Ssh, Surroundings, Values,
-};
+use imgctl_cluster::cluster::clusterfile::{self, Clusterfile, SecretSource, Ssh, Values};
 use imgctl_cluster::cluster::desired::HostFlags;
-use imgctl_cluster::cluster::image::ClusterImage;
-use imgctl_cluster::cluster::state::{State, States};
-use imgctl_cluster::cluster::{local_addresses, name, paths, variable};
-use imgctl_registry::Client;
-use imgctl_transfer::transfer::plan::Selection;
-use imgctl_transfer::transfer::pull::{Policy, PullOptions, pull};
+use imgctl_cluster::cluster::{name, paths, variable};
+use imgctl_ops::controller::Controller;
+use imgctl_ops::install::Additions;
+use imgctl_ops::session::Session;
 
 /// The cluster to work on.
 #[derive(Args, Clone, Debug)]
@@ -48,7 +43,12 @@ pub(crate) struct HostsArgs {
 }
 
 impl HostsArgs {
-    /// Converts the flags, combined with the SSH flags.
+    /// Converts the flags, combined with the SSH flags that `session` was opened with.
+    pub(crate) fn of(&self, session: &Session<'_>) -> HostFlags {
+        self.flags(Ssh::of_login(&session.ssh.login, session.ssh.port))
+    }
+
+    /// Converts the flags, combined with SSH settings.
     pub(crate) fn flags(&self, ssh: Ssh) -> HostFlags {
         HostFlags {
             masters: self.masters.clone(),
@@ -134,15 +134,17 @@ impl DesiredArgs {
             .collect()
     }
 
-    /// Adds the documents of `--config-file`; notes are shown to the user.
-    pub(crate) fn add_documents(&self, to: &mut Clusterfile, context: &Context) -> Result<()> {
+    /// Returns the additions; notes about their files are shown to the user.
+    pub(crate) fn additions(&self, context: &Context) -> Result<Additions> {
+        let mut documents = Vec::new();
         for file in &self.config_file {
             let (additions, notes) =
                 clusterfile::read_additions(&read_file(file)?, &file.display().to_string())?;
             notes.iter().for_each(|note| context.ui.note(note));
-            to.add_documents(additions);
+            documents.push(additions);
         }
-        Ok(())
+        let environment = self.environment()?;
+        Ok(Additions { environment, command: self.cmd.clone(), documents })
     }
 }
 
@@ -219,66 +221,24 @@ pub(crate) fn data_root(environment: &Environment) -> Result<String> {
     }
 }
 
-/// Returns all clusters of this user.
-pub(crate) fn states(context: &Context) -> Result<States> {
-    Ok(States::new(runtime_root(&context.environment)?))
-}
-
-/// Returns the state of `cluster`.
-pub(crate) fn state(cluster: &str, context: &Context) -> Result<State> {
-    states(context)?.of(cluster)
-}
-
-/// Calls `then` with the environment that a Clusterfile's references are resolved in.
-pub(crate) fn with_surroundings<T>(
-    context: &Context,
-    then: impl FnOnce(&Surroundings<'_>) -> T,
-) -> T {
-    let lookup = |name: &str| {
-        let value = context.environment.get(name)?;
-        value.to_str().map(str::to_owned)
-    };
-    then(&Surroundings {
-        variable: &lookup,
-        home: context.environment.path("HOME"),
-        local: local_addresses::all(),
+/// Returns this machine as a controller of clusters.
+pub(crate) fn controller(context: &Context) -> Result<Controller> {
+    let environment = &context.environment;
+    let has_root = environment.path("SEALOS_RUNTIME_ROOT").or(environment.path("HOME")).is_some();
+    Ok(Controller {
+        state_root: has_root.then(|| runtime_root(environment)).transpose()?,
+        data_root: data_root(environment)?,
+        home: environment.path("HOME"),
+        variables: environment.texts(),
+        agent: environment.path("IMGCTL_AGENT"),
+        agent_directory: environment.path("IMGCTL_AGENT_DIR"),
+        user: match environment.text("SUDO_USER")? {
+            None => environment.text("USER")?.map(str::to_owned),
+            user => user.map(str::to_owned),
+        },
+        copy_state: environment.switch("SEALOS_SYNC_WORKDIR")?.unwrap_or(true),
+        sync: context.settings.sync,
     })
-}
-
-/// Reads `names` for `platform` as images of `cluster`; images that are not in the store are
-/// pulled.
-pub(crate) fn images(
-    names: &[String],
-    cluster: &str,
-    platform: Option<&Platform>,
-    registry: &RegistryArgs,
-    context: &Context,
-) -> Result<Vec<ClusterImage>> {
-    let store = context.store()?;
-    let mut client: Option<Client> = None;
-    let mut images = Vec::new();
-    for name in names {
-        let loaded = match ClusterImage::load(store, cluster, name, platform) {
-            Err(error) if error.kind() == Kind::NotFound => {
-                let client = match &client {
-                    Some(client) => client,
-                    None => client.insert(registry.client(context)?),
-                };
-                let options = PullOptions {
-                    selection: Selection::default(),
-                    policy: Policy::Missing,
-                    ..PullOptions::default()
-                };
-                let reference = Reference::parse(name)?;
-                pull(store, client, &reference, &options, context.ui.reporter())
-                    .context(|| format!("image {name} is not in the store"))?;
-                ClusterImage::load(store, cluster, name, platform)
-            }
-            loaded => loaded,
-        };
-        images.push(loaded?);
-    }
-    Ok(images)
 }
 
 #[cfg(test)]

@@ -38,6 +38,12 @@ impl Environment {
         }
     }
 
+    /// Returns all variables whose name and value are UTF-8.
+    pub(crate) fn texts(&self) -> BTreeMap<String, String> {
+        let text = |text: &OsStr| text.to_str().map(str::to_owned);
+        self.0.iter().filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect()
+    }
+
     /// Returns a path variable if it is set and not empty.
     pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
         self.get(name).filter(|value| !value.is_empty()).map(PathBuf::from)

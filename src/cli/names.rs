@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use imgctl_base::error::{Error, Result};
-use imgctl_store::layer::LayerPath;
+use imgctl_store::layer::{LayerPath, Tree};
 
 /// Patterns with `*` (any characters) and `?` (one character).
 pub(crate) trait PatternExt {
@@ -81,6 +81,23 @@ pub(crate) fn printable(name: &[u8]) -> String {
         }
     }
     text
+}
+
+/// Returns the names in an image that are nearest to a missing one, for a hint.
+pub(crate) fn nearest(tree: &Tree, path: &LayerPath) -> Option<String> {
+    let parent = path.parent()?;
+    if tree.lookup(&parent).is_none() {
+        return nearest(tree, &parent);
+    }
+    let mut names: Vec<String> =
+        tree.children(&parent).take(8).map(|(name, _)| printable(name)).collect();
+    if tree.children(&parent).nth(8).is_some() {
+        names.push("…".to_owned());
+    }
+    match names.is_empty() {
+        true => Some(format!("{parent} is empty")),
+        false => Some(format!("{parent} contains {}", names.join(", "))),
+    }
 }
 
 #[cfg(test)]

@@ -5,17 +5,12 @@ use crate::ui::size::human;
 use imgctl_base::error::Result;
 use imgctl_cluster::cluster::host::Host;
 use imgctl_cluster::pipeline::change::Planned;
-use imgctl_cluster::pipeline::executor;
-use imgctl_cluster::pipeline::executor::decision::{Decision, decide};
-use imgctl_cluster::pipeline::step::{PlanView, Step};
+use imgctl_cluster::pipeline::step::PlanView;
 
-/// Prints the whole plan, as text or as one JSON object.
-pub(crate) fn show(planned: &Planned, context: &Context) -> Result<()> {
-    let past = executor::unfinished(&planned.plan, &planned.scene)?;
-    let done = |step: &Step| matches!(decide(step, past.as_ref(), &[], &[]), Decision::Skip);
-    let view = PlanView::of(&planned.plan, &done);
+/// Prints all steps, as text or as one JSON object.
+pub(crate) fn show(view: &PlanView, context: &Context) -> Result<()> {
     if context.ui.is_json() {
-        return context.ui.json(&view);
+        return context.ui.json(view);
     }
     for note in &view.notes {
         context.ui.note(note);

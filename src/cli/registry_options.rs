@@ -73,6 +73,11 @@ impl From<&str> for Concealed {
 impl RegistryArgs {
     /// Creates a client from these flags, the environment and the configuration files.
     pub(crate) fn client(&self, context: &Context) -> Result<Client> {
+        Client::new(self.client_options(context)?)
+    }
+
+    /// Returns the options of [`Self::client`].
+    pub(crate) fn client_options(&self, context: &Context) -> Result<ClientOptions> {
         if let Some(file) = self.authfile.as_deref().filter(|file| !file.exists()) {
             return Err(Error::not_found(format!("the file {} does not exist", file.display()))
                 .hint("run `imgctl login --authfile FILE REGISTRY` to create it"));
@@ -80,7 +85,7 @@ impl RegistryArgs {
         if self.retry_delay.is_some() {
             context.ui.note("--retry-delay has no effect: each wait is longer than the one before");
         }
-        Client::new(self.options(context, self.explicit_login(context)?)?)
+        self.options(context, self.explicit_login(context)?)
     }
 
     /// Returns the client's options, with `explicit` as the login for every registry.

@@ -11,7 +11,6 @@ use crate::cli::context::Context;
 use crate::cli::registry_options::Concealed;
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::secret::Secret;
-use imgctl_host::host::address::SSH_PORT;
 use imgctl_host::host::login::{HostKeys, Login, Settings};
 
 /// Maximum length of a password or passphrase, in bytes.
@@ -82,11 +81,6 @@ pub(crate) struct SshArgs {
 }
 
 impl SshArgs {
-    /// Returns the port of hosts without a port of their own.
-    pub(crate) fn port(&self) -> u16 {
-        self.port.unwrap_or(SSH_PORT)
-    }
-
     /// Returns the login that the flags describe, and the connection settings.
     pub(crate) fn resolve(&self, context: &Context) -> Result<(Login, Settings)> {
         Ok((self.login(context)?, self.settings(context)?))

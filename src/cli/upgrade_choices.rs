@@ -8,6 +8,7 @@ use imgctl_cluster::runtime::upgrade::Renewal;
 use imgctl_cluster::upgrade::document::{
     Choices, HopMode, KubeletSwap, OnFailure, OnTimeout, PauseAfter, Strategy,
 };
+use imgctl_ops::upgrade::GivenChoices;
 
 /// How hosts are moved, during upgrades and rollbacks. All flags are optional, so that given values
 /// can be told from defaults.
@@ -157,48 +158,16 @@ choice!(
     RenewalArg => Renewal { Auto, True, False }
 );
 
-/// Checks that a host which has just failed cannot pass.
-const OF_A_FAILED_HOST: [&str; 7] = [
-    "etcd",
-    "leftovers",
-    "mixed-versions",
-    "node-not-ready",
-    "static-manifests",
-    "unavailable-budget",
-    "unhealthy-workloads",
-];
-
 impl MovingArgs {
-    /// Returns the flags for rolling back a host that failed in an upgrade with these choices: the
-    /// rollback uses the same ones.
-    pub(crate) fn of_failed(choices: &Choices) -> Self {
-        let mut skip_check = choices.skip_checks.clone();
-        skip_check.extend(OF_A_FAILED_HOST.map(str::to_owned));
-        Self {
-            batch: None,
-            max_unavailable: Some(choices.max_unavailable.clone()),
-            kubelet_swap: Some(match choices.kubelet_swap {
-                KubeletSwap::Drain => KubeletSwapArg::Drain,
-                KubeletSwap::InPlace => KubeletSwapArg::InPlace,
-            }),
-            drain_timeout: Some(format!("{}s", choices.drain_timeout_seconds)),
-            drain_on_timeout: Some(match choices.drain_on_timeout {
-                OnTimeout::Abort => OnTimeoutArg::Abort,
-                OnTimeout::Wait => OnTimeoutArg::Wait,
-                OnTimeout::Delete => OnTimeoutArg::Delete,
-            }),
-            delete_emptydir_data: choices.delete_emptydir_data,
-            force_unmanaged: choices.force_unmanaged,
-            skip_check,
-            max_restarts: None,
-            no_restart: false,
-            max_failed: None,
-            bake: None,
-        }
+    /// Returns the choices of a rollback, which has no canary.
+    pub(crate) fn of_rollback(&self, pause_after: Option<BackPauseArg>) -> Result<GivenChoices> {
+        let pause_after = pause_after.map(Into::into);
+        let choices = Choices { no_canary: true, pause_after, ..self.choices()? };
+        Ok(GivenChoices { choices, hop: None, options: self.given() })
     }
 
     /// Returns the choices, with defaults for all other options.
-    pub(crate) fn choices(&self) -> Result<Choices> {
+    fn choices(&self) -> Result<Choices> {
         let usual = Choices::default();
         let seconds = |text: &Option<String>, usual: u64| match text {
             Some(text) => Ok::<_, Error>(duration::parse(text)?.as_secs()),
@@ -240,39 +209,29 @@ impl MovingArgs {
             ("--max-failed", "maxFailed", self.max_failed.is_some()),
         ])
     }
-
-    /// Returns the given options that differ from the recorded choices.
-    pub(crate) fn against(&self, decided: &Choices) -> Result<Vec<&'static str>> {
-        against(self.given(), &self.choices()?, decided)
-    }
 }
 
 impl ChoiceArgs {
-    /// Returns the choices; `images` is the number of rootfs images given.
-    pub(crate) fn choices(&self, images: usize) -> Result<Choices> {
+    /// Returns the choices of an upgrade.
+    pub(crate) fn of_upgrade(&self) -> Result<GivenChoices> {
         let no_canary = self.canary.iter().any(|host| host == "none");
         if no_canary && self.canary.len() > 1 {
             return Err(Error::usage("--canary none cannot be combined with --canary HOST"));
         }
-        let hop = match self.hop {
-            Some(hop) => hop.into(),
-            None if images > 1 => HopMode::Auto,
-            None => HopMode::Single,
-        };
-        Ok(Choices {
+        let choices = Choices {
             strategy: self.strategy.unwrap_or_default().into(),
             canary: match no_canary {
                 true => Vec::new(),
                 false => self.canary.clone(),
             },
             no_canary,
-            hop,
             pause_after: self.pause_after.map(Into::into),
             certificate_renewal: self.certificate_renewal.unwrap_or_default().into(),
             on_failure: self.on_failure.unwrap_or_default().into(),
             spares: self.spares.clone(),
             ..self.moving.choices()?
-        })
+        };
+        Ok(GivenChoices { choices, hop: self.hop.map(Into::into), options: self.given() })
     }
 
     /// See [`MovingArgs::given`].
@@ -309,11 +268,6 @@ impl ChoiceArgs {
             ))),
         }
     }
-
-    /// Returns the given options that differ from the recorded choices.
-    pub(crate) fn against(&self, decided: &Choices, images: usize) -> Result<Vec<&'static str>> {
-        against(self.given(), &self.choices(images)?, decided)
-    }
 }
 
 fn given<const N: usize>(
@@ -323,23 +277,6 @@ fn given<const N: usize>(
         .filter(|(_, _, is_given)| *is_given)
         .map(|(name, member, _)| (name, member))
         .collect()
-}
-
-fn against(
-    given: Vec<(&'static str, &'static str)>,
-    wanted: &Choices,
-    decided: &Choices,
-) -> Result<Vec<&'static str>> {
-    let value = |choices: &Choices| {
-        serde_json::to_value(choices)
-            .map_err(|error| Error::failed("cannot compare options").caused_by(error))
-    };
-    let (wanted, decided) = (value(wanted)?, value(decided)?);
-    Ok(given
-        .into_iter()
-        .filter(|(_, member)| wanted[*member] != decided[*member])
-        .map(|(name, _)| name)
-        .collect())
 }
 
 #[cfg(test)]
@@ -361,7 +298,7 @@ mod tests {
     #[test]
     fn who_says_nothing_gets_what_the_plan_takes_for_usual() {
         let none = args("");
-        assert_eq!(none.choices(1).unwrap(), Choices::default());
+        assert_eq!(none.of_upgrade().unwrap().decide(1), Choices::default());
         none.check_none().unwrap();
     }
 
@@ -382,7 +319,7 @@ mod tests {
             let error = args(line).check_none().unwrap_err().to_string();
             assert!(error.starts_with(name), "{line}: {error}");
         }
-        let decided = args("--batch 3 --canary none").choices(1).unwrap();
+        let decided = args("--batch 3 --canary none").of_upgrade().unwrap().decide(1);
         for (line, differ) in [
             ("", vec![]),
             ("--batch 3", vec![]),
@@ -392,7 +329,8 @@ mod tests {
             ("--on-failure stop", vec![]),
             ("--on-failure rollback", vec!["--on-failure"]),
         ] {
-            assert_eq!(args(line).against(&decided, 1).unwrap(), differ, "{line}");
+            let given = args(line).of_upgrade().unwrap();
+            assert_eq!(given.against(&decided, 1).unwrap(), differ, "{line}");
         }
     }
 }

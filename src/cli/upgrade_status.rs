@@ -1,57 +1,91 @@
 //! Displays the progress of an upgrade, and past upgrades.
 
+use serde_json::{Value, json};
+
 use crate::cli::context::Context;
 use crate::ui::table::Table;
 use imgctl_base::error::Result;
 use imgctl_cluster::pipeline::event::Outcome;
 use imgctl_cluster::pipeline::journal::Past;
-use imgctl_cluster::upgrade::document::few;
-use imgctl_cluster::upgrade::document::{Direction, Document};
+use imgctl_cluster::upgrade::document::{Document, few};
 use imgctl_cluster::upgrade::report::Report;
-use imgctl_cluster::upgrade::upgrade_store::{Ended, UpgradeStatus, word};
+use imgctl_cluster::upgrade::upgrade_store::{Ended, word};
+use imgctl_ops::upgrade::Progress;
 
-/// Prints the status.
-pub(crate) fn show(
-    cluster: &str,
-    open: Option<&Document>,
-    stand: Option<UpgradeStatus>,
-    past: Option<&Past>,
-    history: &[Ended],
-    context: &Context,
-) -> Result<()> {
-    match open {
-        None => context.ui.line(&format!("cluster {cluster}: no upgrade is open"))?,
+/// Prints the progress of the open upgrade, and past upgrades.
+pub(crate) fn show(cluster: &str, progress: &Progress, context: &Context) -> Result<()> {
+    let ui = &context.ui;
+    if ui.is_json() {
+        return ui.json(&as_json(cluster, progress));
+    }
+    if let Some(copy) = &progress.copy {
+        ui.note(&format!(
+            "this is a copy as of {}; {} runs the upgrade",
+            copy.says.time, copy.says.controller
+        ));
+    }
+    match &progress.open {
+        None => ui.line(&format!("cluster {cluster}: no upgrade is open"))?,
         Some(open) => {
-            context.ui.line(&format!(
+            ui.line(&format!(
                 "cluster {cluster}: {} {} from {} to {}: {}",
-                verb(open.direction),
+                open.direction.verb(),
                 open.id,
                 open.from.version,
                 open.target().version,
-                stand.map_or("planned", word)
+                progress.status.map_or("planned", word)
             ))?;
-            if let Some(past) = past {
+            if let Some(past) = &progress.past {
                 steps(open, past, context)?;
             }
         }
     }
-    if history.is_empty() {
+    if progress.history.is_empty() {
         return Ok(());
     }
     let mut table = Table::new(&["TIME", "NAME", "KIND", "FROM", "TO", "HOSTS", "END"]);
-    for ended in history {
+    for ended in &progress.history {
         table.row(vec![
             ended.time.clone(),
             ended.id.clone(),
-            verb(ended.direction).to_owned(),
+            ended.direction.verb().to_owned(),
             ended.from.version.clone(),
             ended.to.version.clone(),
             scope(ended),
             word(ended.end).to_owned(),
         ]);
     }
-    context.ui.line("")?;
-    context.ui.print(&table.render(true))
+    ui.line("")?;
+    ui.print(&table.render(true))
+}
+
+fn as_json(cluster: &str, progress: &Progress) -> Value {
+    let past = progress.past.as_ref();
+    let outcome =
+        |step: &String| past.and_then(|past| past.steps.get(step)).and_then(|step| step.outcome);
+    let steps: Vec<Value> = past
+        .iter()
+        .flat_map(|past| &past.order)
+        .map(|step| json!({ "step": step, "outcome": outcome(step) }))
+        .collect();
+    json!({
+        "cluster": cluster,
+        "open": progress.open.as_ref().map(|open| json!({
+            "id": open.id,
+            "direction": open.direction,
+            "from": open.from,
+            "to": open.target(),
+            "state": progress.status,
+            "journal": past.map(|past| &past.id),
+            "steps": steps,
+        })),
+        "history": progress.history,
+        "copy": progress.copy.as_ref().map(|copy| json!({
+            "time": copy.says.time,
+            "controller": copy.says.controller,
+            "directory": copy.directory,
+        })),
+    })
 }
 
 /// Summarizes the hosts of an upgrade; empty if they were not recorded.
@@ -69,7 +103,7 @@ fn scope(ended: &Ended) -> String {
 pub(crate) fn came(report: &Report, context: &Context) -> Result<()> {
     if context.ui.is_json() {
         // One object per line, like all events.
-        let event = serde_json::json!({
+        let event = json!({
             "time": jiff::Timestamp::now().to_string(), "event": "report", "report": report,
         });
         return context.ui.line(&event.to_string());
@@ -122,11 +156,4 @@ fn steps(open: &Document, past: &Past, context: &Context) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn verb(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Forward => "upgrade",
-        Direction::Back => "rollback",
-    }
 }

@@ -36,10 +36,7 @@ fn as_json(document: &Document) -> Result<Value> {
 
 fn text(document: &Document) -> Result<String> {
     let target = document.target();
-    let verb = match document.direction {
-        Direction::Forward => "upgrade",
-        Direction::Back => "rollback",
-    };
+    let verb = document.direction.verb();
     let mut text = format!(
         "{verb} {} of cluster {} ({}): {} → {}\n",
         document.id,

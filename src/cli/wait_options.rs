@@ -43,6 +43,3 @@ impl WaitArgs {
         }
     }
 }
-
-/// Behaviour of verbs without these flags.
-pub(crate) const DEFAULT: Wait = Wait::WhereNetwork(LIMIT);

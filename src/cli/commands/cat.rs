@@ -7,12 +7,12 @@ use std::sync::Arc;
 use clap::Args;
 
 use crate::cli::context::Context;
-use crate::cli::image_tree::{hint, whole_tree};
-use crate::cli::names::image_and_path;
+use crate::cli::names::{image_and_path, nearest};
 use crate::cli::platform::PlatformArg;
 use crate::ui::output::Stdout;
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_store::layer::{ContentReader, LayerPath, Tree};
+use imgctl_store::store::image_tree::whole_tree;
 use imgctl_store::store::{Image, Store};
 
 /// Print files of an image, without mounting it
@@ -48,7 +48,7 @@ fn print(store: &Store, image: &Image, tree: &Tree, name: &str, path: &LayerPath
     let resolved = tree.resolve(path)?;
     let Some(found) = tree.lookup(&resolved) else {
         let missing = Error::not_found(format!("{path} does not exist in {name}"));
-        return Err(match hint(tree, &resolved) {
+        return Err(match nearest(tree, &resolved) {
             Some(hint) => missing.hint(hint),
             None => missing,
         });

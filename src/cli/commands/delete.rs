@@ -3,15 +3,12 @@
 use clap::Args;
 
 use crate::cli::cluster_options::ClusterArg;
-use crate::cli::cluster_work::{Work, WorkArgs, change_of};
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
-use crate::cli::work_report::report;
-use imgctl_base::error::{Error, Result};
-use imgctl_cluster::cluster::clusterfile::ClusterDocument;
-use imgctl_cluster::pipeline::change;
-use imgctl_host::host::address::{self, SSH_PORT};
+use crate::cli::work_options::WorkArgs;
+use imgctl_base::error::Result;
+use imgctl_ops::members::{Removal, remove};
 
 /// Remove hosts from a cluster
 #[derive(Args, Clone, Debug)]
@@ -52,33 +49,11 @@ pub(crate) struct DeleteArgs {
 
 /// Removes the hosts.
 pub(crate) fn run(args: &DeleteArgs, context: &Context) -> Result<()> {
-    let name = &args.cluster.cluster;
-    let mut work = Work::begin("delete", name, &args.work, context)?.over(&args.ssh);
-    let mut desired = work.existing()?.clone();
-    let mut leaving = Vec::new();
-    for list in [&args.masters, &args.nodes].into_iter().flatten() {
-        leaving.extend(address::parse_list(list, SSH_PORT)?);
-    }
-    if leaving.is_empty() {
-        return Err(Error::usage("no hosts to remove").hint("pass --masters or --nodes"));
-    }
-    // A host that never became a member can be removed as well: an earlier run may have left
-    // something on it.
-    for group in work.state.touched()? {
-        let alone = ClusterDocument { hosts: vec![group.clone()], ..ClusterDocument::default() };
-        if alone.addresses()?.iter().any(|own| leaving.contains(own)) {
-            desired.cluster.hosts.push(group.clone());
-            work.also.push(group);
-        }
-    }
-    desired.cluster.remove_hosts(&leaving)?;
-    let prepared = work.prepare(desired, &args.registry)?;
-    let change = change_of("delete", &prepared, None, &[], work.current.as_ref());
-    let summary = work.carry_out(&prepared, &args.ssh, args.force, |means, scene| {
-        change::plan(means, scene, &change)
-    })?;
-    match summary {
-        Some(summary) => report(&summary, name, context),
-        None => Ok(()),
-    }
+    let request = Removal {
+        cluster: args.cluster.cluster.clone(),
+        hosts: [&args.masters, &args.nodes].into_iter().flatten().cloned().collect(),
+        force: args.force,
+        options: args.work.options(context)?,
+    };
+    remove(&request, &context.session(&args.ssh, &args.registry)?)
 }

@@ -8,11 +8,11 @@ use serde_json::json;
 use crate::cli::commands::bundle;
 use crate::cli::commands::save::compression;
 use crate::cli::context::Context;
-use crate::cli::image_tree::{tree_of, whole_tree};
 use crate::cli::names::printable;
 use crate::cli::platform::PlatformArg;
 use imgctl_base::error::{Error, Result};
 use imgctl_store::layer::compare::{Change, compare};
+use imgctl_store::store::image_tree::{tree_of, whole_tree};
 use imgctl_transfer::edit::bundle::CreateOptions;
 
 /// Show the files that differ between two images

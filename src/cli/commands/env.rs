@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use crate::cli::cluster_options::{data_root, runtime_root, state, with_surroundings};
+use crate::cli::cluster_options::{data_root, runtime_root};
 use crate::cli::context::Context;
 use crate::ui::table::{Table, one_line};
 use imgctl_base::error::{Error, Result};
@@ -97,23 +97,20 @@ fn settings(context: &Context) -> Result<()> {
 }
 
 fn variables(args: &EnvArgs, cluster: &str, context: &Context) -> Result<()> {
-    let state = state(cluster, context)?;
-    let (clusterfile, notes) = state.require()?;
+    let session = context.plain_session()?;
+    let (clusterfile, notes) = session.state(cluster)?.require()?;
     notes.iter().for_each(|note| context.ui.note(note));
     // Images as recorded when they were installed; the store may no longer have them.
     let mounts = &clusterfile.cluster.status.mounts;
     let images: Vec<ClusterImage> =
         mounts.iter().map(imgctl_cluster::cluster::clusterfile::Mount::image).collect();
-    let data_root = data_root(&context.environment)?;
-    let directory = state.directory().to_owned();
-    let (scene, hosts) = with_surroundings(context, |surroundings| -> Result<_> {
-        let scene = ClusterContext::new(&clusterfile, images, &data_root, directory, surroundings)?;
-        let hosts = match &args.host {
-            Some(list) => desired::choose(&clusterfile, list, surroundings)?,
-            None => scene.hosts.clone(),
-        };
-        Ok((scene, hosts))
-    })?;
+    let scene = session.cluster_context(&clusterfile, images)?;
+    let hosts = match &args.host {
+        Some(list) => {
+            session.with_surroundings(|around| desired::choose(&clusterfile, list, around))?
+        }
+        None => scene.hosts.clone(),
+    };
     let image = match &args.image {
         None => scene.rootfs(),
         Some(name) => {

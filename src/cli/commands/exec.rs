@@ -6,13 +6,13 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::context::Context;
-use crate::cli::host_outcomes::{for_each, sum_up};
 use crate::cli::host_selection::HostArgs;
 use crate::ui::output;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_cluster::cluster::host::Host;
 use imgctl_host::host::connect::Connections;
 use imgctl_host::host::transport::{Ended, Privilege, Source, follow};
+use imgctl_ops::hosts::{for_each, sum_up};
 
 /// Maximum number of pieces of output that a host buffers while it waits for earlier hosts; a full
 /// buffer blocks the command.

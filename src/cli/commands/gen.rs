@@ -4,21 +4,16 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::cli::cluster_options::{
-    ClusterArg, ClusterSshArgs, DesiredArgs, HostsArgs, data_root, images, state, with_surroundings,
-};
+use crate::cli::cluster_options::{ClusterArg, ClusterSshArgs, DesiredArgs, HostsArgs};
 use crate::cli::context::Context;
-use crate::cli::image_files::StoreFiles;
 use crate::cli::registry_options::RegistryArgs;
+use crate::cli::ssh_options::SshArgs;
 use imgctl_base::error::{Context as _, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_cluster::cluster::clusterfile::{self, Clusterfile};
-use imgctl_cluster::cluster::context::ClusterContext;
-use imgctl_cluster::cluster::image::{ClusterImage, check_together};
+use imgctl_cluster::cluster::image::check_together;
 use imgctl_cluster::cluster::local_addresses;
-use imgctl_cluster::runtime::certificates::validity::Validity;
-use imgctl_cluster::runtime::k3s::K3s;
-use imgctl_cluster::runtime::kubeadm::Kubeadm;
+use imgctl_ops::preview::default_documents;
 
 /// Write the Clusterfile that `imgctl run` would create
 #[derive(Args, Debug)]
@@ -59,21 +54,19 @@ pub(crate) struct GenArgs {
 /// Prints or writes the Clusterfile.
 pub(crate) fn run(args: &GenArgs, context: &Context) -> Result<()> {
     let name = &args.cluster.cluster;
+    let additions = args.desired.additions(context)?;
     let flags = args.hosts.flags(args.ssh.ssh());
     let mut made = Clusterfile::new(name, &args.images, &flags, local_addresses::primary())?;
     // In the file, variables from the command line become variables of the cluster.
-    made.cluster.environment = args.desired.environment()?;
-    made.cluster.command.clone_from(&args.desired.cmd);
-    args.desired.add_documents(&mut made, context)?;
-    let images = images(&args.images, name, None, &args.registry, context)?;
+    made.cluster.environment = additions.environment;
+    made.cluster.command = additions.command;
+    additions.documents.into_iter().for_each(|documents| made.add_documents(documents));
+    let session = context.session(&SshArgs::default(), &args.registry)?;
+    let images = session.images(&args.images, name, None)?;
     check_together(&images)?;
-    let data_root = data_root(&context.environment)?;
-    let directory = state(name, context)?.directory().to_owned();
-    let scene = with_surroundings(context, |surroundings| {
-        ClusterContext::new(&made, images, &data_root, directory, surroundings)
-    })?;
-    let mut defaults =
-        Clusterfile { documents: default_documents(&scene, context)?, ..Clusterfile::default() };
+    let scene = session.cluster_context(&made, images)?;
+    let documents = default_documents(&scene, &session)?;
+    let mut defaults = Clusterfile { documents, ..Clusterfile::default() };
     let given = std::mem::take(&mut made.documents);
     defaults.add_documents(Clusterfile { documents: given, ..Clusterfile::default() });
     made.documents = defaults.documents;
@@ -83,19 +76,4 @@ pub(crate) fn run(args: &GenArgs, context: &Context) -> Result<()> {
         Some(path) => atomic::write(path, text.as_bytes(), 0o600, Durability::Durable)
             .context(|| "cannot write the Clusterfile".to_owned()),
     }
-}
-
-/// Returns the documents with which the image's runtime would create this cluster.
-fn default_documents(scene: &ClusterContext, context: &Context) -> Result<Vec<serde_json::Value>> {
-    let files = StoreFiles { store: context.store()?, platform: None };
-    let rootfs = scene.rootfs().map(ClusterImage::distribution);
-    let text = match rootfs {
-        Some("" | "kubernetes" | "kubeadm") => {
-            Kubeadm::new(&files, Validity::default()).default_documents(scene)?
-        }
-        Some("k3s") => K3s::new(&files).default_document(scene)?,
-        _ => return Ok(Vec::new()),
-    };
-    let (read, _) = clusterfile::read_additions(&text, "the runtime's defaults")?;
-    Ok(read.documents)
 }

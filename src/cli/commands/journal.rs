@@ -6,7 +6,6 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::cli::cluster_options;
 use crate::cli::context::Context;
 use crate::ui::table::{Table, one_line};
 use imgctl_base::error::{Error, Result};
@@ -41,7 +40,8 @@ pub(crate) fn run(args: &JournalArgs, context: &Context) -> Result<()> {
     if !safe(&args.cluster) {
         return Err(Error::usage(format!("`{}` is not a cluster name", args.cluster)));
     }
-    let directory = journals(cluster_options::state(&args.cluster, context)?.directory());
+    let session = context.plain_session()?;
+    let directory = journals(session.state(&args.cluster)?.directory());
     let names = past::list(&directory)?;
     match args.run.as_deref() {
         None => all(&names, &directory, context),

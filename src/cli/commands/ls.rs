@@ -7,8 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::context::Context;
-use crate::cli::image_tree::{hint, whole_tree};
-use crate::cli::names::{image_and_path, printable};
+use crate::cli::names::{image_and_path, nearest, printable};
 use crate::cli::platform::PlatformArg;
 use crate::ui::table::Table;
 use imgctl_base::error::{Error, Result};
@@ -16,6 +15,7 @@ use imgctl_base::image::time::rfc3339;
 use imgctl_base::image::{Descriptor, LayerKind};
 use imgctl_store::layer::{Entry, EntryKind, Found, LayerPath, Tree};
 use imgctl_store::store::Image;
+use imgctl_store::store::image_tree::whole_tree;
 
 /// List files in an image, without mounting it
 #[derive(Args, Debug)]
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &LsArgs, context: &Context) -> Result<()> {
     };
     let found = tree.lookup(&path).ok_or_else(|| {
         let missing = Error::not_found(format!("{path} does not exist in {name}"));
-        match hint(&tree, &path) {
+        match nearest(&tree, &path) {
             Some(hint) => missing.hint(hint),
             None => missing,
         }

@@ -3,11 +3,12 @@
 use clap::Args;
 
 use crate::cli::cluster_options::ClusterArg;
-use crate::cli::cluster_work::{Work, WorkArgs};
 use crate::cli::context::Context;
+use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
+use crate::cli::work_options::WorkArgs;
 use imgctl_base::error::Result;
-use imgctl_cluster::pipeline::reset;
+use imgctl_ops::maintain::{TearDown, tear_down};
 
 /// Tear down a cluster
 #[derive(Args, Clone, Debug)]
@@ -38,15 +39,10 @@ pub(crate) struct ResetArgs {
 
 /// Tears down the cluster.
 pub(crate) fn run(args: &ResetArgs, context: &Context) -> Result<()> {
-    let name = &args.cluster.cluster;
-    let work = Work::begin("reset", name, &args.work, context)?;
-    let mut desired = work.existing()?.clone();
-    desired.cluster.hosts.extend(work.state.touched()?);
-    let prepared = work.recorded(desired)?;
-    let summary =
-        work.carry_out(&prepared, &args.ssh, args.force, |means, scene| reset::plan(means, scene))?;
-    if summary.is_some() && !context.ui.is_json() {
-        context.ui.line(&format!("cluster {name} is gone"))?;
-    }
-    Ok(())
+    let request = TearDown {
+        cluster: args.cluster.cluster.clone(),
+        force: args.force,
+        options: args.work.options(context)?,
+    };
+    tear_down(&request, &context.session(&args.ssh, &RegistryArgs::default())?)
 }

@@ -1,26 +1,19 @@
 //! `imgctl status`.
 
-use std::sync::Arc;
-
 use clap::Args;
-use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::cli::cluster_options::ClusterArg;
-use crate::cli::cluster_work::{Work, WorkArgs};
 use crate::cli::context::Context;
-use crate::cli::host_pool::Agents;
+use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
 use crate::ui::size::human;
 use crate::ui::table::Table;
-use imgctl_base::error::{Error, Kind, Result};
-use imgctl_cluster::cluster::context::ClusterContext;
-use imgctl_cluster::inplace::drift::{self, Report};
-use imgctl_cluster::pipeline::nodes::{NETWORK_HINT, NodeStatus};
-use imgctl_cluster::pipeline::status::{self, Status};
-use imgctl_cluster::runtime::certificates::validity::Validity;
-use imgctl_cluster::runtime::{HostPool, choice};
-use imgctl_kube::client;
+use imgctl_base::error::Result;
+use imgctl_cluster::inplace::drift::Report;
+use imgctl_cluster::pipeline::nodes::NodeStatus;
+use imgctl_cluster::pipeline::status::{HostFacts, Status};
+use imgctl_ops::status;
 
 /// Show the status of a cluster
 #[derive(Args, Debug)]
@@ -41,51 +34,21 @@ pub(crate) struct StatusArgs {
 
 /// Queries the hosts and shows the status.
 pub(crate) fn run(args: &StatusArgs, context: &Context) -> Result<()> {
-    let looking = WorkArgs::look();
-    let work = Work::begin("status", &args.cluster.cluster, &looking, context)?;
-    let desired = work.existing()?.clone();
-    let phase = desired.cluster.status.phase;
-    let prepared = work.recorded(desired)?;
-    let files = work.files()?;
-    let runtime = choice::of(&prepared.scene, &files, Validity::default())?;
-    let (_, settings) = args.ssh.resolve(context)?;
-    let crew: Arc<dyn HostPool + Send> = Arc::new(Agents::new(settings, context)?);
-    let key = format!("status-{}", Timestamp::now().as_millisecond());
-    let status = status::ask(&prepared.scene, &*runtime, &crew, 32, &key);
-    // A cluster without an API has no drift, and an API that does not answer is visible already.
-    let changed = if status.nodes.is_empty() { None } else { in_place(&prepared.scene, &*crew) };
+    let session = context.session(&args.ssh, &RegistryArgs::default())?;
+    let found = status::status(&args.cluster.cluster, &session)?;
+    let status = &found.status;
     if context.ui.is_json() {
-        context.ui.json(&Shown { status: &status, in_place: changed.as_ref() })?;
+        context.ui.json(&Shown { status, in_place: found.in_place.as_ref() })?;
     } else {
-        if let Some(phase) = phase {
+        if let Some(phase) = found.phase {
             context.ui.line(&format!("cluster {}: {}", status.cluster, phase.as_str()))?;
         }
-        show(&status, context)?;
-        if let Some(report) = &changed {
+        show(status, context)?;
+        if let Some(report) = &found.in_place {
             show_drift(report, context)?;
         }
     }
-    if status.is_well() { Ok(()) } else { Err(not_well(&status)) }
-}
-
-/// Names the unhealthy hosts and Nodes; the reasons are shown above.
-fn not_well(status: &Status) -> Error {
-    let mut ill = Vec::new();
-    for host in status.hosts.iter().filter(|host| !host.healthy) {
-        ill.push(host.host.clone());
-    }
-    for node in status.nodes.iter().filter(|node| !node.ready) {
-        if !node.host.as_ref().is_some_and(|host| ill.contains(host)) {
-            ill.push(format!("Node {}", node.name));
-        }
-    }
-    let what = format!("cluster {} is not healthy: {}", status.cluster, ill.join(", "));
-    let error = Error::new(Kind::CheckFailed, what);
-    if status.nodes.iter().any(|node| node.lacks_network) {
-        error.hint(NETWORK_HINT)
-    } else {
-        error
-    }
+    found.check()
 }
 
 /// The status, and in-place changes.
@@ -95,14 +58,6 @@ struct Shown<'a> {
     status: &'a Status,
     #[serde(rename = "inplace", skip_serializing_if = "Option::is_none")]
     in_place: Option<&'a Report>,
-}
-
-/// Returns where Pods run other images than their templates specify; `None` if the API cannot be
-/// queried.
-fn in_place(scene: &ClusterContext, crew: &dyn HostPool) -> Option<Report> {
-    let agent = crew.agent(scene.first()?);
-    let asked = agent.and_then(client::connect).and_then(|api| drift::report(&*api, None));
-    asked.inspect_err(|error| tracing::info!("images of Pods: {error}")).ok()
 }
 
 fn show_drift(report: &Report, context: &Context) -> Result<()> {
@@ -121,7 +76,7 @@ fn show(status: &Status, context: &Context) -> Result<()> {
         Table::new(&["HOST", "ROLES", "STATE", "NAME", "ARCH", "SYSTEM", "FREE", "TREE"]);
     for host in &status.hosts {
         let facts = host.facts.as_ref();
-        let of = |get: &dyn Fn(&status::HostFacts) -> String| facts.map_or_else(String::new, get);
+        let of = |get: &dyn Fn(&HostFacts) -> String| facts.map_or_else(String::new, get);
         let state = match (host.reachable, host.healthy) {
             (false, _) => "unreachable",
             (true, true) => "well",

@@ -3,12 +3,12 @@
 use clap::Args;
 
 use crate::cli::cluster_options::ClusterArg;
-use crate::cli::cluster_work::{Work, WorkArgs};
 use crate::cli::context::Context;
+use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
-use crate::cli::work_report::report;
-use imgctl_base::error::{Error, Result};
-use imgctl_cluster::pipeline::uninstall;
+use crate::cli::work_options::WorkArgs;
+use imgctl_base::error::Result;
+use imgctl_ops::maintain::{Uninstallation, uninstall};
 
 /// Uninstall an application from a cluster
 #[derive(Args, Clone, Debug)]
@@ -36,20 +36,10 @@ pub(crate) struct UninstallArgs {
 
 /// Uninstalls the application.
 pub(crate) fn run(args: &UninstallArgs, context: &Context) -> Result<()> {
-    let name = &args.cluster.cluster;
-    let work = Work::begin("uninstall", name, &args.work, context)?;
-    let desired = work.existing()?.clone();
-    if !desired.cluster.images.contains(&args.image) {
-        return Err(Error::not_found(format!("cluster {name} has no image {}", args.image))
-            .hint(format!("it has {}", desired.cluster.images.join(", "))));
-    }
-    let mut prepared = work.recorded(desired)?;
-    prepared.forget_image(&args.image);
-    let summary = work.carry_out(&prepared, &args.ssh, false, |means, scene| {
-        uninstall::plan(means, scene, &args.image)
-    })?;
-    match summary {
-        Some(summary) => report(&summary, name, context),
-        None => Ok(()),
-    }
+    let request = Uninstallation {
+        cluster: args.cluster.cluster.clone(),
+        image: args.image.clone(),
+        options: args.work.options(context)?,
+    };
+    uninstall(&request, &context.session(&args.ssh, &RegistryArgs::default())?)
 }

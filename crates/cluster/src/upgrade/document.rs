@@ -57,6 +57,16 @@ pub enum Direction {
     Back,
 }
 
+impl Direction {
+    /// Returns the command that moves a cluster in this direction.
+    pub fn verb(self) -> &'static str {
+        match self {
+            Self::Forward => "upgrade",
+            Self::Back => "rollback",
+        }
+    }
+}
+
 /// A version of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -5,6 +5,7 @@
 //! anything that is not durable. Must not depend on how images are built or moved.
 
 pub mod blobs;
+pub mod image_tree;
 pub mod images;
 mod index;
 mod layout;

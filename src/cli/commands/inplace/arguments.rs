@@ -4,12 +4,16 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use crate::cli::context::Context;
+use crate::cli::duration;
 use crate::cli::registry_options::RegistryArgs;
 use crate::cli::ssh_options::SshArgs;
 use imgctl_base::error::{Error, Result};
 use imgctl_cluster::cluster::name;
 use imgctl_cluster::inplace::batches::Share;
-use imgctl_cluster::inplace::request::{self, Request, Selection, TemplatePolicy, Verify, checked};
+use imgctl_cluster::inplace::request::{self, Selection, TemplatePolicy, Verify, checked};
+use imgctl_ops::inplace::{self, Care, Change, ChangeRequest, ClusterAccess, nothing_said};
+use imgctl_ops::session::Session;
 
 /// Help heading for the flags that control how Pods are changed.
 const HOW: &str = "How";
@@ -97,6 +101,19 @@ pub(super) struct ChangeArgs {
     pub(super) access: AccessArgs,
 }
 
+impl ChangeArgs {
+    pub(super) fn request(&self) -> Result<ChangeRequest> {
+        Ok(ChangeRequest {
+            access: self.access.cluster(),
+            change: self.what.change(self.access.namespace()?)?,
+            care: self.care.care()?,
+            id: self.id.clone(),
+            plan_digest: None,
+            rollback_all: false,
+        })
+    }
+}
+
 /// Selection of Pods.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Which Pods")]
@@ -145,41 +162,23 @@ pub(super) struct WhatArgs {
 }
 
 impl WhatArgs {
-    /// Whether any of these flags was given.
-    pub(super) fn is_said(&self) -> bool {
-        let which = &self.which;
-        which.workload.is_some()
-            || which.selector.is_some()
-            || !which.pods.is_empty()
-            || !self.set.is_empty()
-            || !self.resize.is_empty()
-    }
-
-    pub(super) fn request(&self, care: &CareArgs, namespace: String) -> Result<Request> {
-        let selection = self.which.selection(namespace)?.ok_or_else(nothing_said)?;
-        let mut request = care.request(selection)?;
-        for set in &self.set {
-            let (container, image) = request::set(set)?;
-            request.set.insert(container, image);
-        }
-        for resize in &self.resize {
-            let (container, resources) = request::resize(resize)?;
-            request.resize.insert(container, resources);
-        }
-        if request.set.is_empty() && request.resize.is_empty() {
+    /// Returns the change; `None` if no flag selects Pods or changes them.
+    fn change(&self, namespace: String) -> Result<Option<Change>> {
+        let Some(selection) = self.which.selection(namespace)? else {
+            if self.set.is_empty() && self.resize.is_empty() {
+                return Ok(None);
+            }
+            return Err(nothing_said());
+        };
+        let set = self.set.iter().map(|set| request::set(set)).collect::<Result<_>>()?;
+        let resize = self.resize.iter().map(|resize| request::resize(resize));
+        let change = Change { selection, set, resize: resize.collect::<Result<_>>()? };
+        if change.set.is_empty() && change.resize.is_empty() {
             return Err(Error::usage("no changes requested")
                 .hint("pass --set CONTAINER=IMAGE or --resize CONTAINER=cpu=500m"));
         }
-        Ok(request)
+        Ok(Some(change))
     }
-}
-
-/// Returns the error for a request that selects no Pods.
-pub(super) fn nothing_said() -> Error {
-    Error::usage("no Pods selected").hint(
-        "pass --workload KIND/NAMESPACE/NAME, or -n NAMESPACE with --selector LABELS or --pods \
-         NAMES",
-    )
 }
 
 /// Flags that control how Pods are changed.
@@ -225,19 +224,14 @@ pub(super) struct CareArgs {
 }
 
 impl CareArgs {
-    /// Returns a request without any change.
-    pub(super) fn request(&self, selection: Selection) -> Result<Request> {
-        let batches: Result<Vec<Share>> = self.batch.iter().map(|one| Share::parse(one)).collect();
-        Ok(Request {
-            selection,
-            set: std::collections::BTreeMap::new(),
-            resize: std::collections::BTreeMap::new(),
-            template: match self.template {
-                None | Some(TemplateMode::Refuse) => TemplatePolicy::Refuse,
-                Some(TemplateMode::Keep) => TemplatePolicy::Keep,
-                Some(TemplateMode::Sync) => TemplatePolicy::Sync,
-            },
-            batches: batches?,
+    pub(super) fn care(&self) -> Result<Care> {
+        Ok(Care {
+            template: self.template.map(|mode| match mode {
+                TemplateMode::Refuse => TemplatePolicy::Refuse,
+                TemplateMode::Keep => TemplatePolicy::Keep,
+                TemplateMode::Sync => TemplatePolicy::Sync,
+            }),
+            batches: self.batch.iter().map(|one| Share::parse(one)).collect::<Result<_>>()?,
             max_unavailable: Share::parse(&self.max_unavailable)?,
             verify: match self.verify {
                 VerifyMode::Image => Verify::Image,
@@ -248,6 +242,13 @@ impl CareArgs {
             allow_single_replica: self.allow_single_replica,
             force_owner: self.force_owner,
             gate: self.gate.clone(),
+            pre_pull: self.pre_pull.map(|how| match how {
+                PrePull::Ssh => inplace::PrePull::Ssh,
+                PrePull::Job => inplace::PrePull::Job,
+                PrePull::None => inplace::PrePull::None,
+            }),
+            ready_timeout: duration::parse(&self.ready_timeout)?,
+            bake: duration::parse(&self.bake)?,
         })
     }
 }
@@ -300,6 +301,14 @@ pub(super) struct AccessArgs {
 }
 
 impl AccessArgs {
+    pub(super) fn cluster(&self) -> ClusterAccess {
+        ClusterAccess { cluster: self.cluster.clone(), kubeconfig: self.kubeconfig.clone() }
+    }
+
+    pub(super) fn session<'a>(&self, context: &'a Context) -> Result<Session<'a>> {
+        context.session(&self.ssh, &self.registry)
+    }
+
     pub(super) fn namespace(&self) -> Result<String> {
         checked(self.namespace.as_deref().unwrap_or("default"), "a namespace")
     }

@@ -7,11 +7,11 @@ use crate::ui::table::Table;
 use imgctl_base::error::{Error, Result};
 use imgctl_cluster::inplace::drift::Report;
 use imgctl_cluster::inplace::event::Event;
-use imgctl_cluster::inplace::journal::Journal;
 use imgctl_cluster::inplace::plan::{ContainerPlan, Plan};
+use imgctl_ops::front_end::InPlace;
 
 /// Shows the plan: a table of Pods, messages about their workloads, problems and notes.
-pub(super) fn plan(plan: &Plan, context: &Context) -> Result<()> {
+pub(crate) fn plan(plan: &Plan, context: &Context) -> Result<()> {
     let ui = &context.ui;
     if ui.is_json() {
         return ui.json(plan);
@@ -107,33 +107,41 @@ fn to(one: &ContainerPlan) -> String {
     parts.join(" ")
 }
 
-/// Announces the run before any change.
-pub(super) fn begin(plan: &Plan, journal: &Journal, context: &Context) -> Result<()> {
-    let pods = plan.work().count();
-    match context.ui.is_json() {
-        true => line(
-            &json!({
-                "event": "start", "id": journal.id(), "plan": plan.digest, "pods": pods,
-                "batches": plan.batches.len(), "journal": journal.path(),
-            }),
-            context,
-        ),
-        false => context.ui.line(&format!(
-            "run {}: {pods} Pods in {} batches",
-            journal.id(),
-            plan.batches.len()
-        )),
-    }
-}
-
-/// Shows one event as it arrives. A closed output does not stop the run.
-pub(super) fn event(event: &Event, context: &Context) {
-    let _ = match context.ui.is_json() {
-        true => serde_json::to_value(event)
-            .map_err(|error| Error::failed("cannot write an event").caused_by(error))
-            .and_then(|value| line(&value, context)),
-        false => context.ui.line(&text(event)),
+/// Shows the progress of a run.
+pub(crate) fn progress(progress: &InPlace<'_>, context: &Context) -> Result<()> {
+    let ui = &context.ui;
+    let value = match progress {
+        InPlace::Begun { plan, journal } => {
+            let (id, pods, batches) = (journal.id(), plan.work().count(), plan.batches.len());
+            if !ui.is_json() {
+                return ui.line(&format!("run {id}: {pods} Pods in {batches} batches"));
+            }
+            json!({
+                "event": "start", "id": id, "plan": plan.digest, "pods": pods,
+                "batches": batches, "journal": journal.path(),
+            })
+        }
+        InPlace::Event(event) if !ui.is_json() => return ui.line(&text(event)),
+        InPlace::Event(event) => serde_json::to_value(event)
+            .map_err(|error| Error::failed("cannot write an event").caused_by(error))?,
+        InPlace::Ended { summary, journal } => {
+            let id = journal.id();
+            if !ui.is_json() {
+                return ui.line(&format!(
+                    "run {id}: {} Pods changed, {} already up to date, {} replaced, {} templates \
+                     updated",
+                    summary.changed, summary.skipped, summary.gone, summary.synced
+                ));
+            }
+            json!({
+                "event": "end", "id": id, "changed": summary.changed, "skipped": summary.skipped,
+                "gone": summary.gone, "templates": summary.synced,
+                "journal": journal.path(),
+            })
+        }
     };
+    // One object per line.
+    ui.line(&value.to_string())
 }
 
 fn text(event: &Event) -> String {
@@ -151,11 +159,6 @@ fn text(event: &Event) -> String {
         Event::Template { workload, message } => format!("{workload}: {message}"),
         Event::Note { message } => format!("note: {message}"),
     }
-}
-
-/// Prints a value as one line of JSON.
-pub(super) fn line(value: &serde_json::Value, context: &Context) -> Result<()> {
-    context.ui.line(&value.to_string())
 }
 
 /// Shows drift and unfinished runs.

@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::cli::cluster_work::Work;
-use crate::cli::registry_options::RegistryArgs;
-use crate::cli::upgrade_images::{UpgradeImage, side_of};
-use crate::cli::upgrade_work::{ClusterSnapshot, informed};
+use crate::upgrade::execute::{ClusterSnapshot, informed};
+use crate::upgrade::images::{UpgradeImage, side_of};
+use crate::work::Work;
 use imgctl_base::error::Result;
 use imgctl_cluster::cluster::context::ClusterContext;
 use imgctl_cluster::cluster::host::Host;
@@ -45,7 +44,6 @@ pub(crate) fn behind(
     known: &ClusterSnapshot,
     observation: &Observation,
     means: &ExecutionContext<'_>,
-    registry: &RegistryArgs,
 ) -> Result<Option<(UpgradeImage, Vec<String>)>> {
     let Some(current) = known.from.rootfs() else {
         return Ok(None);
@@ -66,7 +64,7 @@ pub(crate) fn behind(
         return Ok(Some((side, behind)).filter(|(_, behind)| !behind.is_empty()));
     }
     // Without that image, the hosts cannot be compared.
-    let Ok(former) = side_of(work, work.existing()?, &side, &[], registry) else {
+    let Ok(former) = side_of(work, work.existing()?, &side, &[]) else {
         return Ok(None);
     };
     let former = informed(&former, means);
@@ -118,7 +116,7 @@ fn trees(
     // A name that refers to another image by now would give wrong results.
     let is_here = scene.rootfs().is_some_and(|rootfs| {
         let read = work
-            .context
+            .session
             .store()
             .and_then(|store| ClusterImage::load(store, &scene.name, &rootfs.name, None));
         read.is_ok_and(|image| image.digest == rootfs.digest)

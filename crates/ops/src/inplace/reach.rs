@@ -6,11 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::arguments::{AccessArgs, PrePull};
-use crate::cli::cluster_options::runtime_root;
-use crate::cli::cluster_work::{Work, WorkArgs, lease_holder};
-use crate::cli::context::Context;
-use crate::cli::host_pool::Agents;
+use crate::session::{Logins, Session};
+use crate::work::{RunOptions, Work, hold};
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::image::Digest;
 use imgctl_cluster::cluster::context::ClusterContext;
@@ -30,6 +27,25 @@ use imgctl_kube::client;
 use imgctl_kube::lease::{self, Outage};
 use imgctl_registry::credentials::Login;
 use imgctl_registry::{Client, ClientOptions};
+
+/// The cluster whose Pods to change.
+#[derive(Clone, Debug)]
+pub struct ClusterAccess {
+    pub cluster: String,
+    /// The API to use instead, whatever the cluster.
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// How to pull new images to Nodes beforehand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrePull {
+    /// On the hosts with crictl.
+    Ssh,
+    /// With a short-lived Pod on each Node.
+    Job,
+    /// Not at all: pulling adds to the time out of service.
+    None,
+}
 
 /// Connections to a cluster: its API, hosts and registries.
 pub(super) struct Reach {
@@ -52,50 +68,48 @@ impl Reach {
     /// `changes`: holds the cluster's locks for the lifetime of the value, here and in the API.
     pub(super) fn new(
         verb: &str,
-        access: &AccessArgs,
+        access: &ClusterAccess,
         changes: bool,
-        context: &Context,
+        session: &Session<'_>,
     ) -> Result<Self> {
         let now = jiff::Timestamp::now().as_second();
         if let Some(file) = &access.kubeconfig {
             // Cluster names never begin with a dot.
-            let journals = runtime_root(&context.environment)?.join(".inplace");
+            let journals = session.state_root()?.join(".inplace");
             let held = changes.then(|| lock_of(file, &journals, verb, now)).transpose()?;
             let api = client::connect_kubeconfig(file)?;
             return Ok(Self {
                 lease: match &held {
-                    Some(held) => lease_if_allowed(Arc::clone(&api), held, verb, context)?,
+                    Some(held) => lease_if_allowed(Arc::clone(&api), held, verb, session)?,
                     None => None,
                 },
                 api,
                 images: Box::new(RegistryImages {
                     embedded: Vec::new(),
                     embedded_client: None,
-                    client: client_of(access, context)?,
-                    options: options_of(access, context)?,
+                    client: client_of(session)?,
+                    options: options_of(session)?,
                 }),
                 journals,
                 hosts: None,
                 _held: held,
             });
         }
-        let looking = WorkArgs::look();
-        let work = Work::begin(verb, &access.cluster, &looking, context)?;
-        let prepared = work.recorded(work.existing()?.clone())?;
-        let scene = prepared.scene;
+        let looking = RunOptions::look();
+        let work = Work::begin(verb, &access.cluster, &looking, session)?;
+        let scene = work.recorded(work.existing()?.clone())?.scene;
         let held = changes.then(|| work.state.lock(verb, now)).transpose()?;
-        let (_, settings) = access.ssh.resolve(context)?;
-        let crew: Arc<dyn HostPool + Send> = Arc::new(Agents::new(settings, context)?);
+        let crew = session.hosts()?;
         let api = nodes::api(&scene, &*crew)
             .map_err(|error| error.hint("pass --kubeconfig FILE to use an API directly"))?;
         let every = || Arc::new(nodes::any_api(&scene, &crew));
-        let lease = held.as_ref().map(|held| lease(every(), held, verb, context)).transpose()?;
+        let lease = |held| hold(every(), held, verb, false, Outage::Fail, session);
         Ok(Self {
             api,
-            images: Box::new(images(&scene, access, context)?),
+            images: Box::new(images(&scene, session)?),
             journals: work.state.directory().join("inplace"),
+            lease: held.as_ref().map(lease).transpose()?,
             hosts: Some(Hosts { crew, runs: scene.paths.runs(), hosts: scene.hosts }),
-            lease,
             _held: held,
         })
     }
@@ -167,26 +181,17 @@ fn lock_of(kubeconfig: &Path, journals: &Path, verb: &str, now: i64) -> Result<H
     Held::acquire(&directory, &format!("the cluster of {}", path.display()), verb, now)
 }
 
-/// Takes the cluster's Lease.
-fn lease(api: Arc<dyn Api>, held: &Held, verb: &str, context: &Context) -> Result<lease::Held> {
-    let holder = lease_holder(verb, held.identity()?, context)?;
-    let times = lease::Times::default();
-    lease::hold(api, &holder, false, Outage::Fail, times, &|what| context.ui.note(what))
-}
-
-/// Like [`lease`], but does without it if the user may not write Leases in `kube-system`.
+/// Takes the cluster's Lease, or does without it if the user may not write Leases in `kube-system`.
 fn lease_if_allowed(
     api: Arc<dyn Api>,
     held: &Held,
     verb: &str,
-    context: &Context,
+    session: &Session<'_>,
 ) -> Result<Option<lease::Held>> {
-    match lease(api, held, verb, context) {
+    match hold(api, held, verb, false, Outage::Fail, session) {
         Err(error) if error.kind() == Kind::Denied => {
-            context.ui.note(&format!(
-                "other controllers are not locked out: {}",
-                error.chain().join(": ")
-            ));
+            let why = error.chain().join(": ");
+            session.front.note(&format!("other controllers are not locked out: {why}"));
             Ok(None)
         }
         lease => lease.map(Some),
@@ -194,35 +199,31 @@ fn lease_if_allowed(
 }
 
 /// Client options for clients that use other logins.
-fn options_of(access: &AccessArgs, context: &Context) -> Result<ClientOptions> {
-    let mut options = access.registry.options(context, None)?;
+fn options_of(session: &Session<'_>) -> Result<ClientOptions> {
+    let mut options = session.client_options(Logins::Only(None))?;
     options.retries.get_or_insert(1);
     Ok(options)
 }
 
 /// Digests are useful but not worth a long wait: a plan works without them.
-fn client_of(access: &AccessArgs, context: &Context) -> Result<Client> {
-    let mut registry = access.registry.clone();
-    registry.retry.get_or_insert(1);
-    registry.client(context)
+fn client_of(session: &Session<'_>) -> Result<Client> {
+    let mut options = session.client_options(Logins::OfUser)?;
+    options.retries.get_or_insert(1);
+    Client::new(options)
 }
 
-fn images(
-    scene: &ClusterContext,
-    access: &AccessArgs,
-    context: &Context,
-) -> Result<RegistryImages> {
-    let client = client_of(access, context)?;
+fn images(scene: &ClusterContext, session: &Session<'_>) -> Result<RegistryImages> {
+    let client = client_of(session)?;
     let Some(own) = &scene.registry else {
         return Ok(RegistryImages {
             embedded: Vec::new(),
             embedded_client: None,
             client,
-            options: options_of(access, context)?,
+            options: options_of(session)?,
         });
     };
     let login = Login::Password { user: own.username.clone(), password: own.password.clone() };
-    let mut options = access.registry.options(context, Some(login))?;
+    let mut options = session.client_options(Logins::Only(Some(login)))?;
     // The registry runs on the cluster's own hosts, usually without TLS.
     options.tls_verify = Some(false);
     options.retries = Some(1);
@@ -231,6 +232,6 @@ fn images(
         embedded: hosts.iter().map(|host| format!("{}:{}", host.ip(), own.port)).collect(),
         embedded_client: Some(Client::new(options)?),
         client,
-        options: options_of(access, context)?,
+        options: options_of(session)?,
     })
 }

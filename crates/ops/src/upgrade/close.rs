@@ -1,20 +1,18 @@
-//! The end of upgrades and rollbacks: the final status in the upgrade store, and the messages about
-//! it.
+//! The end of upgrades and rollbacks: the final status in the upgrade store; and what prevents their
+//! start.
 
 use std::sync::Arc;
 
-use crate::cli::cluster_work::controller;
-use crate::cli::context::Context;
-use crate::cli::upgrade_status;
-use crate::cli::upgrade_work::{RunOutcome, now};
-use crate::cli::work_report::report;
-use imgctl_base::error::Result;
+use jiff::Timestamp;
+
+use crate::session::Session;
+use crate::work::controller;
+use imgctl_base::error::{Error, Kind, Result};
 use imgctl_cluster::cluster::context::ClusterContext;
 use imgctl_cluster::pipeline::execution_context::ExecutionContext;
 use imgctl_cluster::pipeline::step::Step;
-use imgctl_cluster::upgrade::document::{Direction, Document, HostBefore};
+use imgctl_cluster::upgrade::document::Document;
 use imgctl_cluster::upgrade::mirror::Mirror;
-use imgctl_cluster::upgrade::plan::CANNOT_BE_REACHED;
 use imgctl_cluster::upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};
 
 /// Returns the step that closes `document` when everything is done, in the way that the upgrade
@@ -29,7 +27,7 @@ pub(crate) fn closing(book: &UpgradeStore, document: &Document) -> Result<Step> 
 /// `instead` is the upgrade that was rolled back.
 fn whole(book: &UpgradeStore, document: &Document, instead: Option<String>) -> Step {
     let (book, document) = (book.clone(), document.clone());
-    let says = format!("close the {} {}", verb(&document), document.id);
+    let says = format!("close the {} {}", document.direction.verb(), document.id);
     let id = document.id.clone();
     Step::local("close", says, &id, move |_| {
         if let Some(instead) = &instead {
@@ -66,7 +64,7 @@ pub(crate) fn abandon(
     document: &Document,
     scene: &ClusterContext,
     means: &ExecutionContext<'_>,
-    context: &Context,
+    session: &Session<'_>,
 ) -> Result<Option<String>> {
     let reopens = match book.part(&document.id)? {
         Some(reopens) => reopens,
@@ -81,70 +79,37 @@ pub(crate) fn abandon(
     book.end_for(document, UpgradeStatus::Aborted, &now(), reopens.as_deref())?;
     if means.copy_state {
         let mirror = Mirror::begin(scene, &means.crew, &document.id, &controller())?;
-        tell_late(&mirror, context);
+        tell_late(&mirror, session);
     }
     Ok(reopens)
 }
 
 /// Ends the journal copies on control planes and reports late ones.
-pub(crate) fn tell_late(mirror: &Arc<Mirror>, context: &Context) {
+pub(crate) fn tell_late(mirror: &Arc<Mirror>, session: &Session<'_>) {
     for late in mirror.end() {
-        context.ui.note(&late);
+        session.front.note(&late);
     }
 }
 
-pub(crate) fn verb(document: &Document) -> &'static str {
-    match document.direction {
-        Direction::Forward => "upgrade",
-        Direction::Back => "rollback",
+/// Fails if the plan has blockers.
+pub fn check_blockers(document: &Document) -> Result<()> {
+    let blockers: Vec<_> = document.blockers().collect();
+    if blockers.is_empty() {
+        return Ok(());
     }
+    let mut message = format!("the {} cannot start:", document.direction.verb());
+    for finding in &blockers {
+        let host = finding.host.as_ref().map(|host| format!("{host}: ")).unwrap_or_default();
+        message.push_str(&format!("\n  {}: {host}{}", finding.check, finding.what));
+    }
+    let mut error = Error::new(Kind::CheckFailed, message);
+    for hint in blockers.iter().filter_map(|finding| finding.hint.as_ref()) {
+        error = error.hint(hint.clone());
+    }
+    Err(error.hint("pass --skip-check NAME to ignore one of them"))
 }
 
-fn is_away(host: &HostBefore) -> bool {
-    let why = host.skipped.as_deref().unwrap_or_default();
-    why.starts_with(CANNOT_BE_REACHED)
-}
-
-/// Reports the outcome.
-pub(crate) fn end(went: &RunOutcome, document: &Document, context: &Context) -> Result<()> {
-    match went {
-        RunOutcome::Paused => {
-            context.ui.say(&format!(
-                "{} {} is paused: run `imgctl upgrade resume` to continue",
-                verb(document),
-                document.id
-            ));
-            Ok(())
-        }
-        RunOutcome::Done(summary, came) => {
-            report(summary, &document.cluster, context)?;
-            upgrade_status::came(came, context)?;
-            let hosts = document.hosts.iter();
-            let (gone, left): (Vec<_>, Vec<_>) =
-                hosts.partition(|(_, host)| host.skipped.is_none());
-            let version = &document.target().version;
-            for (id, host) in &left {
-                let why = host.skipped.as_deref().unwrap_or_default();
-                context.ui.say(&format!("host {id} was skipped: {why}"));
-            }
-            if document.direction == Direction::Forward
-                && left.iter().any(|(_, host)| is_away(host))
-            {
-                context.ui.say(&format!(
-                    "when skipped hosts are reachable again, run `imgctl upgrade {}` to upgrade \
-                     them",
-                    document.target().image
-                ));
-            }
-            // A rollback with a scope changes the version of its hosts, not of the cluster.
-            if document.direction == Direction::Back && !left.is_empty() {
-                for (id, _) in gone {
-                    context.ui.say(&format!("host {id} is now {version}"));
-                }
-                return Ok(());
-            }
-            context.ui.say(&format!("cluster {} is now {version}", document.cluster));
-            Ok(())
-        }
-    }
+/// Returns the current time in RFC 3339, in seconds.
+fn now() -> String {
+    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

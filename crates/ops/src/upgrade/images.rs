@@ -1,12 +1,10 @@
 //! The cluster before, during and after an upgrade, built from the recorded state and from images.
 
-use crate::cli::cluster_options;
-use crate::cli::cluster_work::{Prepared, Work};
-use crate::cli::registry_options::RegistryArgs;
+use crate::work::{Prepared, Work};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Digest, Platform};
 use imgctl_cluster::cluster::clusterfile::{self, Clusterfile};
-use imgctl_cluster::cluster::image::ImageKind;
+use imgctl_cluster::cluster::image::{ClusterImage, ImageKind};
 use imgctl_cluster::upgrade::document::{Direction, Document, Release};
 use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
 
@@ -34,6 +32,11 @@ pub(crate) struct UpgradeImage {
 }
 
 impl UpgradeImage {
+    /// Returns the endpoint of an image in the store.
+    pub(crate) fn now(image: &ClusterImage) -> Self {
+        Self { name: image.name.clone(), digest: Some(image.digest.clone()) }
+    }
+
     /// Returns the endpoint of a release in a document; images are identified by their digest for
     /// this machine's architecture.
     pub(crate) fn of(release: &Release) -> Self {
@@ -110,25 +113,13 @@ pub(crate) fn is_recorded(open: &Document, work: &Work<'_>) -> Result<bool> {
     Ok(is_of(&target, current)? && !is_of(&from, current)?)
 }
 
-/// Returns the endpoints.
+/// Returns the endpoints for a cluster that becomes `after` except for its rootfs image.
 pub(crate) fn sides(
-    work: &Work<'_>,
-    from: &Start,
-    hops: &[UpgradeImage],
-    install: &[String],
-    registry: &RegistryArgs,
-) -> Result<UpgradeImages> {
-    sides_to(work, work.existing()?, from, hops, install, registry)
-}
-
-/// Same as `sides`, for a cluster that becomes `after` except for its rootfs image.
-pub(crate) fn sides_to(
     work: &Work<'_>,
     after: &Clusterfile,
     from: &Start,
     hops: &[UpgradeImage],
     install: &[String],
-    registry: &RegistryArgs,
 ) -> Result<UpgradeImages> {
     let current = work.existing()?;
     let from = match from {
@@ -140,11 +131,11 @@ pub(crate) fn sides_to(
             then.cluster.status.mounts.clone_from(mounts);
             work.recorded(then)?
         }
-        Start::Image(side) => side_of(work, current, side, &[], registry)?,
+        Start::Image(side) => side_of(work, current, side, &[])?,
     };
     let mut prepared = Vec::new();
     for side in hops {
-        prepared.push(side_of(work, after, side, install, registry)?);
+        prepared.push(side_of(work, after, side, install)?);
     }
     Ok(UpgradeImages { from, hops: prepared, install: install.to_vec() })
 }
@@ -155,7 +146,6 @@ pub(crate) fn side_of(
     current: &Clusterfile,
     side: &UpgradeImage,
     install: &[String],
-    registry: &RegistryArgs,
 ) -> Result<Prepared> {
     let mut desired = current.clone();
     let rootfs = rootfs_of(current)?;
@@ -165,8 +155,7 @@ pub(crate) fn side_of(
         }
     }
     desired.cluster.add_images(install);
-    let names = desired.cluster.images.clone();
-    let images = cluster_options::images(&names, work.state.name(), None, registry, work.context)?;
+    let images = work.session.images(&desired.cluster.images, work.state.name(), None)?;
     let found = images.iter().find(|image| image.name == side.name);
     if let (Some(wanted), Some(found)) = (&side.digest, found)
         && found.digest != *wanted

@@ -1,97 +1,92 @@
-//! One command on one cluster: its current and desired state, the plan between them, and its
+//! One operation on one cluster: its current and desired state, the plan between them, and its
 //! execution.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use clap::Args;
 use jiff::Timestamp;
 
-use crate::cli::cluster_keeper::ClusterKeeper;
-use crate::cli::cluster_options::{self, data_root, state, with_surroundings};
-use crate::cli::context::Context;
-use crate::cli::duration;
-use crate::cli::host_pool::Agents;
-use crate::cli::image_files::StoreFiles;
-use crate::cli::plan_view;
-use crate::cli::registry_options::RegistryArgs;
-use crate::cli::registry_password;
-use crate::cli::signals;
-use crate::cli::ssh_options::SshArgs;
-use crate::ui::events::JsonEvents;
+use crate::front_end::{Announcement, Outcome};
+use crate::registry_password;
+use crate::session::Session;
+use crate::state_store::ClusterKeeper;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Platform;
-use imgctl_cluster::cluster::clusterfile::{Clusterfile, HostGroup};
+use imgctl_cluster::cluster::clusterfile::{Clusterfile, HostGroup, Mount};
 use imgctl_cluster::cluster::context::ClusterContext;
 use imgctl_cluster::cluster::diff::{self, diff};
+use imgctl_cluster::cluster::host::Host;
 use imgctl_cluster::cluster::image::{ClusterImage, ImageKind, check_together};
 use imgctl_cluster::cluster::registry_access::{self, ImageSays};
 use imgctl_cluster::cluster::state::{Held, State};
-use imgctl_cluster::pipeline::change::Planned;
+use imgctl_cluster::pipeline::change::{Change, Planned};
 use imgctl_cluster::pipeline::event::{Both, Listener, NullListener};
 use imgctl_cluster::pipeline::execution_context::{ExecutionContext, StateStore};
-use imgctl_cluster::pipeline::executor::{Options, Summary, Surroundings, execute};
+use imgctl_cluster::pipeline::executor::decision::{Decision, decide};
+use imgctl_cluster::pipeline::executor::{self, Options, Summary, Surroundings};
 use imgctl_cluster::pipeline::files::SyncedFiles;
 use imgctl_cluster::pipeline::image_commands::Replacement;
 use imgctl_cluster::pipeline::interrupt::Interrupt;
 use imgctl_cluster::pipeline::nodes::Wait;
 use imgctl_cluster::pipeline::redact::of_scene;
+use imgctl_cluster::pipeline::step::{PlanView, Step};
 use imgctl_cluster::runtime::certificates::validity::Validity;
 use imgctl_cluster::runtime::{ImageFiles as _, choice, registry};
 use imgctl_cluster::upgrade::nodes;
 use imgctl_cluster::upgrade::upgrade_store::refuse_while_open;
+use imgctl_kube::api::Api;
 use imgctl_kube::lease::{self, Outage};
 
-/// Flags of every verb that changes a cluster.
-#[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Run options")]
-pub(crate) struct WorkArgs {
-    /// Show the plan and change nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-
-    /// Maximum number of hosts to work on concurrently
-    #[arg(long, value_name = "N", default_value_t = 32)]
-    parallel: usize,
-
-    /// Timeout of a command on a host: 90s, 10m, 2h; 0: none [env: SEALOS_EXECUTION_TIMEOUT]
-    #[arg(long, value_name = "DURATION")]
-    timeout: Option<String>,
-
-    /// Number of retries after a lost connection [env: SEALOS_MAX_RETRY]
-    #[arg(long, value_name = "N")]
-    retries: Option<u32>,
-
-    /// Treat a step with an unknown outcome as done (may be repeated)
-    #[arg(long, value_name = "STEP")]
-    assume_done: Vec<String>,
-
-    /// Repeat a step, whatever its recorded outcome (may be repeated)
-    #[arg(long, value_name = "STEP")]
-    redo: Vec<String>,
-
-    /// Treat a missing variable in a .tmpl file as an error
-    #[arg(long)]
-    strict_templates: bool,
-
-    /// Validity of certificates: 90d, 10y; `sealos`: 100 years [default: CAs 10 years, others 1]
-    #[arg(long, value_name = "DURATION")]
-    certificate_validity: Option<String>,
-
-    /// For crash tests: die after this number of journal records
+/// How an operation runs, whatever it does.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// Show the plan and change nothing.
+    pub dry_run: bool,
+    /// Maximum number of hosts to work on at once.
+    pub parallel: usize,
+    /// Timeout of commands on hosts.
+    pub timeout: Option<Duration>,
+    /// Number of retries after a lost connection.
+    pub retries: u32,
+    /// Steps to treat as done although their outcome is unknown.
+    pub assume_done: Vec<String>,
+    /// Steps to repeat, whatever their recorded outcome.
+    pub redo: Vec<String>,
+    /// Treat a missing variable in a template as an error.
+    pub strict_templates: bool,
+    /// Validity of certificates.
+    pub validity: Validity,
+    /// For crash tests: the number of journal records after which the process kills itself.
     #[cfg(feature = "testing")]
-    #[arg(long, hide = true, value_name = "N", env = "IMGCTL_DIE_AFTER")]
-    die_after: Option<u64>,
+    pub die_after: Option<u64>,
 }
 
-impl WorkArgs {
-    /// Returns the flags for another run, without those that name steps of this run.
+impl Default for RunOptions {
+    fn default() -> Self {
+        let usual = Options::default();
+        Self {
+            dry_run: false,
+            parallel: usual.parallel,
+            timeout: None,
+            retries: usual.retries,
+            assume_done: Vec::new(),
+            redo: Vec::new(),
+            strict_templates: false,
+            validity: Validity::default(),
+            #[cfg(feature = "testing")]
+            die_after: None,
+        }
+    }
+}
+
+impl RunOptions {
+    /// Returns the options for another run, without those that name steps of this run.
     pub(crate) fn of_another_run(&self) -> Self {
         Self { assume_done: Vec::new(), redo: Vec::new(), ..self.clone() }
     }
 
-    /// Returns the flags for verbs that only read.
+    /// Returns the options of operations that only read.
     pub(crate) fn look() -> Self {
         Self { dry_run: true, ..Self::default() }
     }
@@ -102,16 +97,16 @@ const CHANGES_HALF: [&str; 6] = ["run", "apply", "add", "delete", "uninstall", "
 
 /// A cluster to work on, locked for the lifetime of this value unless it is a dry run.
 pub(crate) struct Work<'a> {
-    pub(crate) context: &'a Context,
-    pub(crate) args: &'a WorkArgs,
+    pub(crate) session: &'a Session<'a>,
+    pub(crate) options: &'a RunOptions,
+    verb: String,
     pub(crate) state: State,
     /// The stored cluster; `None` if there is no such cluster.
     pub(crate) current: Option<Clusterfile>,
     /// Hosts that are not members but are treated as members, so that they are removed.
     pub(crate) also: Vec<HostGroup>,
-    /// SSH settings for asking hosts before there is a plan.
-    ssh: Option<SshArgs>,
-    verb: String,
+    /// Whether hosts may be asked before there is a plan.
+    asks_hosts: bool,
     /// The cluster's Lease, from the first access to its hosts on.
     lease: OnceLock<lease::Held>,
     /// The lock of the state directory; `None` for a dry run.
@@ -140,42 +135,43 @@ impl<'a> Work<'a> {
     pub(crate) fn begin(
         verb: &str,
         cluster: &str,
-        args: &'a WorkArgs,
-        context: &'a Context,
+        options: &'a RunOptions,
+        session: &'a Session<'a>,
     ) -> Result<Self> {
-        let state = state(cluster, context)?;
-        let held = match args.dry_run {
-            true => None,
-            false => Some(state.lock(verb, Timestamp::now().as_second())?),
-        };
-        if !args.dry_run && CHANGES_HALF.contains(&verb) {
+        let state = session.state(cluster)?;
+        let lock = || state.lock(verb, Timestamp::now().as_second());
+        let held = (!options.dry_run).then(lock).transpose()?;
+        if !options.dry_run && CHANGES_HALF.contains(&verb) {
             refuse_while_open(state.directory(), verb)?;
         }
         let current = match state.load()? {
             Some((clusterfile, notes)) => {
-                notes.iter().for_each(|note| context.ui.note(note));
+                notes.iter().for_each(|note| session.front.note(note));
                 Some(clusterfile)
             }
             None => None,
         };
         Ok(Self {
-            context,
-            args,
+            session,
+            options,
+            verb: verb.to_owned(),
             state,
             current,
             also: Vec::new(),
-            ssh: None,
-            verb: verb.to_owned(),
+            asks_hosts: false,
             lease: OnceLock::new(),
             held,
         })
     }
 
-    /// Sets the SSH settings of a verb that changes hosts, so that hosts can be asked for what this
-    /// machine does not know about the cluster.
-    pub(crate) fn over(mut self, ssh: &SshArgs) -> Self {
-        self.ssh = Some(ssh.clone());
-        self
+    /// Like [`Self::begin`]; hosts are asked for what this machine does not know about the cluster.
+    pub(crate) fn begin_asking_hosts(
+        verb: &str,
+        cluster: &str,
+        options: &'a RunOptions,
+        session: &'a Session<'a>,
+    ) -> Result<Self> {
+        Ok(Self { asks_hosts: true, ..Self::begin(verb, cluster, options, session)? })
     }
 
     /// Returns the stored cluster, which must exist.
@@ -188,15 +184,34 @@ impl<'a> Work<'a> {
         }
     }
 
+    /// Returns the pipeline change from the stored cluster to the prepared one.
+    pub(crate) fn change(&self, prepared: &Prepared, wait: Wait) -> Change {
+        let found = &prepared.change;
+        // The image has the same name but different content: the former tree is removed.
+        let is_replaced = |mount: &&Mount| {
+            mount.kind == ImageKind::Application.as_str()
+                && prepared
+                    .scene
+                    .images
+                    .iter()
+                    .any(|image| image.name == mount.image && image.mount_name != mount.name)
+        };
+        let mounts = self.current.iter().flat_map(|current| &current.cluster.status.mounts);
+        Change {
+            verb: self.verb.clone(),
+            create: found.create,
+            add: found.add.clone(),
+            install: found.install.clone(),
+            replacement: None,
+            replaced: mounts.filter(is_replaced).map(|mount| mount.name.clone()).collect(),
+            rerender: found.environment || found.configs,
+            wait,
+        }
+    }
+
     /// Reads the images, computes the difference, and creates the cluster context.
-    pub(crate) fn prepare(
-        &self,
-        desired: Clusterfile,
-        registry: &RegistryArgs,
-    ) -> Result<Prepared> {
-        let names = &desired.cluster.images;
-        let images =
-            cluster_options::images(names, self.state.name(), None, registry, self.context)?;
+    pub(crate) fn prepare(&self, desired: Clusterfile) -> Result<Prepared> {
+        let images = self.session.images(&desired.cluster.images, self.state.name(), None)?;
         check_together(&images)?;
         self.scene(desired, images)
     }
@@ -204,7 +219,7 @@ impl<'a> Work<'a> {
     /// Prepares the cluster as stored, for removals: an image that is no longer in the store is
     /// used as it was recorded.
     pub(crate) fn recorded(&self, desired: Clusterfile) -> Result<Prepared> {
-        let store = self.context.store()?;
+        let store = self.session.store()?;
         let mut images = Vec::new();
         for name in &desired.cluster.images {
             let mount = desired.cluster.status.mounts.iter().find(|mount| mount.image == *name);
@@ -231,17 +246,13 @@ impl<'a> Work<'a> {
         desired: Clusterfile,
         images: Vec<ClusterImage>,
     ) -> Result<Prepared> {
-        let data_root = data_root(&self.context.environment)?;
-        let directory = self.state.directory().to_owned();
-        let (mut scene, change) = with_surroundings(self.context, |surroundings| -> Result<_> {
-            let mut current = self.current.clone();
-            if let Some(current) = &mut current {
-                current.cluster.hosts.extend_from_slice(&self.also);
-            }
-            let change = diff(current.as_ref(), &desired, surroundings)?;
-            let scene = ClusterContext::new(&desired, images, &data_root, directory, surroundings)?;
-            Ok((scene, change))
-        })?;
+        let mut current = self.current.clone();
+        if let Some(current) = &mut current {
+            current.cluster.hosts.extend_from_slice(&self.also);
+        }
+        let change =
+            self.session.with_surroundings(|around| diff(current.as_ref(), &desired, around))?;
+        let mut scene = self.session.cluster_context(&desired, images)?;
         scene.leaving.clone_from(&change.remove);
         let registry_is_new = self.fill_registry(&mut scene)?;
         Ok(Prepared { scene, change, desired, registry_is_new })
@@ -258,7 +269,7 @@ impl<'a> Work<'a> {
         if !has_script && !has_content {
             return Ok(false);
         }
-        let files = self.files()?;
+        let files = self.session.image_files()?;
         let text = |path: &str| -> Result<Option<String>> {
             Ok(files.read(rootfs, path)?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
         };
@@ -276,76 +287,72 @@ impl<'a> Work<'a> {
         };
         let mut decided = decide(&user)?;
         let exists = self.current.as_ref().is_some_and(Clusterfile::exists);
-        if let Some(ssh) = self.ssh.as_ref().filter(|_| decided.is_new && exists) {
-            // Hosts that run a registry have its password.
-            if let Some(password) = registry_password::of_hosts(scene, ssh, self.context)? {
-                let name = registry_access::PASSWORD_VARIABLE.to_owned();
-                user.insert(name, password.expose().to_owned());
-                decided.access = decide(&user)?.access;
-            }
+        // Hosts that run a registry have its password.
+        if self.asks_hosts
+            && decided.is_new
+            && exists
+            && let Some(password) = registry_password::of_hosts(scene, self.session)?
+        {
+            let name = registry_access::PASSWORD_VARIABLE.to_owned();
+            user.insert(name, password.expose().to_owned());
+            decided.access = decide(&user)?.access;
         }
         scene.registry = Some(decided.access);
         Ok(decided.is_new)
     }
 
-    /// Returns access to the files of images, for runtimes.
-    pub(crate) fn files(&self) -> Result<StoreFiles<'a>> {
-        Ok(StoreFiles { store: self.context.store()?, platform: None })
-    }
-
-    /// Plans with `plan`, and shows or executes the result. Returns `None` if it was a dry run.
+    /// Plans with `plan`, and shows or executes the result.
     pub(crate) fn carry_out(
         &self,
         prepared: &Prepared,
-        ssh: &SshArgs,
         force: bool,
         plan: impl FnOnce(&ExecutionContext<'_>, &ClusterContext) -> Result<Planned>,
-    ) -> Result<Option<Summary>> {
-        self.with_means(prepared, ssh, force, |means| {
+    ) -> Result<()> {
+        let outcome = self.with_means(prepared, force, |means| {
             let planned = plan(means, &prepared.scene)?;
             self.carry_out_plan(&planned, means)
-        })
+        })?;
+        self.session.front.show(&outcome)
     }
 
-    /// Shows or executes the plan. Returns `None` for a dry run.
+    /// Executes the plan, or describes its steps for a dry run.
     pub(crate) fn carry_out_plan(
         &self,
         planned: &Planned,
         means: &ExecutionContext<'_>,
-    ) -> Result<Option<Summary>> {
-        let context = self.context;
+    ) -> Result<Outcome> {
+        let front = &self.session.front;
         for host in &planned.behind {
-            context.ui.note(&format!(
+            front.note(&format!(
                 "{host} has a different rootfs image than the cluster and keeps its files; run \
                  `imgctl upgrade` to upgrade it"
             ));
         }
-        if self.args.dry_run {
-            plan_view::show(planned, context)?;
-            return Ok(None);
+        if self.options.dry_run {
+            return Ok(Outcome::Steps { steps: steps(planned)?, upgrade: None });
         }
         if planned.plan.destroys && !planned.plan.phases.is_empty() {
-            plan_view::summary(planned, context)?;
-            if !context.ui.confirm("Continue?")? {
-                return Err(Error::new(Kind::Denied, "declined; nothing was changed"));
+            front.announce(&Announcement::Change(planned))?;
+            if !front.confirm("Continue?")? {
+                return Err(declined());
             }
         }
-        self.execute(planned, &*means.keeper, &Interrupt::default()).map(Some)
+        let keeper = &*means.keeper;
+        let summary = self.execute(planned, keeper, &Interrupt::default(), &[], &NullListener)?;
+        Ok(Outcome::Changed { cluster: self.state.name().to_owned(), summary })
     }
 
     /// Calls `act` with the execution context of pipelines.
     pub(crate) fn with_means<T>(
         &self,
         prepared: &Prepared,
-        ssh: &SshArgs,
         force: bool,
         act: impl FnOnce(&ExecutionContext<'_>) -> Result<T>,
     ) -> Result<T> {
-        let (context, scene) = (self.context, &prepared.scene);
-        let (_, settings) = ssh.resolve(context)?;
-        let store = context.store()?;
-        let files = self.files()?;
-        let runtime = choice::of(scene, &files, self.validity()?)?;
+        let (session, scene) = (self.session, &prepared.scene);
+        let store = session.store()?;
+        let files = session.image_files()?;
+        let runtime = choice::of(scene, &files, self.options.validity)?;
         let load = |scene: &ClusterContext, architecture: &str| -> Result<Vec<ClusterImage>> {
             let platform = Platform::parse(&format!("linux/{architecture}"))?;
             scene
@@ -357,7 +364,7 @@ impl<'a> Work<'a> {
         let synced = SyncedFiles {
             images: &load,
             configs: prepared.desired.configs.clone(),
-            strict: self.args.strict_templates,
+            strict: self.options.strict_templates,
             blobs: Arc::new(store.clone()),
         };
         let keeper: Arc<dyn StateStore> = Arc::new(ClusterKeeper::new(
@@ -367,21 +374,19 @@ impl<'a> Work<'a> {
             scene,
             prepared.registry_is_new,
         ));
-        let start = |scene: &ClusterContext, host: &imgctl_cluster::cluster::host::Host| {
-            registry::registry_steps(scene, host, &files)
-        };
-        let clean = |scene: &ClusterContext, host: &imgctl_cluster::cluster::host::Host| {
-            registry::clean_steps(scene, host, &files)
-        };
+        let start =
+            |scene: &ClusterContext, host: &Host| registry::registry_steps(scene, host, &files);
+        let clean =
+            |scene: &ClusterContext, host: &Host| registry::clean_steps(scene, host, &files);
         let means = ExecutionContext {
-            crew: Arc::new(Agents::new(settings, context)?),
+            crew: session.hosts()?,
             runtime: &*runtime,
             files: &synced,
             registry: &start,
             clean_registry: &clean,
             keeper: Arc::clone(&keeper),
-            parallel: self.args.parallel.max(1),
-            copy_state: context.environment.switch("SEALOS_SYNC_WORKDIR")?.unwrap_or(true),
+            parallel: self.options.parallel.max(1),
+            copy_state: session.controller.copy_state,
             force,
         };
         self.lock_out_others(scene, &means)?;
@@ -405,14 +410,8 @@ impl<'a> Work<'a> {
         };
         // `run --force` only repeats commands of images.
         let takes_over = means.force && self.verb != "run";
-        let taken = lease::hold(
-            Arc::new(nodes::any_api(scene, &means.crew)),
-            &lease_holder(&self.verb, held.identity()?, self.context)?,
-            takes_over,
-            outage,
-            lease::Times::default(),
-            &|what| self.context.ui.note(what),
-        );
+        let api = Arc::new(nodes::any_api(scene, &means.crew));
+        let taken = hold(api, held, &self.verb, takes_over, outage, self.session);
         let taken = taken.map_err(|error| match error.kind() {
             Kind::Busy if matches!(self.verb.as_str(), "apply" | "delete" | "reset") => {
                 error.hint("pass --force to take the cluster over: the other command stops then")
@@ -434,19 +433,9 @@ impl<'a> Work<'a> {
         self.lease.get().is_some()
     }
 
-    /// Executes the plan; signals also trigger `interrupt`.
+    /// Executes the plan; the front end may trigger `interrupt`. Repeats the steps in `again`
+    /// whatever the journal says; `also` receives all events.
     pub(crate) fn execute(
-        &self,
-        planned: &Planned,
-        keeper: &dyn StateStore,
-        interrupt: &Interrupt,
-    ) -> Result<Summary> {
-        self.execute_again(planned, keeper, interrupt, &[], &NullListener)
-    }
-
-    /// Like [`Self::execute`], but repeats the steps in `again` whatever the journal says; `also`
-    /// receives all events.
-    pub(crate) fn execute_again(
         &self,
         planned: &Planned,
         keeper: &dyn StateStore,
@@ -454,107 +443,75 @@ impl<'a> Work<'a> {
         again: &[String],
         also: &dyn Listener,
     ) -> Result<Summary> {
-        let context = self.context;
-        signals::listen(interrupt)?;
-        let json = JsonEvents::default();
-        let view = context.ui.hosts_view();
-        let listener: &dyn Listener = match (&view, context.ui.is_json()) {
-            (_, true) => &json,
-            (Some(view), _) => view,
-            (None, _) => &NullListener,
-        };
+        let (front, options) = (&self.session.front, self.options);
+        front.pass_interrupts(interrupt)?;
+        let listener = front.listener();
         let redactor = of_scene(&planned.scene);
         let surroundings = Surroundings {
             scene: &planned.scene,
             crew: Arc::clone(&planned.crew),
             redactor: &redactor,
-            listener: &Both(listener, also),
+            listener: &Both(&*listener, also),
             interrupt,
         };
-        let mut options = self.options()?;
-        options.redo.extend_from_slice(again);
+        let options = Options {
+            parallel: options.parallel.max(1),
+            retries: options.retries,
+            timeout: options.timeout,
+            assume_done: options.assume_done.clone(),
+            redo: [&options.redo, again].concat(),
+            sync: self.session.controller.sync,
+            #[cfg(feature = "testing")]
+            die_after: options.die_after,
+            controller: controller(),
+            ..Options::default()
+        };
         if let Some(lease) = self.lease.get() {
             let interrupt = interrupt.clone();
             lease.on_loss(move || interrupt.pause());
         }
-        let outcome = execute(&planned.plan, &surroundings, &options);
+        let outcome = executor::execute(&planned.plan, &surroundings, &options);
         if let Err(error) = &outcome {
             self.check_lease()?;
             imgctl_cluster::pipeline::record::failed(keeper, error.message())?;
         }
         outcome
     }
-
-    fn options(&self) -> Result<Options> {
-        let environment = &self.context.environment;
-        let timeout = match &self.args.timeout {
-            Some(text) => Some(text.as_str()),
-            None => environment.text("SEALOS_EXECUTION_TIMEOUT")?,
-        };
-        let timeout =
-            timeout.map(duration::parse).transpose()?.filter(|limit| *limit > Duration::ZERO);
-        let retries = match self.args.retries {
-            Some(retries) => retries,
-            None => match environment.text("SEALOS_MAX_RETRY")? {
-                Some(text) => text.parse().map_err(|_| {
-                    Error::usage(format!("SEALOS_MAX_RETRY is `{text}`, not a number"))
-                })?,
-                None => Options::default().retries,
-            },
-        };
-        Ok(Options {
-            parallel: self.args.parallel.max(1),
-            retries,
-            timeout,
-            assume_done: self.args.assume_done.clone(),
-            redo: self.args.redo.clone(),
-            sync: self.context.settings.sync,
-            #[cfg(feature = "testing")]
-            die_after: self.args.die_after,
-            controller: controller(),
-            ..Options::default()
-        })
-    }
-
-    /// Returns the value of `--certificate-validity`.
-    pub(crate) fn validity(&self) -> Result<Validity> {
-        match self.args.certificate_validity.as_deref() {
-            None => Ok(Validity::default()),
-            Some("sealos") => Ok(Validity::sealos()),
-            Some(text) => Validity::of_leaves(validity_duration(text)?),
-        }
-    }
 }
 
-/// Parses a duration in which `y` is a year of 365 days.
-fn validity_duration(text: &str) -> Result<Duration> {
-    let years = text.strip_suffix('y').and_then(|years| years.parse::<u64>().ok());
-    match years {
-        Some(years) => Ok(Duration::from_secs(years.saturating_mul(365 * 86_400))),
-        None => duration::parse(text),
-    }
+/// Returns the steps of a plan, and which of them an unfinished run has done.
+pub(crate) fn steps(planned: &Planned) -> Result<PlanView> {
+    let past = executor::unfinished(&planned.plan, &planned.scene)?;
+    let done = |step: &Step| matches!(decide(step, past.as_ref(), &[], &[]), Decision::Skip);
+    Ok(PlanView::of(&planned.plan, &done))
 }
 
-/// Describes this controller in the cluster's Lease. `identity` is that of a lock of this controller.
-pub(crate) fn lease_holder(
+/// Returns the error for a question that the user answered with no.
+pub(crate) fn declined() -> Error {
+    Error::new(Kind::Denied, "declined; nothing was changed")
+}
+
+/// Takes the cluster's Lease. `held` is the lock of this controller.
+pub(crate) fn hold(
+    api: Arc<dyn Api>,
+    held: &Held,
     verb: &str,
-    identity: String,
-    context: &Context,
-) -> Result<lease::Holder> {
-    let user = match context.environment.text("SUDO_USER")? {
-        None => context.environment.text("USER")?,
-        user => user,
-    };
+    takes_over: bool,
+    outage: Outage,
+    session: &Session<'_>,
+) -> Result<lease::Held> {
     let uid = || match rustix::process::getuid() {
         uid if uid.is_root() => "root".to_owned(),
         uid => format!("user {}", uid.as_raw()),
     };
-    Ok(lease::Holder {
-        identity,
+    let holder = lease::Holder {
+        identity: held.identity()?,
         host: controller(),
-        user: user.map_or_else(uid, str::to_owned),
+        user: session.controller.user.clone().unwrap_or_else(uid),
         verb: verb.to_owned(),
-    })
+    };
+    let note = |what: &str| session.front.note(what);
+    lease::hold(api, &holder, takes_over, outage, lease::Times::default(), &note)
 }
 
 /// Returns this machine's name, for journals and leases.
@@ -571,51 +528,5 @@ pub(crate) fn replacement(command: &[String], images: &[String]) -> Result<Optio
         }
         (false, None) => Err(Error::usage("--cmd requires an image to run")
             .hint("name the image whose CMD to replace")),
-    }
-}
-
-/// Builds a pipeline change from the difference between two Clusterfiles.
-pub(crate) fn change_of(
-    verb: &str,
-    prepared: &Prepared,
-    replacement: Option<Replacement>,
-    force: &[String],
-    current: Option<&Clusterfile>,
-) -> imgctl_cluster::pipeline::change::Change {
-    let found = &prepared.change;
-    let mut install = found.install.clone();
-    for image in force {
-        if !install.contains(image) {
-            install.push(image.clone());
-        }
-    }
-    // The image has the same name but different content: the former tree is removed.
-    let replaced = current.map_or_else(Vec::new, |current| {
-        let application = ImageKind::Application.as_str();
-        current
-            .cluster
-            .status
-            .mounts
-            .iter()
-            .filter(|mount| mount.kind == application)
-            .filter(|mount| {
-                prepared
-                    .scene
-                    .images
-                    .iter()
-                    .any(|image| image.name == mount.image && image.mount_name != mount.name)
-            })
-            .map(|mount| mount.name.clone())
-            .collect()
-    });
-    imgctl_cluster::pipeline::change::Change {
-        verb: verb.to_owned(),
-        create: found.create,
-        add: found.add.clone(),
-        install,
-        replacement,
-        replaced,
-        rerender: found.environment || found.configs,
-        wait: Wait::default(),
     }
 }

@@ -1,15 +1,12 @@
 //! Files of images in the store, readable without unpacking the image.
 
-use std::io::Read as _;
-use std::sync::Arc;
-
-use crate::cli::image_tree::whole_tree;
-use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
+use imgctl_base::error::{Context as _, Kind, Result};
 use imgctl_base::image::Platform;
 use imgctl_cluster::cluster::image::ClusterImage;
 use imgctl_cluster::runtime::ImageFiles;
-use imgctl_store::layer::{ContentReader, LayerPath};
+use imgctl_store::layer::LayerPath;
 use imgctl_store::store::Store;
+use imgctl_store::store::image_tree::{content, whole_tree};
 
 /// Maximum size of a configuration file, in bytes.
 const LONGEST: u64 = 4 << 20;
@@ -38,16 +35,6 @@ impl ImageFiles for StoreFiles<'_> {
         let Some(entry) = tree.lookup(&resolved) else {
             return Ok(None);
         };
-        let Some((layer, diff_id)) = entry.layer.and_then(|index| found.layers().nth(index)) else {
-            return Ok(None);
-        };
-        let toc = Arc::new(self.store.toc(&layer.digest, diff_id)?);
-        let mut reader = ContentReader::new(self.store.open_blob(&layer.digest)?, toc)?;
-        let mut bytes = Vec::new();
-        reader.open(entry.entry)?.take(LONGEST + 1).read_to_end(&mut bytes).doing(what)?;
-        if bytes.len() as u64 > LONGEST {
-            return Err(Error::bad_content(format!("{}: file exceeds {LONGEST} bytes", what())));
-        }
-        Ok(Some(bytes))
+        content(self.store, &found, &entry, LONGEST).context(what)
     }
 }

@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::runtime::Handle;
 
-use crate::cli::cluster_options::data_root;
-use crate::cli::context::Context;
+use crate::controller::Controller;
 use imgctl_base::error::{Error, Result};
 use imgctl_cluster::cluster::host::Host;
 use imgctl_cluster::runtime::action::HostPool;
@@ -30,22 +29,18 @@ type Place = Mutex<Option<Arc<dyn Agent>>>;
 
 impl Agents {
     /// Creates the host pool without connecting.
-    pub(crate) fn new(settings: Settings, context: &Context) -> Result<Self> {
-        let environment = &context.environment;
+    pub(crate) fn new(settings: Settings, controller: &Controller) -> Result<Self> {
         // Not current_exe(): the file may be replaced during the run.
         let own = std::path::PathBuf::from("/proc/self/exe");
-        let binaries = Binaries::new(
-            own,
-            environment.path("IMGCTL_AGENT"),
-            environment.path("IMGCTL_AGENT_DIR"),
-        );
+        let binaries =
+            Binaries::new(own, controller.agent.clone(), controller.agent_directory.clone());
         Ok(Self {
             connections: Connections::new(settings)?,
             launch: Launch {
                 binaries: Arc::new(binaries),
                 directory: install::DIRECTORY.to_owned(),
                 root: None,
-                data_root: data_root(environment)?,
+                data_root: controller.data_root.clone(),
             },
             runtime: reactor()?.handle().clone(),
             known: Mutex::default(),

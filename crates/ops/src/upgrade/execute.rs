@@ -1,5 +1,5 @@
-//! Upgrades and rollbacks between the command line and the pipelines: planning from cluster
-//! contexts, and carrying out, pausing and resuming a plan.
+//! Planning an upgrade or a rollback from cluster contexts, and carrying out its document until it
+//! is done, paused or failed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::cli::cluster_work::{Prepared, Work, controller};
-use crate::cli::upgrade_close::tell_late;
-use crate::cli::upgrade_images::{UpgradeImages, rootfs_of};
-use crate::cli::upgrade_lag;
+use crate::front_end::{Outcome, Upgraded};
+use crate::upgrade::close::tell_late;
+use crate::upgrade::images::{UpgradeImages, rootfs_of};
+use crate::upgrade::lag;
+use crate::work::{Prepared, Work, controller};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Digest, Platform};
 use imgctl_cluster::cluster::context::ClusterContext;
@@ -53,8 +54,6 @@ pub(crate) struct PlanRequest {
     pub(crate) only: Vec<String>,
     /// Roll back to a snapshot of the data.
     pub(crate) to_snapshot: bool,
-    /// Query the running containers.
-    pub(crate) containers: bool,
 }
 
 /// Facts about the cluster after the hosts were queried.
@@ -102,7 +101,7 @@ pub(crate) fn plan_of(
 ) -> Result<(plan::Planned, Observation)> {
     let upgrader = means.runtime.upgrader()?;
     let from = target(work, &known.from, &known.architectures, upgrader)?;
-    let store = work.context.store()?;
+    let store = work.session.store()?;
     let (mut targets, mut warnings) = (Vec::new(), Vec::new());
     let mut version = from.version.clone();
     for scene in &known.hops {
@@ -133,14 +132,14 @@ pub(crate) fn plan_of(
         .collect();
     let look = |images| {
         let api = known.api.as_ref();
-        observe_now(&known.from, api, wish.containers, images, means)
+        observe_now(&known.from, api, images, means)
     };
     let images: BTreeMap<_, _> = images;
     let mut observation = look(images.clone());
     if wish.direction == Direction::Forward
-        && !work.args.dry_run
+        && !work.options.dry_run
         && let Some(Ok(api)) = &known.api
-        && observe::settle::settle(&observation, &**api, &|what| work.context.ui.note(what))
+        && observe::settle::settle(&observation, &**api, &|what| work.session.front.note(what))
     {
         observation = look(images);
     }
@@ -154,7 +153,7 @@ pub(crate) fn plan_of(
         let releases: Vec<_> = std::iter::once((&known.from, from.version.as_str()))
             .chain(hops.map(|(scene, target)| (scene, target.version.as_str())))
             .collect();
-        upgrade_lag::tell_versions(&mut observation, &releases, work, means);
+        lag::tell_versions(&mut observation, &releases, work, means);
     }
     let permits = |from: &str, to: &str| match wish.direction {
         Direction::Forward => upgrader.permits(from, to),
@@ -185,7 +184,6 @@ pub(crate) fn plan_of(
 fn observe_now(
     scene: &ClusterContext,
     api: Option<&Result<Arc<dyn Api>, String>>,
-    containers: bool,
     images: BTreeMap<String, BTreeMap<String, Digest>>,
     means: &ExecutionContext<'_>,
 ) -> Observation {
@@ -198,7 +196,7 @@ fn observe_now(
             Ok(api) => Ok(&**api),
             Err(why) => Err(why.clone()),
         }),
-        containers,
+        containers: true,
         images,
         key: &format!("upgrade-look-{}", Timestamp::now().as_millisecond()),
     })
@@ -216,7 +214,7 @@ fn look_back(
         .runtime
         .has_api()
         .then(|| nodes::api(scene, &*means.crew).map_err(|error| error.chain().join(": ")));
-    let after = observe_now(scene, api.as_ref(), true, BTreeMap::new(), means);
+    let after = observe_now(scene, api.as_ref(), BTreeMap::new(), means);
     let before = UpgradeStore::of(work.state.directory()).before(&document.id)?;
     Ok(report(document, before.as_ref(), &after))
 }
@@ -238,7 +236,7 @@ fn target(
             continue;
         }
         let platform = Platform::parse(&format!("linux/{architecture}"))?;
-        let store = work.context.store()?;
+        let store = work.session.store()?;
         if let Ok(image) = ClusterImage::load(store, &scene.name, &rootfs.name, Some(&platform)) {
             images.insert(architecture.clone(), image);
         }
@@ -261,14 +259,8 @@ pub(crate) struct Carrying<'a> {
     pub(crate) again: Vec<Again>,
     /// Snapshot to roll back to.
     pub(crate) snapshot: Option<PathBuf>,
-}
-
-/// Outcome of a run.
-pub(crate) enum RunOutcome {
-    /// Completed, with a report.
-    Done(Summary, Box<Report>),
-    /// Stopped where a pause was requested.
-    Paused,
+    /// What will have happened to applications.
+    pub(crate) notes: Vec<String>,
 }
 
 /// Returns the pipeline of a document.
@@ -307,16 +299,16 @@ pub(crate) fn carry(
     install: &[String],
     carrying: &Carrying<'_>,
     means: &ExecutionContext<'_>,
-) -> Result<RunOutcome> {
+) -> Result<Outcome> {
     let document = carrying.document;
     check_identity(document, known)?;
-    let mut planned = pipeline_of(known, install, carrying, means, work.context.store()?)?;
+    let mut planned = pipeline_of(known, install, carrying, means, work.session.store()?)?;
     let past = unfinished(&planned.plan, &planned.scene)?;
     let is_cut = carrying
         .pause_after
         .is_some_and(|after| pause::cut(&mut planned.plan, after, past.as_ref()));
     if carrying.pause_after.is_some() && !is_cut {
-        work.context.ui.note("nothing is left to pause after: it runs to the end");
+        work.session.front.note("nothing is left to pause after: it runs to the end");
     }
     let again: Vec<String> = planned
         .plan
@@ -349,13 +341,13 @@ pub(crate) fn carry(
     let ended = AtomicBool::new(false);
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| watch(&pause_file, &interrupt, &ended));
-        let outcome = work.execute_again(&planned, &*means.keeper, &interrupt, &again, also);
+        let outcome = work.execute(&planned, &*means.keeper, &interrupt, &again, also);
         ended.store(true, Ordering::SeqCst);
         outcome
     });
-    let went = went(outcome, is_cut, work, known, document, means);
+    let went = went(outcome, is_cut, work, known, carrying, means);
     if let Some(mirror) = &mirror {
-        tell_late(mirror, work.context);
+        tell_late(mirror, work.session);
     }
     went
 }
@@ -366,25 +358,29 @@ fn went(
     is_cut: bool,
     work: &Work<'_>,
     known: &ClusterSnapshot,
-    document: &Document,
+    carrying: &Carrying<'_>,
     means: &ExecutionContext<'_>,
-) -> Result<RunOutcome> {
+) -> Result<Outcome> {
+    let document = carrying.document;
+    let paused = || Outcome::Paused(Box::new(document.clone()));
     let book = UpgradeStore::of(work.state.directory());
     let pause_file = book.pause_file(&document.id)?;
     match outcome {
         Ok(_) if is_cut => {
             book.stand_of(&document.id, UpgradeStatus::Paused)?;
-            Ok(RunOutcome::Paused)
+            Ok(paused())
         }
-        Ok(summary) => {
-            let report = look_back(work, known, document, means)?;
-            Ok(RunOutcome::Done(summary, Box::new(report)))
-        }
+        Ok(summary) => Ok(Outcome::Upgraded(Box::new(Upgraded {
+            report: look_back(work, known, document, means)?,
+            document: document.clone(),
+            summary,
+            notes: carrying.notes.clone(),
+        }))),
         // The new holder of the Lease records how the upgrade continues.
         Err(error) if work.check_lease().is_err() => Err(error),
         Err(error) if error.kind() == Kind::Interrupted && pause_file.exists() => {
             book.stand_of(&document.id, UpgradeStatus::Paused)?;
-            Ok(RunOutcome::Paused)
+            Ok(paused())
         }
         Err(error) => {
             let stand = match error.kind() {
@@ -485,9 +481,4 @@ pub(crate) fn check_start(document: &Document, work: &Work<'_>) -> Result<()> {
         document.id, document.cluster, document.from.image
     );
     Err(Error::new(Kind::CheckFailed, message).hint("make a new plan with --plan"))
-}
-
-/// Returns the current time in RFC 3339, in seconds.
-pub(crate) fn now() -> String {
-    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

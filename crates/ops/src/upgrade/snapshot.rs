@@ -3,9 +3,7 @@
 
 use std::path::Path;
 
-use crate::cli::cluster_work::Work;
-use crate::cli::context::Context;
-use crate::cli::upgrade_work::RunOutcome;
+use crate::work::Work;
 use imgctl_base::error::Result;
 use imgctl_cluster::cluster::clusterfile::{self, Clusterfile, Mount};
 use imgctl_cluster::cluster::image::{ClusterImage, ImageKind};
@@ -23,13 +21,6 @@ impl After {
     /// Returns a result in which only the rootfs image changes.
     pub(crate) fn unchanged(current: &Clusterfile) -> Self {
         Self { cluster: current.clone(), told: Vec::new() }
-    }
-
-    /// Prints the messages about the applications if the rollback is done.
-    pub(crate) fn tell(&self, went: &RunOutcome, context: &Context) {
-        if matches!(went, RunOutcome::Done(..)) {
-            self.told.iter().for_each(|told| context.ui.say(told));
-        }
     }
 }
 
@@ -62,7 +53,7 @@ pub(crate) fn after(work: &Work<'_>, id: &str, snapshot: &Path) -> Result<After>
 /// Whether the store has the image that was installed.
 fn is_here(work: &Work<'_>, mount: &Mount) -> bool {
     let load = |store| ClusterImage::load(store, work.state.name(), &mount.image, None);
-    let image = work.context.store().and_then(load);
+    let image = work.session.store().and_then(load);
     image.is_ok_and(|image| mount.digest.as_deref() == Some(&image.digest.to_string()))
 }
 

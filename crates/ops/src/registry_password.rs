@@ -1,14 +1,11 @@
 //! The embedded registry's password, read from the hosts when this controller does not know it: on
 //! a controller that replaces a lost one.
 
-use crate::cli::context::Context;
-use crate::cli::host_pool::Agents;
-use crate::cli::ssh_options::SshArgs;
+use crate::session::Session;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::secret::Secret;
 use imgctl_cluster::cluster::context::ClusterContext;
 use imgctl_cluster::cluster::registry_access;
-use imgctl_cluster::runtime::HostPool as _;
 use imgctl_host::agent::Agent;
 
 /// Maximum size of a file to read, in bytes.
@@ -26,13 +23,8 @@ enum Told {
 /// Returns the password with which the hosts of `scene` use its registry; `None` if none of them
 /// has a registry that requires one. Fails if they have one and no host knows its password, or if a
 /// host that may have it does not answer: a new password would lock out the existing hosts.
-pub(crate) fn of_hosts(
-    scene: &ClusterContext,
-    ssh: &SshArgs,
-    context: &Context,
-) -> Result<Option<Secret>> {
-    let (_, settings) = ssh.resolve(context)?;
-    let agents = Agents::new(settings, context)?;
+pub(crate) fn of_hosts(scene: &ClusterContext, session: &Session<'_>) -> Result<Option<Secret>> {
+    let agents = session.hosts()?;
     let (masters, others): (Vec<_>, Vec<_>) =
         scene.hosts.iter().partition(|host| host.is_control_plane());
     let mut problems = Vec::new();

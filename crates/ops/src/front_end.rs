@@ -1,0 +1,116 @@
+//! What an operation asks of the program that started it, and what it tells that program.
+
+use imgctl_base::error::Result;
+use imgctl_base::progress::Reporter;
+use imgctl_cluster::inplace::engine;
+use imgctl_cluster::inplace::event::Event;
+use imgctl_cluster::inplace::journal::Journal;
+use imgctl_cluster::inplace::plan::Plan;
+use imgctl_cluster::pipeline::change::Planned;
+use imgctl_cluster::pipeline::event::Listener;
+use imgctl_cluster::pipeline::executor::Summary;
+use imgctl_cluster::pipeline::interrupt::Interrupt;
+use imgctl_cluster::pipeline::step::PlanView;
+use imgctl_cluster::upgrade::document::{Document, Finding};
+use imgctl_cluster::upgrade::report::Report;
+
+/// The program that started an operation.
+pub trait FrontEnd {
+    /// Tells the user something that is neither a result nor an error.
+    fn note(&self, message: &str);
+
+    /// Tells the user about an action that is complete.
+    fn say(&self, message: &str);
+
+    /// Returns the receiver of progress of transfers.
+    fn reporter(&self) -> &dyn Reporter;
+
+    /// Returns the receiver of events of a pipeline.
+    fn listener(&self) -> Box<dyn Listener + '_>;
+
+    /// Passes requests of the user to stop on to `interrupt`, from now on.
+    fn pass_interrupts(&self, interrupt: &Interrupt) -> Result<()>;
+
+    /// Shows a plan that is about to be carried out.
+    fn announce(&self, plan: &Announcement<'_>) -> Result<()>;
+
+    /// Returns whether the user agrees to `question`. A front end without a user agrees.
+    fn confirm(&self, question: &str) -> Result<bool>;
+
+    /// Returns whether somebody can answer questions.
+    fn consent(&self) -> Consent;
+
+    /// Shows the outcome of a part of an operation. An upgrade may have several parts, for example
+    /// spare hosts that join after it; each is shown when it ends, since a later one may fail.
+    fn show(&self, outcome: &Outcome) -> Result<()>;
+
+    /// Shows the progress of a change of Pods in place.
+    fn in_place(&self, progress: &InPlace<'_>) -> Result<()>;
+}
+
+/// Progress of a change of Pods in place.
+pub enum InPlace<'a> {
+    Begun { plan: &'a Plan, journal: &'a Journal },
+    Event(&'a Event),
+    Ended { summary: &'a engine::Summary, journal: &'a Journal },
+}
+
+/// Who answers questions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consent {
+    /// The user has agreed to everything in advance.
+    Given,
+    /// The user is asked.
+    Asked,
+    /// There is nobody to ask.
+    Nobody,
+}
+
+/// A plan that is about to be carried out.
+pub enum Announcement<'a> {
+    /// A change that removes something from hosts.
+    Change(&'a Planned),
+    /// An upgrade or a rollback.
+    Upgrade(&'a Document),
+    /// A change of Pods in place.
+    InPlace(&'a Plan),
+}
+
+/// Outcome of a part of an operation.
+pub enum Outcome {
+    /// A dry run: the steps. With an upgrade, its plan, whose blockers are an error.
+    Steps { steps: PlanView, upgrade: Option<Box<Document>> },
+    /// The steps are done, or there was nothing to do.
+    Changed { cluster: String, summary: Summary },
+    /// The cluster was torn down.
+    TornDown { cluster: String },
+    /// A dry run of an upgrade or a rollback. Blockers of the plan are an error.
+    UpgradePlan(Box<Document>),
+    /// A dry run, while this upgrade is in progress.
+    UpgradeInProgress(Box<Document>),
+    /// The cluster already has the image.
+    UpToDate { cluster: String, image: String, findings: Vec<Finding> },
+    /// An upgrade or a rollback has stopped where a pause was requested.
+    Paused(Box<Document>),
+    /// An upgrade or a rollback is complete.
+    Upgraded(Box<Upgraded>),
+    /// No host has to be rolled back.
+    NothingToRollBack,
+}
+
+impl Outcome {
+    /// Whether an upgrade or a rollback is complete.
+    pub fn is_done(&self) -> bool {
+        matches!(self, Self::Upgraded(_))
+    }
+}
+
+/// A complete upgrade or rollback.
+pub struct Upgraded {
+    pub document: Document,
+    pub summary: Summary,
+    /// The cluster afterwards, compared with the plan.
+    pub report: Report,
+    /// What happened to applications.
+    pub notes: Vec<String>,
+}

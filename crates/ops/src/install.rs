@@ -1,0 +1,240 @@
+//! Creating a cluster, and changing it to what images, hosts or a Clusterfile ask for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use crate::front_end::Outcome;
+use crate::members::add_new_hosts;
+use crate::session::Session;
+use crate::upgrade;
+use crate::work::{RunOptions, Work, replacement};
+use imgctl_base::error::{Error, Result};
+use imgctl_base::image::Reference;
+use imgctl_cluster::cluster::clusterfile::Clusterfile;
+use imgctl_cluster::cluster::desired::HostFlags;
+use imgctl_cluster::cluster::image::ImageKind;
+use imgctl_cluster::cluster::local_addresses;
+use imgctl_cluster::pipeline::change;
+use imgctl_cluster::pipeline::nodes::Wait;
+use imgctl_cluster::upgrade::document::few;
+use imgctl_transfer::transfer::{self, Input, LoadOptions};
+
+/// What a front end adds to a Clusterfile.
+#[derive(Clone, Debug, Default)]
+pub struct Additions {
+    /// Variables that override all others.
+    pub environment: BTreeMap<String, String>,
+    /// Command to run instead of the image's own.
+    pub command: Vec<String>,
+    /// Further documents.
+    pub documents: Vec<Clusterfile>,
+}
+
+impl Additions {
+    pub(crate) fn add_to(&self, to: &mut Clusterfile) {
+        to.cluster.set_flag_environment(&self.environment);
+        for documents in &self.documents {
+            to.add_documents(documents.clone());
+        }
+    }
+}
+
+/// Images to install.
+#[derive(Clone, Debug)]
+pub struct Installation {
+    pub cluster: String,
+    /// Images or image archives, in installation order.
+    pub images: Vec<String>,
+    /// Hosts of a new cluster, or hosts to add to an existing one.
+    pub hosts: HostFlags,
+    pub additions: Additions,
+    /// Also run the commands of images that the cluster already has.
+    pub force: bool,
+    pub wait: Wait,
+    pub options: RunOptions,
+}
+
+/// Creates a cluster, or installs images on an existing one. A rootfs image that hosts of the
+/// cluster do not have upgrades them.
+pub fn run(request: &Installation, session: &Session<'_>) -> Result<()> {
+    // Hosts that an upgrade had skipped are upgraded first; the rest of the run remains.
+    if run_once(request, session)? == Next::Again {
+        run_once(request, session)?;
+    }
+    Ok(())
+}
+
+/// What remains after a run.
+#[derive(PartialEq)]
+enum Next {
+    Nothing,
+    /// The same run, since it only upgraded hosts.
+    Again,
+}
+
+fn run_once(request: &Installation, session: &Session<'_>) -> Result<Next> {
+    let name = &request.cluster;
+    let work = Work::begin_asking_hosts("run", name, &request.options, session)?;
+    let images = loaded(&request.images, session)?;
+    let flags = &request.hosts;
+    let existing = work.current.as_ref().filter(|current| current.exists());
+    if let Some(current) = existing
+        && is_newer(current, &images, session)?
+    {
+        if !flags.is_empty() {
+            return Err(two_in_one());
+        }
+        upgrade::begin_newer(&work, &images)?;
+        return Ok(Next::Nothing);
+    }
+    let mut desired = match existing {
+        Some(current) => {
+            let mut desired = current.clone();
+            desired.cluster.add_images(&images);
+            add_new_hosts(&mut desired, flags, session)?;
+            desired
+        }
+        // The first run failed: a retry without host flags means the same hosts.
+        None => match &work.current {
+            Some(unfinished) if flags.is_empty() => {
+                let mut desired = unfinished.clone();
+                desired.cluster.add_images(&images);
+                desired
+            }
+            _ => {
+                let mut made = Clusterfile::new(name, &images, flags, local_addresses::primary())?;
+                made.cluster.command.clone_from(&request.additions.command);
+                made
+            }
+        },
+    };
+    request.additions.add_to(&mut desired);
+    let prepared = work.prepare(desired)?;
+    let mut change = work.change(&prepared, request.wait);
+    change.replacement = replacement(&request.additions.command, &images)?;
+    if request.force {
+        let again: Vec<_> =
+            images.iter().filter(|image| !change.install.contains(image)).cloned().collect();
+        change.install.extend(again);
+    }
+    let rootfs = prepared.scene.rootfs().map(|image| image.name.clone());
+    let rootfs = rootfs.filter(|name| images.contains(name));
+    let ran = work.with_means(&prepared, request.force, |means| {
+        let planned = change::plan(means, &prepared.scene, &change)?;
+        if planned.behind.is_empty() || rootfs.is_none() {
+            return work.carry_out_plan(&planned, means).map(Ran::Through);
+        }
+        Ok(Ran::Behind(planned.behind))
+    })?;
+    match ran {
+        Ran::Through(outcome) => {
+            session.front.show(&outcome)?;
+            Ok(Next::Nothing)
+        }
+        Ran::Behind(hosts) => {
+            if !change.add.is_empty() {
+                return Err(two_in_one().hint(format!(
+                    "an upgrade skipped {}: upgrade these before adding hosts",
+                    few(&hosts.into_iter().collect::<Vec<_>>())
+                )));
+            }
+            let to: Vec<String> = rootfs.into_iter().collect();
+            let is_done = upgrade::begin_newer(&work, &to)?;
+            let rest = is_done && !change.install.is_empty();
+            Ok(if rest { Next::Again } else { Next::Nothing })
+        }
+    }
+}
+
+/// Result of one attempt.
+enum Ran {
+    Through(Outcome),
+    /// These hosts have a different rootfs image than the cluster; nothing was changed.
+    Behind(BTreeSet<String>),
+}
+
+fn two_in_one() -> Error {
+    Error::usage("cannot change the rootfs image and the hosts of a cluster in one run")
+        .hint("upgrade it first, then `imgctl add` the hosts")
+}
+
+/// Whether one of `images` is a rootfs that the cluster does not have.
+fn is_newer(current: &Clusterfile, images: &[String], session: &Session<'_>) -> Result<bool> {
+    let read = session.images(images, &current.cluster.name, None)?;
+    Ok(read.iter().filter(|image| image.kind == ImageKind::Rootfs).any(|image| {
+        let digest = image.digest.to_string();
+        let mounts = &current.cluster.status.mounts;
+        !mounts
+            .iter()
+            .any(|mount| mount.image == image.name && mount.digest.as_ref() == Some(&digest))
+    }))
+}
+
+/// Loads archives among the arguments and replaces them with the images they contain.
+pub(crate) fn loaded(images: &[String], session: &Session<'_>) -> Result<Vec<String>> {
+    const ENDS: [&str; 8] =
+        [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz", ".oci", ".tzst"];
+    let mut names = Vec::new();
+    for image in images {
+        let path = Path::new(image);
+        if !ENDS.iter().any(|end| image.ends_with(end)) || !path.exists() {
+            names.push(Reference::parse(image).map(|_| image.clone())?);
+            continue;
+        }
+        let found = transfer::load(
+            session.store()?,
+            Input::Path(path),
+            &LoadOptions::default(),
+            session.front.reporter(),
+        )?;
+        let before = names.len();
+        for image in &found {
+            names.extend(image.references.first().map(ToString::to_string));
+        }
+        if names.len() == before {
+            return Err(Error::bad_content(format!(
+                "cannot run {image}: it contains no image with a name"
+            ))
+            .hint(format!("name it with imgctl load {image} --tag NAME")));
+        }
+    }
+    Ok(names)
+}
+
+/// A Clusterfile to apply.
+#[derive(Clone, Debug)]
+pub struct Application {
+    pub clusterfile: Clusterfile,
+    pub additions: Additions,
+    /// Continues even if hosts to be removed do not answer.
+    pub force: bool,
+    pub wait: Wait,
+    pub options: RunOptions,
+}
+
+/// Creates or changes a cluster to match a Clusterfile.
+pub fn apply(request: &Application, session: &Session<'_>) -> Result<()> {
+    let mut desired = request.clusterfile.clone();
+    let name = &request.clusterfile.cluster.name;
+    let work = Work::begin_asking_hosts("apply", name, &request.options, session)?;
+    if let Some(current) = &work.current {
+        // The recorded state holds the cluster's status; the file does not.
+        desired.cluster.created.clone_from(&current.cluster.created);
+        desired.cluster.status = current.cluster.status.clone();
+    }
+    request.additions.add_to(&mut desired);
+    let prepared = work.prepare(desired)?;
+    for image in &prepared.change.unlisted {
+        session.front.note(&format!(
+            "{image} is no longer in the file but stays installed; run `imgctl uninstall {image}` \
+             to remove an application"
+        ));
+    }
+    let mut change = work.change(&prepared, request.wait);
+    if !change.install.is_empty() {
+        let own = &request.additions.command;
+        let command = if own.is_empty() { &prepared.desired.cluster.command } else { own };
+        change.replacement = replacement(command, &change.install)?;
+    }
+    work.carry_out(&prepared, request.force, |means, scene| change::plan(means, scene, &change))
+}

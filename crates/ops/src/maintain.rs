@@ -1,0 +1,91 @@
+//! Operations on an existing cluster that keep its images and hosts, or end them: renewal of
+//! certificates, uninstallation, tear-down.
+
+use crate::front_end::Outcome;
+use crate::session::Session;
+use crate::work::{RunOptions, Work};
+use imgctl_base::error::{Error, Result};
+use imgctl_cluster::cluster::image::ClusterImage;
+use imgctl_cluster::pipeline::{renew, reset, uninstall};
+use imgctl_cluster::runtime::kubeadm::Kubeadm;
+use imgctl_cluster::runtime::kubeadm::renew::Wanted;
+
+/// Certificates to renew.
+#[derive(Clone, Debug)]
+pub struct Renewal {
+    pub cluster: String,
+    /// DNS names and addresses to add to the API server's certificate.
+    pub alt_names: Vec<String>,
+    /// Certificates to renew: `all`, `admin.conf`, `apiserver` and others.
+    pub renew: Vec<String>,
+    pub options: RunOptions,
+}
+
+/// Renews certificates on the control planes, one after the other.
+pub fn renew_certificates(request: &Renewal, session: &Session<'_>) -> Result<()> {
+    for wanted in &request.renew {
+        Wanted::parse(wanted)?;
+    }
+    let work = Work::begin("cert", &request.cluster, &request.options, session)?;
+    let prepared = work.recorded(work.existing()?.clone())?;
+    let distribution = prepared.scene.rootfs().map(ClusterImage::distribution);
+    if !matches!(distribution, Some("" | "kubernetes" | "kubeadm")) {
+        return Err(Error::usage(format!(
+            "cluster {} was not made with kubeadm: imgctl does not manage its certificates",
+            request.cluster
+        )));
+    }
+    let files = session.image_files()?;
+    let kubeadm = Kubeadm::new(&files, request.options.validity);
+    work.carry_out(&prepared, false, |means, scene| {
+        renew::plan(means, scene, &kubeadm, &request.alt_names, &request.renew)
+    })
+}
+
+/// An application to uninstall.
+#[derive(Clone, Debug)]
+pub struct Uninstallation {
+    pub cluster: String,
+    /// Image, as the cluster lists it.
+    pub image: String,
+    pub options: RunOptions,
+}
+
+/// Uninstalls an application.
+pub fn uninstall(request: &Uninstallation, session: &Session<'_>) -> Result<()> {
+    let work = Work::begin("uninstall", &request.cluster, &request.options, session)?;
+    let desired = work.existing()?.clone();
+    if !desired.cluster.images.contains(&request.image) {
+        let what = format!("cluster {} has no image {}", request.cluster, request.image);
+        return Err(
+            Error::not_found(what).hint(format!("it has {}", desired.cluster.images.join(", ")))
+        );
+    }
+    let mut prepared = work.recorded(desired)?;
+    prepared.forget_image(&request.image);
+    work.carry_out(&prepared, false, |means, scene| uninstall::plan(means, scene, &request.image))
+}
+
+/// A cluster to tear down.
+#[derive(Clone, Debug)]
+pub struct TearDown {
+    pub cluster: String,
+    /// Skips hosts that do not answer.
+    pub force: bool,
+    pub options: RunOptions,
+}
+
+/// Tears down a cluster.
+pub fn tear_down(request: &TearDown, session: &Session<'_>) -> Result<()> {
+    let work = Work::begin("reset", &request.cluster, &request.options, session)?;
+    let mut desired = work.existing()?.clone();
+    desired.cluster.hosts.extend(work.state.touched()?);
+    let prepared = work.recorded(desired)?;
+    let outcome = work.with_means(&prepared, request.force, |means| {
+        work.carry_out_plan(&reset::plan(means, &prepared.scene)?, means)
+    })?;
+    session.front.show(&match outcome {
+        Outcome::Changed { cluster, .. } => Outcome::TornDown { cluster },
+        other => other,
+    })
+}

@@ -1,0 +1,116 @@
+//! Adding and removing hosts of a cluster.
+
+use crate::session::Session;
+use crate::work::{RunOptions, Work};
+use imgctl_base::error::{Error, Result};
+use imgctl_cluster::cluster::clusterfile::{ClusterDocument, Clusterfile};
+use imgctl_cluster::cluster::desired::HostFlags;
+use imgctl_cluster::pipeline::change;
+use imgctl_cluster::pipeline::nodes::Wait;
+use imgctl_host::host::address::{self, SSH_PORT};
+
+/// Hosts to add.
+#[derive(Clone, Debug)]
+pub struct Addition {
+    pub cluster: String,
+    pub hosts: HostFlags,
+    pub wait: Wait,
+    pub options: RunOptions,
+}
+
+/// Adds hosts to a cluster.
+pub fn add(request: &Addition, session: &Session<'_>) -> Result<()> {
+    let work = Work::begin_asking_hosts("add", &request.cluster, &request.options, session)?;
+    let mut desired = work.existing()?.clone();
+    if request.hosts.is_empty() {
+        return Err(Error::usage("no hosts to add").hint("pass --masters or --nodes"));
+    }
+    add_new_hosts(&mut desired, &request.hosts, session)?;
+    converge(&work, desired, request.wait, false)
+}
+
+/// Hosts to remove.
+#[derive(Clone, Debug)]
+pub struct Removal {
+    pub cluster: String,
+    /// Lists of hosts.
+    pub hosts: Vec<String>,
+    /// Also removes hosts that do not answer, without cleaning them up.
+    pub force: bool,
+    pub options: RunOptions,
+}
+
+/// Removes hosts from a cluster.
+pub fn remove(request: &Removal, session: &Session<'_>) -> Result<()> {
+    let mut work = Work::begin_asking_hosts("delete", &request.cluster, &request.options, session)?;
+    let mut desired = work.existing()?.clone();
+    let mut leaving = Vec::new();
+    for list in &request.hosts {
+        leaving.extend(address::parse_list(list, SSH_PORT)?);
+    }
+    if leaving.is_empty() {
+        return Err(Error::usage("no hosts to remove").hint("pass --masters or --nodes"));
+    }
+    // A host that never became a member can be removed as well: an earlier run may have left
+    // something on it.
+    for group in work.state.touched()? {
+        let alone = ClusterDocument { hosts: vec![group.clone()], ..ClusterDocument::default() };
+        if alone.addresses()?.iter().any(|own| leaving.contains(own)) {
+            desired.cluster.hosts.push(group.clone());
+            work.also.push(group);
+        }
+    }
+    desired.cluster.remove_hosts(&leaving)?;
+    converge(&work, desired, Wait::Never, request.force)
+}
+
+/// Changes the cluster to `desired`.
+pub(crate) fn converge(
+    work: &Work<'_>,
+    desired: Clusterfile,
+    wait: Wait,
+    force: bool,
+) -> Result<()> {
+    let prepared = work.prepare(desired)?;
+    let change = work.change(&prepared, wait);
+    work.carry_out(&prepared, force, |means, scene| change::plan(means, scene, &change))
+}
+
+/// Adds the hosts of the flags that the cluster does not have; existing hosts may be named again.
+pub(crate) fn add_new_hosts(
+    desired: &mut Clusterfile,
+    flags: &HostFlags,
+    session: &Session<'_>,
+) -> Result<()> {
+    let present = desired.cluster.addresses()?;
+    let default = flags.ssh.port.unwrap_or(SSH_PORT);
+    let mut known = Vec::new();
+    let mut unknown = |list: &Option<String>| -> Result<Option<String>> {
+        let Some(list) = list else { return Ok(None) };
+        let mut new = Vec::new();
+        for address in address::parse_list(list, default)? {
+            match present.contains(&address) {
+                true => known.push(address.to_string()),
+                false => new.push(match address.name.contains(':') {
+                    true => format!("[{}]:{}", address.name, address.port),
+                    false => format!("{}:{}", address.name, address.port),
+                }),
+            }
+        }
+        Ok((!new.is_empty()).then(|| new.join(",")))
+    };
+    let mut new = flags.clone();
+    new.masters = unknown(&flags.masters)?;
+    new.nodes = unknown(&flags.nodes)?;
+    if !known.is_empty() && (new.masters.is_some() || new.nodes.is_some()) {
+        session.front.note(&format!(
+            "{} already belongs to cluster {}",
+            known.join(", "),
+            desired.cluster.name
+        ));
+    }
+    if new.masters.is_none() && new.nodes.is_none() && new.registry.is_none() {
+        return Ok(());
+    }
+    desired.cluster.add_hosts(&new).map(|_| ())
+}

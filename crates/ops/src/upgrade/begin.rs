@@ -1,0 +1,316 @@
+//! Beginning an upgrade: from images or a saved plan to the first run.
+
+use std::path::PathBuf;
+
+use crate::front_end::{Announcement, Outcome};
+use crate::install::loaded;
+use crate::session::Session;
+use crate::upgrade::choices::GivenChoices;
+use crate::upgrade::close::{check_blockers, closing};
+use crate::upgrade::execute::{
+    Carrying, ClusterSnapshot, PlanRequest, carry, check_fresh, check_start, know, pipeline_of,
+    plan_of,
+};
+use crate::upgrade::finish::{finish, leave_out, pairs};
+use crate::upgrade::images::{Start, UpgradeImage, UpgradeImages, sides};
+use crate::upgrade::lag;
+use crate::upgrade::resume::resume_in;
+use crate::work::{RunOptions, Work, declined, steps};
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_cluster::cluster::image::ImageKind;
+use imgctl_cluster::pipeline::execution_context::ExecutionContext;
+use imgctl_cluster::pipeline::step::Step;
+use imgctl_cluster::upgrade::document::{Choices, Direction, Document};
+use imgctl_cluster::upgrade::plan::Planned;
+use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
+
+/// An upgrade to begin, or to continue if the same one is open.
+#[derive(Clone, Debug)]
+pub struct UpgradeRequest {
+    pub cluster: String,
+    /// Target rootfs image (one for each version on the way), and images to install with it.
+    pub images: Vec<String>,
+    /// A plan to carry out if it is still valid.
+    pub saved: Option<Document>,
+    /// Name of the upgrade; by default, the version and part of the plan's digest.
+    pub id: Option<String>,
+    pub choices: GivenChoices,
+    /// What to show instead of carrying it out.
+    pub preview: Option<Preview>,
+    pub options: RunOptions,
+}
+
+/// What to show instead of carrying it out.
+#[derive(Clone, Debug)]
+pub struct Preview {
+    /// File to write the plan to.
+    pub save: Option<PathBuf>,
+    /// Whether to show every step, not only the plan.
+    pub steps: bool,
+}
+
+/// Upgrades a cluster.
+pub fn upgrade(request: &UpgradeRequest, session: &Session<'_>) -> Result<()> {
+    let name = &request.cluster;
+    let options = RunOptions { dry_run: request.preview.is_some(), ..request.options.clone() };
+    let work = Work::begin_asking_hosts("upgrade", name, &options, session)?;
+    work.existing()?;
+    if let (Some(saved), Some(id)) = (&request.saved, &request.id)
+        && *id != saved.id
+    {
+        return Err(Error::usage(format!(
+            "--id cannot be combined with --plan-file: the plan is called {}",
+            saved.id
+        )));
+    }
+    let images = loaded(&request.images, session)?;
+    if let Some(open) = UpgradeStore::of(work.state.directory()).open()? {
+        return meets_open(open, request, &images, work);
+    }
+    let (hops, install) = split(&images, request.saved.as_ref(), &work)?;
+    let beginning = Beginning {
+        choices: match &request.saved {
+            Some(saved) => saved.choices.clone(),
+            None => request.choices.decide(hops.len()),
+        },
+        hops,
+        install,
+        saved: request.saved.clone(),
+        id: request.id.clone(),
+        preview: request.preview.clone(),
+    };
+    let went = begin(&work, &beginning);
+    drop(work);
+    finish(went, name, &beginning.choices, &request.options, session)
+}
+
+/// Upgrades the cluster to rootfs images that its hosts do not have, as [`upgrade`] does by default.
+/// Returns `true` when the cluster has reached its target.
+pub(crate) fn begin_newer(work: &Work<'_>, images: &[String]) -> Result<bool> {
+    let (hops, install) = split(images, None, work)?;
+    let beginning = Beginning {
+        choices: GivenChoices::default().decide(hops.len()),
+        hops,
+        install,
+        saved: None,
+        id: None,
+        preview: work.options.dry_run.then_some(Preview { save: None, steps: true }),
+    };
+    begin(work, &beginning)
+}
+
+/// Upgrade to plan and begin.
+struct Beginning {
+    hops: Vec<UpgradeImage>,
+    install: Vec<String>,
+    choices: Choices,
+    saved: Option<Document>,
+    id: Option<String>,
+    preview: Option<Preview>,
+}
+
+/// Result of an attempt to begin.
+enum Begun {
+    /// The attempt has ended; `true` if the cluster has reached its target.
+    Ended(bool),
+    /// The cluster has reached its target except for these hosts, which have this image.
+    Behind(UpgradeImage, Vec<String>),
+}
+
+/// Plans, asks for confirmation and carries out; returns `true` when the cluster has reached its
+/// target.
+fn begin(work: &Work<'_>, beginning: &Beginning) -> Result<bool> {
+    match begin_from(work, beginning, &Start::Recorded, Vec::new())? {
+        Begun::Ended(is_done) => Ok(is_done),
+        Begun::Behind(side, hosts) => {
+            let begun = begin_from(work, beginning, &Start::Image(side), hosts)?;
+            Ok(matches!(begun, Begun::Ended(true)))
+        }
+    }
+}
+
+/// Same as `begin`, for a given start and, if `only` is not empty, only for those hosts.
+fn begin_from(
+    work: &Work<'_>,
+    beginning: &Beginning,
+    start: &Start,
+    only: Vec<String>,
+) -> Result<Begun> {
+    let pairs = pairs(&beginning.choices)?;
+    let front = &work.session.front;
+    let name = work.state.name();
+    let book = UpgradeStore::of(work.state.directory());
+    let sides = sides(work, work.existing()?, start, &beginning.hops, &beginning.install)?;
+    work.with_means(sides.target(), false, |means| {
+        let known = know(&sides, means);
+        let wish = PlanRequest {
+            choices: beginning.choices.clone(),
+            direction: Direction::Forward,
+            id: beginning.id.clone(),
+            only,
+            to_snapshot: false,
+        };
+        let (planned, observation) = plan_of(work, &known, &wish, means)?;
+        if let (None, Planned::Nothing(_)) = (&beginning.saved, &planned)
+            && let Some((side, hosts)) = lag::behind(work, &known, &observation, means)?
+        {
+            return Ok(Begun::Behind(side, hosts));
+        }
+        let document = match (beginning.saved.clone(), planned) {
+            (Some(saved), _) => {
+                check_start(&saved, work)?;
+                check_fresh(&saved, &observation)?;
+                saved
+            }
+            (None, Planned::Nothing(findings)) => {
+                let rootfs = sides.target().scene.rootfs();
+                front.show(&Outcome::UpToDate {
+                    cluster: name.to_owned(),
+                    image: rootfs.map_or_else(String::new, |image| image.name.clone()),
+                    findings,
+                })?;
+                return Ok(Begun::Ended(beginning.preview.is_none()));
+            }
+            (None, Planned::Upgrade(mut document)) => {
+                leave_out(&mut document, &pairs)?;
+                *document
+            }
+        };
+        if let Some(wanted) = &beginning.preview {
+            front.show(&preview(document, wanted, &known, &sides, means, work)?)?;
+            return Ok(Begun::Ended(false));
+        }
+        check_blockers(&document)?;
+        front.announce(&Announcement::Upgrade(&document))?;
+        if !front.confirm("Start the upgrade?")? {
+            return Err(declined());
+        }
+        book.fresh(&document.id)?;
+        book.keep_before(&document.id, &observation)?;
+        let former = work.existing()?.without_secrets().write()?;
+        book.keep_former(&document.id, &former)?;
+        let carrying = Carrying {
+            document: &document,
+            pause_after: document.choices.pause_after,
+            commit: closing(&book, &document)?,
+            again: Vec::new(),
+            snapshot: None,
+            notes: Vec::new(),
+        };
+        let outcome = carry(work, &known, &sides.install, &carrying, means)?;
+        front.show(&outcome)?;
+        Ok(Begun::Ended(outcome.is_done()))
+    })
+}
+
+/// Handles an open upgrade: resumes it for the same request and refuses any other one.
+fn meets_open(
+    open: Document,
+    request: &UpgradeRequest,
+    images: &[String],
+    work: Work<'_>,
+) -> Result<()> {
+    let session = work.session;
+    let is_same = match &request.saved {
+        Some(saved) => saved.id == open.id && saved.digest()? == open.digest()?,
+        None => {
+            open.direction == Direction::Forward
+                && open.hops.iter().all(|hop| images.contains(&hop.image))
+        }
+    };
+    if let Some(preview) = &request.preview {
+        if let Some(path) = &preview.save {
+            let what = format!(
+                "cannot save a plan to {}: the upgrade {} is in progress",
+                path.display(),
+                open.id
+            );
+            return Err(Error::new(Kind::Busy, what)
+                .hint("run `imgctl upgrade status` to see its progress"));
+        }
+        return session.front.show(&Outcome::UpgradeInProgress(Box::new(open)));
+    }
+    if !is_same {
+        let what = format!(
+            "the upgrade {} from {} to {} is in progress",
+            open.id,
+            open.from.version,
+            open.target().version
+        );
+        return Err(Error::new(Kind::Busy, what).hint(
+            "run `imgctl upgrade resume` to continue it, `imgctl rollback` to roll back, or \
+               `imgctl upgrade abort` to abort it",
+        ));
+    }
+    let differ = request.choices.against(&open.choices, open.hops.len())?;
+    if !differ.is_empty() {
+        let what =
+            format!("the upgrade {} was started with a different {}", open.id, differ.join(", "));
+        return Err(Error::new(Kind::Busy, what).hint(
+            "run `imgctl upgrade resume` to continue as planned; or run `imgctl rollback` or \
+               `imgctl upgrade abort`, then start again",
+        ));
+    }
+    let went = resume_in(&work, &open, request.choices.choices.pause_after);
+    drop(work);
+    finish(went, &request.cluster, &open.choices, &request.options, session)
+}
+
+/// Splits the images into hops (rootfs images) and images to install.
+fn split(
+    images: &[String],
+    saved: Option<&Document>,
+    work: &Work<'_>,
+) -> Result<(Vec<UpgradeImage>, Vec<String>)> {
+    let read = work.session.images(images, work.state.name(), None)?;
+    let (rootfs, others): (Vec<_>, Vec<_>) =
+        read.iter().partition(|image| image.kind == ImageKind::Rootfs);
+    let install = others.iter().map(|image| image.name.clone()).collect();
+    if let Some(saved) = saved {
+        if let Some(image) = rootfs.first() {
+            return Err(Error::usage(format!(
+                "{} cannot be combined with --plan-file: the plan already names the target",
+                image.name
+            ))
+            .hint("with --plan-file, name only applications and patches to install"));
+        }
+        return Ok((saved.hops.iter().map(UpgradeImage::of).collect(), install));
+    }
+    if rootfs.is_empty() {
+        return Err(Error::usage(format!(
+            "none of the images is a rootfs image to upgrade to: {}",
+            images.join(", ")
+        ))
+        .hint("install applications and patches with `imgctl run`"));
+    }
+    Ok((rootfs.into_iter().map(UpgradeImage::now).collect(), install))
+}
+
+/// Saves the plan if the request wants it, and returns what to show.
+fn preview(
+    document: Document,
+    wanted: &Preview,
+    known: &ClusterSnapshot,
+    sides: &UpgradeImages,
+    means: &ExecutionContext<'_>,
+    work: &Work<'_>,
+) -> Result<Outcome> {
+    if let Some(path) = &wanted.save {
+        let text = document.to_json()?;
+        atomic::write(path, text.as_bytes(), 0o600, Durability::Atomic)?;
+    }
+    if !wanted.steps {
+        return Ok(Outcome::UpgradePlan(Box::new(document)));
+    }
+    let carrying = Carrying {
+        document: &document,
+        pause_after: None,
+        commit: Step::local("close", "close the upgrade", "", |_| Ok(())),
+        again: Vec::new(),
+        snapshot: None,
+        notes: Vec::new(),
+    };
+    let planned = pipeline_of(known, &sides.install, &carrying, means, work.session.store()?)?;
+    Ok(Outcome::Steps { steps: steps(&planned)?, upgrade: Some(Box::new(document)) })
+}

@@ -1,0 +1,169 @@
+//! Operations on an open upgrade: show its progress, pause, resume and abort it.
+
+use crate::session::Session;
+use crate::upgrade::close::abandon;
+use crate::upgrade::execute::know;
+use crate::upgrade::finish::finish;
+use crate::upgrade::images::{UpgradeImages, is_recorded};
+use crate::upgrade::resume::{Copy, check_home, here, release_nodes, resume_in};
+use crate::work::{RunOptions, Work};
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_cluster::pipeline::journal::Past;
+use imgctl_cluster::upgrade::document::{Direction, Document, PauseAfter};
+use imgctl_cluster::upgrade::upgrade_store::{Ended, UpgradeStatus, UpgradeStore};
+
+/// An open upgrade to resume.
+#[derive(Clone, Debug)]
+pub struct ResumeRequest {
+    pub cluster: String,
+    pub pause_after: Option<PauseAfter>,
+    pub options: RunOptions,
+}
+
+/// Resumes the open upgrade or rollback.
+pub fn resume(request: &ResumeRequest, session: &Session<'_>) -> Result<()> {
+    let name = &request.cluster;
+    check_home(name, session)?;
+    let work = Work::begin_asking_hosts("upgrade", name, &request.options, session)?;
+    let open = UpgradeStore::of(work.state.directory()).open()?.ok_or_else(|| {
+        Error::not_found(format!("cluster {name} has no upgrade to resume"))
+            .hint("start one with `imgctl upgrade IMAGE`")
+    })?;
+    let went = resume_in(&work, &open, request.pause_after);
+    drop(work);
+    finish(went, name, &open.choices, &request.options, session)
+}
+
+/// Asks the running upgrade to pause.
+pub fn pause(cluster: &str, session: &Session<'_>) -> Result<()> {
+    check_home(cluster, session)?;
+    let state = session.state(cluster)?;
+    let book = UpgradeStore::of(state.directory());
+    let Some(open) = book.open()? else {
+        return Err(Error::not_found(format!("cluster {cluster} has no upgrade to pause")));
+    };
+    book.ask_pause(&open.id)?;
+    session.front.say(&format!("{} pauses when the running steps are done", open.id));
+    Ok(())
+}
+
+/// Progress of the open upgrade, and past upgrades.
+pub struct Progress {
+    pub open: Option<Document>,
+    pub status: Option<UpgradeStatus>,
+    /// Journal of the open upgrade.
+    pub past: Option<Past>,
+    pub history: Vec<Ended>,
+    /// The copy that all this comes from, if this machine does not run the cluster's upgrades.
+    pub copy: Option<Copy>,
+}
+
+/// Returns the progress of the open upgrade.
+pub fn progress(cluster: &str, session: &Session<'_>) -> Result<Progress> {
+    let state = session.state(cluster)?;
+    let copy = if state.clusterfile().exists() { None } else { here(cluster, session)? };
+    let directory = match &copy {
+        Some(copy) => &copy.directory,
+        None => {
+            state.require()?;
+            state.directory()
+        }
+    };
+    let book = UpgradeStore::of(directory);
+    let open = book.open()?;
+    let (past, status) = match &open {
+        Some(open) => (book.journal(directory, open)?, book.stand(&open.id)?),
+        None => (None, None),
+    };
+    Ok(Progress { open, status, past, history: book.history()?, copy })
+}
+
+/// An upgrade to abort.
+#[derive(Clone, Debug)]
+pub struct AbortRequest {
+    pub cluster: String,
+    /// Aborts even if hosts have been touched; they stay as they are.
+    pub force: bool,
+}
+
+/// Aborts the open upgrade or rollback.
+pub fn abort(request: &AbortRequest, session: &Session<'_>) -> Result<()> {
+    let name = &request.cluster;
+    check_home(name, session)?;
+    let options = RunOptions::default();
+    let work = Work::begin("upgrade", name, &options, session)?;
+    let book = UpgradeStore::of(work.state.directory());
+    let open = book
+        .open()?
+        .ok_or_else(|| Error::not_found(format!("cluster {name} has no upgrade to abort")))?;
+    let past = book.journal(work.state.directory(), &open)?;
+    let current = work.existing()?.clone();
+    let forward = open.direction == Direction::Forward;
+    if forward && is_recorded(&open, &work)? {
+        return Err(Error::new(
+            Kind::CheckFailed,
+            format!(
+                "cannot abort the upgrade {}: all hosts are at {}, and that is recorded",
+                open.id,
+                open.target().version
+            ),
+        )
+        .hint(
+            "run `imgctl upgrade resume` to close it; after that, `imgctl rollback` to roll \
+               back",
+        ));
+    }
+    let mut touched: Vec<String> = past
+        .iter()
+        .flat_map(|past| &past.order)
+        .filter(|step| step.ends_with("/switch"))
+        .filter_map(|step| step.split('/').nth(1).map(str::to_owned))
+        .collect();
+    touched.dedup();
+    if !touched.is_empty() && !request.force {
+        let (ways, leaves) = match forward {
+            true => (
+                "run `imgctl rollback` to roll them back, or `imgctl upgrade resume` to continue",
+                "leaves them as they are, with the cluster at two versions",
+            ),
+            false => {
+                ("run `imgctl upgrade resume` to continue the rollback", "leaves them as they are")
+            }
+        };
+        return Err(Error::new(
+            Kind::CheckFailed,
+            format!(
+                "cannot abort the {} {}: it has touched {}",
+                open.direction.verb(),
+                open.id,
+                touched.join(", ")
+            ),
+        )
+        .hint(format!("{ways}; --force {leaves}")));
+    }
+    let prepared = work.recorded(current)?;
+    let reopened = work.with_means(&prepared, false, |means| {
+        let sides = UpgradeImages {
+            from: work.recorded(work.existing()?.clone())?,
+            hops: Vec::new(),
+            install: Vec::new(),
+        };
+        let known = know(&sides, means);
+        release_nodes(&known, session)?;
+        if let Some(past) = past.as_ref().filter(|_| touched.is_empty()) {
+            book.close_journal(work.state.directory(), past)?;
+        }
+        abandon(&book, &open, &known.from, means, session)
+    })?;
+    session.front.say(&format!(
+        "{} is aborted; its files stay on the hosts and are reused if it starts again",
+        open.id
+    ));
+    if let Some(id) = reopened {
+        session.front.say(&format!(
+            "the upgrade {id}, which it was to roll back, is open again: run `imgctl upgrade \
+             resume` to continue it"
+        ));
+    }
+    Ok(())
+}

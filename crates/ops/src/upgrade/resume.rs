@@ -1,0 +1,115 @@
+//! Resuming an open upgrade or rollback, on the machine that runs it: another one may have a copy of
+//! its state, which can be inspected there, and taken over when the controller is lost.
+
+use std::path::PathBuf;
+
+use crate::front_end::Outcome;
+use crate::session::Session;
+use crate::upgrade::close::closing;
+use crate::upgrade::execute::{Carrying, ClusterSnapshot, carry, know, pipeline_of};
+use crate::upgrade::images::{Start, UpgradeImage, sides};
+use crate::upgrade::snapshot::{self, After};
+use crate::work::{Work, steps};
+use imgctl_base::error::{Error, Result};
+use imgctl_cluster::cluster::paths::Paths;
+use imgctl_cluster::upgrade::document::{Document, PauseAfter};
+use imgctl_cluster::upgrade::mirror::{Copied, copied, directory};
+use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
+
+/// Resumes an open document, forward or back; returns `true` when it is done.
+pub(crate) fn resume_in(
+    work: &Work<'_>,
+    open: &Document,
+    pause_after: Option<PauseAfter>,
+) -> Result<bool> {
+    let session = work.session;
+    let book = UpgradeStore::of(work.state.directory());
+    let hops: Vec<UpgradeImage> = open.hops.iter().map(UpgradeImage::of).collect();
+    let install = book.install(&open.id)?;
+    let start = Start::of_open(open, work)?;
+    let snapshot = book.snapshot(&open.id)?;
+    let after = match (&snapshot, book.instead(&open.id)?) {
+        (Some(snapshot), Some(there)) => snapshot::after(work, &there, snapshot)?,
+        _ => After::unchanged(work.existing()?),
+    };
+    let sides = sides(work, &after.cluster, &start, &hops, &install)?;
+    // A partial rollback of a closed upgrade does not change the cluster's version.
+    let prepared = match book.part(&open.id)? {
+        Some(None) => &sides.from,
+        _ => sides.target(),
+    };
+    let outcome = work.with_means(prepared, false, |means| {
+        let known = know(&sides, means);
+        let carrying = Carrying {
+            document: open,
+            pause_after,
+            commit: closing(&book, open)?,
+            again: book.again(&open.id)?,
+            snapshot,
+            notes: after.told,
+        };
+        if work.options.dry_run {
+            let planned = pipeline_of(&known, &install, &carrying, means, session.store()?)?;
+            return Ok(Outcome::Steps { steps: steps(&planned)?, upgrade: None });
+        }
+        carry(work, &known, &install, &carrying, means)
+    })?;
+    session.front.show(&outcome)?;
+    Ok(outcome.is_done())
+}
+
+/// Copy of the state on this machine.
+pub struct Copy {
+    /// Directory with the layout of the cluster's directory on a controller.
+    pub directory: PathBuf,
+    pub says: Copied,
+}
+
+/// Returns the copy that this machine has as a control plane of `cluster`, or `None`.
+pub(crate) fn here(cluster: &str, session: &Session<'_>) -> Result<Option<Copy>> {
+    // Checked because the name becomes part of a path.
+    imgctl_cluster::cluster::name::check(cluster)?;
+    let root = &session.controller.data_root;
+    let directory = PathBuf::from(directory(&Paths::new(root, cluster)));
+    Ok(copied(&directory).map(|says| Copy { directory, says }))
+}
+
+/// Fails if this machine has only a copy with an open upgrade: the copy must be taken over first,
+/// and the error says how.
+pub(crate) fn check_home(cluster: &str, session: &Session<'_>) -> Result<()> {
+    let state = session.state(cluster)?;
+    if state.clusterfile().exists() {
+        return Ok(());
+    }
+    let Some(copy) = here(cluster, session)? else {
+        return Ok(());
+    };
+    let Some(open) = UpgradeStore::of(&copy.directory).open()? else {
+        return Ok(());
+    };
+    let (from, to) = (copy.directory.display(), state.directory().display());
+    Err(Error::not_found(format!(
+        "this machine has only a copy of upgrade {} of cluster {cluster}, which {} runs (as of {})",
+        open.id, copy.says.controller, copy.says.time
+    ))
+    .hint(format!(
+        "go on with it on {}. Only when that machine is lost for good: `mkdir -p -m 700 {to} && cp -a {from}/. {to}/`, then `imgctl upgrade resume --cluster {cluster} --pk KEY`",
+        copy.says.controller
+    )))
+}
+
+/// Uncordons the Nodes that an imgctl upgrade has cordoned.
+pub(crate) fn release_nodes(known: &ClusterSnapshot, session: &Session<'_>) -> Result<()> {
+    let Some(Ok(api)) = &known.api else {
+        return Ok(());
+    };
+    let nodes = api.list("/api/v1/nodes").map_err(Error::from)?;
+    for node in &nodes {
+        let name = node["metadata"]["name"].as_str().unwrap_or_default();
+        let mark = &node["metadata"]["annotations"][imgctl_kube::drain::MARK];
+        if mark.is_string() && imgctl_kube::drain::uncordon(&**api, name)? {
+            session.front.say(&format!("Node {name} is schedulable again"));
+        }
+    }
+    Ok(())
+}

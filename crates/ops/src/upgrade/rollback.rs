@@ -1,0 +1,407 @@
+//! Rolling a cluster, its workers or one host back to their state before an upgrade.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::front_end::{Announcement, Outcome};
+use crate::session::Session;
+use crate::upgrade::choices::GivenChoices;
+use crate::upgrade::close::{abandon, check_blockers, closing};
+use crate::upgrade::execute::{Carrying, ClusterSnapshot, PlanRequest, carry, know, plan_of};
+use crate::upgrade::images::{Start, UpgradeImage, rootfs_of, sides};
+use crate::upgrade::resume::{check_home, release_nodes, resume_in};
+use crate::upgrade::snapshot::{self, After};
+use crate::work::{RunOptions, Work, declined};
+use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_cluster::cluster::host::{Host, MASTER};
+use imgctl_cluster::pipeline::execution_context::ExecutionContext;
+use imgctl_cluster::sync::tree::ROOTFS;
+use imgctl_cluster::upgrade::document::{Choices, Direction, Document};
+use imgctl_cluster::upgrade::plan::Planned;
+use imgctl_cluster::upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};
+use imgctl_host::agent::protocol::InventoryQuestion;
+
+/// What to roll back.
+#[derive(Clone, Debug)]
+pub struct RollbackRequest {
+    pub cluster: String,
+    /// By default, the whole cluster.
+    pub scope: Option<Scope>,
+    /// Upgrade to roll back; by default the open one, otherwise the last.
+    pub id: Option<String>,
+    /// Show what would happen.
+    pub preview: bool,
+    /// Snapshot of the cluster's data to restore, a file on this machine.
+    pub from_snapshot: Option<PathBuf>,
+    pub choices: GivenChoices,
+    pub options: RunOptions,
+}
+
+/// Hosts to roll back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// One host, by ID or address.
+    Node(String),
+    Workers,
+    Cluster,
+}
+
+impl Scope {
+    /// Parses `node=HOST`, `workers` or `cluster`.
+    pub fn parse(text: &str) -> Result<Self> {
+        match text {
+            "cluster" => Ok(Self::Cluster),
+            "workers" => Ok(Self::Workers),
+            _ => match text.strip_prefix("node=") {
+                Some(host) if !host.is_empty() => Ok(Self::Node(host.to_owned())),
+                _ => Err(Error::usage(format!("invalid --scope {text}"))
+                    .hint("use node=HOST, workers or cluster")),
+            },
+        }
+    }
+
+    /// Whether a rollback in progress has this scope.
+    fn is_of(&self, back: &Document, is_part: bool) -> bool {
+        let mut moving = back.hosts.iter().filter(|(_, host)| host.skipped.is_none());
+        match self {
+            Self::Cluster => !is_part,
+            Self::Workers => {
+                is_part && moving.all(|(_, host)| !host.roles.iter().any(|role| role == MASTER))
+            }
+            Self::Node(name) => is_part && moving.all(|(id, _)| id == name),
+        }
+    }
+
+    fn holds(&self, host: &Host) -> bool {
+        match self {
+            Self::Cluster => true,
+            Self::Workers => !host.is_control_plane(),
+            Self::Node(name) => host.id() == *name || host.address.name == *name,
+        }
+    }
+}
+
+/// Rolls back.
+pub fn rollback(request: &RollbackRequest, session: &Session<'_>) -> Result<()> {
+    go_back(request, false, session)
+}
+
+/// Rolls back without a question, for an operator who has already agreed.
+pub(crate) fn rollback_agreed(request: &RollbackRequest, session: &Session<'_>) -> Result<()> {
+    go_back(request, true, session)
+}
+
+fn go_back(request: &RollbackRequest, is_agreed: bool, session: &Session<'_>) -> Result<()> {
+    let name = &request.cluster;
+    check_home(name, session)?;
+    let scope = request.scope.as_ref().unwrap_or(&Scope::Cluster);
+    let looks_only = request.preview || request.options.dry_run;
+    let options = RunOptions { dry_run: looks_only, ..request.options.clone() };
+    let work = Work::begin_asking_hosts("rollback", name, &options, session)?;
+    let front = &session.front;
+    let book = UpgradeStore::of(work.state.directory());
+    let open = book.open()?;
+    let choices = &request.choices.choices;
+    if let Some(back) = open.as_ref().filter(|open| open.direction == Direction::Back) {
+        check_same_way(back, &book, request, scope)?;
+        return resume_in(&work, back, choices.pause_after).map(|_| ());
+    }
+    let there = there(request, &work, &book, open.as_ref())?;
+    let is_whole = *scope == Scope::Cluster;
+    let from = UpgradeImage::of(there.target());
+    let after = match &request.from_snapshot {
+        Some(snapshot) => snapshot::after(&work, &there.id, snapshot)?,
+        None => After::unchanged(work.existing()?),
+    };
+    let to = [UpgradeImage::of(&there.from)];
+    let sides = sides(&work, &after.cluster, &Start::Image(from), &to, &[])?;
+    // A partial rollback of a closed upgrade does not change the cluster's version.
+    let prepared = if is_whole || open.is_some() { sides.target() } else { &sides.from };
+    let outcome = work.with_means(prepared, false, |means| {
+        let known = know(&sides, means);
+        let nothing = || {
+            if !looks_only {
+                release_nodes(&known, session)?;
+                if let Some(open) = open.as_ref().filter(|_| is_whole) {
+                    start_over(open, &book, &known, means, session)?;
+                }
+            }
+            Ok(Outcome::NothingToRollBack)
+        };
+        let touched = match &request.from_snapshot {
+            Some(_) => BTreeMap::new(),
+            None => touched(&known, scope, means)?,
+        };
+        let only = match &request.from_snapshot {
+            Some(_) => known.from.hosts.iter().map(Host::id).collect(),
+            None => chosen(&known, scope, &touched)?,
+        };
+        if only.is_empty() {
+            return nothing();
+        }
+        check_reach(&there, &known, &only, request)?;
+        let wish = PlanRequest {
+            choices: Choices { no_canary: true, ..choices.clone() },
+            direction: Direction::Back,
+            id: None,
+            only,
+            to_snapshot: request.from_snapshot.is_some(),
+        };
+        let (planned, _) = plan_of(&work, &known, &wish, means)?;
+        let Planned::Upgrade(mut document) = planned else {
+            return nothing();
+        };
+        document.id = format!("{}-back-{}", there.id, book.history()?.len());
+        tell_who_is_back(&mut document, &known, scope, &touched);
+        if request.from_snapshot.is_some() {
+            // The snapshot determines the Pods, so container restarts cannot be predicted.
+            document.restarts.clear();
+            document.notes.extend(after.told.clone());
+        }
+        if looks_only {
+            return Ok(Outcome::UpgradePlan(document));
+        }
+        front.announce(&Announcement::Upgrade(&document))?;
+        check_blockers(&document)?;
+        if !is_agreed && !front.confirm("Roll back?")? {
+            return Err(declined());
+        }
+        book.keep(&document, Some(&there.id), request.from_snapshot.as_deref())?;
+        if !is_whole {
+            let reopens = open.as_ref().map(|open| open.id.as_str());
+            book.keep_part(&document.id, reopens)?;
+        }
+        let carrying = Carrying {
+            document: &document,
+            pause_after: document.choices.pause_after,
+            commit: closing(&book, &document)?,
+            again: Vec::new(),
+            snapshot: request.from_snapshot.clone(),
+            notes: after.told,
+        };
+        let outcome = carry(&work, &known, &[], &carrying, means)?;
+        if outcome.is_done() {
+            release_nodes(&known, session)?;
+        }
+        Ok(outcome)
+    })?;
+    front.show(&outcome)
+}
+
+/// Checks that the request matches the rollback in progress, which cannot change into another one.
+fn check_same_way(
+    back: &Document,
+    book: &UpgradeStore,
+    request: &RollbackRequest,
+    scope: &Scope,
+) -> Result<()> {
+    let other = |what: String| {
+        let message = format!("the rollback {} is in progress and {what}", back.id);
+        Err(Error::new(Kind::Busy, message).hint(
+            "run `imgctl upgrade resume` to continue it, or `imgctl upgrade abort` and then this \
+             command again",
+        ))
+    };
+    if let Some(wanted) = &request.from_snapshot {
+        let wanted = std::path::absolute(wanted).path("use", wanted)?;
+        if book.snapshot(&back.id)?.as_ref() != Some(&wanted) {
+            return other(format!("does not restore {}", wanted.display()));
+        }
+    }
+    let is_part = book.part(&back.id)?.is_some();
+    if request.scope.is_some() && !scope.is_of(back, is_part) {
+        return other("has a different --scope".to_owned());
+    }
+    if let Some(id) = &request.id
+        && book.instead(&back.id)?.as_ref() != Some(id)
+    {
+        return other(format!("rolls back an upgrade other than {id}"));
+    }
+    match &request.choices.against(&back.choices, 1)?[..] {
+        [] => Ok(()),
+        differ => other(format!("has a different {}", differ.join(", "))),
+    }
+}
+
+/// Returns the upgrade to roll back.
+fn there(
+    request: &RollbackRequest,
+    work: &Work<'_>,
+    book: &UpgradeStore,
+    open: Option<&Document>,
+) -> Result<Document> {
+    if let Some(id) = &request.id {
+        return book.document(id);
+    }
+    if let Some(open) = open {
+        return Ok(open.clone());
+    }
+    // A later upgrade may have moved only hosts that were unreachable: the snapshot names its own.
+    if let Some(id) = request.from_snapshot.as_deref().and_then(upgrade_of)
+        && let Ok(document) = book.document(id)
+    {
+        return Ok(document);
+    }
+    let current = rootfs_of(work.existing()?)?;
+    let history = book.history()?;
+    let last = history.iter().rev().find(|ended| {
+        ended.end == UpgradeStatus::Committed
+            && ended.direction == Direction::Forward
+            && ended.to.image == current
+            && book.stand(&ended.id).ok().flatten() == Some(UpgradeStatus::Committed)
+    });
+    match last {
+        Some(ended) => book.document(&ended.id),
+        None => Err(Error::not_found(format!(
+            "cluster {} has no upgrade to roll back",
+            work.state.name()
+        ))
+        .hint("run `imgctl upgrade status` to list past upgrades")),
+    }
+}
+
+/// Returns the ID of the upgrade that made a snapshot, from its path `…/backup/ID/snapshot.db`.
+fn upgrade_of(snapshot: &Path) -> Option<&str> {
+    snapshot.parent()?.file_name()?.to_str()
+}
+
+/// Returns by host ID whether a host's files differ from those of the former version. Queries only
+/// the relevant hosts: those of the scope, and all workers before a control plane is rolled back.
+fn touched(
+    known: &ClusterSnapshot,
+    scope: &Scope,
+    means: &ExecutionContext<'_>,
+) -> Result<BTreeMap<String, bool>> {
+    let all = &known.from.hosts;
+    let has_control_plane = all.iter().any(|host| host.is_control_plane() && scope.holds(host));
+    let asked: Vec<Host> = all
+        .iter()
+        .filter(|host| scope.holds(host) || (has_control_plane && !host.is_control_plane()))
+        .cloned()
+        .collect();
+    let mut touched = BTreeMap::new();
+    for scene in &known.hops {
+        let files = means.files.stage(scene, &asked, &means.crew)?;
+        for host in &asked {
+            let former = files.trees.get(&host.id()).and_then(|trees| trees.get(ROOTFS));
+            let question = InventoryQuestion {
+                root: scene.paths.root(),
+                trees: vec![ROOTFS.to_owned()],
+                ..InventoryQuestion::default()
+            };
+            let inventory = means
+                .crew
+                .agent(host)
+                .and_then(|agent| agent.inventory(&question))
+                .map_err(|error| match scope.holds(host) {
+                    true => error,
+                    false => error.hint(
+                        "no worker may be newer than a control plane that is rolled back, so all \
+                         workers are queried",
+                    ),
+                })?;
+            let is_touched = inventory.trees.get(ROOTFS) != former;
+            touched.insert(host.id(), is_touched);
+        }
+    }
+    Ok(touched)
+}
+
+/// Explains why hosts of the scope are skipped: they already have the former files.
+fn tell_who_is_back(
+    document: &mut Document,
+    known: &ClusterSnapshot,
+    scope: &Scope,
+    touched: &BTreeMap<String, bool>,
+) {
+    let version = document.target().version.clone();
+    for host in known.from.hosts.iter().filter(|host| scope.holds(host)) {
+        let is_back = touched.get(&host.id()) == Some(&false);
+        if let Some(before) = document.hosts.get_mut(&host.id())
+            && before.skipped.is_some()
+            && is_back
+        {
+            before.skipped = Some(format!("it is already back at {version}"));
+        }
+    }
+}
+
+fn chosen(
+    known: &ClusterSnapshot,
+    scope: &Scope,
+    touched: &BTreeMap<String, bool>,
+) -> Result<Vec<String>> {
+    let hosts = &known.from.hosts;
+    if let Scope::Node(name) = scope
+        && !hosts.iter().any(|host| scope.holds(host))
+    {
+        return Err(Error::usage(format!("`{name}` is not a host of cluster {}", known.from.name)));
+    }
+    let chosen: Vec<&Host> = hosts
+        .iter()
+        .filter(|host| scope.holds(host) && touched.get(&host.id()) == Some(&true))
+        .collect();
+    let newer: Vec<String> = hosts
+        .iter()
+        .filter(|host| !host.is_control_plane() && !chosen.contains(host))
+        .map(Host::id)
+        .filter(|id| touched.get(id) == Some(&true))
+        .collect();
+    if chosen.iter().any(|host| host.is_control_plane()) && !newer.is_empty() {
+        return Err(Error::new(
+            Kind::CheckFailed,
+            format!(
+                "{} would be newer than a control plane: workers must be rolled back first",
+                newer.join(", ")
+            ),
+        )
+        .hint("run `imgctl rollback --scope workers` first, or pass --scope cluster"));
+    }
+    Ok(chosen.into_iter().map(Host::id).collect())
+}
+
+/// Fails if control planes went through several minor versions: only a snapshot can roll them back.
+fn check_reach(
+    there: &Document,
+    known: &ClusterSnapshot,
+    only: &[String],
+    request: &RollbackRequest,
+) -> Result<()> {
+    let is_control_plane = |id: &String| known.from.control_planes().any(|host| host.id() == *id);
+    if there.hops.len() > 1
+        && there.runtime != "script"
+        && request.from_snapshot.is_none()
+        && only.iter().any(is_control_plane)
+    {
+        return Err(Error::new(
+            Kind::CheckFailed,
+            format!(
+                "{} spans {} versions: control planes cannot be rolled back that far without a \
+                 snapshot",
+                there.id,
+                there.hops.len()
+            ),
+        )
+        .hint(
+            "pass --from-snapshot to restore the cluster's backup; everything written since is \
+             lost",
+        ));
+    }
+    Ok(())
+}
+
+/// Closes an open upgrade that has touched no host: the same upgrade starts over, with its checks
+/// and a backup of its own.
+fn start_over(
+    open: &Document,
+    book: &UpgradeStore,
+    known: &ClusterSnapshot,
+    means: &ExecutionContext<'_>,
+    session: &Session<'_>,
+) -> Result<()> {
+    let state = &known.from.state_directory;
+    if let Some(past) = book.journal(state, open)? {
+        book.close_journal(state, &past)?;
+    }
+    abandon(book, open, &known.from, means, session).map(|_| ())
+}

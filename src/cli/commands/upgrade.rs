@@ -1,0 +1,184 @@
+//! `imgctl upgrade`.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+
+use crate::cli::cluster_options::ClusterArg;
+use crate::cli::context::Context;
+use crate::cli::registry_options::RegistryArgs;
+use crate::cli::ssh_options::SshArgs;
+use crate::cli::upgrade_choices::{ChoiceArgs, PauseArg};
+use crate::cli::upgrade_status;
+use crate::cli::work_options::WorkArgs;
+use imgctl_base::error::{IoContext, Result};
+use imgctl_cluster::upgrade::document::Document;
+use imgctl_ops::upgrade::{self, AbortRequest, Preview, ResumeRequest, UpgradeRequest};
+
+/// Upgrade a cluster to a newer version of its rootfs image, host by host
+#[derive(Args, Clone, Debug)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "The plan is made before the upgrade starts: --plan shows it, --save-plan saves it. Hosts are touched
+only when every check has passed, all files are on all hosts and a backup is made. Control planes
+are upgraded one by one, then a canary, then workers in batches; a host that is unhealthy afterwards
+stops the upgrade. After an interruption, `imgctl upgrade resume` continues and `imgctl rollback`
+rolls back.
+
+Examples:
+  imgctl upgrade kubernetes:v1.34 --plan
+  imgctl upgrade kubernetes:v1.34 --batch 10% --max-unavailable 2
+  imgctl upgrade kubernetes:v1.33 kubernetes:v1.34 --hop auto
+  imgctl upgrade etcd-cluster:v3.5.1 --pause-after canary
+  imgctl upgrade status
+  imgctl upgrade resume"
+)]
+pub(crate) struct UpgradeArgs {
+    #[command(subcommand)]
+    command: Option<Upgrade>,
+
+    /// Target rootfs image (one for each minor version on the way), and images to install with it
+    #[arg(required_unless_present = "plan_file", value_name = "IMAGE")]
+    images: Vec<String>,
+
+    #[command(flatten)]
+    cluster: ClusterArg,
+
+    /// Show what would happen to every host, without changing anything
+    #[arg(long)]
+    plan: bool,
+
+    /// Write the plan to a file for --plan-file, without changing anything
+    #[arg(long, value_name = "FILE")]
+    save_plan: Option<PathBuf>,
+
+    /// Carry out a saved plan if it is still valid
+    #[arg(long, value_name = "FILE", conflicts_with = "save_plan")]
+    plan_file: Option<PathBuf>,
+
+    /// Name of this upgrade [default: the version and part of the plan's digest]
+    #[arg(long, value_name = "NAME")]
+    id: Option<String>,
+
+    #[command(flatten)]
+    choices: ChoiceArgs,
+
+    #[command(flatten)]
+    ssh: SshArgs,
+
+    #[command(flatten)]
+    work: WorkArgs,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
+}
+
+/// Operations on an open upgrade.
+#[derive(Clone, Debug, Subcommand)]
+enum Upgrade {
+    /// Show the progress of the upgrade, and past upgrades
+    Status(OpenArgs),
+    /// Pause the running upgrade at the next step
+    Pause(OpenArgs),
+    /// Resume the open upgrade
+    Resume(Box<ResumeArgs>),
+    /// Abort an upgrade that has not touched a host yet
+    Abort(Box<AbortArgs>),
+}
+
+#[derive(Args, Clone, Debug)]
+struct OpenArgs {
+    #[command(flatten)]
+    cluster: ClusterArg,
+}
+
+#[derive(Args, Clone, Debug)]
+struct ResumeArgs {
+    #[command(flatten)]
+    cluster: ClusterArg,
+
+    /// Stop after this part
+    #[arg(long, value_enum)]
+    pause_after: Option<PauseArg>,
+
+    #[command(flatten)]
+    ssh: SshArgs,
+
+    #[command(flatten)]
+    work: WorkArgs,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+struct AbortArgs {
+    #[command(flatten)]
+    cluster: ClusterArg,
+
+    /// Abort even if hosts have been touched; they stay as they are
+    #[arg(long)]
+    force: bool,
+
+    #[command(flatten)]
+    ssh: SshArgs,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
+}
+
+/// Plans, begins or resumes an upgrade, or shows or ends the open one.
+pub(crate) fn run(args: &UpgradeArgs, context: &Context) -> Result<()> {
+    match &args.command {
+        Some(Upgrade::Status(args)) => {
+            let cluster = &args.cluster.cluster;
+            let progress = upgrade::progress(cluster, &context.plain_session()?)?;
+            upgrade_status::show(cluster, &progress, context)
+        }
+        Some(Upgrade::Pause(args)) => {
+            upgrade::pause(&args.cluster.cluster, &context.plain_session()?)
+        }
+        Some(Upgrade::Resume(args)) => {
+            let request = ResumeRequest {
+                cluster: args.cluster.cluster.clone(),
+                pause_after: args.pause_after.map(Into::into),
+                options: args.work.options(context)?,
+            };
+            upgrade::resume(&request, &context.session(&args.ssh, &args.registry)?)
+        }
+        Some(Upgrade::Abort(args)) => {
+            let request = AbortRequest { cluster: args.cluster.cluster.clone(), force: args.force };
+            upgrade::abort(&request, &context.session(&args.ssh, &args.registry)?)
+        }
+        None => {
+            let request = request(args, context)?;
+            upgrade::upgrade(&request, &context.session(&args.ssh, &args.registry)?)
+        }
+    }
+}
+
+fn request(args: &UpgradeArgs, context: &Context) -> Result<UpgradeRequest> {
+    let saved = args.plan_file.as_deref().map(read_plan).transpose()?;
+    if saved.is_some() {
+        args.choices.check_none()?;
+    }
+    let is_preview = args.plan || args.save_plan.is_some() || args.work.dry_run;
+    Ok(UpgradeRequest {
+        cluster: args.cluster.cluster.clone(),
+        images: args.images.clone(),
+        saved,
+        id: args.id.clone(),
+        choices: args.choices.of_upgrade()?,
+        preview: is_preview.then(|| Preview {
+            save: args.save_plan.clone(),
+            steps: !args.plan && args.save_plan.is_none(),
+        }),
+        options: args.work.options(context)?,
+    })
+}
+
+fn read_plan(path: &Path) -> Result<Document> {
+    let bytes = std::fs::read(path).path("read", path)?;
+    Document::parse(&bytes, &path.display().to_string())
+}
