@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Each crate below `crates/`, and the crates that it may use. Cargo refuses circles; this table makes
 /// a new arrow a decision.
-const CRATES: [(&str, &[&str]); 10] = [
+const CRATES: [(&str, &[&str]); 11] = [
     ("base", &[]),
     ("kubefile", &["base"]),
     ("template", &["base"]),
@@ -20,12 +20,17 @@ const CRATES: [(&str, &[&str]); 10] = [
     ("host", &["base", "registry", "store", "template", "transfer"]),
     ("kube", &["base", "host"]),
     ("cluster", &["base", "host", "kube", "kubefile", "registry", "store", "template", "transfer"]),
+    ("ops", &["base", "cluster", "host", "kube", "registry", "store", "transfer"]),
 ];
 
 /// The root package: the command line.
 const ROOT: &str = "imgctl";
 
 const LONGEST_FILE: usize = 600;
+
+/// Where the files of the verbs are, and how many modules of the workspace each may name.
+const VERBS: &str = "src/cli/commands/";
+const MODULES_OF_A_VERB: usize = 12;
 
 struct Source {
     /// Relative to the repository.
@@ -82,7 +87,7 @@ fn uses(text: &str) -> BTreeSet<String> {
     let code = code(text);
     for rest in code.split("crate::").skip(1) {
         if let Some(group) = rest.strip_prefix('{') {
-            found.extend(first_words(group));
+            found.extend(members(group).into_iter().map(word));
         } else {
             found.insert(word(rest));
         }
@@ -90,9 +95,10 @@ fn uses(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// The first word of each member of a `{a::b, c::{d, e}}` group; `group` starts behind the brace.
-fn first_words(group: &str) -> Vec<String> {
-    let (mut depth, mut words, mut start) = (1, Vec::new(), true);
+/// The members of a `{a::b, c::{d, e}}` group, each up to the group's end; `group` starts behind the
+/// brace.
+fn members(group: &str) -> Vec<&str> {
+    let (mut depth, mut members, mut start) = (1, Vec::new(), true);
     for (at, character) in group.char_indices() {
         match character {
             '{' => depth += 1,
@@ -100,7 +106,7 @@ fn first_words(group: &str) -> Vec<String> {
             ',' if depth == 1 => start = true,
             _ if character.is_whitespace() => {}
             _ if start => {
-                words.push(word(&group[at..]));
+                members.push(&group[at..]);
                 start = false;
             }
             _ => {}
@@ -109,11 +115,63 @@ fn first_words(group: &str) -> Vec<String> {
             break;
         }
     }
-    words
+    members
 }
 
 fn word(text: &str) -> String {
     text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+}
+
+/// The path of a source's module, as in `crate::cli::context` or `imgctl_base::error`.
+fn module_path(source: &Source) -> String {
+    let parts: Vec<&str> = source.path.iter().map(|part| part.to_str().unwrap()).collect();
+    let (root, inside) = match parts.as_slice() {
+        ["crates", package, "src", inside @ ..] => (format!("imgctl_{package}"), inside),
+        ["src", inside @ ..] => ("crate".to_owned(), inside),
+        _ => panic!("{} is in no package", source.path.display()),
+    };
+    let names = inside.iter().map(|part| part.trim_end_matches(".rs"));
+    let names = names.filter(|name| !["mod", "lib"].contains(name));
+    std::iter::once(root.as_str()).chain(names).collect::<Vec<_>>().join("::")
+}
+
+/// All paths that a path with groups stands for: `a::{b, c::d}` is `a::b` and `a::c::d`.
+fn expanded(text: &str) -> Vec<String> {
+    let head = word(text);
+    let Some(rest) = text[head.len()..].strip_prefix("::") else {
+        return vec![head];
+    };
+    let members = match rest.strip_prefix('{') {
+        None => expanded(rest),
+        Some(group) => members(group).into_iter().flat_map(expanded).collect(),
+    };
+    members.iter().map(|member| format!("{head}::{member}")).collect()
+}
+
+/// The modules among `modules` that a source names by a path from the root of a crate, or from
+/// `super`.
+fn modules_named(source: &Source, modules: &BTreeSet<String>) -> BTreeSet<String> {
+    let own = module_path(source);
+    let parent = own.rsplit_once("::").map_or("crate", |(parent, _)| parent);
+    let code = code(&source.text).replace("super::", &format!("{parent}::"));
+    let mut found = BTreeSet::new();
+    for (at, _) in code.match_indices("crate::").chain(code.match_indices("imgctl_")) {
+        if code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':') {
+            continue;
+        }
+        for path in expanded(&code[at..]) {
+            let mut module = path.as_str();
+            while !modules.contains(module)
+                && let Some((above, _)) = module.rsplit_once("::")
+            {
+                module = above;
+            }
+            if modules.contains(module) && module != own {
+                found.insert(module.to_owned());
+            }
+        }
+    }
+    found
 }
 
 /// The crates of this workspace that a manifest names in one of its sections.
@@ -203,6 +261,29 @@ fn modules_form_no_circle() {
 /// Whether a crate is one module: its folders are parts of that one.
 fn is_flat(package: &str) -> bool {
     ["kubefile", "template", "registry", "kube"].contains(&package)
+}
+
+#[test]
+fn a_verb_names_at_most_a_dozen_modules() {
+    let sources = sources();
+    let modules: BTreeSet<String> = sources.iter().map(module_path).collect();
+    let verbs: Vec<&Source> =
+        sources.iter().filter(|source| source.path.starts_with(VERBS)).collect();
+    assert!(verbs.len() > 50, "{VERBS} has the files of the verbs");
+    let mut many = Vec::new();
+    for source in verbs {
+        let named = modules_named(source, &modules);
+        if named.len() > MODULES_OF_A_VERB {
+            let named: Vec<String> = named.into_iter().collect();
+            many.push(format!("{}: {}: {named:?}", source.path.display(), named.len()));
+        }
+    }
+    assert!(
+        many.is_empty(),
+        "a verb turns arguments into a request, calls one function and shows the outcome; these \
+         name more than {MODULES_OF_A_VERB} modules:\n{}",
+        many.join("\n")
+    );
 }
 
 #[test]
@@ -312,6 +393,22 @@ fn the_reader_of_uses_reads_groups() {
                 #[cfg(test)]\nmod tests {\n use crate::build;\n}\n";
     let found: Vec<String> = uses(text).into_iter().collect();
     assert_eq!(found, ["error", "fs", "image", "layer", "store"]);
+}
+
+#[test]
+fn the_reader_of_modules_reads_groups_and_items() {
+    let source = |text: &str| Source {
+        path: "src/cli/commands/run.rs".into(),
+        package: ROOT.to_owned(),
+        module: "cli".to_owned(),
+        text: text.to_owned(),
+    };
+    let modules =
+        ["crate::cli::commands::add", "crate::ui", "imgctl_base::fs", "imgctl_base::fs::a"];
+    let modules: BTreeSet<String> = modules.map(str::to_owned).into();
+    let text = "use crate::{cli::commands::run, ui::Ui};\nuse imgctl_base::fs::{a::Item, root};\n\
+                // crate::other\nfn f() { super::add::run(my_crate::ui::x) }\n";
+    assert_eq!(modules_named(&source(text), &modules), modules);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `--format` of lists: a table, JSON, or a Go template for each row, with docker's `table` prefix.
 
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::cli::context::Context;
@@ -54,13 +55,8 @@ impl Listing {
             Some(rest) => (rest, true),
             None => (format, false),
         };
-        // Shells pass `\t` as two characters.
-        let text = text.replace("\\t", "\t").replace("\\n", "\n");
-        let template = Template::parse("--format", &text, Dialect::Format, Missing::NoValue)?;
-        let mut lines = Vec::new();
-        for row in &self.rows {
-            lines.push(template.render(&row.fields)?);
-        }
+        let text = unescaped(text);
+        let lines = rendered(&text, self.rows.iter().map(|row| &row.fields))?;
         if !as_table {
             return context
                 .ui
@@ -76,6 +72,29 @@ impl Listing {
         }
         context.ui.print(&table.render(heading))
     }
+}
+
+/// Shells pass `\t` as two characters.
+fn unescaped(template: &str) -> String {
+    template.replace("\\t", "\t").replace("\\n", "\n")
+}
+
+fn rendered<'a, V: Serialize + 'a>(
+    template: &str,
+    values: impl Iterator<Item = &'a V>,
+) -> Result<Vec<String>> {
+    let template = Template::parse("--format", template, Dialect::Format, Missing::NoValue)?;
+    values.map(|value| template.render(value)).collect()
+}
+
+/// Prints what the template makes of each value, on lines of their own.
+pub(crate) fn print_each<'a>(
+    template: &str,
+    values: impl Iterator<Item = &'a Value>,
+    context: &Context,
+) -> Result<()> {
+    let lines = rendered(&unescaped(template), values)?;
+    lines.iter().try_for_each(|line| context.ui.line(line))
 }
 
 /// Returns the headings of a table template: the field name of each column, split into words.

@@ -94,9 +94,10 @@ pub(crate) fn nearest(tree: &Tree, path: &LayerPath) -> Option<String> {
     if tree.children(&parent).nth(8).is_some() {
         names.push("…".to_owned());
     }
-    match names.is_empty() {
-        true => Some(format!("{parent} is empty")),
-        false => Some(format!("{parent} contains {}", names.join(", "))),
+    if names.is_empty() {
+        Some(format!("{parent} is empty"))
+    } else {
+        Some(format!("{parent} contains {}", names.join(", ")))
     }
 }
 

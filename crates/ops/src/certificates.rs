@@ -32,9 +32,10 @@ fn read(path: &Path) -> Result<Option<Certificate>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error).path("read", path),
     };
-    let text = match path.extension().is_some_and(|end| end == "conf") {
-        true => kubeconfig::read(&text)?.certificate,
-        false => Some(text),
+    let text = if path.extension().is_some_and(|end| end == "conf") {
+        kubeconfig::read(&text)?.certificate
+    } else {
+        Some(text)
     };
     text.map(|text| inspect::read(&text)).transpose()
 }

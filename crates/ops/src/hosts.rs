@@ -68,9 +68,10 @@ impl HostSelection {
 
 /// Returns the values of `flags` where they are set, otherwise those of `stored`.
 fn preferred(flags: &Login, stored: &Login) -> Login {
-    let (own_keys, keys) = match flags.keys.is_empty() {
-        true => (stored.key_data.clone(), stored.keys.clone()),
-        false => (flags.key_data.clone(), flags.keys.clone()),
+    let (own_keys, keys) = if flags.keys.is_empty() {
+        (stored.key_data.clone(), stored.keys.clone())
+    } else {
+        (flags.key_data.clone(), flags.keys.clone())
     };
     Login {
         user: flags.user.clone().or_else(|| stored.user.clone()),

@@ -1,7 +1,6 @@
 //! Creating a cluster, and changing it to what images, hosts or a Clusterfile ask for.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use crate::front_end::Outcome;
 use crate::members::add_new_hosts;
@@ -9,7 +8,6 @@ use crate::session::Session;
 use crate::upgrade;
 use crate::work::{RunOptions, Work, replacement};
 use imgctl_base::error::{Error, Result};
-use imgctl_base::image::Reference;
 use imgctl_cluster::cluster::clusterfile::Clusterfile;
 use imgctl_cluster::cluster::desired::HostFlags;
 use imgctl_cluster::cluster::image::ImageKind;
@@ -17,7 +15,6 @@ use imgctl_cluster::cluster::local_addresses;
 use imgctl_cluster::pipeline::change;
 use imgctl_cluster::pipeline::nodes::Wait;
 use imgctl_cluster::upgrade::document::few;
-use imgctl_transfer::transfer::{self, Input, LoadOptions};
 
 /// What a front end adds to a Clusterfile.
 #[derive(Clone, Debug, Default)]
@@ -75,7 +72,7 @@ enum Next {
 fn run_once(request: &Installation, session: &Session<'_>) -> Result<Next> {
     let name = &request.cluster;
     let work = Work::begin_asking_hosts("run", name, &request.options, session)?;
-    let images = loaded(&request.images, session)?;
+    let images = session.loaded(&request.images)?;
     let flags = &request.hosts;
     let existing = work.current.as_ref().filter(|current| current.exists());
     if let Some(current) = existing
@@ -168,37 +165,6 @@ fn is_newer(current: &Clusterfile, images: &[String], session: &Session<'_>) -> 
             .iter()
             .any(|mount| mount.image == image.name && mount.digest.as_ref() == Some(&digest))
     }))
-}
-
-/// Loads archives among the arguments and replaces them with the images they contain.
-pub(crate) fn loaded(images: &[String], session: &Session<'_>) -> Result<Vec<String>> {
-    const ENDS: [&str; 8] =
-        [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz", ".oci", ".tzst"];
-    let mut names = Vec::new();
-    for image in images {
-        let path = Path::new(image);
-        if !ENDS.iter().any(|end| image.ends_with(end)) || !path.exists() {
-            names.push(Reference::parse(image).map(|_| image.clone())?);
-            continue;
-        }
-        let found = transfer::load(
-            session.store()?,
-            Input::Path(path),
-            &LoadOptions::default(),
-            session.front.reporter(),
-        )?;
-        let before = names.len();
-        for image in &found {
-            names.extend(image.references.first().map(ToString::to_string));
-        }
-        if names.len() == before {
-            return Err(Error::bad_content(format!(
-                "cannot run {image}: it contains no image with a name"
-            ))
-            .hint(format!("name it with imgctl load {image} --tag NAME")));
-        }
-    }
-    Ok(names)
 }
 
 /// A Clusterfile to apply.

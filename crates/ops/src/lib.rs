@@ -22,3 +22,6 @@ mod state_store;
 pub mod status;
 pub mod upgrade;
 pub mod work;
+
+#[cfg(test)]
+mod tests;

@@ -89,12 +89,13 @@ pub(crate) fn add_new_hosts(
         let Some(list) = list else { return Ok(None) };
         let mut new = Vec::new();
         for address in address::parse_list(list, default)? {
-            match present.contains(&address) {
-                true => known.push(address.to_string()),
-                false => new.push(match address.name.contains(':') {
-                    true => format!("[{}]:{}", address.name, address.port),
-                    false => format!("{}:{}", address.name, address.port),
-                }),
+            if present.contains(&address) {
+                known.push(address.to_string());
+            } else {
+                // Brackets keep the port of an IPv6 address apart.
+                let name = &address.name;
+                let name = if name.contains(':') { &format!("[{name}]") } else { name };
+                new.push(format!("{name}:{}", address.port));
             }
         }
         Ok((!new.is_empty()).then(|| new.join(",")))

@@ -1,7 +1,7 @@
 //! One command of a front end: this machine's clusters, the way to hosts and registries, the store.
 
 use std::cell::OnceCell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::controller::Controller;
@@ -22,6 +22,7 @@ use imgctl_registry::{Client, ClientOptions};
 use imgctl_store::store::Store;
 use imgctl_transfer::transfer::plan::Selection;
 use imgctl_transfer::transfer::pull::{Policy, PullOptions, pull};
+use imgctl_transfer::transfer::{self, Input, LoadOptions};
 
 /// The way to hosts.
 #[derive(Clone, Debug)]
@@ -146,6 +147,37 @@ impl<'a> Session<'a> {
             images.push(loaded?);
         }
         Ok(images)
+    }
+
+    /// Loads archives among the arguments and replaces them with the images they contain.
+    pub(crate) fn loaded(&self, images: &[String]) -> Result<Vec<String>> {
+        const ENDS: [&str; 8] =
+            [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz", ".oci", ".tzst"];
+        let mut names = Vec::new();
+        for image in images {
+            let path = Path::new(image);
+            if !ENDS.iter().any(|end| image.ends_with(end)) || !path.exists() {
+                names.push(Reference::parse(image).map(|_| image.clone())?);
+                continue;
+            }
+            let found = transfer::load(
+                self.store()?,
+                Input::Path(path),
+                &LoadOptions::default(),
+                self.front.reporter(),
+            )?;
+            let before = names.len();
+            for image in &found {
+                names.extend(image.references.first().map(ToString::to_string));
+            }
+            if names.len() == before {
+                return Err(Error::bad_content(format!(
+                    "cannot run {image}: it contains no image with a name"
+                ))
+                .hint(format!("name it with imgctl load {image} --tag NAME")));
+            }
+        }
+        Ok(names)
     }
 
     /// Returns the cluster of `clusterfile` with its images.

@@ -115,9 +115,10 @@ impl StateStore for ClusterKeeper {
                     return Ok(());
                 }
                 // A cluster that existed before keeps its phase.
-                let phase = match self.current.as_ref().is_some_and(Clusterfile::exists) {
-                    true => Phase::Success,
-                    false => Phase::Failed,
+                let phase = if self.current.as_ref().is_some_and(Clusterfile::exists) {
+                    Phase::Success
+                } else {
+                    Phase::Failed
                 };
                 let mut stored = self.unfinished(phase);
                 stored.cluster.status.conditions =

@@ -62,9 +62,10 @@ fn not_well(status: &Status) -> Error {
     }
     let what = format!("cluster {} is not healthy: {}", status.cluster, ill.join(", "));
     let error = Error::new(Kind::CheckFailed, what);
-    match status.nodes.iter().any(|node| node.lacks_network) {
-        true => error.hint(NETWORK_HINT),
-        false => error,
+    if status.nodes.iter().any(|node| node.lacks_network) {
+        error.hint(NETWORK_HINT)
+    } else {
+        error
     }
 }
 

@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use crate::cli::commands::inspect_view::{self, View};
 use crate::cli::context::Context;
+use crate::cli::format::print_each;
 use crate::cli::platform::PlatformArg;
 use crate::cli::registry_options::RegistryArgs;
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::image::Reference;
 use imgctl_base::image::manifest::MAX_DOCUMENT;
-use imgctl_template::{Dialect, Missing, Template};
 use imgctl_transfer::transfer::copy::Copier;
 use imgctl_transfer::transfer::location::Location;
 use imgctl_transfer::transfer::plan::{Plain, Platforms};
@@ -73,12 +73,7 @@ pub(crate) fn run(args: &InspectArgs, context: &Context) -> Result<()> {
     let as_json = |format: &str| format == "json" || format.replace(' ', "") == "{{json.}}";
     match format {
         Some(format) if !as_json(format) => {
-            let text = format.replace("\\t", "\t").replace("\\n", "\n");
-            let template = Template::parse("--format", &text, Dialect::Format, Missing::NoValue)?;
-            for view in &views {
-                context.ui.line(&template.render(&view.fields)?)?;
-            }
-            Ok(())
+            print_each(format, views.iter().map(|view| &view.fields), context)
         }
         _ => match &views[..] {
             [view] => context.ui.json(&view.json),

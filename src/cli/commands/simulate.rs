@@ -13,14 +13,13 @@ use crate::ui::events::JsonEvents;
 use imgctl_base::error::{IoContext, Result};
 use imgctl_cluster::pipeline::change::{self, Change};
 use imgctl_cluster::pipeline::event::{Listener, NullListener};
-use imgctl_cluster::pipeline::execution_context::ExecutionContext;
 use imgctl_cluster::pipeline::executor::{Options, Surroundings, execute};
 use imgctl_cluster::pipeline::interrupt::Interrupt;
 use imgctl_cluster::pipeline::journal::past;
 use imgctl_cluster::pipeline::redact::of_scene;
 use imgctl_cluster::pipeline::step::{PlanView, journals};
 use imgctl_cluster::pipeline::testing::{
-    Bare, Behaviour, SimulatedCrew, SimulatedFiles, SimulatedStateStore, Simulation, hosts, scene,
+    Behaviour, SimulatedFiles, Simulation, hosts, means, scene,
 };
 
 /// Simulate the creation of a cluster, for benchmarks and crash tests
@@ -83,17 +82,7 @@ pub(crate) fn run(args: &SimulateArgs, context: &Context) -> Result<()> {
     let scene = scene("simulated", hosts(args.masters, workers), &state);
     let started = Instant::now();
     let planned = change::plan(
-        &ExecutionContext {
-            crew: Arc::new(SimulatedCrew(Arc::clone(&simulation))),
-            runtime: &Bare,
-            files: &SimulatedFiles(Arc::clone(&simulation)),
-            registry: &|_, _| Ok(Vec::new()),
-            clean_registry: &|_, _| Ok(Vec::new()),
-            keeper: Arc::new(SimulatedStateStore::default()),
-            parallel: args.parallel,
-            copy_state: true,
-            force: false,
-        },
+        &means(&simulation, &SimulatedFiles(Arc::clone(&simulation)), args.parallel),
         &scene,
         &Change { verb: "run".to_owned(), create: true, ..Change::default() },
     )?;

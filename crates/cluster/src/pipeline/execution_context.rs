@@ -1,6 +1,6 @@
 //! Execution context of pipelines: agents, a runtime, files to move, the cluster's record.
 //!
-//! `cli/` assembles it; the simulation provides its own.
+//! `imgctl-ops` assembles it; the simulation provides its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Whether a stop is requested, and how urgently. `cli/` turns signals into requests.
+//! Whether a stop is requested, and how urgently. Front ends turn signals into requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -16,7 +16,9 @@ use crate::cluster::context::ClusterContext;
 use crate::cluster::host::{Host, MASTER, NODE};
 use crate::cluster::image::{ClusterImage, ImageKind};
 use crate::cluster::paths::Paths;
-use crate::pipeline::execution_context::{Files, FilesPlan, HostFiles, PhaseUpdate, StateStore};
+use crate::pipeline::execution_context::{
+    ExecutionContext, Files, FilesPlan, HostFiles, PhaseUpdate, StateStore,
+};
 use crate::pipeline::step::{BatchWork, StepContext};
 use crate::runtime::action::{HostPool, Line};
 use crate::runtime::{Action, Runtime};
@@ -476,6 +478,25 @@ pub fn facts(host: &Host) -> Facts {
         bash: Some("/bin/bash".to_owned()),
         machine_id: format!("machine-{}", host.address.name),
         ..Facts::default()
+    }
+}
+
+/// Returns the execution context of pipelines on simulated hosts.
+pub fn means<'a>(
+    simulation: &Arc<Simulation>,
+    files: &'a SimulatedFiles,
+    parallel: usize,
+) -> ExecutionContext<'a> {
+    ExecutionContext {
+        crew: Arc::new(SimulatedCrew(Arc::clone(simulation))),
+        runtime: &Bare,
+        files,
+        registry: &|_, _| Ok(Vec::new()),
+        clean_registry: &|_, _| Ok(Vec::new()),
+        keeper: Arc::new(SimulatedStateStore::default()),
+        parallel,
+        copy_state: true,
+        force: false,
     }
 }
 

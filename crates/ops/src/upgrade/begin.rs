@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use crate::front_end::{Announcement, Outcome};
-use crate::install::loaded;
 use crate::session::Session;
 use crate::upgrade::choices::GivenChoices;
 use crate::upgrade::close::{check_blockers, closing};
@@ -64,7 +63,7 @@ pub fn upgrade(request: &UpgradeRequest, session: &Session<'_>) -> Result<()> {
             saved.id
         )));
     }
-    let images = loaded(&request.images, session)?;
+    let images = session.loaded(&request.images)?;
     if let Some(open) = UpgradeStore::of(work.state.directory()).open()? {
         return meets_open(open, request, &images, work);
     }

@@ -328,9 +328,10 @@ pub(crate) fn carry(
     planned.plan.aside = book.part(&document.id)?.is_some();
     book.keep_install(&document.id, install)?;
     book.begin(document)?;
-    let mirror = match means.copy_state {
-        true => Some(Mirror::begin(&known.from, &means.crew, &document.id, &controller())?),
-        false => None,
+    let mirror = if means.copy_state {
+        Some(Mirror::begin(&known.from, &means.crew, &document.id, &controller())?)
+    } else {
+        None
     };
     let also: &dyn Listener = match &mirror {
         Some(mirror) => &**mirror,

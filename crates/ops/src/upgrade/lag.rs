@@ -70,9 +70,10 @@ pub(crate) fn behind(
     let former = informed(&former, means);
     let trees = trees(&former, observation, work, means);
     // Different variables yield a different tree of the former image.
-    let older = match others.is_empty() {
-        true => BTreeSet::new(),
-        false => with_other_rootfs(&former, observation, means)?,
+    let older = if others.is_empty() {
+        BTreeSet::new()
+    } else {
+        with_other_rootfs(&former, observation, means)?
     };
     let behind: Vec<String> = observation
         .hosts

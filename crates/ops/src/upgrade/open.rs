@@ -121,14 +121,13 @@ pub fn abort(request: &AbortRequest, session: &Session<'_>) -> Result<()> {
         .collect();
     touched.dedup();
     if !touched.is_empty() && !request.force {
-        let (ways, leaves) = match forward {
-            true => (
+        let (ways, leaves) = if forward {
+            (
                 "run `imgctl rollback` to roll them back, or `imgctl upgrade resume` to continue",
                 "leaves them as they are, with the cluster at two versions",
-            ),
-            false => {
-                ("run `imgctl upgrade resume` to continue the rollback", "leaves them as they are")
-            }
+            )
+        } else {
+            ("run `imgctl upgrade resume` to continue the rollback", "leaves them as they are")
         };
         return Err(Error::new(
             Kind::CheckFailed,

@@ -289,17 +289,18 @@ fn touched(
                 trees: vec![ROOTFS.to_owned()],
                 ..InventoryQuestion::default()
             };
-            let inventory = means
-                .crew
-                .agent(host)
-                .and_then(|agent| agent.inventory(&question))
-                .map_err(|error| match scope.holds(host) {
-                    true => error,
-                    false => error.hint(
+            let inventory =
+                means.crew.agent(host).and_then(|agent| agent.inventory(&question)).map_err(
+                    |error| {
+                        if scope.holds(host) {
+                            return error;
+                        }
+                        error.hint(
                         "no worker may be newer than a control plane that is rolled back, so all \
                          workers are queried",
-                    ),
-                })?;
+                    )
+                    },
+                )?;
             let is_touched = inventory.trees.get(ROOTFS) != former;
             touched.insert(host.id(), is_touched);
         }

@@ -17,6 +17,7 @@ pub mod mirror;
 pub mod mirror_images;
 pub mod mirror_place;
 mod mirror_shared;
+pub mod mirror_sources;
 mod names;
 mod oci_layout;
 mod output;

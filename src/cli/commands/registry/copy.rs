@@ -4,13 +4,14 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use crate::cli::commands::registry::save::{Sources, deliver};
 use crate::cli::commands::registry::selection::SelectionArgs;
+use crate::cli::commands::registry::sync::show;
 use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use imgctl_base::error::{Error, Result};
 use imgctl_transfer::transfer::mirror::IMAGES;
 use imgctl_transfer::transfer::mirror_place::PlaceName;
+use imgctl_transfer::transfer::mirror_sources::Sources;
 
 /// Copy images into a registry or a tree on disk under their own names
 #[derive(Args, Debug)]
@@ -46,5 +47,7 @@ pub(crate) fn run(args: &CopyArgs, context: &Context) -> Result<()> {
     let client = args.registry.client(context)?;
     let to = PlaceName::parse(destination)?.sink(&client, context.settings.sync)?;
     let sources = Sources::of(images)?;
-    deliver(&sources, &to, &client, &args.selection, args.jobs, context)
+    let platforms = args.selection.of_host()?;
+    let (store, reporter) = (context.store()?, context.ui.reporter());
+    show(&sources.copy(&to, store, &client, &platforms, args.jobs, reporter)?, context)
 }

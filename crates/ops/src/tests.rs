@@ -1,0 +1,273 @@
+//! Operations from request to outcome, on simulated hosts: what another front end than the command
+//! line does. The hosts are a fake: they accept files and report success for every command.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use crate::controller::Controller;
+use crate::front_end::{Announcement, Consent, FrontEnd, InPlace, Outcome};
+use crate::install::{self, Additions, Installation};
+use crate::maintain::{TearDown, tear_down};
+use crate::members::{Addition, add};
+use crate::session::{Session, SshAccess};
+use crate::upgrade::{GivenChoices, Preview, UpgradeRequest, upgrade};
+use crate::work::RunOptions;
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::image::{Descriptor, Platform, Reference, media_type};
+use imgctl_base::progress::{Reporter, Silent};
+use imgctl_cluster::cluster::desired::HostFlags;
+use imgctl_cluster::pipeline::event::{Event, Listener};
+use imgctl_cluster::pipeline::interrupt::Interrupt;
+use imgctl_cluster::pipeline::nodes::Wait;
+use imgctl_cluster::pipeline::testing::{Behaviour, SimulatedCrew, Simulation};
+use imgctl_host::host::login::{HostKeys, Login, Settings};
+use imgctl_store::store::{Options, Store};
+
+/// What a front end was told.
+#[derive(Default)]
+struct Told {
+    outcomes: Vec<String>,
+    questions: Vec<String>,
+    steps: usize,
+}
+
+/// A front end that records what it is told, and answers every question in the same way.
+struct Recorder {
+    agrees: bool,
+    told: Arc<Mutex<Told>>,
+}
+
+struct Counter(Arc<Mutex<Told>>);
+
+impl Listener for Counter {
+    fn event(&self, event: &Event) {
+        if matches!(event, Event::StepEnd { .. }) {
+            self.0.lock().unwrap().steps += 1;
+        }
+    }
+}
+
+impl FrontEnd for Recorder {
+    fn note(&self, _: &str) {}
+
+    fn say(&self, _: &str) {}
+
+    fn reporter(&self) -> &dyn Reporter {
+        &Silent
+    }
+
+    fn listener(&self) -> Box<dyn Listener + '_> {
+        Box::new(Counter(Arc::clone(&self.told)))
+    }
+
+    fn pass_interrupts(&self, _: &Interrupt) -> Result<()> {
+        Ok(())
+    }
+
+    fn announce(&self, _: &Announcement<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn confirm(&self, question: &str) -> Result<bool> {
+        self.told.lock().unwrap().questions.push(question.to_owned());
+        Ok(self.agrees)
+    }
+
+    fn consent(&self) -> Consent {
+        Consent::Asked
+    }
+
+    fn show(&self, outcome: &Outcome) -> Result<()> {
+        let text = match outcome {
+            Outcome::Steps { steps, .. } => format!("{} phases", steps.phases.len()),
+            Outcome::Changed { cluster, summary } if summary.done > 0 => {
+                format!("{cluster}: changed")
+            }
+            Outcome::TornDown { cluster } => format!("{cluster} is gone"),
+            Outcome::UpgradePlan(document) => {
+                let (from, to) = (&document.from.version, &document.target().version);
+                format!("{from} to {to}: {} hosts", document.hosts.len())
+            }
+            _ => "another outcome".to_owned(),
+        };
+        self.told.lock().unwrap().outcomes.push(text);
+        Ok(())
+    }
+
+    fn in_place(&self, _: &InPlace<'_>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A controller with a store, and simulated hosts.
+struct Fixture {
+    directory: tempfile::TempDir,
+    store: Store,
+    hosts: Arc<Simulation>,
+    told: Arc<Mutex<Told>>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("root"), Options { sync: false }).unwrap();
+        Self {
+            store,
+            hosts: Simulation::new(Behaviour::default()),
+            told: Arc::default(),
+            directory,
+        }
+    }
+
+    fn session(&self, agrees: bool) -> Session<'_> {
+        let controller = Controller {
+            state_root: Some(self.directory.path().join("state")),
+            data_root: "/var/lib/sealos".to_owned(),
+            ..Controller::default()
+        };
+        let settings = Settings {
+            host_keys: HostKeys::Strict,
+            known_hosts: Vec::new(),
+            config_files: Vec::new(),
+            agent_socket: None,
+            home: None,
+            local_user: None,
+            connect_timeout: std::time::Duration::from_secs(1),
+            retries: 0,
+        };
+        Session::new(
+            Box::new(Recorder { agrees, told: Arc::clone(&self.told) }),
+            controller,
+            SshAccess { login: Login::default(), port: None, settings },
+            Box::new(|_| Err(Error::failed("no registry is needed"))),
+            Box::new(|| Ok(self.store.clone())),
+        )
+        .with_hosts(Arc::new(SimulatedCrew(Arc::clone(&self.hosts))))
+    }
+
+    fn clusterfile(&self) -> PathBuf {
+        self.directory.path().join("state/default/Clusterfile")
+    }
+
+    fn outcomes(&self) -> Vec<String> {
+        std::mem::take(&mut self.told.lock().unwrap().outcomes)
+    }
+}
+
+/// Stores a rootfs image whose scripts make the cluster.
+fn put_image(store: &Store, version: &str) {
+    let empty_tar = [0; 1024];
+    let layer = store.put_blob(&empty_tar).unwrap();
+    let config = serde_json::json!({
+        "architecture": Platform::host().architecture, "os": "linux",
+        "config": {"Cmd": ["bash scripts/up.sh"], "Labels": {
+            "sealos.io.type": "rootfs", "sealos.io.version": "v1beta1",
+            "sealos.io.distribution": "script", "version": version,
+        }},
+        "rootfs": {"type": "layers", "diff_ids": [layer]},
+    })
+    .to_string();
+    let put = |text: &str| store.put_blob(text.as_bytes()).unwrap();
+    let config_of = Descriptor::new(media_type::OCI_CONFIG, put(&config), config.len() as u64);
+    let manifest = serde_json::json!({
+        "schemaVersion": 2,
+        "mediaType": media_type::OCI_MANIFEST,
+        "config": config_of,
+        "layers": [Descriptor::new(media_type::OCI_LAYER, layer, empty_tar.len() as u64)],
+    })
+    .to_string();
+    let size = manifest.len() as u64;
+    let image = Descriptor::new(media_type::OCI_MANIFEST, put(&manifest), size);
+    let name = Reference::parse(&format!("app:{version}")).unwrap();
+    store.tag(&[name], &image).unwrap();
+}
+
+fn dry() -> RunOptions {
+    RunOptions { dry_run: true, ..RunOptions::default() }
+}
+
+fn hosts(masters: Option<&str>, nodes: &str) -> HostFlags {
+    HostFlags {
+        masters: masters.map(str::to_owned),
+        nodes: Some(nodes.to_owned()),
+        ..HostFlags::default()
+    }
+}
+
+fn installation(options: RunOptions) -> Installation {
+    Installation {
+        cluster: "default".to_owned(),
+        images: vec!["app:v1".to_owned()],
+        hosts: hosts(Some("10.9.0.1"), "10.9.0.2,10.9.0.3"),
+        additions: Additions::default(),
+        force: false,
+        wait: Wait::Never,
+        options,
+    }
+}
+
+#[test]
+fn a_request_is_all_that_an_operation_needs() {
+    let fixture = Fixture::new();
+    put_image(&fixture.store, "v1");
+    put_image(&fixture.store, "v2");
+    let session = fixture.session(true);
+
+    install::run(&installation(dry()), &session).unwrap();
+    let planned = fixture.outcomes();
+    assert!(planned[0].ends_with(" phases") && planned[0] != "0 phases", "{planned:?}");
+    assert!(!fixture.clusterfile().exists(), "a dry run changes nothing");
+
+    install::run(&installation(RunOptions::default()), &session).unwrap();
+    assert_eq!(fixture.outcomes(), ["default: changed"]);
+    assert!(fixture.told.lock().unwrap().steps > 0);
+    let stored = std::fs::read_to_string(fixture.clusterfile()).unwrap();
+    assert!(stored.contains("app:v1") && stored.contains("10.9.0.3"), "{stored}");
+
+    let addition = Addition {
+        cluster: "default".to_owned(),
+        hosts: hosts(None, "10.9.0.4"),
+        wait: Wait::Never,
+        options: RunOptions::default(),
+    };
+    add(&addition, &session).unwrap();
+    assert_eq!(fixture.outcomes(), ["default: changed"]);
+    assert!(std::fs::read_to_string(fixture.clusterfile()).unwrap().contains("10.9.0.4"));
+
+    let request = UpgradeRequest {
+        cluster: "default".to_owned(),
+        images: vec!["app:v2".to_owned()],
+        saved: None,
+        id: None,
+        choices: GivenChoices::default(),
+        preview: Some(Preview { save: None, steps: false }),
+        options: RunOptions::default(),
+    };
+    upgrade(&request, &session).unwrap();
+    assert_eq!(fixture.outcomes(), ["v1 to v2: 4 hosts"]);
+
+    let nobody = Addition { hosts: HostFlags::default(), ..addition };
+    assert_eq!(add(&nobody, &session).unwrap_err().kind(), Kind::Usage);
+}
+
+#[test]
+fn a_question_is_put_to_the_front_end_and_its_answer_counts() {
+    let fixture = Fixture::new();
+    put_image(&fixture.store, "v1");
+    install::run(&installation(RunOptions::default()), &fixture.session(true)).unwrap();
+    fixture.outcomes();
+    let request =
+        TearDown { cluster: "default".to_owned(), force: false, options: RunOptions::default() };
+
+    let declined = tear_down(&request, &fixture.session(false)).unwrap_err();
+    assert_eq!(declined.kind(), Kind::Denied);
+    assert!(fixture.clusterfile().exists() && fixture.outcomes().is_empty());
+
+    tear_down(&request, &fixture.session(true)).unwrap();
+    assert_eq!(fixture.outcomes(), ["default is gone"]);
+    assert!(!fixture.clusterfile().exists());
+    assert_eq!(fixture.told.lock().unwrap().questions, ["Continue?", "Continue?"]);
+
+    let gone = tear_down(&request, &fixture.session(true)).unwrap_err();
+    assert_eq!(gone.kind(), Kind::NotFound);
+}
