@@ -94,7 +94,7 @@ impl Decoder {
 
     /// Returns the next message that has arrived as a whole. The caller takes all messages before
     /// it adds bytes, so at most one incomplete message is in memory.
-    pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
+    pub fn message<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
         let rest = self.bytes.get(self.used..).unwrap_or_default();
         let Some((header, rest)) = rest.split_first_chunk() else { return Ok(None) };
         let length = length(*header)?;
@@ -140,7 +140,7 @@ mod tests {
             let (mut decoder, mut came) = (Decoder::default(), Vec::new());
             for bytes in stream.chunks(piece) {
                 decoder.push(bytes);
-                while let Some(text) = decoder.next::<String>().unwrap() {
+                while let Some(text) = decoder.message::<String>().unwrap() {
                     came.push(text);
                 }
             }
@@ -155,7 +155,7 @@ mod tests {
         for bytes in [&monstrous[..], b"\x02\0\0\0{]"] {
             let mut decoder = Decoder::default();
             decoder.push(bytes);
-            assert_eq!(decoder.next::<u8>().unwrap_err().kind(), Kind::BadContent);
+            assert_eq!(decoder.message::<u8>().unwrap_err().kind(), Kind::BadContent);
         }
     }
 

@@ -165,9 +165,9 @@ impl Connection {
         told: &mut dyn FnMut(Told),
     ) -> Result<T, Trouble> {
         let mut has_begun = false;
-        let mut messages = Decoder::default();
+        let mut decoder = Decoder::default();
         loop {
-            while let Some(event) = messages.next().map_err(Trouble::Refused)? {
+            while let Some(event) = decoder.message().map_err(Trouble::Refused)? {
                 match event {
                     Event::Begun => has_begun = true,
                     Event::Progress(bytes) => told(Told::Progress(bytes)),
@@ -179,7 +179,7 @@ impl Connection {
             match body.frame().await {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
-                        messages.push(&data);
+                        decoder.push(&data);
                     }
                 }
                 Some(Err(error)) => return Err(self.broken(&error, has_begun).await),
