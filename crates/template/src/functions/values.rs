@@ -94,10 +94,10 @@ fn index(a: &Call<'_>) -> Answer {
 pub(super) fn item(of: &Value, key: &Value) -> Answer {
     Ok(match (of, key) {
         (Value::Map(_) | Value::Object(_), Value::Text(key)) => {
-            map(&[of.clone()], 0)?.get(key).unwrap_or(Value::Nil)
+            map(std::slice::from_ref(of), 0)?.get(key).unwrap_or(Value::Nil)
         }
         (Value::List(_) | Value::Bytes(_) | Value::Object(_), Value::Int(number)) => {
-            let items = list(&[of.clone()], 0)?;
+            let items = list(std::slice::from_ref(of), 0)?;
             let item = usize::try_from(*number).ok().and_then(|n| items.get(n));
             item.cloned().ok_or_else(|| format!("error indexing: index out of range: {number}"))?
         }

@@ -116,7 +116,7 @@ impl Ssh {
             match source {
                 Some(SecretSource::Inline(secret)) => put(name, Some(secret.expose().into())),
                 Some(SecretSource::File(path)) => {
-                    put(&format!("{name}From"), Some(json!({"file": path.to_string_lossy()})))
+                    put(&format!("{name}From"), Some(json!({"file": path.to_string_lossy()})));
                 }
                 Some(SecretSource::Variable(variable)) => {
                     put(&format!("{name}From"), Some(json!({"env": variable})));

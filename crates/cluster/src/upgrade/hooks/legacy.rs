@@ -80,7 +80,7 @@ fn parts(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     for line in text.lines() {
         if line.trim_end() == "---" {
-            parts.push(String::new())
+            parts.push(String::new());
         } else if let Some(last) = parts.last_mut() {
             last.push_str(line);
             last.push('\n');

@@ -131,9 +131,9 @@ fn escaped(text: &str) -> String {
     let mut written = String::new();
     for byte in text.bytes() {
         if plain(byte) {
-            written.push(char::from(byte))
+            written.push(char::from(byte));
         } else {
-            written.push_str(&format!("%{byte:02X}"))
+            written.push_str(&format!("%{byte:02X}"));
         }
     }
     written
