@@ -108,7 +108,7 @@ impl RegistryArgs {
             registries,
             tls_verify: self.tls_verify,
             proxies: registry_files::proxies(environment)?,
-            retries: self.retry,
+            attempts: self.retry,
             gate: Some(Arc::new(registry_files::guard(
                 self.signature_policy.as_deref(),
                 environment,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::ast::{CommandForm, Healthcheck};
-use super::instruction::Reader;
 use super::problem::Problem;
+use super::reader::Reader;
 use super::words;
 
 const FLAGS: [&str; 5] = ["interval", "timeout", "start-period", "start-interval", "retries"];

@@ -2,16 +2,16 @@
 //! their order belong to [`super::parser`].
 
 use super::ast::{
-    CommandForm, From, Heredoc, InstructionKind, Onbuild, Source, Transfer, TransferFlags,
+    CommandForm, From, Instruction, InstructionKind, MountSpec, Onbuild, Run, RunNetwork,
+    RunSecurity, Source, Transfer, TransferFlags,
 };
-use super::expand::{self, ExpandError};
+use super::expand;
 use super::flags::Flags;
 use super::health;
 use super::heredoc;
 use super::lexer::Folded;
-use super::parser;
 use super::problem::Problem;
-use super::run;
+use super::reader::Reader;
 use super::words::{self, Json};
 use imgctl_base::suggest::closest;
 
@@ -40,24 +40,12 @@ pub(super) const NAMES: [&str; 18] = [
 const ADD_FLAGS: [&str; 8] =
     ["chown", "chmod", "link", "exclude", "parents", "checksum", "keep-git-dir", "unpack"];
 const COPY_FLAGS: [&str; 6] = ["from", "chown", "chmod", "link", "exclude", "parents"];
+const RUN_FLAGS: [&str; 4] = ["mount", "network", "security", "device"];
 
 /// A parsed line.
 pub(super) enum Parsed {
     From(From),
     Instruction(InstructionKind),
-}
-
-/// A line being parsed: its arguments and the problems found so far.
-pub(super) struct Reader<'a> {
-    pub(super) name: &'static str,
-    pub(super) escape: char,
-    /// The whole instruction.
-    pub(super) text: &'a str,
-    /// Its arguments, without the flags.
-    pub(super) rest: &'a str,
-    pub(super) flags: Flags,
-    pub(super) heredocs: &'a [Heredoc],
-    pub(super) problems: Vec<Problem>,
 }
 
 /// Parses one line; the instruction is missing only if there are problems.
@@ -109,7 +97,7 @@ impl Reader<'_> {
             "HEALTHCHECK" => health::parse(self).map(InstructionKind::Healthcheck),
             "MAINTAINER" => self.text().map(InstructionKind::Maintainer),
             "ONBUILD" => self.onbuild(folded),
-            "RUN" => run::parse(self).map(InstructionKind::Run),
+            "RUN" => parse_run(self).map(InstructionKind::Run),
             "SHELL" => self.shell(),
             "STOPSIGNAL" => self.word().map(InstructionKind::StopSignal),
             "USER" => self.word().map(InstructionKind::User),
@@ -117,76 +105,6 @@ impl Reader<'_> {
             _ => self.word().map(InstructionKind::Workdir),
         };
         kind.map(Parsed::Instruction)
-    }
-
-    /// Reports unknown flags.
-    pub(super) fn finish_flags(&mut self, known: &[&str]) {
-        std::mem::take(&mut self.flags).finish(self.name, known, &mut self.problems);
-    }
-
-    pub(super) fn problem(&mut self, problem: Problem) {
-        self.problems.push(problem);
-    }
-
-    /// Returns a problem at `part`; if `part` is a slice of the instruction, at exactly that place.
-    fn at(&self, part: &str, message: impl Into<String>) -> Problem {
-        let mut problem = Problem::new(message).at(part);
-        problem.offset = words::offset_in(self.text, part);
-        problem
-    }
-
-    /// Returns the arguments; reports a problem if they are empty.
-    fn arguments(&mut self) -> Option<String> {
-        if self.rest.is_empty() {
-            let name = self.name;
-            self.problem(Problem::new(format!("{name} needs an argument")));
-            return None;
-        }
-        Some(self.rest.to_owned())
-    }
-
-    /// Checks that a raw word can be expanded.
-    pub(super) fn check_word(&mut self, raw: &str) -> bool {
-        if let Err(error) = expand::variables(raw, self.escape) {
-            let mut problem = self.at(raw, error.to_string());
-            if matches!(error, ExpandError::Unclosed(_)) && matches!(self.name, "COPY" | "ADD") {
-                problem = problem.hint(format!(
-                    "write names that contain spaces in the JSON form: {} [\"a b\", \"/dest/\"]",
-                    self.name
-                ));
-            }
-            self.problem(problem);
-            return false;
-        }
-        true
-    }
-
-    fn text(&mut self) -> Option<String> {
-        self.finish_flags(&[]);
-        self.arguments()
-    }
-
-    fn word(&mut self) -> Option<String> {
-        let word = self.text()?;
-        self.check_word(&word);
-        Some(word)
-    }
-
-    /// Parses the exec form or the shell form.
-    pub(super) fn form(&mut self, text: &str) -> Option<CommandForm> {
-        match words::json_form(text) {
-            Json::Strings(strings) => Some(CommandForm::Exec(strings)),
-            Json::No => Some(CommandForm::Shell(text.to_owned())),
-            Json::OtherArray => {
-                let name = self.name;
-                self.problem(
-                    Problem::new(format!("the JSON form of {name} may contain only strings"))
-                        .at(text)
-                        .hint("put every element in double quotes"),
-                );
-                None
-            }
-        }
     }
 
     fn command(&mut self) -> Option<CommandForm> {
@@ -280,22 +198,6 @@ impl Reader<'_> {
             self.problem(Problem::new("ARG needs an argument"));
         }
         Some(InstructionKind::Arg(args))
-    }
-
-    /// Parses words in JSON form or separated by blanks.
-    fn list(&mut self) -> Option<Vec<String>> {
-        let words = match self.form(self.rest)? {
-            CommandForm::Exec(words) => words,
-            CommandForm::Shell(text) => {
-                words::split_blanks(&text).into_iter().map(str::to_owned).collect()
-            }
-        };
-        if words.is_empty() {
-            let name = self.name;
-            self.problem(Problem::new(format!("{name} needs an argument")));
-            return None;
-        }
-        Some(words)
     }
 
     fn expose(&mut self) -> Option<InstructionKind> {
@@ -436,7 +338,7 @@ impl Reader<'_> {
             trigger.push_str(&heredoc.raw_body);
             trigger.push_str(&heredoc.name);
         }
-        let instruction = Box::new(parser::instruction(kind, inner));
+        let instruction = Box::new(instruction(kind, inner));
         Some(InstructionKind::Onbuild(Onbuild { trigger, instruction }))
     }
 
@@ -480,6 +382,11 @@ impl Reader<'_> {
     }
 }
 
+/// Builds an instruction from its kind and its folded line.
+pub(super) fn instruction(kind: InstructionKind, folded: Folded) -> Instruction {
+    Instruction { kind, span: folded.span, text: folded.text, map: folded.map }
+}
+
 /// Parses the legacy form `KEY VALUE` of `ENV` and `LABEL`: the first word has no `=`.
 pub(super) fn legacy_pair(rest: &str, escape: char) -> Option<(&str, &str)> {
     let first = words::split_quoted(rest, escape).into_iter().next()?;
@@ -489,4 +396,58 @@ pub(super) fn legacy_pair(rest: &str, escape: char) -> Option<(&str, &str)> {
 fn is_stage_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_lowercase())
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c))
+}
+
+/// Parses a `RUN`.
+fn parse_run(reader: &mut Reader<'_>) -> Option<Run> {
+    let mut mounts = Vec::new();
+    for raw in reader.flags.many("mount", &mut reader.problems) {
+        match MountSpec::parse(&raw, reader.escape) {
+            Ok(mount) => mounts.push(mount),
+            Err(problem) => reader.problem(problem),
+        }
+    }
+    let network = reader.flags.one("network", &mut reader.problems);
+    let network = network.and_then(|word| {
+        let known = [
+            ("default", RunNetwork::Default),
+            ("none", RunNetwork::None),
+            ("host", RunNetwork::Host),
+        ];
+        one_of(reader, "network", &word, &known)
+    });
+    let security = reader.flags.one("security", &mut reader.problems);
+    let security = security.and_then(|word| {
+        let known = [("sandbox", RunSecurity::Sandbox), ("insecure", RunSecurity::Insecure)];
+        one_of(reader, "security", &word, &known)
+    });
+    let devices = reader.flags.many("device", &mut reader.problems);
+    reader.finish_flags(&RUN_FLAGS);
+    // Without a command, the shell runs an empty one (BuildKit).
+    Some(Run {
+        mounts,
+        network,
+        security,
+        devices,
+        form: reader.form(reader.rest)?,
+        heredocs: reader.heredocs.to_vec(),
+    })
+}
+
+fn one_of<T: Copy>(
+    reader: &mut Reader<'_>,
+    flag: &str,
+    word: &str,
+    known: &[(&'static str, T)],
+) -> Option<T> {
+    let names = || known.iter().map(|(name, _)| *name);
+    if let Some((_, value)) = known.iter().find(|(name, _)| *name == word) {
+        return Some(*value);
+    }
+    let hint = match closest(word, names()) {
+        Some(name) => format!("did you mean {name}?"),
+        None => format!("it is one of {}", names().collect::<Vec<_>>().join(", ")),
+    };
+    reader.problem(Problem::new(format!("unknown value --{flag}={word}")).at(word).hint(hint));
+    None
 }

@@ -22,7 +22,7 @@ pub mod parser;
 mod pattern;
 pub(crate) mod predefined;
 pub mod problem;
-mod run;
+mod reader;
 pub mod span;
 mod words;
 

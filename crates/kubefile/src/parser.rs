@@ -2,7 +2,7 @@
 
 use super::ast::{Instruction, InstructionKind, Kubefile, Stage};
 use super::diagnostic::{Diagnostic, Severity};
-use super::instruction::{self, Parsed};
+use super::instruction::{self, Parsed, instruction};
 use super::lexer::{self, Folded};
 use super::problem::Problem;
 use super::span::Span;
@@ -123,11 +123,6 @@ impl Assembler {
             }
         }
     }
-}
-
-/// Builds an instruction from its kind and its folded line.
-pub(super) fn instruction(kind: InstructionKind, folded: Folded) -> Instruction {
-    Instruction { kind, span: folded.span, text: folded.text, map: folded.map }
 }
 
 fn report(problems: Vec<Problem>, folded: &Folded, found: &mut Vec<Diagnostic>) {

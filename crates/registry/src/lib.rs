@@ -7,7 +7,6 @@
 pub mod client;
 pub mod config_file;
 pub mod credentials;
-pub mod gate;
 pub mod layout;
 pub mod registries;
 pub mod server;

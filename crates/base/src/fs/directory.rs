@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self, Mode, OFlags, RawDir, SeekFrom};
+use rustix::fs::{self, CWD, Mode, OFlags, RawDir, SeekFrom};
 use rustix::io;
 
 use crate::error::IoContext;
@@ -28,6 +28,12 @@ pub struct Name {
 /// Opens the directory `name` of `parent`; a symlink fails with ENOTDIR (or ELOOP).
 pub fn open(parent: impl AsFd, name: impl rustix::path::Arg) -> io::Result<OwnedFd> {
     fs::openat(parent, name, OPEN_DIRECTORY, Mode::empty())
+}
+
+/// Opens the directory `path`, following symlinks.
+pub fn open_path(path: &Path) -> crate::error::Result<OwnedFd> {
+    let flags = OPEN_DIRECTORY.difference(OFlags::NOFOLLOW);
+    fs::openat(CWD, path, flags, Mode::empty()).path("open", path)
 }
 
 /// Calls `each` for every name in `directory` except `.` and `..`, in file system order. Reads from

@@ -1,20 +1,19 @@
 //! Executes a plan: runs every needed stage on its own thread; each waits for the stages it needs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use crate::build::context::{self, ContextTree};
 use crate::build::embedding;
 use crate::build::file::{self, Source};
-use crate::build::items::SourceTree;
-use crate::build::layer_step::LayerMaker;
-use crate::build::options::{Built, Format, NamedContext, Options};
+use crate::build::options::{Built, Options};
 use crate::build::output::{self, Written};
 use crate::build::plan::{self, BuildPlan, StagePlan};
 use crate::build::scope::{self, PROXY_ARGS, Scope};
+use crate::build::shared::{Results, Shared, StageImage};
 use crate::build::squash;
-use crate::build::stage::{Stage, StageImage, stored_image};
+use crate::build::stage::Stage;
 use crate::build::stat_cache::StatCache;
 use crate::build::step_cache::StepCache;
 use imgctl_base::error::{Context as _, Error, Result};
@@ -24,144 +23,7 @@ use imgctl_base::progress::Reporter;
 use imgctl_kubefile as kubefile;
 use imgctl_kubefile::ast::{InstructionKind, Kubefile};
 use imgctl_kubefile::diagnostic;
-use imgctl_kubefile::ignore::IgnoreRules;
-use imgctl_store::store::{Lease, Store};
-use imgctl_transfer::transfer::{self, Input, LoadOptions};
-
-/// State shared by all stages of one platform's build.
-pub(super) struct Shared<'a> {
-    pub store: &'a Store,
-    pub options: &'a Options,
-    pub source: &'a Source,
-    pub kubefile: &'a Kubefile,
-    pub context: Option<&'a ContextTree>,
-    pub lease: &'a Lease,
-    pub cache: &'a StepCache,
-    pub files: &'a Mutex<StatCache>,
-    pub reporter: &'a dyn Reporter,
-    pub results: &'a Results,
-}
-
-impl<'a> Shared<'a> {
-    /// Returns the layer maker with this build's options.
-    pub(crate) fn layer_maker(&self) -> LayerMaker<'a> {
-        let options = self.options;
-        LayerMaker {
-            store: self.store,
-            lease: self.lease,
-            cache: self.cache,
-            files: self.files,
-            compression: options.compression,
-            docker: options.format == Format::Docker,
-            threads: options.jobs,
-            timestamp: options.timestamp,
-            reporter: self.reporter,
-        }
-    }
-}
-
-impl Shared<'_> {
-    /// Returns the build context; a build from a lone Kubefile has none.
-    pub(super) fn context(&self) -> Result<&ContextTree> {
-        self.context.ok_or_else(|| {
-            Error::usage(
-                "there is no build context to copy from: only a Kubefile was read from standard \
-                 input",
-            )
-            .hint("pass a directory as the build context and the Kubefile with `-f -`")
-        })
-    }
-
-    /// Returns a `--build-context` as a tree to copy from.
-    pub(crate) fn named_tree(
-        &self,
-        name: &str,
-        platform: &Platform,
-    ) -> Result<Arc<dyn SourceTree + Send + Sync>> {
-        match self.options.build_contexts.get(name) {
-            Some(NamedContext::Directory(path)) => {
-                let root = Root::open(path)?;
-                let rules = IgnoreRules::default();
-                Ok(Arc::new(ContextTree::new(format!("build context {name}"), root, rules)))
-            }
-            _ => {
-                let image = self.named_image(name, platform)?;
-                Ok(Arc::new(image.tree(self, &format!("build context {name}"))?))
-            }
-        }
-    }
-
-    /// Returns a `--build-context` as a base image.
-    pub(crate) fn named_image(&self, name: &str, platform: &Platform) -> Result<StageImage> {
-        match self.options.build_contexts.get(name) {
-            Some(NamedContext::Image(image)) => stored_image(self, image, platform),
-            Some(NamedContext::OciLayout(path)) => self.layout_image(path, platform),
-            _ => Err(Error::usage(format!("build context `{name}` is a directory, not an image"))),
-        }
-    }
-}
-
-impl Shared<'_> {
-    /// Returns an image of an OCI layout on disk, loaded into the store under a temporary name.
-    fn layout_image(&self, path: &Path, platform: &Platform) -> Result<StageImage> {
-        let hash = blake3::hash(&context::identity(path)).to_hex();
-        let name =
-            Reference::parse(&format!("localhost/build-context-{}", &hash[..16]))?.qualified();
-        let options = LoadOptions { tags: vec![name.clone()] };
-        transfer::load(self.store, Input::Path(path), &options, self.reporter).context(|| {
-            format!("cannot use the OCI layout {} as a build context", path.display())
-        })?;
-        let image = stored_image(self, &name.to_string(), platform)?;
-        self.store.untag(&[self.store.resolve(&name.to_string())?])?;
-        Ok(image)
-    }
-}
-
-/// Finished stages, by number. Waiting for a stage that fails ends, too.
-#[derive(Debug, Default)]
-pub(crate) struct Results {
-    done: Mutex<HashMap<usize, Option<Arc<StageImage>>>>,
-    changed: Condvar,
-}
-
-impl Results {
-    fn lock(&self) -> Result<MutexGuard<'_, HashMap<usize, Option<Arc<StageImage>>>>> {
-        self.done.lock().map_err(|_| Error::failed("another stage of the build has failed"))
-    }
-
-    /// Returns the image of a finished stage.
-    pub(super) fn get(&self, index: usize) -> Result<Arc<StageImage>> {
-        self.lock()?
-            .get(&index)
-            .cloned()
-            .flatten()
-            .ok_or_else(|| Error::failed(format!("stage {index} has not been built")))
-    }
-
-    fn put(&self, index: usize, image: Option<Arc<StageImage>>) -> Result<()> {
-        self.lock()?.insert(index, image);
-        self.changed.notify_all();
-        Ok(())
-    }
-
-    /// Waits until all of `needs` are finished; returns false if one of them failed.
-    fn wait(&self, stage: &StagePlan) -> Result<bool> {
-        let mut done = self.lock()?;
-        loop {
-            let states: Vec<_> = stage.needs.iter().map(|index| done.get(index)).collect();
-            if states.iter().any(|state| matches!(state, Some(None))) {
-                return Ok(false);
-            }
-            if states.iter().all(Option::is_some) {
-                return Ok(true);
-            }
-            done = self
-                .changed
-                .wait(done)
-                .map_err(|_| Error::failed("another stage of the build has failed"))?;
-        }
-    }
-}
+use imgctl_store::store::Store;
 
 /// Builds according to `options` and names the result.
 pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Result<Built> {

@@ -3,13 +3,16 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{Read, Seek as _, SeekFrom};
+use std::io::{Cursor, Read, Seek as _, SeekFrom};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, OnceLock};
 
 use crate::build::stat_cache::FileState;
-use imgctl_base::error::{Error, IoContext as _, Result};
+use imgctl_base::error::{Error, IoContext as _, Kind, Result};
+use imgctl_base::fs::metadata::Metadata;
 use imgctl_base::fs::root::Root;
+use imgctl_base::fs::xattr::{self, Xattrs};
 use imgctl_base::image::Digest;
 use imgctl_store::layer::{
     Entry, EntryKind, LayerPath, Limits, Mtime, Names, TarReader, decompress,
@@ -259,6 +262,91 @@ pub(crate) fn link_names(items: &mut [Item]) {
             first.insert(file, item.entry.path.clone());
         }
     }
+}
+
+/// An item's content, opened for reading.
+pub(crate) enum Opened {
+    /// A file of the context, which may change while it is read.
+    Context(File),
+    Other(Box<dyn Read>),
+}
+
+impl Read for Opened {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Context(file) => file.read(buffer),
+            Self::Other(reader) => reader.read(buffer),
+        }
+    }
+}
+
+impl Opened {
+    /// Opens an item's content, and reads its extended attributes if that has not happened yet.
+    pub(super) fn open(item: &mut Item) -> Result<Self> {
+        let size = item.entry.size();
+        let opened = match &item.content {
+            Content::None => Self::Other(Box::new(std::io::empty())),
+            Content::Bytes(bytes) => Self::Other(Box::new(Cursor::new(Arc::clone(bytes)))),
+            Content::Range { file, offset } => {
+                Self::Other(Box::new(RangeReader::new(Arc::clone(file), *offset, size)))
+            }
+            Content::Upper { root, path } => Self::Other(Box::new(root.open_file(path.as_path())?)),
+            Content::Layer { layer, offset } => {
+                Self::Other(Box::new(RangeReader::new(layer.open()?, *offset, size)))
+            }
+            Content::Sparse { layer, path } => {
+                Self::Other(Box::new(RangeReader::new(layer.open_sparse(path)?, 0, size)))
+            }
+            Content::Context { root, path, .. } if !item.entry.is_directory() => {
+                let file = root.open_file(path.as_path())?;
+                if item.xattrs_unread {
+                    item.entry.xattrs = layer_xattrs(&file, path)?;
+                    item.xattrs_unread = false;
+                }
+                Self::Context(file)
+            }
+            Content::Context { .. } => Self::Other(Box::new(std::io::empty())),
+        };
+        if item.xattrs_unread {
+            read_xattrs(item)?;
+        }
+        Ok(opened)
+    }
+
+    /// Fails if the file differs from the one that the walk saw: its digest would match neither
+    /// state.
+    pub(super) fn check(&self, item: &Item) -> Result<()> {
+        let (Self::Context(file), Content::Context { path, state, .. }) = (self, &item.content)
+        else {
+            return Ok(());
+        };
+        let now = FileState::of(&Metadata::of(file).path("look at", path.as_path())?);
+        if now == *state {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Busy, format!("{} changed while it was being read", item.entry.path))
+            .hint("build again while nothing writes to the context"))
+    }
+}
+
+pub(super) fn read_xattrs(item: &mut Item) -> Result<()> {
+    if let Content::Context { root, path, .. } = &item.content {
+        item.entry.xattrs = if item.entry.is_directory() {
+            layer_xattrs(root.open_directory(path.as_path())?, path)?
+        } else {
+            layer_xattrs(root.open_file(path.as_path())?, path)?
+        };
+    }
+    item.xattrs_unread = false;
+    Ok(())
+}
+
+/// Returns the extended attributes that belong in a layer. Those set by the host's own policies
+/// (labels, ACLs of host users) must not leak into an image.
+fn layer_xattrs(file: impl AsFd, path: &LayerPath) -> Result<Xattrs> {
+    let all = xattr::read(file).path("read the extended attributes of", path.as_path())?;
+    let belongs = |name: &[u8]| name == b"security.capability" || name.starts_with(b"user.");
+    Ok(all.into_iter().filter(|(name, _)| belongs(name)).collect())
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ pub mod run;
 mod run_mounts;
 mod run_step;
 mod scope;
+mod shared;
 mod squash;
 mod stage;
 mod stat_cache;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::build::options::{Format, Options};
-use crate::build::stage::StageImage;
+use crate::build::shared::StageImage;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::time::rfc3339;
 use imgctl_base::image::{Descriptor, Digest, Index, Manifest, Platform, media_type};

@@ -13,7 +13,6 @@ use crate::build::items::{SourceTree, follow};
 use crate::build::layer_step::Opened;
 use crate::build::options::SecretSource;
 use crate::build::run::spec::{MountKind as SandboxKind, SandboxMount};
-use crate::build::run_step::identity;
 use crate::build::stage::Stage;
 use crate::build::step_cache::Key;
 use imgctl_base::error::{Error, IoContext as _, Result};
@@ -251,4 +250,11 @@ impl ContextTree {
         let real = follow(path, &|path| self.node(path))?;
         Ok(self.node(&real)?.is_some().then(|| self.path().join(real.as_path())))
     }
+}
+
+/// Returns device and inode of a file that is bound into a sandbox; an error contains its name.
+pub(super) fn identity(path: &Path) -> Result<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt as _;
+    let metadata = std::fs::symlink_metadata(path).path("look at", path)?;
+    Ok((metadata.dev(), metadata.ino()))
 }

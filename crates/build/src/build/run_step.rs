@@ -369,10 +369,3 @@ impl<'a> Lines<'a> {
         }
     }
 }
-
-/// Returns device and inode of a file that is bound into a sandbox; an error contains its name.
-pub(super) fn identity(path: &Path) -> Result<(u64, u64)> {
-    use std::os::unix::fs::MetadataExt as _;
-    let metadata = std::fs::symlink_metadata(path).path("look at", path)?;
-    Ok((metadata.dev(), metadata.ino()))
-}

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::build::engine::Shared;
 use crate::build::image_tree::ImageTree;
 use crate::build::items::{Item, LayerTar, SourceTree as _};
-use crate::build::stage::{ImageLayer, StageImage};
+use crate::build::shared::{ImageLayer, Shared, StageImage};
 use imgctl_base::error::Result;
 use imgctl_base::image::History;
 use imgctl_store::layer::tree::Tree;

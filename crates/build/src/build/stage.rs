@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use crate::build::copy::{clamp, node_of};
-use crate::build::engine::Shared;
-use crate::build::image_tree::ImageTree;
-use crate::build::items::{Item, LayerTar, Node, SourceTree, follow};
+use crate::build::items::{Item, Node, SourceTree, follow};
 use crate::build::layer_step::{LayerMaker, StageLayer};
 use crate::build::plan::{From, StagePlan};
 use crate::build::scope::{self, Scope};
+use crate::build::shared::{ImageLayer, Shared, StageImage};
 use crate::build::step_cache::{CachedLayer, Key};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Descriptor, Digest, History, ImageConfig, Platform};
@@ -22,46 +21,6 @@ const MAX_ACCOUNTS: u64 = 16 << 20;
 /// `PATH` for images that set none, and for images built from scratch (Docker, buildah).
 pub(crate) const DEFAULT_PATH: &str =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// One layer of a stage's image.
-#[derive(Clone, Debug)]
-pub(super) struct ImageLayer {
-    pub descriptor: Descriptor,
-    pub diff_id: Digest,
-}
-
-/// The image of an unfinished or finished stage.
-#[derive(Clone, Debug)]
-pub(crate) struct StageImage {
-    /// Config and history; `rootfs` is filled in when the image is written.
-    pub config: ImageConfig,
-    pub layers: Vec<ImageLayer>,
-    /// Number of layers that come from the base image.
-    pub(crate) base_layers: usize,
-    /// Name and manifest digest of the base image, for annotations.
-    pub base: Option<(String, Digest)>,
-    /// Newest modification time of all layers made by this build, in seconds since 1970.
-    pub newest: Option<i64>,
-}
-
-impl StageImage {
-    /// Returns the image as a tree to copy files from.
-    pub(super) fn tree(&self, shared: &Shared<'_>, name: &str) -> Result<ImageTree> {
-        let tocs = self.tocs(shared)?;
-        let tars = self
-            .layers
-            .iter()
-            .map(|layer| Arc::new(LayerTar::new(shared.store, layer.descriptor.digest.clone())));
-        Ok(ImageTree::new(name.to_owned(), Arc::new(Tree::from_layers(tocs)?), tars.collect()))
-    }
-
-    fn tocs(&self, shared: &Shared<'_>) -> Result<Vec<Arc<Toc>>> {
-        let toc = |layer: &ImageLayer| {
-            shared.store.toc(&layer.descriptor.digest, &layer.diff_id).map(Arc::new)
-        };
-        self.layers.iter().map(toc).collect()
-    }
-}
 
 /// A stage that is being built.
 pub(super) struct Stage<'a> {
@@ -276,38 +235,7 @@ fn base_image(shared: &Shared<'_>, plan: &StagePlan) -> Result<StageImage> {
             Ok(StageImage { config, layers: Vec::new(), base_layers: 0, base: None, newest: None })
         }
         From::Stage(index) => Ok(shared.results.get(*index)?.as_ref().clone()),
-        From::Image(name) => stored_image(shared, name, &plan.platform),
+        From::Image(name) => shared.stored_image(name, &plan.platform),
         From::Context(name) => shared.named_image(name, &plan.platform),
     }
-}
-
-/// Returns an image of the store, pulled first if necessary, as a stage's base.
-pub(crate) fn stored_image(
-    shared: &Shared<'_>,
-    name: &str,
-    platform: &Platform,
-) -> Result<StageImage> {
-    let images = &shared.options.base_images;
-    let image = images.get(shared.store, name, platform, shared.reporter)?;
-    shared.lease.hold(&image.descriptor.digest)?;
-    let layers: Vec<ImageLayer> = image
-        .manifest
-        .layers
-        .into_iter()
-        .zip(image.config.rootfs.diff_ids.iter().cloned())
-        .map(|(descriptor, diff_id)| ImageLayer { descriptor, diff_id })
-        .collect();
-    for layer in &layers {
-        shared.lease.hold(&layer.descriptor.digest)?;
-    }
-    let mut config = image.config;
-    config.rootfs.diff_ids.clear();
-    let base_name = image.reference.map_or_else(|| name.to_owned(), |name| name.to_string());
-    Ok(StageImage {
-        config,
-        base_layers: layers.len(),
-        layers,
-        base: Some((base_name, image.descriptor.digest)),
-        newest: None,
-    })
 }

@@ -7,17 +7,13 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
 use reqwest::Url;
 
-use crate::client::challenge::Scopes;
 use crate::client::failure::{Failure, OTHER_BYTES};
 use crate::client::http::Response;
-use crate::client::place::{Address, Ask, Place};
-use crate::client::ranges::{Ahead, PIECE};
+use crate::client::ranges::{Ahead, PIECE, PROGRESS, Source, content_range};
 use crate::client::retry::Tries;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Digest;
 
-/// Number of bytes that count as progress and reset the failure count.
-pub(super) const PROGRESS: u64 = 64 << 10;
 /// Minimum number of remaining bytes for which several connections are worthwhile.
 const WORTH_RANGES: u64 = 64 << 20;
 /// Number of bytes after which the speed of one connection is known.
@@ -45,14 +41,6 @@ pub(super) struct BlobStream {
     meter: Meter,
 }
 
-/// A source of a blob.
-#[derive(Clone)]
-pub(super) enum Source {
-    Registry(Place),
-    /// A descriptor's `urls`: another server, which receives no credentials.
-    Foreign(Place, Url),
-}
-
 struct Open {
     response: Response,
     /// Bytes already received that the server sends again.
@@ -70,46 +58,6 @@ struct Meter {
     bytes: u64,
     window_waited: Duration,
     window_bytes: u64,
-}
-
-impl Source {
-    /// Returns the repository that the source belongs to.
-    pub(super) fn place(&self) -> &Place {
-        match self {
-            Self::Registry(place) | Self::Foreign(place, _) => place,
-        }
-    }
-
-    /// Requests `bytes=from-to`, or the whole blob if `from` is 0 and `to` is `None`.
-    pub(super) async fn get(
-        &self,
-        doing: &str,
-        digest: &Digest,
-        from: u64,
-        to: Option<u64>,
-    ) -> Result<Response, Failure> {
-        let place = self.place();
-        let (address, scopes) = match self {
-            Self::Registry(place) => (
-                Address::from(format!("blobs/{digest}")),
-                Scopes::repository(&place.repository, "pull"),
-            ),
-            Self::Foreign(_, url) => (url.clone().into(), Scopes::default()),
-        };
-        let mut ask = Ask::new(doing.to_owned(), Method::GET, address, scopes);
-        let range = match to {
-            Some(to) => Some(format!("bytes={from}-{to}")),
-            None if from > 0 => Some(format!("bytes={from}-")),
-            None => None,
-        };
-        if let Some(range) = range.and_then(|range| HeaderValue::try_from(range).ok()) {
-            ask.headers.insert(header::RANGE, range);
-        }
-        match self {
-            Self::Registry(_) => place.attempt(&ask, None).await,
-            Self::Foreign(..) => place.attempt_abroad(&ask).await,
-        }
-    }
 }
 
 impl BlobStream {
@@ -312,17 +260,4 @@ impl Meter {
             format!("{} sent only {came} bytes in {} s", place.host.name, pace.silence.as_secs()),
         )))
     }
-}
-
-/// Returns the first byte and the total of `Content-Range: bytes 5-9/10`.
-pub(super) fn content_range(response: &Response) -> Option<(u64, Option<u64>)> {
-    let range = response.text(header::CONTENT_RANGE.as_str())?.strip_prefix("bytes ")?;
-    let (range, total) = range.split_once('/')?;
-    let (start, end) = range.split_once('-')?;
-    let (start, end): (u64, u64) = (start.trim().parse().ok()?, end.trim().parse().ok()?);
-    let total = match total.trim() {
-        "*" => None,
-        total => Some(total.parse().ok()?),
-    };
-    (start <= end && total.is_none_or(|total| end < total)).then_some((start, total))
 }

@@ -4,8 +4,9 @@ use http::{HeaderValue, Method, StatusCode, header};
 
 use crate::client::challenge::Scopes;
 use crate::client::failure::{OTHER_BYTES, quoted};
+use crate::client::hosts::Place;
 use crate::client::http::Response;
-use crate::client::place::{Ask, Place};
+use crate::client::place::Ask;
 use crate::client::{RemoteDocument, Target};
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::image::manifest::MAX_DOCUMENT;

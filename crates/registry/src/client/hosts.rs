@@ -11,8 +11,9 @@ use reqwest::Url;
 use tokio::runtime::Runtime;
 
 use crate::client::ClientOptions;
-use crate::client::auth::Auth;
+use crate::client::authorization::Auth;
 use crate::client::failure::Failure;
+use crate::client::http::Pace;
 use crate::client::resolver::{Guard, Hickory, Names};
 use crate::registries::{Certificates, Endpoint};
 use crate::tls;
@@ -21,41 +22,10 @@ use imgctl_base::error::{Error, IoContext as _, Kind, Result};
 /// Name of [`HUB_ENDPOINT`] for users and in credential files.
 const HUB: &str = "docker.io";
 const HUB_ENDPOINT: &str = "registry-1.docker.io";
+/// Maximum number of pieces of large blobs that are in memory or being fetched.
+const PIECES: usize = 8;
 /// Time for which an unreachable host is tried last.
 const DOWN: Duration = Duration::from_secs(60);
-
-/// Timeouts and limits of requests.
-#[derive(Clone, Debug)]
-pub(super) struct Pace {
-    pub(super) connect: Duration,
-    /// Timeout for the head of a response.
-    pub(super) answer: Duration,
-    /// Timeout for the head of the response to a write. A registry may move gigabytes before it
-    /// answers.
-    pub(super) write_answer: Duration,
-    /// Timeout without data within a body, in either direction.
-    pub(super) silence: Duration,
-    /// Minimum number of bytes received within the `silence` timeout.
-    pub(super) least: u64,
-    /// Pause before the second attempt.
-    pub(super) first_pause: Duration,
-    /// Maximum number of attempts at a mirror, which always has another place to fall back to.
-    pub(super) mirror_tries: u32,
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        Self {
-            connect: Duration::from_secs(20),
-            answer: Duration::from_secs(60),
-            write_answer: Duration::from_secs(300),
-            silence: Duration::from_secs(60),
-            least: 16 << 10,
-            first_pause: Duration::from_millis(250),
-            mirror_tries: 2,
-        }
-    }
-}
 
 /// Properties that connections must share to be interchangeable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -76,7 +46,7 @@ pub(super) struct Shared {
     pub(super) names: Arc<Names>,
     connections: Mutex<HashMap<Pool, reqwest::Client>>,
     hosts: Mutex<HashMap<(Pool, String, bool), Arc<Host>>>,
-    /// Pieces of large blobs that may be in memory at once, over all readers.
+    /// One permit for each of [`PIECES`].
     pub(super) pieces: Arc<tokio::sync::Semaphore>,
 }
 
@@ -99,7 +69,7 @@ impl Shared {
             names: Names::new(Arc::new(Hickory::default())),
             connections: Mutex::default(),
             hosts: Mutex::default(),
-            pieces: Arc::new(tokio::sync::Semaphore::new(crate::client::ranges::PIECES)),
+            pieces: Arc::new(tokio::sync::Semaphore::new(PIECES)),
         }
     }
 
@@ -282,6 +252,29 @@ impl Host {
     pub(super) fn note(&self, error: Option<&Error>) {
         let down = error.is_some_and(|error| error.kind() == Kind::Network);
         *self.down.lock().unwrap_or_else(PoisonError::into_inner) = down.then(Instant::now);
+    }
+}
+
+/// One repository at one host.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) shared: Arc<Shared>,
+    pub(super) host: Arc<Host>,
+    /// Name of the repository at this host; empty for requests that concern no repository.
+    pub(super) repository: String,
+    pub(super) by_digest: bool,
+    pub(super) by_tag: bool,
+    /// Whether this is a mirror with another place to fall back to.
+    pub(super) mirror: bool,
+}
+
+impl Place {
+    /// Returns `host/repository`, for messages.
+    pub(super) fn name(&self) -> String {
+        if self.repository.is_empty() {
+            return self.host.registry().to_owned();
+        }
+        format!("{}/{}", self.host.registry(), self.repository)
     }
 }
 

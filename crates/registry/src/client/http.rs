@@ -9,9 +9,41 @@ use http_body_util::BodyExt as _;
 use reqwest::{Body, Url};
 
 use crate::client::failure::Failure;
-use crate::client::hosts::Pace;
 use crate::client::sending::Sending;
 use imgctl_base::error::Error;
+
+/// Timeouts and limits of requests.
+#[derive(Clone, Debug)]
+pub(super) struct Pace {
+    pub(super) connect: Duration,
+    /// Timeout for the head of a response.
+    pub(super) answer: Duration,
+    /// Timeout for the head of the response to a write. A registry may move gigabytes before it
+    /// answers.
+    pub(super) write_answer: Duration,
+    /// Timeout without data within a body, in either direction.
+    pub(super) silence: Duration,
+    /// Minimum number of bytes received within the `silence` timeout.
+    pub(super) least: u64,
+    /// Pause before the second attempt.
+    pub(super) first_pause: Duration,
+    /// Maximum number of attempts at a mirror, which always has another place to fall back to.
+    pub(super) mirror_tries: u32,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(20),
+            answer: Duration::from_secs(60),
+            write_answer: Duration::from_secs(300),
+            silence: Duration::from_secs(60),
+            least: 16 << 10,
+            first_pause: Duration::from_millis(250),
+            mirror_tries: 2,
+        }
+    }
+}
 
 /// Head of a response, and its unread body.
 pub(super) struct Response {

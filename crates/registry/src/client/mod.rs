@@ -5,6 +5,7 @@
 //! the source of the credentials. Does not know about the meaning of manifests.
 
 mod auth;
+mod authorization;
 mod blob_reader;
 mod blob_stream;
 mod challenge;
@@ -32,14 +33,15 @@ use ::http::Method;
 use reqwest::Url;
 
 use crate::client::blob_reader::BlobReader;
-use crate::client::blob_stream::{BlobStream, Source};
+use crate::client::blob_stream::BlobStream;
 use crate::client::challenge::Scopes;
-use crate::client::hosts::{Pace, Shared};
-use crate::client::place::{Ask, Place};
+use crate::client::hosts::{Place, Shared};
+use crate::client::http::Pace;
+use crate::client::place::Ask;
+use crate::client::ranges::Source;
 use crate::client::sending::BlobOpener;
 use crate::client::upload::Upload;
 use crate::credentials::Credentials;
-use crate::gate::Gate;
 use crate::registries::{Endpoint, Registries, Route};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::reference::DEFAULT_TAG;
@@ -57,7 +59,7 @@ pub struct ClientOptions {
     /// Proxy variables (`HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY` and their lowercase forms), as set.
     pub proxies: Vec<(String, String)>,
     /// Maximum number of attempts for a request that fails for a temporary reason.
-    pub retries: Option<u32>,
+    pub attempts: Option<u32>,
     /// Decides which images may be used; `None` allows all.
     pub gate: Option<Arc<dyn Gate>>,
 }
@@ -69,9 +71,22 @@ impl std::fmt::Debug for ClientOptions {
             .field("registries", &self.registries)
             .field("credentials", &self.credentials)
             .field("tls_verify", &self.tls_verify)
-            .field("retries", &self.retries)
+            .field("attempts", &self.attempts)
             .finish_non_exhaustive()
     }
+}
+
+/// Decides about images before any part of them is used. Called through [`Client::admit`].
+pub trait Gate: std::fmt::Debug + Send + Sync {
+    /// Fails (kind Denied) unless the image may be used. `digest` is the digest of `reference` in
+    /// its registry; `manifests` are the selected manifests, which are that one or listed below it.
+    fn admit(
+        &self,
+        client: &Client,
+        reference: &Reference,
+        digest: &Digest,
+        manifests: &[Digest],
+    ) -> Result<()>;
 }
 
 /// Connections to any number of registries. Cheap to clone.

@@ -7,7 +7,8 @@ use reqwest::Url;
 
 use crate::client::challenge::Scopes;
 use crate::client::failure::quoted;
-use crate::client::place::{Address, Ask, Place};
+use crate::client::hosts::Place;
+use crate::client::place::{Address, Ask};
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::image::Reference;
 

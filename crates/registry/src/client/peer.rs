@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::hosts::{Pace, Shared};
-use crate::client::place::Place;
+use crate::client::hosts::{Place, Shared};
+use crate::client::http::Pace;
 use crate::client::{ClientOptions, Inner, Repository};
 use imgctl_base::error::{Error, Kind, Result};
 
@@ -29,7 +29,7 @@ impl Repository {
     /// host. Nothing is sent to any other server, and only `token` to this one.
     pub fn of_peer(repository: &str, addresses: &[String], port: u16, token: &str) -> Result<Self> {
         let options =
-            ClientOptions { tls_verify: Some(false), retries: Some(TRIES), ..Default::default() };
+            ClientOptions { tls_verify: Some(false), attempts: Some(TRIES), ..Default::default() };
         let shared = Arc::new(Shared::new(options, pace()));
         let addresses = addresses.iter().filter_map(|address| address.parse::<IpAddr>().ok());
         let place = |address| {

@@ -1,15 +1,14 @@
 //! One repository at one host: sends requests, authenticates, evaluates responses, and retries.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use reqwest::Url;
 
-use crate::client::auth::{Authorization, no_credentials};
+use crate::client::auth::no_credentials;
+use crate::client::authorization::Authorization;
 use crate::client::challenge::{self, Scopes};
 use crate::client::failure::{Failure, said_without};
-use crate::client::hosts::{Host, Shared};
+use crate::client::hosts::Place;
 use crate::client::http::{Response, Stream};
 use crate::client::retry::{DEFAULT_TRIES, Tries, may_pass, retry_after};
 use imgctl_base::error::{Error, Kind, Result};
@@ -19,19 +18,6 @@ use imgctl_base::error::{Error, Kind, Result};
 const MAX_LOGINS: usize = 2;
 /// Maximum number of bytes read from the body of an error response.
 const MAX_ERROR: u64 = 64 << 10;
-
-/// One repository at one host.
-#[derive(Clone)]
-pub(super) struct Place {
-    pub(super) shared: Arc<Shared>,
-    pub(super) host: Arc<Host>,
-    /// Name of the repository at this host; empty for requests that concern no repository.
-    pub(super) repository: String,
-    pub(super) by_digest: bool,
-    pub(super) by_tag: bool,
-    /// Whether this is a mirror with another place to fall back to.
-    pub(super) mirror: bool,
-}
 
 /// A request without a streamed body, which can be repeated.
 #[derive(Debug)]
@@ -89,14 +75,6 @@ impl Ask {
 }
 
 impl Place {
-    /// Returns `host/repository`, for messages.
-    pub(super) fn name(&self) -> String {
-        if self.repository.is_empty() {
-            return self.host.registry().to_owned();
-        }
-        format!("{}/{}", self.host.registry(), self.repository)
-    }
-
     async fn url(&self, address: &Address) -> Result<Url, Failure> {
         let (path, query) = match address {
             Address::Url(url) => return Ok(url.clone()),
@@ -119,9 +97,10 @@ impl Place {
 
     /// Returns the counter for attempts at this place.
     pub(super) fn tries(&self) -> Tries {
-        let limit = match self.mirror {
-            true => self.shared.pace.mirror_tries,
-            false => self.shared.options.retries.unwrap_or(DEFAULT_TRIES),
+        let limit = if self.mirror {
+            self.shared.pace.mirror_tries
+        } else {
+            self.shared.options.attempts.unwrap_or(DEFAULT_TRIES)
         };
         Tries::new(limit, self.shared.pace.first_pause)
     }
@@ -193,7 +172,7 @@ impl Place {
         mut stream: Option<Stream>,
     ) -> Result<Response, Failure> {
         let url = self.url(&ask.address).await?;
-        let mut authorization = self.host.auth.known(self, &ask.scopes).await?;
+        let mut authorization = self.known_authorization(&ask.scopes).await?;
         let streamed = stream.is_some();
         for login in 0..=MAX_LOGINS {
             let (response, at_home) =
@@ -206,7 +185,7 @@ impl Place {
             let Some(challenge) = challenge.filter(|_| login < MAX_LOGINS) else {
                 return self.judge(ask, response, at_home, refused).await;
             };
-            let renewed = self.host.auth.renewed(self, &challenge, &ask.scopes, refused).await?;
+            let renewed = self.renewed_authorization(&challenge, &ask.scopes, refused).await?;
             if refused.is_some_and(|refused| refused.value == renewed.value) {
                 return self.judge(ask, response, at_home, refused).await;
             }
@@ -255,13 +234,14 @@ impl Place {
         at_home: bool,
         authorization: Option<&Authorization>,
     ) -> Error {
-        let who = match at_home {
-            true => self.host.name.clone(),
-            false => format!(
+        let who = if at_home {
+            self.host.name.clone()
+        } else {
+            format!(
                 "{}, to which {} redirects,",
                 response.url.host_str().unwrap_or_default(),
                 self.host.name
-            ),
+            )
         };
         let secrets = authorization.map_or_else(Vec::new, Authorization::secrets);
         let why = said_without(body, &secrets);

@@ -4,23 +4,75 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use http::StatusCode;
+use http::{HeaderValue, Method, StatusCode, header};
+use reqwest::Url;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 
-use crate::client::blob_stream::{PROGRESS, Source, content_range};
+use crate::client::challenge::Scopes;
 use crate::client::failure::Failure;
+use crate::client::hosts::Place;
+use crate::client::http::Response;
+use crate::client::place::{Address, Ask};
 use imgctl_base::error::Error;
 use imgctl_base::image::Digest;
 
 /// Size of one piece, in bytes.
 pub(super) const PIECE: u64 = 2 << 20;
-/// Maximum number of pieces of one client that are in memory or being fetched.
-pub(super) const PIECES: usize = 8;
 /// Size of the chunks into which a piece is split, in bytes.
 const CHUNK: usize = 256 << 10;
 /// Maximum number of pieces of one blob that are in memory or being fetched.
 const OF_ONE_BLOB: usize = 4;
+/// Number of bytes that count as progress and reset the failure count.
+pub(super) const PROGRESS: u64 = 64 << 10;
+
+/// A source of a blob.
+#[derive(Clone)]
+pub(super) enum Source {
+    Registry(Place),
+    /// A descriptor's `urls`: another server, which receives no credentials.
+    Foreign(Place, Url),
+}
+
+impl Source {
+    /// Returns the repository that the source belongs to.
+    pub(super) fn place(&self) -> &Place {
+        match self {
+            Self::Registry(place) | Self::Foreign(place, _) => place,
+        }
+    }
+
+    /// Requests `bytes=from-to`, or the whole blob if `from` is 0 and `to` is `None`.
+    pub(super) async fn get(
+        &self,
+        doing: &str,
+        digest: &Digest,
+        from: u64,
+        to: Option<u64>,
+    ) -> Result<Response, Failure> {
+        let place = self.place();
+        let (address, scopes) = match self {
+            Self::Registry(place) => (
+                Address::from(format!("blobs/{digest}")),
+                Scopes::repository(&place.repository, "pull"),
+            ),
+            Self::Foreign(_, url) => (url.clone().into(), Scopes::default()),
+        };
+        let mut ask = Ask::new(doing.to_owned(), Method::GET, address, scopes);
+        let range = match to {
+            Some(to) => Some(format!("bytes={from}-{to}")),
+            None if from > 0 => Some(format!("bytes={from}-")),
+            None => None,
+        };
+        if let Some(range) = range.and_then(|range| HeaderValue::try_from(range).ok()) {
+            ask.headers.insert(header::RANGE, range);
+        }
+        match self {
+            Self::Registry(_) => place.attempt(&ask, None).await,
+            Self::Foreign(..) => place.attempt_abroad(&ask).await,
+        }
+    }
+}
 
 /// Pieces being fetched, in order.
 pub(super) struct Ahead {
@@ -178,4 +230,17 @@ async fn fetch(
         piece.extend_from_slice(&bytes);
     }
     Ok(())
+}
+
+/// Returns the first byte and the total of `Content-Range: bytes 5-9/10`.
+pub(super) fn content_range(response: &Response) -> Option<(u64, Option<u64>)> {
+    let range = response.text(header::CONTENT_RANGE.as_str())?.strip_prefix("bytes ")?;
+    let (range, total) = range.split_once('/')?;
+    let (start, end) = range.split_once('-')?;
+    let (start, end): (u64, u64) = (start.trim().parse().ok()?, end.trim().parse().ok()?);
+    let total = match total.trim() {
+        "*" => None,
+        total => Some(total.parse().ok()?),
+    };
+    (start <= end && total.is_none_or(|total| end < total)).then_some((start, total))
 }

@@ -7,11 +7,11 @@
 use http::header;
 use reqwest::{Body, Url};
 
-use crate::client::auth::Authorization;
+use crate::client::authorization::Authorization;
 use crate::client::failure::Failure;
-use crate::client::hosts::Pool;
+use crate::client::hosts::{Place, Pool};
 use crate::client::http::{Response, Stream, carry};
-use crate::client::place::{Ask, Place};
+use crate::client::place::Ask;
 use crate::registries::Certificates;
 use imgctl_base::error::{Error, Kind, Result};
 

@@ -3,7 +3,8 @@
 
 use crate::client::Target;
 use crate::client::challenge::Scopes;
-use crate::client::place::{Address, Place};
+use crate::client::hosts::Place;
+use crate::client::place::Address;
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest, Document, Index, Manifest, media_type};
 

@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 use http::{Method, header};
 use reqwest::Url;
 
-use crate::client::auth::{Authorization, basic, bearer, secrets_of};
+use crate::client::authorization::{Authorization, Token, basic, bearer, secrets_of};
 use crate::client::challenge::Scopes;
 use crate::client::failure::{Failure, quoted, said_without};
-use crate::client::hosts::Pool;
+use crate::client::hosts::{Place, Pool};
 use crate::client::http::{Response, carry};
-use crate::client::place::Place;
 use crate::client::resolver::{PrivateAddress, looks_private};
 use crate::client::retry::{may_pass, retry_after};
 use crate::credentials::{Credential, Login};
@@ -26,13 +25,6 @@ const MOST_VALIDITY: u64 = 3600;
 const MARGIN: Duration = Duration::from_secs(5);
 /// Maximum size of a token server's response, in bytes.
 const MAX_ANSWER: u64 = 1 << 20;
-
-/// A token as sent to the registry.
-#[derive(Debug)]
-pub(super) struct Token {
-    pub(super) authorization: Authorization,
-    pub(super) until: Instant,
-}
 
 /// Fetches a token for `scopes` from the server at `realm`.
 pub(super) async fn fetch(

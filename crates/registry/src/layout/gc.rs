@@ -56,10 +56,7 @@ impl Layout {
     /// Collects garbage. Locks the tree exclusively: fails with `Busy` while an imgctl process
     /// serves it.
     pub fn gc(&self, options: &GcOptions, reporter: &dyn Reporter) -> Result<GcReport> {
-        let _alone = match options.dry_run {
-            true => None,
-            false => Some(self.lock_alone()?),
-        };
+        let _alone = if options.dry_run { None } else { Some(self.lock_alone()?) };
         let mut report = GcReport::default();
         let mut needed = HashSet::new();
         let task = reporter.start("reading manifests", Unit::Items, None);
@@ -161,10 +158,8 @@ impl Layout {
             }
             report.links += 1;
         }
-        report.uploads += match options.dry_run {
-            true => 0,
-            false => self.sweep_uploads(&repository, options.grace)?,
-        };
+        report.uploads +=
+            if options.dry_run { 0 } else { self.sweep_uploads(&repository, options.grace)? };
         Ok(())
     }
 

@@ -85,10 +85,7 @@ pub enum Deletion {
 impl Deletion {
     /// Returns the result for an object that is removed whenever it exists.
     pub fn of(was_there: bool) -> Self {
-        match was_there {
-            true => Self::Gone,
-            false => Self::Missing,
-        }
+        if was_there { Self::Gone } else { Self::Missing }
     }
 }
 

@@ -44,10 +44,8 @@ impl Growing {
     pub(super) fn wait(&self, at: u64, size: u64) -> io::Result<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            let readable = match state.verified {
-                true => size,
-                false => state.written.min(size.saturating_sub(1)),
-            };
+            let readable =
+                if state.verified { size } else { state.written.min(size.saturating_sub(1)) };
             if readable > at || (state.verified && at >= size) {
                 return Ok(readable);
             }

@@ -42,10 +42,7 @@ pub(super) async fn answer(
     let mut failure = None;
     let mut reply = outcome.unwrap_or_else(|refusal| {
         failure = refusal.cause.as_ref().map(ToString::to_string);
-        match shared.candid {
-            true => refusal.candid().reply(),
-            false => refusal.reply(),
-        }
+        if shared.candid { refusal.candid().reply() } else { refusal.reply() }
     });
     if is_head {
         // HTTP/1.1 omits the body automatically; HTTP/2 sends it and breaks the request.

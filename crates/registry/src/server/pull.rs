@@ -59,9 +59,10 @@ pub(super) async fn blob(
             .read(move |backend| backend.blob_size(&repository, &asked))
             .await?
             .ok_or_else(unknown)?;
-        let mut reply = match is_known(headers, &digest) {
-            true => empty(StatusCode::NOT_MODIFIED),
-            false => headed(StatusCode::OK, size),
+        let mut reply = if is_known(headers, &digest) {
+            empty(StatusCode::NOT_MODIFIED)
+        } else {
+            headed(StatusCode::OK, size)
         };
         describe_blob(&mut reply, &digest);
         return Ok(reply);
@@ -160,18 +161,27 @@ fn parse_range(range: &str, size: u64) -> Wanted {
         is_number.then(|| text.parse::<u64>().unwrap_or(u64::MAX))
     };
     match (number(first), number(last)) {
-        (Some(from), None) if last.is_empty() => match from < size {
-            true => Wanted::Part { from, to: size },
-            false => Wanted::Nothing,
-        },
-        (Some(from), Some(to)) if from <= to => match from < size {
-            true => Wanted::Part { from, to: to.saturating_add(1).min(size) },
-            false => Wanted::Nothing,
-        },
-        (None, Some(count)) if first.is_empty() => match count > 0 && size > 0 {
-            true => Wanted::Part { from: size.saturating_sub(count), to: size },
-            false => Wanted::Nothing,
-        },
+        (Some(from), None) if last.is_empty() => {
+            if from < size {
+                Wanted::Part { from, to: size }
+            } else {
+                Wanted::Nothing
+            }
+        }
+        (Some(from), Some(to)) if from <= to => {
+            if from < size {
+                Wanted::Part { from, to: to.saturating_add(1).min(size) }
+            } else {
+                Wanted::Nothing
+            }
+        }
+        (None, Some(count)) if first.is_empty() => {
+            if count > 0 && size > 0 {
+                Wanted::Part { from: size.saturating_sub(count), to: size }
+            } else {
+                Wanted::Nothing
+            }
+        }
         _ => Wanted::All,
     }
 }

@@ -86,9 +86,10 @@ fn not_taken(error: Error) -> Refusal {
 fn tags_of(query: &Query) -> Result<Vec<String>, Refusal> {
     let tags: Vec<String> =
         query.iter().filter(|(key, _)| key == "tag").map(|(_, tag)| tag.clone()).collect();
-    match tags.len() <= MAX_TAGS && tags.iter().all(|tag| names::is_tag(tag)) {
-        true => Ok(tags),
-        false => Err(Refusal::bad("TAG_INVALID", "the tags are malformed or too many")),
+    if tags.len() <= MAX_TAGS && tags.iter().all(|tag| names::is_tag(tag)) {
+        Ok(tags)
+    } else {
+        Err(Refusal::bad("TAG_INVALID", "the tags are malformed or too many"))
     }
 }
 
@@ -105,9 +106,10 @@ fn digest_of(bytes: &[u8], target: &Target, query: &Query) -> Result<Digest, Ref
     };
     hasher.update(bytes);
     let found = hasher.finish();
-    match announced.is_some_and(|announced| announced != found) {
-        true => Err(Refusal::bad("DIGEST_INVALID", format!("the manifest has the digest {found}"))),
-        false => Ok(found),
+    if announced.is_some_and(|announced| announced != found) {
+        Err(Refusal::bad("DIGEST_INVALID", format!("the manifest has the digest {found}")))
+    } else {
+        Ok(found)
     }
 }
 

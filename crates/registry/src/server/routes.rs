@@ -93,9 +93,10 @@ pub(super) fn digest(text: &str) -> Result<Digest, Refusal> {
 }
 
 fn repository(name: &str) -> Result<String, Refusal> {
-    match names::is_repository(name) {
-        true => Ok(name.to_owned()),
-        false => Err(Refusal::bad("NAME_INVALID", "the repository name is malformed")),
+    if names::is_repository(name) {
+        Ok(name.to_owned())
+    } else {
+        Err(Refusal::bad("NAME_INVALID", "the repository name is malformed"))
     }
 }
 
@@ -103,9 +104,10 @@ fn target(text: &str) -> Result<Target, Refusal> {
     if text.contains(':') {
         return digest(text).map(Target::Digest);
     }
-    match names::is_tag(text) {
-        true => Ok(Target::Tag(text.to_owned())),
-        false => Err(Refusal::bad("TAG_INVALID", "the tag is malformed")),
+    if names::is_tag(text) {
+        Ok(Target::Tag(text.to_owned()))
+    } else {
+        Err(Refusal::bad("TAG_INVALID", "the tag is malformed"))
     }
 }
 

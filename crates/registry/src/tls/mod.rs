@@ -147,10 +147,8 @@ pub(crate) fn with_proxies(
 pub(crate) fn proxy_hosts(variables: &[(String, String)]) -> Vec<String> {
     let addresses = ["http_proxy", "https_proxy", "all_proxy"].map(|name| value(variables, name));
     let host = |address: &str| {
-        let whole = match address.contains("://") {
-            true => address.to_owned(),
-            false => format!("http://{address}"),
-        };
+        let whole =
+            if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
         Some(Url::parse(&whole).ok()?.host_str()?.to_owned())
     };
     addresses.into_iter().flatten().filter_map(host).collect()

@@ -6,7 +6,7 @@
 //! depend on the content of the tar.
 
 use std::io::{self, BufRead, Read};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, Scope};
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
@@ -14,7 +14,6 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use crate::layer::decompress::{self, Format};
 use crate::layer::frame_share::FrameShare;
 use crate::layer::pipe::{Block, Buffer, HashThread, Pool};
-use crate::layer::scan::Shared;
 use crate::layer::toc::RestartPoint;
 use crate::layer::zstd_frames::{self, Front};
 use imgctl_base::error::{Error, IoContext, Result};
@@ -33,6 +32,15 @@ const FRAME: usize = 4 << 20;
 
 /// Minimum distance between two restart points; closer ones are not worth storing.
 const RESTART_DISTANCE: u64 = 1 << 20;
+
+/// State shared by the reading and the consuming thread.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    /// Whether the consumer has stopped.
+    pub(super) stop: AtomicBool,
+    /// Number of bytes of the blob read so far.
+    pub(super) compressed: AtomicU64,
+}
 
 /// A piece of the tar.
 #[derive(Debug)]

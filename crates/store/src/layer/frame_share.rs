@@ -24,10 +24,7 @@ impl FrameShare {
     /// the minimum instead of waiting: a reader that it would wait for may be waiting for this one.
     pub(super) fn take(insist: bool) -> Option<Self> {
         let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = match *free >= LEAST {
-            true => std::mem::take(&mut *free),
-            false => 0,
-        };
+        let taken = if *free >= LEAST { std::mem::take(&mut *free) } else { 0 };
         match (taken, insist) {
             (0, false) => None,
             (taken, _) => Some(Self { frames: taken.max(LEAST), taken }),

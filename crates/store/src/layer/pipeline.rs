@@ -83,10 +83,7 @@ impl<W: Write + Send + 'static> Pipeline<W> {
         let (used, spares) = unbounded();
         let mut pipeline = Self {
             pool: Pool::new(blocks, block::block_size(compression)),
-            diff_id: match hashed {
-                true => Some(HashThread::start(Algorithm::Sha256)?),
-                false => None,
-            },
+            diff_id: if hashed { Some(HashThread::start(Algorithm::Sha256)?) } else { None },
             jobs: Some(jobs),
             in_order: Some(in_order),
             workers: Vec::new(),

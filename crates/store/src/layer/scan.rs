@@ -5,12 +5,12 @@
 //! Must not depend on what the caller does with the entries or on the source of the blob.
 
 use std::io::{self, Read};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 
 use crossbeam_channel::{Receiver, bounded};
 
-use crate::layer::blob_reader::{self, Piece};
+use crate::layer::blob_reader::{self, Piece, Shared};
 use crate::layer::decompress;
 use crate::layer::pipe::{Block, HashThread};
 use crate::layer::{Entry, EntryKind, Limits, Names, TarReader, Toc, TocEntry};
@@ -152,15 +152,6 @@ fn check(scanned: &Scanned, expected: Expected<'_>) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// State shared by the reading and the consuming thread.
-#[derive(Debug, Default)]
-pub(super) struct Shared {
-    /// Whether the consumer has stopped.
-    pub(super) stop: AtomicBool,
-    /// Number of bytes of the blob read so far.
-    pub(super) compressed: AtomicU64,
 }
 
 fn consume(

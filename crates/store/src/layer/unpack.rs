@@ -48,6 +48,17 @@ pub enum Form {
     Flat,
 }
 
+impl Form {
+    /// Returns the xattr name space that overlayfs uses in trees of this form, with the final dot.
+    fn overlay_prefix(self) -> Option<&'static [u8]> {
+        match self {
+            Self::Overlay { user_xattrs: false } => Some(b"trusted.overlay."),
+            Self::Overlay { user_xattrs: true } => Some(b"user.overlay."),
+            Self::Flat => None,
+        }
+    }
+}
+
 /// Handling of ownership, devices and privileged xattrs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Privilege {

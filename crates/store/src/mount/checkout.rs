@@ -6,7 +6,6 @@ use std::path::Path;
 use crate::layer::unpack::{Form, NoLowerFiles, Unpacker};
 use crate::mount::layers;
 use crate::mount::privilege::Privileges;
-use crate::mount::snapshots::open_directory;
 use crate::store::Store;
 use crate::store::images::Image;
 use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
@@ -21,7 +20,7 @@ pub(crate) fn to_directory(
     privileges: Privileges,
     reporter: &dyn Reporter,
 ) -> Result<Vec<String>> {
-    let root = open_directory(target)?;
+    let root = directory::open_path(target)?;
     let mut unpacker = Unpacker::new(root, Form::Flat, privileges.unpacking())?;
     let layers = layers::all(image);
     let total = layers.iter().map(|layer| layer.blob.size).sum();

@@ -6,8 +6,10 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
 use crate::mount::mountinfo::{self, MountPoint};
-use crate::mount::workspace::{SOURCE, busy};
-use imgctl_base::error::{Error, Result};
+use imgctl_base::error::{Error, Kind, Result};
+
+/// Prefix of the source of each of our mounts in the mount table. The ID follows.
+pub(super) const SOURCE: &str = "imgctl:";
 
 /// Returns whether `mount` belongs to the mount `id`, whose directory is `directory`: overlays have
 /// the ID as their source, and all other mounts of imgctl are in the directory.
@@ -40,4 +42,16 @@ fn one(path: &Path, lazy: bool) -> Result<()> {
         Err(Errno::BUSY) => Err(busy(path)),
         Err(errno) => Err(Error::io(format!("cannot unmount {}", path.display()), errno)),
     }
+}
+
+/// Returns the error for a mount that is in use.
+fn busy(path: &Path) -> Error {
+    Error::new(Kind::Busy, format!("cannot unmount {}: it is in use", path.display()))
+        .hint(format!(
+            "run `fuser -vm {0}` or `lsof +f -- {0}` to see which processes use it",
+            path.display()
+        ))
+        .hint(
+            "`imgctl umount --lazy` detaches it now and frees it when no process uses it any more",
+        )
 }

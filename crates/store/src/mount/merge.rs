@@ -14,11 +14,11 @@ use crate::layer::{Entry, EntryKind, LayerPath, Toc};
 use crate::mount::layers::LayerOf;
 use crate::mount::overlay::MAX_LOWERS;
 use crate::mount::privilege::Privileges;
-use crate::mount::snapshots::open_directory;
 use crate::mount::stack::Snapshot;
 use crate::mount::{lower_files, shapes};
 use crate::store::Store;
 use imgctl_base::error::{Kind, Result};
+use imgctl_base::fs::directory;
 use imgctl_base::fs::root::Root;
 use imgctl_base::image::{Digest, Hasher};
 
@@ -267,7 +267,7 @@ fn fill(directory: &Path, tocs: &[Toc], parts: &[Snapshot], privileges: Privileg
     let roots = parts.iter().map(|part| Root::open(&part.fs)).collect::<Result<Vec<_>>>()?;
     let mut merged = Merged {
         unpacker: Unpacker::new(
-            open_directory(directory)?,
+            directory::open_path(directory)?,
             privileges.overlay_form(),
             privileges.unpacking(),
         )?,

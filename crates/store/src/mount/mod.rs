@@ -17,7 +17,6 @@ mod merge;
 mod mountinfo;
 mod mounts;
 pub mod overlay;
-mod overlay_compat;
 mod path_serde;
 pub mod privilege;
 mod record;

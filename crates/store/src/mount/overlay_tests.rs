@@ -60,7 +60,7 @@ impl Fixture {
 }
 
 type Attach = fn(&OverlaySpec, &Path) -> Result<()>;
-const WAYS: [(&str, Attach); 2] = [("context", attach), ("compat", overlay_compat::attach)];
+const WAYS: [(&str, Attach); 2] = [("context", attach), ("compat", attach_with_options)];
 
 #[test]
 fn the_last_lower_wins_and_changes_go_to_the_upper() {

@@ -18,6 +18,7 @@ use crate::mount::{merge, shapes};
 use crate::store::Store;
 use crate::store::images::Image;
 use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::fs::directory;
 use imgctl_base::image::{Digest, Hasher};
 use imgctl_base::progress::{Reporter, Silent, Task, Unit};
 
@@ -250,7 +251,7 @@ impl Unpacking<'_> {
         let layer = &self.layers[number];
         let made = self.store.make_snapshot(name, &mut |directory| {
             let mut collector = shapes::Collector::default();
-            let root = open_directory(directory)?;
+            let root = directory::open_path(directory)?;
             let mut unpacker =
                 Unpacker::new(root, self.privileges.overlay_form(), self.privileges.unpacking())?;
             layers::stream(self.blobs, layer, self.task, &mut |entry, content| {
@@ -266,12 +267,6 @@ impl Unpacking<'_> {
         made.map(drop)
             .map_err(|error| error.context(format!("cannot unpack layer {}", layer.blob.digest)))
     }
-}
-
-/// Opens a directory to unpack into.
-pub fn open_directory(path: &Path) -> Result<std::os::fd::OwnedFd> {
-    rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .path("open", path)
 }
 
 /// Ignores poisoning: the thread that panicked reports the panic.

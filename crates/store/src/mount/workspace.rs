@@ -10,15 +10,15 @@ use std::ffi::OsStr;
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
 
+use crate::mount::detach::{self, SOURCE};
+use crate::mount::mountinfo;
 use crate::mount::record::{Backend, Record};
-use crate::mount::{detach, mountinfo};
 use crate::store::Store;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::fs::atomic;
 use imgctl_base::fs::directory::list;
 use imgctl_base::fs::lock::{Lock, Mode};
 
-/// Prefix of the source of each of our mounts in the mount table. The ID follows.
 pub(super) const SOURCE: &str = "imgctl:";
 /// Prefix of the IDs of build containers.
 pub(super) const BUILD: &str = "build-";
@@ -156,10 +156,7 @@ pub fn sweep(store: &Store) -> Result<()> {
         };
         let ids = ids(store)?;
         // Without mounts, /proc is not needed; a minimal container may not have it.
-        let boot_id = match ids.is_empty() {
-            true => String::new(),
-            false => mountinfo::boot_id()?,
-        };
+        let boot_id = if ids.is_empty() { String::new() } else { mountinfo::boot_id()? };
         for id in ids {
             let path = all.join(&id);
             if !is_garbage(&path, &boot_id) {
@@ -231,16 +228,4 @@ pub(crate) fn random_hex() -> String {
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u32(std::process::id());
     format!("{:012x}", hasher.finish() & 0xffff_ffff_ffff)
-}
-
-/// Returns the error for a mount that is in use.
-pub(super) fn busy(path: &Path) -> Error {
-    Error::new(Kind::Busy, format!("cannot unmount {}: it is in use", path.display()))
-        .hint(format!(
-            "run `fuser -vm {0}` or `lsof +f -- {0}` to see which processes use it",
-            path.display()
-        ))
-        .hint(
-            "`imgctl umount --lazy` detaches it now and frees it when no process uses it any more",
-        )
 }

@@ -4,8 +4,8 @@
 use std::fs::File;
 use std::io::{Read, Write};
 
-use crate::store::Store;
 use crate::store::index::{MAX_TABLE, NameTable};
+use crate::store::{Named, Store};
 use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
 use imgctl_base::fs::atomic::sync_directory;
 use imgctl_base::fs::lock::Mode;
@@ -18,17 +18,6 @@ use imgctl_base::image::{
 
 /// Maximum nesting of indexes.
 pub const MAX_NESTING: usize = 4;
-
-/// One name of the store.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Named {
-    /// Full name; `None` for an image that has lost its name (`<none>`), for one found by digest or
-    /// ID, and for a name that another tool wrote and imgctl does not accept
-    /// ([`Descriptor::ref_name`] still returns it).
-    pub reference: Option<Reference>,
-    /// A manifest or an index.
-    pub descriptor: Descriptor,
-}
 
 /// One image of one platform, read from the store.
 #[derive(Clone, Debug)]

@@ -5,13 +5,23 @@
 
 use serde_json::{Map, Value};
 
-use crate::store::Named;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::descriptor::REF_NAME;
 use imgctl_base::image::{Descriptor, Digest, Reference};
 
 /// Maximum size of the table, in bytes: a name takes about 400.
 pub(super) const MAX_TABLE: u64 = 256 << 20;
+
+/// One name of the store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Named {
+    /// Full name; `None` for an image that has lost its name (`<none>`), for one found by digest or
+    /// ID, and for a name that another tool wrote and imgctl does not accept
+    /// ([`Descriptor::ref_name`] still returns it).
+    pub reference: Option<Reference>,
+    /// A manifest or an index.
+    pub descriptor: Descriptor,
+}
 
 /// Content of `index.json`.
 #[derive(Debug)]

@@ -24,7 +24,8 @@ pub mod usage;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-pub use images::{Image, Named};
+pub use images::Image;
+pub use index::Named;
 pub use lease::Lease;
 pub use scratch::ScratchDirectory;
 

@@ -5,12 +5,14 @@
 //! keeps it, and no grace period is needed. Deletion happens after the lock is released.
 
 use std::collections::{BTreeMap, HashSet};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use walkdir::WalkDir;
+
 use crate::store::reachable::is_leftover;
 use crate::store::scrub::DAMAGED;
-use crate::store::usage::size_of;
 use crate::store::{Named, Store, snapshots};
 use imgctl_base::error::Result;
 use imgctl_base::fs::directory::list;
@@ -271,4 +273,17 @@ fn with_lock_ending(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
     PathBuf::from(name)
+}
+
+/// Returns the size of a file, or of all files below a directory (a file with several names counts
+/// once). Unreadable files count as zero: the result is only for display.
+pub(super) fn size_of(path: &Path) -> u64 {
+    let mut linked = HashSet::new();
+    let files = WalkDir::new(path).follow_root_links(false).into_iter().flatten();
+    files
+        .filter_map(|entry| entry.metadata().ok())
+        .filter(|found| found.is_file())
+        .filter(|found| found.nlink() < 2 || linked.insert((found.dev(), found.ino())))
+        .map(|found| found.len())
+        .sum()
 }

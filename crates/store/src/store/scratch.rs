@@ -71,10 +71,7 @@ impl Store {
         for entry in entries.flatten() {
             let path = entry.path();
             let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            let lock = match is_directory {
-                true => path.with_added_extension(LOCK),
-                false => path.clone(),
-            };
+            let lock = if is_directory { path.with_added_extension(LOCK) } else { path.clone() };
             // A directory's lock must outlive it.
             let is_lock = path.extension().is_some_and(|ending| ending == LOCK);
             if is_lock && path.with_extension("").is_dir() {
@@ -84,10 +81,7 @@ impl Store {
                 continue;
             }
             if let Ok(Some(_free)) = Lock::try_acquire(&lock, Mode::Exclusive) {
-                let _ = match is_directory {
-                    true => remove_tree(&path),
-                    false => Ok(()),
-                };
+                let _ = if is_directory { remove_tree(&path) } else { Ok(()) };
                 let _ = std::fs::remove_file(&lock);
             }
         }

@@ -1,13 +1,9 @@
 //! Disk usage: by class, and by image with its shared data.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-
-use walkdir::WalkDir;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::store::images::is_document;
-use crate::store::prune::PruneOptions;
+use crate::store::prune::{PruneOptions, size_of};
 use crate::store::{Named, Store};
 use imgctl_base::error::Result;
 use imgctl_base::fs::directory::list;
@@ -182,17 +178,4 @@ impl Store {
         }
         Ok(())
     }
-}
-
-/// Returns the size of a file, or of all files below a directory (a file with several names counts
-/// once). Unreadable files count as zero: the result is only for display.
-pub(super) fn size_of(path: &Path) -> u64 {
-    let mut linked = HashSet::new();
-    let files = WalkDir::new(path).follow_root_links(false).into_iter().flatten();
-    files
-        .filter_map(|entry| entry.metadata().ok())
-        .filter(|found| found.is_file())
-        .filter(|found| found.nlink() < 2 || linked.insert((found.dev(), found.ino())))
-        .map(|found| found.len())
-        .sum()
 }

@@ -123,9 +123,10 @@ pub fn create(
     let description = serde_json::to_vec(&bundle)
         .map_err(|error| Error::failed("cannot write the bundle's description").caused_by(error))?;
     let save_options = SaveOptions {
-        format: match options.directory {
-            true => ArchiveFormat::OciDirectory,
-            false => ArchiveFormat::OciArchive,
+        format: if options.directory {
+            ArchiveFormat::OciDirectory
+        } else {
+            ArchiveFormat::OciArchive
         },
         compression: options.compression,
         platform: None,

@@ -10,8 +10,7 @@ use std::io::Read;
 
 use serde::Deserialize;
 
-use crate::transfer::load::Found;
-use crate::transfer::members::{Member, Members};
+use crate::transfer::members::{Loaded, Member, Members};
 use crate::transfer::names;
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::image::config::MAX_CONFIG;
@@ -40,15 +39,15 @@ pub(super) fn images(
     store: &Store,
     members: &Members,
     imported: &mut Vec<Digest>,
-) -> Result<Vec<Found>> {
-    let mut found: Vec<Found> = Vec::new();
+) -> Result<Vec<Loaded>> {
+    let mut found: Vec<Loaded> = Vec::new();
     for item in items(members)? {
         let references = references(&item, members)?;
         let descriptor = image(store, members, &item, imported)
             .context(|| format!("cannot load the image of {}", item.config))?;
         match found.iter_mut().find(|other| other.descriptor.digest == descriptor.digest) {
             Some(other) => other.references.extend(references),
-            None => found.push(Found { references, descriptor }),
+            None => found.push(Loaded { references, descriptor }),
         }
     }
     Ok(found)

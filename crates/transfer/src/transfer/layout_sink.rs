@@ -147,10 +147,8 @@ impl ImageSink for LayoutSink {
     }
 
     fn put_blob(&self, descriptor: &Descriptor, blobs: &Blobs<'_>) -> Result<Put> {
-        Ok(match self.write(descriptor, || blobs.read(descriptor, 0))? {
-            true => Put::Copied,
-            false => Put::Existed,
-        })
+        let copied = self.write(descriptor, || blobs.read(descriptor, 0))?;
+        Ok(if copied { Put::Copied } else { Put::Existed })
     }
 
     fn put_document(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<()> {

@@ -105,11 +105,10 @@ fn choose<'a>(index: &'a Index, place: &Archived) -> Result<&'a Descriptor> {
             }
             None => Error::usage(format!("there are several images in {path}")),
         };
-        match names.is_empty() {
-            true => error,
-            false => {
-                error.hint(format!("its images are {}: write oci:{path}:NAME", names.join(", ")))
-            }
+        if names.is_empty() {
+            error
+        } else {
+            error.hint(format!("its images are {}: write oci:{path}:NAME", names.join(", ")))
         }
     })
 }

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::Path;
 
 use crate::transfer::docker_archive;
-use crate::transfer::members::Members;
+use crate::transfer::members::{Loaded, Members};
 use crate::transfer::oci_layout::{self, LayoutDirectory};
 use crate::transfer::verify::verify;
 use imgctl_base::error::{Context, Error, IoContext, Result};
@@ -30,18 +30,6 @@ pub struct LoadOptions {
     /// Names for the archive's only image, replacing those in the archive.
     pub tags: Vec<Reference>,
 }
-
-/// One loaded image.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Loaded {
-    /// Its names; empty if the archive has none.
-    pub references: Vec<Reference>,
-    /// Its manifest or index.
-    pub descriptor: Descriptor,
-}
-
-/// One image of an archive, with its blobs in the store.
-pub(super) type Found = Loaded;
 
 /// Loads all images of an archive, or none.
 pub fn load(
@@ -107,7 +95,7 @@ fn read_path(
     path: &Path,
     imported: &mut Vec<Digest>,
     reporter: &dyn Reporter,
-) -> Result<Vec<Found>> {
+) -> Result<Vec<Loaded>> {
     let title = format!("loading {}", path.display());
     let metadata = std::fs::metadata(path).path("look at", path)?;
     let stem = path.file_name().and_then(|name| name.to_str()).map(stem_of);
@@ -137,7 +125,7 @@ fn read_archive(
     stem: Option<&str>,
     imported: &mut Vec<Digest>,
     (reporter, task): (&dyn Reporter, &dyn Task),
-) -> Result<Vec<Found>> {
+) -> Result<Vec<Loaded>> {
     let members = Members::read(store, reader, imported, task)?;
     if let Some(index) = members.document("index.json") {
         check_layout(&members)?;
@@ -177,7 +165,7 @@ fn check_layout(members: &Members) -> Result<()> {
 }
 
 /// Assigns images the names that `manifest.json` gives to their configs.
-fn name_by_config(store: &Store, found: &mut [Found], members: &Members) -> Result<()> {
+fn name_by_config(store: &Store, found: &mut [Loaded], members: &Members) -> Result<()> {
     let names = docker_archive::names_by_config(members)?;
     for image in found {
         // Verification of the image reports anything missing.
@@ -191,7 +179,7 @@ fn name_by_config(store: &Store, found: &mut [Found], members: &Members) -> Resu
     Ok(())
 }
 
-fn set_names(found: &mut [Found], tags: &[Reference]) -> Result<()> {
+fn set_names(found: &mut [Loaded], tags: &[Reference]) -> Result<()> {
     if !tags.is_empty() {
         let [only] = found else {
             return Err(Error::usage(format!(

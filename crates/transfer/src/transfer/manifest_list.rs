@@ -147,10 +147,7 @@ impl<'a> ManifestList<'a> {
         let before = self.index.manifests.len();
         self.index.manifests.retain(|entry| entry.digest != *digest);
         self.origins.remove(digest);
-        match self.index.manifests.len() == before {
-            true => Err(missing),
-            false => Ok(()),
-        }
+        if self.index.manifests.len() == before { Err(missing) } else { Ok(()) }
     }
 
     fn missing(&self, digest: &Digest) -> Error {
@@ -208,10 +205,8 @@ impl Details {
         let architecture = self.architecture.as_deref().unwrap_or(&old.architecture);
         let mut platform = Platform::new(os, architecture, variant);
         platform.os_version = self.os_version.clone().or(old.os_version);
-        platform.os_features = match self.os_features.is_empty() {
-            true => old.os_features,
-            false => self.os_features.clone(),
-        };
+        platform.os_features =
+            if self.os_features.is_empty() { old.os_features } else { self.os_features.clone() };
         entry.platform = Some(platform);
     }
 }

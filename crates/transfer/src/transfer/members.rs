@@ -9,7 +9,7 @@ use std::io::Read;
 
 use imgctl_base::error::{Context, Error, Result};
 use imgctl_base::image::manifest::MAX_DOCUMENT;
-use imgctl_base::image::{Digest, Hasher};
+use imgctl_base::image::{Descriptor, Digest, Hasher, Reference};
 use imgctl_base::progress::Task;
 use imgctl_store::layer::decompress::decompress_within;
 use imgctl_store::layer::{Entry, EntryKind, LayerPath, Names, TarReader};
@@ -22,6 +22,15 @@ const MAX_MEMBERS: usize = 100_000;
 const MAX_LINKS: usize = 32;
 /// Top-level files that identify the archive's format.
 const DOCUMENTS: [&str; 4] = ["oci-layout", "index.json", "manifest.json", "repositories"];
+
+/// One image of an archive, with its blobs in the store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// Its names; empty if the archive has none.
+    pub references: Vec<Reference>,
+    /// Its manifest or index.
+    pub descriptor: Descriptor,
+}
 
 /// A file of the archive that is now a blob in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]

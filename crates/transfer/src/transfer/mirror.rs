@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::transfer::engine::{self, Moved};
-use crate::transfer::mirror_place::Place;
+use crate::transfer::mirror_place::{Place, name};
 use crate::transfer::mirror_shared::SharedBlobs;
 use crate::transfer::plan::{Plan, Selection};
 use crate::transfer::sink::ImageSink;
@@ -193,22 +193,13 @@ fn one(item: &Item<'_>, shared: &SharedBlobs, reporter: &dyn Reporter) -> Result
     let plan = Plan::read(source, &item.selection, BLOBS)
         .context(|| format!("cannot read {}", item.name))?;
     let digest = plan.root.descriptor.digest.clone();
-    let moved = match item.there.as_ref() == Some(&digest) {
-        true => Moved::default(),
-        false => {
-            let sink = shared.sink(&*item.sink, &item.repository);
-            engine::copy_plan(source, &sink, &plan, BLOBS, reporter)?.moved
-        }
+    let moved = if item.there.as_ref() == Some(&digest) {
+        Moved::default()
+    } else {
+        let sink = shared.sink(&*item.sink, &item.repository);
+        engine::copy_plan(source, &sink, &plan, BLOBS, reporter)?.moved
     };
     Ok(Mirrored { name: item.name.clone(), digest, moved })
-}
-
-/// `repository:tag` or `repository@digest`.
-pub fn name(repository: &str, target: &Target) -> String {
-    match target {
-        Target::Tag(tag) => format!("{repository}:{tag}"),
-        Target::Digest(digest) => format!("{repository}@{digest}"),
-    }
 }
 
 #[cfg(test)]

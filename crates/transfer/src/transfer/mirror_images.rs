@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::transfer::mirror::{self, Item};
-use crate::transfer::mirror_place::Place;
+use crate::transfer::mirror::Item;
+use crate::transfer::mirror_place::{Place, name as name_of};
 use crate::transfer::plan::{Platforms, Selection};
 use crate::transfer::registry_source::RegistrySource;
 use crate::transfer::source::ImageSource;
@@ -70,7 +70,7 @@ pub fn items<'a>(
             (None, Some(digest)) => Target::Digest(digest.clone()),
             (None, None) => Target::Tag("latest".to_owned()),
         };
-        let name = mirror::name(&repository, &target);
+        let name = name_of(&repository, &target);
         if let Some(other) = names.insert(name.clone(), reference.clone()) {
             if other == reference {
                 continue;

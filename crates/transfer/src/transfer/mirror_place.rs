@@ -4,7 +4,6 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::transfer::mirror;
 use crate::transfer::registry_sink::RegistrySink;
 use crate::transfer::registry_source::RegistrySource;
 use crate::transfer::sink::ImageSink;
@@ -97,10 +96,7 @@ impl PlaceName {
 fn tree(path: &Path) -> PathBuf {
     let inner = path.join("registry");
     let has = |path: &Path| path.join("docker/registry/v2").is_dir();
-    match !has(path) && has(&inner) {
-        true => inner,
-        false => path.to_owned(),
-    }
+    if !has(path) && has(&inner) { inner } else { path.to_owned() }
 }
 
 fn registry(text: &str) -> Result<PlaceName> {
@@ -228,7 +224,7 @@ impl Place {
         };
         let name = format!("{host}/{}", self.repository(repository));
         Reference::parse(&match target {
-            Some(target) => mirror::name(&name, target),
+            Some(target) => name(&name, target),
             None => name,
         })
     }
@@ -243,6 +239,14 @@ fn pages(page: impl Fn(Option<&str>) -> Result<Vec<String>>) -> Result<Vec<Strin
             return Ok(all);
         }
         all.extend(next);
+    }
+}
+
+/// `repository:tag` or `repository@digest`.
+pub fn name(repository: &str, target: &Target) -> String {
+    match target {
+        Target::Tag(tag) => format!("{repository}:{tag}"),
+        Target::Digest(digest) => format!("{repository}@{digest}"),
     }
 }
 

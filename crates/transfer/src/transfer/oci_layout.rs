@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use crate::transfer::load::Found;
+use crate::transfer::members::Loaded;
 use crate::transfer::names;
 use imgctl_base::error::{Context, Error, Kind, Result};
 use imgctl_base::fs::root::Root;
@@ -22,10 +22,10 @@ pub(super) fn images(
     index: &[u8],
     stem: Option<&str>,
     note: &mut dyn FnMut(String),
-) -> Result<Vec<Found>> {
+) -> Result<Vec<Loaded>> {
     let index: Index = serde_json::from_slice(index)
         .map_err(|error| Error::bad_content("index.json is malformed").caused_by(error))?;
-    let mut found: Vec<Found> = Vec::new();
+    let mut found: Vec<Loaded> = Vec::new();
     for entry in index.manifests {
         let media = entry.media_type.as_str();
         if !media_type::is_index(media) && !media_type::is_manifest(media) {
@@ -35,7 +35,9 @@ pub(super) fn images(
         let name = names::from_index(&entry, stem);
         match found.iter_mut().find(|other| other.descriptor.digest == entry.digest) {
             Some(other) => other.references.extend(name),
-            None => found.push(Found { references: name.into_iter().collect(), descriptor: entry }),
+            None => {
+                found.push(Loaded { references: name.into_iter().collect(), descriptor: entry })
+            }
         }
     }
     Ok(found)
@@ -88,7 +90,7 @@ impl<'a> LayoutDirectory<'a> {
         &mut self,
         stem: Option<&str>,
         note: &mut dyn FnMut(String),
-    ) -> Result<Vec<Found>> {
+    ) -> Result<Vec<Loaded>> {
         let found = match self.shape {
             Shape::Oci => images(&self.read("index.json")?, stem, note)?,
             Shape::Flat => vec![self.flat_image()?],
@@ -102,7 +104,7 @@ impl<'a> LayoutDirectory<'a> {
     }
 
     /// Returns the only image of a `dir:` directory, and stores its manifest.
-    fn flat_image(&mut self) -> Result<Found> {
+    fn flat_image(&mut self) -> Result<Loaded> {
         let bytes = self.read("manifest.json")?;
         let media = match Document::parse(&bytes, None).context(|| "manifest.json".to_owned())? {
             Document::Manifest(manifest) => {
@@ -115,7 +117,7 @@ impl<'a> LayoutDirectory<'a> {
             self.imported.push(digest.clone());
         }
         self.store.put_blob(&bytes)?;
-        Ok(Found {
+        Ok(Loaded {
             references: Vec::new(),
             descriptor: Descriptor::new(&media, digest, bytes.len() as u64),
         })

@@ -78,11 +78,10 @@ pub fn push(
     let lease = store.lease()?;
     lease.hold_all(store.parts(&image.descriptor)?.keys())?;
     let root = chosen(store, &image.descriptor, &options.platforms).context(doing)?;
-    let changed = match options.change.is_nothing() {
-        true => None,
-        false => {
-            Some(recompress_image::change(store, &root, &options.change, reporter).context(doing)?)
-        }
+    let changed = if options.change.is_nothing() {
+        None
+    } else {
+        Some(recompress_image::change(store, &root, &options.change, reporter).context(doing)?)
     };
     let root = changed.as_ref().map_or(&root, |changed| &changed.root);
     let origins = manifest_list::origins(&image.descriptor);

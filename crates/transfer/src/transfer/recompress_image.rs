@@ -229,9 +229,10 @@ impl Changer<'_> {
         let diff_ids = image.layers().map(|(_, diff_id)| diff_id.clone());
         let diff_ids: Vec<Digest> = diff_ids.collect();
         self.layers(&mut manifest, &diff_ids, docker)?;
-        let (media, config) = match docker {
-            true => (media_type::DOCKER_MANIFEST, media_type::DOCKER_CONFIG),
-            false => (media_type::OCI_MANIFEST, media_type::OCI_CONFIG),
+        let (media, config) = if docker {
+            (media_type::DOCKER_MANIFEST, media_type::DOCKER_CONFIG)
+        } else {
+            (media_type::OCI_MANIFEST, media_type::OCI_CONFIG)
         };
         if docker && !was_docker {
             // Docker's schema has none of these fields (its parsers refuse or drop them).

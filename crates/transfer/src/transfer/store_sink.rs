@@ -112,10 +112,7 @@ impl ImageSink for StoreSink {
     }
 
     fn put_blob(&self, descriptor: &Descriptor, blobs: &Blobs<'_>) -> Result<Put> {
-        Ok(match self.download(descriptor, blobs)? {
-            true => Put::Copied,
-            false => Put::Existed,
-        })
+        Ok(if self.download(descriptor, blobs)? { Put::Copied } else { Put::Existed })
     }
 
     fn put_document(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<()> {

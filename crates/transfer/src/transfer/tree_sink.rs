@@ -35,9 +35,10 @@ impl ImageSink for TreeSink {
     fn put_blob(&self, descriptor: &Descriptor, blobs: &Blobs<'_>) -> Result<Put> {
         let digest = &descriptor.digest;
         let put = if self.layout.blob_size(digest)? == Some(descriptor.size) {
-            match self.layout.has_layer(&self.repository, digest)? {
-                true => return Ok(Put::Existed),
-                false => Put::Mounted,
+            if self.layout.has_layer(&self.repository, digest)? {
+                return Ok(Put::Existed);
+            } else {
+                Put::Mounted
             }
         } else {
             let mut reader = blobs.read(descriptor, 0)?;

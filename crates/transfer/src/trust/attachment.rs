@@ -107,10 +107,7 @@ fn write(layers: Vec<Descriptor>, subject: Option<Descriptor>) -> Result<Written
     .to_string()
     .into_bytes();
     let is_referrer = subject.is_some();
-    let config_type = match is_referrer {
-        true => ARTIFACT_TYPE,
-        false => media_type::OCI_CONFIG,
-    };
+    let config_type = if is_referrer { ARTIFACT_TYPE } else { media_type::OCI_CONFIG };
     let manifest = Manifest {
         schema_version: 2,
         media_type: Some(media_type::OCI_MANIFEST.to_owned()),

@@ -82,9 +82,10 @@ pub(super) fn open(bundle: &Bundle, keys: &[PublicKey], digest: &Digest) -> Resu
             subject["digest"][digest.algorithm().as_str()].as_str() == Some(digest.hex())
         })
     });
-    match is_about {
-        true => Ok(statement),
-        false => Err(Error::new(Kind::Denied, "an attestation is about another image")),
+    if is_about {
+        Ok(statement)
+    } else {
+        Err(Error::new(Kind::Denied, "an attestation is about another image"))
     }
 }
 

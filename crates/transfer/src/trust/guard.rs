@@ -9,7 +9,7 @@ use crate::trust::policy::{Policy, Requirements, Scheme, Signatures, Subject};
 use imgctl_base::error::{Context as _, Result};
 use imgctl_base::image::{Digest, Reference};
 use imgctl_registry::Client;
-use imgctl_registry::gate::Gate;
+use imgctl_registry::client::Gate;
 
 /// Locations of the policy and the lookaside configuration. Read when the first image is checked.
 #[derive(Clone, Debug, Default)]

@@ -43,10 +43,7 @@ impl Claim {
     /// Encodes the payload to be signed.
     pub(crate) fn to_payload(&self) -> Vec<u8> {
         // cosign, written in Go, encodes an empty map as null.
-        let optional = match self.optional.is_empty() {
-            true => Value::Null,
-            false => json!(self.optional),
-        };
+        let optional = if self.optional.is_empty() { Value::Null } else { json!(self.optional) };
         json!({
             "critical": {
                 "identity": { "docker-reference": self.identity },

@@ -115,10 +115,7 @@ fn arguments(invocation: &Invocation) -> Value {
         let has_login = value
             .split_once("://")
             .is_some_and(|(_, rest)| rest.split('/').next().is_some_and(|host| host.contains('@')));
-        match is_secret || has_login {
-            true => Value::Null,
-            false => value.into(),
-        }
+        if is_secret || has_login { Value::Null } else { value.into() }
     };
     invocation
         .build_args

@@ -48,10 +48,8 @@ pub fn sign(
     options: &SignOptions,
 ) -> Result<Vec<Signed>> {
     let root = repository.document(&Target::of(reference))?.descriptor;
-    let images = match options.recursive {
-        true => fetch::with_children(repository, &root)?,
-        false => vec![root],
-    };
+    let images =
+        if options.recursive { fetch::with_children(repository, &root)? } else { vec![root] };
     let name = expanded(reference).name();
     images
         .iter()
@@ -84,9 +82,10 @@ fn sign_one(
     }
     let layer = attachment::layer(&payload, &key.sign(&payload)?);
     push_blob(repository, &layer, &payload)?;
-    let place = match options.referrers {
-        true => push_referrer(repository, image, layer)?,
-        false => push_tag(repository, image, &layer)?,
+    let place = if options.referrers {
+        push_referrer(repository, image, layer)?
+    } else {
+        push_tag(repository, image, &layer)?
     };
     Ok(Signed { digest: image.digest.clone(), place, was_there: false })
 }
@@ -100,9 +99,10 @@ fn existing(
     referrers: bool,
 ) -> Result<Option<String>> {
     let public = key.public()?;
-    let candidates = match referrers {
-        true => fetch::all(repository, &image.digest)?,
-        false => fetch::tagged(repository, &image.digest)?,
+    let candidates = if referrers {
+        fetch::all(repository, &image.digest)?
+    } else {
+        fetch::tagged(repository, &image.digest)?
     };
     Ok(candidates
         .into_iter()
@@ -138,10 +138,11 @@ fn push_tag(repository: &Repository, image: &Descriptor, layer: &Descriptor) -> 
         )?;
     }
     let kept = fetch::layers_at(repository, &tag)?.is_some_and(|layers| layers.contains(layer));
-    match kept {
-        true => Ok(format!("tag {tag}")),
-        false => Err(Error::new(Kind::Busy, format!("other clients keep writing the tag {tag}"))
-            .hint("try again when they are done")),
+    if kept {
+        Ok(format!("tag {tag}"))
+    } else {
+        Err(Error::new(Kind::Busy, format!("other clients keep writing the tag {tag}"))
+            .hint("try again when they are done"))
     }
 }
 

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::build::embedding::{Made, documents_of};
-use crate::build::engine::Shared;
 use crate::build::items::{LayerTar, RangeReader};
+use crate::build::shared::Shared;
 use crate::build::step_cache::{CachedLayer, Key, StepCache};
 use crate::embed::plan::{DIRECTORY, File, LayerPlan};
 use crate::embed::resolve::{Origin, ResolvedImage};
@@ -65,9 +65,10 @@ pub(super) fn write(
     });
     let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     let layers: Vec<CachedLayer> = done.into_values().collect::<Result<_>>()?;
-    match layers.len() == plans.len() {
-        true => Ok(layers),
-        false => Err(Error::failed("not all registry layers were written")),
+    if layers.len() == plans.len() {
+        Ok(layers)
+    } else {
+        Err(Error::failed("not all registry layers were written"))
     }
 }
 

@@ -13,10 +13,9 @@ use std::sync::Mutex;
 
 use crate::build::context::ContextTree;
 use crate::build::embedding::files::Files;
-use crate::build::engine::Shared;
 use crate::build::image_tree::ImageTree;
 use crate::build::options::Options;
-use crate::build::stage::{ImageLayer, StageImage};
+use crate::build::shared::{ImageLayer, Shared, StageImage};
 use crate::build::step_cache::CachedLayer;
 use crate::embed::plan::{self, Present};
 use crate::embed::resolve::{ResolvedImage, Resolver, Wanted};

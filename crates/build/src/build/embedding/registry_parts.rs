@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read as _;
 
-use crate::build::items::Item;
-use crate::build::layer_step::Opened;
+use crate::build::items::{Item, Opened};
 use crate::embed::split;
 use imgctl_base::error::{IoContext as _, Result};
 use imgctl_store::layer::{EntryKind, LayerPath};

@@ -43,10 +43,8 @@ pub fn report(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resu
         None => None,
     };
     let own = [Platform::host()];
-    let platforms: &[Platform] = match options.platforms.is_empty() {
-        true => &own,
-        false => &options.platforms,
-    };
+    let platforms: &[Platform] =
+        if options.platforms.is_empty() { &own } else { &options.platforms };
     let question = Question { store, options, context: context.as_ref(), platforms, reporter };
     let found = question.search()?;
     let lock = lock_file::read(options, context.as_ref(), &found)?;

@@ -22,10 +22,8 @@
 
 pub mod passwd;
 pub mod spec;
-mod userns;
 
 mod caps;
-mod devices;
 pub(crate) mod idmap;
 mod init;
 mod launch;
@@ -63,7 +61,7 @@ pub fn entry(argument: Option<&OsStr>) -> Option<ExitCode> {
         SUPERVISOR => supervisor::main(),
         OUTER => namespaces::main(),
         INIT => init::main(),
-        IDMAP => userns::main(),
+        IDMAP => namespaces::map_ids(),
         _ => return None,
     };
     Some(match outcome {

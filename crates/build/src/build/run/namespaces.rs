@@ -2,6 +2,7 @@
 //! what pid 1 mounts.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
@@ -14,8 +15,9 @@ use rustix::thread::CapabilitySet;
 
 use super::spec::{Exit, Network, RunSpec};
 use super::wire::{self, Event, Go};
-use super::{caps, network, process, root, userns};
+use super::{caps, idmap, network, process, root};
 use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::wire::Failure;
 
 /// Makes the namespaces for the spec on standard input.
 pub(super) fn main() -> Result<()> {
@@ -35,7 +37,7 @@ pub(super) fn main() -> Result<()> {
 fn enter_and_wait(spec: &RunSpec, supervisor: &mut UnixStream) -> Result<Option<Exit>> {
     let mut notes = Vec::new();
     if !caps::has(CapabilitySet::SYS_ADMIN) {
-        notes.extend(userns::enter()?);
+        notes.extend(enter_user_namespace()?);
     }
     unshare_all(spec.network)?;
     // Entering a user namespace may have reset this setting.
@@ -58,6 +60,44 @@ fn enter_and_wait(spec: &RunSpec, supervisor: &mut UnixStream) -> Result<Option<
         (Some(code), _) => Exit::Code(code),
         (None, signal) => Exit::Signal(signal.unwrap_or(0)),
     }))
+}
+
+/// Enters a new user namespace with the IDs granted to this user.
+///
+/// The maps are written from outside, by a process that is started before entering: newuidmap works
+/// only from there.
+fn enter_user_namespace() -> Result<Option<String>> {
+    let (mut socket, theirs) =
+        UnixStream::pair().doing(|| "cannot create a socket pair for the ID maps".to_owned())?;
+    let mut mapper = Command::new("/proc/self/exe")
+        .arg(super::IDMAP)
+        .env_clear()
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .doing(|| "cannot start the process that maps IDs".to_owned())?;
+    let answer = unshare(CloneFlags::CLONE_NEWUSER, "user")
+        .and_then(|()| wire::send(&mut socket, &std::process::id()))
+        .and_then(|()| wire::receive::<Result<Option<String>, Failure>>(&mut socket));
+    // The mapper's socket ends with this one, even if no request was sent.
+    drop(socket);
+    mapper.wait().doing(|| "cannot wait for the process that maps IDs".to_owned())?;
+    match answer? {
+        Some(Ok(note)) => Ok(note),
+        Some(Err(failure)) => Err(failure.into()),
+        None => Err(Error::failed("the process that maps IDs died")),
+    }
+}
+
+/// `__sandbox-idmap`: maps IDs for the process whose number arrives on standard input.
+pub(super) fn map_ids() -> Result<()> {
+    let mut asker = process::start()?;
+    let Some(pid) = wire::receive::<u32>(&mut asker)? else {
+        return Ok(());
+    };
+    let answer = idmap::write(pid).map_err(|error| Failure::from(&error));
+    wire::send(&mut asker, &answer)
 }
 
 /// Enters all namespaces of a command, except for the user namespace.

@@ -9,7 +9,6 @@ use rustix::fs::{self, FileType, Gid, Mode, OFlags, ResolveFlags, StatVfsMountFl
 use rustix::io::Errno;
 use rustix::mount::{self, MountFlags, UnmountFlags};
 
-use super::devices;
 use super::spec::{Bytes, MountKind, Network, RunSpec, SandboxMount, Security, Stub};
 use super::target::{self, Place, Want};
 use imgctl_base::error::{Error, IoContext, Result};
@@ -30,12 +29,32 @@ const MASKED: [&str; 9] = [
 const READ_ONLY: [&str; 5] =
     ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
+/// Name, major and minor number (Linux's Documentation/admin-guide/devices.txt).
+const DEVICES: [(&str, u32, u32); 6] = [
+    ("null", 1, 3),
+    ("zero", 1, 5),
+    ("full", 1, 7),
+    ("random", 1, 8),
+    ("urandom", 1, 9),
+    ("tty", 5, 0),
+];
+
+/// Links that programs expect, by name and target.
+const LINKS: [(&str, &str); 6] = [
+    ("fd", "/proc/self/fd"),
+    ("stdin", "/proc/self/fd/0"),
+    ("stdout", "/proc/self/fd/1"),
+    ("stderr", "/proc/self/fd/2"),
+    ("core", "/proc/kcore"),
+    ("ptmx", "pts/ptmx"),
+];
+
 /// Creates the root and enters it. Mount points that had to be created are pushed to `stubs`, even
 /// if a later step fails.
 pub(super) fn enter(spec: &RunSpec, stubs: &mut Vec<Stub>) -> Result<()> {
     let mut tree = Tree::new(spec, stubs)?;
     tree.proc_and_sys(spec)?;
-    devices::mount(&mut tree)?;
+    mount_devices(&mut tree)?;
     tree.etc(spec)?;
     for (index, wanted) in spec.mounts.iter().enumerate() {
         tree.add(wanted, index)?;
@@ -289,7 +308,7 @@ impl<'a> Tree<'a> {
                 MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
             self.mount(&place, "tmpfs", flags, "nr_inodes=2,size=4k").doing(doing)
         } else {
-            let null = devices::open("null")?;
+            let null = open_device("null")?;
             self.bind(&null, &place, MountFlags::RDONLY).doing(doing)
         }
     }
@@ -313,6 +332,65 @@ impl<'a> Tree<'a> {
         mount::unmount(".", UnmountFlags::DETACH).doing(doing)?;
         rustix::process::chdir("/").doing(doing)
     }
+}
+
+/// Mounts `/dev` and its submounts: a small tmpfs with the harmless devices, each bind-mounted from
+/// the host. No other file in the sandbox can be opened as a device.
+fn mount_devices(tree: &mut Tree<'_>) -> Result<()> {
+    let doing = || "cannot create /dev for RUN".to_owned();
+    let inert = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    let dev = tree.place_exactly("/dev")?;
+    // NODEV does not affect the devices bound below: they keep the flags of the host's /dev.
+    tree.mount(&dev, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, "mode=755,size=64m")
+        .doing(doing)?;
+    for (name, _, _) in DEVICES {
+        let source = open_device(name)?;
+        let place = tree.place(format!("/dev/{name}").as_bytes(), Want::File)?;
+        // Read-only affects the node, which belongs to the host: chmod fails, but writing to the
+        // device still works.
+        tree.bind(&source, &place, MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC)
+            .doing(doing)?;
+    }
+    let pts = tree.place_exactly("/dev/pts")?;
+    let options = "newinstance,ptmxmode=0666,mode=0620";
+    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+    // Group 5 is `tty` by convention; a user namespace may not have it.
+    match tree.mount(&pts, "devpts", flags, &format!("{options},gid=5")) {
+        Err(Errno::INVAL) => tree.mount(&pts, "devpts", flags, options),
+        other => other,
+    }
+    .doing(|| "cannot mount /dev/pts for RUN".to_owned())?;
+    let shm = tree.place_exactly("/dev/shm")?;
+    tree.mount(&shm, "tmpfs", inert, "mode=1777,size=64m")
+        .doing(|| "cannot mount /dev/shm for RUN".to_owned())?;
+    let mqueue = tree.place_exactly("/dev/mqueue")?;
+    match tree.mount(&mqueue, "mqueue", inert, "") {
+        // The kernel does not support POSIX message queues.
+        Err(Errno::NODEV) => {}
+        other => other.doing(|| "cannot mount /dev/mqueue for RUN".to_owned())?,
+    }
+    let dev = tree.place_exactly("/dev")?;
+    for (name, target) in LINKS {
+        fs::symlinkat(target, &dev.fd, name).doing(doing)?;
+    }
+    Ok(())
+}
+
+/// Opens one of the host's devices and verifies that it is the device that its name says.
+fn open_device(name: &str) -> Result<OwnedFd> {
+    let path = Path::new("/dev").join(name);
+    let fd = open_path(&path).path("open", &path)?;
+    let stat = fs::fstat(&fd).path("look at", &path)?;
+    let numbers = (fs::major(stat.st_rdev), fs::minor(stat.st_rdev));
+    let right = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
+        && DEVICES.iter().any(|&(known, major, minor)| known == name && numbers == (major, minor));
+    if !right {
+        return Err(Error::failed(format!(
+            "{} on this machine is not the expected device",
+            path.display()
+        )));
+    }
+    Ok(fd)
 }
 
 /// Adds flags to a bind mount and keeps the existing ones, which cannot be cleared in a user

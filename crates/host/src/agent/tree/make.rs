@@ -15,6 +15,7 @@ use crate::agent::tree::{keep, registry_layers, space, switch};
 use crate::render::{self, BUILT_IN, BuiltIn};
 use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
 use imgctl_base::fs::atomic::{remove_tree, sync_directory};
+use imgctl_base::fs::directory;
 use imgctl_base::fs::lock::{Lock, Mode};
 use imgctl_base::image::{Digest, LayerKind};
 use imgctl_base::progress::Task;
@@ -22,7 +23,6 @@ use imgctl_store::layer::unpack::{Form, NoLowerFiles, Unpacker};
 use imgctl_store::layer::{Entry, EntryKind};
 use imgctl_store::mount::layers::{LayerOf, stream_checked};
 use imgctl_store::mount::privilege::Privileges;
-use imgctl_store::mount::snapshots::open_directory;
 use imgctl_store::store::Store;
 
 /// Maximum size of a `config.yml` in an image's root that is read as a list of Config documents.
@@ -300,7 +300,7 @@ impl TreeInMaking {
         let privilege = Privileges::current().unpacking();
         let asked = request.inputs.configs.iter();
         Ok(Self {
-            unpacker: Unpacker::new(open_directory(partial)?, Form::Flat, privilege)?,
+            unpacker: Unpacker::new(directory::open_path(partial)?, Form::Flat, privilege)?,
             origins: HashMap::new(),
             asked: asked
                 .map(|config| config.path.trim_start_matches('/').as_bytes().to_vec())

@@ -125,13 +125,14 @@ fn a_refusal_names_the_source_and_hides_the_secret() {
     ] {
         let fake = Fake::start(move |request| {
             let host = request.header("host").unwrap();
-            match request.target.starts_with("/token") {
-                true => Answer::new(
+            if request.target.starts_with("/token") {
+                Answer::new(
                     status,
                     &[],
                     br#"{"errors":[{"code":"UNAUTHORIZED","message":"wrong"}]}"#,
-                ),
-                false => challenge(&format!("http://{host}/token"), ""),
+                )
+            } else {
+                challenge(&format!("http://{host}/token"), "")
             }
         });
         let error = on(&client(me()), &fake.host, "app").document(&tag("v1")).unwrap_err();
@@ -223,7 +224,7 @@ fn proxies_are_used_but_not_on_this_machine() {
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let options = ClientOptions {
             proxies: variables.to_vec(),
-            retries: Some(1),
+            attempts: Some(1),
             ..ClientOptions::default()
         };
         assert!(!format!("{options:?}").contains("pw"));

@@ -17,16 +17,17 @@ struct Inside;
 
 impl Resolve for Inside {
     fn resolve(&self, name: Name) -> Resolving {
-        let found = match name.as_str().ends_with(".inside") {
-            true => Ok(Box::new([SocketAddr::from(([127, 0, 0, 1], 0))].into_iter()) as Addrs),
-            false => Err("there is no such name".into()),
+        let found = if name.as_str().ends_with(".inside") {
+            Ok(Box::new([SocketAddr::from(([127, 0, 0, 1], 0))].into_iter()) as Addrs)
+        } else {
+            Err("there is no such name".into())
         };
         Box::pin(std::future::ready(found))
     }
 }
 
 fn inside(proxies: Vec<(String, String)>) -> Client {
-    let options = ClientOptions { proxies, retries: Some(1), ..ClientOptions::default() };
+    let options = ClientOptions { proxies, attempts: Some(1), ..ClientOptions::default() };
     let mut shared = Shared::new(options, quick());
     shared.names = Names::new(Arc::new(Inside));
     Client { shared: Arc::new(shared) }

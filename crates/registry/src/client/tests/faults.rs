@@ -111,7 +111,7 @@ fn silence_and_dripping_are_not_waited_for() {
             pauses: Some((piece, Duration::from_millis(pause))),
             ..ranged(&content, request)
         });
-        let options = ClientOptions { retries: Some(2), ..ClientOptions::default() };
+        let options = ClientOptions { attempts: Some(2), ..ClientOptions::default() };
         let pace = Pace { silence: Duration::from_millis(400), least: 500, ..quick() };
         let client = Client::with_pace(options, pace);
         let repository = on(&client, &fake.host, "app");
@@ -130,7 +130,7 @@ fn an_answer_that_never_starts_is_given_up() {
         Answer::not_found()
     });
     let pace = Pace { answer: Duration::from_millis(200), ..quick() };
-    let options = ClientOptions { retries: Some(2), ..ClientOptions::default() };
+    let options = ClientOptions { attempts: Some(2), ..ClientOptions::default() };
     let repository = on(&Client::with_pace(options, pace), &fake.host, "app");
     let error = repository.document(&tag("v1")).unwrap_err();
     assert!(error.to_string().contains("sent nothing"), "{error}");

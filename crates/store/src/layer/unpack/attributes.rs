@@ -97,7 +97,7 @@ impl Attributes {
         };
         Self {
             identity,
-            overlay_prefix: overlay_prefix(form),
+            overlay_prefix: form.overlay_prefix(),
             may_make_devices: privilege == Privilege::Root && !in_user_namespace(),
             postponed: BTreeMap::new(),
             notes: BTreeMap::new(),
@@ -175,7 +175,7 @@ impl Attributes {
     /// Discards the state of removed directories at and below `path`.
     pub(super) fn forget(&mut self, path: &[u8]) {
         if !self.postponed.is_empty() {
-            self.postponed.retain(|other, _| !super::hidden::is_within(other, path));
+            self.postponed.retain(|other, _| !is_within(other, path));
         }
     }
 
@@ -299,12 +299,11 @@ pub(crate) fn is_left_out(kind: &EntryKind, name: &[u8]) -> bool {
     name == b"security.selinux" || name.starts_with(b"user.") && !takes_user
 }
 
-/// Returns the xattr name space that overlayfs uses in trees of this form.
-pub(super) fn overlay_prefix(form: Form) -> Option<&'static [u8]> {
-    match form {
-        Form::Overlay { user_xattrs: false } => Some(b"trusted.overlay."),
-        Form::Overlay { user_xattrs: true } => Some(b"user.overlay."),
-        Form::Flat => None,
+/// Returns whether `path` is `directory` or below it.
+fn is_within(path: &[u8], directory: &[u8]) -> bool {
+    match path.strip_prefix(directory) {
+        Some(rest) => directory.is_empty() || matches!(rest.first(), None | Some(b'/')),
+        None => false,
     }
 }
 

@@ -15,17 +15,8 @@ use imgctl_base::fs::directory;
 use imgctl_base::fs::metadata::{FileKind, Metadata};
 use imgctl_base::fs::xattr;
 
-use super::attributes::overlay_prefix;
 use super::parents::{Missing, Parents};
 use super::{Form, display};
-
-/// Returns whether `path` is `directory` or below it.
-pub(super) fn is_within(path: &[u8], directory: &[u8]) -> bool {
-    match path.strip_prefix(directory) {
-        Some(rest) => directory.is_empty() || matches!(rest.first(), None | Some(b'/')),
-        None => false,
-    }
-}
 
 /// The hidden paths, and the paths that the current layer has written.
 pub(super) struct Hidden {
@@ -255,7 +246,7 @@ impl Hidden {
     }
 
     fn overlay_xattr(&self, name: &[u8]) -> Vec<u8> {
-        [overlay_prefix(self.form).unwrap_or_default(), name].concat()
+        [self.form.overlay_prefix().unwrap_or_default(), name].concat()
     }
 
     /// Overlay form: returns whether lower layers are hidden in the directory `path`.

@@ -248,9 +248,10 @@ impl Content {
                 continue;
             };
             for part in &facts.manifests {
-                match is_document(&part.media_type) {
-                    true => pending.push(part.digest.clone()),
-                    false => _ = content.blobs.insert(part.digest.clone()),
+                if is_document(&part.media_type) {
+                    pending.push(part.digest.clone())
+                } else {
+                    _ = content.blobs.insert(part.digest.clone())
                 }
             }
             let blobs = facts.blobs.iter().map(|part| part.digest.clone());

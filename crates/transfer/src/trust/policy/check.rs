@@ -118,9 +118,10 @@ fn verdict(scheme: Scheme, outcomes: Vec<Result<()>>, looked: &[String]) -> Resu
         }
     }
     let why = if reasons.is_empty() {
-        let places = match looked.is_empty() {
-            true => "registries.d names no place to look for one".to_owned(),
-            false => format!("looked at {}", looked.join(", ")),
+        let places = if looked.is_empty() {
+            "registries.d names no place to look for one".to_owned()
+        } else {
+            format!("looked at {}", looked.join(", "))
         };
         format!("it requires a {name} signature, and there is none ({places})")
     } else {

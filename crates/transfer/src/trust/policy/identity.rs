@@ -43,11 +43,12 @@ impl SignedIdentity {
         match self {
             Self::ExactReference { docker_reference } => {
                 let reference = Reference::parse(docker_reference)?;
-                match has_tag(&reference) {
-                    true => Ok(()),
-                    false => Err(Error::bad_content(format!(
+                if has_tag(&reference) {
+                    Ok(())
+                } else {
+                    Err(Error::bad_content(format!(
                         "`dockerReference` {docker_reference} has neither tag nor digest"
-                    ))),
+                    )))
                 }
             }
             Self::ExactRepository { docker_repository } => {

@@ -102,10 +102,7 @@ fn take_inventory(
         embedded: embedded::all(&contents)?,
         distribution,
         packages,
-        files: match options.files {
-            true => Some(contents.hashed(reporter)?),
-            false => None,
-        },
+        files: if options.files { Some(contents.hashed(reporter)?) } else { None },
     })
 }
 

@@ -1,0 +1,226 @@
+//! What all stages of one platform's build share: the inputs, the caches, and the images of finished
+//! stages.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use crate::build::context::{self, ContextTree};
+use crate::build::file::Source;
+use crate::build::image_tree::ImageTree;
+use crate::build::items::{LayerTar, SourceTree};
+use crate::build::layer_step::LayerMaker;
+use crate::build::options::{Format, NamedContext, Options};
+use crate::build::plan::StagePlan;
+use crate::build::stat_cache::StatCache;
+use crate::build::step_cache::StepCache;
+use imgctl_base::error::{Context as _, Error, Result};
+use imgctl_base::fs::root::Root;
+use imgctl_base::image::{Descriptor, Digest, ImageConfig, Platform, Reference};
+use imgctl_base::progress::Reporter;
+use imgctl_kubefile::ast::Kubefile;
+use imgctl_kubefile::ignore::IgnoreRules;
+use imgctl_store::layer::Toc;
+use imgctl_store::layer::tree::Tree;
+use imgctl_store::store::{Lease, Store};
+use imgctl_transfer::transfer::{self, Input, LoadOptions};
+
+/// One layer of a stage's image.
+#[derive(Clone, Debug)]
+pub(super) struct ImageLayer {
+    pub descriptor: Descriptor,
+    pub diff_id: Digest,
+}
+
+/// The image of an unfinished or finished stage.
+#[derive(Clone, Debug)]
+pub(crate) struct StageImage {
+    /// Config and history; `rootfs` is filled in when the image is written.
+    pub config: ImageConfig,
+    pub layers: Vec<ImageLayer>,
+    /// Number of layers that come from the base image.
+    pub(crate) base_layers: usize,
+    /// Name and manifest digest of the base image, for annotations.
+    pub base: Option<(String, Digest)>,
+    /// Newest modification time of all layers made by this build, in seconds since 1970.
+    pub newest: Option<i64>,
+}
+
+impl StageImage {
+    /// Returns the image as a tree to copy files from.
+    pub(super) fn tree(&self, shared: &Shared<'_>, name: &str) -> Result<ImageTree> {
+        let tocs = self.tocs(shared)?;
+        let tars = self
+            .layers
+            .iter()
+            .map(|layer| Arc::new(LayerTar::new(shared.store, layer.descriptor.digest.clone())));
+        Ok(ImageTree::new(name.to_owned(), Arc::new(Tree::from_layers(tocs)?), tars.collect()))
+    }
+
+    pub(super) fn tocs(&self, shared: &Shared<'_>) -> Result<Vec<Arc<Toc>>> {
+        let toc = |layer: &ImageLayer| {
+            shared.store.toc(&layer.descriptor.digest, &layer.diff_id).map(Arc::new)
+        };
+        self.layers.iter().map(toc).collect()
+    }
+}
+
+/// State shared by all stages of one platform's build.
+pub(super) struct Shared<'a> {
+    pub store: &'a Store,
+    pub options: &'a Options,
+    pub source: &'a Source,
+    pub kubefile: &'a Kubefile,
+    pub context: Option<&'a ContextTree>,
+    pub lease: &'a Lease,
+    pub cache: &'a StepCache,
+    pub files: &'a Mutex<StatCache>,
+    pub reporter: &'a dyn Reporter,
+    pub results: &'a Results,
+}
+
+impl<'a> Shared<'a> {
+    /// Returns the layer maker with this build's options.
+    pub(crate) fn layer_maker(&self) -> LayerMaker<'a> {
+        let options = self.options;
+        LayerMaker {
+            store: self.store,
+            lease: self.lease,
+            cache: self.cache,
+            files: self.files,
+            compression: options.compression,
+            docker: options.format == Format::Docker,
+            threads: options.jobs,
+            timestamp: options.timestamp,
+            reporter: self.reporter,
+        }
+    }
+}
+
+impl Shared<'_> {
+    /// Returns the build context; a build from a lone Kubefile has none.
+    pub(super) fn context(&self) -> Result<&ContextTree> {
+        self.context.ok_or_else(|| {
+            Error::usage(
+                "there is no build context to copy from: only a Kubefile was read from standard \
+                 input",
+            )
+            .hint("pass a directory as the build context and the Kubefile with `-f -`")
+        })
+    }
+
+    /// Returns a `--build-context` as a tree to copy from.
+    pub(crate) fn named_tree(
+        &self,
+        name: &str,
+        platform: &Platform,
+    ) -> Result<Arc<dyn SourceTree + Send + Sync>> {
+        match self.options.build_contexts.get(name) {
+            Some(NamedContext::Directory(path)) => {
+                let root = Root::open(path)?;
+                let rules = IgnoreRules::default();
+                Ok(Arc::new(ContextTree::new(format!("build context {name}"), root, rules)))
+            }
+            _ => {
+                let image = self.named_image(name, platform)?;
+                Ok(Arc::new(image.tree(self, &format!("build context {name}"))?))
+            }
+        }
+    }
+
+    /// Returns a `--build-context` as a base image.
+    pub(crate) fn named_image(&self, name: &str, platform: &Platform) -> Result<StageImage> {
+        match self.options.build_contexts.get(name) {
+            Some(NamedContext::Image(image)) => self.stored_image(image, platform),
+            Some(NamedContext::OciLayout(path)) => self.layout_image(path, platform),
+            _ => Err(Error::usage(format!("build context `{name}` is a directory, not an image"))),
+        }
+    }
+
+    /// Returns an image of an OCI layout on disk, loaded into the store under a temporary name.
+    fn layout_image(&self, path: &Path, platform: &Platform) -> Result<StageImage> {
+        let hash = blake3::hash(&context::identity(path)).to_hex();
+        let name =
+            Reference::parse(&format!("localhost/build-context-{}", &hash[..16]))?.qualified();
+        let options = LoadOptions { tags: vec![name.clone()] };
+        transfer::load(self.store, Input::Path(path), &options, self.reporter).context(|| {
+            format!("cannot use the OCI layout {} as a build context", path.display())
+        })?;
+        let image = self.stored_image(&name.to_string(), platform)?;
+        self.store.untag(&[self.store.resolve(&name.to_string())?])?;
+        Ok(image)
+    }
+
+    /// Returns an image of the store, pulled first if necessary, as a stage's base.
+    pub(super) fn stored_image(&self, name: &str, platform: &Platform) -> Result<StageImage> {
+        let images = &self.options.base_images;
+        let image = images.get(self.store, name, platform, self.reporter)?;
+        self.lease.hold(&image.descriptor.digest)?;
+        let layers: Vec<ImageLayer> = image
+            .manifest
+            .layers
+            .into_iter()
+            .zip(image.config.rootfs.diff_ids.iter().cloned())
+            .map(|(descriptor, diff_id)| ImageLayer { descriptor, diff_id })
+            .collect();
+        for layer in &layers {
+            self.lease.hold(&layer.descriptor.digest)?;
+        }
+        let mut config = image.config;
+        config.rootfs.diff_ids.clear();
+        let base_name = image.reference.map_or_else(|| name.to_owned(), |name| name.to_string());
+        Ok(StageImage {
+            config,
+            base_layers: layers.len(),
+            layers,
+            base: Some((base_name, image.descriptor.digest)),
+            newest: None,
+        })
+    }
+}
+
+/// Finished stages, by number. Waiting for a stage that fails ends, too.
+#[derive(Debug, Default)]
+pub(crate) struct Results {
+    done: Mutex<HashMap<usize, Option<Arc<StageImage>>>>,
+    changed: Condvar,
+}
+
+impl Results {
+    fn lock(&self) -> Result<MutexGuard<'_, HashMap<usize, Option<Arc<StageImage>>>>> {
+        self.done.lock().map_err(|_| Error::failed("another stage of the build has failed"))
+    }
+
+    /// Returns the image of a finished stage.
+    pub(super) fn get(&self, index: usize) -> Result<Arc<StageImage>> {
+        self.lock()?
+            .get(&index)
+            .cloned()
+            .flatten()
+            .ok_or_else(|| Error::failed(format!("stage {index} has not been built")))
+    }
+
+    pub(super) fn put(&self, index: usize, image: Option<Arc<StageImage>>) -> Result<()> {
+        self.lock()?.insert(index, image);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Waits until all of `needs` are finished; returns false if one of them failed.
+    pub(super) fn wait(&self, stage: &StagePlan) -> Result<bool> {
+        let mut done = self.lock()?;
+        loop {
+            let states: Vec<_> = stage.needs.iter().map(|index| done.get(index)).collect();
+            if states.iter().any(|state| matches!(state, Some(None))) {
+                return Ok(false);
+            }
+            if states.iter().all(Option::is_some) {
+                return Ok(true);
+            }
+            done = self
+                .changed
+                .wait(done)
+                .map_err(|_| Error::failed("another stage of the build has failed"))?;
+        }
+    }
+}
