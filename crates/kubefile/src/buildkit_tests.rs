@@ -26,26 +26,31 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap()
 }
 
-/// Fails on every difference that is not a listed exception of `kind`, and on every exception that
-/// no longer differs.
-fn judge(kind: &str, compared: usize, differences: Vec<(String, String)>) {
-    let text = include_str!("../../../tests/buildkit/exceptions.json");
-    let exceptions: Value = serde_json::from_str(text).unwrap();
+/// Compares cases, each of which begins with its input; `difference` describes how ours differs.
+/// Fails on every difference that is not a listed exception of `kind`, and on every exception that no
+/// longer differs.
+fn compare(kind: &str, cases: &[Value], difference: impl Fn(&str, &[Value]) -> Option<String>) {
+    let exceptions = include_str!("../../../tests/buildkit/exceptions.json");
+    let exceptions: Value = serde_json::from_str(exceptions).unwrap();
     // Each reason has a list of inputs.
     let lists = exceptions[kind].as_object().into_iter().flatten();
     let mut exceptions: BTreeSet<&str> =
-        lists.flat_map(|(_reason, inputs)| inputs.as_array().unwrap()).map(self::text).collect();
+        lists.flat_map(|(_reason, inputs)| inputs.as_array().unwrap()).map(text).collect();
     let named = exceptions.len();
     let mut found = Vec::new();
-    for (input, report) in differences {
-        if !exceptions.remove(input.as_str()) {
-            found.push(report);
+    for case in cases {
+        let input = text(&case[0]);
+        if let Some(report) = difference(input, &case.as_array().unwrap()[1..])
+            && !exceptions.remove(input)
+        {
+            found.push(format!("{}\n{report}", case[0]));
         }
     }
     assert!(
         found.is_empty(),
-        "{} of {compared} differ beside the {named} exceptions:\n{}",
+        "{} of {} differ beside the {named} exceptions:\n{}",
         found.len(),
+        cases.len(),
         found.join("\n")
     );
     assert!(exceptions.is_empty(), "no exceptions any more: {exceptions:?}");
@@ -55,109 +60,80 @@ fn lookup(env: &Value) -> impl Fn(&str) -> Option<String> + '_ {
     |name| env[name].as_str().map(str::to_owned)
 }
 
+/// An `x` for each name that matches, and a dot for each other one.
+fn marks(names: &Value, matches: impl Fn(&[u8]) -> bool) -> String {
+    let names = names.as_array().unwrap().iter();
+    names.map(|name| if matches(text(name).as_bytes()) { 'x' } else { '.' }).collect()
+}
+
 #[test]
 fn words_expand_as_in_buildkit() {
     let cases = lines(include_str!("../../../tests/buildkit/words.jsonl"));
     let lookup = lookup(&cases[0]["env"]);
-    let mut differences = Vec::new();
-    for case in &cases[1..] {
-        let (input, escape) = (text(&case[0]), text(&case[1]).chars().next().unwrap());
+    compare("words", &cases[1..], |input, theirs| {
+        let escape = text(&theirs[0]).chars().next().unwrap();
         let value = expand(input, escape, &lookup).ok();
         let words = expand_words(input, escape, &lookup).ok();
-        if json!(value) != case[2] || json!(words) != case[3] {
-            let ours = json!([value, words]);
-            let report = format!("{} {escape}\n  - {} {}\n  + {ours}", case[0], case[2], case[3]);
-            differences.push((input.to_owned(), report));
-        }
-    }
-    judge("words", cases.len() - 1, differences);
+        let ours = [json!(value), json!(words)];
+        (ours != theirs[1..])
+            .then(|| format!("  {escape}\n  - {} {}\n  + {}", theirs[1], theirs[2], json!(ours)))
+    });
 }
 
 #[test]
 fn heredoc_bodies_expand_as_in_buildkit() {
     let cases = lines(include_str!("../../../tests/buildkit/heredocs.jsonl"));
     let lookup = lookup(&cases[0]["env"]);
-    let mut differences = Vec::new();
-    for case in &cases[1..] {
-        let input = text(&case[0]);
-        let value = json!(expand_heredoc(input, &lookup).ok());
-        if value != case[1] {
-            let report = format!("{}\n  - {}\n  + {value}", case[0], case[1]);
-            differences.push((input.to_owned(), report));
-        }
-    }
-    judge("heredocs", cases.len() - 1, differences);
+    compare("heredocs", &cases[1..], |input, theirs| {
+        let ours = json!(expand_heredoc(input, &lookup).ok());
+        (ours != theirs[0]).then(|| format!("  - {}\n  + {ours}", theirs[0]))
+    });
 }
 
 #[test]
 fn ignore_files_match_as_in_moby() {
     let cases = lines(include_str!("../../../tests/buildkit/ignore.jsonl"));
-    let paths: Vec<&str> = cases[0]["paths"].as_array().unwrap().iter().map(text).collect();
-    let mut differences = Vec::new();
-    for case in &cases[1..] {
-        let input = text(&case[0]);
-        let ours = IgnoreRules::parse(input.as_bytes()).ok().map(|rules| {
-            let mark = |path: &&str| {
-                if rules.matches(path.as_bytes()) { 'x' } else { '.' }
-            };
-            paths.iter().map(mark).collect::<String>()
-        });
-        if json!(ours) != case[1] {
-            let theirs = case[1].as_str().unwrap_or("error");
-            let ours = ours.as_deref().unwrap_or("error");
-            let differ = paths.iter().zip(theirs.chars().zip(ours.chars()));
-            let differ: Vec<_> = differ.filter(|(_, (a, b))| a != b).collect();
-            let report = format!("{}\n  - {theirs}\n  + {ours} {differ:?}", case[0]);
-            differences.push((input.to_owned(), report));
+    let paths = &cases[0]["paths"];
+    compare("ignore", &cases[1..], |input, theirs| {
+        let rules = IgnoreRules::parse(input.as_bytes()).ok();
+        let ours = rules.map(|rules| marks(paths, |path| rules.matches(path)));
+        if json!(ours) == theirs[0] {
+            return None;
         }
-    }
-    judge("ignore", cases.len() - 1, differences);
+        let (ours, theirs) = (ours.as_deref().unwrap_or("error"), theirs[0].as_str());
+        let theirs = theirs.unwrap_or("error");
+        let marks = paths.as_array().unwrap().iter().zip(theirs.chars().zip(ours.chars()));
+        let differ: Vec<_> = marks.filter(|(_, (a, b))| a != b).collect();
+        Some(format!("  - {theirs}\n  + {ours} {differ:?}"))
+    });
 }
 
 #[test]
 fn patterns_match_as_in_go() {
     let cases = lines(include_str!("../../../tests/buildkit/match.jsonl"));
-    let names: Vec<&str> = cases[0]["names"].as_array().unwrap().iter().map(text).collect();
-    let mut differences = Vec::new();
-    for case in &cases[1..] {
-        let input = text(&case[0]);
-        let ours = SegmentPattern::compile(input.as_bytes()).ok().map(|pattern| {
-            let mark = |name: &&str| {
-                if pattern.matches(name.as_bytes()) { 'x' } else { '.' }
-            };
-            names.iter().map(mark).collect::<String>()
-        });
-        if json!(ours) != case[1] {
-            let report = format!("{}\n  - {}\n  + {ours:?}", case[0], case[1]);
-            differences.push((input.to_owned(), report));
-        }
-    }
-    judge("match", cases.len() - 1, differences);
+    let names = &cases[0]["names"];
+    compare("match", &cases[1..], |input, theirs| {
+        let pattern = SegmentPattern::compile(input.as_bytes()).ok();
+        let ours = pattern.map(|pattern| marks(names, |name| pattern.matches(name)));
+        (json!(ours) != theirs[0]).then(|| format!("  - {}\n  + {ours:?}", theirs[0]))
+    });
 }
 
 #[test]
 fn kubefiles_parse_as_in_buildkit() {
     let cases = lines(include_str!("../../../tests/buildkit/parse.jsonl"));
-    let mut differences = Vec::new();
-    for case in &cases {
-        let input = text(&case[0]);
+    compare("parse", &cases, |input, theirs| {
         let parsed = parse("Kubefile", input.as_bytes()).map_err(|found| {
             let said = found.iter().map(|diagnostic| diagnostic.message.as_str());
             said.collect::<Vec<_>>().join("; ")
         });
-        let parsed = parsed.and_then(bodies_expand);
-        let theirs = case[1].as_object().is_some();
-        let report = match &parsed {
-            Err(said) if theirs => Some(format!("refused: {said}")),
-            Ok(_) if !theirs => Some("accepted".to_owned()),
-            Ok(kubefile) => difference(kubefile, &case[1]),
+        match parsed.and_then(bodies_expand) {
+            Err(said) if theirs[0].is_object() => Some(format!("  refused: {said}")),
+            Ok(_) if !theirs[0].is_object() => Some("  accepted".to_owned()),
+            Ok(kubefile) => difference(&kubefile, &theirs[0]).map(|report| format!("  {report}")),
             Err(_) => None,
-        };
-        if let Some(report) = report {
-            differences.push((input.to_owned(), format!("{}\n  {report}", case[0])));
         }
-    }
-    judge("parse", cases.len(), differences);
+    });
 }
 
 /// Fails on errors that appear only when a here-document is expanded; the BuildKit results include

@@ -10,10 +10,10 @@ use crate::build::scope::{self, Scope};
 use crate::build::shared::{ImageLayer, Shared, StageImage};
 use crate::build::step_cache::{CachedLayer, Key};
 use imgctl_base::error::{Error, Result};
-use imgctl_base::image::{Descriptor, Digest, History, ImageConfig, Platform};
+use imgctl_base::image::{History, ImageConfig, Platform};
 use imgctl_kubefile::ast::Instruction;
+use imgctl_store::layer::LayerPath;
 use imgctl_store::layer::tree::Tree;
-use imgctl_store::layer::{LayerPath, Toc};
 
 /// Maximum size of an image's `/etc/passwd` or `/etc/group`, in bytes.
 const MAX_ACCOUNTS: u64 = 16 << 20;

@@ -4,10 +4,10 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, StatusCode, header};
-use reqwest::Url;
+use http::{StatusCode, header};
 
 use crate::client::failure::{Failure, OTHER_BYTES};
+use crate::client::hosts::Place;
 use crate::client::http::Response;
 use crate::client::ranges::{Ahead, PIECE, PROGRESS, Source, content_range};
 use crate::client::retry::Tries;

@@ -9,6 +9,7 @@ use crate::mount::privilege::Privileges;
 use crate::store::Store;
 use crate::store::images::Image;
 use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
+use imgctl_base::fs::directory;
 use imgctl_base::progress::{Reporter, Unit};
 
 /// Fills the empty directory `target` with the files of `image`; returns notes about metadata that

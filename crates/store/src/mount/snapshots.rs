@@ -3,11 +3,9 @@
 //! store or from a download in progress.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-use rustix::fs::{Mode, OFlags};
 
 use crate::layer::unpack::{Applied, LowerFiles, Unpacker};
 use crate::mount::layers::{self, LayerBlobs, LayerOf};
@@ -17,7 +15,7 @@ use crate::mount::stack::Snapshot;
 use crate::mount::{merge, shapes};
 use crate::store::Store;
 use crate::store::images::Image;
-use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::error::{Error, Result};
 use imgctl_base::fs::directory;
 use imgctl_base::image::{Digest, Hasher};
 use imgctl_base::progress::{Reporter, Silent, Task, Unit};

@@ -14,12 +14,11 @@ use crate::mount::detach::{self, SOURCE};
 use crate::mount::mountinfo;
 use crate::mount::record::{Backend, Record};
 use crate::store::Store;
-use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_base::error::{IoContext, Kind, Result};
 use imgctl_base::fs::atomic;
 use imgctl_base::fs::directory::list;
 use imgctl_base::fs::lock::{Lock, Mode};
 
-pub(super) const SOURCE: &str = "imgctl:";
 /// Prefix of the IDs of build containers.
 pub(super) const BUILD: &str = "build-";
 /// Directory that receives changes.

@@ -1,6 +1,7 @@
 //! Disk usage: by class, and by image with its shared data.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
 
 use crate::store::images::is_document;
 use crate::store::prune::{PruneOptions, size_of};

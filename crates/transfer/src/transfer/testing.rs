@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use crate::transfer::load::Loaded;
+use crate::transfer::members::Loaded;
 use crate::transfer::{Input, LoadOptions, load};
 use imgctl_base::error::Result;
 use imgctl_base::image::descriptor::REF_NAME;
