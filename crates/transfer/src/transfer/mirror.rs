@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::transfer::engine::{self, Moved};
-use crate::transfer::mirror_place::{Place, name};
+use crate::transfer::mirror_place::{Place, name_of};
 use crate::transfer::mirror_shared::SharedBlobs;
 use crate::transfer::plan::{Plan, Selection};
 use crate::transfer::sink::ImageSink;
@@ -73,7 +73,7 @@ pub enum Action {
 impl Planned {
     /// `repository:tag` or `repository@digest`.
     pub fn name(&self) -> String {
-        name(&self.repository, &self.target)
+        name_of(&self.repository, &self.target)
     }
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::transfer::mirror::Item;
-use crate::transfer::mirror_place::{Place, name as name_of};
+use crate::transfer::mirror_place::{Place, name_of};
 use crate::transfer::plan::{Platforms, Selection};
 use crate::transfer::registry_source::RegistrySource;
 use crate::transfer::source::ImageSource;

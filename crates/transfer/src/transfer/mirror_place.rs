@@ -224,7 +224,7 @@ impl Place {
         };
         let name = format!("{host}/{}", self.repository(repository));
         Reference::parse(&match target {
-            Some(target) => name(&name, target),
+            Some(target) => name_of(&name, target),
             None => name,
         })
     }
@@ -243,7 +243,7 @@ fn pages(page: impl Fn(Option<&str>) -> Result<Vec<String>>) -> Result<Vec<Strin
 }
 
 /// `repository:tag` or `repository@digest`.
-pub fn name(repository: &str, target: &Target) -> String {
+pub fn name_of(repository: &str, target: &Target) -> String {
     match target {
         Target::Tag(tag) => format!("{repository}:{tag}"),
         Target::Digest(digest) => format!("{repository}@{digest}"),
