@@ -206,7 +206,7 @@ fn spool(store: &Store, mut items: Vec<Item>, time: i64) -> Result<Vec<Item>> {
         if let EntryKind::File { size } = item.entry.kind {
             // The digest covers the bytes copied here, not those that a stat cache remembers.
             let mut bytes = Vec::new();
-            let mut reader = crate::build::layer_step::Opened::open(item)?;
+            let mut reader = crate::build::items::Opened::open(item)?;
             io::Read::read_to_end(&mut reader, &mut bytes)
                 .doing(|| format!("cannot read {}", item.entry.path))?;
             file.write_all(&bytes).doing(|| "cannot write a scratch file".to_owned())?;

@@ -200,7 +200,7 @@ fn unpack(store: &Store, file: std::fs::File, name: &str) -> Result<Option<Conte
     let mut unpacker =
         Unpacker::new(root.open_directory(Path::new("."))?, Form::Flat, Privilege::User)?;
     for mut item in items {
-        let mut reader = crate::build::layer_step::Opened::open(&mut item)?;
+        let mut reader = crate::build::items::Opened::open(&mut item)?;
         unpacker.apply(&item.entry, &mut reader, &NoLowerFiles)?;
     }
     unpacker.finish()?;

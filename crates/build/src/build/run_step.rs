@@ -14,7 +14,7 @@ use crate::build::run_mounts::{Mounts, mount_key};
 use crate::build::scope::PROXY_ARGS;
 use crate::build::stage::{DEFAULT_PATH, Stage};
 use crate::build::step_cache::Key;
-use imgctl_base::error::{Error, IoContext as _, Kind, Result};
+use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::fs::root::Root;
 use imgctl_base::progress::Reporter;
 use imgctl_kubefile::ast::{Mount, Run, RunCommand, RunNetwork, RunSecurity};

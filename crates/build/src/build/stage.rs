@@ -185,7 +185,7 @@ impl<'a> Stage<'a> {
                 Ok(Arc::new(image.tree(shared, &format!("stage {name}"))?))
             }
             From::Image(name) => {
-                let image = stored_image(shared, &name, &self.plan.platform)?;
+                let image = shared.stored_image(&name, &self.plan.platform)?;
                 Ok(Arc::new(image.tree(shared, &format!("image {name}"))?))
             }
             From::Context(name) => shared.named_tree(&name, &self.plan.platform),
