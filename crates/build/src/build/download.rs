@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use crate::build::context::ContextTree;
-use crate::build::items::{Content, Item, NO_TIME, SourceTree as _, rewound};
+use crate::build::items::{Content, Item, NO_TIME, Opened, SourceTree as _, rewound};
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
 use imgctl_base::fs::root::Root;
 use imgctl_base::image::{Digest, Hasher};
@@ -206,7 +206,7 @@ fn spool(store: &Store, mut items: Vec<Item>, time: i64) -> Result<Vec<Item>> {
         if let EntryKind::File { size } = item.entry.kind {
             // The digest covers the bytes copied here, not those that a stat cache remembers.
             let mut bytes = Vec::new();
-            let mut reader = crate::build::items::Opened::open(item)?;
+            let mut reader = Opened::open(item)?;
             io::Read::read_to_end(&mut reader, &mut bytes)
                 .doing(|| format!("cannot read {}", item.entry.path))?;
             file.write_all(&bytes).doing(|| "cannot write a scratch file".to_owned())?;

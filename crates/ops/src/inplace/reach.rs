@@ -201,7 +201,7 @@ fn lease_if_allowed(
 /// Client options for clients that use other logins.
 fn options_of(session: &Session<'_>) -> Result<ClientOptions> {
     let mut options = session.client_options(Logins::Only(None))?;
-    options.retries.get_or_insert(1);
+    options.attempts.get_or_insert(1);
     Ok(options)
 }
 
@@ -226,7 +226,7 @@ fn images(scene: &ClusterContext, session: &Session<'_>) -> Result<RegistryImage
     let mut options = session.client_options(Logins::Only(Some(login)))?;
     // The registry runs on the cluster's own hosts, usually without TLS.
     options.tls_verify = Some(false);
-    options.retries = Some(1);
+    options.attempts = Some(1);
     let hosts = scene.registry_hosts();
     Ok(RegistryImages {
         embedded: hosts.iter().map(|host| format!("{}:{}", host.ip(), own.port)).collect(),
