@@ -208,7 +208,7 @@ fn options_of(session: &Session<'_>) -> Result<ClientOptions> {
 /// Digests are useful but not worth a long wait: a plan works without them.
 fn client_of(session: &Session<'_>) -> Result<Client> {
     let mut options = session.client_options(Logins::OfUser)?;
-    options.retries.get_or_insert(1);
+    options.attempts.get_or_insert(1);
     Client::new(options)
 }
 
