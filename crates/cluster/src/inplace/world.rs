@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::inplace::object::{self, Budget, Node, Pod, Workload};
 use crate::inplace::request::{Selection, WorkloadKind};
 use crate::inplace::selector::encoded;
-use imgctl_base::error::{Context as _, Error, Result};
+use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_kube::api::{Answer, Api};
 
 /// A workload with its kind.
@@ -79,11 +79,7 @@ pub fn observe(api: &dyn Api, selection: &Selection) -> Result<World> {
         ..World::default()
     };
     if let Selection::Workload { kind: WorkloadKind::Job, namespace, name } = selection {
-        let path = format!("{}/{name}", WorkloadKind::Job.collection(namespace));
-        let object: Workload = object::read(&asked(api.get(&path), &path)?, "Job")?;
-        let kind = WorkloadKind::Job;
-        let uid = object.metadata.uid.clone();
-        world.workloads.insert(uid, Known { kind, object });
+        world.add_job(api, &format!("{}/{name}", WorkloadKind::Job.collection(namespace)))?;
     }
     world.selected = world.select(api, selection)?;
     if world.selected.is_empty() {
@@ -160,10 +156,26 @@ impl World {
         Ok(())
     }
 
-    /// Reads workloads as well, because they may be created or removed during a run.
+    /// Reads workloads as well, because they may be created or removed during a run. Jobs are read
+    /// only if one is selected.
     pub(crate) fn refresh_all(&mut self, api: &dyn Api) -> Result<()> {
+        let jobs = self.workloads.values().filter(|known| known.kind == WorkloadKind::Job);
+        let jobs: Vec<String> = jobs.map(Known::path).collect();
         self.workloads = workloads(api, &self.namespace)?;
+        for path in jobs {
+            match self.add_job(api, &path) {
+                Err(error) if error.kind() == Kind::NotFound => {}
+                added => added?,
+            }
+        }
         self.refresh(api)
+    }
+
+    fn add_job(&mut self, api: &dyn Api, path: &str) -> Result<()> {
+        let object: Workload = object::read(&asked(api.get(path), path)?, "Job")?;
+        let uid = object.metadata.uid.clone();
+        self.workloads.insert(uid, Known { kind: WorkloadKind::Job, object });
+        Ok(())
     }
 
     fn select(&self, api: &dyn Api, selection: &Selection) -> Result<BTreeSet<String>> {
@@ -265,4 +277,44 @@ fn server(api: &dyn Api) -> Server {
     let resources = resources.as_ref().and_then(|list| list["resources"].as_array());
     let resize = resources.is_some_and(|all| all.iter().any(|one| one["name"] == "pods/resize"));
     Server { version, resize }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use imgctl_kube::testing::stand_in::StandIn;
+
+    /// Regression: after the first look for new Pods, the Pods of a Job belonged to a stranger.
+    #[test]
+    fn a_selected_job_is_known_until_it_is_gone() {
+        let job = "/apis/batch/v1/namespaces/shop/jobs/import";
+        let api = StandIn::new();
+        api.add(json!({
+            "apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"name": "import", "namespace": "shop", "uid": "j"},
+            "spec": {"template": {"spec": {"containers": []}}},
+        }))
+        .add(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "import-1", "namespace": "shop", "ownerReferences":
+                [{"apiVersion": "batch/v1", "kind": "Job", "name": "import", "uid": "j",
+                  "controller": true}]},
+            "spec": {"containers": [{"name": "c", "image": "x:1"}]},
+        }));
+        let selection = Selection::Workload {
+            kind: WorkloadKind::Job,
+            namespace: "shop".to_owned(),
+            name: "import".to_owned(),
+        };
+        let mut world = observe(&api, &selection).unwrap();
+        let is_known = |world: &World| matches!(world.owner(&world.pods[0]), Owner::Workload(_));
+        assert!(is_known(&world));
+        world.refresh_all(&api).unwrap();
+        assert!(is_known(&world));
+        api.remove(job);
+        world.refresh_all(&api).unwrap();
+        assert!(!is_known(&world));
+    }
 }
