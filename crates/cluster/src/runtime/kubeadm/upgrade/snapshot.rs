@@ -32,6 +32,13 @@ fn save(site: &Site<'_>, target: &Target) -> Result<()> {
     let status =
         text.lines().rev().find(|line| line.trim_start().starts_with('{')).unwrap_or_default();
     let what = describe(status)?;
+    // Only now does it replace the snapshot of an earlier attempt.
+    let line = format!(
+        "cd {}; rm -f snapshot.json; mv -f snapshot.db.new snapshot.db\n\
+         sha256sum snapshot.db >snapshot.sha256; sync -f .",
+        target.backup
+    );
+    site.run_on(site.agent, &Line { again: true, quiet: true, ..Line::new(line) }, "-keep")?;
     let path = format!("{}/snapshot.json", target.backup);
     place::write(site.agent, &path, 0o600, status)?;
     site.say(&format!("{}/snapshot.db: {what}", target.backup));
@@ -61,8 +68,7 @@ fn describe(status: &str) -> Result<String> {
     Ok(format!("hash {hash:x}, revision {revision}, {keys} keys, {} bytes", number("totalSize")))
 }
 
-/// Returns the shell line that saves a snapshot to a temporary file and renames it after its status
-/// was read.
+/// Returns the shell line that saves a snapshot to `snapshot.db.new` and prints its status.
 fn line(target: &Target) -> String {
     let flags = if target.external_etcd {
         "--endpoints \"$(value etcd-servers | cut -d, -f1)\" --cacert \"$(value etcd-cafile)\" \
@@ -78,7 +84,7 @@ fn line(target: &Target) -> String {
          sha256sum --quiet -c snapshot.sha256 >&2; echo kept; exit 0\n\
          fi\n\
          value() {{ sed -nE \"s/^ *- --$1=//p\" /etc/kubernetes/manifests/kube-apiserver.yaml | head -n 1; }}\n\
-         rm -f snapshot.db snapshot.db.new snapshot.json\n\
+         rm -f snapshot.db.new\n\
          if command -v etcdctl >/dev/null 2>&1; then\n\
          etcdctl {flags} snapshot save {backup}/snapshot.db.new >&2\n\
          told=$(etcdutl snapshot status snapshot.db.new -w json 2>/dev/null || etcdctl snapshot status snapshot.db.new -w json)\n\
@@ -106,9 +112,7 @@ fn line(target: &Target) -> String {
          fi\n\
          printf '{{\"sha256\":\"%s\",\"totalSize\":%s}}\\n' \"$sum\" \"$size\" ;;\n\
          esac\n\
-         chmod 0600 snapshot.db.new; sync snapshot.db.new\n\
-         mv -f snapshot.db.new snapshot.db\n\
-         sha256sum snapshot.db >snapshot.sha256; sync -f .",
+         chmod 0600 snapshot.db.new; sync snapshot.db.new",
         rootfs = target.rootfs,
         tree = target.tree,
         backup = target.backup,

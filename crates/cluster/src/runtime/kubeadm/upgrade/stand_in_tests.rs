@@ -233,6 +233,17 @@ fn hosts_move_and_go_back() {
     assert_eq!(text(hosts.of(FIRST), &format!("{BACKUP}/snapshot.db")), "snapshot\n");
     assert!(hosts.of(FIRST).exists(&format!("{BACKUP}/snapshot.json")));
     assert!(!hosts.of(SECOND).exists(&format!("{BACKUP}/snapshot.db")));
+    // An attempt that fails, or saves a useless snapshot, keeps the one that is there.
+    for (how, said) in [("snapshot-fails", "failed"), ("snapshot-is-empty", "unusable")] {
+        std::fs::write(hosts.of(FIRST).log.join(how), "").unwrap();
+        let step = there(FIRST);
+        let again = kubeadm.backup(&step).unwrap();
+        let error = hosts.run(new, step.host, how, &again).unwrap_err();
+        assert!(error.chain().join(" ").contains(said), "{how}: {error}");
+        shell(hosts.of(FIRST), &format!("cd {BACKUP}; sha256sum --quiet -c snapshot.sha256"));
+        assert!(hosts.of(FIRST).exists(&format!("{BACKUP}/snapshot.json")), "{how}");
+        std::fs::remove_file(hosts.of(FIRST).log.join(how)).unwrap();
+    }
     assert_eq!(hosts.of(WORKER).calls("crictl pull registry.k8s.io/kube-apiserver"), 0);
     assert_eq!(hosts.of(WORKER).calls("crictl pull registry.k8s.io/pause"), 1);
 
