@@ -1,25 +1,18 @@
-//! Records what a run did to Pods and templates, line by line: `inplace/<id>.jsonl` in the
-//! cluster's state. Each record is on disk before the next action starts.
+//! Records what a run did to Pods and templates: the journal `inplace/<id>.jsonl` in the cluster's
+//! state. Each record is on disk before the next action starts.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::path::Path;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::inplace::marks::Before;
 use crate::inplace::plan::Plan;
-use imgctl_base::error::{Error, IoContext, Kind, Result};
-use imgctl_base::fs::atomic::sync_directory;
-use imgctl_base::fs::lock::{Lock, Mode};
-
-/// Maximum size of a journal, in bytes.
-const LONGEST: u64 = 256 << 20;
+pub use crate::pipeline::event::Outcome;
+pub use crate::pipeline::journal::Journal;
+use crate::pipeline::journal::past::{each_record, list, path_of};
+use imgctl_base::error::{Error, Result};
 
 /// One line of the journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -79,14 +72,6 @@ pub enum TemplatePhase {
     Kept,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Outcome {
-    Done,
-    Failed,
-    Interrupted,
-}
-
 /// State read from the journal of an earlier run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Past {
@@ -101,92 +86,29 @@ pub struct Past {
     pub outcome: Option<Outcome>,
 }
 
-/// An open journal, exclusive to one process.
-pub struct Journal {
-    id: String,
-    path: PathBuf,
-    file: Mutex<File>,
-    sync: bool,
-    _lock: Lock,
-}
-
-impl Journal {
-    /// Opens the journal of the run `id`, new or existing.
-    pub fn open(directory: &Path, id: &str, sync: bool) -> Result<(Self, Past)> {
-        check_id(id)?;
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)
-            .path("create the directory", directory)?;
-        let path = path_of(directory, id);
-        let lock = directory.join(format!(".{id}.lock"));
-        let lock = Lock::try_acquire(&lock, Mode::Exclusive)?.ok_or_else(|| {
-            Error::new(Kind::Busy, format!("run {id} is active in another process"))
-        })?;
-        let (past, whole) = read_whole(&path)?.unwrap_or_default();
-        let file = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(&path)
-            .path("open the journal", &path)?;
-        // Removes a line that a crash left incomplete.
-        file.set_len(whole).path("cut a torn line off", &path)?;
-        if sync {
-            sync_directory(directory)?;
-        }
-        let journal = Self { id: id.to_owned(), path, file: Mutex::new(file), sync, _lock: lock };
-        Ok((journal, past))
-    }
-
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Appends a record.
-    pub(crate) fn append(&self, record: &Record) -> Result<()> {
-        let mut line = serde_json::to_vec(record)
-            .map_err(|error| Error::failed("cannot write a record as JSON").caused_by(error))?;
-        line.push(b'\n');
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.write_all(&line).path("write the journal", &self.path)?;
-        if self.sync {
-            file.sync_data().path("write the journal", &self.path)?;
-        }
-        Ok(())
-    }
+/// Opens the journal of the run `id`, new or existing.
+pub fn open(directory: &Path, id: &str, sync: bool) -> Result<Journal> {
+    check_id(id)?;
+    Journal::open(directory, id, sync)
 }
 
 /// Returns what the run with this id did; `None`: there is no such run.
 pub fn past(directory: &Path, id: &str) -> Result<Option<Past>> {
     check_id(id)?;
-    Ok(read_whole(&path_of(directory, id))?.map(|(past, _)| past))
+    let path = path_of(directory, id);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let mut past = Past::default();
+    each_record(&path, |record| past.take(record))?;
+    Ok(Some(past))
 }
 
 /// Returns the ids of all runs, sorted by name, oldest first.
 pub fn ids(directory: &Path) -> Result<Vec<String>> {
-    let entries = match std::fs::read_dir(directory) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.path("read", directory)?,
-    };
-    let mut ids = Vec::new();
-    for entry in entries {
-        let name = entry.path("read", directory)?.file_name();
-        if let Some(id) = name.to_str().and_then(|name| name.strip_suffix(".jsonl")) {
-            ids.push(id.to_owned());
-        }
-    }
-    ids.sort();
+    let mut ids = list(directory)?;
+    ids.reverse();
     Ok(ids)
-}
-
-fn path_of(directory: &Path, id: &str) -> PathBuf {
-    directory.join(format!("{id}.jsonl"))
 }
 
 fn check_id(id: &str) -> Result<()> {
@@ -196,36 +118,6 @@ fn check_id(id: &str) -> Result<()> {
         false => Err(Error::usage(format!("`{}` is not a run ID", id.escape_debug()))
             .hint("use letters, digits, -, _ and .")),
     }
-}
-
-/// Returns the run, and the number of bytes of its journal that form complete lines.
-fn read_whole(path: &Path) -> Result<Option<(Past, u64)>> {
-    let mut text = Vec::new();
-    match File::open(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        file => {
-            let file = file.path("open the journal", path)?;
-            file.take(LONGEST).read_to_end(&mut text).path("read the journal", path)?;
-        }
-    }
-    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    let mut past = Past::default();
-    for (number, line) in text[..whole].split(|byte| *byte == b'\n').enumerate() {
-        if line.is_empty() {
-            continue;
-        }
-        let record: Record = serde_json::from_slice(line).map_err(|error| {
-            Error::bad_content(format!(
-                "the journal {} is damaged at line {}",
-                path.display(),
-                number + 1
-            ))
-            .caused_by(error)
-            .hint("move the file away; the annotations of Pods and workloads record what was done")
-        })?;
-        past.take(record);
-    }
-    Ok(Some((past, whole as u64)))
 }
 
 impl Past {
@@ -276,22 +168,24 @@ mod tests {
     #[test]
     fn what_a_pod_was_first_is_remembered_and_a_torn_line_is_cut() {
         let directory = tempfile::tempdir().unwrap();
-        let (journal, past) = Journal::open(directory.path(), "x", true).unwrap();
-        assert_eq!(past, Past::default());
+        let read = || past(directory.path(), "x").unwrap();
+        assert_eq!(read(), None);
+        let journal = open(directory.path(), "x", true).unwrap();
         journal.append(&pod(Phase::Patched, "a:1")).unwrap();
         journal.append(&pod(Phase::Ready, "a:2")).unwrap();
-        assert!(Journal::open(directory.path(), "x", true).is_err(), "two at once");
         let path = journal.path().to_owned();
         drop(journal);
-        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
-        file.write_all(b"{\"record\":\"po").unwrap();
-        let (journal, past) = Journal::open(directory.path(), "x", true).unwrap();
+        // Journals of older versions have no chain of digests.
+        let older = |line: &str| format!("{}}}\n", line.split_once(",\"chain\"").unwrap().0);
+        let text: String = std::fs::read_to_string(&path).unwrap().lines().map(older).collect();
+        std::fs::write(&path, text + "{\"record\":\"po").unwrap();
+        let past = read().unwrap();
         assert_eq!(past.phases["u"], Phase::Ready);
         assert_eq!(past.before["u"]["app"].image, "a:1");
+        let journal = open(directory.path(), "x", true).unwrap();
         journal.append(&pod(Phase::Gone, "a:2")).unwrap();
         drop(journal);
-        let past = super::past(directory.path(), "x").unwrap().unwrap();
-        assert_eq!(past.phases["u"], Phase::Gone);
+        assert_eq!(read().unwrap().phases["u"], Phase::Gone);
         assert_eq!(ids(directory.path()).unwrap(), ["x"]);
         std::fs::write(&path, "no\n{}\n").unwrap();
         assert!(super::past(directory.path(), "x").is_err());

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::inplace::batches::Share;
 use crate::inplace::engine::{self, Engine, Summary};
-use crate::inplace::journal::Journal;
+use crate::inplace::journal;
 use crate::inplace::plan::Plan;
 use crate::inplace::planner::{self, Inputs};
 use crate::inplace::pre_pull::Puller;
@@ -267,7 +267,7 @@ pub(super) fn carry_out(
     directory: &Path,
     puller: Option<&dyn Puller>,
 ) -> Result<Summary> {
-    let (journal, _) = Journal::open(directory, id, false)?;
+    let journal = journal::open(directory, id, false)?;
     engine::run(&Engine {
         api,
         plan,

@@ -22,7 +22,7 @@ use crate::pipeline::event::{Event, Listener};
 use crate::pipeline::journal::past;
 use crate::pipeline::step::journals;
 use crate::runtime::action::HostPool;
-use crate::upgrade::upgrade_store::UpgradeStore;
+use crate::upgrade::upgrade_store::{STATE, UpgradeStore};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::Digest;
 use imgctl_host::agent::Agent;
@@ -66,7 +66,6 @@ pub fn copied(state: &Path) -> Option<Copied> {
 }
 
 const TELLING: &str = "upgrade/copied";
-const OPEN: &str = "upgrade/open";
 
 /// The copies of one running upgrade.
 pub struct Mirror {
@@ -270,14 +269,9 @@ impl Mirror {
                 self.send(agent, kept, &relative, &directory.join(&name))?;
             }
         }
-        self.send(agent, kept, "upgrade/history", &self.state.join("upgrade/history"))?;
         self.tell(agent, kept, journal)?;
-        let open = self.state.join(OPEN);
-        if open.exists() {
-            return self.send(agent, kept, OPEN, &open);
-        }
-        kept.sent.remove(OPEN);
-        self.remove(agent, OPEN)
+        let state = self.state.join("upgrade").join(STATE);
+        self.send(agent, kept, &format!("upgrade/{STATE}"), &state)
     }
 
     /// Writes the time of the copy; removes the oldest journals above the limit.

@@ -1,22 +1,16 @@
 //! The upgrade store in a cluster's state directory: the open upgrade and those that ended.
 //!
 //! ```text
-//! upgrade/open              the ID of the upgrade that has begun and not ended
+//! upgrade/state.json        which upgrade is open, how far each is, and those that ended
 //! upgrade/<id>/plan.json    its document
-//! upgrade/<id>/state        running, paused, failed, committed, aborted, rolled-back
 //! upgrade/<id>/before.json  the cluster as observed before it
-//! upgrade/<id>/pause        a request to stop at the next step
-//! upgrade/<id>/install      images to install at its end
-//! upgrade/<id>/again        hosts that were rolled back meanwhile, and when: their steps are repeated
-//! upgrade/<id>/instead      a rollback: the upgrade that it reverts
-//! upgrade/<id>/snapshot     a rollback: the file that it restores
-//! upgrade/<id>/part         a rollback of some hosts: the upgrade that is reopened after it
 //! upgrade/<id>/former       the previous Clusterfile, without secrets
-//! upgrade/history           IDs of upgrades that ended, oldest first, with their result
+//! upgrade/<id>/pause        a request to stop at the next step, by another process
 //! ```
 //!
 //! Must not depend on the content of a document other than its ID.
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -29,10 +23,11 @@ use crate::pipeline::step::journals;
 use crate::upgrade::document::{Direction, Document, Release};
 use crate::upgrade::observation::Observation;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
-use imgctl_base::fs::atomic::{self, Durability, sync_directory};
+use imgctl_base::fs::atomic::{self, Durability};
 
 /// Maximum size of a file that is read, in bytes.
 const LONGEST: u64 = 64 << 20;
+pub(super) const STATE: &str = "state.json";
 
 /// Status of an upgrade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,12 +62,39 @@ pub struct Ended {
 }
 
 /// A host on which an open upgrade was reverted.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Again {
     /// Host ID.
     pub host: String,
     /// Steps completed on the host before this time are repeated.
     pub undone: Timestamp,
+}
+
+/// Content of `state.json`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct State {
+    /// The upgrade that has begun and not ended.
+    open: Option<String>,
+    upgrades: BTreeMap<String, Progress>,
+    /// Upgrades that ended, oldest first.
+    history: Vec<Ended>,
+}
+
+/// What is known of one upgrade besides its documents.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Progress {
+    status: Option<UpgradeStatus>,
+    /// Images to install at its end.
+    install: Vec<String>,
+    again: Vec<Again>,
+    /// A rollback: the upgrade that it reverts, and the file that it restores.
+    instead: Option<String>,
+    snapshot: Option<PathBuf>,
+    /// A rollback of some hosts, and the upgrade that is reopened after it.
+    is_part: bool,
+    reopens: Option<String>,
 }
 
 /// The upgrades of one cluster.
@@ -89,16 +111,13 @@ impl UpgradeStore {
 
     /// Returns the document of the upgrade that has begun and not ended.
     pub fn open(&self) -> Result<Option<Document>> {
-        match self.text(&self.directory.join("open"))? {
-            None => Ok(None),
-            Some(id) => self.document(id.trim()).map(Some),
-        }
+        self.state()?.open.map(|id| self.document(&id)).transpose()
     }
 
     /// Returns the document with the ID `id`.
     pub fn document(&self, id: &str) -> Result<Document> {
         let path = self.of_id(id)?.join("plan.json");
-        let text = self.text(&path)?.ok_or_else(|| {
+        let text = read(&path)?.ok_or_else(|| {
             Error::not_found(format!("there is no upgrade `{id}`"))
                 .hint("`imgctl upgrade status` lists them")
         })?;
@@ -110,14 +129,11 @@ impl UpgradeStore {
         let directory = self.of_id(&document.id)?;
         make(&directory)?;
         write(&directory.join("plan.json"), &document.to_json()?)?;
-        self.stand_of(&document.id, UpgradeStatus::Running)?;
-        match std::fs::remove_file(directory.join("pause")) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(error).path("remove", directory.join("pause"));
-            }
-            _ => {}
-        }
-        write(&self.directory.join("open"), &document.id)
+        remove(&directory.join("pause"))?;
+        self.change(|state| {
+            state.of(&document.id).status = Some(UpgradeStatus::Running);
+            state.open = Some(document.id.clone());
+        })
     }
 
     /// Stores a document before the upgrade begins, with the upgrade it reverts and the snapshot it
@@ -131,30 +147,24 @@ impl UpgradeStore {
         let directory = self.of_id(&document.id)?;
         make(&directory)?;
         write(&directory.join("plan.json"), &document.to_json()?)?;
-        if let Some(instead) = instead {
-            write(&directory.join("instead"), instead)?;
-        }
-        if let Some(snapshot) = snapshot {
-            let path = std::path::absolute(snapshot).path("use", snapshot)?;
-            write(&directory.join("snapshot"), &path.display().to_string())?;
-        }
-        Ok(())
+        let snapshot =
+            snapshot.map(|path| std::path::absolute(path).path("use", path)).transpose()?;
+        self.change(|state| {
+            let progress = state.of(&document.id);
+            progress.instead = instead.map(str::to_owned);
+            progress.snapshot = snapshot;
+        })
     }
 
-    /// Removes the files of an earlier upgrade with the same ID: an upgrade repeated after a
-    /// rollback has the same ID again.
+    /// Removes what an earlier upgrade with the same ID left: an upgrade repeated after a rollback
+    /// has the same ID again.
     pub fn fresh(&self, id: &str) -> Result<()> {
         let directory = self.of_id(id)?;
-        for name in ["pause", "again", "instead", "snapshot", "install", "part", "former"] {
-            let path = directory.join(name);
-            match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    return Err(error).path("remove", &path);
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+        remove(&directory.join("pause"))?;
+        remove(&directory.join("former"))?;
+        self.change(|state| {
+            state.upgrades.remove(id);
+        })
     }
 
     /// Stores the observation of the cluster before `id`.
@@ -173,31 +183,34 @@ impl UpgradeStore {
 
     /// See [`UpgradeStore::keep_before`]; returns `None` if it is missing or malformed.
     pub fn before(&self, id: &str) -> Result<Option<Observation>> {
-        let text = self.text(&self.of_id(id)?.join("before.json"))?;
+        let text = read(&self.of_id(id)?.join("before.json"))?;
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
     /// Returns the upgrade that the rollback `id` reverts.
     pub fn instead(&self, id: &str) -> Result<Option<String>> {
-        self.text(&self.of_id(id)?.join("instead"))
+        Ok(self.progress(id)?.instead)
     }
 
     /// Returns the snapshot that the rollback `id` restores.
     pub fn snapshot(&self, id: &str) -> Result<Option<PathBuf>> {
-        let text = self.text(&self.of_id(id)?.join("snapshot"))?;
-        Ok(text.map(PathBuf::from))
+        Ok(self.progress(id)?.snapshot)
     }
 
     /// Records that the rollback `id` covers only some hosts, and which upgrade is reopened after
     /// it.
     pub fn keep_part(&self, id: &str, reopens: Option<&str>) -> Result<()> {
-        write(&self.of_id(id)?.join("part"), reopens.unwrap_or_default())
+        self.change(|state| {
+            let progress = state.of(id);
+            progress.is_part = true;
+            progress.reopens = reopens.map(str::to_owned);
+        })
     }
 
     /// See [`UpgradeStore::keep_part`]; `None` if the rollback covers all hosts.
     pub fn part(&self, id: &str) -> Result<Option<Option<String>>> {
-        let text = self.text(&self.of_id(id)?.join("part"))?;
-        Ok(text.map(|id| Some(id).filter(|id| !id.is_empty())))
+        let progress = self.progress(id)?;
+        Ok(progress.is_part.then_some(progress.reopens))
     }
 
     /// Stores the cluster's Clusterfile from before `id`: once the new one is recorded, no other
@@ -210,43 +223,32 @@ impl UpgradeStore {
 
     /// See [`UpgradeStore::keep_former`]; `None` for upgrades begun by older versions.
     pub fn former(&self, id: &str) -> Result<Option<String>> {
-        self.text(&self.of_id(id)?.join("former"))
+        read(&self.of_id(id)?.join("former"))
     }
 
     /// Images to install at the end of `id`.
     pub fn install(&self, id: &str) -> Result<Vec<String>> {
-        self.list(&self.of_id(id)?.join("install"))
+        Ok(self.progress(id)?.install)
     }
 
     /// See [`UpgradeStore::install`].
     pub fn keep_install(&self, id: &str, images: &[String]) -> Result<()> {
-        let directory = self.of_id(id)?;
-        make(&directory)?;
-        write(&directory.join("install"), &images.join("\n"))
+        self.change(|state| state.of(id).install = images.to_vec())
     }
 
     /// Hosts on which the upgrade `id` has been reverted meanwhile.
     pub fn again(&self, id: &str) -> Result<Vec<Again>> {
-        let lines = self.list(&self.of_id(id)?.join("again"))?;
-        let read = |line: &String| match line.split_once(' ') {
-            Some((host, time)) => {
-                Again { host: host.to_owned(), undone: time.parse().unwrap_or(Timestamp::MAX) }
-            }
-            // Older versions recorded no time.
-            None => Again { host: line.clone(), undone: Timestamp::MAX },
-        };
-        Ok(lines.iter().map(read).collect())
+        Ok(self.progress(id)?.again)
     }
 
     /// Adds hosts to [`UpgradeStore::again`]: their steps completed so far count as reverted.
     pub fn do_again(&self, id: &str, hosts: &[String]) -> Result<()> {
-        let mut all = self.again(id)?;
-        all.retain(|one| !hosts.contains(&one.host));
-        let now = Timestamp::now();
-        all.extend(hosts.iter().map(|host| Again { host: host.clone(), undone: now }));
-        let lines: Vec<String> =
-            all.iter().map(|one| format!("{} {}", one.host, one.undone)).collect();
-        write(&self.of_id(id)?.join("again"), &lines.join("\n"))
+        let undone = Timestamp::now();
+        self.change(|state| {
+            let again = &mut state.of(id).again;
+            again.retain(|one| !hosts.contains(&one.host));
+            again.extend(hosts.iter().map(|host| Again { host: host.clone(), undone }));
+        })
     }
 
     /// Returns the unfinished journal of `document`; `None` if there is none.
@@ -262,20 +264,14 @@ impl UpgradeStore {
         journal.append(&Record::Finish { time: Timestamp::now(), outcome: Outcome::Aborted })
     }
 
-    fn list(&self, path: &Path) -> Result<Vec<String>> {
-        let text = self.text(path)?.unwrap_or_default();
-        Ok(text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect())
-    }
-
     /// Records the status.
     pub fn stand_of(&self, id: &str, stand: UpgradeStatus) -> Result<()> {
-        write(&self.of_id(id)?.join("state"), word(stand))
+        self.change(|state| state.of(id).status = Some(stand))
     }
 
     /// Returns the status.
     pub fn stand(&self, id: &str) -> Result<Option<UpgradeStatus>> {
-        let text = self.text(&self.of_id(id)?.join("state"))?;
-        Ok(text.and_then(|text| ALL.into_iter().find(|stand| word(*stand) == text.trim())))
+        Ok(self.progress(id)?.status)
     }
 
     /// Ends the upgrade.
@@ -291,8 +287,6 @@ impl UpgradeStore {
         time: &str,
         reopens: Option<&str>,
     ) -> Result<()> {
-        self.stand_of(&document.id, end)?;
-        let mut history = self.history()?;
         let ids = |left_out: bool| -> Vec<String> {
             let hosts = document.hosts.iter();
             let hosts = hosts.filter(|(_, host)| host.skipped.is_some() == left_out);
@@ -308,33 +302,22 @@ impl UpgradeStore {
             hosts: ids(false),
             left_out: ids(true),
         };
-        // After a kill between the two writes, the upgrade is ended a second time.
-        if history.last().is_none_or(|last| last.id != entry.id || last.end != end) {
-            history.push(entry);
-        }
-        let text = serde_json::to_string_pretty(&history)
-            .map_err(|error| Error::failed("cannot write the history").caused_by(error))?;
-        write(&self.directory.join("history"), &text)?;
-        let open = self.directory.join("open");
-        if let Some(id) = reopens {
-            self.stand_of(id, UpgradeStatus::Paused)?;
-            return write(&open, id);
-        }
-        match std::fs::remove_file(&open) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error).path("remove", &open),
-            _ => sync_directory(&self.directory),
-        }
+        self.change(|state| {
+            state.of(&document.id).status = Some(end);
+            // After a kill before the journal's last record, the upgrade is ended a second time.
+            if state.history.last().is_none_or(|last| last.id != entry.id || last.end != end) {
+                state.history.push(entry);
+            }
+            if let Some(id) = reopens {
+                state.of(id).status = Some(UpgradeStatus::Paused);
+            }
+            state.open = reopens.map(str::to_owned);
+        })
     }
 
     /// Returns the upgrades that ended, oldest first.
     pub fn history(&self) -> Result<Vec<Ended>> {
-        let path = self.directory.join("history");
-        let Some(text) = self.text(&path)? else {
-            return Ok(Vec::new());
-        };
-        serde_json::from_str(&text).map_err(|error| {
-            Error::bad_content(format!("{} cannot be read", path.display())).caused_by(error)
-        })
+        Ok(self.state()?.history)
     }
 
     /// Requests that the upgrade stop before the next step.
@@ -356,15 +339,77 @@ impl UpgradeStore {
         }
     }
 
-    fn text(&self, path: &Path) -> Result<Option<String>> {
-        use std::io::Read;
-        let file = match std::fs::File::open(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            file => file.path("open", path)?,
+    fn progress(&self, id: &str) -> Result<Progress> {
+        self.of_id(id)?;
+        Ok(self.state()?.upgrades.remove(id).unwrap_or_default())
+    }
+
+    fn state(&self) -> Result<State> {
+        let path = self.directory.join(STATE);
+        match read(&path)? {
+            Some(text) => parsed(&path, &text),
+            None => self.older(),
+        }
+    }
+
+    /// Changes the state in one step. Only the holder of the cluster's lock does this.
+    fn change(&self, change: impl FnOnce(&mut State)) -> Result<()> {
+        let mut state = self.state()?;
+        change(&mut state);
+        let text = serde_json::to_string_pretty(&state).map_err(|error| {
+            Error::failed("cannot write the state of upgrades").caused_by(error)
+        })?;
+        make(&self.directory)?;
+        write(&self.directory.join(STATE), &text)
+    }
+
+    /// Reads the layout before `state.json`, which had a file for each value.
+    fn older(&self) -> Result<State> {
+        let line = |path: PathBuf| -> Result<Option<String>> {
+            Ok(read(&path)?.map(|text| text.trim().to_owned()))
         };
-        let mut text = String::new();
-        file.take(LONGEST).read_to_string(&mut text).path("read", path)?;
-        Ok(Some(text))
+        let mut state = State { open: line(self.directory.join("open"))?, ..State::default() };
+        let history = self.directory.join("history");
+        if let Some(text) = read(&history)? {
+            state.history = parsed(&history, &text)?;
+        }
+        let entries = match std::fs::read_dir(&self.directory) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(state),
+            entries => entries.path("read", &self.directory)?,
+        };
+        for entry in entries {
+            let directory = entry.path("read", &self.directory)?.path();
+            let file = |name: &str| line(directory.join(name));
+            let Some(id) = directory.file_name().and_then(|name| name.to_str()) else { continue };
+            if !directory.is_dir() {
+                continue;
+            }
+            let part = file("part")?;
+            let again = file("again")?.unwrap_or_default();
+            let again =
+                again.lines().filter_map(|line| line.split_once(' ')).map(|(host, time)| {
+                    let undone = time.parse().unwrap_or(Timestamp::MAX);
+                    Again { host: host.to_owned(), undone }
+                });
+            let install = file("install")?.unwrap_or_default();
+            let progress = Progress {
+                status: file("state")?.and_then(|word| serde_json::from_value(word.into()).ok()),
+                install: install.lines().map(str::to_owned).collect(),
+                again: again.collect(),
+                instead: file("instead")?,
+                snapshot: file("snapshot")?.map(PathBuf::from),
+                is_part: part.is_some(),
+                reopens: part.filter(|id| !id.is_empty()),
+            };
+            state.upgrades.insert(id.to_owned(), progress);
+        }
+        Ok(state)
+    }
+}
+
+impl State {
+    fn of(&mut self, id: &str) -> &mut Progress {
+        self.upgrades.entry(id.to_owned()).or_default()
     }
 }
 
@@ -390,15 +435,6 @@ pub fn refuse_while_open(state: &Path, verb: &str) -> Result<()> {
     ))
 }
 
-const ALL: [UpgradeStatus; 6] = [
-    UpgradeStatus::Running,
-    UpgradeStatus::Paused,
-    UpgradeStatus::Failed,
-    UpgradeStatus::Committed,
-    UpgradeStatus::Aborted,
-    UpgradeStatus::RolledBack,
-];
-
 /// Returns the name used in files and JSON.
 pub fn word(stand: UpgradeStatus) -> &'static str {
     match stand {
@@ -418,4 +454,121 @@ fn make(directory: &Path) -> Result<()> {
 
 fn write(path: &Path, text: &str) -> Result<()> {
     atomic::write(path, text.as_bytes(), 0o600, Durability::Durable)
+}
+
+fn remove(path: &Path) -> Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error).path("remove", path),
+        _ => Ok(()),
+    }
+}
+
+fn read(path: &Path) -> Result<Option<String>> {
+    use std::io::Read;
+    let file = match std::fs::File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        file => file.path("open", path)?,
+    };
+    let mut text = String::new();
+    file.take(LONGEST).read_to_string(&mut text).path("read", path)?;
+    Ok(Some(text))
+}
+
+fn parsed<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T> {
+    serde_json::from_str(text).map_err(|error| {
+        Error::bad_content(format!("{} cannot be read", path.display())).caused_by(error)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upgrade::testing::{document, kubernetes, request};
+
+    fn upgrade(id: &str) -> Document {
+        let mut document =
+            document(&kubernetes(1, 1, "v1.33.4"), &request("v1.33.4", &["v1.34.1"]));
+        document.id = id.to_owned();
+        document
+    }
+
+    #[test]
+    fn an_upgrade_and_its_rollback_are_one_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = UpgradeStore::of(directory.path());
+        assert_eq!(store.open().unwrap(), None);
+        let (forward, back) = (upgrade("u1"), upgrade("u1-back-0"));
+        store.keep_install("u1", &["app:v1".to_owned()]).unwrap();
+        store.begin(&forward).unwrap();
+        store.ask_pause("u1").unwrap();
+        assert_eq!(store.open().unwrap().unwrap().id, "u1");
+        assert_eq!(store.stand("u1").unwrap(), Some(UpgradeStatus::Running));
+        store.stand_of("u1", UpgradeStatus::Failed).unwrap();
+
+        // One host goes back; then the upgrade is open again, and repeats this host.
+        store.keep(&back, Some("u1"), Some(Path::new("snapshot.db"))).unwrap();
+        store.keep_part("u1-back-0", Some("u1")).unwrap();
+        store.begin(&back).unwrap();
+        store.do_again("u1", &["10.0.0.1:22".to_owned()]).unwrap();
+        assert_eq!(store.part("u1-back-0").unwrap(), Some(Some("u1".to_owned())));
+        assert!(store.snapshot("u1-back-0").unwrap().unwrap().is_absolute());
+        let reopens = store.part("u1-back-0").unwrap().unwrap();
+        store.end_for(&back, UpgradeStatus::Committed, "now", reopens.as_deref()).unwrap();
+        assert_eq!(store.open().unwrap().unwrap().id, "u1");
+        assert_eq!(store.stand("u1").unwrap(), Some(UpgradeStatus::Paused));
+        assert_eq!(store.again("u1").unwrap()[0].host, "10.0.0.1:22");
+        assert_eq!(store.install("u1").unwrap(), ["app:v1"]);
+
+        store.end(&forward, UpgradeStatus::Committed, "now").unwrap();
+        assert_eq!(store.open().unwrap(), None);
+        let history: Vec<_> = store.history().unwrap().into_iter().map(|one| one.id).collect();
+        assert_eq!(history, ["u1-back-0", "u1"]);
+        let mut files: Vec<_> = std::fs::read_dir(directory.path().join("upgrade"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        files.sort();
+        assert_eq!(files, ["state.json", "u1", "u1-back-0"]);
+
+        // The same upgrade once more has nothing of the first one.
+        store.fresh("u1").unwrap();
+        assert!(store.again("u1").unwrap().is_empty() && store.stand("u1").unwrap().is_none());
+        assert!(!store.pause_file("u1").unwrap().exists());
+        assert!(store.stand("../u1").is_err());
+    }
+
+    #[test]
+    fn what_a_killed_upgrade_of_an_older_imgctl_left_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = UpgradeStore::of(directory.path());
+        let write = |name: &str, text: &str| {
+            let path = directory.path().join("upgrade").join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("u1/plan.json", &upgrade("u1").to_json().unwrap());
+        write("u1/state", "rolled-back");
+        write("u1/install", "a:1\nb:2");
+        write("u1/again", "10.0.0.1:22 2026-01-01T00:00:00Z\n10.0.0.2:22 2026-01-02T00:00:00Z");
+        write("u1-back-0/plan.json", &upgrade("u1-back-0").to_json().unwrap());
+        write("u1-back-0/state", "running\n");
+        write("u1-back-0/instead", "u1");
+        write("u1-back-0/snapshot", "/backup/snapshot.db");
+        write("u1-back-0/part", "");
+        write("open", "u1-back-0");
+        write("history", "[]");
+        assert_eq!(store.open().unwrap().unwrap().id, "u1-back-0");
+        assert_eq!(store.stand("u1").unwrap(), Some(UpgradeStatus::RolledBack));
+        assert_eq!(store.install("u1").unwrap(), ["a:1", "b:2"]);
+        assert_eq!(store.again("u1").unwrap().len(), 2);
+        let told = (store.instead("u1-back-0").unwrap(), store.part("u1-back-0").unwrap());
+        assert_eq!(told, (Some("u1".to_owned()), Some(None)));
+        assert_eq!(store.snapshot("u1-back-0").unwrap().unwrap(), Path::new("/backup/snapshot.db"));
+        // The first change writes the new layout with everything of the old one.
+        let before = store.state().unwrap();
+        store.stand_of("u1-back-0", UpgradeStatus::Paused).unwrap();
+        let mut after = store.state().unwrap();
+        after.of("u1-back-0").status = Some(UpgradeStatus::Running);
+        assert_eq!(after, before);
+    }
 }

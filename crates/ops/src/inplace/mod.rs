@@ -12,7 +12,7 @@ use imgctl_base::error::{Error, Kind, Result};
 use imgctl_cluster::inplace::batches::Share;
 use imgctl_cluster::inplace::drift::{self, Report};
 use imgctl_cluster::inplace::engine::{self, Engine};
-use imgctl_cluster::inplace::journal::{self, Journal, Past};
+use imgctl_cluster::inplace::journal::{self, Past};
 use imgctl_cluster::inplace::plan::Plan;
 use imgctl_cluster::inplace::planner::{self, Inputs};
 use imgctl_cluster::inplace::pull_access;
@@ -325,7 +325,7 @@ fn carry_out(
         }
     }
     let puller = reach.puller(care.pre_pull, &prepared.world)?;
-    let (journal, _) = Journal::open(&reach.journals, id, session.controller.sync)?;
+    let journal = journal::open(&reach.journals, id, session.controller.sync)?;
     let interrupt = Interrupt::default();
     front.pass_interrupts(&interrupt)?;
     reach.stop_on_loss(&interrupt);

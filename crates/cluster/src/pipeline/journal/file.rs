@@ -7,17 +7,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
+use serde::Serialize;
 
 use crate::pipeline::journal::chain::Chain;
 use crate::pipeline::journal::past;
-use crate::pipeline::journal::record::Record;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::fs::atomic::sync_directory;
+use imgctl_base::fs::lock::{Lock, Mode};
 
 /// Called after each record that is on disk, with the number of records in this run.
 type Told = dyn Fn(u64) + Send + Sync;
 
-/// An open journal. Records are on disk when `append` returns.
+/// An open journal, exclusive to one process. Records are on disk when `append` returns.
 pub struct Journal {
     id: String,
     path: PathBuf,
@@ -26,6 +27,7 @@ pub struct Journal {
     turned: Condvar,
     sync: bool,
     told: Option<Box<Told>>,
+    _lock: Lock,
 }
 
 #[derive(Default)]
@@ -43,11 +45,6 @@ struct Queue {
 impl Journal {
     /// Creates a journal `<time>-<verb>-<random>` in `directory`.
     pub fn create(directory: &Path, verb: &str, sync: bool) -> Result<Self> {
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)
-            .path("create the directory", directory)?;
         let mut random = [0; 4];
         aws_lc_rs::rand::fill(&mut random)
             .map_err(|_| Error::failed("cannot read random numbers from the system"))?;
@@ -55,7 +52,16 @@ impl Journal {
         let now = Timestamp::now();
         let time = now.strftime("%Y%m%dT%H%M%S");
         let id = format!("{time}.{:03}Z-{verb}-{random}", now.subsec_millisecond());
-        let path = past::path_of(directory, &id);
+        Self::create_as(directory, &id, sync)
+    }
+
+    fn create_as(directory: &Path, id: &str, sync: bool) -> Result<Self> {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .path("create the directory", directory)?;
+        let path = past::path_of(directory, id);
         let file = OpenOptions::new()
             .append(true)
             .create_new(true)
@@ -65,27 +71,39 @@ impl Journal {
         if sync {
             sync_directory(directory)?;
         }
-        Ok(Self::over(id, path, file, sync, Chain::default()))
+        let lock = lock(id, &path)?;
+        Ok(Self::over(id, path, file, sync, Chain::default(), lock))
+    }
+
+    /// Opens the journal `id`, new or existing.
+    pub(crate) fn open(directory: &Path, id: &str, sync: bool) -> Result<Self> {
+        if past::path_of(directory, id).exists() {
+            Self::reopen(directory, id, sync)
+        } else {
+            Self::create_as(directory, id, sync)
+        }
     }
 
     /// Reopens a journal and removes a partial line left by a crash.
     pub(crate) fn reopen(directory: &Path, id: &str, sync: bool) -> Result<Self> {
         let path = past::path_of(directory, id);
+        let lock = lock(id, &path)?;
         let (whole, chain) = past::whole_length(&path)?;
         let file = OpenOptions::new().append(true).open(&path).path("open the journal", &path)?;
         file.set_len(whole).path("cut a torn line off", &path)?;
-        Ok(Self::over(id.to_owned(), path, file, sync, chain))
+        Ok(Self::over(id, path, file, sync, chain, lock))
     }
 
-    fn over(id: String, path: PathBuf, file: File, sync: bool, chain: Chain) -> Self {
+    fn over(id: &str, path: PathBuf, file: File, sync: bool, chain: Chain, lock: Lock) -> Self {
         Self {
-            id,
+            id: id.to_owned(),
             path,
             file,
             queue: Mutex::new(Queue { chain, ..Queue::default() }),
             turned: Condvar::new(),
             sync,
             told: None,
+            _lock: lock,
         }
     }
 
@@ -107,12 +125,12 @@ impl Journal {
     }
 
     /// Writes a record.
-    pub(crate) fn append(&self, record: &Record) -> Result<()> {
+    pub(crate) fn append(&self, record: &impl Serialize) -> Result<()> {
         self.append_all(std::slice::from_ref(record))
     }
 
     /// Writes records. If several threads call this at once, one of them writes and syncs for all.
-    pub(crate) fn append_all(&self, records: &[Record]) -> Result<()> {
+    pub(crate) fn append_all(&self, records: &[impl Serialize]) -> Result<()> {
         let mut lines = Vec::new();
         for record in records {
             let line = serde_json::to_vec(record)
@@ -181,11 +199,17 @@ impl Journal {
     }
 }
 
+fn lock(id: &str, path: &Path) -> Result<Lock> {
+    Lock::try_acquire(path, Mode::Exclusive)?
+        .ok_or_else(|| Error::new(Kind::Busy, format!("run {id} is active in another process")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::pipeline::event::Outcome;
     use crate::pipeline::journal::past::Past;
+    use crate::pipeline::journal::record::Record;
 
     fn begin(step: &str) -> Record {
         Record::Begin {
@@ -226,6 +250,8 @@ mod tests {
         std::fs::write(&path, &text).unwrap();
         assert_eq!(Past::read(&path).unwrap().steps.len(), 1);
         let journal = Journal::reopen(directory.path(), &id, true).unwrap();
+        let error = Journal::open(directory.path(), &id, true).err().unwrap();
+        assert_eq!(error.kind(), Kind::Busy, "two at once");
         journal
             .append(&Record::Finish { time: Timestamp::UNIX_EPOCH, outcome: Outcome::Done })
             .unwrap();

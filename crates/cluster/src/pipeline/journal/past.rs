@@ -6,14 +6,16 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 
 use crate::pipeline::event::Outcome;
 use crate::pipeline::journal::chain::Chain;
 use crate::pipeline::journal::record::Record;
 use imgctl_base::error::{Error, IoContext, Result};
 
-/// Maximum length of a line in a journal, in bytes. Error messages in it are truncated.
-const LONGEST_LINE: u64 = 1 << 20;
+/// Maximum length of a line in a journal, in bytes: the first line of an in-place update holds its
+/// plan.
+const LONGEST_LINE: u64 = 64 << 20;
 
 /// Recorded state of one step.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,7 +57,7 @@ pub struct Past {
 }
 
 impl Past {
-    /// Reads one file. Ignores a partial last line left by a crash.
+    /// Reads one file.
     pub fn read(path: &Path) -> Result<Self> {
         let mut past = Self {
             id: path
@@ -64,32 +66,7 @@ impl Past {
                 .unwrap_or_default(),
             ..Self::default()
         };
-        let mut chain = Chain::default();
-        each_line(path, |number, line, whole| {
-            if whole && !chain.follows(line) {
-                return Err(Error::bad_content(format!(
-                    "the journal {} was modified at or before line {number}",
-                    path.display()
-                ))
-                .hint(
-                    "restore it; or inspect the hosts and move the file away: the next run then \
-                     starts from the beginning",
-                ));
-            }
-            match serde_json::from_slice::<Record>(line) {
-                Ok(record) => past.take(record),
-                Err(_) if !whole => {}
-                Err(error) => {
-                    return Err(Error::bad_content(format!(
-                        "the journal {} is damaged at line {number}",
-                        path.display()
-                    ))
-                    .caused_by(error)
-                    .hint("move the file away: the next run then starts from the beginning"));
-                }
-            }
-            Ok(())
-        })?;
+        each_record(path, |record| past.take(record))?;
         Ok(past)
     }
 
@@ -227,6 +204,36 @@ pub(super) fn whole_length(path: &Path) -> Result<(u64, Chain)> {
         Ok(())
     })?;
     Ok((length, chain))
+}
+
+/// Passes each record of the file. Ignores a partial last line left by a crash.
+pub(crate) fn each_record<R: DeserializeOwned>(path: &Path, mut take: impl FnMut(R)) -> Result<()> {
+    let mut chain = Chain::default();
+    each_line(path, |number, line, whole| {
+        if whole && !chain.follows(line) {
+            return Err(Error::bad_content(format!(
+                "the journal {} was modified at or before line {number}",
+                path.display()
+            ))
+            .hint(
+                "restore it; or inspect the hosts and move the file away: the next run then \
+                 starts from the beginning",
+            ));
+        }
+        match serde_json::from_slice::<R>(line) {
+            Ok(record) => take(record),
+            Err(_) if !whole => {}
+            Err(error) => {
+                return Err(Error::bad_content(format!(
+                    "the journal {} is damaged at line {number}",
+                    path.display()
+                ))
+                .caused_by(error)
+                .hint("move the file away: the next run then starts from the beginning"));
+            }
+        }
+        Ok(())
+    })
 }
 
 /// Passes each line with its number and whether it is complete.
