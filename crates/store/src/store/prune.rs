@@ -282,7 +282,7 @@ pub(super) fn size_of(path: &Path) -> u64 {
     let files = WalkDir::new(path).follow_root_links(false).into_iter().flatten();
     files
         .filter_map(|entry| entry.metadata().ok())
-        .filter(|found| found.is_file())
+        .filter(std::fs::Metadata::is_file)
         .filter(|found| found.nlink() < 2 || linked.insert((found.dev(), found.ino())))
         .map(|found| found.len())
         .sum()
