@@ -71,7 +71,7 @@ fn one(escape: char, instruction: &Instruction, found: &mut Vec<Diagnostic>) {
             }
         }
         InstructionKind::Expose(ports) => {
-            ports.iter().for_each(|port| expose(instruction, port, found))
+            ports.iter().for_each(|port| expose(instruction, port, found));
         }
         _ => {}
     }
