@@ -1,5 +1,5 @@
-//! What needs hosts of the test bed (docs/testbed.md), one test at a time: the test bed itself, and
-//! clusters on it.
+//! What needs hosts of the test bed (docs/testbed.md): the test bed itself, and clusters on it. Each
+//! test has a bed of its own; .config/nextest.toml says how many run at a time.
 
 #![allow(
     clippy::unwrap_used,
