@@ -16,7 +16,6 @@ use imgctl_build::build::base_image::BaseImages;
 use imgctl_build::build::options::{ContextSource, NamedContext, Network, SecretSource};
 use imgctl_build::build::{Format as BuildFormat, Options};
 use imgctl_store::layer::Compression;
-use imgctl_transfer::transfer::pull::Policy;
 
 /// Build an image from a Kubefile
 #[derive(Args, Debug)]
@@ -195,12 +194,12 @@ pub(crate) struct BuildArgs {
 
 impl BuildArgs {
     /// Returns the pull policy for base images.
-    pub(crate) fn policy(&self) -> Policy {
+    fn policy(&self) -> PolicyArg {
         match (self.pull, self.pull_always, self.pull_never) {
-            (Some(policy), ..) => policy.policy(),
-            (None, Some(true), _) => Policy::Always,
-            (None, _, Some(true)) => Policy::Never,
-            (None, ..) => Policy::Missing,
+            (Some(policy), ..) => policy,
+            (None, Some(true), _) => PolicyArg::Always,
+            (None, _, Some(true)) => PolicyArg::Never,
+            (None, ..) => PolicyArg::Missing,
         }
     }
 }
@@ -236,7 +235,7 @@ pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {
         unset_env: args.unsetenv.clone(),
         labels: pairs(&args.labels, "--label")?,
         annotations: pairs(&args.annotations, "--annotation")?,
-        base_images: BaseImages::new(args.registry.client(context)?, args.policy()),
+        base_images: BaseImages::new(args.registry.client(context)?, args.policy().policy()),
         no_cache: args.no_cache,
         compression: compression(args, format)?,
         format,
