@@ -1,5 +1,8 @@
 //! Runs that are killed, interrupted or meet another one.
 
+use std::sync::Arc;
+
+use imgctl_kube::lease::{self, Holder, Outage, Times};
 use serde_json::Value;
 
 use crate::inplace::cluster::{Cluster, WEB, image, set, uids};
@@ -70,16 +73,23 @@ fn two_do_not_carry_out_one_run() {
 fn another_machine_is_kept_off_the_cluster() {
     let cluster = Cluster::start();
     cluster.workload("Deployment", 2);
-    let (new, newer) = (set("2"), set("3"));
-    let mut run = cluster.begin(&[WEB[0], WEB[1], "--set", &new, "--template", "keep"]);
-    run.until_phase("patched", 1);
-    let apply = ["apply", WEB[0], WEB[1], "--set", &newer, "--template", "keep"];
+    let holder = Holder {
+        identity: "other".to_owned(),
+        host: "ctl1".to_owned(),
+        user: "ops".to_owned(),
+        verb: "upgrade".to_owned(),
+    };
+    let api = Arc::clone(&cluster.api);
+    let held = lease::hold(api, &holder, false, Outage::Fail, Times::default(), &|_| {}).unwrap();
+    let new = set("3");
+    let apply = ["apply", WEB[0], WEB[1], "--set", &new, "--template", "keep"];
     for command in [&apply[..], &["rollback", WEB[0], WEB[1]]] {
         let refused = cluster.elsewhere(command).fails(6).report();
-        assert!(refused.contains("(`imgctl inplace apply` since 20"), "{refused}");
+        assert!(refused.contains("ops on ctl1 (`imgctl upgrade` since 20"), "{refused}");
     }
-    assert_eq!(run.end(), Some(0));
-    assert!(cluster.pods().values().all(|pod| pod.image == image("2")));
+    held.check().unwrap();
+    drop(held);
+    assert!(cluster.pods().values().all(|pod| pod.image == image("1")));
     cluster.elsewhere(&apply).ok();
     assert!(cluster.pods().values().all(|pod| pod.image == image("3")));
 }
