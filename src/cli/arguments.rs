@@ -49,7 +49,7 @@ macro_rules! verbs {
         $(#[cfg($condition:meta)])?
         $name:literal $(@$hide:ident)?: $verb:ident($args:ty) => $run:path $(, $how:ident)?;
     )*) => {
-        /// One verb with its arguments.
+        // One verb with its arguments. Not a doc comment: that would become the help's first line.
         #[derive(Debug, Subcommand)]
         pub(crate) enum Verb {
             $($(#[cfg($condition)])? #[command(name = $name $(, $hide = true)?)] $verb($args),)*
