@@ -1,9 +1,11 @@
 //! Debian's docker-registry, as many as a test wants: each on a port and in a directory of its own.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// The user and the password of registries that ask for one.
 pub(crate) const USER: &str = "me";
@@ -133,9 +135,7 @@ impl Registry {
 
     /// The paths of blobs that were asked for (GET), as often as they were; forgets them.
     pub(crate) fn blobs_read(&self) -> Vec<String> {
-        // The log comes a moment after the answer.
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        let lines = std::mem::take(&mut *self.log.lock().unwrap());
+        let lines = self.logged();
         let member = |line: &str, name: &str| {
             let start = line.split_once(&format!("\"{name}\":\""))?.1;
             Some(start.split('"').next()?.to_owned())
@@ -148,6 +148,26 @@ impl Registry {
             .collect();
         blobs.sort();
         blobs
+    }
+
+    /// What it has logged; forgets it. A line comes a moment after its answer: those of all earlier
+    /// requests are there when that of another request is.
+    fn logged(&self) -> Vec<String> {
+        let mut stream = TcpStream::connect(&self.host).unwrap();
+        let head = format!("GET /v2/?logged HTTP/1.0\r\nHost: {}\r\n\r\n", self.host);
+        stream.write_all(head.as_bytes()).unwrap();
+        let begun = Instant::now();
+        loop {
+            let mut lines = self.log.lock().unwrap();
+            let is_last =
+                |line: &String| line.contains("/v2/?logged") && line.contains("response completed");
+            if lines.iter().any(is_last) {
+                return std::mem::take(&mut *lines);
+            }
+            drop(lines);
+            assert!(begun.elapsed() < Duration::from_secs(30), "docker-registry logs nothing");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// The tree it serves, in docker-distribution's layout.

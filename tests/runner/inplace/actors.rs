@@ -3,7 +3,7 @@
 //! seen to do, as far as images, templates and revisions go.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -29,6 +29,8 @@ struct Shared {
     ends: AtomicBool,
     /// Controllers of workloads see nothing for as long.
     asleep: AtomicBool,
+    /// How often everybody has acted.
+    rounds: AtomicUsize,
     /// What registries have: digests by image; others get one made of their name.
     digests: Mutex<BTreeMap<String, String>>,
 }
@@ -49,6 +51,7 @@ impl Actors {
         let thread = std::thread::spawn(move || {
             while !play.shared.ends.load(Ordering::SeqCst) {
                 play.once();
+                play.shared.rounds.fetch_add(1, Ordering::SeqCst);
                 std::thread::sleep(Duration::from_millis(40));
             }
         });
@@ -58,6 +61,16 @@ impl Actors {
     /// Whether controllers of workloads do nothing.
     pub(crate) fn sleep(&self, asleep: bool) {
         self.shared.asleep.store(asleep, Ordering::SeqCst);
+    }
+
+    /// Waits until everybody has acted a few times more on what is there now.
+    pub(crate) fn act(&self) {
+        let until = self.shared.rounds.load(Ordering::SeqCst) + 4;
+        let begun = Instant::now();
+        while self.shared.rounds.load(Ordering::SeqCst) < until {
+            assert!(begun.elapsed() < Duration::from_secs(30), "nobody acts");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// An image's digest in its registry.

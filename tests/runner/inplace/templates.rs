@@ -73,7 +73,7 @@ fn survives_a_kill(kind: &str) {
     run.kill();
     cluster.actors.sleep(false);
     // Nothing rolls meanwhile, and it is told.
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    cluster.actors.act();
     assert_eq!(uids(&before), uids(&cluster.pods()));
     let status = cluster.inplace(&["status", "--json"]).fails(10).json();
     assert_eq!(status["workloads"][0]["unfinished"], "one", "{status}");
