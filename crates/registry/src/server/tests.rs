@@ -104,9 +104,8 @@ fn a_client_that_takes_nothing_is_let_go() {
 fn more_connections_than_allowed_wait_their_turn() {
     let server = start(Limits { connections: 2, ..Limits::default() });
     let request = b"GET /v2/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    // Connections are accepted in the order in which they were made.
     let held = [connect(&server, b""), connect(&server, b"")];
-    // The server must accept both connections before the third one arrives.
-    std::thread::sleep(Duration::from_millis(200));
     let mut third = connect(&server, request);
     third.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     assert!(third.read(&mut [0; 1]).is_err(), "it was served at once");
