@@ -19,5 +19,5 @@ pub fn run(arguments: Vec<OsString>, environment: Vec<(OsString, OsString)>) -> 
     {
         return code;
     }
-    cli::run(arguments, environment)
+    cli::run(&arguments, environment)
 }

@@ -45,11 +45,11 @@ use environment::Environment;
 use settings::Settings;
 
 /// Parses and runs one command line (docs/cli.md has the exit codes).
-pub(crate) fn run(arguments: Vec<OsString>, environment: Vec<(OsString, OsString)>) -> ExitCode {
+pub(crate) fn run(arguments: &[OsString], environment: Vec<(OsString, OsString)>) -> ExitCode {
     let environment = Environment::new(environment);
     // Needed before parsing: errors of the command line itself are already shown this way.
-    let early = settings::Early::scan(&arguments, &environment);
-    let (globals, verb, matches) = match arguments::parse(&arguments, early.clap_colour()) {
+    let early = settings::Early::scan(arguments, &environment);
+    let (globals, verb, matches) = match arguments::parse(arguments, early.clap_colour()) {
         Ok(parsed) => parsed,
         Err(error) => return failure::of_parser(&error, early),
     };

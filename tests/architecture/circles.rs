@@ -44,21 +44,21 @@ impl Sources {
     /// Reads the crate whose `lib.rs` is in `folder`, without its test modules.
     pub(crate) fn read(folder: &Path) -> Self {
         let mut sources = Self { files: Vec::new(), modules: BTreeMap::new() };
-        sources.add(&folder.join("lib.rs"), Vec::new(), folder);
+        sources.add(&folder.join("lib.rs"), &[], folder);
         sources
     }
 
     /// Reads the file of a module, and those of the modules that it declares, which lie in `folder`.
-    fn add(&mut self, path: &Path, module: Vec<String>, folder: &Path) {
+    fn add(&mut self, path: &Path, module: &[String], folder: &Path) {
         let text =
             std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let mut reader = Reader {
             tokens: without_tests(&tokens(&text)),
             at: 0,
-            file: File { path: path.to_owned(), module: module.clone(), ..File::default() },
+            file: File { path: path.to_owned(), module: module.to_vec(), ..File::default() },
             children: Vec::new(),
         };
-        reader.module(&module);
+        reader.module(module);
         for scope in reader.file.scopes.keys() {
             self.modules.insert(scope.clone(), self.files.len());
         }
@@ -68,7 +68,7 @@ impl Sources {
             let inside = inner.iter().fold(folder.to_owned(), |at, name| at.join(name)).join(name);
             let flat = inside.with_extension("rs");
             let path = if flat.exists() { flat } else { inside.join("mod.rs") };
-            self.add(&path, child, &inside);
+            self.add(&path, &child, &inside);
         }
     }
 

@@ -81,9 +81,9 @@ pub(crate) fn run(args: &LsArgs, context: &Context) -> Result<()> {
     for line in &lines {
         // A pipe receives names unchanged; a terminal receives only printable characters.
         if context.ui.stdout_is_terminal() {
-            bytes.extend_from_slice(printable(&line.name).as_bytes())
+            bytes.extend_from_slice(printable(&line.name).as_bytes());
         } else {
-            bytes.extend_from_slice(&line.name)
+            bytes.extend_from_slice(&line.name);
         }
         bytes.push(b'\n');
     }

@@ -230,7 +230,7 @@ fn two_controllers(bed: &Bed, api: &ClusterApi) {
     ];
     let refused = |number: usize, command: &[&str]| {
         // Another controller has the same state at another place.
-        let copy = bed.env.path(&format!("controller-{number}"));
+        let copy = bed.env.path(format!("controller-{number}"));
         let clusters = bed.env.path("clusters");
         Ran::new(tool("cp", [OsStr::new("-R"), clusters.as_ref(), copy.as_ref()])).ok();
         let mut other = keyed_command(bed, command);

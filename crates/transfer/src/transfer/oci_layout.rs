@@ -36,7 +36,7 @@ pub(super) fn images(
         match found.iter_mut().find(|other| other.descriptor.digest == entry.digest) {
             Some(other) => other.references.extend(name),
             None => {
-                found.push(Loaded { references: name.into_iter().collect(), descriptor: entry })
+                found.push(Loaded { references: name.into_iter().collect(), descriptor: entry });
             }
         }
     }

@@ -249,9 +249,9 @@ impl Content {
             };
             for part in &facts.manifests {
                 if is_document(&part.media_type) {
-                    pending.push(part.digest.clone())
+                    pending.push(part.digest.clone());
                 } else {
-                    _ = content.blobs.insert(part.digest.clone())
+                    _ = content.blobs.insert(part.digest.clone());
                 }
             }
             let blobs = facts.blobs.iter().map(|part| part.digest.clone());
