@@ -67,7 +67,7 @@ fn build(root: &Path, context: &Path) -> Duration {
     .chain(["--root".into(), root.into(), context.into()])
     .collect();
     let start = Instant::now();
-    let code = imgctl::run(arguments, Vec::new());
+    let code = imgctl::run(&arguments, Vec::new());
     assert_eq!(format!("{code:?}"), format!("{:?}", std::process::ExitCode::SUCCESS));
     start.elapsed()
 }

@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Runs one command line in the given environment and says how the process is to exit.
-pub fn run(arguments: Vec<OsString>, environment: Vec<(OsString, OsString)>) -> ExitCode {
+pub fn run(arguments: &[OsString], environment: Vec<(OsString, OsString)>) -> ExitCode {
     // Before anything starts a thread or opens a file.
     if let Some(code) = imgctl_build::build::run::entry(arguments.get(1).map(OsString::as_os_str)) {
         return code;
@@ -19,5 +19,5 @@ pub fn run(arguments: Vec<OsString>, environment: Vec<(OsString, OsString)>) -> 
     {
         return code;
     }
-    cli::run(&arguments, environment)
+    cli::run(arguments, environment)
 }

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    imgctl::run(std::env::args_os().collect(), std::env::vars_os().collect())
+    imgctl::run(&std::env::args_os().collect::<Vec<_>>(), std::env::vars_os().collect())
 }

@@ -1,17 +1,11 @@
-//! Context of a verb: settings, environment, user interface and store; and the session of an
-//! operation.
+//! Context of a verb: settings, environment, user interface and store.
 
 use std::cell::OnceCell;
 
-use crate::cli::cluster_options;
 use crate::cli::environment::Environment;
-use crate::cli::front_end::Terminal;
-use crate::cli::registry_options::RegistryArgs;
 use crate::cli::settings::Settings;
-use crate::cli::ssh_options::SshArgs;
 use crate::ui::Ui;
 use imgctl_base::error::Result;
-use imgctl_ops::session::{Logins, Session, SshAccess};
 use imgctl_store::store::{self, Store};
 
 /// Created once for each command line.
@@ -38,28 +32,6 @@ impl Context {
         let store = Store::open(&self.settings.root, options)?;
         let store = store.with_limits(self.settings.limits);
         Ok(self.store.get_or_init(|| store))
-    }
-
-    /// Returns a session for one operation with these flags.
-    pub(crate) fn session(&self, ssh: &SshArgs, registry: &RegistryArgs) -> Result<Session<'_>> {
-        let (login, settings) = ssh.resolve(self)?;
-        let registry = registry.clone();
-        let registries = move |logins| match logins {
-            Logins::OfUser => registry.client_options(self),
-            Logins::Only(login) => registry.options(self, login),
-        };
-        Ok(Session::new(
-            Box::new(Terminal(self)),
-            cluster_options::controller(self)?,
-            SshAccess { login, port: ssh.port, settings },
-            Box::new(registries),
-            Box::new(|| self.store().cloned()),
-        ))
-    }
-
-    /// Returns a session for an operation that has no flags for hosts and registries.
-    pub(crate) fn plain_session(&self) -> Result<Session<'_>> {
-        self.session(&SshArgs::default(), &RegistryArgs::default())
     }
 }
 

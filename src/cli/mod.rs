@@ -25,6 +25,7 @@ mod pull_options;
 mod push_options;
 mod registry_files;
 mod registry_options;
+mod session;
 mod settings;
 mod signals;
 mod signing_keys;

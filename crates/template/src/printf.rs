@@ -351,8 +351,8 @@ mod tests {
             ("%[3]d", vec![int(5)], "%!d(BADINDEX)"),
             (
                 "%*d|%-*d|%.*f",
-                vec![int(5), int(42), int(5), int(42), int(2), Value::Float(3.14159)],
-                "   42|42   |3.14",
+                vec![int(5), int(42), int(5), int(42), int(2), Value::Float(3.25)],
+                "   42|42   |3.25",
             ),
             ("%d %s", vec![int(5)], "5 %!s(MISSING)"),
             ("%d", [5, 6].map(int).to_vec(), "5%!(EXTRA int=6)"),

@@ -54,7 +54,7 @@ impl Template {
 
 /// Parses and renders in one step.
 #[cfg(test)]
-pub fn render(
+pub(crate) fn render(
     name: &str,
     text: &str,
     data: &serde_json::Value,

@@ -6,9 +6,9 @@ use crate::front_end::{Announcement, Outcome};
 use crate::session::Session;
 use crate::upgrade::choices::GivenChoices;
 use crate::upgrade::close::{check_blockers, closing};
+use crate::upgrade::cluster_snapshot::{ClusterSnapshot, know};
 use crate::upgrade::execute::{
-    Carrying, ClusterSnapshot, PlanRequest, carry, check_fresh, check_start, know, pipeline_of,
-    plan_of,
+    Carrying, PlanRequest, carry, check_fresh, check_start, pipeline_of, plan_of,
 };
 use crate::upgrade::finish::{finish, leave_out, pairs};
 use crate::upgrade::images::{Start, UpgradeImage, UpgradeImages, sides};

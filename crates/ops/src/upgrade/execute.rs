@@ -11,9 +11,10 @@ use jiff::Timestamp;
 
 use crate::front_end::{Outcome, Upgraded};
 use crate::upgrade::close::tell_late;
-use crate::upgrade::images::{UpgradeImages, rootfs_of};
+use crate::upgrade::cluster_snapshot::ClusterSnapshot;
+use crate::upgrade::images::rootfs_of;
 use crate::upgrade::lag;
-use crate::work::{Prepared, Work, controller};
+use crate::work::{Work, controller};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Digest, Platform};
 use imgctl_cluster::cluster::context::ClusterContext;
@@ -25,7 +26,6 @@ use imgctl_cluster::pipeline::execution_context::ExecutionContext;
 use imgctl_cluster::pipeline::executor::{Summary, unfinished};
 use imgctl_cluster::pipeline::interrupt::Interrupt;
 use imgctl_cluster::pipeline::journal::Past;
-use imgctl_cluster::pipeline::look;
 use imgctl_cluster::pipeline::step::Step;
 use imgctl_cluster::runtime::upgrade::Upgrader;
 use imgctl_cluster::runtime::version as runtime_version;
@@ -54,42 +54,6 @@ pub(crate) struct PlanRequest {
     pub(crate) only: Vec<String>,
     /// Roll back to a snapshot of the data.
     pub(crate) to_snapshot: bool,
-}
-
-/// Facts about the cluster after the hosts were queried.
-pub(crate) struct ClusterSnapshot {
-    pub(crate) from: Arc<ClusterContext>,
-    pub(crate) hops: Vec<Arc<ClusterContext>>,
-    pub(crate) api: Option<Result<Arc<dyn Api>, String>>,
-    architectures: BTreeSet<String>,
-}
-
-/// Queries the facts of all hosts.
-pub(crate) fn know(sides: &UpgradeImages, means: &ExecutionContext<'_>) -> ClusterSnapshot {
-    let looks = look::look(&sides.from.scene.hosts, &means.crew, means.parallel);
-    let informed = |prepared: &Prepared| Arc::new(look::informed(&prepared.scene, &looks));
-    let from = informed(&sides.from);
-    let api = means
-        .runtime
-        .has_api()
-        .then(|| nodes::api(&from, &*means.crew).map_err(|error| error.chain().join(": ")));
-    ClusterSnapshot {
-        api,
-        hops: sides.hops.iter().map(informed).collect(),
-        architectures: looks
-            .values()
-            .filter_map(|look| look.as_ref().ok())
-            .map(|facts| facts.architecture.clone())
-            .collect(),
-        from,
-    }
-}
-
-/// Returns a cluster context with the facts of its hosts; they were queried before, and the answers
-/// are cached.
-pub(crate) fn informed(prepared: &Prepared, means: &ExecutionContext<'_>) -> Arc<ClusterContext> {
-    let looks = look::look(&prepared.scene.hosts, &means.crew, means.parallel);
-    Arc::new(look::informed(&prepared.scene, &looks))
 }
 
 /// Creates the plan. Only reads.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::upgrade::execute::{ClusterSnapshot, informed};
+use crate::upgrade::cluster_snapshot::{ClusterSnapshot, informed};
 use crate::upgrade::images::{UpgradeImage, side_of};
 use crate::work::Work;
 use imgctl_base::error::Result;

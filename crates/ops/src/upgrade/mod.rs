@@ -8,6 +8,7 @@
 mod begin;
 mod choices;
 mod close;
+mod cluster_snapshot;
 mod execute;
 mod finish;
 mod images;

@@ -2,7 +2,7 @@
 
 use crate::session::Session;
 use crate::upgrade::close::abandon;
-use crate::upgrade::execute::know;
+use crate::upgrade::cluster_snapshot::know;
 use crate::upgrade::finish::finish;
 use crate::upgrade::images::{UpgradeImages, is_recorded};
 use crate::upgrade::resume::{Copy, check_home, here, release_nodes, resume_in};

@@ -1,0 +1,49 @@
+//! What the hosts of a cluster answered before an upgrade is planned. It knows no plans.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::upgrade::images::UpgradeImages;
+use crate::work::Prepared;
+use imgctl_base::error::Result;
+use imgctl_cluster::cluster::context::ClusterContext;
+use imgctl_cluster::pipeline::execution_context::ExecutionContext;
+use imgctl_cluster::pipeline::look;
+use imgctl_cluster::upgrade::nodes;
+use imgctl_kube::api::Api;
+
+/// Facts about the cluster after the hosts were queried.
+pub(crate) struct ClusterSnapshot {
+    pub(crate) from: Arc<ClusterContext>,
+    pub(crate) hops: Vec<Arc<ClusterContext>>,
+    pub(crate) api: Option<Result<Arc<dyn Api>, String>>,
+    pub(crate) architectures: BTreeSet<String>,
+}
+
+/// Queries the facts of all hosts.
+pub(crate) fn know(sides: &UpgradeImages, means: &ExecutionContext<'_>) -> ClusterSnapshot {
+    let looks = look::look(&sides.from.scene.hosts, &means.crew, means.parallel);
+    let informed = |prepared: &Prepared| Arc::new(look::informed(&prepared.scene, &looks));
+    let from = informed(&sides.from);
+    let api = means
+        .runtime
+        .has_api()
+        .then(|| nodes::api(&from, &*means.crew).map_err(|error| error.chain().join(": ")));
+    ClusterSnapshot {
+        api,
+        hops: sides.hops.iter().map(informed).collect(),
+        architectures: looks
+            .values()
+            .filter_map(|look| look.as_ref().ok())
+            .map(|facts| facts.architecture.clone())
+            .collect(),
+        from,
+    }
+}
+
+/// Returns a cluster context with the facts of its hosts; they were queried before, and the answers
+/// are cached.
+pub(crate) fn informed(prepared: &Prepared, means: &ExecutionContext<'_>) -> Arc<ClusterContext> {
+    let looks = look::look(&prepared.scene.hosts, &means.crew, means.parallel);
+    Arc::new(look::informed(&prepared.scene, &looks))
+}
