@@ -43,7 +43,7 @@ impl Ran {
     /// The message of a sandbox that could not be made.
     pub(crate) fn failure(&self) -> String {
         assert!(self.answer["Failed"].is_object(), "{}", self.all());
-        self.answer["Failed"]["messages"].to_string()
+        self.answer["Failed"]["chain"].to_string()
     }
 
     /// Paths of the mount points that had to be made.
