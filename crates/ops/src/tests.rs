@@ -163,7 +163,7 @@ fn put_image(store: &Store, version: &str) {
         "config": {"Cmd": ["bash scripts/up.sh"], "Labels": {
             "sealos.io.type": "rootfs", "sealos.io.version": "v1beta1",
             "sealos.io.distribution": "script", "version": version,
-            "init": "true", "upgrade": "true",
+            "init": "true", "join": "true", "upgrade": "true",
         }},
         "rootfs": {"type": "layers", "diff_ids": [layer]},
     })
