@@ -43,7 +43,7 @@ pub(crate) struct HostsArgs {
 }
 
 impl HostsArgs {
-    /// Converts the flags, combined with the SSH flags that `session` was opened with.
+    /// Converts the flags, combined with the SSH flags of `session`.
     pub(crate) fn of(&self, session: &Session<'_>) -> HostFlags {
         self.flags(Ssh::of_login(&session.ssh.login, session.ssh.port))
     }

@@ -58,7 +58,7 @@ impl Default for Times {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outage {
     Fail,
-    /// Say so, and take the Lease as soon as one answers.
+    /// Tell the user, and take the Lease as soon as one answers.
     Warn,
     /// Take the Lease as soon as one answers: the cluster is being created.
     Expect,
@@ -175,7 +175,7 @@ type Seen = BTreeMap<&'static str, (Value, Instant)>;
 /// State of a Lease.
 enum Found {
     Missing,
-    /// Nobody holds it, the asking holder does, or its holder is gone.
+    /// Nobody holds it, the asking holder does, or it is abandoned.
     Free(Value),
     /// Another holder has it and has not renewed it since it is watched.
     Silent(String, Value),

@@ -1,4 +1,4 @@
-//! What bounds the work of a template: templates come from images and charts, which may be hostile.
+//! Limits on the work of a template: templates come from images and charts, which may be hostile.
 
 /// Maximum size of the text that a template or function produces, in bytes.
 pub(crate) const LONGEST_TEXT: usize = 64 << 20;

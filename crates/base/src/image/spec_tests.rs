@@ -1,6 +1,6 @@
 //! The documents that imgctl writes, byte for byte, judged by the crate `oci-spec`; and the reasons why
-//! that crate's own types do not stand in their place (docs/architecture.md). When one of the reasons
-//! no longer holds after an upgrade of the crate, its test fails: take over the type then.
+//! that crate's own types do not replace them (docs/architecture.md). When one of the reasons
+//! no longer holds after an upgrade of the crate, its test fails: adopt the type then.
 
 use std::collections::BTreeMap;
 

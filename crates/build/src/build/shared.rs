@@ -32,7 +32,7 @@ pub(super) struct ImageLayer {
     pub diff_id: Digest,
 }
 
-/// The image of an unfinished or finished stage.
+/// The image of a stage, finished or not.
 #[derive(Clone, Debug)]
 pub(crate) struct StageImage {
     /// Config and history; `rootfs` is filled in when the image is written.

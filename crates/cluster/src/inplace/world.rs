@@ -286,7 +286,7 @@ mod tests {
     use super::*;
     use imgctl_kube::testing::stand_in::StandIn;
 
-    /// Regression: after the first look for new Pods, the Pods of a Job belonged to a stranger.
+    /// Regression: after the first look for new Pods, the Pods of a Job were attributed to another owner.
     #[test]
     fn a_selected_job_is_known_until_it_is_gone() {
         let job = "/apis/batch/v1/namespaces/shop/jobs/import";

@@ -1,4 +1,4 @@
-//! Leases between controllers: every pair of verbs, clocks that lie, API servers that go.
+//! Leases between controllers: every pair of verbs, skewed clocks, unreachable API servers.
 
 use super::*;
 use crate::failover::Failover;

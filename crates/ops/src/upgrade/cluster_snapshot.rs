@@ -1,4 +1,4 @@
-//! What the hosts of a cluster answered before an upgrade is planned. It knows no plans.
+//! The answers of a cluster's hosts before an upgrade is planned. Must not depend on plans.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The fields of a 512-byte tar header as the reader sees them: their positions and the decoding of
 //! numbers and checksums (POSIX.1-2017 pax, "ustar Interchange Format", GNU's and star's extensions).
 //!
-//! The `tar` crate's views of a header do not serve here: they depend on the version after the magic,
+//! The `tar` crate's views of a header are unsuitable here: they depend on the version after the magic,
 //! which Go's archive/tar ignores, and its numbers tolerate what readers disagree about.
 
 use imgctl_base::error::{Error, Result};

@@ -1,4 +1,4 @@
-//! Uploads that any process resumes: a blob has an upload of its own, whose ID is its digest and
+//! Uploads that any process can resume: each blob has its own upload, whose ID is its digest and
 //! size. Must not depend on HTTP.
 
 use imgctl_base::error::{Error, Result};
