@@ -50,7 +50,7 @@ pub(crate) fn summary(planned: &Planned, context: &Context) -> Result<()> {
     for note in &planned.plan.notes {
         context.ui.note(note);
     }
-    let leaving: Vec<String> = planned.scene.leaving.iter().map(Host::id).collect();
+    let leaving: Vec<String> = planned.context.leaving.iter().map(Host::id).collect();
     let what = match (planned.plan.verb.as_str(), leaving.is_empty()) {
         ("reset", _) => format!(
             "cluster {} is torn down: everything that belongs to it is removed from {} hosts",

@@ -17,21 +17,21 @@ const DENIED: i32 = 5;
 const BUSY: i32 = 6;
 
 /// A registry with the image `app:v1`, and a key pair `ours`.
-struct Scene {
+struct Site {
     env: TestEnv,
     registry: Registry,
 }
 
-impl Scene {
+impl Site {
     fn new() -> Self {
         let env = TestEnv::new();
         let registry = Registry::start();
         let context = env.context("context", "FROM scratch\nCOPY a /a\n", &[("a", "a\n")]);
-        let scene = Self { env, registry };
-        scene.env.build(&scene.image("v1"), &context);
-        scene.env.imgctl(["push", &scene.image("v1")]).ok();
-        scene.generate("ours");
-        scene
+        let site = Self { env, registry };
+        site.env.build(&site.image("v1"), &context);
+        site.env.imgctl(["push", &site.image("v1")]).ok();
+        site.generate("ours");
+        site
     }
 
     /// `127.0.0.1:PORT/team/app:TAG`.
@@ -124,62 +124,62 @@ impl Scene {
 
 #[test]
 fn keys_are_made_once_and_kept_from_others() {
-    let scene = Scene::new();
+    let site = Site::new();
     let mode = |name: &str| {
-        let metadata = std::fs::metadata(scene.env.path(name)).unwrap();
+        let metadata = std::fs::metadata(site.env.path(name)).unwrap();
         metadata.permissions().mode() & 0o777
     };
     assert_eq!((mode("ours.key"), mode("ours.pub")), (0o600, 0o644));
     let again = ["key", "generate", "--output-key-prefix", "ours"];
-    scene.imgctl(&again).fails(BUSY);
-    let public = scene.imgctl(&["key", "public", "--key", "ours.key"]).ok();
-    let written = std::fs::read_to_string(scene.env.path("ours.pub")).unwrap();
+    site.imgctl(&again).fails(BUSY);
+    let public = site.imgctl(&["key", "public", "--key", "ours.key"]).ok();
+    let written = std::fs::read_to_string(site.env.path("ours.pub")).unwrap();
     assert_eq!(public.stdout(), written.trim_end());
-    let mut wrong = scene.env.command(["key", "public", "--key", "ours.key"]);
+    let mut wrong = site.env.command(["key", "public", "--key", "ours.key"]);
     wrong.env("COSIGN_PASSWORD", "wrong");
     Ran::new(wrong).fails(DENIED);
     // Neither a variable nor a terminal.
-    let asked = scene.env.imgctl(["key", "public", "--key", "ours.key"]);
+    let asked = site.env.imgctl(["key", "public", "--key", "ours.key"]);
     let asked = asked.fails(USAGE);
     assert!(asked.stderr().contains("COSIGN_PASSWORD"), "{}", asked.report());
-    let swapped = ["sign", "--key", "ours.pub", &scene.image("v1")];
-    let swapped = scene.imgctl(&swapped).fails(BAD_CONTENT);
+    let swapped = ["sign", "--key", "ours.pub", &site.image("v1")];
+    let swapped = site.imgctl(&swapped).fails(BAD_CONTENT);
     assert!(swapped.stderr().contains("not a private key"));
 }
 
 #[test]
 fn what_we_sign_is_good_for_openssl_and_for_the_policy() {
-    let scene = Scene::new();
-    let digest = scene.digest("v1");
-    let before = scene.verify(&[]).fails(DENIED);
+    let site = Site::new();
+    let digest = site.digest("v1");
+    let before = site.verify(&[]).fails(DENIED);
     assert!(before.stderr().contains("has no signatures"), "{}", before.report());
-    let signed = scene.sign(&[]).ok();
-    assert_eq!(signed.stdout(), format!("{}@{digest}", scene.repository()));
-    let claims = scene.verify(&[]).ok().json();
+    let signed = site.sign(&[]).ok();
+    assert_eq!(signed.stdout(), format!("{}@{digest}", site.repository()));
+    let claims = site.verify(&[]).ok().json();
     let critical = &claims[0]["critical"];
     assert_eq!(critical["image"]["docker-manifest-digest"], digest);
-    assert_eq!(critical["identity"]["docker-reference"], scene.repository());
+    assert_eq!(critical["identity"]["docker-reference"], site.repository());
 
     // The signature is over the blob's very bytes.
     let tag = format!("{}.sig", digest.replace(':', "-"));
-    let layer = &scene.raw(&tag)["layers"][0];
+    let layer = &site.raw(&tag)["layers"][0];
     let signature = layer["annotations"]["dev.cosignproject.cosign/signature"].as_str();
-    scene.env.write("signature.base64", signature.unwrap());
-    let payload = scene.blob(&layer["digest"]);
+    site.env.write("signature.base64", signature.unwrap());
+    let payload = site.blob(&layer["digest"]);
     let mut openssl = tool("sh", ["-c"]);
     openssl
         .arg("base64 -d signature.base64 > signature && openssl dgst -sha256 -verify ours.pub -signature signature \"$0\"")
         .arg(payload)
-        .current_dir(scene.env.path("."));
+        .current_dir(site.env.path("."));
     Ran::new(openssl).ok();
 
-    scene.generate("other");
-    let (good, bad) = (scene.sigstore("ours.pub"), scene.sigstore("other.pub"));
-    let refused = scene.pull(&good).fails(DENIED);
+    site.generate("other");
+    let (good, bad) = (site.sigstore("ours.pub"), site.sigstore("other.pub"));
+    let refused = site.pull(&good).fails(DENIED);
     assert!(refused.stderr().contains("no place"), "{}", refused.report());
-    scene.registries_d("use-sigstore-attachments: true");
-    scene.pull(&bad).fails(DENIED);
-    scene.pull(&good).ok();
+    site.registries_d("use-sigstore-attachments: true");
+    site.pull(&bad).fails(DENIED);
+    site.pull(&good).ok();
 }
 
 /// Opens and makes key files of cosign's form with other people's scrypt and NaCl.
@@ -230,125 +230,125 @@ fn key_files_are_those_of_cosign() {
 
 #[test]
 fn a_signature_that_names_a_tag_counts_for_that_tag() {
-    let scene = Scene::new();
-    scene.registries_d("use-sigstore-attachments: true");
-    let (v1, v2) = (scene.image("v1"), scene.image("v2"));
-    scene.imgctl(&["tag", &v1, &v2]).ok();
-    scene.imgctl(&["push", &v2]).ok();
+    let site = Site::new();
+    site.registries_d("use-sigstore-attachments: true");
+    let (v1, v2) = (site.image("v1"), site.image("v2"));
+    site.imgctl(&["tag", &v1, &v2]).ok();
+    site.imgctl(&["push", &v2]).ok();
     // As skopeo and podman sign.
-    scene.sign(&["--sign-container-identity", &v2]).ok();
-    let verify = |image: &str| scene.imgctl(&["verify", "--key", "ours.pub", image]);
+    site.sign(&["--sign-container-identity", &v2]).ok();
+    let verify = |image: &str| site.imgctl(&["verify", "--key", "ours.pub", image]);
     verify(&v2).ok();
     let other = verify(&v1).fails(DENIED);
     assert!(other.stderr().contains(&format!("for the name {v2}")), "{}", other.report());
     let identity = ["verify", "--key", "ours.pub", "--identity", &v2, &v1];
-    scene.imgctl(&identity).ok();
+    site.imgctl(&identity).ok();
 
     let exact =
-        serde_json::json!({ "type": "sigstoreSigned", "keyPath": scene.env.path("ours.pub") });
-    let policy = scene.policy("exact.json", &exact);
-    let pull = |image: &str| scene.imgctl(&["pull", "--signature-policy", &policy, image]);
+        serde_json::json!({ "type": "sigstoreSigned", "keyPath": site.env.path("ours.pub") });
+    let policy = site.policy("exact.json", &exact);
+    let pull = |image: &str| site.imgctl(&["pull", "--signature-policy", &policy, image]);
     pull(&v2).ok();
     pull(&v1).fails(DENIED);
-    pull(&format!("{}@{}", scene.repository(), scene.digest("v1"))).ok();
+    pull(&format!("{}@{}", site.repository(), site.digest("v1"))).ok();
 }
 
 #[test]
 fn signatures_add_up_and_are_made_once() {
-    let scene = Scene::new();
-    scene.sign(&[]).ok();
-    let again = scene.sign(&["--json"]).ok().json();
+    let site = Site::new();
+    site.sign(&[]).ok();
+    let again = site.sign(&["--json"]).ok().json();
     assert_eq!(again[0]["existed"], true);
-    scene.sign(&["-a", "commit=3f1c"]).ok();
-    scene.generate("other");
-    let image = scene.image("v1");
-    scene.imgctl(&["sign", "--key", "other.key", &image]).ok();
-    let tag = format!("{}.sig", scene.digest("v1").replace(':', "-"));
-    assert_eq!(scene.raw(&tag)["layers"].as_array().unwrap().len(), 3);
-    scene.verify(&["-a", "commit=3f1c"]).ok();
-    scene.verify(&["-a", "commit=other"]).fails(DENIED);
-    assert_eq!(scene.verify(&[]).ok().json().as_array().unwrap().len(), 2);
-    scene.imgctl(&["verify", "--key", "other.pub", &image]).ok();
+    site.sign(&["-a", "commit=3f1c"]).ok();
+    site.generate("other");
+    let image = site.image("v1");
+    site.imgctl(&["sign", "--key", "other.key", &image]).ok();
+    let tag = format!("{}.sig", site.digest("v1").replace(':', "-"));
+    assert_eq!(site.raw(&tag)["layers"].as_array().unwrap().len(), 3);
+    site.verify(&["-a", "commit=3f1c"]).ok();
+    site.verify(&["-a", "commit=other"]).fails(DENIED);
+    assert_eq!(site.verify(&[]).ok().json().as_array().unwrap().len(), 2);
+    site.imgctl(&["verify", "--key", "other.pub", &image]).ok();
 }
 
 #[test]
 fn several_who_sign_at_once_lose_none() {
-    let scene = Scene::new();
+    let site = Site::new();
     let annotations: Vec<String> = (0..4).map(|number| format!("by={number}")).collect();
     std::thread::scope(|scope| {
         for annotation in &annotations {
-            scope.spawn(|| scene.sign(&["-a", annotation]).ok());
+            scope.spawn(|| site.sign(&["-a", annotation]).ok());
         }
     });
     // Registries have no compare-and-swap: one that was overwritten is there after another try.
     for annotation in &annotations {
-        if !scene.verify(&["-a", annotation]).success() {
-            scene.sign(&["-a", annotation]).ok();
+        if !site.verify(&["-a", annotation]).success() {
+            site.sign(&["-a", annotation]).ok();
         }
-        scene.verify(&["-a", annotation]).ok();
+        site.verify(&["-a", annotation]).ok();
     }
 }
 
 #[test]
 fn an_index_is_signed_with_all_it_lists_and_vouches_for_it() {
-    let scene = Scene::new();
-    let context = scene.env.path("context");
-    let image = scene.image("multi");
+    let site = Site::new();
+    let context = site.env.path("context");
+    let image = site.image("multi");
     let platforms = "--platform=linux/amd64,linux/arm64";
     let build = ["build", platforms, "-t", &image, context.to_str().unwrap()];
-    scene.imgctl(&build).ok();
-    scene.imgctl(&["push", &image]).ok();
+    site.imgctl(&build).ok();
+    site.imgctl(&["push", &image]).ok();
     let sign = |more: &[&str]| {
         let mut arguments = vec!["sign", "--json", "--key", "ours.key", &image];
         arguments.extend(more);
-        scene.imgctl(&arguments).ok().json()
+        site.imgctl(&arguments).ok().json()
     };
     assert_eq!(sign(&[]).as_array().unwrap().len(), 1);
-    scene.registries_d("use-sigstore-attachments: true");
-    let policy = scene.sigstore("ours.pub");
-    scene.imgctl(&["rmi", &image]).ok();
+    site.registries_d("use-sigstore-attachments: true");
+    let policy = site.sigstore("ours.pub");
+    site.imgctl(&["rmi", &image]).ok();
     // Only this machine's platform is taken out of the index that is signed.
-    scene.imgctl(&["pull", "--signature-policy", &policy, &image]).ok();
+    site.imgctl(&["pull", "--signature-policy", &policy, &image]).ok();
     let all = sign(&["--recursive"]);
     assert_eq!(all.as_array().unwrap().len(), 3);
     for signed in all.as_array().unwrap() {
         let name = signed["image"].as_str().unwrap();
-        scene.imgctl(&["verify", "--key", "ours.pub", name]).ok();
+        site.imgctl(&["verify", "--key", "ours.pub", name]).ok();
     }
 }
 
 #[test]
 fn referrers_carry_signatures_too() {
-    let scene = Scene::new();
-    let signed = scene.sign(&["--referrers", "--json"]).ok().json();
+    let site = Site::new();
+    let signed = site.sign(&["--referrers", "--json"]).ok().json();
     let place = signed[0]["signature"].as_str().unwrap();
     assert!(place.starts_with("referrer sha256:"), "{place}");
-    scene.verify(&[]).ok();
-    let again = scene.sign(&["--referrers", "--json"]).ok().json();
+    site.verify(&[]).ok();
+    let again = site.sign(&["--referrers", "--json"]).ok().json();
     assert_eq!(again[0]["existed"], true);
 }
 
 #[test]
 fn what_was_tampered_with_is_refused_by_its_reason() {
-    let scene = Scene::new();
-    scene.sign(&[]).ok();
-    let tag = format!("{}.sig", scene.digest("v1").replace(':', "-"));
-    let payload = scene.blob(&scene.raw(&tag)["layers"][0]["digest"]);
+    let site = Site::new();
+    site.sign(&[]).ok();
+    let tag = format!("{}.sig", site.digest("v1").replace(':', "-"));
+    let payload = site.blob(&site.raw(&tag)["layers"][0]["digest"]);
     let good = std::fs::read(&payload).unwrap();
     std::fs::write(&payload, vec![b' '; good.len()]).unwrap();
-    let refused = scene.verify(&[]).fails(DENIED);
+    let refused = site.verify(&[]).fails(DENIED);
     assert!(refused.stderr().contains("something else"), "{}", refused.report());
     std::fs::write(&payload, good).unwrap();
-    scene.verify(&[]).ok();
+    site.verify(&[]).ok();
 
     // A signature of another image at our image's tag.
-    let context = scene.env.context("second", "FROM scratch\nCOPY b /b\n", &[("b", "b\n")]);
-    let second = scene.image("second");
-    scene.env.build(&second, &context);
-    scene.imgctl(&["push", &second]).ok();
-    let moved = format!("{}.sig", scene.digest("second").replace(':', "-"));
+    let context = site.env.context("second", "FROM scratch\nCOPY b /b\n", &[("b", "b\n")]);
+    let second = site.image("second");
+    site.env.build(&second, &context);
+    site.imgctl(&["push", &second]).ok();
+    let moved = format!("{}.sig", site.digest("second").replace(':', "-"));
     let (from, to) =
-        (format!("docker://{}", scene.image(&tag)), format!("docker://{}", scene.image(&moved)));
+        (format!("docker://{}", site.image(&tag)), format!("docker://{}", site.image(&moved)));
     let copy = [
         "--insecure-policy",
         "copy",
@@ -358,10 +358,10 @@ fn what_was_tampered_with_is_refused_by_its_reason() {
         &to,
     ];
     Ran::new(tool("skopeo", copy)).ok();
-    let refused = scene.imgctl(&["verify", "--key", "ours.pub", &second]).fails(DENIED);
+    let refused = site.imgctl(&["verify", "--key", "ours.pub", &second]).fails(DENIED);
     assert!(refused.stderr().contains("another image"), "{}", refused.report());
 
-    scene.imgctl(&["verify", "--key", "ours.pub", &scene.image("missing")]).fails(NOT_FOUND);
+    site.imgctl(&["verify", "--key", "ours.pub", &site.image("missing")]).fails(NOT_FOUND);
 }
 
 /// A gpg home; its agent ends with the value.
@@ -399,21 +399,21 @@ impl Drop for Gpg {
 
 #[test]
 fn simple_signatures_by_gpg_are_found_in_lookasides() {
-    let scene = Scene::new();
-    let (gpg, _other) = (Gpg::new(&scene.env, "signer"), Gpg::new(&scene.env, "other"));
-    let lookaside = scene.env.path("lookaside");
-    let registries_d = scene.registries_d(&format!("lookaside: file://{}", lookaside.display()));
+    let site = Site::new();
+    let (gpg, _other) = (Gpg::new(&site.env, "signer"), Gpg::new(&site.env, "other"));
+    let lookaside = site.env.path("lookaside");
+    let registries_d = site.registries_d(&format!("lookaside: file://{}", lookaside.display()));
     let by = |keys: &str| {
         let requirement = serde_json::json!({
-            "type": "signedBy", "keyType": "GPGKeys", "keyPath": scene.env.path(keys),
+            "type": "signedBy", "keyType": "GPGKeys", "keyPath": site.env.path(keys),
         });
-        scene.policy(&format!("{keys}.json"), &requirement)
+        site.policy(&format!("{keys}.json"), &requirement)
     };
     let (good, bad) = (by("signer.gpg"), by("other.gpg"));
-    let refused = scene.pull(&good).fails(DENIED);
+    let refused = site.pull(&good).fails(DENIED);
     assert!(refused.stderr().contains("there is none"), "{}", refused.report());
 
-    let image = format!("docker://{}", scene.image("v1"));
+    let image = format!("docker://{}", site.image("v1"));
     let mut skopeo = tool("skopeo", ["--insecure-policy", "--registries.d"]);
     skopeo
         .arg(&registries_d)
@@ -421,18 +421,18 @@ fn simple_signatures_by_gpg_are_found_in_lookasides() {
         .args(["--sign-by", "signer@example.com", &image, &image])
         .env("GNUPGHOME", &gpg.0);
     Ran::new(skopeo).ok();
-    scene.pull(&good).ok();
-    let refused = scene.pull(&bad).fails(DENIED);
+    site.pull(&good).ok();
+    let refused = site.pull(&bad).fails(DENIED);
     assert!(refused.stderr().contains("another key"), "{}", refused.report());
-    let names = scene.env.imgctl(["images", "-q", &scene.image("v1")]);
+    let names = site.env.imgctl(["images", "-q", &site.image("v1")]);
     assert_eq!(names.stdout(), "", "a refused image got a name");
 
     // The same from a web server.
     let mut server = Server::start(&lookaside);
-    scene.registries_d(&format!("lookaside: http://127.0.0.1:{}", server.port));
-    scene.pull(&good).ok();
+    site.registries_d(&format!("lookaside: http://127.0.0.1:{}", server.port));
+    site.pull(&good).ok();
     server.stop();
-    scene.pull(&good).fails(7);
+    site.pull(&good).fails(7);
 }
 
 /// Files by HTTP.
@@ -473,23 +473,23 @@ impl Drop for Server {
 
 #[test]
 fn policies_hold_for_pull_copy_and_from_and_only_there() {
-    let scene = Scene::new();
-    let image = scene.image("v1");
-    let reject = scene.policy("reject.json", &serde_json::json!({ "type": "reject" }));
-    let context = scene.env.context("child", &format!("FROM {image}\nCOPY c /c\n"), &[("c", "c")]);
+    let site = Site::new();
+    let image = site.image("v1");
+    let reject = site.policy("reject.json", &serde_json::json!({ "type": "reject" }));
+    let context = site.env.context("child", &format!("FROM {image}\nCOPY c /c\n"), &[("c", "c")]);
     let context = context.to_str().unwrap();
-    scene.env.imgctl(["rmi", &image]).ok();
+    site.env.imgctl(["rmi", &image]).ok();
     let source = format!("docker://{image}");
-    let to = format!("oci:{}", scene.env.path("layout").display());
+    let to = format!("oci:{}", site.env.path("layout").display());
     for arguments in
         [vec!["pull", &image], vec!["copy", &source, &to], vec!["build", "-t", "child:v1", context]]
     {
         let mut denied = arguments.clone();
         denied.extend(["--signature-policy", &reject]);
-        let ran = scene.imgctl(&denied).fails(DENIED);
+        let ran = site.imgctl(&denied).fails(DENIED);
         assert!(ran.stderr().contains("reject"), "{}", ran.report());
-        scene.imgctl(&arguments).ok();
-        let _ = scene.env.imgctl(["rmi", &image]);
+        site.imgctl(&arguments).ok();
+        let _ = site.env.imgctl(["rmi", &image]);
     }
     // A policy at its usual place counts without being named; one that is not understood lets
     // nothing through.
@@ -498,23 +498,23 @@ fn policies_hold_for_pull_copy_and_from_and_only_there() {
         (r#"{"default": [{"type": "reject"}]}"#, DENIED),
         (r#"{"default": [{"type": "later"}]}"#, BAD_CONTENT),
     ] {
-        scene.env.write(usual, text);
-        scene.imgctl(&["pull", &image]).fails(code);
+        site.env.write(usual, text);
+        site.imgctl(&["pull", &image]).fails(code);
     }
-    scene.env.write(usual, r#"{"default": [{"type": "insecureAcceptAnything"}]}"#);
-    scene.imgctl(&["pull", &image]).ok();
+    site.env.write(usual, r#"{"default": [{"type": "insecureAcceptAnything"}]}"#);
+    site.imgctl(&["pull", &image]).ok();
     let missing = ["pull", "--signature-policy", "/nonexistent", &image];
-    scene.imgctl(&missing).fails(NOT_FOUND);
+    site.imgctl(&missing).fails(NOT_FOUND);
 }
 
 #[test]
 fn an_sbom_names_files_layers_packages_and_embedded_images() {
-    let scene = Scene::new();
-    let app = scene.image("v1");
-    let digest = scene.digest("v1");
+    let site = Site::new();
+    let app = site.image("v1");
+    let digest = site.digest("v1");
     let status =
         "Package: libc6\nStatus: install ok installed\nVersion: 2.36\nArchitecture: amd64\n";
-    let context = scene.env.context(
+    let context = site.env.context(
         "cluster",
         "FROM scratch\nCOPY . .\n",
         &[
@@ -524,12 +524,12 @@ fn an_sbom_names_files_layers_packages_and_embedded_images() {
             ("images/shim/list", &format!("{app}\n")),
         ],
     );
-    let cluster = format!("{}/team/cluster:v1", scene.registry.host);
-    scene.env.build(&cluster, &context);
+    let cluster = format!("{}/team/cluster:v1", site.registry.host);
+    site.env.build(&cluster, &context);
     let sbom = |more: &[&str]| {
         let mut arguments = vec!["sbom", &cluster];
         arguments.extend(more);
-        scene.imgctl(&arguments).ok()
+        site.imgctl(&arguments).ok()
     };
     let document = sbom(&[]).json();
     assert_eq!(sbom(&[]).json(), document);
@@ -564,43 +564,43 @@ fn an_sbom_names_files_layers_packages_and_embedded_images() {
     let attach = ["--files=false", "--attach", "-o", "sbom.json"];
     let mut arguments = vec!["sbom", &cluster];
     arguments.extend(attach);
-    scene.imgctl(&arguments).fails(NOT_FOUND);
-    scene.imgctl(&["push", &cluster]).ok();
+    site.imgctl(&arguments).fails(NOT_FOUND);
+    site.imgctl(&["push", &cluster]).ok();
     sbom(&attach);
-    let written = json(&scene.env.path("sbom.json"));
+    let written = json(&site.env.path("sbom.json"));
     assert!(written.get("files").is_none());
     let place = sbom(&["--files=false", "--attach"]).stdout();
     let raw = ["inspect", "--tls-verify=false", "--raw"];
     let manifest = Ran::new(tool("skopeo", raw.iter().chain([&&*format!("docker://{place}")])));
     let manifest = manifest.ok().json();
     assert_eq!(manifest["artifactType"], "application/spdx+json");
-    let blob = scene.blob(&manifest["layers"][0]["digest"]);
+    let blob = site.blob(&manifest["layers"][0]["digest"]);
     assert_eq!(json(&blob), written);
 }
 
 #[test]
 fn a_build_writes_the_list_that_sbom_gives() {
-    let scene = Scene::new();
-    let context = scene.env.context("made", "FROM scratch\nCOPY a /a\n", &[("a", "x")]);
+    let site = Site::new();
+    let context = site.env.context("made", "FROM scratch\nCOPY a /a\n", &[("a", "x")]);
     let context = context.to_str().unwrap();
     let made = ["build", "--sbom=sbom.json", "-t", "made:v1", context];
-    scene.imgctl(&made).ok();
-    let written = std::fs::read_to_string(scene.env.path("sbom.json")).unwrap();
-    let shown = scene.imgctl(&["sbom", "made:v1"]).ok().stdout();
+    site.imgctl(&made).ok();
+    let written = std::fs::read_to_string(site.env.path("sbom.json")).unwrap();
+    let shown = site.imgctl(&["sbom", "made:v1"]).ok().stdout();
     assert_eq!(shown, written.trim_end());
     let both = "--platform=linux/amd64,linux/arm64";
-    scene.imgctl(&["build", both, "--sbom=both.json", context]).fails(2);
-    assert!(!scene.env.path("both.json").exists());
+    site.imgctl(&["build", both, "--sbom=both.json", context]).fails(2);
+    assert!(!site.env.path("both.json").exists());
 }
 
 #[test]
 fn provenance_names_kubefile_arguments_bases_and_embedded_images() {
-    let scene = Scene::new();
-    let app = scene.image("v1");
+    let site = Site::new();
+    let app = site.image("v1");
     let kubefile = format!("FROM {app}\nARG VERSION\nARG API_TOKEN\nCOPY images images\n");
     let list = format!("{app}\n");
-    let context = scene.env.context("made", &kubefile, &[("images/shim/list", &list)]);
-    let made = format!("{}/team/made:v1", scene.registry.host);
+    let context = site.env.context("made", &kubefile, &[("images/shim/list", &list)]);
+    let made = format!("{}/team/made:v1", site.registry.host);
     let build = || {
         let arguments = [
             "build",
@@ -611,8 +611,8 @@ fn provenance_names_kubefile_arguments_bases_and_embedded_images() {
             &made,
             context.to_str().unwrap(),
         ];
-        scene.imgctl(&arguments).ok();
-        std::fs::read_to_string(scene.env.path("provenance.json")).unwrap()
+        site.imgctl(&arguments).ok();
+        std::fs::read_to_string(site.env.path("provenance.json")).unwrap()
     };
     let text = build();
     assert_eq!(build(), text);
@@ -625,7 +625,7 @@ fn provenance_names_kubefile_arguments_bases_and_embedded_images() {
     let digest = parameters["kubefile"]["digest"]["sha256"].as_str().unwrap();
     assert!(sum.starts_with(digest), "{sum} {digest}");
     let materials = definition["resolvedDependencies"].as_array().unwrap();
-    let digest = scene.digest("v1");
+    let digest = site.digest("v1");
     let uris: Vec<&str> = materials
         .iter()
         .map(|material| {
@@ -636,8 +636,8 @@ fn provenance_names_kubefile_arguments_bases_and_embedded_images() {
     let base = format!("docker://{app}");
     assert_eq!(uris, [base.as_str(), "docker://team/app:v1"]);
 
-    scene.imgctl(&["push", &made]).ok();
-    let attached = scene.imgctl(&["attach", "provenance.json", &made]).ok();
+    site.imgctl(&["push", &made]).ok();
+    let attached = site.imgctl(&["attach", "provenance.json", &made]).ok();
     let raw = ["inspect", "--tls-verify=false", "--raw"];
     let place = format!("docker://{}", attached.stdout());
     let manifest = Ran::new(tool("skopeo", raw.iter().chain([&&*place])));
@@ -646,5 +646,5 @@ fn provenance_names_kubefile_arguments_bases_and_embedded_images() {
     let subject = &statement["subject"][0]["digest"]["sha256"];
     let of = manifest["subject"]["digest"].as_str().unwrap();
     assert_eq!(of.trim_start_matches("sha256:"), subject);
-    scene.imgctl(&["attach", "context/a", &made]).fails(USAGE);
+    site.imgctl(&["attach", "context/a", &made]).fails(USAGE);
 }

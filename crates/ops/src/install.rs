@@ -114,12 +114,12 @@ fn run_once(request: &Installation, session: &Session<'_>) -> Result<Next> {
             images.iter().filter(|image| !change.install.contains(image)).cloned().collect();
         change.install.extend(again);
     }
-    let rootfs = prepared.scene.rootfs().map(|image| image.name.clone());
+    let rootfs = prepared.context.rootfs().map(|image| image.name.clone());
     let rootfs = rootfs.filter(|name| images.contains(name));
-    let ran = work.with_means(&prepared, request.force, |means| {
-        let planned = change::plan(means, &prepared.scene, &change)?;
+    let ran = work.with_execution(&prepared, request.force, |execution| {
+        let planned = change::plan(execution, &prepared.context, &change)?;
         if planned.behind.is_empty() || rootfs.is_none() {
-            return work.carry_out_plan(&planned, means).map(Ran::Through);
+            return work.carry_out_plan(&planned, execution).map(Ran::Through);
         }
         Ok(Ran::Behind(planned.behind))
     })?;
@@ -202,5 +202,7 @@ pub fn apply(request: &Application, session: &Session<'_>) -> Result<()> {
         let command = if own.is_empty() { &prepared.desired.cluster.command } else { own };
         change.replacement = replacement(command, &change.install)?;
     }
-    work.carry_out(&prepared, request.force, |means, scene| change::plan(means, scene, &change))
+    work.carry_out(&prepared, request.force, |execution, context| {
+        change::plan(execution, context, &change)
+    })
 }

@@ -28,7 +28,7 @@ pub fn renew_certificates(request: &Renewal, session: &Session<'_>) -> Result<()
     }
     let work = Work::begin("cert", &request.cluster, &request.options, session)?;
     let prepared = work.recorded(work.existing()?.clone())?;
-    let distribution = prepared.scene.rootfs().map(ClusterImage::distribution);
+    let distribution = prepared.context.rootfs().map(ClusterImage::distribution);
     if !matches!(distribution, Some("" | "kubernetes" | "kubeadm")) {
         return Err(Error::usage(format!(
             "cluster {} was not made with kubeadm: imgctl does not manage its certificates",
@@ -37,8 +37,8 @@ pub fn renew_certificates(request: &Renewal, session: &Session<'_>) -> Result<()
     }
     let files = session.image_files()?;
     let kubeadm = Kubeadm::new(&files, request.options.validity);
-    work.carry_out(&prepared, false, |means, scene| {
-        renew::plan(means, scene, &kubeadm, &request.alt_names, &request.renew)
+    work.carry_out(&prepared, false, |execution, context| {
+        renew::plan(execution, context, &kubeadm, &request.alt_names, &request.renew)
     })
 }
 
@@ -63,7 +63,9 @@ pub fn uninstall(request: &Uninstallation, session: &Session<'_>) -> Result<()> 
     }
     let mut prepared = work.recorded(desired)?;
     prepared.forget_image(&request.image);
-    work.carry_out(&prepared, false, |means, scene| uninstall::plan(means, scene, &request.image))
+    work.carry_out(&prepared, false, |execution, context| {
+        uninstall::plan(execution, context, &request.image)
+    })
 }
 
 /// A cluster to tear down.
@@ -81,8 +83,8 @@ pub fn tear_down(request: &TearDown, session: &Session<'_>) -> Result<()> {
     let mut desired = work.existing()?.clone();
     desired.cluster.hosts.extend(work.state.touched()?);
     let prepared = work.recorded(desired)?;
-    let outcome = work.with_means(&prepared, request.force, |means| {
-        work.carry_out_plan(&reset::plan(means, &prepared.scene)?, means)
+    let outcome = work.with_execution(&prepared, request.force, |execution| {
+        work.carry_out_plan(&reset::plan(execution, &prepared.context)?, execution)
     })?;
     session.front.show(&match outcome {
         Outcome::Changed { cluster, .. } => Outcome::TornDown { cluster },

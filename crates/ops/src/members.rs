@@ -73,7 +73,7 @@ pub(crate) fn converge(
 ) -> Result<()> {
     let prepared = work.prepare(desired)?;
     let change = work.change(&prepared, wait);
-    work.carry_out(&prepared, force, |means, scene| change::plan(means, scene, &change))
+    work.carry_out(&prepared, force, |execution, context| change::plan(execution, context, &change))
 }
 
 /// Adds the hosts of the flags that the cluster does not have; existing hosts may be named again.

@@ -55,8 +55,8 @@ pub struct RenderRequest {
 
 /// Returns the rendered files by path below the cluster's directory on the host.
 pub fn render(request: &RenderRequest, session: &Session<'_>) -> Result<BTreeMap<String, String>> {
-    let (scene, host, configs) = scene(request, session)?;
-    let files = files(&scene, &host, &configs, request, session)?;
+    let (context, host, configs) = context(request, session)?;
+    let files = files(&context, &host, &configs, request, session)?;
     if !files.is_empty() {
         return Ok(files);
     }
@@ -67,7 +67,7 @@ pub fn render(request: &RenderRequest, session: &Session<'_>) -> Result<BTreeMap
 }
 
 /// Returns the cluster context, and the host in it.
-fn scene(
+fn context(
     request: &RenderRequest,
     session: &Session<'_>,
 ) -> Result<(ClusterContext, Host, Vec<ConfigEdit>)> {
@@ -86,18 +86,18 @@ fn scene(
     };
     request.additions.add_to(&mut clusterfile);
     let images = session.images(&clusterfile.cluster.images, &clusterfile.cluster.name, None)?;
-    let scene = session.cluster_context(&clusterfile, images)?;
+    let context = session.cluster_context(&clusterfile, images)?;
     let mut hosts =
         session.with_surroundings(|around| desired::choose(&clusterfile, &request.host, around))?;
     match (hosts.pop(), hosts.is_empty()) {
-        (Some(host), true) => Ok((scene, host, clusterfile.configs)),
+        (Some(host), true) => Ok((context, host, clusterfile.configs)),
         _ => Err(Error::usage(format!("--host {} is not a single host", request.host))),
     }
 }
 
 /// Returns the files of all trees. The same code renders them on the host; here it works in a directory with the images' text files.
 fn files(
-    scene: &ClusterContext,
+    context: &ClusterContext,
     host: &Host,
     configs: &[ConfigEdit],
     request: &RenderRequest,
@@ -105,9 +105,9 @@ fn files(
 ) -> Result<BTreeMap<String, String>> {
     let store = session.store()?;
     let (base, applications): (Vec<&ClusterImage>, Vec<&ClusterImage>) =
-        scene.images.iter().partition(|image| image.kind != ImageKind::Application);
+        context.images.iter().partition(|image| image.kind != ImageKind::Application);
     let mut trees = vec![("rootfs".to_owned(), base)];
-    if scene.first() == Some(host) {
+    if context.first() == Some(host) {
         trees.extend(
             applications
                 .into_iter()
@@ -117,7 +117,7 @@ fn files(
     let mut all = BTreeMap::new();
     for (tree, images) in trees {
         let scratch = store.scratch_directory()?;
-        let inputs = inputs(scene, host, &images, configs, request.strict);
+        let inputs = inputs(context, host, &images, configs, request.strict);
         let rendered = preview(store, scratch.path(), &images, &inputs)
             .context(|| format!("cannot render {tree} for {}", host.id()))?;
         for note in &rendered.notes {
@@ -138,7 +138,7 @@ fn files(
 
 /// Returns the inputs of one tree's files, as sync passes them to the host.
 fn inputs(
-    scene: &ClusterContext,
+    context: &ClusterContext,
     host: &Host,
     images: &[&ClusterImage],
     configs: &[ConfigEdit],
@@ -153,8 +153,8 @@ fn inputs(
                 environment: image.environment.clone(),
             })
             .collect(),
-        environment: scene.environment_on(host, None),
-        facts: scene.facts_on(host, &Facts::default()),
+        environment: context.environment_on(host, None),
+        facts: context.facts_on(host, &Facts::default()),
         configs: configs
             .iter()
             .filter(|config| config.image.as_deref().is_none_or(is_ours))
@@ -230,16 +230,16 @@ fn is_inside(name: &str) -> bool {
 
 /// Returns the documents with which the image's runtime would create this cluster.
 pub fn default_documents(
-    scene: &ClusterContext,
+    context: &ClusterContext,
     session: &Session<'_>,
 ) -> Result<Vec<serde_json::Value>> {
     let files = session.image_files()?;
-    let rootfs = scene.rootfs().map(ClusterImage::distribution);
+    let rootfs = context.rootfs().map(ClusterImage::distribution);
     let text = match rootfs {
         Some("" | "kubernetes" | "kubeadm") => {
-            Kubeadm::new(&files, Validity::default()).default_documents(scene)?
+            Kubeadm::new(&files, Validity::default()).default_documents(context)?
         }
-        Some("k3s") => K3s::new(&files).default_document(scene)?,
+        Some("k3s") => K3s::new(&files).default_document(context)?,
         _ => return Ok(Vec::new()),
     };
     let (read, _) = clusterfile::read_additions(&text, "the runtime's defaults")?;

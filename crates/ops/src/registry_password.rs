@@ -20,16 +20,16 @@ enum Told {
     Unused,
 }
 
-/// Returns the password with which the hosts of `scene` use its registry; `None` if none of them
+/// Returns the password with which the hosts of `context` use its registry; `None` if none of them
 /// has a registry that requires one. Fails if they have one and no host knows its password, or if a
 /// host that may have it does not answer: a new password would lock out the existing hosts.
-pub(crate) fn of_hosts(scene: &ClusterContext, session: &Session<'_>) -> Result<Option<Secret>> {
+pub(crate) fn of_hosts(context: &ClusterContext, session: &Session<'_>) -> Result<Option<Secret>> {
     let agents = session.hosts()?;
     let (masters, others): (Vec<_>, Vec<_>) =
-        scene.hosts.iter().partition(|host| host.is_control_plane());
+        context.hosts.iter().partition(|host| host.is_control_plane());
     let mut problems = Vec::new();
     for host in masters.into_iter().chain(others) {
-        let told = agents.agent(host).and_then(|agent| of_host(scene, &*agent));
+        let told = agents.agent(host).and_then(|agent| of_host(context, &*agent));
         match told {
             Ok(Told::Password(password)) => return Ok(Some(password)),
             Ok(Told::Hidden) => {
@@ -45,7 +45,7 @@ pub(crate) fn of_hosts(scene: &ClusterContext, session: &Session<'_>) -> Result<
     let what = format!(
         "the registry password of cluster {} is not known on this machine, and no host provides \
          it:\n  {}",
-        scene.name,
+        context.name,
         problems.join("\n  ")
     );
     Err(Error::new(Kind::CheckFailed, what).hint(
@@ -57,15 +57,15 @@ pub(crate) fn of_hosts(scene: &ClusterContext, session: &Session<'_>) -> Result<
 
 /// Returns what one host knows: the password that its tree was rendered with, otherwise the one in
 /// its copy of the controller's state.
-fn of_host(scene: &ClusterContext, agent: &dyn Agent) -> Result<Told> {
-    let rootfs = scene.paths.rootfs();
+fn of_host(context: &ClusterContext, agent: &dyn Agent) -> Result<Told> {
+    let rootfs = context.paths.rootfs();
     let rendered = format!("{rootfs}/{}", registry_access::FILE);
     if let Some(text) = agent.read_file(&rendered, LARGEST)?
         && let Some(password) = registry_access::password_of(&String::from_utf8_lossy(&text))?
     {
         return Ok(Told::Password(password));
     }
-    let copy = format!("{}/state/{}", scene.paths.root(), registry_access::KEPT_PASSWORD);
+    let copy = format!("{}/state/{}", context.paths.root(), registry_access::KEPT_PASSWORD);
     let text = agent.read_file(&copy, LARGEST)?.unwrap_or_default();
     let text = String::from_utf8_lossy(&text).trim().to_owned();
     if !text.is_empty() {

@@ -19,7 +19,7 @@ use imgctl_host::host::address::Address;
 const MOST_CONDITIONS: usize = 50;
 
 /// Records the state of one cluster.
-pub(crate) struct ClusterKeeper {
+pub(crate) struct ClusterStateStore {
     state: State,
     /// The current cluster; it remains the stored one until the command has succeeded.
     current: Option<Clusterfile>,
@@ -33,22 +33,22 @@ pub(crate) struct ClusterKeeper {
     registry: Option<RegistryAccess>,
 }
 
-impl ClusterKeeper {
+impl ClusterStateStore {
     pub(crate) fn new(
         state: State,
         current: Option<Clusterfile>,
         desired: Clusterfile,
-        scene: &ClusterContext,
+        context: &ClusterContext,
         registry_is_new: bool,
     ) -> Self {
         Self {
             state,
             current,
             desired: Mutex::new(desired),
-            mounts: scene.images.iter().map(Mount::of).collect(),
-            leaving: scene.leaving.iter().map(|host| host.address.clone()).collect(),
-            new_registry: scene.registry.clone().filter(|_| registry_is_new),
-            registry: scene.registry.clone(),
+            mounts: context.images.iter().map(Mount::of).collect(),
+            leaving: context.leaving.iter().map(|host| host.address.clone()).collect(),
+            new_registry: context.registry.clone().filter(|_| registry_is_new),
+            registry: context.registry.clone(),
         }
     }
 
@@ -65,7 +65,7 @@ impl ClusterKeeper {
     }
 }
 
-impl StateStore for ClusterKeeper {
+impl StateStore for ClusterStateStore {
     fn mark(&self, mark: &PhaseUpdate) -> Result<()> {
         let now = Timestamp::now();
         let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();

@@ -33,12 +33,12 @@ pub fn status(cluster: &str, session: &Session<'_>) -> Result<ClusterStatus> {
     let phase = desired.cluster.status.phase;
     let prepared = work.recorded(desired)?;
     let files = session.image_files()?;
-    let runtime = choice::of(&prepared.scene, &files, Validity::default())?;
-    let crew = session.hosts()?;
+    let runtime = choice::of(&prepared.context, &files, Validity::default())?;
+    let pool = session.hosts()?;
     let key = format!("status-{}", Timestamp::now().as_millisecond());
-    let status = status::ask(&prepared.scene, &*runtime, &crew, looking.parallel, &key);
+    let status = status::ask(&prepared.context, &*runtime, &pool, looking.parallel, &key);
     // A cluster without an API has no drift, and an API that does not answer is visible already.
-    let in_place = if status.nodes.is_empty() { None } else { in_place(&prepared.scene, &*crew) };
+    let in_place = if status.nodes.is_empty() { None } else { in_place(&prepared.context, &*pool) };
     Ok(ClusterStatus { phase, status, in_place })
 }
 
@@ -71,8 +71,8 @@ fn not_well(status: &Status) -> Error {
 
 /// Returns where Pods run other images than their templates specify; `None` if the API cannot be
 /// queried.
-fn in_place(scene: &ClusterContext, crew: &dyn HostPool) -> Option<Report> {
-    let agent = crew.agent(scene.first()?);
+fn in_place(context: &ClusterContext, pool: &dyn HostPool) -> Option<Report> {
+    let agent = pool.agent(context.first()?);
     let asked = agent.and_then(client::connect).and_then(|api| drift::report(&*api, None));
     asked.inspect_err(|error| tracing::info!("images of Pods: {error}")).ok()
 }

@@ -19,7 +19,7 @@ use imgctl_cluster::cluster::desired::HostFlags;
 use imgctl_cluster::pipeline::event::{Event, Listener};
 use imgctl_cluster::pipeline::interrupt::Interrupt;
 use imgctl_cluster::pipeline::nodes::Wait;
-use imgctl_cluster::pipeline::testing::{Behaviour, SimulatedCrew, Simulation};
+use imgctl_cluster::pipeline::testing::{Behaviour, SimulatedPool, Simulation};
 use imgctl_host::host::login::{HostKeys, Login, Settings};
 use imgctl_store::store::{Options, Store};
 
@@ -142,7 +142,7 @@ impl Fixture {
             Box::new(|_| Err(Error::failed("no registry is needed"))),
             Box::new(|| Ok(self.store.clone())),
         )
-        .with_hosts(Arc::new(SimulatedCrew(Arc::clone(&self.hosts))))
+        .with_hosts(Arc::new(SimulatedPool(Arc::clone(&self.hosts))))
     }
 
     fn clusterfile(&self) -> PathBuf {

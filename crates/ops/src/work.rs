@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use crate::front_end::{Announcement, Outcome};
 use crate::registry_password;
 use crate::session::Session;
-use crate::state_store::ClusterKeeper;
+use crate::state_store::ClusterStateStore;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Platform;
 use imgctl_cluster::cluster::clusterfile::{Clusterfile, HostGroup, Mount};
@@ -29,7 +29,7 @@ use imgctl_cluster::pipeline::files::SyncedFiles;
 use imgctl_cluster::pipeline::image_commands::Replacement;
 use imgctl_cluster::pipeline::interrupt::Interrupt;
 use imgctl_cluster::pipeline::nodes::Wait;
-use imgctl_cluster::pipeline::redact::of_scene;
+use imgctl_cluster::pipeline::redact::of_cluster;
 use imgctl_cluster::pipeline::step::{PlanView, Step};
 use imgctl_cluster::runtime::certificates::validity::Validity;
 use imgctl_cluster::runtime::{ImageFiles as _, choice, registry};
@@ -115,7 +115,7 @@ pub(crate) struct Work<'a> {
 
 /// Input of the planning.
 pub(crate) struct Prepared {
-    pub(crate) scene: ClusterContext,
+    pub(crate) context: ClusterContext,
     pub(crate) change: diff::Change,
     pub(crate) desired: Clusterfile,
     registry_is_new: bool,
@@ -191,7 +191,7 @@ impl<'a> Work<'a> {
         let is_replaced = |mount: &&Mount| {
             mount.kind == ImageKind::Application.as_str()
                 && prepared
-                    .scene
+                    .context
                     .images
                     .iter()
                     .any(|image| image.name == mount.image && image.mount_name != mount.name)
@@ -213,7 +213,7 @@ impl<'a> Work<'a> {
     pub(crate) fn prepare(&self, desired: Clusterfile) -> Result<Prepared> {
         let images = self.session.images(&desired.cluster.images, self.state.name(), None)?;
         check_together(&images)?;
-        self.scene(desired, images)
+        self.context(desired, images)
     }
 
     /// Prepares the cluster as stored, for removals: an image that is no longer in the store is
@@ -237,11 +237,11 @@ impl<'a> Work<'a> {
                 (Err(error), None) => return Err(error),
             });
         }
-        self.scene(desired, images)
+        self.context(desired, images)
     }
 
     /// Like [`Self::prepare`], with images that have been read.
-    pub(crate) fn scene(
+    pub(crate) fn context(
         &self,
         desired: Clusterfile,
         images: Vec<ClusterImage>,
@@ -252,20 +252,20 @@ impl<'a> Work<'a> {
         }
         let change =
             self.session.with_surroundings(|around| diff(current.as_ref(), &desired, around))?;
-        let mut scene = self.session.cluster_context(&desired, images)?;
-        scene.leaving.clone_from(&change.remove);
-        let registry_is_new = self.fill_registry(&mut scene)?;
-        Ok(Prepared { scene, change, desired, registry_is_new })
+        let mut context = self.session.cluster_context(&desired, images)?;
+        context.leaving.clone_from(&change.remove);
+        let registry_is_new = self.fill_registry(&mut context)?;
+        Ok(Prepared { context, change, desired, registry_is_new })
     }
 
     /// Determines the access to the embedded registry, if an image contains one.
-    fn fill_registry(&self, scene: &mut ClusterContext) -> Result<bool> {
-        let Some(rootfs) = scene.rootfs() else {
+    fn fill_registry(&self, context: &mut ClusterContext) -> Result<bool> {
+        let Some(rootfs) = context.rootfs() else {
             return Ok(false);
         };
         let has_script = rootfs.label(&["init-registry"]).is_some();
         let has_content =
-            scene.images.iter().any(|image| image.layers.iter().any(|layer| layer.registry));
+            context.images.iter().any(|image| image.layers.iter().any(|layer| layer.registry));
         if !has_script && !has_content {
             return Ok(false);
         }
@@ -275,14 +275,14 @@ impl<'a> Work<'a> {
         };
         let file = text(registry_access::FILE)?;
         let template = text(registry_access::TEMPLATE)?;
-        let mut user = scene.environment.clone();
-        user.extend(scene.flag_environment.clone());
+        let mut user = context.environment.clone();
+        user.extend(context.flag_environment.clone());
         let decide = |user: &BTreeMap<String, String>| {
             registry_access::decide(
                 ImageSays { file: file.as_deref(), template: template.as_deref() },
                 &rootfs.environment,
                 user,
-                &scene.state_directory,
+                &context.state_directory,
             )
         };
         let mut decided = decide(&user)?;
@@ -291,13 +291,13 @@ impl<'a> Work<'a> {
         if self.asks_hosts
             && decided.is_new
             && exists
-            && let Some(password) = registry_password::of_hosts(scene, self.session)?
+            && let Some(password) = registry_password::of_hosts(context, self.session)?
         {
             let name = registry_access::PASSWORD_VARIABLE.to_owned();
             user.insert(name, password.expose().to_owned());
             decided.access = decide(&user)?.access;
         }
-        scene.registry = Some(decided.access);
+        context.registry = Some(decided.access);
         Ok(decided.is_new)
     }
 
@@ -308,9 +308,9 @@ impl<'a> Work<'a> {
         force: bool,
         plan: impl FnOnce(&ExecutionContext<'_>, &ClusterContext) -> Result<Planned>,
     ) -> Result<()> {
-        let outcome = self.with_means(prepared, force, |means| {
-            let planned = plan(means, &prepared.scene)?;
-            self.carry_out_plan(&planned, means)
+        let outcome = self.with_execution(prepared, force, |execution| {
+            let planned = plan(execution, &prepared.context)?;
+            self.carry_out_plan(&planned, execution)
         })?;
         self.session.front.show(&outcome)
     }
@@ -319,7 +319,7 @@ impl<'a> Work<'a> {
     pub(crate) fn carry_out_plan(
         &self,
         planned: &Planned,
-        means: &ExecutionContext<'_>,
+        execution: &ExecutionContext<'_>,
     ) -> Result<Outcome> {
         let front = &self.session.front;
         for host in &planned.behind {
@@ -337,28 +337,29 @@ impl<'a> Work<'a> {
                 return Err(declined());
             }
         }
-        let keeper = &*means.keeper;
-        let summary = self.execute(planned, keeper, &Interrupt::default(), &[], &NullListener)?;
+        let state_store = &*execution.state_store;
+        let summary =
+            self.execute(planned, state_store, &Interrupt::default(), &[], &NullListener)?;
         Ok(Outcome::Changed { cluster: self.state.name().to_owned(), summary })
     }
 
     /// Calls `act` with the execution context of pipelines.
-    pub(crate) fn with_means<T>(
+    pub(crate) fn with_execution<T>(
         &self,
         prepared: &Prepared,
         force: bool,
         act: impl FnOnce(&ExecutionContext<'_>) -> Result<T>,
     ) -> Result<T> {
-        let (session, scene) = (self.session, &prepared.scene);
+        let (session, context) = (self.session, &prepared.context);
         let store = session.store()?;
         let files = session.image_files()?;
-        let runtime = choice::of(scene, &files, self.options.validity)?;
-        let load = |scene: &ClusterContext, architecture: &str| -> Result<Vec<ClusterImage>> {
+        let runtime = choice::of(context, &files, self.options.validity)?;
+        let load = |context: &ClusterContext, architecture: &str| -> Result<Vec<ClusterImage>> {
             let platform = Platform::parse(&format!("linux/{architecture}"))?;
-            scene
+            context
                 .images
                 .iter()
-                .map(|image| ClusterImage::load(store, &scene.name, &image.name, Some(&platform)))
+                .map(|image| ClusterImage::load(store, &context.name, &image.name, Some(&platform)))
                 .collect()
         };
         let synced = SyncedFiles {
@@ -367,50 +368,54 @@ impl<'a> Work<'a> {
             strict: self.options.strict_templates,
             blobs: Arc::new(store.clone()),
         };
-        let keeper: Arc<dyn StateStore> = Arc::new(ClusterKeeper::new(
+        let state_store: Arc<dyn StateStore> = Arc::new(ClusterStateStore::new(
             self.state.clone(),
             self.current.clone(),
             prepared.desired.clone(),
-            scene,
+            context,
             prepared.registry_is_new,
         ));
         let start =
-            |scene: &ClusterContext, host: &Host| registry::registry_steps(scene, host, &files);
+            |context: &ClusterContext, host: &Host| registry::registry_steps(context, host, &files);
         let clean =
-            |scene: &ClusterContext, host: &Host| registry::clean_steps(scene, host, &files);
-        let means = ExecutionContext {
-            crew: session.hosts()?,
+            |context: &ClusterContext, host: &Host| registry::clean_steps(context, host, &files);
+        let execution = ExecutionContext {
+            pool: session.hosts()?,
             runtime: &*runtime,
             files: &synced,
             registry: &start,
             clean_registry: &clean,
-            keeper: Arc::clone(&keeper),
+            state_store: Arc::clone(&state_store),
             parallel: self.options.parallel.max(1),
             copy_state: session.controller.copy_state,
             force,
         };
-        self.lock_out_others(scene, &means)?;
-        act(&means)
+        self.lock_out_others(context, &execution)?;
+        act(&execution)
     }
 
     /// Takes the cluster's Lease, which keeps other controllers away, for the lifetime of this
     /// value.
-    fn lock_out_others(&self, scene: &ClusterContext, means: &ExecutionContext<'_>) -> Result<()> {
+    fn lock_out_others(
+        &self,
+        context: &ClusterContext,
+        execution: &ExecutionContext<'_>,
+    ) -> Result<()> {
         let Some(held) = self.held.as_ref().filter(|_| self.lease.get().is_none()) else {
             return Ok(());
         };
-        if !means.runtime.has_api() {
+        if !execution.runtime.has_api() {
             return Ok(());
         }
         let exists = self.current.as_ref().is_some_and(Clusterfile::exists);
         let outage = match self.verb.as_str() {
             _ if !exists => Outage::Expect,
-            "run" | "apply" | "add" | "delete" if !means.force => Outage::Fail,
+            "run" | "apply" | "add" | "delete" if !execution.force => Outage::Fail,
             _ => Outage::Warn,
         };
         // `run --force` only repeats commands of images.
-        let takes_over = means.force && self.verb != "run";
-        let api = Arc::new(nodes::any_api(scene, &means.crew));
+        let takes_over = execution.force && self.verb != "run";
+        let api = Arc::new(nodes::any_api(context, &execution.pool));
         let taken = hold(api, held, &self.verb, takes_over, outage, self.session);
         let taken = taken.map_err(|error| match error.kind() {
             Kind::Busy if matches!(self.verb.as_str(), "apply" | "delete" | "reset") => {
@@ -438,7 +443,7 @@ impl<'a> Work<'a> {
     pub(crate) fn execute(
         &self,
         planned: &Planned,
-        keeper: &dyn StateStore,
+        state_store: &dyn StateStore,
         interrupt: &Interrupt,
         again: &[String],
         also: &dyn Listener,
@@ -446,10 +451,10 @@ impl<'a> Work<'a> {
         let (front, options) = (&self.session.front, self.options);
         front.pass_interrupts(interrupt)?;
         let listener = front.listener();
-        let redactor = of_scene(&planned.scene);
+        let redactor = of_cluster(&planned.context);
         let surroundings = Surroundings {
-            scene: &planned.scene,
-            crew: Arc::clone(&planned.crew),
+            context: &planned.context,
+            pool: Arc::clone(&planned.pool),
             redactor: &redactor,
             listener: &Both(&*listener, also),
             interrupt,
@@ -473,7 +478,7 @@ impl<'a> Work<'a> {
         let outcome = executor::execute(&planned.plan, &surroundings, &options);
         if let Err(error) = &outcome {
             self.check_lease()?;
-            imgctl_cluster::pipeline::record::failed(keeper, error.message())?;
+            imgctl_cluster::pipeline::record::failed(state_store, error.message())?;
         }
         outcome
     }
@@ -481,7 +486,7 @@ impl<'a> Work<'a> {
 
 /// Returns the steps of a plan, and which of them an unfinished run has done.
 pub(crate) fn steps(planned: &Planned) -> Result<PlanView> {
-    let past = executor::unfinished(&planned.plan, &planned.scene)?;
+    let past = executor::unfinished(&planned.plan, &planned.context)?;
     let done = |step: &Step| matches!(decide(step, past.as_ref(), &[], &[]), Decision::Skip);
     Ok(PlanView::of(&planned.plan, &done))
 }

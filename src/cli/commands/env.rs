@@ -104,25 +104,25 @@ fn variables(args: &EnvArgs, cluster: &str, context: &Context) -> Result<()> {
     let mounts = &clusterfile.cluster.status.mounts;
     let images: Vec<ClusterImage> =
         mounts.iter().map(imgctl_cluster::cluster::clusterfile::Mount::image).collect();
-    let scene = session.cluster_context(&clusterfile, images)?;
+    let cluster = session.cluster_context(&clusterfile, images)?;
     let hosts = match &args.host {
         Some(list) => {
             session.with_surroundings(|around| desired::choose(&clusterfile, list, around))?
         }
-        None => scene.hosts.clone(),
+        None => cluster.hosts.clone(),
     };
     let image = match &args.image {
-        None => scene.rootfs(),
+        None => cluster.rootfs(),
         Some(name) => {
-            let found = scene.images.iter().find(|image| image.name == *name);
-            Some(found.ok_or_else(|| not_installed(name, &scene))?)
+            let found = cluster.images.iter().find(|image| image.name == *name);
+            Some(found.ok_or_else(|| not_installed(name, &cluster))?)
         }
     };
     let mut table = Table::new(&["HOST", "NAME", "VALUE", "FROM"]);
     let mut objects = Vec::new();
     for host in &hosts {
         let mut members = Map::new();
-        for (name, variable) in scene.variables_on(host, image, None) {
+        for (name, variable) in cluster.variables_on(host, image, None) {
             let hide = !args.show_secrets && is_confidential(&name) && !variable.value.is_empty();
             let value = if hide { HIDDEN } else { &variable.value };
             let from = variable.origin.as_str();
@@ -142,9 +142,9 @@ fn variables(args: &EnvArgs, cluster: &str, context: &Context) -> Result<()> {
     }
 }
 
-fn not_installed(name: &str, scene: &ClusterContext) -> Error {
-    let names: Vec<&str> = scene.images.iter().map(|image| &*image.name).collect();
-    let error = Error::not_found(format!("cluster `{}` has no image {name}", scene.name));
+fn not_installed(name: &str, cluster: &ClusterContext) -> Error {
+    let names: Vec<&str> = cluster.images.iter().map(|image| &*image.name).collect();
+    let error = Error::not_found(format!("cluster `{}` has no image {name}", cluster.name));
     if names.is_empty() {
         error.hint("nothing has been installed on it yet")
     } else {

@@ -64,8 +64,8 @@ pub(crate) fn run(args: &GenArgs, context: &Context) -> Result<()> {
     let session = context.session(&SshArgs::default(), &args.registry)?;
     let images = session.images(&args.images, name, None)?;
     check_together(&images)?;
-    let scene = session.cluster_context(&made, images)?;
-    let documents = default_documents(&scene, &session)?;
+    let cluster = session.cluster_context(&made, images)?;
+    let documents = default_documents(&cluster, &session)?;
     let mut defaults = Clusterfile { documents, ..Clusterfile::default() };
     let given = std::mem::take(&mut made.documents);
     defaults.add_documents(Clusterfile { documents: given, ..Clusterfile::default() });

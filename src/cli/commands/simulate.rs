@@ -16,10 +16,10 @@ use imgctl_cluster::pipeline::event::{Listener, NullListener};
 use imgctl_cluster::pipeline::executor::{Options, Surroundings, execute};
 use imgctl_cluster::pipeline::interrupt::Interrupt;
 use imgctl_cluster::pipeline::journal::past;
-use imgctl_cluster::pipeline::redact::of_scene;
+use imgctl_cluster::pipeline::redact::of_cluster;
 use imgctl_cluster::pipeline::step::{PlanView, journals};
 use imgctl_cluster::pipeline::testing::{
-    Behaviour, SimulatedFiles, Simulation, hosts, means, scene,
+    Behaviour, SimulatedFiles, Simulation, execution, hosts, sample_context,
 };
 
 /// Simulate the creation of a cluster, for benchmarks and crash tests
@@ -79,11 +79,11 @@ pub(crate) fn run(args: &SimulateArgs, context: &Context) -> Result<()> {
         ..Behaviour::default()
     });
     let workers = args.hosts.saturating_sub(args.masters);
-    let scene = scene("simulated", hosts(args.masters, workers), &state);
+    let cluster = sample_context("simulated", hosts(args.masters, workers), &state);
     let started = Instant::now();
     let planned = change::plan(
-        &means(&simulation, &SimulatedFiles(Arc::clone(&simulation)), args.parallel),
-        &scene,
+        &execution(&simulation, &SimulatedFiles(Arc::clone(&simulation)), args.parallel),
+        &cluster,
         &Change { verb: "run".to_owned(), create: true, ..Change::default() },
     )?;
     let planning = started.elapsed();
@@ -98,10 +98,10 @@ pub(crate) fn run(args: &SimulateArgs, context: &Context) -> Result<()> {
         (Some(view), _) => view,
         (None, _) => &NullListener,
     };
-    let redactor = of_scene(&planned.scene);
+    let redactor = of_cluster(&planned.context);
     let surroundings = Surroundings {
-        scene: &planned.scene,
-        crew: Arc::clone(&planned.crew),
+        context: &planned.context,
+        pool: Arc::clone(&planned.pool),
         redactor: &redactor,
         listener,
         interrupt: &interrupt,

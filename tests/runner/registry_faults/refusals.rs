@@ -97,10 +97,10 @@ fn files_of_credentials_that_are_wrong_are_named() {
 }
 
 #[test]
-fn a_wish_to_wait_is_granted_and_the_pull_finishes() {
+fn a_retry_after_is_obeyed_and_the_pull_finishes() {
     let bench = Bench::new();
-    let wish = [("Retry-After", "1")];
-    let fault = Fault::answer("429 Too Many Requests", &wish, "");
+    let retry_after = [("Retry-After", "1")];
+    let fault = Fault::answer("429 Too Many Requests", &retry_after, "");
     bench.proxy.on_first(1, "GET", "/manifests/v1", fault.clone());
     bench.proxy.on_first(1, "GET", "/blobs/", fault);
     let begun = Instant::now();

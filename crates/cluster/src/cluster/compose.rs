@@ -27,7 +27,7 @@ impl ClusterContext {
         surroundings: &Surroundings<'_>,
     ) -> Result<Self> {
         let cluster = &clusterfile.cluster;
-        let mut scene = Self {
+        let mut context = Self {
             name: cluster.name.clone(),
             hosts: cluster.hosts(surroundings)?,
             leaving: Vec::new(),
@@ -40,8 +40,8 @@ impl ClusterContext {
             vip: None,
             documents: clusterfile.documents.clone(),
         };
-        scene.vip = scene.rendered_label(VIP_LABEL);
-        Ok(scene)
+        context.vip = context.rendered_label(VIP_LABEL);
+        Ok(context)
     }
 
     /// Returns a label of the rootfs with the cluster's variables substituted; `None` if it is
@@ -132,14 +132,14 @@ mod tests {
     use crate::cluster::testing::image;
 
     #[test]
-    fn a_scene_has_the_clusters_words_and_keeps_its_secrets() {
+    fn a_context_has_the_clusters_words_and_keeps_its_secrets() {
         let text = "apiVersion: apps.sealos.io/v1beta1\nkind: Cluster\nmetadata: {name: c}\nspec:\n  image: [r:v1]\n  env: [defaultVIP=10.9.9.9, dbPassword=s3cret-word, DB=open]\n  ssh: {passwd: pass-word}\n  hosts:\n  - {ips: [10.0.0.1], roles: [master]}\nstatus: {env: [X=1]}\n";
         let clusterfile = read(text, "f").unwrap().0;
         let mut rootfs = image("r:v1", ImageKind::Rootfs);
         rootfs.labels.insert("vip".into(), "$defaultVIP".into());
         rootfs.environment.insert("defaultVIP".into(), "10.103.97.2".into());
         let surroundings = Surroundings { variable: &|_| None, home: None, local: Vec::new() };
-        let scene = ClusterContext::new(
+        let context = ClusterContext::new(
             &clusterfile,
             vec![rootfs.clone()],
             "/data",
@@ -147,10 +147,10 @@ mod tests {
             &surroundings,
         )
         .unwrap();
-        assert_eq!(scene.vip.as_deref(), Some("10.9.9.9"));
-        assert_eq!(scene.flag_environment["X"], "1");
-        assert_eq!(scene.paths.root(), "/data/data/c");
-        assert_eq!(scene.redactor().redact("s3cret-word pass-word open"), "*** *** open");
+        assert_eq!(context.vip.as_deref(), Some("10.9.9.9"));
+        assert_eq!(context.flag_environment["X"], "1");
+        assert_eq!(context.paths.root(), "/data/data/c");
+        assert_eq!(context.redactor().redact("s3cret-word pass-word open"), "*** *** open");
         assert_eq!(Mount::of(&rootfs).image(), rootfs);
     }
 }

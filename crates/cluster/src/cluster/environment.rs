@@ -188,7 +188,7 @@ fn joined<'a>(hosts: impl Iterator<Item = &'a Host>) -> String {
 mod tests {
     use super::*;
     use crate::cluster::image::ImageKind;
-    use crate::cluster::testing::{image, scene};
+    use crate::cluster::testing::{context, image};
 
     fn value<'a>(variables: &'a BTreeMap<String, Variable>, name: &str) -> (&'a str, Origin) {
         let variable = &variables[name];
@@ -197,37 +197,37 @@ mod tests {
 
     #[test]
     fn each_beats_the_one_below() {
-        let mut scene = scene(&["master", "node"]);
+        let mut context = context(&["master", "node"]);
         let mut app = image("app:v1", ImageKind::Application);
         let layers = ["A", "B", "C", "D"];
         for (at, name) in layers.iter().enumerate() {
             let name = (*name).to_owned();
             app.environment.insert(name.clone(), "image".into());
             if at > 0 {
-                scene.environment.insert(name.clone(), "cluster".into());
+                context.environment.insert(name.clone(), "cluster".into());
             }
             if at > 1 {
-                let of_host = &mut scene.hosts[1].environment;
+                let of_host = &mut context.hosts[1].environment;
                 of_host.insert(name.clone(), "host".into());
             }
             if at > 2 {
-                scene.flag_environment.insert(name, "flag".into());
+                context.flag_environment.insert(name, "flag".into());
             }
         }
-        let host = scene.hosts[1].clone();
-        let variables = scene.variables_on(&host, Some(&app), None);
+        let host = context.hosts[1].clone();
+        let variables = context.variables_on(&host, Some(&app), None);
         assert_eq!(value(&variables, "A"), ("image", Origin::Image));
         assert_eq!(value(&variables, "B"), ("cluster", Origin::Cluster));
         assert_eq!(value(&variables, "C"), ("host", Origin::Host));
         assert_eq!(value(&variables, "D"), ("flag", Origin::Flag));
         // Another host does not have the variables of this host.
-        let other = scene.environment_on(&scene.hosts[0], Some(&app));
+        let other = context.environment_on(&context.hosts[0], Some(&app));
         assert_eq!(other["C"], "cluster");
     }
 
     #[test]
     fn facts_stand_above_images_and_below_flags() {
-        let mut scene = scene(&["master", "master", "node"]);
+        let mut context = context(&["master", "master", "node"]);
         let mut rootfs = image("root:v1", ImageKind::Rootfs);
         rootfs.labels.insert("version".into(), "v1.30.1".into());
         for (name, value) in [
@@ -238,10 +238,10 @@ mod tests {
         ] {
             rootfs.environment.insert(name.into(), value.into());
         }
-        scene.images = vec![rootfs.clone()];
-        scene.vip = Some("10.103.97.2".into());
-        let host = scene.hosts[2].clone();
-        let variables = scene.variables_on(&host, Some(&rootfs), None);
+        context.images = vec![rootfs.clone()];
+        context.vip = Some("10.103.97.2".into());
+        let host = context.hosts[2].clone();
+        let variables = context.variables_on(&host, Some(&rootfs), None);
         let node = host.roles.join(",");
         assert_eq!(value(&variables, "SEALOS_SYS_RUN_MODE"), (&*node, Origin::Fact));
         assert_eq!(value(&variables, "HOST_IP"), ("10.0.0.3", Origin::Fact));
@@ -252,23 +252,23 @@ mod tests {
         assert_eq!(value(&variables, "REGISTRY_IPS").0, "10.0.0.1");
         // A variable that an image sets itself keeps the image's value.
         assert_eq!(value(&variables, "VIP"), ("of the image", Origin::Image));
-        assert!(!scene.environment_on(&host, None).contains_key("VIP"));
-        assert_eq!(scene.environment_on(&host, None)["CLUSTER_NAME"], "test");
+        assert!(!context.environment_on(&host, None).contains_key("VIP"));
+        assert_eq!(context.environment_on(&host, None)["CLUSTER_NAME"], "test");
 
-        scene.flag_environment.insert("HOST_IP".into(), "1.1.1.1".into());
-        assert_eq!(scene.environment_on(&host, Some(&rootfs))["HOST_IP"], "1.1.1.1");
+        context.flag_environment.insert("HOST_IP".into(), "1.1.1.1".into());
+        assert_eq!(context.environment_on(&host, Some(&rootfs))["HOST_IP"], "1.1.1.1");
     }
 
     #[test]
     fn a_host_that_is_known_says_its_name_and_architecture() {
-        let scene = scene(&["master,arm64"]);
-        let host = &scene.hosts[0];
-        let unknown = scene.environment_on(host, None);
+        let context = context(&["master,arm64"]);
+        let host = &context.hosts[0];
+        let unknown = context.environment_on(host, None);
         assert_eq!(unknown["ARCH"], "arm64");
         assert!(!unknown.contains_key("HOST_NAME"));
         let facts =
             Facts { hostname: "one".into(), architecture: "amd64".into(), ..Facts::default() };
-        let known = scene.environment_known(host, None, Some(&facts));
+        let known = context.environment_known(host, None, Some(&facts));
         assert_eq!((&*known["HOST_NAME"], &*known["ARCH"]), ("one", "amd64"));
     }
 }

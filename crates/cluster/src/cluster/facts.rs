@@ -86,16 +86,16 @@ fn listed(host: &Host) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::testing::scene;
+    use crate::cluster::testing::context;
 
     #[test]
     fn templates_see_host_cluster_and_registry() {
-        let mut scene = scene(&["master", "node,arm64", "node,registry"]);
-        scene.vip = Some("10.103.97.2".into());
-        scene.documents = vec![json!({
+        let mut context = context(&["master", "node,arm64", "node,registry"]);
+        context.vip = Some("10.103.97.2".into());
+        context.documents = vec![json!({
             "kind": "ClusterConfiguration", "networking": {"dnsDomain": "k8s.example"}})];
         let known = Facts { hostname: "two".into(), ..Facts::default() };
-        let facts = Value::Object(scene.facts_on(&scene.hosts[1], &known));
+        let facts = Value::Object(context.facts_on(&context.hosts[1], &known));
         for (pointer, expected) in [
             ("/Host/IP", json!("10.0.0.2")),
             ("/Host/Name", json!("two")),
@@ -113,8 +113,8 @@ mod tests {
         ] {
             assert_eq!(facts.pointer(pointer), Some(&expected), "{pointer}");
         }
-        scene.registry = None;
-        let facts = scene.facts_on(&scene.hosts[0], &known);
+        context.registry = None;
+        let facts = context.facts_on(&context.hosts[0], &known);
         assert_eq!(facts["Registry"]["Domain"], "");
     }
 }

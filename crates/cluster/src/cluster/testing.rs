@@ -12,7 +12,7 @@ use imgctl_host::host::address::Address;
 
 /// Returns a cluster context with one host per element, from 10.0.0.1 on, with these roles
 /// (separated by commas).
-pub fn scene(roles: &[&str]) -> ClusterContext {
+pub fn context(roles: &[&str]) -> ClusterContext {
     ClusterContext {
         name: "test".into(),
         hosts: (1..).zip(roles).map(|(at, roles)| host(at, roles)).collect(),

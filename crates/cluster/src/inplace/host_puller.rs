@@ -22,7 +22,7 @@ const LONGEST: usize = 1 << 20;
 /// Hosts of a cluster. Each is connected when it has to pull, because Pods may move to other Nodes
 /// during the run.
 pub struct HostPuller<'a> {
-    pub crew: &'a dyn HostPool,
+    pub pool: &'a dyn HostPool,
     /// Hosts by the name of their Node.
     pub hosts: BTreeMap<String, &'a Host>,
     /// Directory on hosts for running commands: `<data>/runs`.
@@ -35,7 +35,7 @@ impl Puller for HostPuller<'_> {
             Error::not_found("this Node is not a host of the cluster")
                 .hint("pass --pre-pull job to pull with the Node's kubelet")
         })?;
-        let agent = self.crew.agent(host)?;
+        let agent = self.pool.agent(host)?;
         let image = quoted(image);
         if room > 0 {
             self.check_room(&*agent, room)?;

@@ -40,17 +40,17 @@ pub struct Change {
 
 impl Change {
     /// Returns whether there is nothing to do.
-    pub fn is_empty(&self, scene: &ClusterContext) -> bool {
+    pub fn is_empty(&self, context: &ClusterContext) -> bool {
         !self.create
             && !self.rerender
             && self.add.is_empty()
             && self.install.is_empty()
-            && scene.leaving.is_empty()
+            && context.leaving.is_empty()
     }
 
     /// Returns whether hosts are added or removed and nothing else changes.
-    fn only_moves_hosts(&self, scene: &ClusterContext) -> bool {
-        let moves = !self.add.is_empty() || !scene.leaving.is_empty();
+    fn only_moves_hosts(&self, context: &ClusterContext) -> bool {
+        let moves = !self.add.is_empty() || !context.leaving.is_empty();
         moves && !self.create && !self.rerender && self.install.is_empty()
     }
 
@@ -59,7 +59,7 @@ impl Change {
     }
 
     /// Returns the identity of the operation: added hosts, removed hosts, installed images.
-    fn intent(&self, scene: &ClusterContext) -> String {
+    fn intent(&self, context: &ClusterContext) -> String {
         if self.create {
             // A creation is resumed even if its hosts or images were corrected.
             return "create".to_owned();
@@ -68,7 +68,7 @@ impl Change {
             let ids: BTreeSet<String> = hosts.iter().map(Host::id).collect();
             ids.into_iter().collect::<Vec<_>>().join(",")
         };
-        let images: BTreeSet<String> = scene
+        let images: BTreeSet<String> = context
             .images
             .iter()
             .filter(|image| self.installs(image))
@@ -77,7 +77,7 @@ impl Change {
         format!(
             "add {} remove {} install {}",
             ids(&self.add),
-            ids(&scene.leaving),
+            ids(&context.leaving),
             images.into_iter().collect::<Vec<_>>().join(",")
         )
     }
@@ -86,8 +86,8 @@ impl Change {
 /// A plan and its cluster context, which includes the names that the hosts reported.
 pub struct Planned {
     pub plan: Plan,
-    pub scene: Arc<ClusterContext>,
-    pub crew: Arc<dyn crate::runtime::HostPool + Send>,
+    pub context: Arc<ClusterContext>,
+    pub pool: Arc<dyn crate::runtime::HostPool + Send>,
     /// IDs of hosts with a different rootfs image than the cluster, for example hosts that an
     /// upgrade left out. Their files stay unchanged.
     pub behind: BTreeSet<String>,
@@ -95,105 +95,111 @@ pub struct Planned {
 
 /// Queries the hosts and returns the plan. Changes nothing on them.
 pub fn plan(
-    means: &ExecutionContext<'_>,
-    scene: &ClusterContext,
+    execution: &ExecutionContext<'_>,
+    context: &ClusterContext,
     change: &Change,
 ) -> Result<Planned> {
-    refuse_nonsense(scene, change)?;
-    means.runtime.check(scene)?;
-    let looks = look::look(scene.hosts.iter().chain(&scene.leaving), &means.crew, means.parallel);
-    let scene = Arc::new(look::informed(scene, &looks));
-    let lost = lost_hosts(means, &scene, &looks)?;
-    let mut files = means.files.plan(&scene, &reachable(&scene, &looks), &means.crew)?;
+    refuse_nonsense(context, change)?;
+    execution.runtime.check(context)?;
+    let looks = look::look(
+        context.hosts.iter().chain(&context.leaving),
+        &execution.pool,
+        execution.parallel,
+    );
+    let context = Arc::new(look::informed(context, &looks));
+    let lost = lost_hosts(execution, &context, &looks)?;
+    let mut files =
+        execution.files.plan(&context, &reachable(&context, &looks), &execution.pool)?;
     let mut behind = std::mem::take(&mut files.leave_rootfs);
     behind.retain(|id| !change.create && !change.add.iter().any(|host| host.id() == *id));
-    if !behind.is_empty() && change.only_moves_hosts(&scene) {
-        let mut others = reachable(&scene, &looks);
+    if !behind.is_empty() && change.only_moves_hosts(&context) {
+        let mut others = reachable(&context, &looks);
         others.retain(|host| !behind.contains(&host.id()));
-        files = means.files.plan(&scene, &others, &means.crew)?;
+        files = execution.files.plan(&context, &others, &execution.pool)?;
     }
     let bytes: BTreeMap<String, u64> =
         files.hosts.iter().map(|files| (files.host.id(), files.bytes)).collect();
-    let new: &[Host] = if change.create { &scene.hosts } else { &change.add };
+    let new: &[Host] = if change.create { &context.hosts } else { &change.add };
     let new_ids: BTreeSet<String> = new.iter().map(Host::id).collect();
-    let new: Vec<&Host> = scene.hosts.iter().filter(|host| new_ids.contains(&host.id())).collect();
+    let new: Vec<&Host> =
+        context.hosts.iter().filter(|host| new_ids.contains(&host.id())).collect();
     let owned: Vec<Host> = new.iter().copied().cloned().collect();
     let mut findings = check::findings(&Question {
-        scene: &scene,
-        runtime: means.runtime,
+        context: &context,
+        runtime: execution.runtime,
         looks: &looks,
         new: &owned,
         bytes: &bytes,
-        force: means.force,
+        force: execution.force,
     });
-    if !change.only_moves_hosts(&scene) {
-        check::refuse_switch(&scene, &behind, &mut findings);
+    if !change.only_moves_hosts(&context) {
+        check::refuse_switch(&context, &behind, &mut findings);
     }
 
-    let mut plan = Plan::new(&change.verb, &scene.name, &change.intent(&scene));
+    let mut plan = Plan::new(&change.verb, &context.name, &change.intent(&context));
     plan.notes.clone_from(&findings.notes);
-    plan.destroys = !scene.leaving.is_empty();
-    let planned = |mut plan: Plan, scene: Arc<ClusterContext>, lost: BTreeSet<String>| Planned {
+    plan.destroys = !context.leaving.is_empty();
+    let planned = |mut plan: Plan, context: Arc<ClusterContext>, lost: BTreeSet<String>| Planned {
         plan: {
-            plan.redact(&redact::of_scene(&scene));
+            plan.redact(&redact::of_cluster(&context));
             plan
         },
-        scene,
-        crew: if lost.is_empty() {
-            Arc::clone(&means.crew)
+        context,
+        pool: if lost.is_empty() {
+            Arc::clone(&execution.pool)
         } else {
-            Arc::new(members::WithLosses { crew: Arc::clone(&means.crew), lost })
+            Arc::new(members::WithLosses { pool: Arc::clone(&execution.pool), lost })
         },
         behind: behind.clone(),
     };
     let is_well = findings.problems.is_empty() && files.failed.is_empty();
-    if change.is_empty(&scene) && is_well && files.hosts.is_empty() {
+    if change.is_empty(&context) && is_well && files.hosts.is_empty() {
         // Every host is up to date: a plan without steps.
-        return Ok(planned(plan, scene, lost));
+        return Ok(planned(plan, context, lost));
     }
-    plan.push(check_phase(&scene, &new, &findings, &files));
+    plan.push(check_phase(&context, &new, &findings, &files));
     plan.push(Phase::new("prepare", Order::Serial).lane(Lane::controller(vec![record::mark(
         "record",
         "write the Clusterfile, phase ClusterInProcess",
-        &means.keeper,
+        &execution.state_store,
         PhaseUpdate::InProcess,
     )])));
     plan.push(sync_phase(files));
     let (leaving_masters, leaving_workers): (Vec<&Host>, Vec<&Host>) =
-        scene.leaving.iter().partition(|host| host.is_control_plane());
-    for phase in members::leave(means, &scene, &leaving_masters, &lost, "leave")? {
+        context.leaving.iter().partition(|host| host.is_control_plane());
+    for phase in members::leave(execution, &context, &leaving_masters, &lost, "leave")? {
         plan.push(phase);
     }
-    arrive(&mut plan, means, &scene, &new)?;
+    arrive(&mut plan, execution, &context, &new)?;
     if change.create {
-        plan.push(members::init(means, &scene)?);
+        plan.push(members::init(execution, &context)?);
     }
-    let first = scene.first();
+    let first = context.first();
     let joining: Vec<&Host> =
         new.iter().copied().filter(|host| !change.create || first != Some(*host)).collect();
-    for phase in members::join(means, &scene, &joining)? {
+    for phase in members::join(execution, &context, &joining)? {
         plan.push(phase);
     }
-    for phase in members::leave(means, &scene, &leaving_workers, &lost, "leave-workers")? {
+    for phase in members::leave(execution, &context, &leaving_workers, &lost, "leave-workers")? {
         plan.push(phase);
     }
-    if scene.hosts.len() > 1 && (!new.is_empty() || !scene.leaving.is_empty()) {
-        plan.push(members::settle(means, &scene)?);
+    if context.hosts.len() > 1 && (!new.is_empty() || !context.leaving.is_empty()) {
+        plan.push(members::settle(execution, &context)?);
     }
-    commands(&mut plan, &scene, change, &owned);
-    if means.runtime.has_api() && (!owned.is_empty() || !change.install.is_empty()) {
-        let step = nodes::wait_step(&scene, change.wait, &owned);
+    commands(&mut plan, &context, change, &owned);
+    if execution.runtime.has_api() && (!owned.is_empty() || !change.install.is_empty()) {
+        let step = nodes::wait_step(&context, change.wait, &owned);
         plan.push(
             Phase::new("nodes", Order::Serial).lane(Lane::controller(step.into_iter().collect())),
         );
     }
-    end(&mut plan, means, &scene, change);
-    Ok(planned(plan, scene, lost))
+    end(&mut plan, execution, &context, change);
+    Ok(planned(plan, context, lost))
 }
 
-fn refuse_nonsense(scene: &ClusterContext, change: &Change) -> Result<()> {
-    let Some(first) = scene.first() else {
-        return Err(Error::usage(format!("cluster {} has no control plane", scene.name))
+fn refuse_nonsense(context: &ClusterContext, change: &Change) -> Result<()> {
+    let Some(first) = context.first() else {
+        return Err(Error::usage(format!("cluster {} has no control plane", context.name))
             .hint("name at least one with --masters"));
     };
     if !change.create && change.add.contains(first) {
@@ -208,14 +214,14 @@ fn refuse_nonsense(scene: &ClusterContext, change: &Change) -> Result<()> {
 
 /// Returns the leaving hosts that do not answer. Fails if there are any and `force` is not set.
 fn lost_hosts(
-    means: &ExecutionContext<'_>,
-    scene: &ClusterContext,
+    execution: &ExecutionContext<'_>,
+    context: &ClusterContext,
     looks: &Looks,
 ) -> Result<BTreeSet<String>> {
     let mut lost = BTreeSet::new();
-    for host in &scene.leaving {
+    for host in &context.leaving {
         if let Some(Err(error)) = looks.get(&host.id()) {
-            if !means.force {
+            if !execution.force {
                 return Err(Error::new(
                     error.kind(),
                     format!("{} does not answer: {error}", host.id()),
@@ -228,8 +234,8 @@ fn lost_hosts(
     Ok(lost)
 }
 
-fn reachable(scene: &ClusterContext, looks: &Looks) -> Vec<Host> {
-    scene
+fn reachable(context: &ClusterContext, looks: &Looks) -> Vec<Host> {
+    context
         .hosts
         .iter()
         .filter(|host| matches!(looks.get(&host.id()), Some(Ok(_))))
@@ -240,13 +246,13 @@ fn reachable(scene: &ClusterContext, looks: &Looks) -> Vec<Host> {
 /// Returns the phase that checks every host of the cluster before anything is changed on any of
 /// them.
 fn check_phase(
-    scene: &ClusterContext,
+    context: &ClusterContext,
     new: &[&Host],
     findings: &Findings,
     files: &FilesPlan,
 ) -> Phase {
     let mut phase = Phase::new("check", Order::Parallel).on_failure(OnFailure::FinishPhase);
-    for host in &scene.hosts {
+    for host in &context.hosts {
         let id = host.id();
         let problems = findings.problems.get(&id).cloned().unwrap_or_default();
         let failed = files
@@ -289,27 +295,27 @@ fn sync_phase(files: FilesPlan) -> Phase {
 /// Adds the phases that new hosts need before they can join.
 fn arrive(
     plan: &mut Plan,
-    means: &ExecutionContext<'_>,
-    scene: &ClusterContext,
+    execution: &ExecutionContext<'_>,
+    context: &ClusterContext,
     new: &[&Host],
 ) -> Result<()> {
     let mut preflight = Phase::new("preflight", Order::Parallel).on_failure(OnFailure::FinishPhase);
     let mut registry = Phase::new("registry", Order::Parallel);
     let mut bootstrap_phase = Phase::new("bootstrap", Order::Parallel);
     for host in new {
-        preflight = preflight.lane(Lane::on(host, bootstrap::preflight(scene, host)));
+        preflight = preflight.lane(Lane::on(host, bootstrap::preflight(context, host)));
         bootstrap_phase =
-            bootstrap_phase.lane(Lane::on(host, bootstrap::prepare(means, scene, host)?));
+            bootstrap_phase.lane(Lane::on(host, bootstrap::prepare(execution, context, host)?));
     }
-    for host in &scene.hosts {
+    for host in &context.hosts {
         let is_new = new.contains(&host);
         let mut actions = Vec::new();
         if is_new {
-            actions.push(bootstrap::names(means, scene, host));
+            actions.push(bootstrap::names(execution, context, host));
         }
-        let serves = scene.registry_hosts().iter().any(|other| other.address == host.address);
+        let serves = context.registry_hosts().iter().any(|other| other.address == host.address);
         if serves && is_new {
-            actions.extend((means.registry)(scene, host)?);
+            actions.extend((execution.registry)(context, host)?);
         }
         registry = registry.lane(Lane::on(host, actions));
     }
@@ -320,29 +326,34 @@ fn arrive(
 }
 
 /// Adds the commands of images, one image after the other, in the order of `spec.image`.
-fn commands(plan: &mut Plan, scene: &ClusterContext, change: &Change, new: &[Host]) {
-    for image in &scene.images {
+fn commands(plan: &mut Plan, context: &ClusterContext, change: &Change, new: &[Host]) {
+    for image in &context.images {
         let is_application = image.kind == ImageKind::Application;
         let everywhere = change.installs(image);
         if is_application && !everywhere {
             continue;
         }
-        let hosts = if everywhere { &scene.hosts[..] } else { new };
-        plan.push(image_commands::phase(scene, image, hosts, change.replacement.as_ref()));
+        let hosts = if everywhere { &context.hosts[..] } else { new };
+        plan.push(image_commands::phase(context, image, hosts, change.replacement.as_ref()));
     }
-    if let Some(first) = scene.first() {
+    if let Some(first) = context.first() {
         let actions: Vec<_> = change
             .replaced
             .iter()
-            .map(|mount_name| image_commands::remove(scene, mount_name))
+            .map(|mount_name| image_commands::remove(context, mount_name))
             .collect();
         plan.push(Phase::new("replaced", Order::Serial).lane(Lane::on(first, actions)));
     }
 }
 
-fn end(plan: &mut Plan, means: &ExecutionContext<'_>, scene: &ClusterContext, change: &Change) {
+fn end(
+    plan: &mut Plan,
+    execution: &ExecutionContext<'_>,
+    context: &ClusterContext,
+    change: &Change,
+) {
     let mut marks = Vec::new();
-    let applications: Vec<String> = scene
+    let applications: Vec<String> = context
         .images
         .iter()
         .filter(|image| change.installs(image))
@@ -350,15 +361,20 @@ fn end(plan: &mut Plan, means: &ExecutionContext<'_>, scene: &ClusterContext, ch
         .collect();
     if !applications.is_empty() && !change.create {
         let mark = PhaseUpdate::Commands { images: applications, failed: None };
-        marks.push(record::mark("commands", "record the installed images", &means.keeper, mark));
+        marks.push(record::mark(
+            "commands",
+            "record the installed images",
+            &execution.state_store,
+            mark,
+        ));
     }
     marks.push(record::mark(
         "record",
         "write the Clusterfile, phase ClusterSuccess",
-        &means.keeper,
+        &execution.state_store,
         PhaseUpdate::Success,
     ));
-    for phase in record::phases(means, scene, marks) {
+    for phase in record::phases(execution, context, marks) {
         plan.push(phase);
     }
 }

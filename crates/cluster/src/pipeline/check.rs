@@ -62,7 +62,7 @@ impl Problem {
 
 /// Input of the check.
 pub struct Question<'a> {
-    pub scene: &'a ClusterContext,
+    pub context: &'a ClusterContext,
     pub runtime: &'a dyn Runtime,
     pub looks: &'a Looks,
     /// Hosts that join the cluster. The others only have to answer.
@@ -75,8 +75,8 @@ pub struct Question<'a> {
 /// Evaluates the hosts' facts.
 pub fn findings(question: &Question<'_>) -> Findings {
     let mut found = Findings::default();
-    let scene = question.scene;
-    for host in &scene.hosts {
+    let context = question.context;
+    for host in &context.hosts {
         let Some(look) = question.looks.get(&host.id()) else {
             continue;
         };
@@ -96,7 +96,7 @@ pub fn findings(question: &Question<'_>) -> Findings {
         }
     }
     twins(question, &mut found);
-    let masters = scene.control_planes().count();
+    let masters = context.control_planes().count();
     if masters > 0 && masters.is_multiple_of(2) {
         found.notes.push(format!(
             "{masters} control planes tolerate no more failures than {}: use an odd number",
@@ -109,11 +109,11 @@ pub fn findings(question: &Question<'_>) -> Findings {
 /// Reports a problem for each host with another rootfs image: its files do not change until an
 /// upgrade also moves the members that run there.
 pub(crate) fn refuse_switch(
-    scene: &ClusterContext,
+    context: &ClusterContext,
     behind: &BTreeSet<String>,
     found: &mut Findings,
 ) {
-    let image = scene.rootfs().map_or("", |image| &image.name);
+    let image = context.rootfs().map_or("", |image| &image.name);
     for id in behind {
         let problem = Problem::new(
             format!("its rootfs image is not {image}, and only an upgrade can change it"),
@@ -150,7 +150,7 @@ fn always(question: &Question<'_>, host: &Host, facts: &Facts) -> Vec<Problem> {
     }
     if !facts.writable {
         problems.push(Problem::new(
-            format!("{} is not writable", question.scene.paths.root()),
+            format!("{} is not writable", question.context.paths.root()),
             "mount it read-write, or choose another directory with SEALOS_DATA_ROOT",
         ));
     }
@@ -168,7 +168,7 @@ fn always(question: &Question<'_>, host: &Host, facts: &Facts) -> Vec<Problem> {
             what: format!(
                 "{} are free on the file system of {}, about {} are needed",
                 megabytes(facts.free_bytes),
-                question.scene.paths.root(),
+                question.context.paths.root(),
                 megabytes(needed)
             ),
             hint: Some(
@@ -186,11 +186,11 @@ fn before_joining(
     facts: &Facts,
     notes: &mut Vec<String>,
 ) -> Vec<Problem> {
-    let scene = question.scene;
+    let context = question.context;
     let mut problems = Vec::new();
-    let is_ours = facts.clusters.contains(&scene.name);
+    let is_ours = facts.clusters.contains(&context.name);
     let others: Vec<&str> =
-        facts.clusters.iter().map(String::as_str).filter(|name| *name != scene.name).collect();
+        facts.clusters.iter().map(String::as_str).filter(|name| *name != context.name).collect();
     if !others.is_empty() {
         let what = format!("it belongs to another cluster: {}", others.join(", "));
         if question.force {
@@ -203,9 +203,9 @@ fn before_joining(
             ));
         }
     }
-    let mut ports = question.runtime.ports(scene, host);
-    let serves = scene.registry_hosts().iter().any(|other| other.address == host.address);
-    if let Some(registry) = scene.registry.as_ref().filter(|_| serves) {
+    let mut ports = question.runtime.ports(context, host);
+    let serves = context.registry_hosts().iter().any(|other| other.address == host.address);
+    if let Some(registry) = context.registry.as_ref().filter(|_| serves) {
         ports.push(registry.port);
     }
     ports.sort_unstable();
@@ -238,7 +238,7 @@ fn before_joining(
 fn twins(question: &Question<'_>, found: &mut Findings) {
     let mut names: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut machines: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for host in &question.scene.hosts {
+    for host in &question.context.hosts {
         if let Some(Ok(facts)) = question.looks.get(&host.id()) {
             names.entry(&facts.hostname).or_default().push(host.id());
             if !facts.machine_id.is_empty() {

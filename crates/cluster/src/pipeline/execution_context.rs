@@ -15,20 +15,20 @@ use imgctl_host::agent::protocol::FileToWrite;
 
 /// Puts an image's files on hosts.
 pub trait Files: Sync {
-    /// Queries `hosts` and returns the files they lack for `scene`.
+    /// Queries `hosts` and returns the files they lack for `context`.
     fn plan(
         &self,
-        scene: &Arc<ClusterContext>,
+        context: &Arc<ClusterContext>,
         hosts: &[Host],
-        crew: &Arc<dyn HostPool + Send>,
+        pool: &Arc<dyn HostPool + Send>,
     ) -> Result<FilesPlan>;
 
     /// Same as `plan`, but creates the trees next to the current ones without switching to them.
     fn stage(
         &self,
-        scene: &Arc<ClusterContext>,
+        context: &Arc<ClusterContext>,
         hosts: &[Host],
-        crew: &Arc<dyn HostPool + Send>,
+        pool: &Arc<dyn HostPool + Send>,
     ) -> Result<FilesPlan>;
 }
 
@@ -87,14 +87,14 @@ pub(crate) type Actions<'a> =
 
 /// Execution context of a pipeline.
 pub struct ExecutionContext<'a> {
-    pub crew: Arc<dyn HostPool + Send>,
+    pub pool: Arc<dyn HostPool + Send>,
     pub runtime: &'a dyn Runtime,
     pub files: &'a dyn Files,
     /// Starts the embedded registry on a registry host.
     pub registry: &'a Actions<'a>,
     /// Removes the embedded registry from a registry host.
     pub clean_registry: &'a Actions<'a>,
-    pub keeper: Arc<dyn StateStore>,
+    pub state_store: Arc<dyn StateStore>,
     /// Maximum number of hosts queried at once.
     pub parallel: usize,
     /// Keep a copy of the cluster's record on the control planes (`SEALOS_SYNC_WORKDIR`).

@@ -31,40 +31,40 @@ pub struct SyncedFiles<'a> {
 impl Files for SyncedFiles<'_> {
     fn plan(
         &self,
-        scene: &Arc<ClusterContext>,
+        context: &Arc<ClusterContext>,
         hosts: &[Host],
-        crew: &Arc<dyn HostPool + Send>,
+        pool: &Arc<dyn HostPool + Send>,
     ) -> Result<FilesPlan> {
-        self.plan_as(scene, hosts, crew, false)
+        self.plan_as(context, hosts, pool, false)
     }
 
     fn stage(
         &self,
-        scene: &Arc<ClusterContext>,
+        context: &Arc<ClusterContext>,
         hosts: &[Host],
-        crew: &Arc<dyn HostPool + Send>,
+        pool: &Arc<dyn HostPool + Send>,
     ) -> Result<FilesPlan> {
-        self.plan_as(scene, hosts, crew, true)
+        self.plan_as(context, hosts, pool, true)
     }
 }
 
 impl SyncedFiles<'_> {
     fn plan_as(
         &self,
-        scene: &Arc<ClusterContext>,
+        context: &Arc<ClusterContext>,
         hosts: &[Host],
-        crew: &Arc<dyn HostPool + Send>,
+        pool: &Arc<dyn HostPool + Send>,
         stage: bool,
     ) -> Result<FilesPlan> {
-        let targets = targets(scene, hosts, crew.as_ref())?;
+        let targets = targets(context, hosts, pool.as_ref())?;
         let mut images = Images::new();
         for (architecture, host) in architectures(&targets) {
-            let loaded = (self.images)(scene, &architecture).context(|| {
+            let loaded = (self.images)(context, &architecture).context(|| {
                 format!("step sync/{host}/files: host {host} is linux/{architecture}")
             })?;
             images.insert(architecture, loaded);
         }
-        let mut brief = Brief::new(scene, images, self.configs.clone(), self.strict);
+        let mut brief = Brief::new(context, images, self.configs.clone(), self.strict);
         brief.stage = stage;
         let brief = Arc::new(brief);
         let mut planned = plan(&brief, &targets, &AtomicBool::new(false))?;
@@ -92,7 +92,7 @@ impl SyncedFiles<'_> {
             trees,
             leave_rootfs,
             work: Arc::new(Moves {
-                scene: Arc::clone(scene),
+                context: Arc::clone(context),
                 brief,
                 blobs: Arc::clone(&self.blobs),
                 planned: Mutex::new(Some(planned)),
@@ -101,14 +101,14 @@ impl SyncedFiles<'_> {
     }
 }
 
-fn targets(scene: &ClusterContext, hosts: &[Host], crew: &dyn HostPool) -> Result<Vec<Target>> {
+fn targets(context: &ClusterContext, hosts: &[Host], pool: &dyn HostPool) -> Result<Vec<Target>> {
     hosts
         .iter()
         .map(|host| {
             Ok(Target {
                 host: host.clone(),
-                agent: crew.agent(host)?,
-                wants: Wants::of(scene, host),
+                agent: pool.agent(host)?,
+                wants: Wants::of(context, host),
             })
         })
         .collect()
@@ -128,7 +128,7 @@ fn architectures(targets: &[Target]) -> BTreeMap<String, String> {
 }
 
 struct Moves {
-    scene: Arc<ClusterContext>,
+    context: Arc<ClusterContext>,
     brief: Arc<Brief>,
     blobs: Arc<dyn Blobs + Send + Sync>,
     /// The plan that was shown is the plan that is executed. A retry queries the hosts again.
@@ -138,7 +138,7 @@ struct Moves {
 impl BatchWork for Moves {
     fn run(
         &self,
-        desk: &StepContext<'_>,
+        step: &StepContext<'_>,
         hosts: &[String],
         moved: &(dyn Fn(&str, u64) + Sync),
         ended: &(dyn Fn(&str, Result<()>) + Sync),
@@ -147,7 +147,7 @@ impl BatchWork for Moves {
         let first = self.planned.lock().unwrap_or_else(PoisonError::into_inner).take();
         let planned = match first {
             Some(planned) => Ok(planned),
-            None => self.again(desk, hosts, cancel),
+            None => self.again(step, hosts, cancel),
         };
         let told = Told { moved, asked: Mutex::default() };
         let results = planned
@@ -159,7 +159,7 @@ impl BatchWork for Moves {
                 }
             }
             Err(error) if cancel.load(Ordering::SeqCst) => {
-                (desk.note)(&error.to_string());
+                (step.note)(&error.to_string());
             }
             Err(error) => {
                 // The error concerns all hosts; the first host reports it.
@@ -180,13 +180,13 @@ impl BatchWork for Moves {
 impl Moves {
     fn again(
         &self,
-        desk: &StepContext<'_>,
+        step: &StepContext<'_>,
         hosts: &[String],
         cancel: &Arc<AtomicBool>,
     ) -> Result<SyncPlan> {
         let left: Vec<Host> =
-            self.scene.hosts.iter().filter(|host| hosts.contains(&host.id())).cloned().collect();
-        plan(&self.brief, &targets(&self.scene, &left, desk.crew)?, cancel)
+            self.context.hosts.iter().filter(|host| hosts.contains(&host.id())).cloned().collect();
+        plan(&self.brief, &targets(&self.context, &left, step.pool)?, cancel)
     }
 }
 

@@ -21,25 +21,25 @@ pub struct Replacement {
 
 /// Returns the commands of one image as a phase. Images run one after the other.
 pub fn phase(
-    scene: &ClusterContext,
+    context: &ClusterContext,
     image: &ClusterImage,
     hosts: &[Host],
     replacement: Option<&Replacement>,
 ) -> Phase {
-    let first: Vec<Host> = scene.first().cloned().into_iter().collect();
+    let first: Vec<Host> = context.first().cloned().into_iter().collect();
     let hosts = match image.kind {
         ImageKind::Application => &first,
         ImageKind::Rootfs | ImageKind::Patch => hosts,
     };
     let mut phase = Phase::new("guest", Order::Parallel);
     for host in hosts {
-        phase = phase.lane(Lane::on(host, actions(scene, image, host, replacement)));
+        phase = phase.lane(Lane::on(host, actions(context, image, host, replacement)));
     }
     phase
 }
 
 fn actions(
-    scene: &ClusterContext,
+    context: &ClusterContext,
     image: &ClusterImage,
     host: &Host,
     replacement: Option<&Replacement>,
@@ -51,8 +51,8 @@ fn actions(
     if lines.is_empty() {
         return Vec::new();
     }
-    let environment = scene.environment_on(host, Some(image));
-    let workdir = workdir(scene, image);
+    let environment = context.environment_on(host, Some(image));
+    let workdir = workdir(context, image);
     let mut actions = Vec::new();
     if image.layers.iter().all(|layer| layer.registry) {
         // The image has only embedded images, so no tree was made for it.
@@ -76,24 +76,24 @@ fn actions(
 }
 
 /// Returns the directory in which the commands of `image` run.
-pub(crate) fn workdir(scene: &ClusterContext, image: &ClusterImage) -> String {
+pub(crate) fn workdir(context: &ClusterContext, image: &ClusterImage) -> String {
     match image.kind {
-        ImageKind::Rootfs | ImageKind::Patch => scene.paths.rootfs(),
+        ImageKind::Rootfs | ImageKind::Patch => context.paths.rootfs(),
         ImageKind::Application => {
-            format!("{}/{}", scene.paths.root(), Paths::application_tree(&image.mount_name))
+            format!("{}/{}", context.paths.root(), Paths::application_tree(&image.mount_name))
         }
     }
 }
 
 /// Returns the directory of an application on the first control plane.
-pub fn directory(scene: &ClusterContext, mount_name: &str) -> String {
-    format!("{}/applications/{mount_name}", scene.paths.root())
+pub fn directory(context: &ClusterContext, mount_name: &str) -> String {
+    format!("{}/applications/{mount_name}", context.paths.root())
 }
 
 /// Returns the actions that remove an application: the script in its label `uninstall` or `clean`,
 /// otherwise a script of that name.
-pub fn uninstall(scene: &ClusterContext, image: &ClusterImage, host: &Host) -> Vec<Action> {
-    let workdir = quoted(&workdir(scene, image));
+pub fn uninstall(context: &ClusterContext, image: &ClusterImage, host: &Host) -> Vec<Action> {
+    let workdir = quoted(&workdir(context, image));
     let line = match image.label(&["uninstall", "clean"]) {
         Some(value) => format!("if cd {workdir} 2>/dev/null; then bash {value}; fi"),
         None => format!(
@@ -102,19 +102,19 @@ pub fn uninstall(scene: &ClusterContext, image: &ClusterImage, host: &Host) -> V
              if [ -e $script ]; then bash $script; exit; fi; done"
         ),
     };
-    let environment = scene.environment_on(host, Some(image));
+    let environment = context.environment_on(host, Some(image));
     vec![
         Action::command(
             &format!("{}-uninstall", image.mount_name),
             Line { line, environment, ..Line::default() },
         ),
-        remove(scene, &image.mount_name),
+        remove(context, &image.mount_name),
     ]
 }
 
 /// Removes the directory of an application.
-pub fn remove(scene: &ClusterContext, mount_name: &str) -> Action {
-    let directory = directory(scene, mount_name);
+pub fn remove(context: &ClusterContext, mount_name: &str) -> Action {
+    let directory = directory(context, mount_name);
     let says = format!("remove {directory}");
     Action::new(&format!("{mount_name}-files"), says, "", move |site| {
         let left = site.agent.remove(std::slice::from_ref(&directory))?;

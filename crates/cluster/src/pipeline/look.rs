@@ -15,7 +15,7 @@ pub(crate) type Looks = BTreeMap<String, Result<Facts>>;
 /// Queries `hosts`, at most `parallel` at once.
 pub fn look<'a>(
     hosts: impl IntoIterator<Item = &'a Host>,
-    crew: &Arc<dyn HostPool + Send>,
+    pool: &Arc<dyn HostPool + Send>,
     parallel: usize,
 ) -> Looks {
     let hosts: Vec<&Host> = hosts.into_iter().collect();
@@ -27,7 +27,7 @@ pub fn look<'a>(
                 loop {
                     let host = next.lock().unwrap_or_else(PoisonError::into_inner).next();
                     let Some(host) = host else { return };
-                    let facts = crew.agent(host).and_then(|agent| agent.facts());
+                    let facts = pool.agent(host).and_then(|agent| agent.facts());
                     looks.lock().unwrap_or_else(PoisonError::into_inner).insert(host.id(), facts);
                 }
             });
@@ -38,14 +38,14 @@ pub fn look<'a>(
 
 /// Returns the cluster context with the values that the hosts reported: `HOST_NAME` and `ARCH`,
 /// unless they are already set.
-pub fn informed(scene: &ClusterContext, looks: &Looks) -> ClusterContext {
-    let mut scene = scene.clone();
-    let is_set = |scene: &ClusterContext, name: &str| {
-        scene.environment.contains_key(name)
-            || scene.images.iter().any(|image| image.environment.contains_key(name))
+pub fn informed(context: &ClusterContext, looks: &Looks) -> ClusterContext {
+    let mut context = context.clone();
+    let is_set = |context: &ClusterContext, name: &str| {
+        context.environment.contains_key(name)
+            || context.images.iter().any(|image| image.environment.contains_key(name))
     };
-    let arch_is_set = is_set(&scene, "ARCH");
-    for host in scene.hosts.iter_mut().chain(&mut scene.leaving) {
+    let arch_is_set = is_set(&context, "ARCH");
+    for host in context.hosts.iter_mut().chain(&mut context.leaving) {
         let Some(Ok(facts)) = looks.get(&host.id()) else {
             continue;
         };
@@ -59,5 +59,5 @@ pub fn informed(scene: &ClusterContext, looks: &Looks) -> ClusterContext {
             }
         }
     }
-    scene
+    context
 }

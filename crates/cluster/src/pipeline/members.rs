@@ -20,11 +20,11 @@ use imgctl_host::agent::tunnel::Tunnel;
 use imgctl_host::agent::{Agent, BlobOpener};
 
 /// Returns the phase in which the first control plane creates the cluster.
-pub fn init(means: &ExecutionContext<'_>, scene: &ClusterContext) -> Result<Phase> {
+pub fn init(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Result<Phase> {
     let mut phase = Phase::new("init", Order::Serial);
-    if let Some(first) = scene.first() {
-        let mut actions = means.runtime.init(scene, first)?;
-        actions.extend(means.runtime.health(scene, first)?);
+    if let Some(first) = context.first() {
+        let mut actions = execution.runtime.init(context, first)?;
+        actions.extend(execution.runtime.health(context, first)?);
         phase = phase.lane(Lane::on(first, actions));
     }
     Ok(phase)
@@ -32,31 +32,32 @@ pub fn init(means: &ExecutionContext<'_>, scene: &ClusterContext) -> Result<Phas
 
 /// Returns the phases in which the other hosts join: control planes one by one, then workers.
 pub fn join(
-    means: &ExecutionContext<'_>,
-    scene: &ClusterContext,
+    execution: &ExecutionContext<'_>,
+    context: &ClusterContext,
     new: &[&Host],
 ) -> Result<Vec<Phase>> {
     let mut masters = Phase::new("join", Order::Serial);
-    let order = if means.runtime.workers_in_parallel() { Order::Parallel } else { Order::Serial };
+    let order =
+        if execution.runtime.workers_in_parallel() { Order::Parallel } else { Order::Serial };
     let mut workers = Phase::new("join-workers", order);
     for host in new.iter().filter(|host| host.is_control_plane()) {
-        let mut actions = means.runtime.join_control_plane(scene, host)?;
-        actions.extend(means.runtime.health(scene, host)?);
+        let mut actions = execution.runtime.join_control_plane(context, host)?;
+        actions.extend(execution.runtime.health(context, host)?);
         masters = masters.lane(Lane::on(host, actions));
     }
     for host in new.iter().filter(|host| !host.is_control_plane()) {
-        let mut actions = means.runtime.join_worker(scene, host)?;
-        actions.extend(means.runtime.health(scene, host)?);
+        let mut actions = execution.runtime.join_worker(context, host)?;
+        actions.extend(execution.runtime.health(context, host)?);
         workers = workers.lane(Lane::on(host, actions));
     }
     Ok(vec![masters, workers])
 }
 
 /// Returns the phase that updates the remaining hosts after others have joined or left.
-pub fn settle(means: &ExecutionContext<'_>, scene: &ClusterContext) -> Result<Phase> {
+pub fn settle(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Result<Phase> {
     let mut phase = Phase::new("settle", Order::Parallel);
-    for host in &scene.hosts {
-        phase = phase.lane(Lane::on(host, means.runtime.settle(scene, host)?));
+    for host in &context.hosts {
+        phase = phase.lane(Lane::on(host, execution.runtime.settle(context, host)?));
     }
     Ok(phase)
 }
@@ -64,8 +65,8 @@ pub fn settle(means: &ExecutionContext<'_>, scene: &ClusterContext) -> Result<Ph
 /// Returns the phases in which hosts leave: they are taken out of the cluster first, then cleaned.
 /// `lost` hosts do not answer, so they are only taken out.
 pub fn leave(
-    means: &ExecutionContext<'_>,
-    scene: &ClusterContext,
+    execution: &ExecutionContext<'_>,
+    context: &ClusterContext,
     leaving: &[&Host],
     lost: &BTreeSet<String>,
     name: &str,
@@ -76,12 +77,12 @@ pub fn leave(
         Phase::new(&format!("{name}-clean"), Order::Parallel).on_failure(OnFailure::FinishPhase);
     for host in leaving {
         let is_lost = lost.contains(&host.id());
-        let actions = means.runtime.leave(scene, host)?;
+        let actions = execution.runtime.leave(context, host)?;
         let actions =
             actions.into_iter().map(|action| if is_lost { forgiving(action) } else { action });
         out = out.lane(Lane::on(host, actions));
         if !is_lost {
-            clean = clean.lane(Lane::on(host, bootstrap::clean(means, scene, host)?));
+            clean = clean.lane(Lane::on(host, bootstrap::clean(execution, context, host)?));
         }
     }
     Ok(vec![out, clean])
@@ -107,12 +108,12 @@ fn forgiving(action: Action) -> Action {
 
 /// Returns the steps of a reset on one host.
 pub(crate) fn reset_lane(
-    means: &ExecutionContext<'_>,
-    scene: &ClusterContext,
+    execution: &ExecutionContext<'_>,
+    context: &ClusterContext,
     host: &Host,
 ) -> Result<Lane> {
     let steps: Vec<Step> =
-        bootstrap::clean(means, scene, host)?.into_iter().map(Step::from).collect();
+        bootstrap::clean(execution, context, host)?.into_iter().map(Step::from).collect();
     Ok(Lane::on(host, steps))
 }
 
@@ -120,7 +121,7 @@ const GONE: &str = "is treated as lost";
 
 /// Host pool in which some hosts are given up as lost.
 pub(crate) struct WithLosses {
-    pub crew: Arc<dyn HostPool + Send>,
+    pub pool: Arc<dyn HostPool + Send>,
     pub lost: BTreeSet<String>,
 }
 
@@ -129,7 +130,7 @@ impl HostPool for WithLosses {
         if self.lost.contains(&host.id()) {
             Ok(Arc::new(Lost(host.id())))
         } else {
-            self.crew.agent(host)
+            self.pool.agent(host)
         }
     }
 }

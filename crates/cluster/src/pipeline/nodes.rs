@@ -86,19 +86,24 @@ pub enum Wait {
 }
 
 /// Queries the first control plane. `key` names the query among the commands on that host.
-pub fn ask(scene: &ClusterContext, crew: &dyn HostPool, key: &str) -> Result<Vec<NodeStatus>> {
-    let text = line(scene, crew, key, NODES)?;
-    Ok(text.lines().filter_map(|line| node(line, scene)).collect())
+pub fn ask(context: &ClusterContext, pool: &dyn HostPool, key: &str) -> Result<Vec<NodeStatus>> {
+    let text = line(context, pool, key, NODES)?;
+    Ok(text.lines().filter_map(|line| node(line, context)).collect())
 }
 
-fn line(scene: &ClusterContext, crew: &dyn HostPool, key: &str, arguments: &str) -> Result<String> {
-    let first = scene.first().ok_or_else(|| Error::failed("there is no control plane"))?;
-    let agent = crew.agent(first)?;
+fn line(
+    context: &ClusterContext,
+    pool: &dyn HostPool,
+    key: &str,
+    arguments: &str,
+) -> Result<String> {
+    let first = context.first().ok_or_else(|| Error::failed("there is no control plane"))?;
+    let agent = pool.agent(first)?;
     let site = Site {
         host: first,
         agent: &*agent,
-        crew,
-        scene,
+        pool,
+        context,
         key,
         attempt: 1,
         timeout: Some(QUESTION),
@@ -108,7 +113,7 @@ fn line(scene: &ClusterContext, crew: &dyn HostPool, key: &str, arguments: &str)
 }
 
 /// Parses one line of the output of [`NODES`].
-fn node(line: &str, scene: &ClusterContext) -> Option<NodeStatus> {
+fn node(line: &str, context: &ClusterContext) -> Option<NodeStatus> {
     let mut fields = line.splitn(6, '|');
     let name = fields.next().filter(|name| !name.is_empty())?;
     let ready = fields.next()? == "True";
@@ -128,7 +133,7 @@ fn node(line: &str, scene: &ClusterContext) -> Option<NodeStatus> {
         name: name.to_owned(),
         ready,
         version,
-        host: scene.hosts.iter().find(own).map(Host::id),
+        host: context.hosts.iter().find(own).map(Host::id),
         reason: (!ready).then_some(reason),
         lacks_network: !ready && lacks_network(message),
     })
@@ -136,7 +141,7 @@ fn node(line: &str, scene: &ClusterContext) -> Option<NodeStatus> {
 
 /// Returns the step that waits at the end of a run. It considers Nodes of `new` hosts and Nodes
 /// that lack only the network; other Nodes were not ready before.
-pub(crate) fn wait_step(scene: &Arc<ClusterContext>, wait: Wait, new: &[Host]) -> Option<Step> {
+pub(crate) fn wait_step(context: &Arc<ClusterContext>, wait: Wait, new: &[Host]) -> Option<Step> {
     let (limit, always) = match wait {
         Wait::Never => return None,
         Wait::WhereNetwork(limit) => (limit, false),
@@ -147,12 +152,12 @@ pub(crate) fn wait_step(scene: &Arc<ClusterContext>, wait: Wait, new: &[Host]) -
         says.push_str(", if a network plugin (CNI) is installed");
     }
     let new: BTreeSet<String> = new.iter().map(Host::id).collect();
-    let scene = Arc::clone(scene);
-    let step = Step::local("nodes-ready", says, "", move |desk| {
-        let all_are_new = scene.hosts.iter().all(|host| new.contains(&host.id()));
+    let context = Arc::clone(context);
+    let step = Step::local("nodes-ready", says, "", move |step| {
+        let all_are_new = context.hosts.iter().all(|host| new.contains(&host.id()));
         let waiting = Waiting {
-            scene: &scene,
-            desk,
+            context: &context,
+            step,
             counts: &|node| {
                 all_are_new
                     || node.lacks_network
@@ -167,8 +172,8 @@ pub(crate) fn wait_step(scene: &Arc<ClusterContext>, wait: Wait, new: &[Host]) -
 }
 
 struct Waiting<'a> {
-    scene: &'a ClusterContext,
-    desk: &'a StepContext<'a>,
+    context: &'a ClusterContext,
+    step: &'a StepContext<'a>,
     counts: &'a dyn Fn(&NodeStatus) -> bool,
     limit: Duration,
     always: bool,
@@ -194,7 +199,7 @@ impl Waiting<'_> {
             let (complaint, hint) = match self.look() {
                 Ok(Found::Ready) => return Ok(()),
                 Ok(Found::NoNetwork(what)) => {
-                    (self.desk.announce)(&what);
+                    (self.step.announce)(&what);
                     return Ok(());
                 }
                 Ok(Found::Waits { complaint, hint }) => (complaint, hint),
@@ -214,7 +219,7 @@ impl Waiting<'_> {
                 ));
             }
             if complaint != told {
-                (self.desk.note)(&format!("waiting: {complaint}"));
+                (self.step.note)(&format!("waiting: {complaint}"));
                 told = complaint;
             }
             std::thread::sleep(PAUSE);
@@ -222,19 +227,19 @@ impl Waiting<'_> {
     }
 
     fn look(&self) -> Result<Found> {
-        let mut nodes = ask(self.scene, self.desk.crew, "nodes-ready")?;
+        let mut nodes = ask(self.context, self.step.pool, "nodes-ready")?;
         nodes.retain(|node| !node.ready && (self.counts)(node));
         let lacks_network = nodes.iter().any(|node| node.lacks_network);
-        let has_network = !lacks_network || brings_network(self.scene) || {
-            let text = line(self.scene, self.desk.crew, "nodes-network", NETWORK)?;
+        let has_network = !lacks_network || brings_network(self.context) || {
+            let text = line(self.context, self.step.pool, "nodes-network", NETWORK)?;
             installs_network(&text)
         };
         Ok(found(&nodes, has_network, self.always))
     }
 }
 
-fn brings_network(scene: &ClusterContext) -> bool {
-    let mut labels = scene.images.iter().flat_map(|image| &image.labels);
+fn brings_network(context: &ClusterContext) -> bool {
+    let mut labels = context.images.iter().flat_map(|image| &image.labels);
     labels.any(|(key, value)| key.starts_with(NETWORK_LABEL) && value == "true")
 }
 
@@ -284,14 +289,14 @@ fn found(nodes: &[NodeStatus], has_network: bool, always: bool) -> Found {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::testing::{hosts, scene};
+    use crate::pipeline::testing::{hosts, sample_context};
 
     const NO_CNI: &str = "container runtime network not ready: NetworkReady=false \
         reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized";
 
     fn of(line: &str) -> Option<NodeStatus> {
-        let scene = scene("c", hosts(1, 1), std::path::Path::new("/nowhere"));
-        node(line, &scene)
+        let context = sample_context("c", hosts(1, 1), std::path::Path::new("/nowhere"));
+        node(line, &context)
     }
 
     fn ill(name: &str, reason: &str, lacks_network: bool) -> NodeStatus {

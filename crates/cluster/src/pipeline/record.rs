@@ -14,27 +14,27 @@ use imgctl_base::error::Result;
 use imgctl_host::agent::protocol::FileToWrite;
 
 /// Returns the step that records the state of the cluster on the controller.
-pub fn mark(name: &str, says: &str, keeper: &Arc<dyn StateStore>, mark: PhaseUpdate) -> Step {
-    let keeper = Arc::clone(keeper);
-    Step::local(name, says, &format!("{mark:?}"), move |_| keeper.mark(&mark)).always()
+pub fn mark(name: &str, says: &str, state_store: &Arc<dyn StateStore>, mark: PhaseUpdate) -> Step {
+    let state_store = Arc::clone(state_store);
+    Step::local(name, says, &format!("{mark:?}"), move |_| state_store.mark(&mark)).always()
 }
 
 /// Returns the phases that record the state after everything has succeeded.
 pub fn phases(
-    means: &ExecutionContext<'_>,
-    scene: &ClusterContext,
+    execution: &ExecutionContext<'_>,
+    context: &ClusterContext,
     marks: Vec<Step>,
 ) -> Vec<Phase> {
     let local = Phase::new("record", Order::Serial).lane(Lane::controller(marks));
     let mut remote = Phase::new("copy", Order::Parallel);
-    if means.copy_state {
-        for host in scene.control_planes() {
-            remote = remote.lane(Lane::on(host, [copies(means, scene)]));
+    if execution.copy_state {
+        for host in context.control_planes() {
+            remote = remote.lane(Lane::on(host, [copies(execution, context)]));
         }
     }
     let mut phases = vec![local, remote];
-    if let Some(first) = scene.first().filter(|_| means.runtime.has_api()) {
-        let secret = secret(means);
+    if let Some(first) = context.first().filter(|_| execution.runtime.has_api()) {
+        let secret = secret(execution);
         phases.push(Phase::new("mirror-state", Order::Serial).lane(Lane::on(first, [secret])));
     }
     phases
@@ -42,12 +42,12 @@ pub fn phases(
 
 /// Returns the step that copies the record to control planes, so that a lost controller can be
 /// replaced.
-fn copies(means: &ExecutionContext<'_>, scene: &ClusterContext) -> Step {
-    let keeper = Arc::clone(&means.keeper);
-    let directory = format!("{}/state", scene.paths.root());
+fn copies(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Step {
+    let state_store = Arc::clone(&execution.state_store);
+    let directory = format!("{}/state", context.paths.root());
     let says = format!("keep a copy of the Clusterfile, without secrets, in {directory}");
     let action = Action::new("state", says, "", move |site| {
-        for file in keeper.copies()? {
+        for file in state_store.copies()? {
             site.agent
                 .write_file(&FileToWrite { path: format!("{directory}/{}", file.path), ..file })?;
         }
@@ -57,8 +57,8 @@ fn copies(means: &ExecutionContext<'_>, scene: &ClusterContext) -> Step {
 }
 
 /// Returns the step that stores the Clusterfile as a Secret in the cluster.
-fn secret(means: &ExecutionContext<'_>) -> Step {
-    let keeper = Arc::clone(&means.keeper);
+fn secret(execution: &ExecutionContext<'_>) -> Step {
+    let state_store = Arc::clone(&execution.state_store);
     let says = "kubectl apply: Secret kube-system/imgctl-cluster with the Clusterfile";
     let action = Action::new("secret", says, "", move |site| {
         let manifest = serde_json::json!({
@@ -69,7 +69,7 @@ fn secret(means: &ExecutionContext<'_>) -> Step {
                 "namespace": "kube-system",
                 "labels": {"app.kubernetes.io/managed-by": "imgctl"},
             },
-            "data": {"Clusterfile": STANDARD.encode(keeper.clusterfile()?)},
+            "data": {"Clusterfile": STANDARD.encode(state_store.clusterfile()?)},
         });
         site.run(&kubectl("apply -f - >/dev/null", Some(manifest.to_string()))).map(|_| ())
     });
@@ -91,6 +91,6 @@ pub(crate) fn kubectl(arguments: &str, input: Option<String>) -> Line {
 }
 
 /// Records a failed run.
-pub fn failed(keeper: &dyn StateStore, message: &str) -> Result<()> {
-    keeper.mark(&PhaseUpdate::Failed(message.to_owned()))
+pub fn failed(state_store: &dyn StateStore, message: &str) -> Result<()> {
+    state_store.mark(&PhaseUpdate::Failed(message.to_owned()))
 }

@@ -7,10 +7,10 @@ use imgctl_host::host::login::Login;
 
 /// Returns a redactor for every secret of the cluster context: logins, the registry's password,
 /// variables with a name that suggests a secret.
-pub fn of_scene(scene: &ClusterContext) -> Redactor {
+pub fn of_cluster(context: &ClusterContext) -> Redactor {
     let mut redactor = Redactor::default();
     let mut seen: Vec<&Login> = Vec::new();
-    for host in scene.hosts.iter().chain(&scene.leaving) {
+    for host in context.hosts.iter().chain(&context.leaving) {
         // Thousands of hosts mostly share one login.
         if seen.contains(&&host.login) {
             continue;
@@ -25,13 +25,13 @@ pub fn of_scene(scene: &ClusterContext) -> Redactor {
             redactor.add(secret);
         }
     }
-    if let Some(registry) = &scene.registry {
+    if let Some(registry) = &context.registry {
         redactor.add(&registry.password);
     }
-    let images = scene.images.iter().map(|image| &image.environment);
-    let hosts = scene.hosts.iter().map(|host| &host.environment);
+    let images = context.images.iter().map(|image| &image.environment);
+    let hosts = context.hosts.iter().map(|host| &host.environment);
     for variables in
-        [&scene.environment, &scene.flag_environment].into_iter().chain(images).chain(hosts)
+        [&context.environment, &context.flag_environment].into_iter().chain(images).chain(hosts)
     {
         for (name, value) in variables {
             if is_secret_name(name) {

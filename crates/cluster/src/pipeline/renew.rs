@@ -14,13 +14,13 @@ use imgctl_base::error::Result;
 
 /// Plans new names for the API's certificate and the certificates to renew. Either may be empty.
 pub fn plan(
-    means: &ExecutionContext<'_>,
-    scene: &ClusterContext,
+    execution: &ExecutionContext<'_>,
+    context: &ClusterContext,
     kubeadm: &Kubeadm<'_>,
     names: &[String],
     renew: &[String],
 ) -> Result<Planned> {
-    let looks = look::look(scene.control_planes(), &means.crew, means.parallel);
+    let looks = look::look(context.control_planes(), &execution.pool, execution.parallel);
     for (host, look) in &looks {
         if let Err(error) = look {
             return Err(imgctl_base::error::Error::new(
@@ -29,11 +29,11 @@ pub fn plan(
             ));
         }
     }
-    let scene = Arc::new(look::informed(scene, &looks));
+    let context = Arc::new(look::informed(context, &looks));
     let intent = format!("names {} renew {}", names.join(","), renew.join(","));
-    let mut plan = Plan::new("cert", &scene.name, &intent);
+    let mut plan = Plan::new("cert", &context.name, &intent);
     if !names.is_empty() {
-        let (kept, list) = (Arc::clone(&scene), names.to_vec());
+        let (kept, list) = (Arc::clone(&context), names.to_vec());
         let step = Step::local(
             "alt-names",
             "record the names for future control planes",
@@ -43,16 +43,16 @@ pub fn plan(
         plan.push(Phase::new("prepare", Order::Serial).lane(Lane::controller(vec![step])));
     }
     let mut phase = Phase::new("certificates", Order::Serial);
-    for host in scene.control_planes() {
+    for host in context.control_planes() {
         let mut actions = Vec::new();
         if !names.is_empty() {
-            actions.extend(kubeadm.add_names(&scene, host, names)?);
+            actions.extend(kubeadm.add_names(&context, host, names)?);
         }
         for what in renew {
-            actions.extend(kubeadm.renew(&scene, host, &Wanted::parse(what)?)?);
+            actions.extend(kubeadm.renew(&context, host, &Wanted::parse(what)?)?);
         }
         phase = phase.lane(Lane::on(host, actions));
     }
     plan.push(phase);
-    Ok(Planned { plan, scene, crew: Arc::clone(&means.crew), behind: BTreeSet::new() })
+    Ok(Planned { plan, context, pool: Arc::clone(&execution.pool), behind: BTreeSet::new() })
 }

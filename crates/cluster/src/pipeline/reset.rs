@@ -18,13 +18,13 @@ use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
 use imgctl_base::error::{Error, Result};
 
 /// Queries the hosts and returns the plan.
-pub fn plan(means: &ExecutionContext<'_>, scene: &ClusterContext) -> Result<Planned> {
-    let looks = look::look(&scene.hosts, &means.crew, means.parallel);
-    let scene = Arc::new(look::informed(scene, &looks));
-    let mut plan = Plan::new("reset", &scene.name, "");
+pub fn plan(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Result<Planned> {
+    let looks = look::look(&context.hosts, &execution.pool, execution.parallel);
+    let context = Arc::new(look::informed(context, &looks));
+    let mut plan = Plan::new("reset", &context.name, "");
     plan.destroys = true;
     let order = |host: &&Host| !host.is_control_plane();
-    let (workers, masters): (Vec<&Host>, Vec<&Host>) = scene.hosts.iter().partition(order);
+    let (workers, masters): (Vec<&Host>, Vec<&Host>) = context.hosts.iter().partition(order);
     let mut unreachable = Phase::new("lost", Order::Parallel).on_failure(OnFailure::GoOn);
     let mut first = Phase::new("workers", Order::Parallel).on_failure(OnFailure::GoOn);
     let mut last = Phase::new("control-planes", Order::Serial).on_failure(OnFailure::GoOn);
@@ -36,14 +36,14 @@ pub fn plan(means: &ExecutionContext<'_>, scene: &ClusterContext) -> Result<Plan
     {
         if let Some(Err(error)) = looks.get(&host.id()) {
             let message = format!("{} does not answer: {error}", host.id());
-            if means.force {
+            if execution.force {
                 plan.notes.push(format!("{message}; it is not cleaned up"));
                 continue;
             }
             unreachable = unreachable.lane(gone(host, error.kind(), message));
             continue;
         }
-        let lane = members::reset_lane(means, &scene, host)?;
+        let lane = members::reset_lane(execution, &context, host)?;
         if is_worker { first = first.lane(lane) } else { last = last.lane(lane) }
     }
     plan.push(first);
@@ -53,11 +53,11 @@ pub fn plan(means: &ExecutionContext<'_>, scene: &ClusterContext) -> Result<Plan
     plan.push(Phase::new("record", Order::Serial).lane(Lane::controller(vec![record::mark(
         "record",
         "rename the Clusterfile to Clusterfile.<time>",
-        &means.keeper,
+        &execution.state_store,
         PhaseUpdate::Gone,
     )])));
-    plan.redact(&redact::of_scene(&scene));
-    Ok(Planned { plan, scene, crew: Arc::clone(&means.crew), behind: BTreeSet::new() })
+    plan.redact(&redact::of_cluster(&context));
+    Ok(Planned { plan, context, pool: Arc::clone(&execution.pool), behind: BTreeSet::new() })
 }
 
 /// Reports a host that cannot be cleaned as a separate failure, after the others are clean.

@@ -65,21 +65,21 @@ impl Status {
 /// Queries all hosts, at most `parallel` at once. `key` names this query among the commands on the
 /// hosts.
 pub fn ask(
-    scene: &ClusterContext,
+    context: &ClusterContext,
     runtime: &dyn Runtime,
-    crew: &Arc<dyn HostPool + Send>,
+    pool: &Arc<dyn HostPool + Send>,
     parallel: usize,
     key: &str,
 ) -> Status {
-    let next = Mutex::new(scene.hosts.iter().enumerate());
+    let next = Mutex::new(context.hosts.iter().enumerate());
     let told = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {
-        for _ in 0..parallel.clamp(1, scene.hosts.len().max(1)) {
+        for _ in 0..parallel.clamp(1, context.hosts.len().max(1)) {
             scope.spawn(|| {
                 loop {
                     let host = next.lock().unwrap_or_else(PoisonError::into_inner).next();
                     let Some((number, host)) = host else { return };
-                    let status = of_host(scene, runtime, crew, host, key);
+                    let status = of_host(context, runtime, pool, host, key);
                     told.lock().unwrap_or_else(PoisonError::into_inner).insert(number, status);
                 }
             });
@@ -88,7 +88,7 @@ pub fn ask(
     let told = told.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut hosts: Vec<HostStatus> = told.into_values().collect();
     let nodes = if runtime.has_api() {
-        nodes::ask(scene, crew.as_ref(), &format!("{key}.nodes")).unwrap_or_default()
+        nodes::ask(context, pool.as_ref(), &format!("{key}.nodes")).unwrap_or_default()
     } else {
         Vec::new()
     };
@@ -105,9 +105,9 @@ pub fn ask(
         }
     }
     Status {
-        cluster: scene.name.clone(),
+        cluster: context.name.clone(),
         runtime: runtime.name().to_owned(),
-        images: scene.images.iter().map(|image| image.name.clone()).collect(),
+        images: context.images.iter().map(|image| image.name.clone()).collect(),
         hosts,
         nodes,
     }
@@ -122,9 +122,9 @@ fn is_node_of(node: &NodeStatus, host: &HostStatus) -> bool {
 }
 
 fn of_host(
-    scene: &ClusterContext,
+    context: &ClusterContext,
     runtime: &dyn Runtime,
-    crew: &Arc<dyn HostPool + Send>,
+    pool: &Arc<dyn HostPool + Send>,
     host: &Host,
     key: &str,
 ) -> HostStatus {
@@ -138,7 +138,7 @@ fn of_host(
         registry: None,
         healthy: false,
     };
-    let agent = crew.agent(host).and_then(|agent| {
+    let agent = pool.agent(host).and_then(|agent| {
         let facts = agent.facts()?;
         Ok((agent, facts))
     });
@@ -152,7 +152,7 @@ fn of_host(
     status.reachable = true;
     status.facts = Some(shown(facts));
     let question = InventoryQuestion {
-        root: scene.paths.root(),
+        root: context.paths.root(),
         trees: vec!["rootfs".to_owned()],
         ..InventoryQuestion::default()
     };
@@ -165,9 +165,9 @@ fn of_host(
         }
         Err(error) => status.problems.push(error.to_string()),
     }
-    let site = Asked { scene, host, agent: &*agent, crew: crew.as_ref() };
-    if let Some(registry) = &scene.registry
-        && scene.registry_hosts().iter().any(|other| other.address == host.address)
+    let site = Asked { context, host, agent: &*agent, pool: pool.as_ref() };
+    if let Some(registry) = &context.registry
+        && context.registry_hosts().iter().any(|other| other.address == host.address)
     {
         let line = format!(
             "timeout 3 bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}' 2>/dev/null",
@@ -201,10 +201,10 @@ fn shown(facts: Facts) -> HostFacts {
 
 /// A host that is only queried.
 struct Asked<'a> {
-    scene: &'a ClusterContext,
+    context: &'a ClusterContext,
     host: &'a Host,
     agent: &'a dyn Agent,
-    crew: &'a dyn HostPool,
+    pool: &'a dyn HostPool,
 }
 
 impl Asked<'_> {
@@ -212,8 +212,8 @@ impl Asked<'_> {
         then(&Site {
             host: self.host,
             agent: self.agent,
-            crew: self.crew,
-            scene: self.scene,
+            pool: self.pool,
+            context: self.context,
             key,
             attempt: 1,
             timeout: Some(std::time::Duration::from_secs(60)),
@@ -226,7 +226,7 @@ impl Asked<'_> {
     }
 
     fn health(&self, runtime: &dyn Runtime, key: &str) -> Result<()> {
-        for (number, action) in runtime.health(self.scene, self.host)?.iter().enumerate() {
+        for (number, action) in runtime.health(self.context, self.host)?.iter().enumerate() {
             self.site(&format!("{key}.health{number}"), |site| (action.does)(site))?;
         }
         Ok(())

@@ -20,7 +20,7 @@ pub(crate) const CONTROLLER: &str = "controller";
 
 /// Step context: what a step on the controller works with.
 pub struct StepContext<'a> {
-    pub crew: &'a dyn HostPool,
+    pub pool: &'a dyn HostPool,
     /// Reports a message in the step's log and on the screen.
     pub note: &'a (dyn Fn(&str) + Sync),
     /// Reports a message that the operator must see regardless of the verbosity.
@@ -174,7 +174,7 @@ pub trait BatchWork: Send + Sync {
     /// of them.
     fn run(
         &self,
-        desk: &StepContext<'_>,
+        step: &StepContext<'_>,
         hosts: &[String],
         moved: &(dyn Fn(&str, u64) + Sync),
         ended: &(dyn Fn(&str, Result<()>) + Sync),

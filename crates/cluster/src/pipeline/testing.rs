@@ -85,9 +85,9 @@ impl Simulation {
 }
 
 /// Pool of simulated hosts.
-pub struct SimulatedCrew(pub Arc<Simulation>);
+pub struct SimulatedPool(pub Arc<Simulation>);
 
-impl HostPool for SimulatedCrew {
+impl HostPool for SimulatedPool {
     fn agent(&self, host: &Host) -> Result<Arc<dyn Agent>> {
         if self.0.behaviour.unreachable.contains(&host.address.name) {
             return Err(Error::new(
@@ -297,13 +297,13 @@ pub struct SimulatedFiles(pub Arc<Simulation>);
 impl Files for SimulatedFiles {
     fn plan(
         &self,
-        _scene: &Arc<ClusterContext>,
+        _context: &Arc<ClusterContext>,
         hosts: &[Host],
-        crew: &Arc<dyn HostPool + Send>,
+        pool: &Arc<dyn HostPool + Send>,
     ) -> Result<FilesPlan> {
         let bytes = self.0.behaviour.lacks;
         for host in hosts {
-            crew.agent(host)?;
+            pool.agent(host)?;
         }
         let lacks = |host: &&Host| {
             let agents = lock(&self.0.agents);
@@ -338,11 +338,11 @@ impl Files for SimulatedFiles {
 
     fn stage(
         &self,
-        scene: &Arc<ClusterContext>,
+        context: &Arc<ClusterContext>,
         hosts: &[Host],
-        crew: &Arc<dyn HostPool + Send>,
+        pool: &Arc<dyn HostPool + Send>,
     ) -> Result<FilesPlan> {
-        self.plan(scene, hosts, crew)
+        self.plan(context, hosts, pool)
     }
 }
 
@@ -351,7 +351,7 @@ struct SimulatedMoves(Arc<Simulation>);
 impl BatchWork for SimulatedMoves {
     fn run(
         &self,
-        _desk: &StepContext<'_>,
+        _step: &StepContext<'_>,
         hosts: &[String],
         moved: &(dyn Fn(&str, u64) + Sync),
         ended: &(dyn Fn(&str, Result<()>) + Sync),
@@ -410,43 +410,43 @@ impl Runtime for Bare {
         "script"
     }
 
-    fn check(&self, _scene: &ClusterContext) -> Result<()> {
+    fn check(&self, _context: &ClusterContext) -> Result<()> {
         Ok(())
     }
 
-    fn prepare(&self, _scene: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
+    fn prepare(&self, _context: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
         Ok(vec![command("prepare-host")])
     }
 
-    fn init(&self, _scene: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
+    fn init(&self, _context: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
         Ok(vec![command("init-cluster").once()])
     }
 
-    fn join_control_plane(&self, _scene: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
+    fn join_control_plane(&self, _context: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
         Ok(vec![command("join-master").once()])
     }
 
-    fn join_worker(&self, _scene: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
+    fn join_worker(&self, _context: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
         Ok(vec![command("join-worker").once()])
     }
 
-    fn settle(&self, _scene: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
+    fn settle(&self, _context: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
         Ok(vec![command("settle")])
     }
 
-    fn health(&self, _scene: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
+    fn health(&self, _context: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
         Ok(vec![command("health")])
     }
 
-    fn leave(&self, _scene: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
+    fn leave(&self, _context: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
         Ok(vec![command("leave").once()])
     }
 
-    fn reset(&self, _scene: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
+    fn reset(&self, _context: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
         Ok(vec![command("reset")])
     }
 
-    fn ports(&self, _scene: &ClusterContext, _host: &Host) -> Vec<u16> {
+    fn ports(&self, _context: &ClusterContext, _host: &Host) -> Vec<u16> {
         vec![7000]
     }
 }
@@ -482,18 +482,18 @@ pub fn facts(host: &Host) -> Facts {
 }
 
 /// Returns the execution context of pipelines on simulated hosts.
-pub fn means<'a>(
+pub fn execution<'a>(
     simulation: &Arc<Simulation>,
     files: &'a SimulatedFiles,
     parallel: usize,
 ) -> ExecutionContext<'a> {
     ExecutionContext {
-        crew: Arc::new(SimulatedCrew(Arc::clone(simulation))),
+        pool: Arc::new(SimulatedPool(Arc::clone(simulation))),
         runtime: &Bare,
         files,
         registry: &|_, _| Ok(Vec::new()),
         clean_registry: &|_, _| Ok(Vec::new()),
-        keeper: Arc::new(SimulatedStateStore::default()),
+        state_store: Arc::new(SimulatedStateStore::default()),
         parallel,
         copy_state: true,
         force: false,
@@ -501,7 +501,7 @@ pub fn means<'a>(
 }
 
 /// Returns a cluster of `hosts` with a rootfs, a patch and an application.
-pub fn scene(name: &str, hosts: Vec<Host>, state: &Path) -> ClusterContext {
+pub fn sample_context(name: &str, hosts: Vec<Host>, state: &Path) -> ClusterContext {
     ClusterContext {
         name: name.to_owned(),
         hosts,

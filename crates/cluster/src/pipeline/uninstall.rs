@@ -15,11 +15,15 @@ use crate::pipeline::step::{Lane, Order, Phase, Plan};
 use imgctl_base::error::{Error, Result};
 
 /// Plans the removal of `image` (as in `spec.image`). The keeper writes the Clusterfile without it.
-pub fn plan(means: &ExecutionContext<'_>, scene: &ClusterContext, image: &str) -> Result<Planned> {
-    let found = scene.images.iter().find(|one| one.name == image);
+pub fn plan(
+    execution: &ExecutionContext<'_>,
+    context: &ClusterContext,
+    image: &str,
+) -> Result<Planned> {
+    let found = context.images.iter().find(|one| one.name == image);
     let Some(found) = found else {
-        let known: Vec<&str> = scene.images.iter().map(|one| one.name.as_str()).collect();
-        return Err(Error::not_found(format!("cluster {} has no image {image}", scene.name))
+        let known: Vec<&str> = context.images.iter().map(|one| one.name.as_str()).collect();
+        return Err(Error::not_found(format!("cluster {} has no image {image}", context.name))
             .hint(format!("it has {}", known.join(", "))));
     };
     if found.kind != ImageKind::Application {
@@ -28,33 +32,33 @@ pub fn plan(means: &ExecutionContext<'_>, scene: &ClusterContext, image: &str) -
         ))
         .hint("run an image that reverts it, or reset the cluster"));
     }
-    let first = scene
+    let first = context
         .first()
-        .ok_or_else(|| Error::usage(format!("cluster {} has no control plane", scene.name)))?;
-    let looks = look::look([first], &means.crew, means.parallel);
+        .ok_or_else(|| Error::usage(format!("cluster {} has no control plane", context.name)))?;
+    let looks = look::look([first], &execution.pool, execution.parallel);
     if let Some(Err(error)) = looks.get(&first.id()) {
         return Err(Error::new(error.kind(), format!("{} does not answer: {error}", first.id())));
     }
-    let scene = Arc::new(look::informed(scene, &looks));
-    let mut plan = Plan::new("uninstall", &scene.name, image);
+    let context = Arc::new(look::informed(context, &looks));
+    let mut plan = Plan::new("uninstall", &context.name, image);
     plan.destroys = true;
     if let (Some(first), Some(found)) =
-        (scene.first(), scene.images.iter().find(|one| one.name == image))
+        (context.first(), context.images.iter().find(|one| one.name == image))
     {
         plan.push(
             Phase::new("uninstall", Order::Serial)
-                .lane(Lane::on(first, image_commands::uninstall(&scene, found, first))),
+                .lane(Lane::on(first, image_commands::uninstall(&context, found, first))),
         );
     }
     let mark = record::mark(
         "record",
         "write the Clusterfile without it",
-        &means.keeper,
+        &execution.state_store,
         PhaseUpdate::Success,
     );
-    for phase in record::phases(means, &scene, vec![mark]) {
+    for phase in record::phases(execution, &context, vec![mark]) {
         plan.push(phase);
     }
-    plan.redact(&redact::of_scene(&scene));
-    Ok(Planned { plan, scene, crew: Arc::clone(&means.crew), behind: BTreeSet::new() })
+    plan.redact(&redact::of_cluster(&context));
+    Ok(Planned { plan, context, pool: Arc::clone(&execution.pool), behind: BTreeSet::new() })
 }

@@ -22,8 +22,8 @@ pub trait HostPool: Sync {
 pub struct Site<'a> {
     pub host: &'a Host,
     pub agent: &'a dyn Agent,
-    pub crew: &'a dyn HostPool,
-    pub scene: &'a ClusterContext,
+    pub pool: &'a dyn HostPool,
+    pub context: &'a ClusterContext,
     /// Identifies this execution: `<run>/<step>`, safe as a file name. A resumed step keeps its
     /// key, so that a completed command does not run again.
     pub key: &'a str,
@@ -38,7 +38,7 @@ pub struct Site<'a> {
 impl Site<'_> {
     /// Returns the controller's directory for this cluster.
     pub fn state(&self) -> &Path {
-        &self.scene.state_directory
+        &self.context.state_directory
     }
 
     /// Writes a line to the step's log and the screen.
@@ -95,7 +95,7 @@ impl Site<'_> {
         suffix: &str,
     ) -> Result<(Outcome, Vec<String>, String)> {
         let request = Run {
-            directory: self.scene.paths.runs(),
+            directory: self.context.paths.runs(),
             key: format!("{}{}{suffix}", self.key, self.guest(agent)),
             line: line.line.clone(),
             workdir: line.workdir.clone(),

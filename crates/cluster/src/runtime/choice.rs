@@ -8,15 +8,15 @@ use crate::runtime::script::Script;
 use crate::runtime::{ImageFiles, Runtime};
 use imgctl_base::error::{Error, Result};
 
-/// Returns the runtime of `scene`. `validity` applies to certificates that imgctl creates itself.
+/// Returns the runtime of `context`. `validity` applies to certificates that imgctl creates itself.
 pub fn of<'a>(
-    scene: &ClusterContext,
+    context: &ClusterContext,
     files: &'a dyn ImageFiles,
     validity: Validity,
 ) -> Result<Box<dyn Runtime + 'a>> {
-    let Some(rootfs) = scene.rootfs() else {
+    let Some(rootfs) = context.rootfs() else {
         return Err(
-            Error::usage(format!("cluster {} has no rootfs image", scene.name)).hint(
+            Error::usage(format!("cluster {} has no rootfs image", context.name)).hint(
                 "name an image with the label sealos.io.type=rootfs, for example labring/kubernetes:v1.29.9",
             ),
         );

@@ -30,20 +30,20 @@ pub(crate) struct Kubectl<'a> {
 impl<'a> Kubectl<'a> {
     /// Selects the first control plane of the cluster that responds and is ready.
     pub(crate) fn anywhere(site: &'a Site<'a>) -> Result<Self> {
-        Self::first_of(site, &mut site.scene.control_planes())
+        Self::first_of(site, &mut site.context.control_planes())
     }
 
     /// Like [`Kubectl::anywhere`], but excludes the host that the action runs on, because it is
     /// still joining.
     pub(crate) fn elsewhere(site: &'a Site<'a>) -> Result<Self> {
-        let hosts = site.scene.control_planes();
+        let hosts = site.context.control_planes();
         Self::first_of(site, &mut hosts.filter(|host| host.address != site.host.address))
     }
 
     fn first_of(site: &'a Site<'a>, hosts: &mut dyn Iterator<Item = &Host>) -> Result<Self> {
         let mut problems = Vec::new();
         for host in hosts {
-            let tried = site.crew.agent(host).and_then(|agent| {
+            let tried = site.pool.agent(host).and_then(|agent| {
                 let kubectl = Self { site, agent, address: host.ip().to_owned() };
                 kubectl.ready().map(|()| kubectl)
             });
@@ -54,7 +54,7 @@ impl<'a> Kubectl<'a> {
         }
         let error = Error::failed(format!(
             "no control plane of cluster {} answers:\n  {}",
-            site.scene.name,
+            site.context.name,
             problems.join("\n  ")
         ));
         Err(error.hint(
@@ -65,7 +65,7 @@ impl<'a> Kubectl<'a> {
 
     /// Selects the host that the action runs on.
     pub(crate) fn here(site: &'a Site<'a>) -> Result<Self> {
-        Ok(Self { site, agent: site.crew.agent(site.host)?, address: site.host.ip().to_owned() })
+        Ok(Self { site, agent: site.pool.agent(site.host)?, address: site.host.ip().to_owned() })
     }
 
     /// Returns the control plane's address.

@@ -34,20 +34,20 @@ pub(crate) struct Papers {
 }
 
 /// Returns the name of the unit for one cluster.
-pub(crate) fn unit(scene: &ClusterContext) -> String {
-    format!("imgctl-api-{}", scene.name)
+pub(crate) fn unit(context: &ClusterContext) -> String {
+    format!("imgctl-api-{}", context.name)
 }
 
-fn binary(scene: &ClusterContext) -> String {
-    format!("{}/bin/imgctl", scene.paths.root())
+fn binary(context: &ClusterContext) -> String {
+    format!("{}/bin/imgctl", context.paths.root())
 }
 
-fn servers_file(scene: &ClusterContext) -> String {
-    format!("{}/api-servers", scene.paths.etc())
+fn servers_file(context: &ClusterContext) -> String {
+    format!("{}/api-servers", context.paths.etc())
 }
 
-fn state_file(scene: &ClusterContext) -> String {
-    format!("/run/{}.state", unit(scene))
+fn state_file(context: &ClusterContext) -> String {
+    format!("/run/{}.state", unit(context))
 }
 
 fn server(host: &Host) -> String {
@@ -60,7 +60,7 @@ fn server(host: &Host) -> String {
 
 /// Returns `address:port` of each control plane, one per line. A load balancer of an earlier imgctl
 /// version treats the line of a server that is out as a comment, and sends it no traffic either.
-fn servers(scene: &ClusterContext, out: Option<&Host>) -> String {
+fn servers(context: &ClusterContext, out: Option<&Host>) -> String {
     let line = |host: &Host| {
         if out.is_some_and(|out| out.address == host.address) {
             format!("#out {} {OUT_SECONDS}\n", server(host))
@@ -68,20 +68,20 @@ fn servers(scene: &ClusterContext, out: Option<&Host>) -> String {
             format!("{}\n", server(host))
         }
     };
-    scene.control_planes().map(line).collect()
+    context.control_planes().map(line).collect()
 }
 
 /// Installs the load balancer on a worker and starts it. A repeated run updates list, program and
 /// unit.
-pub(crate) fn actions(scene: &ClusterContext, _host: &Host, papers: Papers) -> Vec<Action> {
-    let (unit, binary, servers_file) = (unit(scene), binary(scene), servers_file(scene));
+pub(crate) fn actions(context: &ClusterContext, _host: &Host, papers: Papers) -> Vec<Action> {
+    let (unit, binary, servers_file) = (unit(context), binary(context), servers_file(context));
     let command = format!(
         "{binary} agent lb --socket --servers {servers_file} --ca {} --name {NAME} \
          --certificate {} --key {} --state {}",
         papers.authority,
         papers.certificate,
         papers.key,
-        state_file(scene)
+        state_file(context)
     );
     let text = format!(
         "[Unit]\n\
@@ -104,7 +104,7 @@ pub(crate) fn actions(scene: &ClusterContext, _host: &Host, papers: Papers) -> V
          \n\
          [Install]\n\
          WantedBy=multi-user.target\n",
-        name = scene.name,
+        name = context.name,
     );
     // systemd owns the socket: clients that connect while the load balancer is replaced wait
     // instead of being refused.
@@ -118,7 +118,7 @@ pub(crate) fn actions(scene: &ClusterContext, _host: &Host, papers: Papers) -> V
          \n\
          [Install]\n\
          WantedBy=sockets.target\n",
-        name = scene.name,
+        name = context.name,
     );
     vec![
         Action::file(
@@ -126,7 +126,7 @@ pub(crate) fn actions(scene: &ClusterContext, _host: &Host, papers: Papers) -> V
             FileToWrite {
                 path: servers_file,
                 mode: 0o644,
-                content: servers(scene, None).into_bytes(),
+                content: servers(context, None).into_bytes(),
             },
         ),
         // A separate copy: the agent's binary is removed when a newer version is installed.
@@ -149,7 +149,7 @@ pub(crate) fn actions(scene: &ClusterContext, _host: &Host, papers: Papers) -> V
         ),
         Action::command(
             "lb-start",
-            Line::repeatable(start(&unit, &binary, &command, &state_file(scene))),
+            Line::repeatable(start(&unit, &binary, &command, &state_file(context))),
         ),
     ]
 }
@@ -187,8 +187,8 @@ fn start(unit: &str, binary: &str, command: &str, state: &str) -> String {
 /// Takes the host's API server out of the workers' load balancers before `action`, because the
 /// action stops it; [`put_back`] reverts that. A repeated run restarts the time that the server
 /// stays out.
-pub(crate) fn taken_out_before(scene: &ClusterContext, mut action: Action) -> Action {
-    if scene.control_planes().count() < 2 || scene.workers().next().is_none() {
+pub(crate) fn taken_out_before(context: &ClusterContext, mut action: Action) -> Action {
+    if context.control_planes().count() < 2 || context.workers().next().is_none() {
         return action;
     }
     let does = std::sync::Arc::clone(&action.does);
@@ -204,8 +204,8 @@ pub(crate) fn taken_out_before(scene: &ClusterContext, mut action: Action) -> Ac
 }
 
 /// Puts the host's API server back into the workers' load balancers.
-pub(crate) fn put_back(scene: &ClusterContext) -> Vec<Action> {
-    if scene.control_planes().count() < 2 || scene.workers().next().is_none() {
+pub(crate) fn put_back(context: &ClusterContext) -> Vec<Action> {
+    if context.control_planes().count() < 2 || context.workers().next().is_none() {
         return Vec::new();
     }
     let says = "return this API server to the workers' load balancers";
@@ -219,16 +219,16 @@ pub(crate) fn put_back(scene: &ClusterContext) -> Vec<Action> {
 /// Sends the list to all workers. A worker that cannot be notified is not an error: its load
 /// balancer checks `/readyz` itself.
 fn tell_workers(site: &Site<'_>, out: bool) {
-    let line = tell_line(site.scene, site.host, out);
+    let line = tell_line(site.context, site.host, out);
     let line = &Line::repeatable(line);
     let suffix = if out { "-out" } else { "-back" };
-    let workers: Vec<&Host> = site.scene.workers().collect();
+    let workers: Vec<&Host> = site.context.workers().collect();
     for some in workers.chunks(AT_ONCE) {
         std::thread::scope(|scope| {
             for worker in some {
                 scope.spawn(move || {
                     let told = site
-                        .crew
+                        .pool
                         .agent(worker)
                         .and_then(|agent| site.run_on(&*agent, line, suffix));
                     if let Err(error) = told {
@@ -247,8 +247,8 @@ fn tell_workers(site: &Site<'_>, out: bool) {
 /// Returns the shell line that writes the list and, if a server is taken out, waits until it has no
 /// more connections. A load balancer of an earlier imgctl version does not report its state, so the
 /// line does not wait for it.
-fn tell_line(scene: &ClusterContext, host: &Host, out: bool) -> String {
-    let (file, server) = (servers_file(scene), server(host));
+fn tell_line(context: &ClusterContext, host: &Host, out: bool) -> String {
+    let (file, server) = (servers_file(context), server(host));
     let put = |text: &str| {
         let words: String = text.lines().map(|line| format!(" '{line}'")).collect();
         format!("printf '%s\\n'{words} >{file}.new && mv -f {file}.new {file} || exit\n")
@@ -256,7 +256,7 @@ fn tell_line(scene: &ClusterContext, host: &Host, out: bool) -> String {
     if !out {
         return format!(
             "if [ -e {file} ] && grep -q '^#out {server} ' {file}; then\n{}fi",
-            put(&servers(scene, None))
+            put(&servers(context, None))
         );
     }
     format!(
@@ -268,16 +268,16 @@ fn tell_line(scene: &ClusterContext, host: &Host, out: bool) -> String {
          sleep 0.25\n\
          done\n\
          echo 'connections to {server} are still open'",
-        put = put(&servers(scene, Some(host))),
-        unit = unit(scene),
-        state = state_file(scene),
+        put = put(&servers(context, Some(host))),
+        unit = unit(context),
+        state = state_file(context),
         pattern = server.replace('.', "\\.").replace('[', "\\[").replace(']', "\\]"),
     )
 }
 
 /// Removes the load balancer from a host, if there is one.
-pub(crate) fn removal(scene: &ClusterContext, _host: &Host) -> Vec<Action> {
-    let unit = unit(scene);
+pub(crate) fn removal(context: &ClusterContext, _host: &Host) -> Vec<Action> {
+    let unit = unit(context);
     vec![Action::command(
         "lb-remove",
         Line::repeatable(format!(

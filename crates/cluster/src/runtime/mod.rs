@@ -33,44 +33,44 @@ pub trait Runtime: Send + Sync {
 
     /// Checks whether this cluster can be created: documents, addresses, versions. Accesses no
     /// host.
-    fn check(&self, scene: &ClusterContext) -> Result<()>;
+    fn check(&self, context: &ClusterContext) -> Result<()>;
 
     /// Runs on every host before the cluster exists, and on new hosts before they join: after their
     /// files are synced and hosts entries, registry and `check` are done (by pipeline/).
-    fn prepare(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
+    fn prepare(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
 
     /// Runs on the first control plane.
-    fn init(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
+    fn init(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
 
     /// Runs on each additional control plane, one after the other.
-    fn join_control_plane(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
+    fn join_control_plane(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
 
     /// Runs on workers, several at once if [`Runtime::workers_in_parallel`].
-    fn join_worker(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
+    fn join_worker(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
 
     /// Runs on remaining hosts after control planes were added or removed: load balancers,
     /// endpoints.
-    fn settle(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
+    fn settle(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
 
     /// Succeeds if the host is healthy. Runs after each step that changed the host.
-    fn health(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
+    fn health(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
 
     /// Runs before `host` is removed from a cluster that continues to run: drain, removal from etcd
     /// and the API.
-    fn leave(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
+    fn leave(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
 
     /// Removes everything that this runtime created on `host`, even after a partial setup.
-    fn reset(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
+    fn reset(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
 
     /// Returns names for the hosts file of `host`, besides the registry's: `(address, name)`.
-    fn hosts_entries(&self, scene: &ClusterContext, host: &Host) -> Vec<(String, String)> {
-        let _ = (scene, host);
+    fn hosts_entries(&self, context: &ClusterContext, host: &Host) -> Vec<(String, String)> {
+        let _ = (context, host);
         Vec::new()
     }
 
     /// Returns the TCP ports that must be free on `host` before it joins the cluster.
-    fn ports(&self, scene: &ClusterContext, host: &Host) -> Vec<u16> {
-        let _ = (scene, host);
+    fn ports(&self, context: &ClusterContext, host: &Host) -> Vec<u16> {
+        let _ = (context, host);
         Vec::new()
     }
 

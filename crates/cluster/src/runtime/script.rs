@@ -21,8 +21,8 @@ pub(crate) struct Script;
 
 impl Script {
     /// Returns the script of `label` on `host`; nothing if the image has none.
-    fn optional(scene: &ClusterContext, host: &Host, label: &str) -> Vec<Action> {
-        let Some(rootfs) = scene.rootfs() else {
+    fn optional(context: &ClusterContext, host: &Host, label: &str) -> Vec<Action> {
+        let Some(rootfs) = context.rootfs() else {
             return Vec::new();
         };
         rootfs
@@ -31,8 +31,8 @@ impl Script {
                 Action::script(
                     label,
                     value,
-                    scene.paths.scripts(),
-                    scene.environment_on(host, Some(rootfs)),
+                    context.paths.scripts(),
+                    context.environment_on(host, Some(rootfs)),
                 )
             })
             .into_iter()
@@ -41,9 +41,9 @@ impl Script {
 }
 
 /// Returns the rootfs image, which a cluster of this kind requires.
-fn rootfs(scene: &ClusterContext) -> Result<&ClusterImage> {
-    scene.rootfs().ok_or_else(|| {
-        Error::usage(format!("cluster {} has no rootfs image", scene.name))
+fn rootfs(context: &ClusterContext) -> Result<&ClusterImage> {
+    context.rootfs().ok_or_else(|| {
+        Error::usage(format!("cluster {} has no rootfs image", context.name))
             .hint("the first image of `imgctl run` must have the label sealos.io.type=rootfs")
     })
 }
@@ -53,8 +53,8 @@ impl Runtime for Script {
         "script"
     }
 
-    fn check(&self, scene: &ClusterContext) -> Result<()> {
-        let image = rootfs(scene)?;
+    fn check(&self, context: &ClusterContext) -> Result<()> {
+        let image = rootfs(context)?;
         if image.label(&["init"]).is_none() {
             return Err(Error::usage(format!(
                 "image {} has distribution `script` and no label `init`",
@@ -62,51 +62,51 @@ impl Runtime for Script {
             ))
             .hint("name the script that starts the first host: LABEL init=\"init.sh\""));
         }
-        let several = scene.hosts.len() > 1;
+        let several = context.hosts.len() > 1;
         if several && image.label(&["join"]).is_none() {
             return Err(Error::usage(format!(
                 "image {} has no label `join`, so its cluster cannot have {} hosts",
                 image.name,
-                scene.hosts.len()
+                context.hosts.len()
             ))
             .hint("name the script that adds a host: LABEL join=\"join.sh\""));
         }
         Ok(())
     }
 
-    fn prepare(&self, _scene: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
+    fn prepare(&self, _context: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
         Ok(Vec::new())
     }
 
-    fn init(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
-        Ok(Self::optional(scene, host, "init"))
+    fn init(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
+        Ok(Self::optional(context, host, "init"))
     }
 
-    fn join_control_plane(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
-        Ok(Self::optional(scene, host, "join"))
+    fn join_control_plane(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
+        Ok(Self::optional(context, host, "join"))
     }
 
-    fn join_worker(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
-        let own = Self::optional(scene, host, "join-worker");
+    fn join_worker(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
+        let own = Self::optional(context, host, "join-worker");
         if own.is_empty() {
-            return self.join_control_plane(scene, host);
+            return self.join_control_plane(context, host);
         }
         Ok(own)
     }
 
-    fn settle(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
-        Ok(Self::optional(scene, host, "settle"))
+    fn settle(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
+        Ok(Self::optional(context, host, "settle"))
     }
 
-    fn health(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
-        Ok(Self::optional(scene, host, "health"))
+    fn health(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
+        Ok(Self::optional(context, host, "health"))
     }
 
-    fn leave(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
-        Ok(Self::optional(scene, host, "leave"))
+    fn leave(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
+        Ok(Self::optional(context, host, "leave"))
     }
 
-    fn reset(&self, _scene: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
+    fn reset(&self, _context: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
         Ok(Vec::new())
     }
 

@@ -57,19 +57,19 @@ pub(crate) const KEEP: u32 = 1;
 impl Brief {
     /// Creates the brief of a cluster, with the default number of previous trees.
     pub fn new(
-        scene: &Arc<ClusterContext>,
+        context: &Arc<ClusterContext>,
         images: Images,
         configs: Vec<ConfigEdit>,
         strict: bool,
     ) -> Self {
         Self {
-            root: scene.paths.root(),
+            root: context.paths.root(),
             images,
             configs,
             strict,
             keep: KEEP,
             stage: false,
-            surroundings: Arc::<ClusterContext>::clone(scene),
+            surroundings: Arc::<ClusterContext>::clone(context),
         }
     }
 }
@@ -91,14 +91,14 @@ impl Wants {
     ///
     /// An image of another tool can contain `registry/` in any layer, so registry hosts also unpack
     /// such applications.
-    pub fn of(scene: &ClusterContext, host: &Host) -> Self {
-        let is_first = scene.first().is_some_and(|first| first.address == host.address);
-        let registry = scene.registry_hosts().iter().any(|other| other.address == host.address);
+    pub fn of(context: &ClusterContext, host: &Host) -> Self {
+        let is_first = context.first().is_some_and(|first| first.address == host.address);
+        let registry = context.registry_hosts().iter().any(|other| other.address == host.address);
         let of_kind =
             |application| move |image: &&ClusterImage| is_application(image) == application;
         Self {
-            rootfs: scene.images.iter().any(|image| !is_application(image)),
-            applications: scene
+            rootfs: context.images.iter().any(|image| !is_application(image)),
+            applications: context
                 .images
                 .iter()
                 .filter(of_kind(true))

@@ -29,7 +29,7 @@ pub(super) fn copy(directory: &str, second: Option<&Host>, here: PathBuf) -> Act
     Action::new("keep-backup", says, "", move |site| {
         for file in files(site, &directory)? {
             let other = match &second {
-                Some(host) => Some(site.crew.agent(host)?),
+                Some(host) => Some(site.pool.agent(host)?),
                 None => None,
             };
             let path = format!("{directory}/{}", file.name);

@@ -17,11 +17,15 @@ pub(super) struct Layer {
     pub toc: Arc<Toc>,
 }
 
-/// Merges the layers of all images of `scene` but applications and registry layers. `what` is what
+/// Merges the layers of all images of `context` but applications and registry layers. `what` is what
 /// the caller looks for, for errors.
-pub(super) fn of(scene: &ClusterContext, store: &Store, what: &str) -> Result<(Tree, Vec<Layer>)> {
+pub(super) fn of(
+    context: &ClusterContext,
+    store: &Store,
+    what: &str,
+) -> Result<(Tree, Vec<Layer>)> {
     let (mut tree, mut layers) = (Tree::new(), Vec::new());
-    let images = scene.images.iter();
+    let images = context.images.iter();
     for image in images.filter(|image| image.kind != ImageKind::Application) {
         for layer in image.layers.iter().filter(|layer| !layer.registry) {
             let toc = store

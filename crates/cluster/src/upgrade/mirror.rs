@@ -74,7 +74,7 @@ pub struct Mirror {
     /// The ID of the upgrade, and of the upgrade that it reverts.
     ids: Vec<String>,
     controller: String,
-    desk: Mutex<CopyState>,
+    step: Mutex<CopyState>,
     turned: Condvar,
 }
 
@@ -101,23 +101,23 @@ struct Place {
 
 impl Mirror {
     /// Starts copying the records of the upgrade `id` from the upgrade store to all control planes
-    /// of `scene`.
+    /// of `context`.
     pub fn begin(
-        scene: &ClusterContext,
-        crew: &Arc<dyn HostPool + Send>,
+        context: &ClusterContext,
+        pool: &Arc<dyn HostPool + Send>,
         id: &str,
         controller: &str,
     ) -> Result<Arc<Self>> {
-        let state = scene.state_directory.clone();
+        let state = context.state_directory.clone();
         let mut ids = vec![id.to_owned()];
         ids.extend(UpgradeStore::of(&state).instead(id)?);
-        let hosts: Vec<Host> = scene.control_planes().cloned().collect();
+        let hosts: Vec<Host> = context.control_planes().cloned().collect();
         let mirror = Arc::new(Self {
             state,
-            directory: directory(&scene.paths),
+            directory: directory(&context.paths),
             ids,
             controller: controller.to_owned(),
-            desk: Mutex::new(CopyState {
+            step: Mutex::new(CopyState {
                 places: hosts.iter().map(|host| (host.id(), Place::default())).collect(),
                 ..CopyState::default()
             }),
@@ -125,44 +125,44 @@ impl Mirror {
         });
         for host in hosts {
             // These threads are never joined: one may hang in a connection to a dead host.
-            let (mirror, crew) = (Arc::clone(&mirror), Arc::clone(crew));
-            std::thread::spawn(move || mirror.serve(&host, &*crew));
+            let (mirror, pool) = (Arc::clone(&mirror), Arc::clone(pool));
+            std::thread::spawn(move || mirror.serve(&host, &*pool));
         }
         Ok(mirror)
     }
 
     /// Sets the journal of the upgrade.
     pub fn follow(&self, journal: &str) {
-        self.desk().journal = Some(journal.to_owned());
+        self.step().journal = Some(journal.to_owned());
     }
 
     /// Waits until all healthy hosts have the current state, for at most `PATIENCE`.
     pub fn settle(&self) {
-        let mut desk = self.desk();
-        desk.wanted += 1;
-        desk.urgent = desk.wanted;
-        let wanted = desk.wanted;
+        let mut step = self.step();
+        step.wanted += 1;
+        step.urgent = step.wanted;
+        let wanted = step.wanted;
         self.turned.notify_all();
         let began = Instant::now();
         loop {
             let late =
-                desk.places.values().any(|place| place.has < wanted && place.problem.is_none());
+                step.places.values().any(|place| place.has < wanted && place.problem.is_none());
             let left = PATIENCE.saturating_sub(began.elapsed());
             if !late || left.is_zero() {
                 return;
             }
-            desk = self.turned.wait_timeout(desk, left).unwrap_or_else(PoisonError::into_inner).0;
+            step = self.turned.wait_timeout(step, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     /// Copies a last time; returns which hosts have an outdated copy, and why.
     pub fn end(&self) -> Vec<String> {
         self.settle();
-        let mut desk = self.desk();
-        desk.ended = true;
+        let mut step = self.step();
+        step.ended = true;
         self.turned.notify_all();
-        let wanted = desk.wanted;
-        let mut late: Vec<String> = desk
+        let wanted = step.wanted;
+        let mut late: Vec<String> = step
             .places
             .iter()
             .filter(|(_, place)| place.has < wanted)
@@ -176,40 +176,40 @@ impl Mirror {
     }
 
     fn touch(&self) {
-        self.desk().wanted += 1;
+        self.step().wanted += 1;
         self.turned.notify_all();
     }
 
     /// Records the start of a step. Returns whether it is the first on another host while no step
     /// is running: the result of the previous host is then copied first.
     fn begins(&self, host: &str) -> bool {
-        let mut desk = self.desk();
-        let is_next = desk.running == 0 && desk.host != host;
-        desk.running += 1;
-        host.clone_into(&mut desk.host);
+        let mut step = self.step();
+        let is_next = step.running == 0 && step.host != host;
+        step.running += 1;
+        host.clone_into(&mut step.host);
         is_next
     }
 
     fn ends(&self) {
-        let mut desk = self.desk();
-        desk.running = desk.running.saturating_sub(1);
+        let mut step = self.step();
+        step.running = step.running.saturating_sub(1);
     }
 
-    fn desk(&self) -> MutexGuard<'_, CopyState> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn step(&self) -> MutexGuard<'_, CopyState> {
+        self.step.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps the copy on one host up to date until the upgrade ends.
-    fn serve(&self, host: &Host, crew: &dyn HostPool) {
+    fn serve(&self, host: &Host, pool: &dyn HostPool) {
         let id = host.id();
         let mut kept = Kept::default();
         let mut rest_until = Instant::now();
         while let Some(wanted) = self.next(&id, rest_until) {
             let began = Instant::now();
-            let done = crew.agent(host).and_then(|agent| self.copy(&*agent, &mut kept));
+            let done = pool.agent(host).and_then(|agent| self.copy(&*agent, &mut kept));
             let took = began.elapsed();
-            let mut desk = self.desk();
-            if let Some(place) = desk.places.get_mut(&id) {
+            let mut step = self.step();
+            if let Some(place) = step.places.get_mut(&id) {
                 place.problem = done.as_ref().err().map(|error| error.chain().join(": "));
                 if done.is_ok() {
                     place.has = wanted;
@@ -226,30 +226,30 @@ impl Mirror {
 
     /// Waits until there is a change to copy; returns `None` at the end.
     fn next(&self, id: &str, rest_until: Instant) -> Option<u64> {
-        let mut desk = self.desk();
+        let mut step = self.step();
         loop {
-            let place = desk.places.get(id)?;
+            let place = step.places.get(id)?;
             let rest = rest_until.saturating_duration_since(Instant::now());
-            let is_behind = place.has < desk.wanted;
+            let is_behind = place.has < step.wanted;
             // Waiters do not wait for a host that has just failed.
-            let is_urgent = place.has < desk.urgent && place.problem.is_none();
-            if desk.ended && !(is_behind && is_urgent) {
+            let is_urgent = place.has < step.urgent && place.problem.is_none();
+            if step.ended && !(is_behind && is_urgent) {
                 return None;
             }
             if is_behind && (rest.is_zero() || is_urgent) {
-                return Some(desk.wanted);
+                return Some(step.wanted);
             }
-            desk = if is_behind {
-                self.turned.wait_timeout(desk, rest).unwrap_or_else(PoisonError::into_inner).0
+            step = if is_behind {
+                self.turned.wait_timeout(step, rest).unwrap_or_else(PoisonError::into_inner).0
             } else {
-                self.turned.wait(desk).unwrap_or_else(PoisonError::into_inner)
+                self.turned.wait(step).unwrap_or_else(PoisonError::into_inner)
             };
         }
     }
 
     /// Makes the copy on one host match the controller.
     fn copy(&self, agent: &dyn Agent, kept: &mut Kept) -> Result<()> {
-        let journal = self.desk().journal.clone();
+        let journal = self.step().journal.clone();
         if kept.journals.is_none() {
             let path = format!("{}/{TELLING}", self.directory);
             let told = agent.read_file(&path, MAX_TELLING).ok().flatten();

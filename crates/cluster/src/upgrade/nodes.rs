@@ -19,10 +19,10 @@ use imgctl_kube::failover::{Connect, Failover};
 const SLACK: Duration = Duration::from_secs(300);
 
 /// Returns the API of the first control plane that responds.
-pub fn api(scene: &ClusterContext, crew: &dyn HostPool) -> Result<Arc<dyn Api>> {
+pub fn api(context: &ClusterContext, pool: &dyn HostPool) -> Result<Arc<dyn Api>> {
     let mut problems = Vec::new();
-    for host in scene.control_planes() {
-        let tried = crew.agent(host).and_then(client::connect).and_then(|api| {
+    for host in context.control_planes() {
+        let tried = pool.agent(host).and_then(client::connect).and_then(|api| {
             api.raw("/readyz").map_err(Error::from)?;
             Ok(api)
         });
@@ -33,7 +33,7 @@ pub fn api(scene: &ClusterContext, crew: &dyn HostPool) -> Result<Arc<dyn Api>> 
     }
     Err(Error::failed(format!(
         "no control plane of cluster {} answers:\n  {}",
-        scene.name,
+        context.name,
         problems.join("\n  ")
     ))
     .hint(
@@ -42,12 +42,12 @@ pub fn api(scene: &ClusterContext, crew: &dyn HostPool) -> Result<Arc<dyn Api>> 
 }
 
 /// Returns a client that asks the control planes in turn. Does not connect to any of them yet.
-pub fn any_api(scene: &ClusterContext, crew: &Arc<dyn HostPool + Send>) -> Failover {
+pub fn any_api(context: &ClusterContext, pool: &Arc<dyn HostPool + Send>) -> Failover {
     let connect = |host: &Host| -> Connect {
-        let (host, crew) = (host.clone(), Arc::clone(crew));
-        Box::new(move || crew.agent(&host).and_then(client::connect))
+        let (host, pool) = (host.clone(), Arc::clone(pool));
+        Box::new(move || pool.agent(&host).and_then(client::connect))
     };
-    Failover::new(scene.control_planes().map(connect).collect())
+    Failover::new(context.control_planes().map(connect).collect())
 }
 
 /// Cordons `node`.
@@ -55,7 +55,7 @@ pub(super) fn cordon(node: &str, id: &str) -> Action {
     let (node, id) = (node.to_owned(), id.to_owned());
     let says = format!("cordon Node {node}");
     Action::new("cordon", says, "", move |site| {
-        let api = api(site.scene, site.crew)?;
+        let api = api(site.context, site.pool)?;
         if drain::cordon(&*api, &node, &id)? == Cordon::Others {
             say(site, &format!("Node {node} was already cordoned and stays cordoned"));
         }
@@ -82,7 +82,7 @@ pub(super) fn drain(node: &str, id: &str, choices: &Choices) -> Action {
     let inputs = format!("{options:?}");
     let limit = options.timeout;
     let action = Action::new("drain", says, &inputs, move |site| {
-        let api = api(site.scene, site.crew)?;
+        let api = api(site.context, site.pool)?;
         let told = |event: drain::PodEvent| say(site, &event.to_string());
         let gone = empty(&*api, &node, &id, &options, &told)?;
         say(site, &format!("Node {node}: {gone} Pods are gone"));
@@ -120,7 +120,7 @@ pub(super) fn uncordon(node: &str) -> Action {
     let node = node.to_owned();
     let says = format!("uncordon Node {node}, unless it was already cordoned");
     Action::new("uncordon", says, "", move |site| {
-        let api = api(site.scene, site.crew)?;
+        let api = api(site.context, site.pool)?;
         drain::uncordon(&*api, &node).map(|_| ())
     })
 }

@@ -20,19 +20,19 @@ const LONGEST: u64 = 1 << 20;
 /// Returns the patches by static Pod; several files for one Pod are joined in name order, as in the
 /// observation of a host. Returns `None` if the patches are outside the image's tree, so that
 /// another image does not change them.
-pub fn of(scene: &ClusterContext, store: &Store) -> Result<Option<BTreeMap<String, String>>> {
-    let documents = scene.documents.iter();
+pub fn of(context: &ClusterContext, store: &Store) -> Result<Option<BTreeMap<String, String>>> {
+    let documents = context.documents.iter();
     let configured = documents
         .filter(|document| document["kind"] == "InitConfiguration")
         .find_map(|document| document["patches"]["directory"].as_str());
     let folder = match configured {
         None => "patches",
-        Some(folder) => match folder.strip_prefix(&format!("{}/", scene.paths.rootfs())) {
+        Some(folder) => match folder.strip_prefix(&format!("{}/", context.paths.rootfs())) {
             Some(inside) => inside,
             None => return Ok(None),
         },
     };
-    let (tree, layers) = image_tree::of(scene, store, "patches")?;
+    let (tree, layers) = image_tree::of(context, store, "patches")?;
     let mut patches = BTreeMap::<String, String>::new();
     let Ok(folder) = tree.resolve(&LayerPath::parse(folder.as_bytes())?) else {
         return Ok(Some(patches));

@@ -49,40 +49,38 @@ pub struct UpgradeRun<'a> {
 type Trees = Vec<BTreeMap<String, String>>;
 
 /// Builds the pipeline. Queries the hosts, but changes nothing on them.
-pub fn plan(course: &UpgradeRun<'_>, means: &ExecutionContext<'_>) -> Result<Plan> {
-    let document = course.document;
+pub fn plan(run: &UpgradeRun<'_>, execution: &ExecutionContext<'_>) -> Result<Plan> {
+    let document = run.document;
     let mut plan = empty(document)?;
     let mark = record::mark(
         "record",
         "write the Clusterfile, phase ClusterInProcess",
-        &means.keeper,
+        &execution.state_store,
         PhaseUpdate::InProcess,
     );
     plan.push(Phase::new("prepare", Order::Serial).lane(Lane::controller(vec![mark])));
-    let trees = stage(&mut plan, course, means)?;
-    ready(&mut plan, course, &trees)?;
+    let trees = stage(&mut plan, run, execution)?;
+    ready(&mut plan, run, &trees)?;
     match document.direction {
-        Direction::Forward => forward(&mut plan, course, &trees)?,
-        Direction::Back => back(&mut plan, course, &trees)?,
+        Direction::Forward => forward(&mut plan, run, &trees)?,
+        Direction::Back => back(&mut plan, run, &trees)?,
     }
-    applications(&mut plan, course)?;
-    verify(&mut plan, course, &trees)?;
+    applications(&mut plan, run)?;
+    verify(&mut plan, run, &trees)?;
     let mark = record::mark(
         "record",
         "write the Clusterfile, phase ClusterSuccess",
-        &means.keeper,
+        &execution.state_store,
         PhaseUpdate::Success,
     );
-    for mut phase in record::phases(means, course.target(), vec![mark]) {
+    for mut phase in record::phases(execution, run.target(), vec![mark]) {
         // A rollback of some hosts only touches those hosts.
         if document.direction == Direction::Back {
-            phase.lanes.retain(|lane| lane.host.as_ref().is_none_or(|host| course.moves(host)));
+            phase.lanes.retain(|lane| lane.host.as_ref().is_none_or(|host| run.moves(host)));
         }
         plan.push(phase);
     }
-    plan.push(
-        Phase::new("commit", Order::Serial).lane(Lane::controller(vec![course.commit.clone()])),
-    );
+    plan.push(Phase::new("commit", Order::Serial).lane(Lane::controller(vec![run.commit.clone()])));
     Ok(plan)
 }
 
@@ -105,20 +103,20 @@ impl UpgradeRun<'_> {
         self.hops.last().unwrap_or(&self.from)
     }
 
-    /// Hosts of `scene` that take part in the upgrade.
-    fn hosts<'s>(&self, scene: &'s ClusterContext) -> Vec<&'s Host> {
-        scene.hosts.iter().filter(|host| self.moves(host)).collect()
+    /// Hosts of `context` that take part in the upgrade.
+    fn hosts<'s>(&self, context: &'s ClusterContext) -> Vec<&'s Host> {
+        context.hosts.iter().filter(|host| self.moves(host)).collect()
     }
 
     fn moves(&self, host: &Host) -> bool {
         self.document.hosts.get(&host.id()).is_some_and(|host| host.skipped.is_none())
     }
 
-    fn host<'s>(&self, scene: &'s ClusterContext, id: &str) -> Result<&'s Host> {
-        scene.hosts.iter().find(|host| host.id() == id).ok_or_else(|| {
+    fn host<'s>(&self, context: &'s ClusterContext, id: &str) -> Result<&'s Host> {
+        context.hosts.iter().find(|host| host.id() == id).ok_or_else(|| {
             Error::not_found(format!(
                 "the plan names host {id}, which is not in cluster {}",
-                scene.name
+                context.name
             ))
             .hint("create the plan again")
         })
@@ -136,7 +134,7 @@ impl UpgradeRun<'_> {
             Place::Worker => earlier.find(|(release, _)| release.workers),
             _ => earlier.next(),
         };
-        last.map_or(&self.from, |(_, scene)| scene)
+        last.map_or(&self.from, |(_, context)| context)
     }
 
     fn step<'s>(
@@ -186,11 +184,11 @@ impl UpgradeRun<'_> {
 
 /// Stages the files of all hops on all hosts before anything is touched, first of all the
 /// registry's.
-fn stage(plan: &mut Plan, course: &UpgradeRun<'_>, means: &ExecutionContext<'_>) -> Result<Trees> {
+fn stage(plan: &mut Plan, run: &UpgradeRun<'_>, execution: &ExecutionContext<'_>) -> Result<Trees> {
     let mut trees = Trees::new();
-    for (number, scene) in course.hops.iter().enumerate() {
-        let hosts: Vec<Host> = course.hosts(scene).into_iter().cloned().collect();
-        let files = means.files.stage(scene, &hosts, &means.crew)?;
+    for (number, context) in run.hops.iter().enumerate() {
+        let hosts: Vec<Host> = run.hosts(context).into_iter().cloned().collect();
+        let files = execution.files.stage(context, &hosts, &execution.pool)?;
         if let Some((host, error)) = files.failed.first() {
             return Err(Error::new(
                 error.kind(),
@@ -220,36 +218,36 @@ fn sync_phase(name: &str, files: FilesPlan) -> Phase {
 }
 
 /// Asks the image, pulls images, and creates and copies backups.
-fn ready(plan: &mut Plan, course: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
-    let document = course.document;
+fn ready(plan: &mut Plan, run: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
+    let document = run.document;
     let forward = document.direction == Direction::Forward;
-    let last = course.hops.len() - 1;
-    let target = course.target();
+    let last = run.hops.len() - 1;
+    let target = run.target();
     // `None` if only workers lag behind.
     let first = match document.control_planes.first() {
-        Some(id) => Some(course.host(target, id)?),
+        Some(id) => Some(run.host(target, id)?),
         None => None,
     };
     if let Some(first) = first.filter(|_| forward)
         && trees.last().is_some_and(|trees| trees.contains_key(&first.id()))
     {
-        let (mut step, _) = course.step(last, first, Place::First, trees)?;
-        step.from = &course.from;
-        let hooks = course.hooks(last)?;
+        let (mut step, _) = run.step(last, first, Place::First, trees)?;
+        step.from = &run.from;
+        let hooks = run.hooks(last)?;
         let mut actions: Vec<_> = hooks::can_upgrade(hooks, &step, document)?.into_iter().collect();
         actions.extend(hooks::run("pre-cluster", hooks, &step, document));
         plan.push(Phase::new("ask", Order::Serial).lane(Lane::on(first, actions)));
     }
-    for (number, scene) in course.hops.iter().enumerate() {
+    for (number, context) in run.hops.iter().enumerate() {
         let mut pull = Phase::new(&numbered("pull", number), Order::Parallel)
             .on_failure(OnFailure::FinishPhase);
-        for host in course.hosts(scene) {
-            let place = course.place(host);
+        for host in run.hosts(context) {
+            let place = run.place(host);
             if place == Place::Worker && !document.hops[number].workers {
                 continue;
             }
-            let (step, _) = course.step(number, host, place, trees)?;
-            pull = pull.lane(Lane::on(host, course.upgrader.pull(&step)?));
+            let (step, _) = run.step(number, host, place, trees)?;
+            pull = pull.lane(Lane::on(host, run.upgrader.pull(&step)?));
         }
         plan.push(pull);
     }
@@ -257,17 +255,16 @@ fn ready(plan: &mut Plan, course: &UpgradeRun<'_>, trees: &Trees) -> Result<()> 
         return Ok(());
     }
     let mut backup = Phase::new("backup", Order::Parallel).on_failure(OnFailure::FinishPhase);
-    for host in course.hosts(&course.hops[0]) {
-        let (step, _) = course.step(0, host, course.place(host), trees)?;
-        backup = backup.lane(Lane::on(host, course.upgrader.backup(&step)?));
+    for host in run.hosts(&run.hops[0]) {
+        let (step, _) = run.step(0, host, run.place(host), trees)?;
+        backup = backup.lane(Lane::on(host, run.upgrader.backup(&step)?));
     }
     plan.push(backup);
     let Some(first) = first else {
         return Ok(());
     };
-    let (step, _) =
-        course.step(0, course.host(&course.hops[0], &first.id())?, Place::First, trees)?;
-    let second = course
+    let (step, _) = run.step(0, run.host(&run.hops[0], &first.id())?, Place::First, trees)?;
+    let second = run
         .hosts(target)
         .into_iter()
         .filter(|host| host.id() != first.id())
@@ -278,27 +275,27 @@ fn ready(plan: &mut Plan, course: &UpgradeRun<'_>, trees: &Trees) -> Result<()> 
     Ok(())
 }
 
-fn forward(plan: &mut Plan, course: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
-    let document = course.document;
-    balancers(plan, course, trees)?;
-    for (number, scene) in course.hops.iter().enumerate() {
-        control_planes(plan, course, trees, number)?;
+fn forward(plan: &mut Plan, run: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
+    let document = run.document;
+    balancers(plan, run, trees)?;
+    for (number, context) in run.hops.iter().enumerate() {
+        control_planes(plan, run, trees, number)?;
         if let Some(first) = document.control_planes.first() {
-            let first = course.host(scene, first)?;
-            let (step, _) = course.step(number, first, Place::First, trees)?;
-            let finish = course.upgrader.finish(&step)?;
+            let first = run.host(context, first)?;
+            let (step, _) = run.step(number, first, Place::First, trees)?;
+            let finish = run.upgrader.finish(&step)?;
             plan.push(
                 Phase::new(&numbered(CONTROL_PLANE, number), Order::Serial)
                     .lane(Lane::on(first, finish)),
             );
         }
         if document.hops[number].workers {
-            workers(plan, course, trees, number)?;
+            workers(plan, run, trees, number)?;
         }
         if let Some(first) = document.control_planes.first() {
-            let first = course.host(scene, first)?;
-            let (step, _) = course.step(number, first, Place::First, trees)?;
-            let scripts = hooks::legacy_cluster(course.hooks(number)?, &step, document);
+            let first = run.host(context, first)?;
+            let (step, _) = run.step(number, first, Place::First, trees)?;
+            let scripts = hooks::legacy_cluster(run.hooks(number)?, &step, document);
             let name = numbered("legacy", number);
             plan.push(Phase::new(&name, Order::Serial).lane(Lane::on(first, scripts)));
         }
@@ -307,18 +304,18 @@ fn forward(plan: &mut Plan, course: &UpgradeRun<'_>, trees: &Trees) -> Result<()
 }
 
 /// Prepares workers for control planes that are out of service during the upgrade.
-fn balancers(plan: &mut Plan, course: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
-    let Some(scene) = course.hops.first() else {
+fn balancers(plan: &mut Plan, run: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
+    let Some(context) = run.hops.first() else {
         return Ok(());
     };
-    if course.document.control_planes.is_empty() || scene.control_planes().count() < 2 {
+    if run.document.control_planes.is_empty() || context.control_planes().count() < 2 {
         return Ok(());
     }
     let mut phase = Phase::new(BALANCERS, Order::Parallel);
-    for host in course.hosts(scene) {
-        if course.place(host) == Place::Worker {
-            let (step, _) = course.step(0, host, Place::Worker, trees)?;
-            phase = phase.lane(Lane::on(host, course.upgrader.before_control_planes(&step)?));
+    for host in run.hosts(context) {
+        if run.place(host) == Place::Worker {
+            let (step, _) = run.step(0, host, Place::Worker, trees)?;
+            phase = phase.lane(Lane::on(host, run.upgrader.before_control_planes(&step)?));
         }
     }
     plan.push(phase);
@@ -327,20 +324,20 @@ fn balancers(plan: &mut Plan, course: &UpgradeRun<'_>, trees: &Trees) -> Result<
 
 /// Kubelets must never be newer than API servers: workers are rolled back first, then control
 /// planes in reverse order.
-fn back(plan: &mut Plan, course: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
-    for number in 0..course.hops.len() {
-        if let Some(file) = &course.snapshot {
-            before_snapshot(plan, course, trees, number, file)?;
+fn back(plan: &mut Plan, run: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
+    for number in 0..run.hops.len() {
+        if let Some(file) = &run.snapshot {
+            before_snapshot(plan, run, trees, number, file)?;
         }
-        workers(plan, course, trees, number)?;
-        match &course.snapshot {
+        workers(plan, run, trees, number)?;
+        match &run.snapshot {
             None => {
                 if number == 0 {
-                    balancers(plan, course, trees)?;
+                    balancers(plan, run, trees)?;
                 }
-                control_planes(plan, course, trees, number)?;
+                control_planes(plan, run, trees, number)?;
             }
-            Some(_) => snapshot(plan, course, trees, number)?,
+            Some(_) => snapshot(plan, run, trees, number)?,
         }
     }
     Ok(())
@@ -354,7 +351,7 @@ fn snapshot_on(step: &Move<'_>) -> String {
 /// Puts the snapshot and the tools to restore it on every control plane before any host is touched.
 fn before_snapshot(
     plan: &mut Plan,
-    course: &UpgradeRun<'_>,
+    run: &UpgradeRun<'_>,
     trees: &Trees,
     number: usize,
     file: &Path,
@@ -362,12 +359,12 @@ fn before_snapshot(
     let mut send = Phase::new("snapshot-send", Order::Parallel);
     let mut check =
         Phase::new("snapshot-check", Order::Parallel).on_failure(OnFailure::FinishPhase);
-    for id in &course.document.control_planes {
-        let host = course.host(&course.hops[number], id)?;
-        let (step, _) = course.step(number, host, course.place(host), trees)?;
+    for id in &run.document.control_planes {
+        let host = run.host(&run.hops[number], id)?;
+        let (step, _) = run.step(number, host, run.place(host), trees)?;
         let there = snapshot_on(&step);
         send = send.lane(Lane::on(host, [backup_copies::bring(file, &there)]));
-        check = check.lane(Lane::on(host, course.upgrader.before_snapshot(&step, &there)?));
+        check = check.lane(Lane::on(host, run.upgrader.before_snapshot(&step, &there)?));
     }
     plan.push(send);
     plan.push(check);
@@ -376,33 +373,33 @@ fn before_snapshot(
 
 /// Restores all control planes at the same time, because no cluster can run with both old and new
 /// data.
-fn snapshot(plan: &mut Plan, course: &UpgradeRun<'_>, trees: &Trees, number: usize) -> Result<()> {
+fn snapshot(plan: &mut Plan, run: &UpgradeRun<'_>, trees: &Trees, number: usize) -> Result<()> {
     let mut stop = Phase::new("snapshot-stop", Order::Parallel);
     let mut restore = Phase::new("snapshot-restore", Order::Parallel);
     let mut start = Phase::new("snapshot-start", Order::Parallel);
     let mut gate = Phase::new("snapshot-gate", Order::Parallel);
-    for id in &course.document.control_planes {
-        let host = course.host(&course.hops[number], id)?;
-        let (step, tree) = course.step(number, host, course.place(host), trees)?;
-        let phases = course.upgrader.restore_snapshot(&step, &snapshot_on(&step))?;
+    for id in &run.document.control_planes {
+        let host = run.host(&run.hops[number], id)?;
+        let (step, tree) = run.step(number, host, run.place(host), trees)?;
+        let phases = run.upgrader.restore_snapshot(&step, &snapshot_on(&step))?;
         let [stops, restores, starts] = phases;
         stop = stop.lane(Lane::on(host, stops));
         let mut actions = vec![host_steps::switch(&step, &tree)];
         actions.extend(restores);
         restore = restore.lane(Lane::on(host, actions));
         start = start.lane(Lane::on(host, starts));
-        gate = gate.lane(Lane::on(host, course.upgrader.gate(&step)?));
+        gate = gate.lane(Lane::on(host, run.upgrader.gate(&step)?));
     }
     let mut anew = Phase::new("snapshot-anew", Order::Parallel);
     let mut again = Phase::new("snapshot-gate-again", Order::Parallel);
-    for host in course.hosts(&course.hops[number]) {
-        let (step, _) = course.step(number, host, course.place(host), trees)?;
-        let actions = course.upgrader.after_snapshot(&step)?;
+    for host in run.hosts(&run.hops[number]) {
+        let (step, _) = run.step(number, host, run.place(host), trees)?;
+        let actions = run.upgrader.after_snapshot(&step)?;
         if actions.is_empty() {
             continue;
         }
         anew = anew.lane(Lane::on(host, actions));
-        again = again.lane(Lane::on(host, course.upgrader.gate(&step)?));
+        again = again.lane(Lane::on(host, run.upgrader.gate(&step)?));
     }
     for phase in [stop, restore, start, gate, anew, again] {
         plan.push(phase);
@@ -412,33 +409,31 @@ fn snapshot(plan: &mut Plan, course: &UpgradeRun<'_>, trees: &Trees, number: usi
 
 fn control_planes(
     plan: &mut Plan,
-    course: &UpgradeRun<'_>,
+    run: &UpgradeRun<'_>,
     trees: &Trees,
     number: usize,
 ) -> Result<()> {
-    let document = course.document;
+    let document = run.document;
     let mut phase = Phase::new(&numbered("control-plane", number), Order::Serial);
     for id in &document.control_planes {
-        let host = course.host(&course.hops[number], id)?;
-        if !course.moves(host) {
+        let host = run.host(&run.hops[number], id)?;
+        if !run.moves(host) {
             continue;
         }
-        let (step, tree) = course.step(number, host, course.place(host), trees)?;
-        let steps =
-            host_steps::steps(&step, course.upgrader, document, &tree, course.hooks(number)?)?;
+        let (step, tree) = run.step(number, host, run.place(host), trees)?;
+        let steps = host_steps::steps(&step, run.upgrader, document, &tree, run.hooks(number)?)?;
         phase = phase.lane(Lane::on(host, steps));
     }
     plan.push(phase);
     Ok(())
 }
 
-fn workers(plan: &mut Plan, course: &UpgradeRun<'_>, trees: &Trees, number: usize) -> Result<()> {
-    let document = course.document;
+fn workers(plan: &mut Plan, run: &UpgradeRun<'_>, trees: &Trees, number: usize) -> Result<()> {
+    let document = run.document;
     let lane = |id: &String| -> Result<Lane> {
-        let host = course.host(&course.hops[number], id)?;
-        let (step, tree) = course.step(number, host, Place::Worker, trees)?;
-        let steps =
-            host_steps::steps(&step, course.upgrader, document, &tree, course.hooks(number)?)?;
+        let host = run.host(&run.hops[number], id)?;
+        let (step, tree) = run.step(number, host, Place::Worker, trees)?;
+        let steps = host_steps::steps(&step, run.upgrader, document, &tree, run.hooks(number)?)?;
         Ok(Lane::on(host, steps))
     };
     // A failed canary stops the upgrade before any other worker.
@@ -462,35 +457,35 @@ fn workers(plan: &mut Plan, course: &UpgradeRun<'_>, trees: &Trees, number: usiz
 }
 
 /// Commands of images that are installed together with the rootfs.
-fn applications(plan: &mut Plan, course: &UpgradeRun<'_>) -> Result<()> {
-    let target = course.target();
+fn applications(plan: &mut Plan, run: &UpgradeRun<'_>) -> Result<()> {
+    let target = run.target();
     for image in &target.images {
-        if image.kind == ImageKind::Rootfs || !course.install.contains(&image.name) {
+        if image.kind == ImageKind::Rootfs || !run.install.contains(&image.name) {
             continue;
         }
-        let hosts: Vec<Host> = course.hosts(target).into_iter().cloned().collect();
+        let hosts: Vec<Host> = run.hosts(target).into_iter().cloned().collect();
         plan.push(image_commands::phase(target, image, &hosts, None));
     }
     Ok(())
 }
 
 /// Checks every host again at the end.
-fn verify(plan: &mut Plan, course: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
-    let document = course.document;
-    let last = course.hops.len() - 1;
-    let target = &course.hops[last];
+fn verify(plan: &mut Plan, run: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
+    let document = run.document;
+    let last = run.hops.len() - 1;
+    let target = &run.hops[last];
     let mut phase = Phase::new("verify", Order::Parallel).on_failure(OnFailure::FinishPhase);
-    for host in course.hosts(target) {
-        let (step, _) = course.step(last, host, course.place(host), trees)?;
-        let steps = course.upgrader.gate(&step)?.into_iter().map(Step::from);
+    for host in run.hosts(target) {
+        let (step, _) = run.step(last, host, run.place(host), trees)?;
+        let steps = run.upgrader.gate(&step)?.into_iter().map(Step::from);
         phase = phase.lane(Lane::on(host, steps.map(Step::always)));
     }
     plan.push(phase);
     let forward = document.direction == Direction::Forward;
     if let Some(first) = document.control_planes.first().filter(|_| forward) {
-        let first = course.host(target, first)?;
-        let (step, _) = course.step(last, first, Place::First, trees)?;
-        let hooks = hooks::run("post-cluster", course.hooks(last)?, &step, document);
+        let first = run.host(target, first)?;
+        let (step, _) = run.step(last, first, Place::First, trees)?;
+        let hooks = hooks::run("post-cluster", run.hooks(last)?, &step, document);
         plan.push(Phase::new("end", Order::Serial).lane(Lane::on(first, hooks)));
     }
     Ok(())

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::pipeline::testing::{Behaviour, SimulatedCrew, Simulation, hosts, scene};
+use crate::pipeline::testing::{Behaviour, SimulatedPool, Simulation, hosts, sample_context};
 use crate::upgrade::document::Choices;
 use crate::upgrade::observe::{Question, observe};
 use crate::upgrade::testing::{document, request};
@@ -39,9 +39,9 @@ fn pod(node: usize, number: usize) -> Value {
 #[test]
 fn five_hundred_nodes_are_planned_in_seconds() {
     let directory = tempfile::tempdir().unwrap();
-    let scene = scene("test", hosts(3, HOSTS - 3), directory.path());
+    let context = sample_context("test", hosts(3, HOSTS - 3), directory.path());
     let api = StandIn::new();
-    for (number, host) in scene.hosts.iter().enumerate() {
+    for (number, host) in context.hosts.iter().enumerate() {
         api.add(node(number, host.ip()));
         api.add_all((0..PODS).map(|pod_number| pod(number, pod_number)));
     }
@@ -51,12 +51,12 @@ fn five_hundred_nodes_are_planned_in_seconds() {
             "spec": {"selector": {"matchLabels": {"app": format!("web-{number}")}}},
             "status": {"disruptionsAllowed": 1}}));
     }
-    let crew = SimulatedCrew(Simulation::new(Behaviour::default()));
+    let pool = SimulatedPool(Simulation::new(Behaviour::default()));
     let began = computed();
     let mut seen = observe(&Question {
-        scene: &scene,
+        context: &context,
         runtime: "k3s",
-        crew: &crew,
+        pool: &pool,
         parallel: 32,
         api: Some(Ok(&api)),
         containers: true,

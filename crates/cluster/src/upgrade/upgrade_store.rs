@@ -265,12 +265,12 @@ impl UpgradeStore {
     }
 
     /// Records the status.
-    pub fn stand_of(&self, id: &str, stand: UpgradeStatus) -> Result<()> {
-        self.change(|state| state.of(id).status = Some(stand))
+    pub fn set_status(&self, id: &str, status: UpgradeStatus) -> Result<()> {
+        self.change(|state| state.of(id).status = Some(status))
     }
 
     /// Returns the status.
-    pub fn stand(&self, id: &str) -> Result<Option<UpgradeStatus>> {
+    pub fn status(&self, id: &str) -> Result<Option<UpgradeStatus>> {
         Ok(self.progress(id)?.status)
     }
 
@@ -436,8 +436,8 @@ pub fn refuse_while_open(state: &Path, verb: &str) -> Result<()> {
 }
 
 /// Returns the name used in files and JSON.
-pub fn word(stand: UpgradeStatus) -> &'static str {
-    match stand {
+pub fn word(status: UpgradeStatus) -> &'static str {
+    match status {
         UpgradeStatus::Running => "running",
         UpgradeStatus::Paused => "paused",
         UpgradeStatus::Failed => "failed",
@@ -502,8 +502,8 @@ mod tests {
         store.begin(&forward).unwrap();
         store.ask_pause("u1").unwrap();
         assert_eq!(store.open().unwrap().unwrap().id, "u1");
-        assert_eq!(store.stand("u1").unwrap(), Some(UpgradeStatus::Running));
-        store.stand_of("u1", UpgradeStatus::Failed).unwrap();
+        assert_eq!(store.status("u1").unwrap(), Some(UpgradeStatus::Running));
+        store.set_status("u1", UpgradeStatus::Failed).unwrap();
 
         // One host goes back; then the upgrade is open again, and repeats this host.
         store.keep(&back, Some("u1"), Some(Path::new("snapshot.db"))).unwrap();
@@ -515,7 +515,7 @@ mod tests {
         let reopens = store.part("u1-back-0").unwrap().unwrap();
         store.end_for(&back, UpgradeStatus::Committed, "now", reopens.as_deref()).unwrap();
         assert_eq!(store.open().unwrap().unwrap().id, "u1");
-        assert_eq!(store.stand("u1").unwrap(), Some(UpgradeStatus::Paused));
+        assert_eq!(store.status("u1").unwrap(), Some(UpgradeStatus::Paused));
         assert_eq!(store.again("u1").unwrap()[0].host, "10.0.0.1:22");
         assert_eq!(store.install("u1").unwrap(), ["app:v1"]);
 
@@ -532,9 +532,9 @@ mod tests {
 
         // The same upgrade once more has nothing of the first one.
         store.fresh("u1").unwrap();
-        assert!(store.again("u1").unwrap().is_empty() && store.stand("u1").unwrap().is_none());
+        assert!(store.again("u1").unwrap().is_empty() && store.status("u1").unwrap().is_none());
         assert!(!store.pause_file("u1").unwrap().exists());
-        assert!(store.stand("../u1").is_err());
+        assert!(store.status("../u1").is_err());
     }
 
     #[test]
@@ -558,7 +558,7 @@ mod tests {
         write("open", "u1-back-0");
         write("history", "[]");
         assert_eq!(store.open().unwrap().unwrap().id, "u1-back-0");
-        assert_eq!(store.stand("u1").unwrap(), Some(UpgradeStatus::RolledBack));
+        assert_eq!(store.status("u1").unwrap(), Some(UpgradeStatus::RolledBack));
         assert_eq!(store.install("u1").unwrap(), ["a:1", "b:2"]);
         assert_eq!(store.again("u1").unwrap().len(), 2);
         let told = (store.instead("u1-back-0").unwrap(), store.part("u1-back-0").unwrap());
@@ -566,7 +566,7 @@ mod tests {
         assert_eq!(store.snapshot("u1-back-0").unwrap().unwrap(), Path::new("/backup/snapshot.db"));
         // The first change writes the new layout with everything of the old one.
         let before = store.state().unwrap();
-        store.stand_of("u1-back-0", UpgradeStatus::Paused).unwrap();
+        store.set_status("u1-back-0", UpgradeStatus::Paused).unwrap();
         let mut after = store.state().unwrap();
         after.of("u1-back-0").status = Some(UpgradeStatus::Running);
         assert_eq!(after, before);

@@ -34,7 +34,7 @@ pub(super) struct Sudo {
 }
 
 /// State of sudo according to stderr.
-enum Wish {
+enum Answer {
     Password,
     /// The command runs; contains what it has already written to stderr.
     Running(Vec<u8>),
@@ -78,19 +78,19 @@ impl Sudo {
     async fn answer(&self, mut channel: Channel) -> Result<Channel> {
         let mut asked = false;
         loop {
-            match self.wish(&mut channel).await? {
-                Wish::Running(early) => {
+            match self.read_answer(&mut channel).await? {
+                Answer::Running(early) => {
                     channel.errors = Box::new(std::io::Cursor::new(early).chain(channel.errors));
                     return Ok(channel);
                 }
-                Wish::Gone(said) => {
+                Answer::Gone(said) => {
                     let ended = channel.ended.await?;
                     return Err(self.refuse(&explain(&said, ended, &self.user)));
                 }
-                Wish::Password if asked => {
+                Answer::Password if asked => {
                     return Err(self.refuse("it rejects the password"));
                 }
-                Wish::Password => {
+                Answer::Password => {
                     let Some(password) = &self.password else {
                         return Err(self.refuse("it asks for a password, and none was given"));
                     };
@@ -106,15 +106,15 @@ impl Sudo {
         }
     }
 
-    async fn wish(&self, channel: &mut Channel) -> Result<Wish> {
+    async fn read_answer(&self, channel: &mut Channel) -> Result<Answer> {
         let mut said = Vec::new();
         let mut buffer = [0; 4096];
         loop {
             if let Some(end) = find(&said, STARTED) {
-                return Ok(Wish::Running(said.split_off(end)));
+                return Ok(Answer::Running(said.split_off(end)));
             }
             if find(&said, PROMPT).is_some() {
-                return Ok(Wish::Password);
+                return Ok(Answer::Password);
             }
             if said.len() > LONGEST_PREAMBLE {
                 let why = "it writes too much output before it starts";
@@ -122,7 +122,7 @@ impl Sudo {
             }
             let count = channel.errors.read(&mut buffer).await;
             match count.doing(|| format!("cannot read from sudo on {}", self.host))? {
-                0 => return Ok(Wish::Gone(String::from_utf8_lossy(&said).trim().to_owned())),
+                0 => return Ok(Answer::Gone(String::from_utf8_lossy(&said).trim().to_owned())),
                 count => said.extend_from_slice(&buffer[..count]),
             }
         }

@@ -358,7 +358,7 @@ fn ssh_config_names_host_user_port_key_and_way() {
 }
 
 #[test]
-fn a_connection_cut_in_the_middle_is_an_error_and_is_made_anew() {
+fn a_connection_cut_in_the_middle_is_an_error_and_is_made_again() {
     let sshd = Sshd::start("");
     let host = sshd.connect();
     let mut channel = block_on(host.open("echo begun; sleep 60", Privilege::User)).unwrap();

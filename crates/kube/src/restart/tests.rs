@@ -231,7 +231,7 @@ fn another_runtime_or_cgroup_driver_keeps_nothing() {
 }
 
 #[test]
-fn both_ways_are_foretold() {
+fn both_ways_are_predicted() {
     let pods = [web(&container(&mounts()))];
     let both = |from, to| {
         let ways = predict_both(&started(&pods[0], from), &pods, &change(from, to));

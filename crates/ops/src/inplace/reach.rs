@@ -59,7 +59,7 @@ pub(super) struct Reach {
 }
 
 struct Hosts {
-    crew: Arc<dyn HostPool + Send>,
+    pool: Arc<dyn HostPool + Send>,
     hosts: Vec<Host>,
     runs: String,
 }
@@ -97,19 +97,19 @@ impl Reach {
         }
         let looking = RunOptions::look();
         let work = Work::begin(verb, &access.cluster, &looking, session)?;
-        let scene = work.recorded(work.existing()?.clone())?.scene;
+        let context = work.recorded(work.existing()?.clone())?.context;
         let held = changes.then(|| work.state.lock(verb, now)).transpose()?;
-        let crew = session.hosts()?;
-        let api = nodes::api(&scene, &*crew)
+        let pool = session.hosts()?;
+        let api = nodes::api(&context, &*pool)
             .map_err(|error| error.hint("pass --kubeconfig FILE to use an API directly"))?;
-        let every = || Arc::new(nodes::any_api(&scene, &crew));
+        let every = || Arc::new(nodes::any_api(&context, &pool));
         let lease = |held| hold(every(), held, verb, false, Outage::Fail, session);
         Ok(Self {
             api,
-            images: Box::new(images(&scene, session)?),
+            images: Box::new(images(&context, session)?),
             journals: work.state.directory().join("inplace"),
             lease: held.as_ref().map(lease).transpose()?,
-            hosts: Some(Hosts { crew, runs: scene.paths.runs(), hosts: scene.hosts }),
+            hosts: Some(Hosts { pool, runs: context.paths.runs(), hosts: context.hosts }),
             _held: held,
         })
     }
@@ -152,7 +152,7 @@ impl Reach {
                 });
                 Some(Box::new(OrWithSecrets {
                     node: HostPuller {
-                        crew: &*hosts.crew,
+                        pool: &*hosts.pool,
                         hosts: nodes.collect(),
                         runs: hosts.runs.clone(),
                     },
@@ -212,9 +212,9 @@ fn client_of(session: &Session<'_>) -> Result<Client> {
     Client::new(options)
 }
 
-fn images(scene: &ClusterContext, session: &Session<'_>) -> Result<RegistryImages> {
+fn images(context: &ClusterContext, session: &Session<'_>) -> Result<RegistryImages> {
     let client = client_of(session)?;
-    let Some(own) = &scene.registry else {
+    let Some(own) = &context.registry else {
         return Ok(RegistryImages {
             embedded: Vec::new(),
             embedded_client: None,
@@ -227,7 +227,7 @@ fn images(scene: &ClusterContext, session: &Session<'_>) -> Result<RegistryImage
     // The registry runs on the cluster's own hosts, usually without TLS.
     options.tls_verify = Some(false);
     options.attempts = Some(1);
-    let hosts = scene.registry_hosts();
+    let hosts = context.registry_hosts();
     Ok(RegistryImages {
         embedded: hosts.iter().map(|host| format!("{}:{}", host.ip(), own.port)).collect(),
         embedded_client: Some(Client::new(options)?),

@@ -139,20 +139,20 @@ fn begin_from(
     let pairs = pairs(&beginning.choices)?;
     let front = &work.session.front;
     let name = work.state.name();
-    let book = UpgradeStore::of(work.state.directory());
+    let upgrades = UpgradeStore::of(work.state.directory());
     let sides = sides(work, work.existing()?, start, &beginning.hops, &beginning.install)?;
-    work.with_means(sides.target(), false, |means| {
-        let known = know(&sides, means);
-        let wish = PlanRequest {
+    work.with_execution(sides.target(), false, |execution| {
+        let known = know(&sides, execution);
+        let request = PlanRequest {
             choices: beginning.choices.clone(),
             direction: Direction::Forward,
             id: beginning.id.clone(),
             only,
             to_snapshot: false,
         };
-        let (planned, observation) = plan_of(work, &known, &wish, means)?;
+        let (planned, observation) = plan_of(work, &known, &request, execution)?;
         if let (None, Planned::Nothing(_)) = (&beginning.saved, &planned)
-            && let Some((side, hosts)) = lag::behind(work, &known, &observation, means)?
+            && let Some((side, hosts)) = lag::behind(work, &known, &observation, execution)?
         {
             return Ok(Begun::Behind(side, hosts));
         }
@@ -163,7 +163,7 @@ fn begin_from(
                 saved
             }
             (None, Planned::Nothing(findings)) => {
-                let rootfs = sides.target().scene.rootfs();
+                let rootfs = sides.target().context.rootfs();
                 front.show(&Outcome::UpToDate {
                     cluster: name.to_owned(),
                     image: rootfs.map_or_else(String::new, |image| image.name.clone()),
@@ -177,7 +177,7 @@ fn begin_from(
             }
         };
         if let Some(wanted) = &beginning.preview {
-            front.show(&preview(document, wanted, &known, &sides, means, work)?)?;
+            front.show(&preview(document, wanted, &known, &sides, execution, work)?)?;
             return Ok(Begun::Ended(false));
         }
         check_blockers(&document)?;
@@ -185,19 +185,19 @@ fn begin_from(
         if !front.confirm("Start the upgrade?")? {
             return Err(declined());
         }
-        book.fresh(&document.id)?;
-        book.keep_before(&document.id, &observation)?;
+        upgrades.fresh(&document.id)?;
+        upgrades.keep_before(&document.id, &observation)?;
         let former = work.existing()?.without_secrets().write()?;
-        book.keep_former(&document.id, &former)?;
+        upgrades.keep_former(&document.id, &former)?;
         let carrying = Carrying {
             document: &document,
             pause_after: document.choices.pause_after,
-            commit: closing(&book, &document)?,
+            commit: closing(&upgrades, &document)?,
             again: Vec::new(),
             snapshot: None,
             notes: Vec::new(),
         };
-        let outcome = carry(work, &known, &sides.install, &carrying, means)?;
+        let outcome = carry(work, &known, &sides.install, &carrying, execution)?;
         front.show(&outcome)?;
         Ok(Begun::Ended(outcome.is_done()))
     })
@@ -292,7 +292,7 @@ fn preview(
     wanted: &Preview,
     known: &ClusterSnapshot,
     sides: &UpgradeImages,
-    means: &ExecutionContext<'_>,
+    execution: &ExecutionContext<'_>,
     work: &Work<'_>,
 ) -> Result<Outcome> {
     if let Some(path) = &wanted.save {
@@ -310,6 +310,6 @@ fn preview(
         snapshot: None,
         notes: Vec::new(),
     };
-    let planned = pipeline_of(known, &sides.install, &carrying, means, work.session.store()?)?;
+    let planned = pipeline_of(known, &sides.install, &carrying, execution, work.session.store()?)?;
     Ok(Outcome::Steps { steps: steps(&planned)?, upgrade: Some(Box::new(document)) })
 }

@@ -17,30 +17,30 @@ use imgctl_cluster::upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};
 
 /// Returns the step that closes `document` when everything is done, in the way that the upgrade
 /// store prescribes.
-pub(crate) fn closing(book: &UpgradeStore, document: &Document) -> Result<Step> {
-    Ok(match book.part(&document.id)? {
-        Some(reopens) => parted(book, document, reopens),
-        None => whole(book, document, book.instead(&document.id)?),
+pub(crate) fn closing(upgrades: &UpgradeStore, document: &Document) -> Result<Step> {
+    Ok(match upgrades.part(&document.id)? {
+        Some(reopens) => parted(upgrades, document, reopens),
+        None => whole(upgrades, document, upgrades.instead(&document.id)?),
     })
 }
 
 /// `instead` is the upgrade that was rolled back.
-fn whole(book: &UpgradeStore, document: &Document, instead: Option<String>) -> Step {
-    let (book, document) = (book.clone(), document.clone());
+fn whole(upgrades: &UpgradeStore, document: &Document, instead: Option<String>) -> Step {
+    let (upgrades, document) = (upgrades.clone(), document.clone());
     let says = format!("close the {} {}", document.direction.verb(), document.id);
     let id = document.id.clone();
     Step::local("close", says, &id, move |_| {
         if let Some(instead) = &instead {
-            book.stand_of(instead, UpgradeStatus::RolledBack)?;
+            upgrades.set_status(instead, UpgradeStatus::RolledBack)?;
         }
-        book.end(&document, UpgradeStatus::Committed, &now())
+        upgrades.end(&document, UpgradeStatus::Committed, &now())
     })
     .always()
 }
 
 /// Closes a partial rollback: an upgrade that was open is open again, and repeats these hosts.
-fn parted(book: &UpgradeStore, document: &Document, reopens: Option<String>) -> Step {
-    let (book, document) = (book.clone(), document.clone());
+fn parted(upgrades: &UpgradeStore, document: &Document, reopens: Option<String>) -> Step {
+    let (upgrades, document) = (upgrades.clone(), document.clone());
     let says = "record which hosts were rolled back".to_owned();
     let id = document.id.clone();
     Step::local("close", says, &id, move |_| {
@@ -50,9 +50,9 @@ fn parted(book: &UpgradeStore, document: &Document, reopens: Option<String>) -> 
                 .iter()
                 .filter(|(_, host)| host.skipped.is_none())
                 .map(|(id, _)| id.clone());
-            book.do_again(open, &hosts.collect::<Vec<_>>())?;
+            upgrades.do_again(open, &hosts.collect::<Vec<_>>())?;
         }
-        book.end_for(&document, UpgradeStatus::Committed, &now(), reopens.as_deref())
+        upgrades.end_for(&document, UpgradeStatus::Committed, &now(), reopens.as_deref())
     })
     .always()
 }
@@ -60,25 +60,25 @@ fn parted(book: &UpgradeStore, document: &Document, reopens: Option<String>) -> 
 /// Closes an upgrade that does not continue, and reopens the unfinished upgrade that it was to roll
 /// back, if any. Returns the ID of the reopened one.
 pub(crate) fn abandon(
-    book: &UpgradeStore,
+    upgrades: &UpgradeStore,
     document: &Document,
-    scene: &ClusterContext,
-    means: &ExecutionContext<'_>,
+    context: &ClusterContext,
+    execution: &ExecutionContext<'_>,
     session: &Session<'_>,
 ) -> Result<Option<String>> {
-    let reopens = match book.part(&document.id)? {
+    let reopens = match upgrades.part(&document.id)? {
         Some(reopens) => reopens,
-        None => book.instead(&document.id)?.filter(|id| {
-            let stand = book.stand(id).ok().flatten();
+        None => upgrades.instead(&document.id)?.filter(|id| {
+            let status = upgrades.status(id).ok().flatten();
             matches!(
-                stand,
+                status,
                 Some(UpgradeStatus::Running | UpgradeStatus::Paused | UpgradeStatus::Failed)
             )
         }),
     };
-    book.end_for(document, UpgradeStatus::Aborted, &now(), reopens.as_deref())?;
-    if means.copy_state {
-        let mirror = Mirror::begin(scene, &means.crew, &document.id, &controller())?;
+    upgrades.end_for(document, UpgradeStatus::Aborted, &now(), reopens.as_deref())?;
+    if execution.copy_state {
+        let mirror = Mirror::begin(context, &execution.pool, &document.id, &controller())?;
         tell_late(&mirror, session);
     }
     Ok(reopens)

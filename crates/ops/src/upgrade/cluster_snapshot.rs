@@ -21,14 +21,14 @@ pub(crate) struct ClusterSnapshot {
 }
 
 /// Queries the facts of all hosts.
-pub(crate) fn know(sides: &UpgradeImages, means: &ExecutionContext<'_>) -> ClusterSnapshot {
-    let looks = look::look(&sides.from.scene.hosts, &means.crew, means.parallel);
-    let informed = |prepared: &Prepared| Arc::new(look::informed(&prepared.scene, &looks));
+pub(crate) fn know(sides: &UpgradeImages, execution: &ExecutionContext<'_>) -> ClusterSnapshot {
+    let looks = look::look(&sides.from.context.hosts, &execution.pool, execution.parallel);
+    let informed = |prepared: &Prepared| Arc::new(look::informed(&prepared.context, &looks));
     let from = informed(&sides.from);
-    let api = means
+    let api = execution
         .runtime
         .has_api()
-        .then(|| nodes::api(&from, &*means.crew).map_err(|error| error.chain().join(": ")));
+        .then(|| nodes::api(&from, &*execution.pool).map_err(|error| error.chain().join(": ")));
     ClusterSnapshot {
         api,
         hops: sides.hops.iter().map(informed).collect(),
@@ -43,7 +43,10 @@ pub(crate) fn know(sides: &UpgradeImages, means: &ExecutionContext<'_>) -> Clust
 
 /// Returns a cluster context with the facts of its hosts; they were queried before, and the answers
 /// are cached.
-pub(crate) fn informed(prepared: &Prepared, means: &ExecutionContext<'_>) -> Arc<ClusterContext> {
-    let looks = look::look(&prepared.scene.hosts, &means.crew, means.parallel);
-    Arc::new(look::informed(&prepared.scene, &looks))
+pub(crate) fn informed(
+    prepared: &Prepared,
+    execution: &ExecutionContext<'_>,
+) -> Arc<ClusterContext> {
+    let looks = look::look(&prepared.context.hosts, &execution.pool, execution.parallel);
+    Arc::new(look::informed(&prepared.context, &looks))
 }

@@ -60,26 +60,26 @@ pub(crate) struct PlanRequest {
 pub(crate) fn plan_of(
     work: &Work<'_>,
     known: &ClusterSnapshot,
-    wish: &PlanRequest,
-    means: &ExecutionContext<'_>,
+    request: &PlanRequest,
+    execution: &ExecutionContext<'_>,
 ) -> Result<(plan::Planned, Observation)> {
-    let upgrader = means.runtime.upgrader()?;
+    let upgrader = execution.runtime.upgrader()?;
     let from = target(work, &known.from, &known.architectures, upgrader)?;
     let store = work.session.store()?;
     let (mut targets, mut warnings) = (Vec::new(), Vec::new());
     let mut version = from.version.clone();
-    for scene in &known.hops {
-        let mut target = target(work, scene, &known.architectures, upgrader)?;
-        if wish.direction == Direction::Forward
-            && let Some(image) = scene.rootfs()
+    for context in &known.hops {
+        let mut target = target(work, context, &known.architectures, upgrader)?;
+        if request.direction == Direction::Forward
+            && let Some(image) = context.rootfs()
             && target.digests() != from.digests()
         {
             upgrader.permits(&version, &target.version)?;
-            target.patches = patches::of(scene, store)?;
+            target.patches = patches::of(context, store)?;
             // sealer's scripts are files; sealer images have no such labels.
-            let hooks = Hooks::of(scene, store)?;
+            let hooks = Hooks::of(context, store)?;
             match hooks.is_legacy() && image.label(&["upgrade"]).is_none() {
-                true if means.runtime.name() == SCRIPT => {
+                true if execution.runtime.name() == SCRIPT => {
                     runtime_version::accepts(image, &version)?;
                 }
                 _ => upgrader.accepts(image, &version)?,
@@ -96,11 +96,11 @@ pub(crate) fn plan_of(
         .collect();
     let look = |images| {
         let api = known.api.as_ref();
-        observe_now(&known.from, api, images, means)
+        observe_now(&known.from, api, images, execution)
     };
     let images: BTreeMap<_, _> = images;
     let mut observation = look(images.clone());
-    if wish.direction == Direction::Forward
+    if request.direction == Direction::Forward
         && !work.options.dry_run
         && let Some(Ok(api)) = &known.api
         && observe::settle::settle(&observation, &**api, &|what| work.session.front.note(what))
@@ -112,14 +112,14 @@ pub(crate) fn plan_of(
     {
         seen.lease_holder = lease::living(&**api, lease::Times::default()).unwrap_or_default();
     }
-    if !means.runtime.has_api() {
+    if !execution.runtime.has_api() {
         let hops = known.hops.iter().zip(&targets);
         let releases: Vec<_> = std::iter::once((&known.from, from.version.as_str()))
-            .chain(hops.map(|(scene, target)| (scene, target.version.as_str())))
+            .chain(hops.map(|(context, target)| (context, target.version.as_str())))
             .collect();
-        lag::tell_versions(&mut observation, &releases, work, means);
+        lag::tell_versions(&mut observation, &releases, work, execution);
     }
-    let permits = |from: &str, to: &str| match wish.direction {
+    let permits = |from: &str, to: &str| match request.direction {
         Direction::Forward => upgrader.permits(from, to),
         Direction::Back => Ok(()),
     };
@@ -127,14 +127,14 @@ pub(crate) fn plan_of(
         &observation,
         &Request {
             cluster: work.state.name(),
-            runtime: means.runtime.name(),
+            runtime: execution.runtime.name(),
             from,
             targets,
-            choices: wish.choices.clone(),
-            direction: wish.direction,
-            id: wish.id.clone(),
-            only: wish.only.clone(),
-            to_snapshot: wish.to_snapshot,
+            choices: request.choices.clone(),
+            direction: request.direction,
+            id: request.id.clone(),
+            only: request.only.clone(),
+            to_snapshot: request.to_snapshot,
             permits: &permits,
         },
     )?;
@@ -146,16 +146,16 @@ pub(crate) fn plan_of(
 
 /// Observes the current state of the cluster.
 fn observe_now(
-    scene: &ClusterContext,
+    context: &ClusterContext,
     api: Option<&Result<Arc<dyn Api>, String>>,
     images: BTreeMap<String, BTreeMap<String, Digest>>,
-    means: &ExecutionContext<'_>,
+    execution: &ExecutionContext<'_>,
 ) -> Observation {
     observe::observe(&observe::Question {
-        scene,
-        runtime: means.runtime.name(),
-        crew: &*means.crew,
-        parallel: means.parallel,
+        context,
+        runtime: execution.runtime.name(),
+        pool: &*execution.pool,
+        parallel: execution.parallel,
         api: api.map(|api| match api {
             Ok(api) => Ok(&**api),
             Err(why) => Err(why.clone()),
@@ -171,27 +171,27 @@ fn look_back(
     work: &Work<'_>,
     known: &ClusterSnapshot,
     document: &Document,
-    means: &ExecutionContext<'_>,
+    execution: &ExecutionContext<'_>,
 ) -> Result<Report> {
-    let scene = known.hops.last().unwrap_or(&known.from);
-    let api = means
+    let context = known.hops.last().unwrap_or(&known.from);
+    let api = execution
         .runtime
         .has_api()
-        .then(|| nodes::api(scene, &*means.crew).map_err(|error| error.chain().join(": ")));
-    let after = observe_now(scene, api.as_ref(), BTreeMap::new(), means);
+        .then(|| nodes::api(context, &*execution.pool).map_err(|error| error.chain().join(": ")));
+    let after = observe_now(context, api.as_ref(), BTreeMap::new(), execution);
     let before = UpgradeStore::of(work.state.directory()).before(&document.id)?;
     Ok(report(document, before.as_ref(), &after))
 }
 
 fn target(
     work: &Work<'_>,
-    scene: &ClusterContext,
+    context: &ClusterContext,
     architectures: &BTreeSet<String>,
     upgrader: &dyn Upgrader,
 ) -> Result<Target> {
-    let rootfs = scene
+    let rootfs = context
         .rootfs()
-        .ok_or_else(|| Error::usage(format!("cluster {} has no rootfs image", scene.name)))?;
+        .ok_or_else(|| Error::usage(format!("cluster {} has no rootfs image", context.name)))?;
     let own = Platform::host().architecture;
     let mut images = BTreeMap::new();
     for architecture in architectures {
@@ -201,7 +201,7 @@ fn target(
         }
         let platform = Platform::parse(&format!("linux/{architecture}"))?;
         let store = work.session.store()?;
-        if let Ok(image) = ClusterImage::load(store, &scene.name, &rootfs.name, Some(&platform)) {
+        if let Ok(image) = ClusterImage::load(store, &context.name, &rootfs.name, Some(&platform)) {
             images.insert(architecture.clone(), image);
         }
     }
@@ -232,26 +232,26 @@ pub(crate) fn pipeline_of(
     known: &ClusterSnapshot,
     install: &[String],
     carrying: &Carrying<'_>,
-    means: &ExecutionContext<'_>,
+    execution: &ExecutionContext<'_>,
     store: &Store,
 ) -> Result<Planned> {
-    let course = UpgradeRun {
+    let run = UpgradeRun {
         document: carrying.document,
         from: Arc::clone(&known.from),
         hops: known.hops.clone(),
-        upgrader: means.runtime.upgrader()?,
-        hooks: known.hops.iter().map(|scene| Hooks::of(scene, store)).collect::<Result<_>>()?,
+        upgrader: execution.runtime.upgrader()?,
+        hooks: known.hops.iter().map(|context| Hooks::of(context, store)).collect::<Result<_>>()?,
         install: install.to_vec(),
         commit: carrying.commit.clone(),
         snapshot: carrying.snapshot.clone(),
     };
-    let mut plan = pipeline::plan(&course, means)?;
-    let scene = known.hops.last().unwrap_or(&known.from);
-    plan.redact(&imgctl_cluster::pipeline::redact::of_scene(scene));
+    let mut plan = pipeline::plan(&run, execution)?;
+    let context = known.hops.last().unwrap_or(&known.from);
+    plan.redact(&imgctl_cluster::pipeline::redact::of_cluster(context));
     Ok(Planned {
         plan,
-        scene: Arc::clone(scene),
-        crew: Arc::clone(&means.crew),
+        context: Arc::clone(context),
+        pool: Arc::clone(&execution.pool),
         behind: BTreeSet::new(),
     })
 }
@@ -262,12 +262,12 @@ pub(crate) fn carry(
     known: &ClusterSnapshot,
     install: &[String],
     carrying: &Carrying<'_>,
-    means: &ExecutionContext<'_>,
+    execution: &ExecutionContext<'_>,
 ) -> Result<Outcome> {
     let document = carrying.document;
     check_identity(document, known)?;
-    let mut planned = pipeline_of(known, install, carrying, means, work.session.store()?)?;
-    let past = unfinished(&planned.plan, &planned.scene)?;
+    let mut planned = pipeline_of(known, install, carrying, execution, work.session.store()?)?;
+    let past = unfinished(&planned.plan, &planned.context)?;
     let is_cut = carrying
         .pause_after
         .is_some_and(|after| pause::cut(&mut planned.plan, after, past.as_ref()));
@@ -288,12 +288,12 @@ pub(crate) fn carry(
         })
         .map(|step| step.id.clone())
         .collect();
-    let book = UpgradeStore::of(work.state.directory());
-    planned.plan.aside = book.part(&document.id)?.is_some();
-    book.keep_install(&document.id, install)?;
-    book.begin(document)?;
-    let mirror = if means.copy_state {
-        Some(Mirror::begin(&known.from, &means.crew, &document.id, &controller())?)
+    let upgrades = UpgradeStore::of(work.state.directory());
+    planned.plan.aside = upgrades.part(&document.id)?.is_some();
+    upgrades.keep_install(&document.id, install)?;
+    upgrades.begin(document)?;
+    let mirror = if execution.copy_state {
+        Some(Mirror::begin(&known.from, &execution.pool, &document.id, &controller())?)
     } else {
         None
     };
@@ -302,15 +302,15 @@ pub(crate) fn carry(
         None => &NullListener,
     };
     let interrupt = Interrupt::gentle();
-    let pause_file = book.pause_file(&document.id)?;
+    let pause_file = upgrades.pause_file(&document.id)?;
     let ended = AtomicBool::new(false);
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| watch(&pause_file, &interrupt, &ended));
-        let outcome = work.execute(&planned, &*means.keeper, &interrupt, &again, also);
+        let outcome = work.execute(&planned, &*execution.state_store, &interrupt, &again, also);
         ended.store(true, Ordering::SeqCst);
         outcome
     });
-    let went = went(outcome, is_cut, work, known, carrying, means);
+    let went = went(outcome, is_cut, work, known, carrying, execution);
     if let Some(mirror) = &mirror {
         tell_late(mirror, work.session);
     }
@@ -324,19 +324,19 @@ fn went(
     work: &Work<'_>,
     known: &ClusterSnapshot,
     carrying: &Carrying<'_>,
-    means: &ExecutionContext<'_>,
+    execution: &ExecutionContext<'_>,
 ) -> Result<Outcome> {
     let document = carrying.document;
     let paused = || Outcome::Paused(Box::new(document.clone()));
-    let book = UpgradeStore::of(work.state.directory());
-    let pause_file = book.pause_file(&document.id)?;
+    let upgrades = UpgradeStore::of(work.state.directory());
+    let pause_file = upgrades.pause_file(&document.id)?;
     match outcome {
         Ok(_) if is_cut => {
-            book.stand_of(&document.id, UpgradeStatus::Paused)?;
+            upgrades.set_status(&document.id, UpgradeStatus::Paused)?;
             Ok(paused())
         }
         Ok(summary) => Ok(Outcome::Upgraded(Box::new(Upgraded {
-            report: look_back(work, known, document, means)?,
+            report: look_back(work, known, document, execution)?,
             document: document.clone(),
             summary,
             notes: carrying.notes.clone(),
@@ -344,15 +344,15 @@ fn went(
         // The new holder of the Lease records how the upgrade continues.
         Err(error) if work.check_lease().is_err() => Err(error),
         Err(error) if error.kind() == Kind::Interrupted && pause_file.exists() => {
-            book.stand_of(&document.id, UpgradeStatus::Paused)?;
+            upgrades.set_status(&document.id, UpgradeStatus::Paused)?;
             Ok(paused())
         }
         Err(error) => {
-            let stand = match error.kind() {
+            let status = match error.kind() {
                 Kind::Interrupted => UpgradeStatus::Paused,
                 _ => UpgradeStatus::Failed,
             };
-            book.stand_of(&document.id, stand)?;
+            upgrades.set_status(&document.id, status)?;
             Err(told(error, document))
         }
     }
@@ -403,8 +403,8 @@ fn check_identity(document: &Document, known: &ClusterSnapshot) -> Result<()> {
             .hint("run `imgctl upgrade abort` to discard the plan"));
         }
     }
-    let scene = known.hops.last().unwrap_or(&known.from);
-    let now: BTreeSet<String> = scene.hosts.iter().map(Host::id).collect();
+    let context = known.hops.last().unwrap_or(&known.from);
+    let now: BTreeSet<String> = context.hosts.iter().map(Host::id).collect();
     let then: BTreeSet<String> = document.hosts.keys().cloned().collect();
     if now != then {
         let list = |ids: Vec<&String>| ids.into_iter().cloned().collect::<Vec<_>>().join(", ");

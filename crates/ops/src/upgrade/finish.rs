@@ -91,17 +91,17 @@ fn take_back(failure: Error, cluster: &str, options: &RunOptions, session: &Sess
 /// back.
 fn failed(cluster: &str, session: &Session<'_>) -> Result<Option<(Document, Vec<String>)>> {
     let state = session.state(cluster)?;
-    let book = UpgradeStore::of(state.directory());
-    let Some(open) = book.open()? else {
+    let upgrades = UpgradeStore::of(state.directory());
+    let Some(open) = upgrades.open()? else {
         return Ok(None);
     };
     if open.choices.on_failure != OnFailure::Rollback
         || open.direction != Direction::Forward
-        || book.stand(&open.id)? != Some(UpgradeStatus::Failed)
+        || upgrades.status(&open.id)? != Some(UpgradeStatus::Failed)
     {
         return Ok(None);
     }
-    let Some(past) = book.journal(state.directory(), &open)? else {
+    let Some(past) = upgrades.journal(state.directory(), &open)? else {
         return Ok(None);
     };
     let is_failed = |step: &&String| {

@@ -171,7 +171,7 @@ pub(crate) fn side_of(
         )));
     }
     imgctl_cluster::cluster::image::check_together(&images)?;
-    work.scene(desired, images)
+    work.context(desired, images)
 }
 
 /// Returns the name of the cluster's rootfs image.

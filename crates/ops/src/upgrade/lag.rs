@@ -22,10 +22,10 @@ pub(crate) fn tell_versions(
     observation: &mut Observation,
     releases: &[(&Arc<ClusterContext>, &str)],
     work: &Work<'_>,
-    means: &ExecutionContext<'_>,
+    execution: &ExecutionContext<'_>,
 ) {
-    for (scene, version) in releases {
-        let trees = trees(scene, observation, work, means);
+    for (context, version) in releases {
+        let trees = trees(context, observation, work, execution);
         for host in &mut observation.hosts {
             if host.version.is_none()
                 && host.tree.is_some()
@@ -43,7 +43,7 @@ pub(crate) fn behind(
     work: &Work<'_>,
     known: &ClusterSnapshot,
     observation: &Observation,
-    means: &ExecutionContext<'_>,
+    execution: &ExecutionContext<'_>,
 ) -> Result<Option<(UpgradeImage, Vec<String>)>> {
     let Some(current) = known.from.rootfs() else {
         return Ok(None);
@@ -58,8 +58,8 @@ pub(crate) fn behind(
     let Some(last) = last else { return Ok(None) };
     let side = UpgradeImage::of(&last.from);
     let present = known.hops.last().unwrap_or(&known.from);
-    let others = with_other_rootfs(present, observation, means)?;
-    if means.runtime.has_api() {
+    let others = with_other_rootfs(present, observation, execution)?;
+    if execution.runtime.has_api() {
         let behind: Vec<String> = others.into_iter().collect();
         return Ok(Some((side, behind)).filter(|(_, behind)| !behind.is_empty()));
     }
@@ -67,13 +67,13 @@ pub(crate) fn behind(
     let Ok(former) = side_of(work, work.existing()?, &side, &[]) else {
         return Ok(None);
     };
-    let former = informed(&former, means);
-    let trees = trees(&former, observation, work, means);
+    let former = informed(&former, execution);
+    let trees = trees(&former, observation, work, execution);
     // Different variables yield a different tree of the former image.
     let older = if others.is_empty() {
         BTreeSet::new()
     } else {
-        with_other_rootfs(&former, observation, means)?
+        with_other_rootfs(&former, observation, execution)?
     };
     let behind: Vec<String> = observation
         .hosts
@@ -88,45 +88,45 @@ pub(crate) fn behind(
     Ok(Some((side, behind)).filter(|(_, behind)| !behind.is_empty()))
 }
 
-/// Returns the hosts whose files come from another rootfs image than that of `scene`.
+/// Returns the hosts whose files come from another rootfs image than that of `context`.
 fn with_other_rootfs(
-    scene: &Arc<ClusterContext>,
+    context: &Arc<ClusterContext>,
     observation: &Observation,
-    means: &ExecutionContext<'_>,
+    execution: &ExecutionContext<'_>,
 ) -> Result<BTreeSet<String>> {
-    let hosts = reachable(scene, observation);
-    Ok(means.files.plan(scene, &hosts, &means.crew)?.leave_rootfs)
+    let hosts = reachable(context, observation);
+    Ok(execution.files.plan(context, &hosts, &execution.pool)?.leave_rootfs)
 }
 
-fn reachable(scene: &ClusterContext, observation: &Observation) -> Vec<Host> {
+fn reachable(context: &ClusterContext, observation: &Observation) -> Vec<Host> {
     let answers = |host: &&Host| {
         let seen = observation.host(&host.id());
         seen.is_some_and(|seen| seen.unreachable.is_none())
     };
-    scene.hosts.iter().filter(answers).cloned().collect()
+    context.hosts.iter().filter(answers).cloned().collect()
 }
 
 /// Returns the trees that a cluster context renders from its images, by host, for reachable hosts.
 fn trees(
-    scene: &Arc<ClusterContext>,
+    context: &Arc<ClusterContext>,
     observation: &Observation,
     work: &Work<'_>,
-    means: &ExecutionContext<'_>,
+    execution: &ExecutionContext<'_>,
 ) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     // A name that refers to another image by now would give wrong results.
-    let is_here = scene.rootfs().is_some_and(|rootfs| {
+    let is_here = context.rootfs().is_some_and(|rootfs| {
         let read = work
             .session
             .store()
-            .and_then(|store| ClusterImage::load(store, &scene.name, &rootfs.name, None));
+            .and_then(|store| ClusterImage::load(store, &context.name, &rootfs.name, None));
         read.is_ok_and(|image| image.digest == rootfs.digest)
     });
-    let hosts = reachable(scene, observation);
+    let hosts = reachable(context, observation);
     if !is_here || hosts.is_empty() {
         return found;
     }
-    if let Ok(files) = means.files.stage(scene, &hosts, &means.crew) {
+    if let Ok(files) = execution.files.stage(context, &hosts, &execution.pool) {
         for (host, mut trees) in files.trees {
             found.extend(trees.remove(ROOTFS).map(|tree| (host, tree)));
         }

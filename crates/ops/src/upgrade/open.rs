@@ -38,11 +38,11 @@ pub fn resume(request: &ResumeRequest, session: &Session<'_>) -> Result<()> {
 pub fn pause(cluster: &str, session: &Session<'_>) -> Result<()> {
     check_home(cluster, session)?;
     let state = session.state(cluster)?;
-    let book = UpgradeStore::of(state.directory());
-    let Some(open) = book.open()? else {
+    let upgrades = UpgradeStore::of(state.directory());
+    let Some(open) = upgrades.open()? else {
         return Err(Error::not_found(format!("cluster {cluster} has no upgrade to pause")));
     };
-    book.ask_pause(&open.id)?;
+    upgrades.ask_pause(&open.id)?;
     session.front.say(&format!("{} pauses when the running steps are done", open.id));
     Ok(())
 }
@@ -69,13 +69,13 @@ pub fn progress(cluster: &str, session: &Session<'_>) -> Result<Progress> {
             state.directory()
         }
     };
-    let book = UpgradeStore::of(directory);
-    let open = book.open()?;
+    let upgrades = UpgradeStore::of(directory);
+    let open = upgrades.open()?;
     let (past, status) = match &open {
-        Some(open) => (book.journal(directory, open)?, book.stand(&open.id)?),
+        Some(open) => (upgrades.journal(directory, open)?, upgrades.status(&open.id)?),
         None => (None, None),
     };
-    Ok(Progress { open, status, past, history: book.history()?, copy })
+    Ok(Progress { open, status, past, history: upgrades.history()?, copy })
 }
 
 /// An upgrade to abort.
@@ -92,11 +92,11 @@ pub fn abort(request: &AbortRequest, session: &Session<'_>) -> Result<()> {
     check_home(name, session)?;
     let options = RunOptions::default();
     let work = Work::begin("upgrade", name, &options, session)?;
-    let book = UpgradeStore::of(work.state.directory());
-    let open = book
+    let upgrades = UpgradeStore::of(work.state.directory());
+    let open = upgrades
         .open()?
         .ok_or_else(|| Error::not_found(format!("cluster {name} has no upgrade to abort")))?;
-    let past = book.journal(work.state.directory(), &open)?;
+    let past = upgrades.journal(work.state.directory(), &open)?;
     let current = work.existing()?.clone();
     let forward = open.direction == Direction::Forward;
     if forward && is_recorded(&open, &work)? {
@@ -141,18 +141,18 @@ pub fn abort(request: &AbortRequest, session: &Session<'_>) -> Result<()> {
         .hint(format!("{ways}; --force {leaves}")));
     }
     let prepared = work.recorded(current)?;
-    let reopened = work.with_means(&prepared, false, |means| {
+    let reopened = work.with_execution(&prepared, false, |execution| {
         let sides = UpgradeImages {
             from: work.recorded(work.existing()?.clone())?,
             hops: Vec::new(),
             install: Vec::new(),
         };
-        let known = know(&sides, means);
+        let known = know(&sides, execution);
         release_nodes(&known, session)?;
         if let Some(past) = past.as_ref().filter(|_| touched.is_empty()) {
-            book.close_journal(work.state.directory(), past)?;
+            upgrades.close_journal(work.state.directory(), past)?;
         }
-        abandon(&book, &open, &known.from, means, session)
+        abandon(&upgrades, &open, &known.from, execution, session)
     })?;
     session.front.say(&format!(
         "{} is aborted; its files stay on the hosts and are reused if it starts again",

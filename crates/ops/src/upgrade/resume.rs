@@ -24,36 +24,36 @@ pub(crate) fn resume_in(
     pause_after: Option<PauseAfter>,
 ) -> Result<bool> {
     let session = work.session;
-    let book = UpgradeStore::of(work.state.directory());
+    let upgrades = UpgradeStore::of(work.state.directory());
     let hops: Vec<UpgradeImage> = open.hops.iter().map(UpgradeImage::of).collect();
-    let install = book.install(&open.id)?;
+    let install = upgrades.install(&open.id)?;
     let start = Start::of_open(open, work)?;
-    let snapshot = book.snapshot(&open.id)?;
-    let after = match (&snapshot, book.instead(&open.id)?) {
+    let snapshot = upgrades.snapshot(&open.id)?;
+    let after = match (&snapshot, upgrades.instead(&open.id)?) {
         (Some(snapshot), Some(there)) => snapshot::after(work, &there, snapshot)?,
         _ => After::unchanged(work.existing()?),
     };
     let sides = sides(work, &after.cluster, &start, &hops, &install)?;
     // A partial rollback of a closed upgrade does not change the cluster's version.
-    let prepared = match book.part(&open.id)? {
+    let prepared = match upgrades.part(&open.id)? {
         Some(None) => &sides.from,
         _ => sides.target(),
     };
-    let outcome = work.with_means(prepared, false, |means| {
-        let known = know(&sides, means);
+    let outcome = work.with_execution(prepared, false, |execution| {
+        let known = know(&sides, execution);
         let carrying = Carrying {
             document: open,
             pause_after,
-            commit: closing(&book, open)?,
-            again: book.again(&open.id)?,
+            commit: closing(&upgrades, open)?,
+            again: upgrades.again(&open.id)?,
             snapshot,
             notes: after.told,
         };
         if work.options.dry_run {
-            let planned = pipeline_of(&known, &install, &carrying, means, session.store()?)?;
+            let planned = pipeline_of(&known, &install, &carrying, execution, session.store()?)?;
             return Ok(Outcome::Steps { steps: steps(&planned)?, upgrade: None });
         }
-        carry(work, &known, &install, &carrying, means)
+        carry(work, &known, &install, &carrying, execution)
     })?;
     session.front.show(&outcome)?;
     Ok(outcome.is_done())

@@ -100,14 +100,14 @@ fn go_back(request: &RollbackRequest, is_agreed: bool, session: &Session<'_>) ->
     let options = RunOptions { dry_run: looks_only, ..request.options.clone() };
     let work = Work::begin_asking_hosts("rollback", name, &options, session)?;
     let front = &session.front;
-    let book = UpgradeStore::of(work.state.directory());
-    let open = book.open()?;
+    let upgrades = UpgradeStore::of(work.state.directory());
+    let open = upgrades.open()?;
     let choices = &request.choices.choices;
     if let Some(back) = open.as_ref().filter(|open| open.direction == Direction::Back) {
-        check_same_way(back, &book, request, scope)?;
+        check_same_way(back, &upgrades, request, scope)?;
         return resume_in(&work, back, choices.pause_after).map(|_| ());
     }
-    let there = there(request, &work, &book, open.as_ref())?;
+    let there = there(request, &work, &upgrades, open.as_ref())?;
     let is_whole = *scope == Scope::Cluster;
     let from = UpgradeImage::of(there.target());
     let after = match &request.from_snapshot {
@@ -118,20 +118,20 @@ fn go_back(request: &RollbackRequest, is_agreed: bool, session: &Session<'_>) ->
     let sides = sides(&work, &after.cluster, &Start::Image(from), &to, &[])?;
     // A partial rollback of a closed upgrade does not change the cluster's version.
     let prepared = if is_whole || open.is_some() { sides.target() } else { &sides.from };
-    let outcome = work.with_means(prepared, false, |means| {
-        let known = know(&sides, means);
+    let outcome = work.with_execution(prepared, false, |execution| {
+        let known = know(&sides, execution);
         let nothing = || {
             if !looks_only {
                 release_nodes(&known, session)?;
                 if let Some(open) = open.as_ref().filter(|_| is_whole) {
-                    start_over(open, &book, &known, means, session)?;
+                    start_over(open, &upgrades, &known, execution, session)?;
                 }
             }
             Ok(Outcome::NothingToRollBack)
         };
         let touched = match &request.from_snapshot {
             Some(_) => BTreeMap::new(),
-            None => touched(&known, scope, means)?,
+            None => touched(&known, scope, execution)?,
         };
         let only = match &request.from_snapshot {
             Some(_) => known.from.hosts.iter().map(Host::id).collect(),
@@ -141,18 +141,18 @@ fn go_back(request: &RollbackRequest, is_agreed: bool, session: &Session<'_>) ->
             return nothing();
         }
         check_reach(&there, &known, &only, request)?;
-        let wish = PlanRequest {
+        let plan_request = PlanRequest {
             choices: Choices { no_canary: true, ..choices.clone() },
             direction: Direction::Back,
             id: None,
             only,
             to_snapshot: request.from_snapshot.is_some(),
         };
-        let (planned, _) = plan_of(&work, &known, &wish, means)?;
+        let (planned, _) = plan_of(&work, &known, &plan_request, execution)?;
         let Planned::Upgrade(mut document) = planned else {
             return nothing();
         };
-        document.id = format!("{}-back-{}", there.id, book.history()?.len());
+        document.id = format!("{}-back-{}", there.id, upgrades.history()?.len());
         tell_who_is_back(&mut document, &known, scope, &touched);
         if request.from_snapshot.is_some() {
             // The snapshot determines the Pods, so container restarts cannot be predicted.
@@ -167,20 +167,20 @@ fn go_back(request: &RollbackRequest, is_agreed: bool, session: &Session<'_>) ->
         if !is_agreed && !front.confirm("Roll back?")? {
             return Err(declined());
         }
-        book.keep(&document, Some(&there.id), request.from_snapshot.as_deref())?;
+        upgrades.keep(&document, Some(&there.id), request.from_snapshot.as_deref())?;
         if !is_whole {
             let reopens = open.as_ref().map(|open| open.id.as_str());
-            book.keep_part(&document.id, reopens)?;
+            upgrades.keep_part(&document.id, reopens)?;
         }
         let carrying = Carrying {
             document: &document,
             pause_after: document.choices.pause_after,
-            commit: closing(&book, &document)?,
+            commit: closing(&upgrades, &document)?,
             again: Vec::new(),
             snapshot: request.from_snapshot.clone(),
             notes: after.told,
         };
-        let outcome = carry(&work, &known, &[], &carrying, means)?;
+        let outcome = carry(&work, &known, &[], &carrying, execution)?;
         if outcome.is_done() {
             release_nodes(&known, session)?;
         }
@@ -192,7 +192,7 @@ fn go_back(request: &RollbackRequest, is_agreed: bool, session: &Session<'_>) ->
 /// Checks that the request matches the rollback in progress, which cannot change into another one.
 fn check_same_way(
     back: &Document,
-    book: &UpgradeStore,
+    upgrades: &UpgradeStore,
     request: &RollbackRequest,
     scope: &Scope,
 ) -> Result<()> {
@@ -205,16 +205,16 @@ fn check_same_way(
     };
     if let Some(wanted) = &request.from_snapshot {
         let wanted = std::path::absolute(wanted).path("use", wanted)?;
-        if book.snapshot(&back.id)?.as_ref() != Some(&wanted) {
+        if upgrades.snapshot(&back.id)?.as_ref() != Some(&wanted) {
             return other(format!("does not restore {}", wanted.display()));
         }
     }
-    let is_part = book.part(&back.id)?.is_some();
+    let is_part = upgrades.part(&back.id)?.is_some();
     if request.scope.is_some() && !scope.is_of(back, is_part) {
         return other("has a different --scope".to_owned());
     }
     if let Some(id) = &request.id
-        && book.instead(&back.id)?.as_ref() != Some(id)
+        && upgrades.instead(&back.id)?.as_ref() != Some(id)
     {
         return other(format!("rolls back an upgrade other than {id}"));
     }
@@ -228,31 +228,31 @@ fn check_same_way(
 fn there(
     request: &RollbackRequest,
     work: &Work<'_>,
-    book: &UpgradeStore,
+    upgrades: &UpgradeStore,
     open: Option<&Document>,
 ) -> Result<Document> {
     if let Some(id) = &request.id {
-        return book.document(id);
+        return upgrades.document(id);
     }
     if let Some(open) = open {
         return Ok(open.clone());
     }
     // A later upgrade may have moved only hosts that were unreachable: the snapshot names its own.
     if let Some(id) = request.from_snapshot.as_deref().and_then(upgrade_of)
-        && let Ok(document) = book.document(id)
+        && let Ok(document) = upgrades.document(id)
     {
         return Ok(document);
     }
     let current = rootfs_of(work.existing()?)?;
-    let history = book.history()?;
+    let history = upgrades.history()?;
     let last = history.iter().rev().find(|ended| {
         ended.end == UpgradeStatus::Committed
             && ended.direction == Direction::Forward
             && ended.to.image == current
-            && book.stand(&ended.id).ok().flatten() == Some(UpgradeStatus::Committed)
+            && upgrades.status(&ended.id).ok().flatten() == Some(UpgradeStatus::Committed)
     });
     match last {
-        Some(ended) => book.document(&ended.id),
+        Some(ended) => upgrades.document(&ended.id),
         None => Err(Error::not_found(format!(
             "cluster {} has no upgrade to roll back",
             work.state.name()
@@ -271,7 +271,7 @@ fn upgrade_of(snapshot: &Path) -> Option<&str> {
 fn touched(
     known: &ClusterSnapshot,
     scope: &Scope,
-    means: &ExecutionContext<'_>,
+    execution: &ExecutionContext<'_>,
 ) -> Result<BTreeMap<String, bool>> {
     let all = &known.from.hosts;
     let has_control_plane = all.iter().any(|host| host.is_control_plane() && scope.holds(host));
@@ -281,17 +281,17 @@ fn touched(
         .cloned()
         .collect();
     let mut touched = BTreeMap::new();
-    for scene in &known.hops {
-        let files = means.files.stage(scene, &asked, &means.crew)?;
+    for context in &known.hops {
+        let files = execution.files.stage(context, &asked, &execution.pool)?;
         for host in &asked {
             let former = files.trees.get(&host.id()).and_then(|trees| trees.get(ROOTFS));
             let question = InventoryQuestion {
-                root: scene.paths.root(),
+                root: context.paths.root(),
                 trees: vec![ROOTFS.to_owned()],
                 ..InventoryQuestion::default()
             };
             let inventory =
-                means.crew.agent(host).and_then(|agent| agent.inventory(&question)).map_err(
+                execution.pool.agent(host).and_then(|agent| agent.inventory(&question)).map_err(
                     |error| {
                         if scope.holds(host) {
                             return error;
@@ -396,14 +396,14 @@ fn check_reach(
 /// and a backup of its own.
 fn start_over(
     open: &Document,
-    book: &UpgradeStore,
+    upgrades: &UpgradeStore,
     known: &ClusterSnapshot,
-    means: &ExecutionContext<'_>,
+    execution: &ExecutionContext<'_>,
     session: &Session<'_>,
 ) -> Result<()> {
     let state = &known.from.state_directory;
-    if let Some(past) = book.journal(state, open)? {
-        book.close_journal(state, &past)?;
+    if let Some(past) = upgrades.journal(state, open)? {
+        upgrades.close_journal(state, &past)?;
     }
-    abandon(book, open, &known.from, means, session).map(|_| ())
+    abandon(upgrades, open, &known.from, execution, session).map(|_| ())
 }

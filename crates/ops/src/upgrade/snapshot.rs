@@ -26,15 +26,15 @@ impl After {
 
 /// Returns the cluster with the data of `snapshot`, which the upgrade `id` took.
 pub(crate) fn after(work: &Work<'_>, id: &str, snapshot: &Path) -> Result<After> {
-    let book = UpgradeStore::of(work.state.directory());
+    let upgrades = UpgradeStore::of(work.state.directory());
     let current = work.existing()?;
     // A snapshot of another upgrade is in a directory named after that upgrade.
     let parent = snapshot.parent().and_then(Path::file_name);
     let named = parent.and_then(|name| name.to_str());
-    let named = named.and_then(|name| book.former(name).ok().flatten());
+    let named = named.and_then(|name| upgrades.former(name).ok().flatten());
     let former = match named {
         Some(text) => Some(text),
-        None => book.former(id)?,
+        None => upgrades.former(id)?,
     };
     let Some(former) = former else {
         return Ok(After {

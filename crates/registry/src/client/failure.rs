@@ -25,7 +25,7 @@ pub(super) struct Failure {
     /// Whether a retry may succeed.
     pub(super) again: bool,
     /// Delay that the registry requests before a retry.
-    pub(super) wish: Option<Duration>,
+    pub(super) retry_after: Option<Duration>,
     /// Status of the response, if there was one.
     pub(super) status: Option<StatusCode>,
 }
@@ -33,7 +33,7 @@ pub(super) struct Failure {
 impl From<Error> for Failure {
     /// Returns a permanent failure.
     fn from(error: Error) -> Self {
-        Self { error, again: false, wish: None, status: None }
+        Self { error, again: false, retry_after: None, status: None }
     }
 }
 

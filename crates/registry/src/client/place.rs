@@ -141,14 +141,14 @@ impl Place {
         if !failure.again {
             return Err(failure.error);
         }
-        match tries.failed(failure.wish) {
+        match tries.failed(failure.retry_after) {
             None if tries.made() > 1 => {
                 let message = format!("{} (tried {} times)", failure.error.message(), tries.made());
                 Err(failure.error.retold(message))
             }
             None => Err(failure.error),
             Some(pause) => {
-                if failure.wish.is_some() {
+                if failure.retry_after.is_some() {
                     tracing::warn!("{}: waiting {} s", failure.error.message(), pause.as_secs());
                 } else {
                     tracing::debug!("{}: retrying in {pause:?}", failure.error);
@@ -221,7 +221,7 @@ impl Place {
             error: self.refusal(&response, &body, at_home, authorization),
             // The next attempt obtains a new signed URL if this one has expired.
             again: may_pass(status) || (!at_home && matches!(status.as_u16(), 401 | 403)),
-            wish: retry_after(&response.headers),
+            retry_after: retry_after(&response.headers),
             status: Some(status),
         })
     }

@@ -10,7 +10,7 @@ pub(super) const DEFAULT_TRIES: u32 = 5;
 /// Maximum back-off.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Maximum delay honored on request of a registry.
-const LONGEST_WISH: Duration = Duration::from_secs(60);
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// Counts the attempts of one operation.
 #[derive(Debug)]
@@ -28,15 +28,15 @@ impl Tries {
     }
 
     /// Counts a failed attempt. Returns the pause before the next one, `None` if it was the last.
-    /// `wish` is the delay that the registry requested.
-    pub fn failed(&mut self, wish: Option<Duration>) -> Option<Duration> {
+    /// `retry_after` is the delay that the registry requested.
+    pub fn failed(&mut self, retry_after: Option<Duration>) -> Option<Duration> {
         self.made += 1;
         if self.made >= self.limit {
             return None;
         }
         let doubled = self.first_pause * (1 << (self.made - 1).min(10));
         let pause = jittered(doubled.min(LONGEST_PAUSE));
-        Some(wish.map_or(pause, |wish| wish.min(LONGEST_WISH)))
+        Some(retry_after.map_or(pause, |retry_after| retry_after.min(LONGEST_RETRY_AFTER)))
     }
 
     /// Resets the count after progress.
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_registrys_wish_is_granted_up_to_a_minute() {
+    fn the_registrys_retry_after_counts_up_to_a_minute() {
         let mut tries = Tries::new(9, Duration::from_millis(1));
         for (header, least, most) in
             [("7", 7, 7), ("999999", 60, 60), ("Fri, 31 Dec 2100 23:59:59 GMT", 60, 60)]

@@ -152,7 +152,7 @@ fn refusal(
     if may_pass(status) {
         let error =
             Error::new(Kind::Network, format!("the token server {host} answered {status}{why}"));
-        return Failure { wish: retry_after(&response.headers), ..Failure::passing(error) };
+        return Failure { retry_after: retry_after(&response.headers), ..Failure::passing(error) };
     }
     let registry = place.host.registry();
     let whose = match credential {

@@ -110,8 +110,8 @@ impl Stack {
     pub(crate) fn dress_root(&self, path: &Path) -> Result<()> {
         let roots = self.roots()?;
         let view = self.view(&roots, &LayerPath::root())?;
-        let dressing = dressing(&roots, &LayerPath::root(), view)?;
-        dressing.put_on(&Root::open(path)?, &LayerPath::root())
+        let metadata = dir_metadata(&roots, &LayerPath::root(), view)?;
+        metadata.put_on(&Root::open(path)?, &LayerPath::root())
     }
 
     /// Fills the empty directory `top` with corrections of what the snapshots show wrongly. Returns
@@ -137,8 +137,8 @@ impl Stack {
             rustix::fs::linkat(CWD, &from, CWD, place(path), AtFlags::empty())
                 .path("create the link", place(path))?;
         }
-        for (path, dressing) in corrections.directories.iter().rev() {
-            dressing.put_on(&top, path)?;
+        for (path, metadata) in corrections.directories.iter().rev() {
+            metadata.put_on(&top, path)?;
         }
         Ok(true)
     }
@@ -197,8 +197,8 @@ impl Stack {
                 break;
             }
             let view = self.view(roots, &path)?;
-            let dressing = dressing(roots, &path, view)?;
-            corrections.directories.insert(path, dressing);
+            let metadata = dir_metadata(roots, &path, view)?;
+            corrections.directories.insert(path, metadata);
         }
         Ok(())
     }
@@ -319,7 +319,7 @@ impl Corrections {
     }
 }
 
-fn dressing(roots: &[Root], path: &LayerPath, view: View) -> Result<DirMetadata> {
+fn dir_metadata(roots: &[Root], path: &LayerPath, view: View) -> Result<DirMetadata> {
     match view.ruling {
         Some(number) => DirMetadata::of(&roots[number], path),
         None => Ok(DirMetadata::default()),

@@ -1,16 +1,23 @@
 //! Reasons for which hosts are refused.
 
 use super::*;
-use crate::pipeline::testing::{Bare, facts, hosts, scene};
+use crate::pipeline::testing::{Bare, facts, hosts, sample_context};
 use imgctl_host::agent::protocol::Facts;
 
-fn ask(scene: &ClusterContext, looks: &Looks, bytes: u64, force: bool) -> Findings {
-    let bytes = scene.hosts.iter().map(|host| (host.id(), bytes)).collect();
-    findings(&Question { scene, runtime: &Bare, looks, new: &scene.hosts, bytes: &bytes, force })
+fn ask(context: &ClusterContext, looks: &Looks, bytes: u64, force: bool) -> Findings {
+    let bytes = context.hosts.iter().map(|host| (host.id(), bytes)).collect();
+    findings(&Question {
+        context,
+        runtime: &Bare,
+        looks,
+        new: &context.hosts,
+        bytes: &bytes,
+        force,
+    })
 }
 
-fn looks(scene: &ClusterContext, change: &dyn Fn(usize, &mut Facts)) -> Looks {
-    let known = scene.hosts.iter().enumerate().map(|(number, host)| {
+fn looks(context: &ClusterContext, change: &dyn Fn(usize, &mut Facts)) -> Looks {
+    let known = context.hosts.iter().enumerate().map(|(number, host)| {
         let mut facts = facts(host);
         change(number, &mut facts);
         (host.id(), Ok(facts))
@@ -21,9 +28,9 @@ fn looks(scene: &ClusterContext, change: &dyn Fn(usize, &mut Facts)) -> Looks {
 #[test]
 fn all_problems_of_all_hosts_are_found_at_once() {
     let directory = tempfile::tempdir().unwrap();
-    let scene = scene("c", hosts(3, 2), directory.path());
-    assert!(ask(&scene, &looks(&scene, &|_, _| {}), 1 << 30, false).problems.is_empty());
-    let known = looks(&scene, &|number, facts| match number {
+    let context = sample_context("c", hosts(3, 2), directory.path());
+    assert!(ask(&context, &looks(&context, &|_, _| {}), 1 << 30, false).problems.is_empty());
+    let known = looks(&context, &|number, facts| match number {
         0 => {
             facts.skew_ms = -6_000;
             facts.bash = None;
@@ -40,9 +47,9 @@ fn all_problems_of_all_hosts_are_found_at_once() {
         3 => facts.machine_id = "machine-10.77.0.1".into(),
         _ => {}
     });
-    let found = ask(&scene, &known, 1 << 30, false);
+    let found = ask(&context, &known, 1 << 30, false);
     let told = |number: usize| {
-        let list = found.problems.get(&scene.hosts[number].id());
+        let list = found.problems.get(&context.hosts[number].id());
         list.into_iter().flatten().map(|one| one.what.as_str()).collect::<Vec<_>>().join(" | ")
     };
     assert!(told(0).contains("6.0 s behind") && told(0).contains("bash is missing"), "{}", told(0));
@@ -52,29 +59,29 @@ fn all_problems_of_all_hosts_are_found_at_once() {
     assert!(told(2).contains("also that of") || told(0).contains("also that of"), "{}", told(2));
     assert!(told(3).contains("same machine as 10.77.0.1"), "{}", told(3));
     assert_eq!(told(4), "");
-    let error = Problem::error("h", &found.problems[&scene.hosts[0].id()]);
+    let error = Problem::error("h", &found.problems[&context.hosts[0].id()]);
     assert_eq!(error.hints().len(), 2);
 }
 
 #[test]
 fn what_a_run_left_half_done_is_no_problem_and_force_lets_other_clusters_be() {
     let directory = tempfile::tempdir().unwrap();
-    let scene = scene("c", hosts(1, 0), directory.path());
-    let ours = looks(&scene, &|_, facts| {
+    let context = sample_context("c", hosts(1, 0), directory.path());
+    let ours = looks(&context, &|_, facts| {
         facts.clusters = vec!["c".into()];
         facts.listening = vec![7000];
     });
-    assert!(ask(&scene, &ours, 0, false).problems.is_empty());
-    let theirs = looks(&scene, &|_, facts| facts.clusters = vec!["other".into()]);
-    assert!(!ask(&scene, &theirs, 0, false).problems.is_empty());
-    let forced = ask(&scene, &theirs, 0, true);
+    assert!(ask(&context, &ours, 0, false).problems.is_empty());
+    let theirs = looks(&context, &|_, facts| facts.clusters = vec!["other".into()]);
+    assert!(!ask(&context, &theirs, 0, false).problems.is_empty());
+    let forced = ask(&context, &theirs, 0, true);
     assert!(forced.problems.is_empty() && forced.notes.len() == 1);
 }
 
 #[test]
 fn an_even_number_of_control_planes_is_worth_a_note() {
     let directory = tempfile::tempdir().unwrap();
-    let scene = scene("c", hosts(2, 0), directory.path());
-    let found = ask(&scene, &looks(&scene, &|_, _| {}), 0, false);
+    let context = sample_context("c", hosts(2, 0), directory.path());
+    let found = ask(&context, &looks(&context, &|_, _| {}), 0, false);
     assert!(found.notes[0].contains("2 control planes"), "{:?}", found.notes);
 }

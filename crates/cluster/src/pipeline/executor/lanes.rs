@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use crate::pipeline::event::{Event, Outcome};
 use crate::pipeline::executor::decision::{Decision, decide, unknown_end};
 use crate::pipeline::executor::log::{StepLog, file_safe};
-use crate::pipeline::executor::running::{StepWatch, WatchedCrew};
+use crate::pipeline::executor::running::{StepWatch, WatchedPool};
 use crate::pipeline::executor::{Failure, Run, millis};
 use crate::pipeline::journal::Record;
 use crate::pipeline::redact;
@@ -83,8 +83,9 @@ fn one(run: &Run<'_>, phase: &Phase, lane: &Lane, step: &Step) -> bool {
         Decision::Do(attempt) => attempt,
     };
     let place = run.places.get(step.id.as_str()).copied().unwrap_or(0);
-    let log = StepLog::new(&run.scene.state_directory, run.journal.id(), &host, place, &step.name)
-        .titled(format!("{} attempt {attempt}", step.id));
+    let log =
+        StepLog::new(&run.context.state_directory, run.journal.id(), &host, place, &step.name)
+            .titled(format!("{} attempt {attempt}", step.id));
     let watch = run.running.began(&step.id, &host);
     let ended = attempts(run, phase, lane, step, &mut attempt, &log, &watch);
     run.running.ended(&step.id);
@@ -238,8 +239,8 @@ fn perform(
     watch: &std::sync::Arc<StepWatch>,
 ) -> Result<()> {
     let host = lane.id();
-    let crew =
-        WatchedCrew { crew: std::sync::Arc::clone(&run.crew), watch: std::sync::Arc::clone(watch) };
+    let pool =
+        WatchedPool { pool: std::sync::Arc::clone(&run.pool), watch: std::sync::Arc::clone(watch) };
     let output = |line: OutputLine| {
         let text = run.redactor.redact(&line.text);
         watch.hears(&text);
@@ -254,13 +255,13 @@ fn perform(
     };
     match (&step.work, &lane.host) {
         (Work::Action(action), Some(host)) => {
-            let agent = crew.agent(host)?;
+            let agent = pool.agent(host)?;
             let key = key(run.journal.id(), &step.id, attempt);
             (action.does)(&Site {
                 host,
                 agent: &*agent,
-                crew: &crew,
-                scene: run.scene,
+                pool: &pool,
+                context: run.context,
                 key: &key,
                 attempt,
                 timeout: step.timeout.or(run.options.timeout),
@@ -268,7 +269,7 @@ fn perform(
             })
         }
         (Work::Local(work), _) => work(&StepContext {
-            crew: &crew,
+            pool: &pool,
             note: &|text| {
                 output(OutputLine { text: text.to_owned(), error_stream: false });
             },

@@ -87,16 +87,16 @@ pub struct Summary {
 
 /// Environment of an execution.
 pub struct Surroundings<'a> {
-    pub scene: &'a ClusterContext,
-    pub crew: Arc<dyn HostPool + Send>,
+    pub context: &'a ClusterContext,
+    pub pool: Arc<dyn HostPool + Send>,
     pub redactor: &'a Redactor,
     pub listener: &'a dyn Listener,
     pub interrupt: &'a Interrupt,
 }
 
 /// Returns the run that `plan` would resume, if there is one.
-pub fn unfinished(plan: &Plan, scene: &ClusterContext) -> Result<Option<Past>> {
-    past::unfinished(&journals(&scene.state_directory), &plan.intent)
+pub fn unfinished(plan: &Plan, context: &ClusterContext) -> Result<Option<Past>> {
+    past::unfinished(&journals(&context.state_directory), &plan.intent)
 }
 
 /// Executes `plan`. A plan without steps does nothing and writes nothing.
@@ -105,7 +105,7 @@ pub fn execute(plan: &Plan, surroundings: &Surroundings<'_>, options: &Options) 
     if plan.phases.is_empty() {
         return Ok(Summary::default());
     }
-    let directory = journals(&surroundings.scene.state_directory);
+    let directory = journals(&surroundings.context.state_directory);
     let past = past::unfinished(&directory, &plan.intent)?;
     let journal = match &past {
         Some(past) => Journal::reopen(&directory, &past.id, options.sync)?,
@@ -150,8 +150,8 @@ struct Failure {
 /// One execution in progress.
 struct Run<'a> {
     plan: &'a Plan,
-    scene: &'a ClusterContext,
-    crew: Arc<dyn HostPool + Send>,
+    context: &'a ClusterContext,
+    pool: Arc<dyn HostPool + Send>,
     redactor: &'a Redactor,
     listener: &'a dyn Listener,
     interrupt: &'a Interrupt,
@@ -187,8 +187,8 @@ impl<'a> Run<'a> {
         }
         Self {
             plan,
-            scene: surroundings.scene,
-            crew: Arc::clone(&surroundings.crew),
+            context: surroundings.context,
+            pool: Arc::clone(&surroundings.pool),
             redactor: surroundings.redactor,
             listener: surroundings.listener,
             interrupt: surroundings.interrupt,

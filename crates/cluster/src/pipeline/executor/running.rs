@@ -183,14 +183,14 @@ struct WatchedAgent {
 }
 
 /// Host pool whose agents are watched.
-pub(crate) struct WatchedCrew {
-    pub crew: Arc<dyn HostPool + Send>,
+pub(crate) struct WatchedPool {
+    pub pool: Arc<dyn HostPool + Send>,
     pub watch: Arc<StepWatch>,
 }
 
-impl HostPool for WatchedCrew {
+impl HostPool for WatchedPool {
     fn agent(&self, host: &Host) -> Result<Arc<dyn Agent>> {
-        Ok(Arc::new(WatchedAgent { agent: self.crew.agent(host)?, watch: Arc::clone(&self.watch) }))
+        Ok(Arc::new(WatchedAgent { agent: self.pool.agent(host)?, watch: Arc::clone(&self.watch) }))
     }
 }
 

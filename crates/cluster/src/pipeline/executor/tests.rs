@@ -8,10 +8,11 @@ use super::*;
 use crate::cluster::context::ClusterContext;
 use crate::pipeline::change::{self, Change, Planned};
 use crate::pipeline::execution_context::ExecutionContext;
-use crate::pipeline::redact::of_scene;
+use crate::pipeline::redact::of_cluster;
 use crate::pipeline::reset;
 use crate::pipeline::testing::{
-    Bare, Behaviour, SimulatedCrew, SimulatedFiles, SimulatedStateStore, Simulation, hosts, scene,
+    Bare, Behaviour, SimulatedFiles, SimulatedPool, SimulatedStateStore, Simulation, hosts,
+    sample_context,
 };
 use imgctl_base::image::Digest;
 
@@ -27,7 +28,7 @@ impl Listener for Heard {
 
 struct Stage {
     simulation: Arc<Simulation>,
-    keeper: Arc<SimulatedStateStore>,
+    state_store: Arc<SimulatedStateStore>,
     heard: Heard,
     interrupt: Interrupt,
     options: Options,
@@ -38,7 +39,7 @@ impl Stage {
     fn new(behaviour: Behaviour) -> Self {
         Self {
             simulation: Simulation::new(behaviour),
-            keeper: Arc::default(),
+            state_store: Arc::default(),
             heard: Heard::default(),
             interrupt: Interrupt::default(),
             options: Options {
@@ -56,12 +57,12 @@ impl Stage {
         make: impl FnOnce(&ExecutionContext<'_>) -> Result<Planned>,
     ) -> Result<Planned> {
         make(&ExecutionContext {
-            crew: Arc::new(SimulatedCrew(Arc::clone(&self.simulation))),
+            pool: Arc::new(SimulatedPool(Arc::clone(&self.simulation))),
             runtime: &Bare,
             files: &SimulatedFiles(Arc::clone(&self.simulation)),
             registry: &|_, _| Ok(Vec::new()),
             clean_registry: &|_, _| Ok(Vec::new()),
-            keeper: self.keeper.clone(),
+            state_store: self.state_store.clone(),
             parallel: 8,
             copy_state: true,
             force: self.force,
@@ -69,10 +70,10 @@ impl Stage {
     }
 
     fn execute(&self, planned: &Planned) -> Result<Summary> {
-        let redactor = of_scene(&planned.scene);
+        let redactor = of_cluster(&planned.context);
         let surroundings = Surroundings {
-            scene: &planned.scene,
-            crew: Arc::clone(&planned.crew),
+            context: &planned.context,
+            pool: Arc::clone(&planned.pool),
             redactor: &redactor,
             listener: &self.heard,
             interrupt: &self.interrupt,
@@ -80,13 +81,13 @@ impl Stage {
         execute(&planned.plan, &surroundings, &self.options)
     }
 
-    fn change(&self, scene: &ClusterContext, change: &Change) -> Result<Summary> {
-        let planned = self.planned(|means| change::plan(means, scene, change))?;
+    fn change(&self, context: &ClusterContext, change: &Change) -> Result<Summary> {
+        let planned = self.planned(|execution| change::plan(execution, context, change))?;
         self.execute(&planned)
     }
 
-    fn create(&self, scene: &ClusterContext) -> Result<Summary> {
-        self.change(scene, &creation())
+    fn create(&self, context: &ClusterContext) -> Result<Summary> {
+        self.change(context, &creation())
     }
 
     /// Returns every command that was executed, without the journal's name, and checks that each
@@ -113,15 +114,15 @@ fn state() -> tempfile::TempDir {
 }
 
 fn cluster(directory: &Path) -> ClusterContext {
-    scene("c", hosts(3, 2), directory)
+    sample_context("c", hosts(3, 2), directory)
 }
 
 #[test]
 fn a_creation_goes_through_all_phases_in_order() {
     let directory = state();
     let stage = Stage::new(Behaviour { lacks: 5, ..Behaviour::default() });
-    let scene = cluster(directory.path());
-    let summary = stage.create(&scene).unwrap();
+    let context = cluster(directory.path());
+    let summary = stage.create(&context).unwrap();
     assert_eq!(summary.skipped, 0);
     let phases: Vec<String> = stage
         .heard
@@ -164,10 +165,11 @@ fn a_creation_goes_through_all_phases_in_order() {
         assert!(ran.iter().any(|one| one == expected), "{expected} in {ran:?}");
     }
     assert!(!ran.iter().any(|one| one == "10.77.0.2 guest.app-v1-1"));
-    let marks = stage.keeper.0.lock().unwrap().clone();
+    let marks = stage.state_store.0.lock().unwrap().clone();
     assert_eq!(marks.len(), 2);
     // Commands are expanded.
-    let planned = stage.planned(|means| change::plan(means, &scene, &creation())).unwrap();
+    let planned =
+        stage.planned(|execution| change::plan(execution, &context, &creation())).unwrap();
     let says = planned.plan.steps().flat_map(|step| &step.says);
     assert!(says.into_iter().any(|line| line.ends_with("deploy hello")));
 }
@@ -175,12 +177,12 @@ fn a_creation_goes_through_all_phases_in_order() {
 #[test]
 fn a_failure_stops_what_has_not_begun_and_the_next_run_goes_on_from_there() {
     let directory = state();
-    let scene = cluster(directory.path());
+    let context = cluster(directory.path());
     let stage = Stage::new(Behaviour {
         fails: Some(("join-master".into(), "0.3".into())),
         ..Behaviour::default()
     });
-    let error = stage.create(&scene).unwrap_err();
+    let error = stage.create(&context).unwrap_err();
     assert_eq!(error.kind(), Kind::CommandFailed);
     let text = error.to_string();
     assert!(text.contains("step join/10.77.0.3/join-master failed on 10.77.0.3"), "{text}");
@@ -191,7 +193,7 @@ fn a_failure_stops_what_has_not_begun_and_the_next_run_goes_on_from_there() {
 
     // The same hosts without the failure; commands that ran before are not run again.
     let healed = Stage::new(Behaviour::default());
-    let summary = healed.create(&scene).unwrap();
+    let summary = healed.create(&context).unwrap();
     let after = healed.once_each();
     assert_eq!(summary.skipped, before.len() - 1 + 5, "hosts entries are steps too");
     let again: Vec<_> = after.iter().filter(|one| before.contains(one)).collect();
@@ -210,12 +212,12 @@ fn a_failure_stops_what_has_not_begun_and_the_next_run_goes_on_from_there() {
 #[test]
 fn a_corrected_image_has_its_steps_done_again() {
     let directory = state();
-    let scene = cluster(directory.path());
+    let context = cluster(directory.path());
     let stage = Stage::new(Behaviour {
         fails: Some(("init-cluster".into(), "0.1".into())),
         ..Behaviour::default()
     });
-    stage.create(&scene).unwrap_err();
+    stage.create(&context).unwrap_err();
     let before = stage.once_each();
     let check = |ran: &[String], attempt: &str| {
         let wanted = format!("preflight.check{attempt}");
@@ -223,7 +225,7 @@ fn a_corrected_image_has_its_steps_done_again() {
     };
     assert_eq!(check(&before, ""), 5, "{before:?}");
 
-    let mut corrected = scene.clone();
+    let mut corrected = context.clone();
     corrected.images[0].layers[0].diff_id = Digest::of(b"corrected");
     let second = Stage::new(Behaviour {
         fails: Some(("init-cluster".into(), "0.1".into())),
@@ -258,17 +260,17 @@ fn lost_connections_are_tried_again_and_nothing_runs_twice() {
 #[test]
 fn an_end_that_nobody_saw_is_repeated_only_where_that_is_safe() {
     let directory = state();
-    let scene = cluster(directory.path());
+    let context = cluster(directory.path());
     let safe = Stage::new(Behaviour { reboots: Some("settle".into()), ..Behaviour::default() });
-    safe.create(&scene).unwrap();
+    safe.create(&context).unwrap();
     assert!(safe.once_each().contains(&"10.77.0.1 settle.settle.2".to_owned()));
 
     let directory = state();
-    let scene = cluster(directory.path());
+    let context = cluster(directory.path());
     let once =
         || Stage::new(Behaviour { reboots: Some("init-cluster".into()), ..Behaviour::default() });
     let stage = once();
-    let error = stage.create(&scene).unwrap_err();
+    let error = stage.create(&context).unwrap_err();
     assert!(
         error.to_string().contains("the outcome of step init/10.77.0.1/init-cluster is unknown"),
         "{error}"
@@ -278,20 +280,20 @@ fn an_end_that_nobody_saw_is_repeated_only_where_that_is_safe() {
     );
     // The result is still unknown: nothing runs.
     let stage = once();
-    assert!(stage.create(&scene).is_err());
+    assert!(stage.create(&context).is_err());
     assert!(stage.simulation.executed().is_empty());
     let mut stage = once();
     stage.options.assume_done = vec!["init/10.77.0.1/init-cluster".into()];
-    stage.create(&scene).unwrap();
+    stage.create(&context).unwrap();
     assert!(!stage.once_each().iter().any(|one| one.contains("init-cluster")));
     stage.options.redo = vec!["nothing/like/this".into()];
-    assert_eq!(stage.create(&scene).unwrap_err().kind(), Kind::Usage);
+    assert_eq!(stage.create(&context).unwrap_err().kind(), Kind::Usage);
 }
 
 #[test]
 fn a_request_to_stop_ends_running_commands_and_the_next_run_goes_on() {
     let directory = state();
-    let scene = cluster(directory.path());
+    let context = cluster(directory.path());
     let stage = Stage::new(Behaviour { duration: Duration::from_secs(30), ..Behaviour::default() });
     let (interrupt, simulation) = (stage.interrupt.clone(), Arc::clone(&stage.simulation));
     let asker = std::thread::spawn(move || {
@@ -302,12 +304,12 @@ fn a_request_to_stop_ends_running_commands_and_the_next_run_goes_on() {
         interrupt.ask();
         Instant::now()
     });
-    let error = stage.create(&scene).unwrap_err();
+    let error = stage.create(&context).unwrap_err();
     let asked = asker.join().unwrap();
     assert_eq!(error.kind(), Kind::Interrupted, "{error}");
     assert!(asked.elapsed() < Duration::from_secs(20));
     let next = Stage::new(Behaviour::default());
-    next.create(&scene).unwrap();
+    next.create(&context).unwrap();
     let ran = next.once_each();
     assert!(ran.contains(&"10.77.0.1 preflight.check.2".to_owned()), "{ran:?}");
 }
@@ -315,14 +317,14 @@ fn a_request_to_stop_ends_running_commands_and_the_next_run_goes_on() {
 #[test]
 fn secrets_reach_neither_errors_nor_logs_nor_journals() {
     let directory = state();
-    let mut scene = cluster(directory.path());
-    scene.environment.insert("DB_PASSWORD".into(), "hunter22".into());
-    scene.environment.insert("NAME".into(), "hunter22".into());
+    let mut context = cluster(directory.path());
+    context.environment.insert("DB_PASSWORD".into(), "hunter22".into());
+    context.environment.insert("NAME".into(), "hunter22".into());
     let stage = Stage::new(Behaviour {
         fails: Some(("deploy".into(), "0.1".into())),
         ..Behaviour::default()
     });
-    let error = stage.create(&scene).unwrap_err();
+    let error = stage.create(&context).unwrap_err();
     let events = format!("{:?}", stage.heard.0.lock().unwrap());
     assert!(events.contains("deploy ***") && !events.contains("hunter22"));
     let shown = format!("{error} {:?}", error.hints());
@@ -341,20 +343,20 @@ fn secrets_reach_neither_errors_nor_logs_nor_journals() {
 #[test]
 fn hosts_come_and_go_in_one_run_and_a_lost_one_is_only_taken_out() {
     let directory = state();
-    let mut scene = cluster(directory.path());
-    let lost = scene.hosts.remove(4);
-    scene.leaving = vec![scene.hosts.remove(1), lost.clone()];
+    let mut context = cluster(directory.path());
+    let lost = context.hosts.remove(4);
+    context.leaving = vec![context.hosts.remove(1), lost.clone()];
     let new = hosts(3, 3).remove(5);
-    scene.hosts.push(new.clone());
+    context.hosts.push(new.clone());
     let mut stage = Stage::new(Behaviour {
         unreachable: vec![lost.address.name.clone()],
         ..Behaviour::default()
     });
     let change = Change { verb: "apply".into(), add: vec![new], ..Change::default() };
-    let error = stage.change(&scene, &change).unwrap_err();
+    let error = stage.change(&context, &change).unwrap_err();
     assert!(error.hints().iter().any(|hint| hint.contains("--force")), "{error}");
     stage.force = true;
-    stage.change(&scene, &change).unwrap();
+    stage.change(&context, &change).unwrap();
     let ran = stage.once_each();
     for expected in [
         "10.77.0.2 leave.leave",
@@ -372,20 +374,20 @@ fn hosts_come_and_go_in_one_run_and_a_lost_one_is_only_taken_out() {
 #[test]
 fn a_reset_goes_as_far_as_it_gets_and_says_what_is_left() {
     let directory = state();
-    let scene = cluster(directory.path());
+    let context = cluster(directory.path());
     let stage = Stage::new(Behaviour {
         fails: Some(("reset".into(), "0.4".into())),
         ..Behaviour::default()
     });
-    let planned = stage.planned(|means| reset::plan(means, &scene)).unwrap();
+    let planned = stage.planned(|execution| reset::plan(execution, &context)).unwrap();
     let error = stage.execute(&planned).unwrap_err();
     assert!(error.to_string().contains("workers/10.77.0.4/reset"), "{error}");
     let ran = stage.once_each();
     assert!(ran.contains(&"10.77.0.4 workers.clean".to_owned()), "{ran:?}");
     assert!(ran.contains(&"10.77.0.1 control-planes.clean".to_owned()), "{ran:?}");
-    assert!(stage.keeper.0.lock().unwrap().is_empty(), "the Clusterfile stays");
+    assert!(stage.state_store.0.lock().unwrap().is_empty(), "the Clusterfile stays");
     let healed = Stage::new(Behaviour::default());
-    let planned = healed.planned(|means| reset::plan(means, &scene)).unwrap();
+    let planned = healed.planned(|execution| reset::plan(execution, &context)).unwrap();
     healed.execute(&planned).unwrap();
     assert_eq!(healed.once_each(), ["10.77.0.4 workers.reset.2"]);
 }
@@ -393,17 +395,17 @@ fn a_reset_goes_as_far_as_it_gets_and_says_what_is_left() {
 #[test]
 fn problems_of_all_hosts_are_told_before_anything_is_done() {
     let directory = state();
-    let scene = cluster(directory.path());
+    let context = cluster(directory.path());
     let stage = Stage::new(Behaviour {
         unreachable: vec!["10.77.0.2".into(), "10.77.0.4".into()],
         ..Behaviour::default()
     });
-    let error = stage.create(&scene).unwrap_err();
+    let error = stage.create(&context).unwrap_err();
     let text = error.to_string();
     assert!(text.contains("2 steps failed"), "{text}");
     assert!(text.contains("10.77.0.2") && text.contains("10.77.0.4"), "{text}");
     assert!(stage.simulation.executed().is_empty());
-    assert!(stage.keeper.0.lock().unwrap().is_empty());
+    assert!(stage.state_store.0.lock().unwrap().is_empty());
 }
 
 /// Runs batches of two hosts, some of which fail. Returns the outcome and the steps that were done.
@@ -411,7 +413,7 @@ fn batches(most: usize, ill: &[usize]) -> (Outcome, Vec<String>) {
     use crate::pipeline::step::{Lane, Order, Phase, Step};
     let directory = tempfile::tempdir().unwrap();
     let stage = Stage::new(Behaviour::default());
-    let scene = scene("c", hosts(1, 6), directory.path());
+    let context = sample_context("c", hosts(1, 6), directory.path());
     let done: Arc<Mutex<Vec<String>>> = Arc::default();
     let mut plan = Plan::new("upgrade", "c", "");
     let step = |name: String, fails: bool| {
@@ -429,7 +431,7 @@ fn batches(most: usize, ill: &[usize]) -> (Outcome, Vec<String>) {
             .on_failure(OnFailure::Tolerate(most));
         for number in [batch * 2 + 1, batch * 2 + 2] {
             phase = phase.lane(Lane {
-                host: Some(scene.hosts[number].clone()),
+                host: Some(context.hosts[number].clone()),
                 steps: vec![step(number.to_string(), ill.contains(&number))],
             });
         }
@@ -438,12 +440,12 @@ fn batches(most: usize, ill: &[usize]) -> (Outcome, Vec<String>) {
     plan.push(
         Phase::new("verify", Order::Serial).lane(Lane::controller(vec![step("end".into(), false)])),
     );
-    let redactor = of_scene(&scene);
+    let redactor = of_cluster(&context);
     let outcome = execute(
         &plan,
         &Surroundings {
-            scene: &scene,
-            crew: Arc::new(SimulatedCrew(Arc::clone(&stage.simulation))),
+            context: &context,
+            pool: Arc::new(SimulatedPool(Arc::clone(&stage.simulation))),
             redactor: &redactor,
             listener: &stage.heard,
             interrupt: &stage.interrupt,

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use crate::pipeline::event::{Event, Outcome};
 use crate::pipeline::executor::lanes::Ending;
 use crate::pipeline::executor::log::StepLog;
-use crate::pipeline::executor::running::WatchedCrew;
+use crate::pipeline::executor::running::WatchedPool;
 use crate::pipeline::executor::{Failure, Run, millis};
 use crate::pipeline::journal::Record;
 use crate::pipeline::redact;
@@ -133,15 +133,15 @@ fn round(
         }
     };
     let watch = run.running.began(&phase.name, &phase.name);
-    let crew = WatchedCrew {
-        crew: std::sync::Arc::clone(&run.crew),
+    let pool = WatchedPool {
+        pool: std::sync::Arc::clone(&run.pool),
         watch: std::sync::Arc::clone(&watch),
     };
     let announce = |text: &str| {
         run.listener
             .event(&Event::Note { host: None, message: run.redactor.redact(text).into_owned() });
     };
-    let desk = StepContext { crew: &crew, note: &announce, announce: &announce };
+    let step = StepContext { pool: &pool, note: &announce, announce: &announce };
     let progress = |host: &str, bytes: u64| {
         watch.hears("");
         let Some(step) = steps.get(host) else { return };
@@ -156,7 +156,7 @@ fn round(
             bytes,
         });
     };
-    work.run(&desk, pending, &progress, &ended, run.interrupt.urgent_flag());
+    work.run(&step, pending, &progress, &ended, run.interrupt.urgent_flag());
     run.running.ended(&phase.name);
     let left: Vec<String> = {
         let open = open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -182,7 +182,7 @@ fn logged(
     error: &Error,
 ) -> Option<PathBuf> {
     let place = run.places.get(step.id.as_str()).copied().unwrap_or(0);
-    let state = &run.scene.state_directory;
+    let state = &run.context.state_directory;
     let log = StepLog::new(state, run.journal.id(), host, place, &step.name);
     log.line(&format!("# {} {}: {}", Timestamp::now(), step.id, outcome.word()));
     for message in error.chain() {

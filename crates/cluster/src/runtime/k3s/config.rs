@@ -84,21 +84,21 @@ const AGENT_OPTIONS: [&str; 30] = [
 
 /// Returns the options that a Clusterfile can change, as a document: defaults and the image's own
 /// options.
-pub(super) fn defaults_of(scene: &ClusterContext, files: &dyn ImageFiles) -> Result<String> {
-    let mut text = yaml::write(&Value::Object(base(scene, files)?))?;
+pub(super) fn defaults_of(context: &ClusterContext, files: &dyn ImageFiles) -> Result<String> {
+    let mut text = yaml::write(&Value::Object(base(context, files)?))?;
     text.push('\n');
     Ok(text)
 }
 
 /// Returns the content of the file.
 pub(super) fn of(
-    scene: &ClusterContext,
+    context: &ClusterContext,
     host: &Host,
     role: Role,
     files: &dyn ImageFiles,
 ) -> Result<String> {
-    let mut config = base(scene, files)?;
-    for document in scene.documents.iter().filter(|document| is_k3s(document)) {
+    let mut config = base(context, files)?;
+    for document in context.documents.iter().filter(|document| is_k3s(document)) {
         let mut own = object(document.clone())?;
         own.remove("apiVersion");
         own.remove("kind");
@@ -114,7 +114,7 @@ pub(super) fn of(
         };
         merge(&mut config, own);
     }
-    force(&mut config, scene, host, role);
+    force(&mut config, context, host, role);
     if role == Role::Agent {
         config.retain(|key, _| {
             AGENT_OPTIONS.contains(&key.trim_end_matches('+'))
@@ -128,9 +128,9 @@ pub(super) fn of(
 }
 
 /// Returns the defaults merged with the image's options.
-fn base(scene: &ClusterContext, files: &dyn ImageFiles) -> Result<Map<String, Value>> {
+fn base(context: &ClusterContext, files: &dyn ImageFiles) -> Result<Map<String, Value>> {
     let mut config = defaults();
-    if let Some(image) = scene.rootfs()
+    if let Some(image) = context.rootfs()
         && let Some(bytes) = files.read(image, "etc/k3s.yml")?
     {
         let what = || format!("cannot use etc/k3s.yml of image {}", image.name);
@@ -173,11 +173,11 @@ fn defaults() -> Map<String, Value> {
 }
 
 /// Returns the server URL. A worker uses its local load balancer, which knows all servers.
-fn server_url(scene: &ClusterContext, role: Role) -> Option<String> {
+fn server_url(context: &ClusterContext, role: Role) -> Option<String> {
     match role {
         Role::First => None,
         Role::Server => {
-            let first = scene.first()?.ip();
+            let first = context.first()?.ip();
             Some(if first.contains(':') {
                 format!("https://[{first}]:{API_PORT}")
             } else {
@@ -189,7 +189,7 @@ fn server_url(scene: &ClusterContext, role: Role) -> Option<String> {
 }
 
 /// Sets the values that documents cannot change.
-fn force(config: &mut Map<String, Value>, scene: &ClusterContext, host: &Host, role: Role) {
+fn force(config: &mut Map<String, Value>, context: &ClusterContext, host: &Host, role: Role) {
     if host.ip().parse::<std::net::IpAddr>().is_ok() {
         config.insert("node-ip".to_owned(), json!(host.ip()));
         if role != Role::Agent {
@@ -202,7 +202,7 @@ fn force(config: &mut Map<String, Value>, scene: &ClusterContext, host: &Host, r
     } else {
         config.remove("cluster-init");
     }
-    if let Some(url) = server_url(scene, role) {
+    if let Some(url) = server_url(context, role) {
         config.insert("server".to_owned(), json!(url));
     }
     if role == Role::Agent {
@@ -210,8 +210,8 @@ fn force(config: &mut Map<String, Value>, scene: &ClusterContext, host: &Host, r
     }
     config.insert("agent-token-file".to_owned(), json!(AGENT_TOKEN));
     let mut names = vec!["127.0.0.1".to_owned(), API_NAME.to_owned()];
-    names.extend(scene.vip.clone());
-    names.extend(scene.control_planes().map(|host| host.ip().to_owned()));
+    names.extend(context.vip.clone());
+    names.extend(context.control_planes().map(|host| host.ip().to_owned()));
     if let Some(Value::Array(own)) = config.get("tls-san") {
         names.extend(own.iter().filter_map(Value::as_str).map(str::to_owned));
     }
@@ -272,7 +272,7 @@ mod tests {
         }
     }
 
-    fn scene(documents: &[&str]) -> ClusterContext {
+    fn context(documents: &[&str]) -> ClusterContext {
         ClusterContext {
             name: "k".to_owned(),
             hosts: vec![
@@ -303,8 +303,8 @@ mod tests {
     }
 
     fn config(documents: &[&str], image: &'static str, host: usize, role: Role) -> Value {
-        let scene = scene(documents);
-        let text = of(&scene, &scene.hosts[host], role, &Files(image)).unwrap();
+        let context = context(documents);
+        let text = of(&context, &context.hosts[host], role, &Files(image)).unwrap();
         yaml::parse(&text).unwrap()
     }
 
@@ -360,8 +360,8 @@ mod tests {
 
     #[test]
     fn a_configuration_that_is_no_map_is_refused_with_the_image() {
-        let scene = scene(&[]);
-        let error = of(&scene, &scene.hosts[0], Role::First, &Files("- a\n- b")).unwrap_err();
+        let context = context(&[]);
+        let error = of(&context, &context.hosts[0], Role::First, &Files("- a\n- b")).unwrap_err();
         assert!(error.chain().join(": ").contains("k3s:v1"), "{error:?}");
     }
 }

@@ -39,13 +39,13 @@ impl<'a> K3s<'a> {
     }
 
     /// Returns the options that `gen` prints for the user to change in a Clusterfile.
-    pub fn default_document(&self, scene: &ClusterContext) -> Result<String> {
-        config::defaults_of(scene, self.files)
+    pub fn default_document(&self, context: &ClusterContext) -> Result<String> {
+        config::defaults_of(context, self.files)
     }
 
     /// Returns the actions that init and every join have in common: configuration, tokens, service.
-    fn start(&self, scene: &ClusterContext, host: &Host, role: Role) -> Result<Vec<Action>> {
-        let content = config::of(scene, host, role, self.files)?;
+    fn start(&self, context: &ClusterContext, host: &Host, role: Role) -> Result<Vec<Action>> {
+        let content = config::of(context, host, role, self.files)?;
         let role_word = role.word();
         Ok(vec![
             Action::file(
@@ -71,22 +71,22 @@ impl<'a> K3s<'a> {
                     ..Line::default()
                 },
             )
-            .bringing(&scene.rootfs_content()),
+            .bringing(&context.rootfs_content()),
         ])
     }
 }
 
 /// Returns the Node name that k3s derives from the hostname.
 fn node_name(site: &Site<'_>, host: &Host) -> Result<String> {
-    let facts = site.crew.agent(host)?.facts()?;
+    let facts = site.pool.agent(host)?.facts()?;
     Ok(facts.hostname.to_lowercase())
 }
 
 /// Runs kubectl on the first control plane that responds.
 fn kubectl(site: &Site<'_>, arguments: &str, suffix: &str) -> Result<String> {
     let mut last = None;
-    for host in site.scene.control_planes() {
-        let attempt = site.crew.agent(host).and_then(|agent| {
+    for host in site.context.control_planes() {
+        let attempt = site.pool.agent(host).and_then(|agent| {
             site.run_on(
                 &*agent,
                 &Line::repeatable(format!("{KUBECTL} {arguments}")),
@@ -99,7 +99,7 @@ fn kubectl(site: &Site<'_>, arguments: &str, suffix: &str) -> Result<String> {
         }
     }
     Err(last.unwrap_or_else(|| {
-        Error::failed(format!("cluster {} has no other control plane to ask", site.scene.name))
+        Error::failed(format!("cluster {} has no other control plane to ask", site.context.name))
     }))
 }
 
@@ -108,23 +108,23 @@ impl Runtime for K3s<'_> {
         "k3s"
     }
 
-    fn check(&self, scene: &ClusterContext) -> Result<()> {
-        let Some(first) = scene.first() else {
+    fn check(&self, context: &ClusterContext) -> Result<()> {
+        let Some(first) = context.first() else {
             return Err(Error::usage(format!(
                 "cluster {} has no control plane: k3s needs a server",
-                scene.name
+                context.name
             ))
             .hint("name at least one host with --masters"));
         };
-        config::of(scene, first, Role::First, self.files).map(|_| ())
+        config::of(context, first, Role::First, self.files).map(|_| ())
     }
 
-    fn prepare(&self, _scene: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
+    fn prepare(&self, _context: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
         Ok(Vec::new())
     }
 
-    fn init(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
-        let mut actions = self.start(scene, host, Role::First)?;
+    fn init(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
+        let mut actions = self.start(context, host, Role::First)?;
         actions.push(ready());
         actions.push(Action::new(
             "kubeconfig",
@@ -135,26 +135,26 @@ impl Runtime for K3s<'_> {
         Ok(actions)
     }
 
-    fn join_control_plane(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
-        let mut actions = self.start(scene, host, Role::Server)?;
+    fn join_control_plane(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
+        let mut actions = self.start(context, host, Role::Server)?;
         actions.push(ready());
         Ok(actions)
     }
 
-    fn join_worker(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
-        let mut actions = load_balancer::actions(scene, host, PAPERS);
-        actions.extend(self.start(scene, host, Role::Agent)?);
+    fn join_worker(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
+        let mut actions = load_balancer::actions(context, host, PAPERS);
+        actions.extend(self.start(context, host, Role::Agent)?);
         Ok(actions)
     }
 
-    fn settle(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
+    fn settle(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         if host.is_control_plane() {
             return Ok(Vec::new());
         }
-        Ok(load_balancer::actions(scene, host, PAPERS))
+        Ok(load_balancer::actions(context, host, PAPERS))
     }
 
-    fn health(&self, _scene: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
+    fn health(&self, _context: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
         Ok(vec![Action::new(
             "node-ready",
             format!("{KUBECTL} wait --for=condition=Ready node/<this host> --timeout=300s"),
@@ -182,7 +182,7 @@ impl Runtime for K3s<'_> {
         )])
     }
 
-    fn leave(&self, _scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
+    fn leave(&self, _context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         let leaving = host.clone();
         let gone = host.clone();
         Ok(vec![
@@ -219,8 +219,8 @@ impl Runtime for K3s<'_> {
         ])
     }
 
-    fn reset(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
-        let mut actions = load_balancer::removal(scene, host);
+    fn reset(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
+        let mut actions = load_balancer::removal(context, host);
         actions.push(Action::command(
             "k3s-stop",
             Line::repeatable("if systemctl cat k3s >/dev/null 2>&1; then systemctl disable --quiet --now k3s; fi; \
@@ -230,13 +230,13 @@ impl Runtime for K3s<'_> {
         Ok(actions)
     }
 
-    fn hosts_entries(&self, scene: &ClusterContext, host: &Host) -> Vec<(String, String)> {
+    fn hosts_entries(&self, context: &ClusterContext, host: &Host) -> Vec<(String, String)> {
         let address = if host.is_control_plane() { host.ip() } else { load_balancer::ADDRESS };
-        let _ = scene;
+        let _ = context;
         vec![(address.to_owned(), API_NAME.to_owned())]
     }
 
-    fn ports(&self, _scene: &ClusterContext, host: &Host) -> Vec<u16> {
+    fn ports(&self, _context: &ClusterContext, host: &Host) -> Vec<u16> {
         if host.is_control_plane() {
             vec![API_PORT, 2379, 2380, 10250]
         } else {

@@ -54,9 +54,9 @@ fn of_servers(site: &Site<'_>, name: &str) -> Result<String> {
         "token" => SERVER_TOKEN,
         _ => AGENT_TOKEN,
     };
-    let servers = site.scene.control_planes();
+    let servers = site.context.control_planes();
     for server in servers.filter(|server| server.address != site.host.address) {
-        let told = site.crew.agent(server).and_then(|agent| agent.read_file(file, 4 << 10));
+        let told = site.pool.agent(server).and_then(|agent| agent.read_file(file, 4 << 10));
         if let Ok(Some(text)) = told {
             let text = String::from_utf8_lossy(&text).trim().to_owned();
             if !text.is_empty() {
@@ -66,7 +66,7 @@ fn of_servers(site: &Site<'_>, name: &str) -> Result<String> {
     }
     Err(Error::not_found(format!(
         "no server of cluster {} returns the token for joining ({file})",
-        site.scene.name
+        site.context.name
     ))
     .hint(format!("put it into {}/etc/{name}", site.state().display())))
 }

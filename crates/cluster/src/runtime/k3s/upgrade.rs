@@ -278,10 +278,10 @@ fn put_back(unchanged: &str) -> String {
 /// Queries the first server that responds. Keeps the response out of the log.
 fn ask(site: &Site<'_>, arguments: &str, suffix: &str) -> Result<String> {
     let mut last = None;
-    for host in site.scene.control_planes() {
+    for host in site.context.control_planes() {
         let line = Line::query(format!("{KUBECTL} --request-timeout=10s {arguments}"));
         let answer = site
-            .crew
+            .pool
             .agent(host)
             .and_then(|agent| site.run_on(&*agent, &line, &format!("-{suffix}")));
         match answer {

@@ -25,8 +25,8 @@ use imgctl_base::error::{Context, Error, Result};
 pub(crate) const API_NAME: &str = "apiserver.cluster.local";
 
 /// Returns the LVScare image, if the rootfs image names one.
-pub(crate) fn lvscare_image(scene: &ClusterContext) -> Option<&str> {
-    scene.rootfs()?.label(&["image"])
+pub(crate) fn lvscare_image(context: &ClusterContext) -> Option<&str> {
+    context.rootfs()?.label(&["image"])
 }
 
 /// Inputs of a configuration besides the cluster context.
@@ -50,23 +50,23 @@ pub(super) struct Config {
 
 impl Config {
     pub(super) fn build(
-        scene: &ClusterContext,
+        context: &ClusterContext,
         host: &Host,
         state: &HostState,
         inputs: &Inputs<'_>,
     ) -> Result<Self> {
         let version = inputs.version;
-        let own = lvscare_image(scene).is_some();
+        let own = lvscare_image(context).is_some();
         let mut documents = defaults::documents(version, own);
         if let Some(text) = inputs.image {
             let image = Documents::read(text)
                 .context(|| "cannot use etc/kubeadm.yml of the rootfs image".to_owned())?;
             documents.lay(image);
         }
-        let users = Documents::collect(&scene.documents)
+        let users = Documents::collect(&context.documents)
             .context(|| "cannot use the kubeadm documents of the Clusterfile".to_owned())?;
         documents.lay(users);
-        force(&mut documents, scene, host, state, inputs)?;
+        force(&mut documents, context, host, state, inputs)?;
         defaults::fit(&mut documents, version);
         let port = at(&documents.init, &["localAPIEndpoint", "bindPort"]).as_u64();
         let config = Self {
@@ -75,7 +75,7 @@ impl Config {
             documents,
             address: state.address(host),
         };
-        config.check_addresses(scene)?;
+        config.check_addresses(context)?;
         Ok(config)
     }
 
@@ -225,7 +225,7 @@ impl Config {
     }
 
     /// Checks that the addresses of the virtual address, hosts, Pods and Services do not overlap.
-    fn check_addresses(&self, scene: &ClusterContext) -> Result<()> {
+    fn check_addresses(&self, context: &ClusterContext) -> Result<()> {
         let networking = &self.documents.cluster["networking"];
         let subnets = |field: &str| -> Result<Vec<Subnet>> {
             let list = networking[field].as_str().unwrap_or_default();
@@ -245,8 +245,8 @@ impl Config {
                 .hint(hint));
             }
         }
-        let vip = scene.vip.as_deref().map(|vip| ("the virtual address", vip));
-        let hosts = scene.hosts.iter().map(|host| ("host", host.ip()));
+        let vip = context.vip.as_deref().map(|vip| ("the virtual address", vip));
+        let hosts = context.hosts.iter().map(|host| ("host", host.ip()));
         for (what, address) in vip.into_iter().chain(hosts) {
             let Ok(parsed) = address.parse::<IpAddr>() else {
                 continue;
@@ -274,7 +274,7 @@ pub(crate) fn join_port(address: &str, port: u16) -> String {
 /// Sets the values that documents cannot change.
 fn force(
     documents: &mut Documents,
-    scene: &ClusterContext,
+    context: &ClusterContext,
     host: &Host,
     state: &HostState,
     inputs: &Inputs<'_>,
@@ -287,8 +287,8 @@ fn force(
     let endpoint = ["controlPlane", "localAPIEndpoint", "advertiseAddress"];
     set(join, &endpoint, address.as_str().into())?;
     let port = at(init, &["localAPIEndpoint", "bindPort"]).clone();
-    let image_endpoint = variable(scene, host, "SEALOS_SYS_IMAGE_ENDPOINT").map(unix);
-    let alone = scene.hosts.len() == 1;
+    let image_endpoint = variable(context, host, "SEALOS_SYS_IMAGE_ENDPOINT").map(unix);
+    let alone = context.hosts.len() == 1;
     for document in [&mut *init, &mut *join] {
         let registration = |field: &'static str| ["nodeRegistration", field];
         set(document, &registration("criSocket"), state.cri_socket.as_str().into())?;
@@ -310,8 +310,8 @@ fn force(
     let port = port.as_u64().unwrap_or(u64::from(API_PORT));
     set(cluster, &["controlPlaneEndpoint"], format!("{API_NAME}:{port}").into())?;
     let mut names: Vec<String> = vec!["127.0.0.1".to_owned(), API_NAME.to_owned()];
-    names.extend(scene.vip.clone());
-    names.extend(scene.control_planes().map(|host| host.ip().to_owned()));
+    names.extend(context.vip.clone());
+    names.extend(context.control_planes().map(|host| host.ip().to_owned()));
     if !names.contains(&address) && host.is_control_plane() {
         names.push(address);
     }
@@ -366,7 +366,7 @@ fn force(
     if let Some(endpoint) = image_endpoint {
         set(kubelet, &["imageServiceEndpoint"], endpoint.into())?;
     }
-    if let (Some(vip), "ipvs") = (&scene.vip, proxy["mode"].as_str().unwrap_or_default()) {
+    if let (Some(vip), "ipvs") = (&context.vip, proxy["mode"].as_str().unwrap_or_default()) {
         let bits = if vip.contains(':') { 128 } else { 32 };
         super::merge::merge(proxy, json!({"ipvs": {"excludeCIDRs": [format!("{vip}/{bits}")]}}));
     }

@@ -30,8 +30,8 @@ const ENDPOINT: &str = "SEALOS_SYS_CRI_ENDPOINT";
 
 impl HostState {
     /// Returns the state to assume in a plan, from the image's variables.
-    pub(super) fn expected(scene: &ClusterContext, host: &Host) -> Self {
-        let socket = variable(scene, host, ENDPOINT).unwrap_or(SOCKETS[1]);
+    pub(super) fn expected(context: &ClusterContext, host: &Host) -> Self {
+        let socket = variable(context, host, ENDPOINT).unwrap_or(SOCKETS[1]);
         Self {
             cri_socket: unix(socket),
             cgroup_driver: "systemd".to_owned(),
@@ -57,7 +57,7 @@ impl HostState {
              if command -v docker >/dev/null 2>&1; then docker info --format 'docker-{{.CgroupDriver}}' 2>/dev/null || true; fi\n",
         );
         let answer = site.run_on(site.agent, &Line::query(text), "-look")?;
-        let named = variable(site.scene, site.host, ENDPOINT);
+        let named = variable(site.context, site.host, ENDPOINT);
         let mut state = read(&answer, named).map_err(|error| {
             error.context(format!("{}: cannot determine its container runtime", site.agent.host()))
         })?;
@@ -125,12 +125,12 @@ fn read(answer: &str, named: Option<&str>) -> Result<HostState> {
 
 /// Returns the variable as scripts of the rootfs image see it on `host`.
 pub(super) fn variable<'a>(
-    scene: &'a ClusterContext,
+    context: &'a ClusterContext,
     host: &'a Host,
     name: &str,
 ) -> Option<&'a str> {
-    let image = scene.rootfs().map(|image| &image.environment);
-    [Some(&scene.flag_environment), Some(&host.environment), Some(&scene.environment), image]
+    let image = context.rootfs().map(|image| &image.environment);
+    [Some(&context.flag_environment), Some(&host.environment), Some(&context.environment), image]
         .into_iter()
         .flatten()
         .find_map(|variables| variables.get(name))

@@ -16,12 +16,12 @@ const FILE: &str = "kubeadm-cluster.yaml";
 const LONG: Duration = Duration::from_secs(30 * 60);
 
 /// Creates the action that pulls all images.
-pub(super) fn action(scene: &ClusterContext, settings: &Settings) -> Action {
+pub(super) fn action(context: &ClusterContext, settings: &Settings) -> Action {
     let says =
-        format!("crictl pull each of `kubeadm config images list --config {}`", etc(scene, FILE));
+        format!("crictl pull each of `kubeadm config images list --config {}`", etc(context, FILE));
     let settings = settings.clone();
     Action::new("images", says, "", move |site| pull_those(site, &settings, Wanted::All))
-        .bringing(&scene.registry_content())
+        .bringing(&context.registry_content())
         .within(LONG)
 }
 
@@ -48,12 +48,12 @@ enum Wanted {
 fn pull_those(site: &Site<'_>, settings: &Settings, wanted: Wanted) -> Result<()> {
     let (state, config) = settings.config(site)?;
     let file = config_file(site, &config)?;
-    let line = line(site.scene, site.host, &state, &file, wanted);
+    let line = line(site.context, site.host, &state, &file, wanted);
     site.run_on(site.agent, &Line::repeatable(line), "").map(|_| ())
 }
 
 fn config_file(site: &Site<'_>, config: &Config) -> Result<String> {
-    let file = etc(site.scene, FILE);
+    let file = etc(site.context, FILE);
     write(site.agent, &file, 0o600, &config.cluster_text()?)?;
     Ok(file)
 }
@@ -62,15 +62,15 @@ fn config_file(site: &Site<'_>, config: &Config) -> Result<String> {
 /// that rewrites names (image-cri-shim), the images have the registry's names; otherwise they keep
 /// their own names and the container runtime tries the registry first.
 fn line(
-    scene: &ClusterContext,
+    context: &ClusterContext,
     host: &Host,
     state: &HostState,
     file: &str,
     wanted: Wanted,
 ) -> String {
-    let shim = variable(scene, host, "SEALOS_SYS_IMAGE_ENDPOINT")
+    let shim = variable(context, host, "SEALOS_SYS_IMAGE_ENDPOINT")
         .is_some_and(|endpoint| !same_socket(&unix(endpoint), &state.cri_socket));
-    let name = match &scene.registry {
+    let name = match &context.registry {
         Some(registry) if shim => {
             format!("{}:{}/${{image#*/}}", registry.domain, registry.port)
         }
@@ -82,7 +82,7 @@ fn line(
     };
     // With a registry of the cluster, always pull: a local image can differ from the embedded image
     // of the same name. Without one, a local image is enough and no other registry is queried.
-    let there = match &scene.registry {
+    let there = match &context.registry {
         None => "if crictl inspecti -q \"$image\" >/dev/null 2>&1; then continue; fi\n",
         Some(_) => "",
     };

@@ -34,13 +34,13 @@ const LONG: Duration = Duration::from_secs(30 * 60);
 /// Returns the actions of init. `planned` is the configuration as far as it is known without access
 /// to the host.
 pub(super) fn actions(
-    scene: &ClusterContext,
+    context: &ClusterContext,
     host: &Host,
     settings: &Settings,
     planned: &Config,
 ) -> Result<Vec<Action>> {
     let mut actions = before(settings, planned, true);
-    let file = etc(scene, CONFIG);
+    let file = etc(context, CONFIG);
     let text = planned.init_text()?;
     let config = settings.clone();
     actions.push(Action::new(
@@ -50,7 +50,7 @@ pub(super) fn actions(
         move |site| {
             let (_, config) = config.config(site)?;
             config.check_cgroups(site.agent.facts()?.cgroup_v2, site.agent.host())?;
-            let file = etc(site.scene, CONFIG);
+            let file = etc(site.context, CONFIG);
             place::write(site.agent, &file, 0o600, &config.init_text()?)
         },
     ));
@@ -150,7 +150,7 @@ pub(super) fn own_address(site: &Site<'_>) -> Result<String> {
 
 pub(super) fn set_api_name(site: &Site<'_>, address: &str) -> Result<()> {
     let block = HostsBlock {
-        cluster: hosts_block(site.scene),
+        cluster: hosts_block(site.context),
         entries: vec![(address.to_owned(), API_NAME.to_owned())],
     };
     site.agent.set_hosts(&block).map(|_| ())
@@ -158,8 +158,8 @@ pub(super) fn set_api_name(site: &Site<'_>, address: &str) -> Result<()> {
 
 /// Returns the name of the API's block in the hosts file. It is separate from the cluster's block,
 /// because it changes while a control plane joins.
-pub(super) fn hosts_block(scene: &ClusterContext) -> String {
-    format!("{}.apiserver", scene.name)
+pub(super) fn hosts_block(context: &ClusterContext) -> String {
+    format!("{}.apiserver", context.name)
 }
 
 /// Installs a kubeconfig for users who log in to a control plane. Moves an unrelated existing

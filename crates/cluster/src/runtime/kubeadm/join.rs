@@ -29,14 +29,14 @@ fn file(control_plane: bool) -> &'static str {
 
 /// Returns the actions that join an additional control plane.
 pub(super) fn control_plane(
-    scene: &ClusterContext,
+    context: &ClusterContext,
     host: &Host,
     settings: &Settings,
     planned: &Config,
 ) -> Result<Vec<Action>> {
     let mut actions = init::before(settings, planned, false);
     actions.push(api_elsewhere());
-    actions.push(join(scene, settings, planned, true)?);
+    actions.push(join(context, settings, planned, true)?);
     actions.push(init::api_name(host));
     actions.push(init::kubeconfig());
     Ok(actions)
@@ -60,30 +60,30 @@ fn api_elsewhere() -> Action {
 
 /// Returns the actions that join a worker.
 pub(super) fn worker(
-    scene: &ClusterContext,
+    context: &ClusterContext,
     host: &Host,
     settings: &Settings,
     planned: &Config,
 ) -> Result<Vec<Action>> {
-    let mut actions = match lvscare_image(scene) {
-        Some(_) => vec![lvscare::bridge(scene)?],
-        None => load_balancer::actions(scene, host, PAPERS),
+    let mut actions = match lvscare_image(context) {
+        Some(_) => vec![lvscare::bridge(context)?],
+        None => load_balancer::actions(context, host, PAPERS),
     };
-    actions.push(images::try_out(settings).bringing(&scene.registry_content()));
-    actions.push(join(scene, settings, planned, false)?);
-    if let Some(image) = lvscare_image(scene) {
-        actions.push(lvscare::pod(scene, host, image)?);
+    actions.push(images::try_out(settings).bringing(&context.registry_content()));
+    actions.push(join(context, settings, planned, false)?);
+    if let Some(image) = lvscare_image(context) {
+        actions.push(lvscare::pod(context, host, image)?);
     }
     Ok(actions)
 }
 
 fn join(
-    scene: &ClusterContext,
+    context: &ClusterContext,
     settings: &Settings,
     planned: &Config,
     control_plane: bool,
 ) -> Result<Action> {
-    let path = etc(scene, file(control_plane));
+    let path = etc(context, file(control_plane));
     let command = format!("kubeadm join --config {path} --ignore-preflight-errors={IGNORED}");
     let text = planned.join_text(
         control_plane,
@@ -119,10 +119,10 @@ impl Joining<'_> {
         let kubectl = Kubectl::elsewhere(site)?;
         let token = Token::generate()?;
         token.announce(&kubectl)?;
-        let pin = Pki::load(&pki_directory(site.scene))?.ca.pin();
+        let pin = Pki::load(&pki_directory(site.context))?.ca.pin();
         let endpoint = join_port(kubectl.address(), config.port());
         let text = config.join_text(self.control_plane, &endpoint, token.text().expose(), &pin)?;
-        let path = etc(site.scene, file(self.control_plane));
+        let path = etc(site.context, file(self.control_plane));
         place::write(site.agent, &path, 0o600, &text)?;
         let joined = Once {
             proof,

@@ -12,15 +12,15 @@ use imgctl_base::error::{Error, Result};
 const DRAIN_SECONDS: u64 = 300;
 
 pub(super) fn actions(
-    scene: &ClusterContext,
+    context: &ClusterContext,
     host: &Host,
     local_etcd: bool,
 ) -> Result<Vec<Action>> {
-    if scene.control_planes().next().is_none() {
+    if context.control_planes().next().is_none() {
         return Err(Error::usage(format!(
             "cannot remove {}: cluster {} would have no control plane",
             host.id(),
-            scene.name
+            context.name
         ))
         .hint("`imgctl reset` removes the whole cluster"));
     }

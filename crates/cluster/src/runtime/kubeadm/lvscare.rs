@@ -18,12 +18,12 @@ pub(super) const MANIFEST: &str = "/etc/kubernetes/manifests/kube-sealos-lvscare
 pub(super) const NODE_NAME: &str = "lvscare.node.ip";
 
 /// Returns `address:port` of the virtual service and of each control plane.
-fn service(scene: &ClusterContext) -> Result<(String, Vec<String>)> {
-    let vip = scene.vip.as_deref().ok_or_else(|| {
+fn service(context: &ClusterContext) -> Result<(String, Vec<String>)> {
+    let vip = context.vip.as_deref().ok_or_else(|| {
         Error::usage("the rootfs image has LVScare but no virtual address for it")
             .hint("set the label vip, for example vip=10.103.97.2")
     })?;
-    let servers = scene.control_planes().map(|host| join_port(host.ip(), API_PORT)).collect();
+    let servers = context.control_planes().map(|host| join_port(host.ip(), API_PORT)).collect();
     Ok((join_port(vip, API_PORT), servers))
 }
 
@@ -80,8 +80,8 @@ fn manifest(vip: &str, servers: &[String], node: &str, image: &str) -> Result<St
 }
 
 /// Installs the static Pod; the kubelet restarts it when the control planes change.
-pub(super) fn pod(scene: &ClusterContext, host: &Host, image: &str) -> Result<Action> {
-    let (vip, servers) = service(scene)?;
+pub(super) fn pod(context: &ClusterContext, host: &Host, image: &str) -> Result<Action> {
+    let (vip, servers) = service(context)?;
     let content = manifest(&vip, &servers, host.ip(), image)?;
     Ok(Action::file(
         "lvscare",
@@ -91,10 +91,10 @@ pub(super) fn pod(scene: &ClusterContext, host: &Host, image: &str) -> Result<Ac
 
 /// Sets up the virtual address before the kubelet, and with it the static Pod, can start. Uses the
 /// helper in sealos' images or the host's own ipvsadm.
-pub(super) fn bridge(scene: &ClusterContext) -> Result<Action> {
-    let (vip, servers) = service(scene)?;
-    let helper = format!("{}/opt/sealctl", scene.paths.rootfs());
-    let address = scene.vip.as_deref().unwrap_or_default();
+pub(super) fn bridge(context: &ClusterContext) -> Result<Action> {
+    let (vip, servers) = service(context)?;
+    let helper = format!("{}/opt/sealctl", context.paths.rootfs());
+    let address = context.vip.as_deref().unwrap_or_default();
     let servers_of = |flag: &str, after: &str| -> String {
         servers.iter().map(|server| format!(" {flag} {server}{after}")).collect()
     };
@@ -125,9 +125,9 @@ pub(super) fn bridge(scene: &ClusterContext) -> Result<Action> {
 }
 
 /// Returns shell lines that remove the virtual address from a host. The lines never fail.
-pub(super) fn removal(scene: &ClusterContext) -> String {
-    let helper = format!("{}/opt/sealctl", scene.paths.rootfs());
-    let service = match &scene.vip {
+pub(super) fn removal(context: &ClusterContext) -> String {
+    let helper = format!("{}/opt/sealctl", context.paths.rootfs());
+    let service = match &context.vip {
         Some(vip) => join_port(vip, API_PORT),
         None => return String::new(),
     };

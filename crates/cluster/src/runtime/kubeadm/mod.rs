@@ -54,29 +54,34 @@ impl<'a> Kubeadm<'a> {
         Self { files, validity }
     }
 
-    fn settings(&self, scene: &ClusterContext) -> Result<Settings> {
-        Ok(Settings { version: Version::of(scene)?, validity: self.validity })
+    fn settings(&self, context: &ClusterContext) -> Result<Settings> {
+        Ok(Settings { version: Version::of(context)?, validity: self.validity })
     }
 
     /// Returns the configuration of `host` as far as it is known without access to the host.
-    fn planned(&self, scene: &ClusterContext, host: &Host, settings: &Settings) -> Result<Config> {
-        let image = self.image_file(scene)?;
+    fn planned(
+        &self,
+        context: &ClusterContext,
+        host: &Host,
+        settings: &Settings,
+    ) -> Result<Config> {
+        let image = self.image_file(context)?;
         Config::build(
-            scene,
+            context,
             host,
-            &HostState::expected(scene, host),
+            &HostState::expected(context, host),
             &Inputs {
                 version: &settings.version,
                 image: image.as_deref(),
-                alt_names: &settings::alt_names(scene)?,
+                alt_names: &settings::alt_names(context)?,
                 validity: settings.validity,
             },
         )
     }
 
     /// Returns `etc/kubeadm.yml` of the last image that includes one: patches override the rootfs.
-    fn image_file(&self, scene: &ClusterContext) -> Result<Option<String>> {
-        let images = scene.images.iter().rev();
+    fn image_file(&self, context: &ClusterContext) -> Result<Option<String>> {
+        let images = context.images.iter().rev();
         for image in images.filter(|image| image.kind != ImageKind::Application) {
             if let Some(bytes) = self.files.read(image, "etc/kubeadm.yml")? {
                 return String::from_utf8(bytes).map(Some).map_err(|_| {
@@ -89,16 +94,16 @@ impl<'a> Kubeadm<'a> {
 
     /// Returns the documents that `gen` prints: those for the first control plane and those that
     /// further hosts would join with. Copied into the Clusterfile, they change nothing.
-    pub fn default_documents(&self, scene: &ClusterContext) -> Result<String> {
-        let settings = self.settings(scene)?;
-        let planned = self.planned(scene, first(scene)?, &settings)?;
+    pub fn default_documents(&self, context: &ClusterContext) -> Result<String> {
+        let settings = self.settings(context)?;
+        let planned = self.planned(context, first(context)?, &settings)?;
         Ok(format!("{}---\n{}", planned.init_text()?, planned.join_defaults()?))
     }
 }
 
-fn first(scene: &ClusterContext) -> Result<&Host> {
-    scene.first().ok_or_else(|| {
-        Error::usage(format!("cluster {} has no control plane", scene.name))
+fn first(context: &ClusterContext) -> Result<&Host> {
+    context.first().ok_or_else(|| {
+        Error::usage(format!("cluster {} has no control plane", context.name))
             .hint("name at least one host with --masters")
     })
 }
@@ -108,83 +113,83 @@ impl Runtime for Kubeadm<'_> {
         "kubeadm"
     }
 
-    fn check(&self, scene: &ClusterContext) -> Result<()> {
-        let settings = self.settings(scene)?;
-        first(scene)?;
-        for host in &scene.hosts {
-            let config = self.planned(scene, host, &settings)?;
+    fn check(&self, context: &ClusterContext) -> Result<()> {
+        let settings = self.settings(context)?;
+        first(context)?;
+        for host in &context.hosts {
+            let config = self.planned(context, host, &settings)?;
             config.algorithm()?;
             config.member(false, "host")?;
             config.init_text()?;
             config.join_text(true, "", "", "")?;
-            if !host.is_control_plane() && lvscare_image(scene).is_some() {
-                lvscare::bridge(scene)?;
+            if !host.is_control_plane() && lvscare_image(context).is_some() {
+                lvscare::bridge(context)?;
             }
         }
         Ok(())
     }
 
     /// Lets all control planes pull images at the same time, because they join one after the other.
-    fn prepare(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
+    fn prepare(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         if host.is_control_plane() {
-            Ok(vec![images::action(scene, &self.settings(scene)?)])
+            Ok(vec![images::action(context, &self.settings(context)?)])
         } else {
             Ok(Vec::new())
         }
     }
 
-    fn init(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
-        let settings = self.settings(scene)?;
-        let planned = self.planned(scene, host, &settings)?;
-        init::actions(scene, host, &settings, &planned)
+    fn init(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
+        let settings = self.settings(context)?;
+        let planned = self.planned(context, host, &settings)?;
+        init::actions(context, host, &settings, &planned)
     }
 
-    fn join_control_plane(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
-        let settings = self.settings(scene)?;
-        let planned = self.planned(scene, host, &settings)?;
-        join::control_plane(scene, host, &settings, &planned)
+    fn join_control_plane(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
+        let settings = self.settings(context)?;
+        let planned = self.planned(context, host, &settings)?;
+        join::control_plane(context, host, &settings, &planned)
     }
 
-    fn join_worker(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
-        let settings = self.settings(scene)?;
-        let planned = self.planned(scene, host, &settings)?;
-        join::worker(scene, host, &settings, &planned)
+    fn join_worker(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
+        let settings = self.settings(context)?;
+        let planned = self.planned(context, host, &settings)?;
+        join::worker(context, host, &settings, &planned)
     }
 
-    fn settle(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
+    fn settle(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         if host.is_control_plane() {
             return Ok(Vec::new());
         }
-        match lvscare_image(scene) {
-            Some(image) => Ok(vec![lvscare::pod(scene, host, image)?]),
-            None => Ok(load_balancer::actions(scene, host, PAPERS)),
+        match lvscare_image(context) {
+            Some(image) => Ok(vec![lvscare::pod(context, host, image)?]),
+            None => Ok(load_balancer::actions(context, host, PAPERS)),
         }
     }
 
-    fn health(&self, _scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
+    fn health(&self, _context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         Ok(health::actions(host))
     }
 
-    fn leave(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
-        let settings = self.settings(scene)?;
-        let planned = self.planned(scene, host, &settings)?;
-        leave::actions(scene, host, planned.has_local_etcd())
+    fn leave(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
+        let settings = self.settings(context)?;
+        let planned = self.planned(context, host, &settings)?;
+        leave::actions(context, host, planned.has_local_etcd())
     }
 
     /// Works even if the configuration cannot be read: a broken cluster must be removable.
-    fn reset(&self, scene: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
+    fn reset(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         let planned =
-            self.settings(scene).and_then(|settings| self.planned(scene, host, &settings));
+            self.settings(context).and_then(|settings| self.planned(context, host, &settings));
         let data = planned.as_ref().map_or("/var/lib/etcd", Config::etcd_data);
-        Ok(reset::actions(scene, host, data))
+        Ok(reset::actions(context, host, data))
     }
 
     /// A control plane gets its own entry for the API name while it joins.
-    fn hosts_entries(&self, scene: &ClusterContext, host: &Host) -> Vec<(String, String)> {
+    fn hosts_entries(&self, context: &ClusterContext, host: &Host) -> Vec<(String, String)> {
         if host.is_control_plane() {
             return Vec::new();
         }
-        match (lvscare_image(scene), &scene.vip) {
+        match (lvscare_image(context), &context.vip) {
             (Some(_), Some(vip)) => vec![
                 (vip.clone(), API_NAME.to_owned()),
                 (host.ip().to_owned(), lvscare::NODE_NAME.to_owned()),
@@ -193,11 +198,11 @@ impl Runtime for Kubeadm<'_> {
         }
     }
 
-    fn ports(&self, scene: &ClusterContext, host: &Host) -> Vec<u16> {
+    fn ports(&self, context: &ClusterContext, host: &Host) -> Vec<u16> {
         let mut ports = vec![10250, 10248, 10249, 10256];
         if host.is_control_plane() {
             ports.extend([load_balancer::API_PORT, 10257, 10259, 2379, 2380]);
-        } else if lvscare_image(scene).is_none() {
+        } else if lvscare_image(context).is_none() {
             ports.push(load_balancer::API_PORT);
         }
         ports

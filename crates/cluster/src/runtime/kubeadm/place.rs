@@ -31,7 +31,7 @@ pub(super) fn control_plane(
     config: &Config,
     first: bool,
 ) -> Result<()> {
-    let pki = settings.pki(site.scene, config)?;
+    let pki = settings.pki(site.context, config)?;
     let member = config.member(first, &site.agent.facts()?.hostname)?;
     for (name, text, secret) in pki.shared_files() {
         if name.starts_with("etcd/") && member.etcd.is_none() {
@@ -124,7 +124,7 @@ pub(super) fn audit_policy(site: &Site<'_>, config: &Config) -> Result<()> {
     if !config.wants_audit_policy() {
         return Ok(());
     }
-    let path = format!("{}/statics/audit-policy.yml", site.scene.paths.rootfs());
+    let path = format!("{}/statics/audit-policy.yml", site.context.paths.rootfs());
     let text = match read(site.agent, &path)? {
         Some(text) => text,
         None if read(site.agent, AUDIT_POLICY)?.is_some() => return Ok(()),

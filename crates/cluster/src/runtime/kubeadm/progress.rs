@@ -27,7 +27,7 @@ pub(super) struct Once<'a> {
 
 /// Returns the paths of the markers.
 pub(super) fn markers(site: &Site<'_>) -> [String; 2] {
-    [etc(site.scene, BEGUN), etc(site.scene, DONE)]
+    [etc(site.context, BEGUN), etc(site.context, DONE)]
 }
 
 /// Reports whether kubeadm has done its work on this host. `proof` is as in [`Once`].

@@ -117,15 +117,15 @@ pub(crate) fn expiries(agent: &dyn Agent) -> Result<Vec<Expiry>> {
 }
 
 /// Stores names for the API's certificate, so that later joins and renewals include them.
-pub fn remember(scene: &ClusterContext, names: &[String]) -> Result<()> {
-    let mut all = alt_names(scene)?;
+pub fn remember(context: &ClusterContext, names: &[String]) -> Result<()> {
+    let mut all = alt_names(context)?;
     for name in names.iter().map(|name| canonical(name)) {
         if !all.contains(&name) {
             all.push(name);
         }
     }
     let text: String = all.iter().map(|name| format!("{name}\n")).collect();
-    pki::write(&alt_names_file(&scene.state_directory), &text)
+    pki::write(&alt_names_file(&context.state_directory), &text)
 }
 
 impl Kubeadm<'_> {
@@ -134,11 +134,11 @@ impl Kubeadm<'_> {
     /// cluster's configuration in the API.
     pub(crate) fn add_names(
         &self,
-        scene: &ClusterContext,
+        context: &ClusterContext,
         host: &Host,
         names: &[String],
     ) -> Result<Vec<Action>> {
-        let settings = self.settings(scene)?;
+        let settings = self.settings(context)?;
         let list = names.join(", ");
         let mut actions = vec![Action::new(
             "api-certificate",
@@ -148,7 +148,7 @@ impl Kubeadm<'_> {
         )];
         actions.push(restart("kube-apiserver"));
         actions.extend(health::actions(host));
-        if scene.first().is_some_and(|first| first.address == host.address) {
+        if context.first().is_some_and(|first| first.address == host.address) {
             let names: Vec<String> = names.iter().map(|name| canonical(name)).collect();
             actions.push(Action::new(
                 "api-configuration",
@@ -166,12 +166,12 @@ impl Kubeadm<'_> {
     /// that use them.
     pub fn renew(
         &self,
-        scene: &ClusterContext,
+        context: &ClusterContext,
         host: &Host,
         wanted: &Wanted,
     ) -> Result<Vec<Action>> {
-        let settings = self.settings(scene)?;
-        let first = scene.first().is_some_and(|first| first.address == host.address);
+        let settings = self.settings(context)?;
+        let first = context.first().is_some_and(|first| first.address == host.address);
         let wanted = wanted.clone();
         let says = match &wanted {
             Wanted::All => "re-sign all certificates and kubeconfigs".to_owned(),
@@ -209,7 +209,7 @@ fn restarted_by(wanted: &Wanted) -> Vec<&'static str> {
 
 fn names_into_certificate(site: &Site<'_>, settings: &Settings) -> Result<()> {
     let (_, config) = settings.config(site)?;
-    let pki = settings.pki(site.scene, &config)?;
+    let pki = settings.pki(site.context, &config)?;
     let mut member = config.member(is_first(site), &init::hostname(site)?)?;
     // Keep all names in the current certificate, even those without a record.
     if let Some(old) = place::read(site.agent, "/etc/kubernetes/pki/apiserver.crt")? {
@@ -220,7 +220,7 @@ fn names_into_certificate(site: &Site<'_>, settings: &Settings) -> Result<()> {
 
 fn renew(site: &Site<'_>, settings: &Settings, first: bool, wanted: &Wanted) -> Result<()> {
     let (_, config) = settings.config(site)?;
-    let pki = settings.pki(site.scene, &config)?;
+    let pki = settings.pki(site.context, &config)?;
     let mut member = config.member(first, &init::hostname(site)?)?;
     if let Some(old) = place::read(site.agent, "/etc/kubernetes/pki/apiserver.crt")? {
         member.api_names.extend(inspect::read(&old)?.names);
@@ -245,7 +245,7 @@ fn renew(site: &Site<'_>, settings: &Settings, first: bool, wanted: &Wanted) -> 
 }
 
 fn is_first(site: &Site<'_>) -> bool {
-    let first = site.scene.first();
+    let first = site.context.first();
     first.is_some_and(|first| first.address == site.host.address)
 }
 
@@ -257,7 +257,7 @@ fn names_into_configuration(site: &Site<'_>, names: &[String]) -> Result<()> {
         Error::not_found("the ConfigMap kubeadm-config has no ClusterConfiguration")
     })?;
     let text = with_names(text, names)?;
-    let file = etc(site.scene, "kubeadm-update.yaml");
+    let file = etc(site.context, "kubeadm-update.yaml");
     place::write(site.agent, &file, 0o600, &text)?;
     site.run(&Line::repeatable(format!("kubeadm init phase upload-config kubeadm --config {file}")))
         .map(|_| ())

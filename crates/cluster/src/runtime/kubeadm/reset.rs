@@ -21,13 +21,13 @@ const TREES: [&str; 7] = [
     "/run/flannel",
 ];
 
-pub(super) fn actions(scene: &ClusterContext, host: &Host, etcd_data: &str) -> Vec<Action> {
-    let mut actions = load_balancer::removal(scene, host);
+pub(super) fn actions(context: &ClusterContext, host: &Host, etcd_data: &str) -> Vec<Action> {
+    let mut actions = load_balancer::removal(context, host);
     actions.push(
         Action::command("kubeadm-reset", Line::repeatable(kubeadm_reset()))
             .saying("kubeadm reset -f"),
     );
-    actions.push(Action::command("network", Line::repeatable(network(scene))).saying(
+    actions.push(Action::command("network", Line::repeatable(network(context))).saying(
         "remove the ipvs service and interfaces kube-ipvs0, lvscare, cni0, flannel.1\n\
          remove kube-proxy's chains from iptables",
     ));
@@ -64,8 +64,8 @@ fn kubeadm_reset() -> String {
     line
 }
 
-fn network(scene: &ClusterContext) -> String {
-    let mut line = lvscare::removal(scene);
+fn network(context: &ClusterContext) -> String {
+    let mut line = lvscare::removal(context);
     line.push_str(
         "if command -v ip >/dev/null 2>&1; then\n\
          for interface in kube-ipvs0 cni0 flannel.1; do ip link delete \"$interface\" >/dev/null 2>&1 || true; done\n\
@@ -80,7 +80,8 @@ fn network(scene: &ClusterContext) -> String {
 }
 
 fn remove(site: &Site<'_>, trees: &[String]) -> Result<()> {
-    site.agent.set_hosts(&HostsBlock { cluster: hosts_block(site.scene), entries: Vec::new() })?;
+    site.agent
+        .set_hosts(&HostsBlock { cluster: hosts_block(site.context), entries: Vec::new() })?;
     let mut paths = trees.to_vec();
     for name in [
         "kubeadm-init.yaml",
@@ -88,7 +89,7 @@ fn remove(site: &Site<'_>, trees: &[String]) -> Result<()> {
         "kubeadm-join-master.yaml",
         "kubeadm-join-node.yaml",
     ] {
-        paths.push(etc(site.scene, name));
+        paths.push(etc(site.context, name));
     }
     // Remove the markers last: until everything else is gone, the host counts as started.
     let left = site.agent.remove(&paths)?;

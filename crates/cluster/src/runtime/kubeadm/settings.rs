@@ -26,17 +26,17 @@ impl Settings {
     /// that host, where it is rendered with the host's variables.
     pub(super) fn config(&self, site: &Site<'_>) -> Result<(HostState, Config)> {
         let state = HostState::observe(site)?;
-        let path = format!("{}/etc/kubeadm.yml", site.scene.paths.rootfs());
+        let path = format!("{}/etc/kubeadm.yml", site.context.paths.rootfs());
         let file = site.agent.read_file(&path, LONGEST_FILE)?;
         let text = file.map(|bytes| text_of(bytes, &path, site.agent.host())).transpose()?;
         let config = Config::build(
-            site.scene,
+            site.context,
             site.host,
             &state,
             &Inputs {
                 version: &self.version,
                 image: text.as_deref(),
-                alt_names: &alt_names(site.scene)?,
+                alt_names: &alt_names(site.context)?,
                 validity: self.validity,
             },
         )?;
@@ -44,8 +44,8 @@ impl Settings {
     }
 
     /// Returns the cluster's authorities; creates missing ones.
-    pub(super) fn pki(&self, scene: &ClusterContext, config: &Config) -> Result<Pki> {
-        Pki::open(&pki_directory(scene), config.algorithm()?, self.validity.authorities)
+    pub(super) fn pki(&self, context: &ClusterContext, config: &Config) -> Result<Pki> {
+        Pki::open(&pki_directory(context), config.algorithm()?, self.validity.authorities)
     }
 }
 
@@ -53,13 +53,13 @@ fn text_of(bytes: Vec<u8>, path: &str, host: &str) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| Error::bad_content(format!("{host}: {path} is not text")))
 }
 
-pub(super) fn pki_directory(scene: &ClusterContext) -> PathBuf {
-    scene.state_directory.join("pki")
+pub(super) fn pki_directory(context: &ClusterContext) -> PathBuf {
+    context.state_directory.join("pki")
 }
 
 /// Returns the names that `imgctl cert --alt-names` added, one per line.
-pub(super) fn alt_names(scene: &ClusterContext) -> Result<Vec<String>> {
-    let path = alt_names_file(&scene.state_directory);
+pub(super) fn alt_names(context: &ClusterContext) -> Result<Vec<String>> {
+    let path = alt_names_file(&context.state_directory);
     match std::fs::read_to_string(&path) {
         Ok(text) => Ok(text
             .lines()
@@ -77,6 +77,6 @@ pub(super) fn alt_names_file(state: &Path) -> PathBuf {
 }
 
 /// Returns the path of a file in the host's directory of generated configuration.
-pub(super) fn etc(scene: &ClusterContext, name: &str) -> String {
-    format!("{}/{name}", scene.paths.etc())
+pub(super) fn etc(context: &ClusterContext, name: &str) -> String {
+    format!("{}/{name}", context.paths.etc())
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use super::tests::{host, scene};
+use super::tests::{context, host};
 use super::*;
 use crate::cluster::host::{MASTER, NODE};
 use crate::runtime::HostPool;
@@ -238,19 +238,19 @@ impl Hosts {
 
     pub(in crate::runtime::kubeadm) fn run(
         &self,
-        scene: &ClusterContext,
+        context: &ClusterContext,
         host: &Host,
         key: &str,
         actions: &[Action],
     ) -> Result<()> {
         let show = |_: OutputLine| {};
-        self.run_with(scene, host, key, actions, &show)
+        self.run_with(context, host, key, actions, &show)
     }
 
     /// Like `run`, but returns the output.
     pub(in crate::runtime::kubeadm) fn told(
         &self,
-        scene: &ClusterContext,
+        context: &ClusterContext,
         host: &Host,
         key: &str,
         actions: &[Action],
@@ -261,13 +261,13 @@ impl Hosts {
             said.push_str(&line.text);
             said.push('\n');
         };
-        self.run_with(scene, host, key, actions, &hear).unwrap();
+        self.run_with(context, host, key, actions, &hear).unwrap();
         said.into_inner().unwrap()
     }
 
     fn run_with(
         &self,
-        scene: &ClusterContext,
+        context: &ClusterContext,
         host: &Host,
         key: &str,
         actions: &[Action],
@@ -278,8 +278,8 @@ impl Hosts {
             let site = Site {
                 host,
                 agent: &*agent,
-                crew: self,
-                scene,
+                pool: self,
+                context,
                 key: &format!("{key}-{}", action.name),
                 attempt: 1,
                 timeout: Some(std::time::Duration::from_secs(10)),
@@ -298,7 +298,7 @@ const WORKER: &str = "10.0.0.21";
 #[test]
 fn a_cluster_comes_up_changes_and_goes() {
     let directory = tempfile::tempdir().unwrap();
-    let mut scene = scene(
+    let mut context = context(
         "v1.34.1",
         vec![host(FIRST, MASTER), host(SECOND, MASTER), host(WORKER, NODE)],
         // RSA keys would take most of the test's time.
@@ -308,8 +308,8 @@ fn a_cluster_comes_up_changes_and_goes() {
             "encryptionAlgorithm": "ECDSA-P256",
         })],
     );
-    scene.state_directory = directory.path().join("cluster");
-    scene
+    context.state_directory = directory.path().join("cluster");
+    context
         .flag_environment
         .insert("SEALOS_SYS_CRI_ENDPOINT".to_owned(), "/run/containerd/containerd.sock".to_owned());
     let hosts = Hosts(
@@ -318,13 +318,13 @@ fn a_cluster_comes_up_changes_and_goes() {
             .to_vec(),
     );
     let kubeadm = Kubeadm::new(&tests::NoFiles, Validity::default());
-    let [first, second, worker] = [0, 1, 2].map(|at| scene.hosts[at].clone());
+    let [first, second, worker] = [0, 1, 2].map(|at| context.hosts[at].clone());
     let api = |words: &str| {
         let ended = hosts.of(FIRST).shell(&format!("stand-in-api ask {words}"), &[], b"");
         String::from_utf8(ended.stdout).unwrap()
     };
     let sealctl = FileToWrite {
-        path: format!("{}/opt/sealctl", scene.paths.rootfs()),
+        path: format!("{}/opt/sealctl", context.paths.rootfs()),
         mode: 0o755,
         content: b"#!/bin/sh\necho \"0 sealctl $*\" >>\"$STAND_IN_LOG/calls\"\n".to_vec(),
     };
@@ -332,36 +332,36 @@ fn a_cluster_comes_up_changes_and_goes() {
 
     // All control planes pull their images before the first one starts.
     for host in [&first, &second] {
-        let prepare = kubeadm.prepare(&scene, host).unwrap();
-        hosts.run(&scene, host, "prepare", &prepare).unwrap();
+        let prepare = kubeadm.prepare(&context, host).unwrap();
+        hosts.run(&context, host, "prepare", &prepare).unwrap();
         assert_eq!(hosts.of(host.ip()).calls("crictl pull registry.k8s.io/"), 7);
     }
-    assert!(kubeadm.prepare(&scene, &worker).unwrap().is_empty());
+    assert!(kubeadm.prepare(&context, &worker).unwrap().is_empty());
 
     // kubeadm fails halfway; the next run continues with the existing files.
     std::fs::write(hosts.of(FIRST).log.join("fail-init"), "").unwrap();
-    let init = kubeadm.init(&scene, &first).unwrap();
-    let error = hosts.run(&scene, &first, "one", &init).unwrap_err();
+    let init = kubeadm.init(&context, &first).unwrap();
+    let error = hosts.run(&context, &first, "one", &init).unwrap_err();
     assert!(error.to_string().contains("as asked for: init"), "{error}");
-    hosts.run(&scene, &first, "one", &init).unwrap();
+    hosts.run(&context, &first, "one", &init).unwrap();
     assert_eq!(hosts.of(FIRST).calls("kubeadm init "), 2);
-    let health = kubeadm.health(&scene, &first).unwrap();
-    hosts.run(&scene, &first, "health", &health).unwrap();
+    let health = kubeadm.health(&context, &first).unwrap();
+    hosts.run(&context, &first, "health", &health).unwrap();
     // Another run changes nothing.
-    let admin = std::fs::read(scene.state_directory.join("etc/admin.conf")).unwrap();
-    hosts.run(&scene, &first, "two", &init).unwrap();
+    let admin = std::fs::read(context.state_directory.join("etc/admin.conf")).unwrap();
+    hosts.run(&context, &first, "two", &init).unwrap();
     assert_eq!(hosts.of(FIRST).calls("kubeadm init "), 2);
     assert_eq!(
-        std::fs::read(scene.state_directory.join("etc/admin.conf")).unwrap(),
+        std::fs::read(context.state_directory.join("etc/admin.conf")).unwrap(),
         admin,
         "good certificates are kept"
     );
 
     // A control plane whose first attempt fails is reset and joins at the second attempt.
     std::fs::write(hosts.of(SECOND).log.join("fail-join"), "").unwrap();
-    let join = kubeadm.join_control_plane(&scene, &second).unwrap();
-    hosts.run(&scene, &second, "three", &join).unwrap_err();
-    hosts.run(&scene, &second, "four", &join).unwrap();
+    let join = kubeadm.join_control_plane(&context, &second).unwrap();
+    hosts.run(&context, &second, "three", &join).unwrap_err();
+    hosts.run(&context, &second, "four", &join).unwrap();
     assert_eq!(hosts.of(SECOND).calls("kubeadm reset -f"), 1);
     assert!(api("members").contains(SECOND));
     for host in [FIRST, SECOND] {
@@ -371,23 +371,25 @@ fn a_cluster_comes_up_changes_and_goes() {
             "pulled while it joins"
         );
     }
-    let health = kubeadm.health(&scene, &second).unwrap();
-    hosts.run(&scene, &second, "health", &health).unwrap();
+    let health = kubeadm.health(&context, &second).unwrap();
+    hosts.run(&context, &second, "health", &health).unwrap();
 
-    let block =
-        HostsBlock { cluster: scene.name.clone(), entries: kubeadm.hosts_entries(&scene, &worker) };
+    let block = HostsBlock {
+        cluster: context.name.clone(),
+        entries: kubeadm.hosts_entries(&context, &worker),
+    };
     hosts.of(WORKER).set_hosts(&block).unwrap();
-    let join = kubeadm.join_worker(&scene, &worker).unwrap();
+    let join = kubeadm.join_worker(&context, &worker).unwrap();
     // A worker that cannot pull does not join.
     std::fs::write(hosts.of(WORKER).log.join("fail-pull"), "").unwrap();
-    let error = hosts.run(&scene, &worker, "no-pull", &join).unwrap_err();
+    let error = hosts.run(&context, &worker, "no-pull", &join).unwrap_err();
     let told = format!("{:?}", error.chain());
     assert!(told.contains("unauthorized") && told.contains("does the registry answer"), "{told}");
     assert_eq!(hosts.of(WORKER).calls("kubeadm join"), 0);
     std::fs::remove_file(hosts.of(WORKER).log.join("fail-pull")).unwrap();
-    hosts.run(&scene, &worker, "five", &join).unwrap();
+    hosts.run(&context, &worker, "five", &join).unwrap();
     assert_eq!(hosts.of(WORKER).calls("crictl pull registry.k8s.io/kube"), 0);
-    hosts.run(&scene, &worker, "six", &join).unwrap();
+    hosts.run(&context, &worker, "six", &join).unwrap();
     assert_eq!(hosts.of(WORKER).calls("kubeadm join"), 1);
     assert!(
         hosts
@@ -400,24 +402,24 @@ fn a_cluster_comes_up_changes_and_goes() {
 
     // Additional names and renewed certificates.
     let names = ["test.sealoshub.io".to_owned()];
-    renew::remember(&scene, &names).unwrap();
+    renew::remember(&context, &names).unwrap();
     for host in [&first, &second] {
-        let actions = kubeadm.add_names(&scene, host, &names).unwrap();
-        hosts.run(&scene, host, "names", &actions).unwrap();
+        let actions = kubeadm.add_names(&context, host, &names).unwrap();
+        hosts.run(&context, host, "names", &actions).unwrap();
         let expiries = renew::expiries(hosts.of(host.ip())).unwrap();
         let served = expiries.iter().find(|one| one.file == "pki/apiserver.crt").unwrap();
         assert!(served.certificate.names.contains(&names[0]), "{served:?}");
     }
     let uploaded = std::fs::read_to_string(hosts.of(FIRST).log.join("uploaded-config")).unwrap();
     assert!(uploaded.contains("- test.sealoshub.io"), "{uploaded}");
-    let renewed = kubeadm.renew(&scene, &first, &renew::Wanted::All).unwrap();
-    hosts.run(&scene, &first, "renew", &renewed).unwrap();
+    let renewed = kubeadm.renew(&context, &first, &renew::Wanted::All).unwrap();
+    hosts.run(&context, &first, "renew", &renewed).unwrap();
     let stopped = std::fs::read_to_string(hosts.of(FIRST).log.join("stopped")).unwrap();
     assert!(stopped.contains("container-etcd"), "{stopped}");
-    assert_ne!(std::fs::read(scene.state_directory.join("etc/admin.conf")).unwrap(), admin);
+    assert_ne!(std::fs::read(context.state_directory.join("etc/admin.conf")).unwrap(), admin);
 
     // A Pod that cannot be evicted stops the removal, and the Node is uncordoned.
-    let mut smaller = scene.clone();
+    let mut smaller = context.clone();
     smaller.hosts.retain(|host| host.ip() != SECOND);
     smaller.leaving.push(second.clone());
     api("block cp-2 web-0");

@@ -47,7 +47,7 @@ fn rootfs(labels: &[(&str, &str)]) -> ClusterImage {
     }
 }
 
-pub(super) fn scene(version: &str, hosts: Vec<Host>, documents: Vec<Value>) -> ClusterContext {
+pub(super) fn context(version: &str, hosts: Vec<Host>, documents: Vec<Value>) -> ClusterContext {
     ClusterContext {
         name: "default".to_owned(),
         hosts,
@@ -75,14 +75,14 @@ impl ImageFiles for NoFiles {
     }
 }
 
-fn build(scene: &ClusterContext, at: usize, image: Option<&str>) -> Result<Config> {
-    let host = &scene.hosts[at];
+fn build(context: &ClusterContext, at: usize, image: Option<&str>) -> Result<Config> {
+    let host = &context.hosts[at];
     Config::build(
-        scene,
+        context,
         host,
-        &HostState::expected(scene, host),
+        &HostState::expected(context, host),
         &Inputs {
-            version: &Version::of(scene)?,
+            version: &Version::of(context)?,
             image,
             alt_names: &[],
             validity: Validity::default(),
@@ -104,11 +104,11 @@ fn parts(text: &str) -> BTreeMap<String, Value> {
 fn the_first_control_plane_by_version() {
     for version in ["v1.22.17", "v1.25.16", "v1.28.15", "v1.30.14", "v1.31.1", "v1.34.1", "v1.36.0"]
     {
-        let scene = scene(version, three(), Vec::new());
-        let config = build(&scene, 0, None).unwrap();
+        let context = context(version, three(), Vec::new());
+        let config = build(&context, 0, None).unwrap();
         let minor = version.split('.').nth(1).unwrap();
         let text = config.init_text().unwrap();
-        assert_eq!(text, build(&scene, 0, None).unwrap().init_text().unwrap());
+        assert_eq!(text, build(&context, 0, None).unwrap().init_text().unwrap());
         insta::assert_snapshot!(format!("init_1_{minor}"), text);
         let join = config
             .join_text(true, "10.0.0.11:6443", "abcdef.0123456789abcdef", "sha256:00")
@@ -120,7 +120,7 @@ fn the_first_control_plane_by_version() {
 #[test]
 fn one_host_has_no_taints_unless_it_is_asked_for() {
     let alone = vec![host("10.0.0.11", MASTER)];
-    let config = build(&scene("v1.34.1", alone.clone(), Vec::new()), 0, None).unwrap();
+    let config = build(&context("v1.34.1", alone.clone(), Vec::new()), 0, None).unwrap();
     let init = &parts(&config.init_text().unwrap())["InitConfiguration"];
     assert_eq!(init["nodeRegistration"]["taints"], json!([]));
 
@@ -130,11 +130,11 @@ fn one_host_has_no_taints_unless_it_is_asked_for() {
         "kind": "InitConfiguration",
         "nodeRegistration": {"taints": taints},
     });
-    let config = build(&scene("v1.34.1", alone, vec![document]), 0, None).unwrap();
+    let config = build(&context("v1.34.1", alone, vec![document]), 0, None).unwrap();
     let init = &parts(&config.init_text().unwrap())["InitConfiguration"];
     assert_eq!(init["nodeRegistration"]["taints"], taints);
 
-    let config = build(&scene("v1.34.1", three(), Vec::new()), 0, None).unwrap();
+    let config = build(&context("v1.34.1", three(), Vec::new()), 0, None).unwrap();
     let init = &parts(&config.init_text().unwrap())["InitConfiguration"];
     assert!(init["nodeRegistration"]["taints"].is_null());
 }
@@ -162,8 +162,8 @@ fn the_clusterfile_beats_the_image_and_old_documents_are_read() {
         "nodeRegistration": {"kubeletExtraArgs": {"max-pods": 250}},
     });
     for (version, lists) in [("v1.28.0", false), ("v1.34.1", true)] {
-        let scene = scene(version, three(), vec![own.clone(), join.clone()]);
-        let config = build(&scene, 0, Some(image)).unwrap();
+        let context = context(version, three(), vec![own.clone(), join.clone()]);
+        let config = build(&context, 0, Some(image)).unwrap();
         let all = parts(&config.init_text().unwrap());
         let cluster = &all["ClusterConfiguration"];
         assert_eq!(cluster["networking"]["podSubnet"], "10.160.0.0/12");
@@ -231,7 +231,7 @@ fn etcd_elsewhere() {
         "kind": "ClusterConfiguration",
         "etcd": {"external": {"endpoints": ["https://10.9.9.9:2379"]}},
     });
-    let config = build(&scene("v1.34.1", three(), vec![external]), 0, None).unwrap();
+    let config = build(&context("v1.34.1", three(), vec![external]), 0, None).unwrap();
     assert!(!config.has_local_etcd());
     let cluster = &parts(&config.init_text().unwrap())["ClusterConfiguration"];
     assert!(cluster["etcd"].get("local").is_none());
@@ -240,20 +240,20 @@ fn etcd_elsewhere() {
 
 #[test]
 fn what_cannot_work_is_refused_before_anything_is_done() {
-    let error = |scene: &ClusterContext| {
+    let error = |context: &ClusterContext| {
         let kubeadm = Kubeadm::new(&NoFiles, Validity::default());
-        kubeadm.check(scene).unwrap_err().to_string()
+        kubeadm.check(context).unwrap_err().to_string()
     };
-    assert!(error(&scene("v1.21.0", three(), Vec::new())).contains("too old"));
+    assert!(error(&context("v1.21.0", three(), Vec::new())).contains("too old"));
     assert!(
-        error(&scene("v1.34.1", vec![host("10.0.0.2", NODE)], Vec::new()))
+        error(&context("v1.34.1", vec![host("10.0.0.2", NODE)], Vec::new()))
             .contains("no control plane")
     );
 
-    let mut inside = scene("v1.34.1", three(), Vec::new());
+    let mut inside = context("v1.34.1", three(), Vec::new());
     inside.vip = Some("100.100.1.1".to_owned());
     assert!(error(&inside).contains("100.100.1.1 is in the subnet of Pods 100.64.0.0/10"));
-    let services = scene("v1.34.1", vec![host("10.96.1.1", MASTER)], Vec::new());
+    let services = context("v1.34.1", vec![host("10.96.1.1", MASTER)], Vec::new());
     assert!(error(&services).contains("host 10.96.1.1 is in the subnet of Services"));
 
     let document = |kind: &str, api: &str, fields: Value| {
@@ -262,7 +262,7 @@ fn what_cannot_work_is_refused_before_anything_is_done() {
         document
     };
     let beta4 = "kubeadm.k8s.io/v1beta4";
-    let with = |version: &str, document: Value| error(&scene(version, three(), vec![document]));
+    let with = |version: &str, document: Value| error(&context(version, three(), vec![document]));
     let overlapping = json!({"networking": {"podSubnet": "10.96.0.0/16"}});
     assert!(
         with("v1.34.1", document("ClusterConfiguration", beta4, overlapping)).contains("overlap")
@@ -278,7 +278,7 @@ fn what_cannot_work_is_refused_before_anything_is_done() {
         with("v1.30.0", document("ClusterConfiguration", beta4, disabled.clone()))
             .contains("proxy.disabled")
     );
-    let fine = scene("v1.31.0", three(), vec![document("ClusterConfiguration", beta4, disabled)]);
+    let fine = context("v1.31.0", three(), vec![document("ClusterConfiguration", beta4, disabled)]);
     Kubeadm::new(&NoFiles, Validity::default()).check(&fine).unwrap();
     // Wrong types are errors of imgctl or kubeadm and never cause a panic.
     let kubeadm = Kubeadm::new(&NoFiles, Validity::default());
@@ -293,15 +293,15 @@ fn what_cannot_work_is_refused_before_anything_is_done() {
         ("JoinConfiguration", json!({"discovery": "x"}), true),
         ("InitConfiguration", json!({"localAPIEndpoint": []}), true),
     ] {
-        let scene = scene("v1.34.1", three(), vec![document(kind, beta4, fields.clone())]);
-        assert_eq!(kubeadm.check(&scene).is_err(), ours, "{kind} {fields}");
+        let context = context("v1.34.1", three(), vec![document(kind, beta4, fields.clone())]);
+        assert_eq!(kubeadm.check(&context).is_err(), ours, "{kind} {fields}");
     }
 }
 
 #[test]
 fn the_kubelet_of_a_host_with_old_control_groups() {
     let config =
-        |version: &str, documents| build(&scene(version, three(), documents), 0, None).unwrap();
+        |version: &str, documents| build(&context(version, three(), documents), 0, None).unwrap();
     config("v1.34.1", Vec::new()).check_cgroups(false, "h").unwrap();
     config("v1.35.0", Vec::new()).check_cgroups(true, "h").unwrap();
     let error = config("v1.35.0", Vec::new()).check_cgroups(false, "h").unwrap_err();
@@ -316,28 +316,28 @@ fn the_kubelet_of_a_host_with_old_control_groups() {
 
 #[test]
 fn without_lvscare_workers_have_a_balancer_of_their_own() {
-    let mut scene = scene("v1.34.1", three(), Vec::new());
+    let mut context = context("v1.34.1", three(), Vec::new());
     let kubeadm = Kubeadm::new(&NoFiles, Validity::default());
-    let worker = scene.hosts[2].clone();
+    let worker = context.hosts[2].clone();
     assert_eq!(
-        kubeadm.hosts_entries(&scene, &worker),
+        kubeadm.hosts_entries(&context, &worker),
         [
             ("10.103.97.2".to_owned(), "apiserver.cluster.local".to_owned()),
             ("10.0.0.21".to_owned(), "lvscare.node.ip".to_owned())
         ]
     );
-    let names = |scene: &ClusterContext| -> Vec<String> {
-        let actions = kubeadm.join_worker(scene, &worker).unwrap();
+    let names = |context: &ClusterContext| -> Vec<String> {
+        let actions = kubeadm.join_worker(context, &worker).unwrap();
         actions.into_iter().map(|action| action.name).collect()
     };
-    assert_eq!(names(&scene), ["virtual-address", "image-pull", "kubeadm-join", "lvscare"]);
-    scene.images[0].labels.remove("image");
+    assert_eq!(names(&context), ["virtual-address", "image-pull", "kubeadm-join", "lvscare"]);
+    context.images[0].labels.remove("image");
     assert_eq!(
-        kubeadm.hosts_entries(&scene, &worker),
+        kubeadm.hosts_entries(&context, &worker),
         [("127.0.0.1".to_owned(), "apiserver.cluster.local".to_owned())]
     );
-    assert_eq!(names(&scene).last().unwrap(), "kubeadm-join");
-    let text = kubeadm.default_documents(&scene).unwrap();
+    assert_eq!(names(&context).last().unwrap(), "kubeadm-join");
+    let text = kubeadm.default_documents(&context).unwrap();
     assert!(parts(&text)["KubeProxyConfiguration"].get("mode").is_none());
 }
 
@@ -345,14 +345,14 @@ fn without_lvscare_workers_have_a_balancer_of_their_own() {
 fn generated_documents_change_nothing() {
     for version in ["v1.25.16", "v1.34.1"] {
         let kubeadm = Kubeadm::new(&NoFiles, Validity::default());
-        let plain = scene(version, three(), Vec::new());
+        let plain = context(version, three(), Vec::new());
         let documents = kubeadm.default_documents(&plain).unwrap();
         let documents: Vec<Value> = parts(&documents).into_values().collect();
         assert_eq!(documents.len(), 5);
-        let generated = scene(version, three(), documents);
+        let generated = context(version, three(), documents);
         for at in [0, 1, 2] {
-            let texts = |scene: &ClusterContext| {
-                let config = build(scene, at, None).unwrap();
+            let texts = |context: &ClusterContext| {
+                let config = build(context, at, None).unwrap();
                 (config.init_text().unwrap(), config.join_defaults().unwrap())
             };
             assert_eq!(texts(&generated), texts(&plain), "host {at} of {version}");
@@ -368,10 +368,10 @@ fn plans_show_documents_without_secrets() {
         "certificateKey": "5ec2e7",
         "bootstrapTokens": [{"token": "abcdef.0123456789abcdef"}],
     });
-    let scene = scene("v1.34.1", three(), vec![secret]);
+    let context = context("v1.34.1", three(), vec![secret]);
     let kubeadm = Kubeadm::new(&NoFiles, Validity::default());
     let mut said = String::new();
-    for action in kubeadm.init(&scene, &scene.hosts[0]).unwrap() {
+    for action in kubeadm.init(&context, &context.hosts[0]).unwrap() {
         said.push_str(&format!("{}:\n{}\n", action.name, action.says.join("\n")));
     }
     assert!(said.contains("kubernetesVersion: v1.34.1"), "{said}");
@@ -393,13 +393,13 @@ fn documents_of_others_are_passed_over() {
 fn container_images_that_were_embedded_again_are_pulled_again() {
     let kubeadm = Kubeadm::new(&NoFiles, Validity::default());
     let fingerprint = |content: &[u8]| {
-        let mut scene = scene("v1.34.1", three(), Vec::new());
-        scene.images[0].layers = vec![crate::cluster::image::ImageLayer {
+        let mut context = context("v1.34.1", three(), Vec::new());
+        context.images[0].layers = vec![crate::cluster::image::ImageLayer {
             descriptor: imgctl_base::image::Descriptor::new("layer", Digest::of(content), 0),
             diff_id: Digest::of(content),
             registry: true,
         }];
-        let actions = kubeadm.prepare(&scene, &scene.hosts[0]).unwrap();
+        let actions = kubeadm.prepare(&context, &context.hosts[0]).unwrap();
         let images = actions.into_iter().find(|one| one.name == "images");
         images.unwrap().fingerprint
     };

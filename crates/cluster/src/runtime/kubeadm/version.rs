@@ -39,9 +39,9 @@ impl Version {
     }
 
     /// Reads the version from the label `version` of the rootfs image.
-    pub(super) fn of(scene: &ClusterContext) -> Result<Self> {
-        let Some(rootfs) = scene.rootfs() else {
-            return Err(Error::usage(format!("cluster {} has no rootfs image", scene.name))
+    pub(super) fn of(context: &ClusterContext) -> Result<Self> {
+        let Some(rootfs) = context.rootfs() else {
+            return Err(Error::usage(format!("cluster {} has no rootfs image", context.name))
                 .hint("name an image whose label sealos.io.type is `rootfs` first"));
         };
         let Some(version) = rootfs.label(&["version"]) else {

@@ -16,9 +16,9 @@ const TREE: &str = "IMGCTL_REGISTRY";
 const UNIT: &str = "IMGCTL_UNIT";
 
 /// Links the registry's data directory to the cluster's. Never removes data of others.
-pub(super) fn link_data(scene: &ClusterContext, access: &RegistryAccess) -> Line {
+pub(super) fn link_data(context: &ClusterContext, access: &RegistryAccess) -> Line {
     Line {
-        environment: variables([(DATA, access.data.clone()), (TREE, scene.paths.registry())]),
+        environment: variables([(DATA, access.data.clone()), (TREE, context.paths.registry())]),
         again: true,
         ..Line::new(LINK_DATA)
     }
@@ -44,9 +44,9 @@ fi
 ln -sT "$tree" "$data""#;
 
 /// Removes that link if it belongs to this cluster or is dangling.
-pub(super) fn unlink_data(scene: &ClusterContext, access: &RegistryAccess) -> Line {
+pub(super) fn unlink_data(context: &ClusterContext, access: &RegistryAccess) -> Line {
     Line {
-        environment: variables([(DATA, access.data.clone()), (TREE, scene.paths.registry())]),
+        environment: variables([(DATA, access.data.clone()), (TREE, context.paths.registry())]),
         again: true,
         ..Line::new(
             r#"# the link to the registry's data
@@ -95,9 +95,9 @@ fi
 exit 1"#;
 
 /// Requests every image in the registry's tree and reports those that fail.
-pub(super) fn verify(scene: &ClusterContext, access: &RegistryAccess) -> Line {
+pub(super) fn verify(context: &ClusterContext, access: &RegistryAccess) -> Line {
     let mut line = asking(access, VERIFY);
-    line.environment.insert(TREE.to_owned(), scene.paths.registry());
+    line.environment.insert(TREE.to_owned(), context.paths.registry());
     line
 }
 

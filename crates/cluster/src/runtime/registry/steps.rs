@@ -20,22 +20,22 @@ const CLEAN: (&str, &str) = ("clean-registry", "clean-registry.sh");
 const ANSWERS: Duration = Duration::from_secs(180);
 
 /// Reports whether `host` serves the embedded registry.
-pub(super) fn serves(scene: &ClusterContext, host: &Host) -> bool {
-    let hosts = scene.registry_hosts();
-    scene.registry.is_some() && hosts.iter().any(|other| other.address == host.address)
+pub(super) fn serves(context: &ClusterContext, host: &Host) -> bool {
+    let hosts = context.registry_hosts();
+    context.registry.is_some() && hosts.iter().any(|other| other.address == host.address)
 }
 
 /// Returns names for the hosts file of `host`: a registry host resolves to itself, other hosts to
 /// the first registry host.
 #[cfg(test)]
-pub(crate) fn hosts_entries(scene: &ClusterContext, host: &Host) -> Vec<(String, String)> {
-    let Some(access) = &scene.registry else {
+pub(crate) fn hosts_entries(context: &ClusterContext, host: &Host) -> Vec<(String, String)> {
+    let Some(access) = &context.registry else {
         return Vec::new();
     };
-    let address = if serves(scene, host) {
+    let address = if serves(context, host) {
         Some(host.ip())
     } else {
-        scene.registry_hosts().first().map(|first| first.ip())
+        context.registry_hosts().first().map(|first| first.ip())
     };
     let address = address.map(|address| (address.to_owned(), access.domain.clone()));
     address.into_iter().collect()
@@ -43,53 +43,54 @@ pub(crate) fn hosts_entries(scene: &ClusterContext, host: &Host) -> Vec<(String,
 
 /// Starts the registry on `host`. Does nothing on a host that is not a registry host. Idempotent.
 pub fn registry_steps(
-    scene: &ClusterContext,
+    context: &ClusterContext,
     host: &Host,
     files: &dyn ImageFiles,
 ) -> Result<Vec<Action>> {
-    let Some(access) = scene.registry.as_ref().filter(|_| serves(scene, host)) else {
+    let Some(access) = context.registry.as_ref().filter(|_| serves(context, host)) else {
         return Ok(Vec::new());
     };
     let mut actions = Vec::new();
     if access.needs_login() {
-        actions.push(users(scene, access));
+        actions.push(users(context, access));
     }
-    actions.push(Action::command("registry-data", lines::link_data(scene, access)));
-    match script(scene, files, START)? {
+    actions.push(Action::command("registry-data", lines::link_data(context, access)));
+    match script(context, files, START)? {
         Some(value) => actions.push(
             Action::script(
                 "registry-start",
                 &value,
-                scene.paths.scripts(),
-                scene.environment_on(host, scene.rootfs()),
+                context.paths.scripts(),
+                context.environment_on(host, context.rootfs()),
             )
-            .bringing(&scene.rootfs_content()),
+            .bringing(&context.rootfs_content()),
         ),
-        None => actions.push(unit::start(scene, access)),
+        None => actions.push(unit::start(context, access)),
     }
-    let answers = says(lines::wait(access, unit::name(scene)), "registry-answers", "wait until");
+    let answers = says(lines::wait(access, unit::name(context)), "registry-answers", "wait until");
     actions.push(answers.within(ANSWERS));
-    let verify = says(lines::verify(scene, access), "registry-images", "check that every image of");
-    actions.push(verify.bringing(&scene.registry_content()));
+    let verify =
+        says(lines::verify(context, access), "registry-images", "check that every image of");
+    actions.push(verify.bringing(&context.registry_content()));
     Ok(actions)
 }
 
 /// Removes the registry from `host`, even if it is incomplete. Its data is removed with the
 /// cluster's root.
 pub fn clean_steps(
-    scene: &ClusterContext,
+    context: &ClusterContext,
     host: &Host,
     files: &dyn ImageFiles,
 ) -> Result<Vec<Action>> {
-    let Some(access) = scene.registry.as_ref().filter(|_| serves(scene, host)) else {
+    let Some(access) = context.registry.as_ref().filter(|_| serves(context, host)) else {
         return Ok(Vec::new());
     };
-    let stop = match script(scene, files, CLEAN)? {
+    let stop = match script(context, files, CLEAN)? {
         Some(value) => {
-            let scripts = scene.paths.scripts();
+            let scripts = context.paths.scripts();
             // A partially set up host can lack the scripts.
             let line = Line {
-                environment: scene.environment_on(host, scene.rootfs()),
+                environment: context.environment_on(host, context.rootfs()),
                 ..Line::new(format!(
                     "cd {} 2>/dev/null || exit 0\nbash {value}",
                     lines::quoted(&scripts)
@@ -97,9 +98,9 @@ pub fn clean_steps(
             };
             Action::command("registry-clean", line)
         }
-        None => unit::stop(scene),
+        None => unit::stop(context),
     };
-    let unlink = Action::command("registry-unlink", lines::unlink_data(scene, access));
+    let unlink = Action::command("registry-unlink", lines::unlink_data(context, access));
     Ok(vec![stop, unlink])
 }
 
@@ -115,11 +116,11 @@ fn says(line: Line, name: &str, doing: &str) -> Action {
 
 /// Returns the image's own script: the label's value, or the default script if it exists.
 fn script(
-    scene: &ClusterContext,
+    context: &ClusterContext,
     files: &dyn ImageFiles,
     (label, default): (&str, &str),
 ) -> Result<Option<String>> {
-    let Some(rootfs) = scene.rootfs() else {
+    let Some(rootfs) = context.rootfs() else {
         return Ok(None);
     };
     if let Some(value) = rootfs.label(&[label]) {
@@ -127,7 +128,7 @@ fn script(
     }
     // A patch can include the script.
     let is_patch = |image: &&ClusterImage| image.kind == crate::cluster::image::ImageKind::Patch;
-    for image in std::iter::once(rootfs).chain(scene.images.iter().filter(is_patch)) {
+    for image in std::iter::once(rootfs).chain(context.images.iter().filter(is_patch)) {
         if files.read(image, &format!("scripts/{default}"))?.is_some() {
             return Ok(Some(default.to_owned()));
         }
@@ -136,8 +137,8 @@ fn script(
 }
 
 /// Writes the users' file. Its hash is salted, so it is created when needed and not in the plan.
-fn users(scene: &ClusterContext, access: &RegistryAccess) -> Action {
-    let path = format!("{}/{HTPASSWD}", scene.paths.rootfs());
+fn users(context: &ClusterContext, access: &RegistryAccess) -> Action {
+    let path = format!("{}/{HTPASSWD}", context.paths.rootfs());
     let says = format!("write {path} (mode 0600, user {})", access.username);
     let access = access.clone();
     let inputs = imgctl_base::image::Digest::of(access.password.expose().as_bytes()).to_string();

@@ -39,7 +39,7 @@ fn host(name: &str, roles: &[&str]) -> Host {
     }
 }
 
-fn scene(directory: &Path, port: u16) -> ClusterContext {
+fn context(directory: &Path, port: u16) -> ClusterContext {
     ClusterContext {
         name: "default".to_owned(),
         hosts: vec![
@@ -93,10 +93,10 @@ fn errors(output: &Output) -> String {
 #[test]
 fn the_data_directory_becomes_a_link_and_nothing_foreign_is_harmed() {
     let directory = tempfile::tempdir().unwrap();
-    let scene = scene(directory.path(), 1);
-    let access = scene.registry.clone().unwrap();
+    let context = context(directory.path(), 1);
+    let access = context.registry.clone().unwrap();
     let data = Path::new(&access.data);
-    let link = || bash(&lines::link_data(&scene, &access));
+    let link = || bash(&lines::link_data(&context, &access));
     let tree = directory.path().join("data/default/registry");
     for _ in 0..2 {
         assert!(link().status.success());
@@ -110,9 +110,9 @@ fn the_data_directory_becomes_a_link_and_nothing_foreign_is_harmed() {
     std::os::unix::fs::symlink(rootfs.join("registry"), data).unwrap();
     assert!(link().status.success());
     assert_eq!(std::fs::read_link(data).unwrap(), rootfs.join("registry"));
-    assert!(bash(&lines::unlink_data(&scene, &access)).status.success());
+    assert!(bash(&lines::unlink_data(&context, &access)).status.success());
     assert!(std::fs::symlink_metadata(data).is_err());
-    assert!(bash(&lines::unlink_data(&scene, &access)).status.success());
+    assert!(bash(&lines::unlink_data(&context, &access)).status.success());
     // An empty directory and a dangling link can be replaced.
     std::fs::create_dir(data).unwrap();
     assert!(link().status.success());
@@ -129,7 +129,7 @@ fn the_data_directory_becomes_a_link_and_nothing_foreign_is_harmed() {
     std::fs::rename(data, directory.path().join("var/other")).unwrap();
     std::os::unix::fs::symlink("other", data).unwrap();
     assert!(errors(&link()).contains("is a link to other"));
-    assert!(bash(&lines::unlink_data(&scene, &access)).status.success());
+    assert!(bash(&lines::unlink_data(&context, &access)).status.success());
     assert!(data.join("theirs").exists());
     std::fs::remove_file(data).unwrap();
     std::fs::write(data, "").unwrap();
@@ -142,8 +142,8 @@ fn a_registry_is_waited_for_with_its_login_and_each_image_has_to_answer() {
     let tree = directory.path().join("data/default/registry");
     std::fs::create_dir_all(&tree).unwrap();
     let users = directory.path().join("users");
-    let mut scene = scene(directory.path(), 1);
-    let access = scene.registry.clone().unwrap();
+    let mut context = context(directory.path(), 1);
+    let access = context.registry.clone().unwrap();
     let hash = hash_password(&access.password).unwrap();
     std::fs::write(&users, format!("admin:{hash}\n")).unwrap();
     let layout = Layout::create(&tree, false).unwrap();
@@ -168,22 +168,22 @@ fn a_registry_is_waited_for_with_its_login_and_each_image_has_to_answer() {
     };
     let backend = LayoutBackend::new(Layout::open(&tree, false).unwrap());
     let server = Server::bind(&options, Arc::new(backend)).unwrap();
-    scene.registry.as_mut().unwrap().port = server.address().port();
-    let access = scene.registry.clone().unwrap();
+    context.registry.as_mut().unwrap().port = server.address().port();
+    let access = context.registry.clone().unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let serving = std::thread::spawn(move || {
         server.run(async {
             let _ = stopped.await;
         })
     });
-    let wait = bash(&lines::wait(&access, unit::name(&scene)));
+    let wait = bash(&lines::wait(&access, unit::name(&context)));
     assert!(wait.status.success(), "{wait:?}");
     let mut stranger = access.clone();
     stranger.password = Secret::new("other");
-    let text = errors(&bash(&lines::wait(&stranger, unit::name(&scene))));
+    let text = errors(&bash(&lines::wait(&stranger, unit::name(&context))));
     assert!(text.contains("401") && text.contains("registry_htpasswd"), "{text}");
 
-    let verify = |access: &RegistryAccess| bash(&lines::verify(&scene, access));
+    let verify = |access: &RegistryAccess| bash(&lines::verify(&context, access));
     let none = verify(&access);
     assert!(none.status.success(), "{none:?}");
     let digest = Digest::of(&manifest);
@@ -222,16 +222,16 @@ fn layout_blob(layout: &Layout, bytes: &[u8]) -> Digest {
 #[test]
 fn registry_hosts_start_it_once_each_and_others_only_know_its_name() {
     let directory = tempfile::tempdir().unwrap();
-    let scene = scene(directory.path(), 5000);
-    let [first, second, third] = &scene.hosts[..] else { panic!() };
-    assert!(registry_steps(&scene, first, &NoFiles).unwrap().is_empty());
-    assert!(clean_steps(&scene, first, &NoFiles).unwrap().is_empty());
-    let entry = |host| hosts_entries(&scene, host)[0].0.clone();
+    let context = context(directory.path(), 5000);
+    let [first, second, third] = &context.hosts[..] else { panic!() };
+    assert!(registry_steps(&context, first, &NoFiles).unwrap().is_empty());
+    assert!(clean_steps(&context, first, &NoFiles).unwrap().is_empty());
+    let entry = |host| hosts_entries(&context, host)[0].0.clone();
     assert_eq!([entry(first), entry(second), entry(third)], ["10.0.0.2", "10.0.0.2", "10.0.0.3"]);
     let names = |actions: Vec<crate::runtime::Action>| -> Vec<String> {
         actions.into_iter().map(|action| action.name).collect()
     };
-    let steps = registry_steps(&scene, second, &NoFiles).unwrap();
+    let steps = registry_steps(&context, second, &NoFiles).unwrap();
     for step in &steps {
         let text = format!("{:?}", step.says);
         assert!(!text.contains("pa$$") && !text.contains("Basic"), "{text}");
@@ -247,12 +247,12 @@ fn registry_hosts_start_it_once_each_and_others_only_know_its_name() {
         ]
     );
     assert_eq!(
-        names(clean_steps(&scene, third, &NoFiles).unwrap()),
+        names(clean_steps(&context, third, &NoFiles).unwrap()),
         ["registry-clean", "registry-unlink"]
     );
-    let text = unit::text(&scene, scene.registry.as_ref().unwrap());
+    let text = unit::text(&context, context.registry.as_ref().unwrap());
     let start = text.lines().find(|line| line.starts_with("ExecStart=")).unwrap();
-    let root = scene.paths.root();
+    let root = context.paths.root();
     assert_eq!(
         start,
         format!(

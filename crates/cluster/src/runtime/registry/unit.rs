@@ -13,22 +13,22 @@ const UNIT: &str = "IMGCTL_UNIT";
 const CHANGED: &str = "IMGCTL_CHANGED";
 
 /// Returns the unit's name. Each cluster has its own, because a host can belong to several.
-pub(super) fn name(scene: &ClusterContext) -> String {
-    format!("imgctl-registry-{}.service", scene.name)
+pub(super) fn name(context: &ClusterContext) -> String {
+    format!("imgctl-registry-{}.service", context.name)
 }
 
-fn path(scene: &ClusterContext) -> String {
-    format!("/etc/systemd/system/{}", name(scene))
+fn path(context: &ClusterContext) -> String {
+    format!("/etc/systemd/system/{}", name(context))
 }
 
-fn binary(scene: &ClusterContext) -> String {
-    format!("{}/bin/imgctl", scene.paths.root())
+fn binary(context: &ClusterContext) -> String {
+    format!("{}/bin/imgctl", context.paths.root())
 }
 
 /// Returns the unit file.
-pub(super) fn text(scene: &ClusterContext, access: &RegistryAccess) -> String {
+pub(super) fn text(context: &ClusterContext, access: &RegistryAccess) -> String {
     let users = if access.needs_login() {
-        let path = format!("{}/{HTPASSWD}", scene.paths.rootfs());
+        let path = format!("{}/{HTPASSWD}", context.paths.rootfs());
         format!(" --htpasswd {}", word(&path))
     } else {
         String::new()
@@ -48,9 +48,9 @@ LimitNOFILE=65536
 [Install]
 WantedBy=multi-user.target
 ",
-        name = scene.name,
-        binary = word(&binary(scene)),
-        data = word(&scene.paths.registry()),
+        name = context.name,
+        binary = word(&binary(context)),
+        data = word(&context.paths.registry()),
         port = access.port,
     )
 }
@@ -62,14 +62,14 @@ fn word(text: &str) -> String {
     format!("\"{escaped}\"")
 }
 
-pub(super) fn start(scene: &ClusterContext, access: &RegistryAccess) -> Action {
-    let (path, text) = (path(scene), text(scene, access));
+pub(super) fn start(context: &ClusterContext, access: &RegistryAccess) -> Action {
+    let (path, text) = (path(context), text(context, access));
     let says = format!(
         "write {path} and start it: imgctl registry serve {} on port {}",
-        scene.paths.registry(),
+        context.paths.registry(),
         access.port
     );
-    let environment = variables([(BINARY, binary(scene)), (UNIT, name(scene))]);
+    let environment = variables([(BINARY, binary(context)), (UNIT, name(context))]);
     let inputs = text.clone();
     Action::new("registry-start", says, &inputs, move |site| {
         let changed = site.agent.write_file(&FileToWrite {
@@ -111,9 +111,9 @@ if [ -n "$IMGCTL_CHANGED" ] || ! systemctl is-active -q "$IMGCTL_UNIT"; then
   systemctl restart "$IMGCTL_UNIT"
 fi"#;
 
-pub(super) fn stop(scene: &ClusterContext) -> Action {
+pub(super) fn stop(context: &ClusterContext) -> Action {
     let line = Line {
-        environment: variables([(UNIT, name(scene)), (BINARY, binary(scene))]),
+        environment: variables([(UNIT, name(context)), (BINARY, binary(context))]),
         again: true,
         ..Line::new(
             r#"# imgctl's own registry
@@ -126,7 +126,7 @@ fi
 rm -f "$IMGCTL_BINARY" "$IMGCTL_BINARY.new""#,
         )
     };
-    let says = format!("stop and remove {}", name(scene));
+    let says = format!("stop and remove {}", name(context));
     let inputs = line.line.clone();
     Action::new("registry-clean", says, &inputs, move |site| site.run(&line).map(|_| ()))
 }

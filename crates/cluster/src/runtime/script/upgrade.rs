@@ -22,7 +22,7 @@ const LONG: Duration = Duration::from_secs(30 * 60);
 /// A script's image and its location on the host.
 struct Moment<'a> {
     step: &'a Move<'a>,
-    scene: &'a ClusterContext,
+    context: &'a ClusterContext,
     image: &'a ClusterImage,
     /// Directory of the tree whose scripts run.
     tree: String,
@@ -33,7 +33,7 @@ impl<'a> Moment<'a> {
     fn leaving(step: &'a Move<'a>) -> Result<Self> {
         Ok(Self {
             step,
-            scene: step.from,
+            context: step.from,
             image: rootfs(step.from)?,
             tree: step.from.paths.rootfs(),
         })
@@ -41,7 +41,7 @@ impl<'a> Moment<'a> {
 
     /// Selects the host's new image, after the rootfs is switched.
     fn arrived(step: &'a Move<'a>) -> Result<Self> {
-        Ok(Self { step, scene: step.to, image: rootfs(step.to)?, tree: step.to.paths.rootfs() })
+        Ok(Self { step, context: step.to, image: rootfs(step.to)?, tree: step.to.paths.rootfs() })
     }
 
     /// Selects the host's new image, whether or not the rootfs is switched.
@@ -69,7 +69,7 @@ impl<'a> Moment<'a> {
 
     fn environment(&self, phase: &str) -> Result<BTreeMap<String, String>> {
         let step = self.step;
-        let mut environment = self.scene.environment_on(step.host, Some(self.image));
+        let mut environment = self.context.environment_on(step.host, Some(self.image));
         let role = match step.place {
             Place::First | Place::ControlPlane => "control-plane",
             Place::Worker => "worker",
@@ -207,18 +207,18 @@ fn cannot(image: &ClusterImage, label: &str) -> Error {
 mod tests {
     use super::*;
     use crate::cluster::image::ImageKind;
-    use crate::cluster::testing::{image, scene};
+    use crate::cluster::testing::{context, image};
     use crate::runtime::upgrade::Renewal;
 
-    fn scene_of(version: &str, labels: &[&str]) -> ClusterContext {
-        let mut scene = scene(&["master", "node"]);
+    fn context_of(version: &str, labels: &[&str]) -> ClusterContext {
+        let mut context = context(&["master", "node"]);
         let mut image = image(&format!("etcd:{version}"), ImageKind::Rootfs);
         for label in labels {
             let value = format!("{label}.sh --of {version}");
             image.labels.insert((*label).to_owned(), value);
         }
-        scene.images = vec![image];
-        scene
+        context.images = vec![image];
+        context
     }
 
     fn step<'a>(from: &'a ClusterContext, to: &'a ClusterContext, place: Place) -> Move<'a> {
@@ -243,8 +243,8 @@ mod tests {
 
     #[test]
     fn each_moment_has_its_script() {
-        let old = scene_of("3.4.23", &["backup", "before", "upgrade", "restore"]);
-        let new = scene_of("3.5.0", &["upgrade", "health", "before", "rollback"]);
+        let old = context_of("3.4.23", &["backup", "before", "upgrade", "restore"]);
+        let new = context_of("3.5.0", &["upgrade", "health", "before", "rollback"]);
         let first = step(&old, &new, Place::First);
         let current = "cd /var/lib/sealos/data/test/rootfs/scripts && ";
         assert_eq!(
@@ -283,8 +283,8 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        let old = scene_of("3.4.23", &[]);
-        let new = scene_of("3.5.0", &["upgrade", "before"]);
+        let old = context_of("3.4.23", &[]);
+        let new = context_of("3.5.0", &["upgrade", "before"]);
         let there = step(&old, &new, Place::First);
         // The running image has no `before`: the new image's script runs from its staged tree.
         assert_eq!(
@@ -317,8 +317,8 @@ mod tests {
 
     #[test]
     fn scripts_know_where_they_are() {
-        let old = scene_of("3.4.23", &[]);
-        let new = scene_of("3.5.0", &["upgrade"]);
+        let old = context_of("3.4.23", &[]);
+        let new = context_of("3.5.0", &["upgrade"]);
         let step = step(&old, &new, Place::Worker);
         let environment = Moment::arrived(&step).unwrap().environment("upgrade");
         let environment = environment.unwrap();

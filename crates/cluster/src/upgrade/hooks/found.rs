@@ -40,8 +40,8 @@ impl Hooks {
     ///
     /// # Errors
     /// If a layer is not in the store, or a name cannot be printed in a log line.
-    pub fn of(scene: &ClusterContext, store: &Store) -> Result<Self> {
-        let (tree, layers) = image_tree::of(scene, store, "hooks")?;
+    pub fn of(context: &ClusterContext, store: &Store) -> Result<Self> {
+        let (tree, layers) = image_tree::of(context, store, "hooks")?;
         let mut hooks = Self::in_tree(&tree)?;
         for (name, found) in tree.children(&LayerPath::parse(b"plugins")?) {
             let name = String::from_utf8_lossy(name);

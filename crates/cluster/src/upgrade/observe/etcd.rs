@@ -27,11 +27,11 @@ pub(super) fn ask(question: &Question<'_>, observation: &Observation) -> Result<
             continue;
         }
         let known = |host: &&crate::cluster::host::Host| host.id() == seen.id;
-        let Some(host) = question.scene.hosts.iter().find(known) else {
+        let Some(host) = question.context.hosts.iter().find(known) else {
             continue;
         };
         let asked = question
-            .crew
+            .pool
             .agent(host)
             .and_then(|agent| host::output(question, &*agent, "etcd", LINE));
         match asked.and_then(|text| understand(&text)) {

@@ -97,10 +97,10 @@ pub(super) fn ask(question: &Question<'_>, host: &Host) -> HostSeen {
 }
 
 fn fill(question: &Question<'_>, host: &Host, seen: &mut HostSeen) -> Result<()> {
-    let agent = question.crew.agent(host)?;
+    let agent = question.pool.agent(host)?;
     seen.facts = Some(agent.facts()?);
     let inventory = agent.inventory(&InventoryQuestion {
-        root: question.scene.paths.root(),
+        root: question.context.paths.root(),
         trees: vec!["rootfs".to_owned()],
         ..InventoryQuestion::default()
     })?;
@@ -124,8 +124,8 @@ fn fill(question: &Question<'_>, host: &Host, seen: &mut HostSeen) -> Result<()>
 /// Sets `patches` to the directory from which `kubeadm upgrade` will take them, as currently
 /// configured.
 fn patches(question: &Question<'_>) -> String {
-    let own = format!("{}/patches", question.scene.paths.rootfs());
-    let documents = question.scene.documents.iter();
+    let own = format!("{}/patches", question.context.paths.rootfs());
+    let documents = question.context.documents.iter();
     let folder = documents
         .filter(|document| document["kind"] == "InitConfiguration")
         .find_map(|document| document["patches"]["directory"].as_str());

@@ -29,10 +29,10 @@ const SUPPORTS: &str = "app.alpha.sealer.io/supported-kube-version";
 /// Parameters of an observation.
 pub struct Question<'a> {
     /// The current cluster context.
-    pub scene: &'a ClusterContext,
+    pub context: &'a ClusterContext,
     /// `kubeadm`, `k3s`, `script`.
     pub runtime: &'a str,
-    pub crew: &'a dyn HostPool,
+    pub pool: &'a dyn HostPool,
     /// Number of hosts queried in parallel.
     pub parallel: usize,
     /// An API server, or the reason why the cluster's API is not available.
@@ -65,7 +65,7 @@ pub fn observe(question: &Question<'_>) -> Observation {
         hosts,
         api: api.0,
         api_problem: api.1,
-        installed: installed(question.scene),
+        installed: installed(question.context),
         images: question.images.clone(),
         ..Observation::default()
     };
@@ -80,7 +80,7 @@ pub fn observe(question: &Question<'_>) -> Observation {
 }
 
 fn hosts(question: &Question<'_>) -> Vec<HostSeen> {
-    let hosts = &question.scene.hosts;
+    let hosts = &question.context.hosts;
     let next = Mutex::new(hosts.iter().enumerate());
     let seen = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {
@@ -99,8 +99,8 @@ fn hosts(question: &Question<'_>) -> Vec<HostSeen> {
     seen.into_values().collect()
 }
 
-fn installed(scene: &ClusterContext) -> Vec<InstalledSeen> {
-    scene
+fn installed(context: &ClusterContext) -> Vec<InstalledSeen> {
+    context
         .images
         .iter()
         .filter(|image| image.kind != ImageKind::Rootfs)

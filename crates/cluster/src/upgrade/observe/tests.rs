@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::{Question, etcd, host, mapping, observe};
-use crate::pipeline::testing::{Behaviour, SimulatedCrew, Simulation, hosts, scene};
+use crate::pipeline::testing::{Behaviour, SimulatedPool, Simulation, hosts, sample_context};
 use crate::upgrade::observation::{ApiSeen, HostSeen, NodeAddress, NodeSeen, Observation};
 use imgctl_host::agent::protocol::Facts;
 use imgctl_kube::testing::stand_in::StandIn;
@@ -30,9 +30,9 @@ fn node(name: &str, address: &str) -> Value {
 #[test]
 fn hosts_and_api_are_asked_without_a_trace() {
     let directory = tempfile::tempdir().unwrap();
-    let scene = scene("c", hosts(1, 2), directory.path());
+    let context = sample_context("c", hosts(1, 2), directory.path());
     let api = StandIn::new();
-    for (number, host) in scene.hosts.iter().enumerate() {
+    for (number, host) in context.hosts.iter().enumerate() {
         api.add(node(&format!("n{number}"), host.ip()));
     }
     api.add(json!({"apiVersion": "v1", "kind": "Pod",
@@ -48,15 +48,15 @@ fn hosts_and_api_are_asked_without_a_trace() {
         .add(json!({"apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": "web", "namespace": "default"},
             "spec": {"replicas": 3}, "status": {"readyReplicas": 1}}));
-    let silent = scene.hosts[2].ip().to_owned();
-    let crew = SimulatedCrew(Simulation::new(Behaviour {
+    let silent = context.hosts[2].ip().to_owned();
+    let pool = SimulatedPool(Simulation::new(Behaviour {
         unreachable: vec![silent],
         ..Behaviour::default()
     }));
     let seen = observe(&Question {
-        scene: &scene,
+        context: &context,
         runtime: "kubeadm",
-        crew: &crew,
+        pool: &pool,
         parallel: 8,
         api: Some(Ok(&api)),
         containers: true,
@@ -90,12 +90,12 @@ fn hosts_and_api_are_asked_without_a_trace() {
 #[test]
 fn an_api_that_does_not_answer_is_part_of_the_answer() {
     let directory = tempfile::tempdir().unwrap();
-    let scene = scene("c", hosts(1, 0), directory.path());
-    let crew = SimulatedCrew(Simulation::new(Behaviour::default()));
+    let context = sample_context("c", hosts(1, 0), directory.path());
+    let pool = SimulatedPool(Simulation::new(Behaviour::default()));
     let mut question = Question {
-        scene: &scene,
+        context: &context,
         runtime: "k3s",
-        crew: &crew,
+        pool: &pool,
         parallel: 8,
         api: Some(Err("refused".to_owned())),
         containers: false,

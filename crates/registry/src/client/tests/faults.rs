@@ -200,7 +200,7 @@ fn what_may_pass_is_tried_again_and_told_in_the_end() {
 }
 
 #[test]
-fn a_wish_to_wait_is_granted() {
+fn a_retry_after_is_obeyed() {
     let times = AtomicUsize::new(0);
     let fake = Fake::start(move |_| match times.fetch_add(1, Ordering::Relaxed) {
         0 => Answer::new("429 Too Many Requests", &[("Retry-After", "1")], b""),

@@ -85,10 +85,10 @@ pub(super) struct Member {
 
 /// Returns all members as defined on their hosts before the upgrade.
 pub(super) fn members(site: &Site<'_>, target: &Target) -> Result<Vec<Member>> {
-    let hosts = site.scene.control_planes();
+    let hosts = site.context.control_planes();
     hosts
         .map(|host| {
-            let agent = site.crew.agent(host)?;
+            let agent = site.pool.agent(host)?;
             member(&manifest(&*agent, target)?, agent.host())
         })
         .collect()

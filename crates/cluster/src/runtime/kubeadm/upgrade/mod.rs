@@ -134,6 +134,6 @@ impl Upgrader for Kubeadm<'_> {
 
     fn after_snapshot(&self, step: &Move<'_>) -> Result<Vec<Action>> {
         let _ = step;
-        Ok(vec![snapshot_restore::watch_anew()])
+        Ok(vec![snapshot_restore::watch_again()])
     }
 }

@@ -88,13 +88,13 @@ fn configuration(site: &Site<'_>, target: &Target) -> Result<String> {
 /// Pulls the images; returns the cluster's configuration with the new version, and the container
 /// runtime's socket.
 fn pull(site: &Site<'_>, target: &Target, sandbox: Option<&str>) -> Result<(String, String)> {
-    let file = etc(site.scene, "kubeadm-upgrade-images.yaml");
+    let file = etc(site.context, "kubeadm-upgrade-images.yaml");
     let configuration = configuration(site, target)?;
     place::write(site.agent, &file, 0o600, &configuration)?;
     let state = HostState::observe(site)?;
-    let shim = variable(site.scene, site.host, "SEALOS_SYS_IMAGE_ENDPOINT")
+    let shim = variable(site.context, site.host, "SEALOS_SYS_IMAGE_ENDPOINT")
         .is_some_and(|endpoint| !same_socket(&unix(endpoint), &state.cri_socket));
-    let registry = match &site.scene.registry {
+    let registry = match &site.context.registry {
         Some(registry) if shim => format!("{}:{}", registry.domain, registry.port),
         _ => String::new(),
     };

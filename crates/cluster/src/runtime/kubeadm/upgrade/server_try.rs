@@ -133,7 +133,7 @@ fn configuration(site: &Site<'_>, cluster: &str, socket: &str) -> Result<Option<
         "localAPIEndpoint": { "advertiseAddress": address, "bindPort": port },
         "nodeRegistration": { "criSocket": socket, "name": "imgctl-try" },
     }))?;
-    let file = etc(site.scene, "kubeadm-upgrade-try.yaml");
+    let file = etc(site.context, "kubeadm-upgrade-try.yaml");
     let text = format!("{}\n---\n{}\n", text.trim_end(), cluster.trim_end());
     place::write(site.agent, &file, 0o600, &text)?;
     Ok(Some(file))

@@ -120,7 +120,7 @@ fn done(target: &Target) -> Action {
 /// watch from a later revision that resumes after the API server's restart receives no events until
 /// that revision is reached, so the kubelets and the Pods in kube-system must list all objects
 /// again.
-pub(super) fn watch_anew() -> Action {
+pub(super) fn watch_again() -> Action {
     let line = "systemctl restart kubelet\n\
          command -v crictl >/dev/null 2>&1 || exit 0\n\
          for id in $(crictl ps --state Running -q --label io.kubernetes.pod.namespace=kube-system); do\n\

@@ -5,7 +5,7 @@ use crate::cluster::host::{Host, MASTER, NODE};
 use crate::runtime::certificates::validity::Validity;
 use crate::runtime::kubeadm::Kubeadm;
 use crate::runtime::kubeadm::stand_in_tests::{Hosts, Namespace};
-use crate::runtime::kubeadm::tests::{NoFiles, host, scene};
+use crate::runtime::kubeadm::tests::{NoFiles, context, host};
 use crate::runtime::upgrade::{Move, Place, Renewal, Upgrader as _};
 use crate::runtime::{Action, Runtime as _};
 use imgctl_host::agent::Agent as _;
@@ -18,22 +18,22 @@ const SECOND: &str = "10.0.0.12";
 const WORKER: &str = "10.0.0.21";
 const BACKUP: &str = "/var/lib/sealos/data/default/backup/u1";
 
-fn scene_of(version: &str, directory: &std::path::Path) -> ClusterContext {
+fn context_of(version: &str, directory: &std::path::Path) -> ClusterContext {
     let hosts = vec![host(FIRST, MASTER), host(SECOND, MASTER), host(WORKER, NODE)];
     let documents = vec![serde_json::json!({
         "apiVersion": "kubeadm.k8s.io/v1beta4",
         "kind": "ClusterConfiguration",
         "encryptionAlgorithm": "ECDSA-P256",
     })];
-    let mut scene = scene(version, hosts, documents);
+    let mut context = context(version, hosts, documents);
     // Without LVScare, because its tool would have to be installed.
-    scene.images[0].labels.remove("image");
-    scene.state_directory = directory.join("cluster");
+    context.images[0].labels.remove("image");
+    context.state_directory = directory.join("cluster");
     for name in ["SEALOS_SYS_CRI_ENDPOINT", "SEALOS_SYS_IMAGE_ENDPOINT"] {
         let socket = "/run/containerd/containerd.sock".to_owned();
-        scene.flag_environment.insert(name.to_owned(), socket);
+        context.flag_environment.insert(name.to_owned(), socket);
     }
-    scene
+    context
 }
 
 fn tree(version: &str) -> String {
@@ -109,7 +109,7 @@ impl Bed {
                 .map(|(ip, name)| std::sync::Arc::new(Namespace::new(ip, name, directory)))
                 .to_vec(),
         );
-        let bed = Self { hosts, old: scene_of(OLD, directory), new: scene_of(NEW, directory) };
+        let bed = Self { hosts, old: context_of(OLD, directory), new: context_of(NEW, directory) };
         let [first, second, _] = [0, 1, 2].map(|at| &bed.old.hosts[at]);
         let init = kubeadm.init(&bed.old, first).unwrap();
         bed.hosts.run(&bed.old, first, "init", &init).unwrap();
@@ -124,10 +124,10 @@ impl Bed {
         bed
     }
 
-    fn run(&self, scene: &ClusterContext, host: &Host, key: &str, actions: &[Action]) {
+    fn run(&self, context: &ClusterContext, host: &Host, key: &str, actions: &[Action]) {
         let key = format!("{key}-{}", host.ip());
         self.hosts
-            .run(scene, host, &key, actions)
+            .run(context, host, &key, actions)
             .unwrap_or_else(|error| panic!("{key}: {:?}", error.chain()));
     }
 }
