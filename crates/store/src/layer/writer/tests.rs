@@ -375,7 +375,13 @@ fn any_file() -> impl Strategy<Value = (Entry, Vec<u8>)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn whatever_is_written_is_read(files in vec(any_file(), 0..20), zstd in any::<bool>()) {
+    fn whatever_is_written_is_read(mut files in vec(any_file(), 0..20), zstd in any::<bool>()) {
+        // Reading follows the layer's own symlinks: `a/b` has another path if `a` is one.
+        let is_link = |entry: &Entry| matches!(entry.kind, EntryKind::Symlink { .. });
+        let links = files.iter().map(|(entry, _)| entry).filter(|entry| is_link(entry));
+        let links: Vec<LayerPath> = links.map(|entry| entry.path.clone()).collect();
+        let below = |path: &LayerPath, link| path != link && path.starts_with(link);
+        files.retain(|(entry, _)| !links.iter().any(|link| below(&entry.path, link)));
         let compression = ALL[1 + usize::from(zstd)];
         let (blob, layer) = write_layer(&files, compression, 2);
         let tar = unpacked(&blob);
