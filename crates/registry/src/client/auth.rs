@@ -6,8 +6,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-use crate::client::authorization::{Authorization, basic, bearer};
-use crate::client::challenge::{Challenge, Scopes};
+use crate::client::challenge::{Authorization, Challenge, Scopes, basic, bearer};
 use crate::client::failure::Failure;
 use crate::client::hosts::Place;
 use crate::client::tokens;

@@ -1,8 +1,9 @@
-//! State that all requests of one client share: the runtime, connections, and facts about each
-//! host.
+//! State that all requests of one client share: the runtime, connections, and facts about each host.
+//! Opens another host of the cluster as a registry to read from.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,11 +11,11 @@ use http::{Method, StatusCode};
 use reqwest::Url;
 use tokio::runtime::Runtime;
 
-use crate::client::ClientOptions;
-use crate::client::authorization::Auth;
+use crate::client::challenge::Auth;
 use crate::client::failure::Failure;
 use crate::client::http::Pace;
 use crate::client::resolver::{Guard, Hickory, Names};
+use crate::client::{ClientOptions, Inner, Repository};
 use crate::registries::{Certificates, Endpoint};
 use crate::tls;
 use imgctl_base::error::{Error, IoContext as _, Kind, Result};
@@ -285,5 +286,46 @@ fn is_loopback(url: &Url) -> bool {
         || host
             .trim_matches(['[', ']'])
             .parse()
-            .is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+            .is_ok_and(|address: IpAddr| address.is_loopback())
+}
+
+/// Maximum number of attempts at the last address; the others are tried once.
+const TRIES: u32 = 3;
+
+fn pace() -> Pace {
+    Pace {
+        connect: Duration::from_secs(5),
+        answer: Duration::from_secs(30),
+        silence: Duration::from_secs(30),
+        mirror_tries: 1,
+        ..Pace::default()
+    }
+}
+
+impl Repository {
+    /// Returns `repository` of the server at `port` of `addresses`, which are IP addresses of one
+    /// host. Nothing is sent to any other server, and only `token` to this one.
+    pub fn of_peer(repository: &str, addresses: &[String], port: u16, token: &str) -> Result<Self> {
+        let options =
+            ClientOptions { tls_verify: Some(false), attempts: Some(TRIES), ..Default::default() };
+        let shared = Arc::new(Shared::new(options, pace()));
+        let addresses = addresses.iter().filter_map(|address| address.parse::<IpAddr>().ok());
+        let place = |address| {
+            Ok(Place {
+                host: shared.peer(&SocketAddr::new(address, port).to_string(), token)?,
+                shared: Arc::clone(&shared),
+                repository: repository.to_owned(),
+                by_digest: true,
+                by_tag: true,
+                mirror: false,
+            })
+        };
+        let read = addresses.map(place).collect::<Result<Vec<_>>>()?;
+        let write = read
+            .last()
+            .cloned()
+            .ok_or_else(|| Error::new(Kind::Network, "the blob source has no valid address"))?;
+        let name = write.name();
+        Ok(Self { inner: Arc::new(Inner { shared, name, read, write }) })
+    }
 }

@@ -5,8 +5,6 @@
 //! the source of the credentials. Does not know about the meaning of manifests.
 
 mod auth;
-mod authorization;
-mod blob_reader;
 mod blob_stream;
 mod challenge;
 mod documents;
@@ -14,15 +12,14 @@ mod failure;
 mod hosts;
 mod http;
 mod pages;
-mod peer;
 mod place;
-mod plain;
 mod ranges;
 mod redirects;
-mod referrers;
 mod resolver;
 pub mod retry;
 pub mod sending;
+#[cfg(test)]
+mod tests;
 mod tokens;
 mod upload;
 
@@ -32,8 +29,7 @@ use std::sync::Arc;
 use ::http::Method;
 use reqwest::Url;
 
-use crate::client::blob_reader::BlobReader;
-use crate::client::blob_stream::BlobStream;
+use crate::client::blob_stream::{BlobReader, BlobStream};
 use crate::client::challenge::Scopes;
 use crate::client::hosts::{Place, Shared};
 use crate::client::http::Pace;
@@ -417,6 +413,3 @@ impl Repository {
         self.inner.shared.run(self.inner.write.delete(target))
     }
 }
-
-#[cfg(test)]
-mod tests;

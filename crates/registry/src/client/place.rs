@@ -5,8 +5,7 @@ use http::{HeaderMap, Method, StatusCode};
 use reqwest::Url;
 
 use crate::client::auth::no_credentials;
-use crate::client::authorization::Authorization;
-use crate::client::challenge::{self, Scopes};
+use crate::client::challenge::{self, Authorization, Scopes};
 use crate::client::failure::{Failure, said_without};
 use crate::client::hosts::Place;
 use crate::client::http::{Response, Stream};

@@ -7,7 +7,7 @@
 use http::header;
 use reqwest::{Body, Url};
 
-use crate::client::authorization::Authorization;
+use crate::client::challenge::Authorization;
 use crate::client::failure::Failure;
 use crate::client::hosts::{Place, Pool};
 use crate::client::http::{Response, Stream, carry};

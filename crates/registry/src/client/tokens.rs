@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use http::{Method, header};
 use reqwest::Url;
 
-use crate::client::authorization::{Authorization, Token, basic, bearer, secrets_of};
-use crate::client::challenge::Scopes;
+use crate::client::challenge::{Authorization, Scopes, Token, basic, bearer, secrets_of};
 use crate::client::failure::{Failure, quoted, said_without};
 use crate::client::hosts::{Place, Pool};
 use crate::client::http::{Response, carry};

@@ -5,8 +5,9 @@
 
 mod file;
 mod helper;
-mod key;
 mod lookup;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,7 @@ use crate::credentials::file::AuthFile;
 use crate::credentials::helper::Helper;
 use imgctl_base::error::{Error, Result};
 
-pub use crate::credentials::key::Key;
+pub use crate::credentials::lookup::Key;
 pub use imgctl_base::secret::Secret;
 
 /// Login to a registry.
@@ -197,6 +198,3 @@ enum Place<'a> {
     File(&'a Path),
     Helper(&'a str),
 }
-
-#[cfg(test)]
-mod tests;

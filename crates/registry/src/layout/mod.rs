@@ -6,15 +6,11 @@
 
 mod blobs;
 mod catalog;
-mod delete;
 mod document;
 pub mod gc;
-mod links;
 mod manifests;
 pub mod names;
 pub mod paths;
-mod referrers;
-mod revisions;
 pub mod scrub;
 #[cfg(test)]
 mod tests;

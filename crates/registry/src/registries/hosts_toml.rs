@@ -8,7 +8,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::config_file;
-use crate::registries::certificates::Certificates;
+use crate::registries::Certificates;
 use imgctl_base::error::{Error, Result};
 
 /// Directory that applies to every host without its own.

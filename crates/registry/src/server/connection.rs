@@ -15,8 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::Sleep;
 
-use crate::server::handler;
-use crate::server::{Limits, Shared};
+use crate::server::{Limits, Shared, service};
 
 /// Maximum number of concurrent requests on one HTTP/2 connection.
 const STREAMS: u32 = 128;
@@ -40,7 +39,7 @@ pub(super) async fn serve<S>(
             let shared = Arc::clone(&shared);
             let busy = activity.begin();
             async move {
-                let reply = handler::answer(&shared, peer, request).await;
+                let reply = service::answer(&shared, peer, request).await;
                 Ok::<_, std::convert::Infallible>(reply.map(|body| body.holding(busy)))
             }
         }

@@ -7,9 +7,6 @@ mod auth;
 pub mod backend;
 mod body;
 mod connection;
-mod discover;
-mod growing;
-mod handler;
 mod layout_backend;
 mod listen;
 mod proxy;
@@ -18,7 +15,6 @@ mod push;
 mod reply;
 mod routes;
 mod service;
-mod sessions;
 #[cfg(test)]
 mod tests;
 mod upload;
@@ -34,7 +30,7 @@ use backend::Backend;
 use body::Buffers;
 use imgctl_base::error::Result;
 use reply::Refusal;
-use sessions::Sessions;
+use upload::Sessions;
 
 pub use auth::{hash_password, set_password};
 pub use body::Body;

@@ -15,8 +15,7 @@ use serde_json::Value;
 use crate::client::{Client, Repository, Target};
 use crate::layout::{Facts, Layout, Upload};
 use crate::server::LayoutBackend;
-use crate::server::backend::{Backend, BlobFile, Served};
-use crate::server::growing::Growing;
+use crate::server::backend::{Backend, BlobFile, Growing, Served};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest, Reference};
 
