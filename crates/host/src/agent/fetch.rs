@@ -11,7 +11,7 @@ use imgctl_base::error::{Kind, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_registry::Repository;
 use imgctl_store::store::Store;
-use imgctl_transfer::transfer::source::counted;
+use imgctl_transfer::transfer::ends::counted;
 use imgctl_transfer::transfer::workers::{for_each, lock};
 
 /// Number of blobs to fetch concurrently.

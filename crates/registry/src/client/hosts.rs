@@ -283,10 +283,7 @@ impl Place {
 fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     host == "localhost"
-        || host
-            .trim_matches(['[', ']'])
-            .parse()
-            .is_ok_and(|address: IpAddr| address.is_loopback())
+        || host.trim_matches(['[', ']']).parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
 /// Maximum number of attempts at the last address; the others are tried once.

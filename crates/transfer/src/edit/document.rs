@@ -1,9 +1,12 @@
 //! An image being edited, and its output: config and manifest are written, layers stay as they are.
+//! Env lists, labels and history are merged.
 
 use std::collections::BTreeMap;
 
 use imgctl_base::error::{Error, Result};
-use imgctl_base::image::{Descriptor, Digest, ImageConfig, Index, Manifest, media_type};
+use imgctl_base::image::{
+    Descriptor, Digest, History, ImageConfig, Index, Manifest, Platform, media_type,
+};
 use imgctl_store::store::{Image, Store};
 
 /// A finished image that has no name yet.
@@ -101,4 +104,74 @@ pub(super) fn put<T: serde::Serialize>(
         .map_err(|error| Error::failed("cannot write an image document").caused_by(error))?;
     let digest = store.put_blob(&bytes)?;
     Ok(Descriptor::new(media, digest, bytes.len() as u64))
+}
+
+/// Returns the name of an env entry.
+pub(super) fn name_of(pair: &str) -> &str {
+    pair.split('=').next().unwrap_or_default()
+}
+
+/// Sets one variable: replaces it if it exists, otherwise appends it.
+pub(super) fn set_env(env: &mut Vec<String>, pair: String) {
+    match env.iter_mut().find(|old| name_of(old) == name_of(&pair)) {
+        Some(old) => *old = pair,
+        None => env.push(pair),
+    }
+}
+
+/// Returns the history entries, each with the index of the layer that it created; `None` for an
+/// empty entry. If the config's history does not fit the layers, returns one generated entry per
+/// layer instead.
+pub(super) fn history_by_layer(image: &Image) -> Vec<(Option<usize>, History)> {
+    let layers = image.manifest.layers.len();
+    let history = &image.config.history;
+    if history.iter().filter(|entry| !entry.empty_layer).count() != layers {
+        let made_up = |number| {
+            let entry = History { comment: Some("no history".to_owned()), ..History::default() };
+            (Some(number), entry)
+        };
+        return (0..layers).map(made_up).collect();
+    }
+    let mut number = 0;
+    let mut listed = Vec::new();
+    for entry in history {
+        if entry.empty_layer {
+            listed.push((None, entry.clone()));
+        } else {
+            listed.push((Some(number), entry.clone()));
+            number += 1;
+        }
+    }
+    listed
+}
+
+/// Returns the platform of all images, which must be the same.
+pub(super) fn common_platform(images: &[(String, &ImageConfig)]) -> Result<Platform> {
+    let Some((first_name, first)) = images.first() else {
+        return Err(Error::usage("there is no image"));
+    };
+    let platform = first.platform();
+    for (name, config) in &images[1..] {
+        let other = config.platform();
+        if (&other.os, &other.architecture) != (&platform.os, &platform.architecture) {
+            return Err(Error::usage(format!(
+                "{first_name} is for {platform}, but {name} is for {other}"
+            ))
+            .hint("choose one with --platform, or use images of the same platform"));
+        }
+    }
+    Ok(platform)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_keeps_its_place() {
+        let mut env = vec!["A=1".to_owned(), "B=2".to_owned()];
+        set_env(&mut env, "A=3".to_owned());
+        set_env(&mut env, "C=4".to_owned());
+        assert_eq!(env, ["A=3", "B=2", "C=4"]);
+    }
 }

@@ -6,10 +6,8 @@
 
 pub mod annotate;
 pub mod bundle;
-mod config;
 mod document;
 pub mod merge;
-mod overlap;
 pub mod rebase;
 
 pub use document::{Edited, write_index};

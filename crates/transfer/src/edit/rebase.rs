@@ -1,8 +1,7 @@
 //! `rebase`: moves an image to another base without building. Replaces the base's layers, and the
 //! settings that the image took over unchanged.
 
-use crate::edit::config::{common_platform, history_by_layer, name_of, set_env};
-use crate::edit::document::{Draft, Edited};
+use crate::edit::document::{Draft, Edited, common_platform, history_by_layer, name_of, set_env};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{ContainerConfig, History};
 use imgctl_store::store::{Image, Store};

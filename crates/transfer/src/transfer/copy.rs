@@ -5,23 +5,18 @@ use std::path::Path;
 
 use walkdir::WalkDir;
 
+use crate::transfer::ends::{ImageSink, ImageSource};
 use crate::transfer::engine::{self, Copied, CopyOptions};
-use crate::transfer::layout_sink::LayoutSink;
-use crate::transfer::layout_source::LayoutSource;
+use crate::transfer::layout::{LayoutSink, LayoutSource};
 use crate::transfer::load::{Input, LoadOptions, load};
 use crate::transfer::location::{Archived, Location};
 use crate::transfer::names;
 use crate::transfer::output::{Content, OuterCompression, Tar, Target};
 use crate::transfer::plan::Plan;
-use crate::transfer::registry_sink::RegistrySink;
-use crate::transfer::registry_source::RegistrySource;
+use crate::transfer::registry::{RegistrySink, RegistrySource};
 use crate::transfer::save::{ArchiveFormat, Output, SaveOptions, save};
-use crate::transfer::sink::ImageSink;
-use crate::transfer::source::ImageSource;
-use crate::transfer::store_sink::StoreSink;
-use crate::transfer::store_source::StoreSource;
-use crate::transfer::tree_sink::TreeSink;
-use crate::transfer::tree_source::TreeSource;
+use crate::transfer::store::{StoreSink, StoreSource};
+use crate::transfer::tree::{TreeSink, TreeSource};
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::image::{Digest, Reference};
 use imgctl_base::progress::{Reporter, Silent};

@@ -1,12 +1,14 @@
 //! The one path by which images are copied: read the documents, transfer the missing blobs (largest
 //! first, several in parallel), then the documents, children first, then the name.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::transfer::ends::{Blobs, ImageSink, ImageSource, Put, SourceDocument};
 use crate::transfer::plan::{Plan, Selection};
-use crate::transfer::sink::{ImageSink, Put};
-use crate::transfer::source::{Blobs, ImageSource, SourceDocument};
 use crate::transfer::workers;
 use imgctl_base::error::{Context, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest};
@@ -159,6 +161,3 @@ fn put_blob(sink: &dyn ImageSink, blob: &Descriptor, blobs: &Blobs<'_>) -> Resul
         put => put.context(|| format!("cannot copy blob {}", blob.digest)),
     }
 }
-
-#[cfg(test)]
-mod tests;

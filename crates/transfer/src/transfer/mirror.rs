@@ -5,18 +5,17 @@
 //! copies wait for the first and take the blob from the destination. Must not depend on the command
 //! line.
 
-use std::sync::Mutex;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
+use crate::transfer::ends::{Blobs, ImageSink, ImageSource, Put};
 use crate::transfer::engine::{self, Moved};
 use crate::transfer::mirror_place::{Place, name_of};
-use crate::transfer::mirror_shared::SharedBlobs;
 use crate::transfer::plan::{Plan, Selection};
-use crate::transfer::sink::ImageSink;
-use crate::transfer::source::ImageSource;
 use crate::transfer::workers::{self, lock};
 use imgctl_base::error::{Context, Error, Kind, Result};
-use imgctl_base::image::Digest;
+use imgctl_base::image::{Descriptor, Digest};
 use imgctl_base::progress::Reporter;
 use imgctl_registry::Target;
 
@@ -205,3 +204,61 @@ fn one(item: &Item<'_>, shared: &SharedBlobs, reporter: &dyn Reporter) -> Result
 #[cfg(test)]
 #[path = "mirror_tests.rs"]
 mod tests;
+
+/// The blobs copied so far, and those being copied.
+#[derive(Default)]
+pub(super) struct SharedBlobs {
+    /// Repositories that have each blob; the inner lock is held while the blob is copied.
+    blobs: Mutex<HashMap<Digest, Arc<Mutex<Vec<String>>>>>,
+}
+
+impl SharedBlobs {
+    /// Wraps `sink`, which writes to `repository`, so that it takes turns on shared blobs.
+    pub(super) fn sink<'a>(&'a self, sink: &'a dyn ImageSink, repository: &'a str) -> Turns<'a> {
+        Turns { shared: self, sink, repository }
+    }
+
+    fn blob(&self, digest: &Digest) -> Arc<Mutex<Vec<String>>> {
+        Arc::clone(lock(&self.blobs).entry(digest.clone()).or_default())
+    }
+}
+
+/// A sink that copies a blob only while no other image is copying it.
+pub(super) struct Turns<'a> {
+    shared: &'a SharedBlobs,
+    sink: &'a dyn ImageSink,
+    repository: &'a str,
+}
+
+impl ImageSink for Turns<'_> {
+    fn describe(&self) -> String {
+        self.sink.describe()
+    }
+
+    fn prepare(&self, plan: &Plan, blobs: &Blobs<'_>) -> Result<HashSet<Digest>> {
+        self.sink.prepare(plan, blobs)
+    }
+
+    fn takes_foreign_layers(&self) -> bool {
+        self.sink.takes_foreign_layers()
+    }
+
+    fn put_blob(&self, descriptor: &Descriptor, blobs: &Blobs<'_>) -> Result<Put> {
+        let blob = self.shared.blob(&descriptor.digest);
+        let mut have = lock(&blob);
+        let mount_from = have.iter().rev().take(2).cloned().collect();
+        let put = self.sink.put_blob(descriptor, &Blobs { mount_from, ..blobs.clone() })?;
+        if have.iter().all(|name| name != self.repository) {
+            have.push(self.repository.to_owned());
+        }
+        Ok(put)
+    }
+
+    fn put_document(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<()> {
+        self.sink.put_document(descriptor, bytes)
+    }
+
+    fn finish(&self, root: &Descriptor, bytes: &[u8]) -> Result<()> {
+        self.sink.finish(root, bytes)
+    }
+}

@@ -4,12 +4,9 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::transfer::registry_sink::RegistrySink;
-use crate::transfer::registry_source::RegistrySource;
-use crate::transfer::sink::ImageSink;
-use crate::transfer::source::ImageSource;
-use crate::transfer::tree_sink::TreeSink;
-use crate::transfer::tree_source::TreeSource;
+use crate::transfer::ends::{ImageSink, ImageSource};
+use crate::transfer::registry::{RegistrySink, RegistrySource};
+use crate::transfer::tree::{TreeSink, TreeSource};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Digest, Reference};
 use imgctl_registry::layout::Layout;

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::transfer::copy::Copier;
+use crate::transfer::ends::{ImageSink, ImageSource};
 use crate::transfer::engine::{self, CopyOptions, Moved};
 use crate::transfer::known_blobs::KnownBlobs;
 use crate::transfer::location::Location;
@@ -12,9 +13,7 @@ use crate::transfer::manifest_list;
 use crate::transfer::plan::{Plan, Platforms, Selection};
 use crate::transfer::push_source::PushSource;
 use crate::transfer::recompress_image::{self, Change, Changed};
-use crate::transfer::registry_sink::RegistrySink;
-use crate::transfer::sink::ImageSink;
-use crate::transfer::source::ImageSource;
+use crate::transfer::registry::RegistrySink;
 use imgctl_base::error::{Context, Error, Result};
 use imgctl_base::image::{Descriptor, Digest, Reference, media_type};
 use imgctl_base::progress::Reporter;

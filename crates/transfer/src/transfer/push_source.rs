@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Seek, SeekFrom};
 use std::sync::{Mutex, PoisonError};
 
+use crate::transfer::ends::{ImageSource, SourceDocument};
 use crate::transfer::known_blobs::KnownBlobs;
 use crate::transfer::recompress_image::Changed;
-use crate::transfer::source::{ImageSource, SourceDocument};
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::{Descriptor, Digest, Document, Reference};

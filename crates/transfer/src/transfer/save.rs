@@ -8,16 +8,19 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::transfer::convert;
 use crate::transfer::names::CONTAINERD_NAME;
 use crate::transfer::output::{Content, Directory, Tar, Target};
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::image::config::MAX_CONFIG;
 use imgctl_base::image::descriptor::REF_NAME;
 use imgctl_base::image::manifest::MAX_DOCUMENT;
-use imgctl_base::image::{Descriptor, Digest, Hasher, Index, Platform, Reference};
+use imgctl_base::image::{
+    Descriptor, Digest, Hasher, Index, Manifest, Platform, Reference, media_type,
+};
 use imgctl_base::progress::{Reporter, Task, Unit};
+use imgctl_store::layer::Compression;
 use imgctl_store::layer::decompress::decompress;
+use imgctl_store::layer::recompress::recompress;
 use imgctl_store::store::blobs::copy_hashed;
 use imgctl_store::store::{Image, Lease, Named, Store};
 
@@ -261,7 +264,7 @@ impl Saver<'_> {
             return Err(Error::usage("a docker directory holds one image")
                 .hint("save the images one by one, or choose another format"));
         };
-        let image = convert::to_docker(self.store, &self.image(named)?)?;
+        let image = to_docker(self.store, &self.image(named)?)?;
         target.file("version", Content::Bytes(b"Directory Transport Version: 1.1\n"))?;
         let manifest = self.store.read_blob(&image.descriptor.digest, MAX_DOCUMENT)?;
         target.file("manifest.json", Content::Bytes(&manifest))?;
@@ -309,4 +312,72 @@ fn shown(named: &Named) -> String {
 fn json(value: &impl Serialize) -> Result<Vec<u8>> {
     serde_json::to_vec(value)
         .map_err(|error| Error::failed("cannot encode a document of the archive").caused_by(error))
+}
+
+/// Compression level of recompressed layers.
+const GZIP_LEVEL: u32 = 6;
+
+/// Stores a Docker schema 2 manifest for the image and returns the image with it.
+pub(crate) fn to_docker(store: &Store, image: &Image) -> Result<Image> {
+    let mut manifest = image.manifest.clone();
+    manifest.media_type = Some(media_type::DOCKER_MANIFEST.to_owned());
+    media_type::DOCKER_CONFIG.clone_into(&mut manifest.config.media_type);
+    // Docker's schema has none of these fields (its parsers refuse or drop them).
+    manifest.annotations.clear();
+    manifest.artifact_type = None;
+    manifest.subject = None;
+    for (layer, (_, diff_id)) in manifest.layers.iter_mut().zip(image.layers()) {
+        layer.annotations.clear();
+        let media = match layer.media_type.as_str() {
+            media_type::OCI_LAYER | media_type::DOCKER_LAYER => media_type::DOCKER_LAYER,
+            media_type::OCI_LAYER_GZIP | media_type::DOCKER_LAYER_GZIP => {
+                media_type::DOCKER_LAYER_GZIP
+            }
+            zstd if zstd.ends_with("zstd") => {
+                let gzip = recompressed(store, layer, diff_id)
+                    .context(|| format!("cannot compress layer {} with gzip", layer.digest))?;
+                *layer = gzip;
+                continue;
+            }
+            other => {
+                return Err(Error::usage(format!(
+                    "layer {} is {other}, which Docker's schema 2 does not have",
+                    layer.digest
+                ))
+                .hint("use an OCI format"));
+            }
+        };
+        media.clone_into(&mut layer.media_type);
+    }
+    stored(store, image, manifest)
+}
+
+fn stored(store: &Store, image: &Image, manifest: Manifest) -> Result<Image> {
+    let bytes = serde_json::to_vec(&manifest)
+        .map_err(|error| Error::failed("cannot encode the manifest").caused_by(error))?;
+    let media = manifest.media_type.clone().unwrap_or_default();
+    let mut descriptor = Descriptor::new(&media, store.put_blob(&bytes)?, bytes.len() as u64);
+    descriptor.platform.clone_from(&image.descriptor.platform);
+    Ok(Image {
+        reference: image.reference.clone(),
+        descriptor,
+        manifest,
+        config: image.config.clone(),
+    })
+}
+
+/// Recompresses a layer's tar with gzip. The resulting bytes depend only on the tar.
+fn recompressed(store: &Store, layer: &Descriptor, diff_id: &Digest) -> Result<Descriptor> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let compression = Compression::Gzip { level: GZIP_LEVEL };
+    let blob = store.open_blob(&layer.digest)?;
+    let done = recompress(blob, store.ingest()?, compression, threads)?;
+    if done.diff_id != *diff_id {
+        return Err(Error::bad_content(format!(
+            "its content has the diff-id {}, the config says {diff_id}",
+            done.diff_id
+        )));
+    }
+    store.commit(done.sink, &done.digest)?;
+    Ok(Descriptor::new(media_type::DOCKER_LAYER_GZIP, done.digest, done.size))
 }

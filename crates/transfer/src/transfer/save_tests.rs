@@ -182,7 +182,7 @@ fn directories_load_and_are_never_overwritten() {
 fn docker_manifests_have_no_zstd() {
     let source = filled();
     let image = source.store.image("lone:1", None).unwrap();
-    let docker = convert::to_docker(&source.store, &image).unwrap();
+    let docker = to_docker(&source.store, &image).unwrap();
     assert_eq!(docker.descriptor.media_type, media_type::DOCKER_MANIFEST);
     for layer in &docker.manifest.layers {
         assert_eq!(layer.media_type, media_type::DOCKER_LAYER_GZIP);

@@ -7,8 +7,7 @@ use crate::cli::context::Context;
 use crate::cli::registry_options::RegistryArgs;
 use imgctl_base::error::Result;
 use imgctl_base::image::{Platform, Reference};
-use imgctl_transfer::transfer::manifest_list::{Details, ManifestList};
-use imgctl_transfer::transfer::manifest_list_members::Choice;
+use imgctl_transfer::transfer::manifest_list::{Choice, Details, ManifestList};
 
 /// Create a manifest list
 #[derive(Args, Debug)]

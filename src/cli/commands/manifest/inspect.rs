@@ -9,9 +9,9 @@ use crate::cli::registry_options::RegistryArgs;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Reference;
 use imgctl_base::image::manifest::MAX_DOCUMENT;
+use imgctl_transfer::transfer::ends::ImageSource;
 use imgctl_transfer::transfer::location::Location;
-use imgctl_transfer::transfer::registry_source::RegistrySource;
-use imgctl_transfer::transfer::source::ImageSource;
+use imgctl_transfer::transfer::registry::RegistrySource;
 
 /// Show a manifest list, or the manifest of an image
 #[derive(Args, Debug)]

@@ -13,9 +13,8 @@ use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_build::build;
 use imgctl_transfer::transfer::location::{Archived, Location};
 use imgctl_transfer::transfer::mirror::IMAGES;
-use imgctl_transfer::transfer::mirror_images::read_list;
 use imgctl_transfer::transfer::mirror_place::PlaceName;
-use imgctl_transfer::transfer::mirror_sources::Sources;
+use imgctl_transfer::transfer::mirror_sources::{Sources, read_list};
 
 /// Maximum size of a list of images, in bytes.
 const MAX_LIST: u64 = 16 << 20;

@@ -6,8 +6,7 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::transfer::plan::Platforms;
-use crate::transfer::store_sink::StoreSink;
-use crate::transfer::store_source::StoreSource;
+use crate::transfer::store::{StoreSink, StoreSource};
 use crate::transfer::testing::{config, fixture, gzip, layer};
 use imgctl_base::error::Error;
 use imgctl_base::image::{Index, Manifest, Platform, Reference, media_type};

@@ -5,7 +5,6 @@
 //! the registry (`a/b`). Each requested repository holds a lease, so an image stays complete until
 //! clients have finished pulling it. Must not depend on HTTP or the command line.
 
-mod resumable;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -26,9 +25,10 @@ use imgctl_registry::client::Target;
 use imgctl_registry::layout::MAX_MANIFEST;
 use imgctl_registry::server::backend::{Backend, BlobFile, Served, WritableBackend};
 use imgctl_store::store::Store;
-pub use resumable::upload_id;
 use view::{Repository, View};
 use writable::Arrivals;
+
+pub use writable::upload_id;
 
 /// How long an image can be pulled by digest after its name is gone.
 const KEPT: Duration = Duration::from_secs(600);

@@ -7,7 +7,6 @@
 mod check;
 mod identity;
 mod parse;
-mod scope;
 #[cfg(test)]
 mod tests;
 
@@ -15,12 +14,12 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use crate::trust::payload::expanded;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
 use imgctl_base::image::Reference;
 
 pub use check::{Signature, Signatures, Subject, open_sigstore, read_key};
 pub(crate) use identity::SignedIdentity;
-pub use scope::of as scopes;
 
 /// Maximum size of a policy file, in bytes.
 const MAX_POLICY: u64 = 4 << 20;
@@ -109,7 +108,7 @@ impl Policy {
 
     /// Returns the requirements on the image `reference` of a registry.
     pub(crate) fn for_registry(&self, reference: &Reference) -> Requirements<'_> {
-        self.most_specific("docker", &scope::of(reference))
+        self.most_specific("docker", &scopes(reference))
     }
 
     fn most_specific(&self, transport: &str, scopes: &[String]) -> Requirements<'_> {
@@ -134,4 +133,27 @@ impl Requirements<'_> {
             |requirement| matches!(requirement, Requirement::Signed { by, .. } if *by == scheme),
         )
     }
+}
+
+/// The scopes of an image in a registry.
+pub fn scopes(reference: &Reference) -> Vec<String> {
+    let full = expanded(reference);
+    let name = full.name();
+    let mut scopes = Vec::new();
+    if full.tag().is_some() || full.digest().is_some() {
+        scopes.push(full.to_string());
+    }
+    let mut rest = name.as_str();
+    scopes.push(rest.to_owned());
+    while let Some((parent, _)) = rest.rsplit_once('/') {
+        scopes.push(parent.to_owned());
+        rest = parent;
+    }
+    // The rest is the registry. Wildcards ignore its port.
+    let mut host = rest.split(':').next().unwrap_or(rest);
+    while let Some((_, domain)) = host.split_once('.') {
+        scopes.push(format!("*.{domain}"));
+        host = domain;
+    }
+    scopes
 }

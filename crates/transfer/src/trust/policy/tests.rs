@@ -155,3 +155,17 @@ fn the_first_file_that_exists_counts() {
     assert_eq!(found.unwrap().source, first.display().to_string());
     assert!(Policy::read_first(&[second, first]).is_err());
 }
+
+#[test]
+fn the_most_specific_comes_first() {
+    for (name, expected) in [
+        (
+            "a.example.com:5000/x/y:v1",
+            "a.example.com:5000/x/y:v1 a.example.com:5000/x/y a.example.com:5000/x a.example.com:5000 *.example.com *.com",
+        ),
+        ("busybox", "docker.io/library/busybox docker.io/library docker.io *.io"),
+    ] {
+        let found = scopes(&Reference::parse(name).unwrap());
+        assert_eq!(found.join(" "), expected);
+    }
+}
