@@ -11,9 +11,8 @@ use crate::cli::context::Context;
 use crate::cli::host_selection::HostArgs;
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::progress::Unit;
-use imgctl_host::host::send_tree::{SentTree, send_tree};
 use imgctl_host::host::transport::{Privilege, Transport};
-use imgctl_host::host::upload::{Place, upload_to};
+use imgctl_host::host::upload::{Place, SentTree, send_tree, upload_to};
 use imgctl_ops::hosts::{for_each, sum_up};
 
 /// Copy a file or a directory to hosts

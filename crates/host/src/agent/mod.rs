@@ -6,12 +6,10 @@
 pub mod balancer;
 pub mod execution;
 mod facts;
-mod fetch;
 mod files;
 mod hosts_file;
 pub mod install;
 mod network;
-mod peer_sources;
 pub mod protocol;
 pub mod remote;
 mod removal;

@@ -1,10 +1,22 @@
-//! A host's network as its kernel reports it: addresses and listening ports.
+//! A host's network as its kernel reports it, addresses and listening ports, and the offer of this
+//! host's blobs to other hosts: read-only, over TCP, to clients that present the token of the
+//! offer.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
+use tokio::sync::oneshot;
+
+use crate::agent::{network, protocol};
+use imgctl_base::error::{Error, Result};
+use imgctl_base::secret::Secret;
+use imgctl_registry::server::{Limits, ServeOptions, Server};
+use imgctl_store::store::Store;
+use imgctl_transfer::transfer::store_backend::StoreBackend;
 
 /// Returns the addresses of active interfaces at which other machines may reach this one, in the
 /// kernel's order.
@@ -55,6 +67,76 @@ fn listening_port(line: &str) -> Option<u16> {
     let state = words.nth(1)?;
     let (_, port) = local.rsplit_once(':')?;
     u16::from_str_radix(port, 16).ok().filter(|_| state == "0A")
+}
+
+/// Maximum number of concurrent connections from all fetching hosts.
+const CONNECTIONS: usize = 256;
+/// Number of random bytes in a token.
+const TOKEN: usize = 32;
+
+/// The current offer, if any.
+#[derive(Default)]
+pub(super) struct Offers(Mutex<Option<Offered>>);
+
+struct Offered {
+    offer: protocol::PeerSource,
+    /// Stops serving when dropped.
+    _stop: oneshot::Sender<()>,
+}
+
+impl Offers {
+    /// Starts serving. If already serving, returns the existing offer. Must be called on the
+    /// runtime.
+    pub(super) fn begin(&self, store: &Store) -> Result<protocol::PeerSource> {
+        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(current) = &*current {
+            return Ok(current.offer.clone());
+        }
+        let token = token()?;
+        let options = ServeOptions {
+            // The first address also accepts IPv4; without IPv6, the second one is used.
+            addresses: vec![
+                SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0),
+                SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
+            ],
+            token: Some(Secret::new(token.clone())),
+            read_only: true,
+            limits: Limits { connections: CONNECTIONS, ..Limits::default() },
+            ..ServeOptions::default()
+        };
+        let server = Server::bind(&options, Arc::new(StoreBackend::by_digest(store)))?;
+        let mut addresses = network::addresses();
+        if addresses.is_empty() {
+            addresses.push(Ipv4Addr::LOCALHOST.to_string());
+        }
+        let offer = protocol::PeerSource { addresses, port: server.address().port(), token };
+        let (stop, stopped) = oneshot::channel::<()>();
+        tokio::spawn(async move {
+            let served = server.serve(async {
+                let _ = stopped.await;
+            });
+            if let Err(error) = served.await {
+                tracing::warn!("stopped serving other hosts: {error}");
+            }
+        });
+        *current = Some(Offered { offer: offer.clone(), _stop: stop });
+        Ok(offer)
+    }
+
+    /// Stops serving.
+    pub(super) fn end(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+fn token() -> Result<String> {
+    let mut bytes = [0_u8; TOKEN];
+    aws_lc_rs::rand::fill(&mut bytes)
+        .map_err(|_| Error::failed("the system provides no random numbers"))?;
+    Ok(bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
 }
 
 #[cfg(test)]

@@ -7,10 +7,9 @@ use rustix::process::{Pid, Signal};
 use tokio::process::Command;
 use tokio::sync::oneshot;
 
-use crate::host::guarded::{Guarded, held};
 use crate::host::reactor;
 use crate::host::sudo::Sudo;
-use crate::host::transport::{BoxFuture, Channel, Ended, Privilege, Transport};
+use crate::host::transport::{BoxFuture, Channel, Ended, Guarded, Privilege, Transport, held};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::secret::Secret;
 

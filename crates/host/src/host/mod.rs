@@ -6,15 +6,12 @@
 pub mod address;
 mod command;
 pub mod connect;
-mod guarded;
 mod known_hosts;
 mod local;
 pub mod login;
 mod pattern;
 pub(crate) mod quote;
 pub mod reactor;
-mod resolve;
-pub mod send_tree;
 mod ssh;
 mod ssh_config;
 mod sudo;

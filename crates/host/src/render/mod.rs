@@ -3,7 +3,6 @@
 //! Works on a directory and plain values. Must not depend on clusters, agents or the store.
 
 mod configs;
-mod data;
 mod documents;
 mod files;
 mod json;
@@ -14,11 +13,11 @@ mod yaml_edit;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 use imgctl_base::error::Result;
 
 pub(crate) use templates::is_template;
-
-use serde::{Deserialize, Serialize};
 
 /// Everything that rendering depends on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -117,7 +116,7 @@ pub fn tree(
 /// and selects the template language. Accesses no file: for previews.
 #[cfg(test)]
 pub fn one(name: &str, text: &str, inputs: &Inputs, image: Option<usize>) -> Result<String> {
-    templates::one(name, text, &data::Data::of(inputs, image))
+    templates::one(name, text, &templates::Data::of(inputs, image))
 }
 
 #[cfg(test)]

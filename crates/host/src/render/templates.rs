@@ -1,8 +1,10 @@
 //! Renders `*.tmpl` (Go's language) and `*.tera` (Tera) files to the names without the extension.
 
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
 use tera::Tera;
 
-use crate::render::data::Data;
 use crate::render::files::Files;
 use crate::render::{Inputs, Origin, Rendered};
 use imgctl_base::error::{Error, Kind, Result};
@@ -127,4 +129,40 @@ fn several(errors: &[Error], count: usize, of: usize) -> Error {
 /// Returns the path without the leading slash that messages use.
 pub(super) fn text_of(path: &LayerPath) -> String {
     String::from_utf8_lossy(path.as_bytes()).into_owned()
+}
+
+/// Data for the templates of one image on one host.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Data {
+    /// Variables, also available as `.Env`.
+    pub environment: BTreeMap<String, String>,
+    /// `.Host`, `.Cluster`, `.Registry`, `.Arch`. A variable overrides a fact of the same name,
+    /// because older images were written before facts existed.
+    pub facts: Map<String, Value>,
+    pub strict: bool,
+}
+
+impl Data {
+    /// Builds the data for the templates of `image`: the variables of all images in order, then the
+    /// image's own, then those of cluster, host and flags.
+    pub(super) fn of(inputs: &Inputs, image: Option<usize>) -> Self {
+        let mut environment = BTreeMap::new();
+        let own = image.and_then(|image| inputs.images.get(image));
+        for image in inputs.images.iter().chain(own) {
+            environment.extend(image.environment.clone());
+        }
+        environment.extend(inputs.environment.clone());
+        Self { environment, facts: inputs.facts.clone(), strict: inputs.strict }
+    }
+
+    /// Returns all data as one object.
+    pub(super) fn object(&self) -> Value {
+        let variables = || {
+            self.environment.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str())))
+        };
+        let mut object = self.facts.clone();
+        object.insert("Env".to_owned(), variables().collect());
+        object.extend(variables());
+        Value::Object(object)
+    }
 }

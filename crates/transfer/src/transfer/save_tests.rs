@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use super::testing::*;
+use super::save::to_docker;
 use super::*;
 use imgctl_base::error::Kind;
 use imgctl_base::image::{Digest, Platform, media_type};

@@ -14,15 +14,12 @@
 //!
 //! Must not depend on clusters, or on who reads the output.
 
-mod cancel;
 mod follow;
 mod log;
 mod place;
-mod remains;
 mod start;
 mod supervisor;
 mod surroundings;
-mod sweep;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -31,7 +28,7 @@ use std::process::ExitCode;
 use crate::agent::protocol::{Outcome, OutputLine, Run};
 use imgctl_base::error::{Error, Kind, Result};
 
-pub use cancel::cancel;
+pub use follow::cancel;
 
 /// First argument of the process that supervises one command; the second is its directory.
 const SUPERVISOR: &str = "__supervise";

@@ -1,20 +1,21 @@
 //! Decides whether to start a key's command, and starts exactly one supervisor, however many
-//! callers ask at the same time.
+//! callers ask at the same time. Removes old runs, whose number per cluster is limited.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
 use crate::agent::execution::place::{Place, Record};
-use crate::agent::execution::{SUPERVISOR, remains, surroundings, sweep};
+use crate::agent::execution::{SUPERVISOR, surroundings};
 use crate::agent::protocol::Run;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_base::fs::atomic::remove_tree;
 
 /// Maximum number of attempts after another caller was faster or a supervisor died.
 pub(super) const ATTEMPTS: usize = 10;
@@ -69,7 +70,7 @@ pub(super) fn begin(place: &Place, request: &Run, program: &Path, again: bool) -
         place.forget()?;
     }
     drop(alive);
-    sweep::sweep(place.runs(), place.directory());
+    sweep(place.runs(), place.directory());
     start(place, request, program)
 }
 
@@ -82,7 +83,7 @@ fn end_of_the_dead(place: &Place) -> Result<Option<Record>> {
         return Ok(None);
     };
     let reason = if state.boot_id == surroundings::boot_id() {
-        remains::kill(&state.marker);
+        surroundings::kill_marked(&state.marker);
         "its supervisor was killed while it ran"
     } else {
         "the host was rebooted while it ran"
@@ -132,5 +133,38 @@ fn start(place: &Place, request: &Run, program: &Path) -> Result<Begun> {
             request.key
         ))
         .hint("check the free memory of the host and its kernel log")),
+    }
+}
+
+/// Number of runs to keep.
+const KEPT: usize = 200;
+/// Number of extra runs that triggers removal, so that not every start examines all of them.
+const SLACK: usize = 20;
+
+/// Keeps the newest runs in `runs`. Running ones and `ours` are never removed. Best effort: a
+/// failure to remove old runs does not prevent a command from starting.
+pub(super) fn sweep(runs: &Path, ours: &Path) {
+    let Ok(entries) = std::fs::read_dir(runs) else {
+        return;
+    };
+    let mut all: Vec<(SystemTime, PathBuf)> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let modified = entry.metadata().and_then(|metadata| metadata.modified());
+            Some((modified.ok()?, entry.path()))
+        })
+        .filter(|(_, path)| path != ours)
+        .collect();
+    if all.len() < KEPT + SLACK {
+        return;
+    }
+    all.sort();
+    for (_, path) in all.iter().take(all.len() - KEPT) {
+        let place = Place::at(path);
+        let (Ok(Some(_start)), Ok(Some(_alive))) = (place.try_lock_start(), place.try_lock_alive())
+        else {
+            continue;
+        };
+        let _ = remove_tree(path);
     }
 }

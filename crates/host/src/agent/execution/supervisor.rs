@@ -17,7 +17,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use crate::agent::execution::log::{LONGEST_LINE, Stream, Writer};
 use crate::agent::execution::place::{Place, Record, State};
 use crate::agent::execution::start::Said;
-use crate::agent::execution::{remains, surroundings};
+use crate::agent::execution::surroundings;
 use crate::agent::protocol::Run;
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::lock::Lock;
@@ -167,7 +167,7 @@ impl Started {
         let status = self.child.wait().doing(|| "cannot wait for the command".to_owned())?;
         if end.timed_out || end.cancelled {
             // Processes that ignored the signal, in any process group.
-            remains::kill(&self.marker);
+            surroundings::kill_marked(&self.marker);
         }
         let (code, mut reason) = describe(status, &end, self.timeout);
         if let Err(error) = watched {

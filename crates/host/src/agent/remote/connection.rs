@@ -1,25 +1,33 @@
-//! One connection to one agent: HTTP/2 over the input and output of a command.
+//! One connection to one agent: HTTP/2 over the input and output of a command. Opens tunnels: the
+//! request body carries data to the host, the answer body carries data back.
 
+use std::io;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{Request, Response, StatusCode};
+use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use serde::de::DeserializeOwned;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::io::{
+    AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, ReadHalf, WriteHalf,
+};
 use tokio::sync::watch;
 
 use crate::agent::protocol::OutputLine;
-use crate::agent::remote::body::Body;
 use crate::agent::remote::handshake;
+use crate::agent::tunnel::{Failure, Tunnel, WAITING};
 use crate::agent::wire::{self, Call, Event};
 use crate::host::transport::{BoxFuture, Ended};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::wire::Decoder;
+use imgctl_registry::client::sending::BlobBody;
 
 /// Bytes that may be in flight for one answer, and for all answers: some wait for a slow reader.
 const STREAM_WINDOW: u32 = 1 << 20;
@@ -216,4 +224,122 @@ async fn listen(mut stderr: Box<dyn AsyncRead + Send + Unpin>, errors: Arc<Mutex
         let surplus = errors.len().saturating_sub(ERRORS);
         errors.drain(..surplus);
     }
+}
+
+/// Body of a request.
+pub(super) enum Body {
+    Whole(Option<Bytes>),
+    Stream(BlobBody),
+    /// Continues until the other end signals the end of the data.
+    Pipe(ReadHalf<DuplexStream>),
+}
+
+impl Body {
+    pub(super) fn whole(bytes: impl Into<Bytes>) -> Self {
+        Self::Whole(Some(bytes.into()).filter(|bytes: &Bytes| !bytes.is_empty()))
+    }
+
+    /// A body with everything read from `source`.
+    pub(super) fn pipe(source: ReadHalf<DuplexStream>) -> Self {
+        Self::Pipe(source)
+    }
+}
+
+fn poll_pipe(
+    source: &mut ReadHalf<DuplexStream>,
+    context: &mut Context<'_>,
+) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+    let mut block = BytesMut::zeroed(WAITING);
+    let mut buffer = ReadBuf::new(&mut block);
+    ready!(Pin::new(source).poll_read(context, &mut buffer))?;
+    let length = buffer.filled().len();
+    block.truncate(length);
+    Poll::Ready((length > 0).then(|| Ok(Frame::data(block.freeze()))))
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        match &mut *self {
+            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Pipe(source) => poll_pipe(source, context),
+            Self::Stream(blob) => Pin::new(blob).poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(bytes) => bytes.is_none(),
+            Self::Stream(blob) => blob.is_end_stream(),
+            Self::Pipe(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+            Self::Stream(blob) => blob.size_hint(),
+            Self::Pipe(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// Opens a tunnel on a live connection.
+pub(super) async fn open_tunnel(
+    connection: &Connection,
+    address: &str,
+    port: u16,
+) -> Result<Tunnel, Trouble> {
+    let (ours, theirs) = tokio::io::duplex(WAITING);
+    let (up, down) = tokio::io::split(theirs);
+    let request = Request::post(format!("http://agent{}{}", wire::PREFIX, wire::TUNNEL))
+        .header(wire::TUNNEL_TO, format!("{address} {port}"))
+        .body(Body::pipe(up))
+        .map_err(|error| {
+            let error = Error::usage(format!("`{address}` is not an address")).caused_by(error);
+            Trouble::Refused(error)
+        })?;
+    let response = connection.request(request).await?;
+    match response.status() {
+        StatusCode::OK => {
+            let failure = Failure::default();
+            tokio::spawn(receive(response.into_body(), down, failure.clone()));
+            Ok(Tunnel::new(ours, failure))
+        }
+        status => {
+            let kind = match status {
+                StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => Kind::Network,
+                StatusCode::FORBIDDEN => Kind::Denied,
+                _ => Kind::Failed,
+            };
+            let why = text(response.into_body()).await;
+            Err(Trouble::Refused(Error::new(kind, why)))
+        }
+    }
+}
+
+/// Forwards received data until either end closes.
+async fn receive(mut body: Incoming, mut down: WriteHalf<DuplexStream>, failure: Failure) {
+    while let Some(frame) = body.frame().await {
+        match frame.map(hyper::body::Frame::into_data) {
+            Ok(Ok(data)) => {
+                if down.write_all(&data).await.is_err() {
+                    return;
+                }
+            }
+            Ok(Err(_)) => {}
+            Err(error) => {
+                failure.tell(format!("the tunnel failed: {error}"));
+                break;
+            }
+        }
+    }
+    let _ = down.shutdown().await;
 }

@@ -1,7 +1,6 @@
 //! The controller's side: one host's agent, started on demand and restarted when its connection is
 //! lost.
 
-mod body;
 mod connection;
 mod handshake;
 mod start;
@@ -10,7 +9,6 @@ mod start;
 pub mod testing;
 #[cfg(test)]
 mod tests;
-mod tunnel;
 #[cfg(test)]
 mod tunnel_tests;
 mod upload;
@@ -261,7 +259,7 @@ impl Agent for Remote {
         let mut is_second = false;
         loop {
             let connection = self.connection()?;
-            let opened = tunnel::open(&connection, address, port);
+            let opened = connection::open_tunnel(&connection, address, port);
             let error = match self.runtime.block_on(opened) {
                 Ok(tunnel) => return Ok(tunnel),
                 Err(Trouble::Lost { .. }) if !is_second => {

@@ -8,8 +8,7 @@ use http::{Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 
 use crate::agent::remote::Remote;
-use crate::agent::remote::body::Body;
-use crate::agent::remote::connection::{Connection, Trouble, text};
+use crate::agent::remote::connection::{Body, Connection, Trouble, text};
 use crate::agent::wire::REPOSITORY;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Descriptor;

@@ -1,8 +1,9 @@
-//! Dispatches calls by name, and converts their results to events.
+//! Dispatches calls by name, and converts their results to events. Fetches blobs that another host
+//! offers.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -12,21 +13,25 @@ use hyper::body::Incoming;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-use crate::agent::execution::Caller;
+use crate::agent::execution::{self, Caller};
 use crate::agent::protocol::{
-    Checkout, FileToWrite, HostsBlock, Inventory, InventoryQuestion, OutputLine, ReadPart, Run,
-    SwitchTree, WritePart,
+    Checkout, FileToWrite, HostsBlock, Inventory, InventoryQuestion, OutputLine, PeerSource,
+    ReadPart, Run, SwitchTree, WritePart,
 };
 use crate::agent::server::Host;
 use crate::agent::server::answer::{Answer, refusal};
 use crate::agent::wire::{
     Call, Cancel, Content, Event, FactsAnswer, FactsQuestion, Fetch, MAX_CALL, OfferBlobs,
-    ReadFile, Remove, Withdraw,
+    REPOSITORY, ReadFile, Remove, Withdraw,
 };
-use crate::agent::{execution, facts, fetch, files, hosts_file, removal, tree};
-use imgctl_base::error::{Error, Result};
+use crate::agent::{facts, files, hosts_file, removal, tree};
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::image::{Descriptor, Digest};
 use imgctl_base::wire::encode;
+use imgctl_registry::Repository;
 use imgctl_store::store::Store;
+use imgctl_transfer::transfer::ends::counted;
+use imgctl_transfer::transfer::workers::{for_each, lock};
 
 /// Maximum number of messages queued for a slow controller.
 const WAITING: usize = 64;
@@ -61,7 +66,7 @@ pub(super) async fn answer(host: &Arc<Host>, name: &str, body: Incoming) -> Resp
             Ok(())
         }),
         Fetch::NAME => serve(&bytes, move |call: Fetch, told| {
-            fetch::fetch(&host.store, &call.from, &call.blobs, &|bytes| told.progress(bytes))
+            fetch(&host.store, &call.from, &call.blobs, &|bytes| told.progress(bytes))
         }),
         Checkout::NAME => serve(&bytes, move |call: Checkout, told| {
             tree::checkout(&host.store, &call, &|bytes| told.progress(bytes))
@@ -184,4 +189,57 @@ impl Told {
             self.send(&Event::<()>::Progress(due));
         }
     }
+}
+
+/// Number of blobs to fetch concurrently.
+const WORKERS: usize = 4;
+
+/// Fetches `blobs` into the store and returns those that the peer could not deliver. An error
+/// always concerns the local machine. Blocks.
+pub(super) fn fetch(
+    store: &Store,
+    from: &PeerSource,
+    blobs: &[Descriptor],
+    fetched: &(dyn Fn(u64) + Sync),
+) -> Result<Vec<Digest>> {
+    let missing = Mutex::new(Vec::new());
+    let peer = Repository::of_peer(REPOSITORY, &from.addresses, from.port, &from.token);
+    let bring = |blob: &Descriptor| {
+        let brought = match &peer {
+            Ok(peer) => bring_one(store, peer, blob, fetched)?,
+            Err(_) => false,
+        };
+        if !brought {
+            lock(&missing).push(blob.digest.clone());
+        }
+        Ok(())
+    };
+    for_each(blobs, WORKERS, &AtomicBool::new(false), bring)?;
+    Ok(std::mem::take(&mut *lock(&missing)))
+}
+
+/// Fetches one blob; returns whether it is in the store now.
+fn bring_one(
+    store: &Store,
+    peer: &Repository,
+    blob: &Descriptor,
+    fetched: &(dyn Fn(u64) + Sync),
+) -> Result<bool> {
+    // Only the peer is asked, not the servers of foreign layers.
+    let blob = Descriptor::new(&blob.media_type, blob.digest.clone(), blob.size);
+    let is_refused = AtomicBool::new(false);
+    let rest = |offset| {
+        let opened = peer.blob(&blob, offset);
+        is_refused.fetch_or(opened.is_err(), Ordering::Relaxed);
+        Ok(counted(opened?, fetched))
+    };
+    let Err(error) = store.complete_blob(&blob.digest, blob.size, &rest) else {
+        return Ok(true);
+    };
+    let is_theirs = matches!(error.kind(), Kind::Network | Kind::BadContent);
+    if !is_theirs && !is_refused.load(Ordering::Relaxed) {
+        return Err(error);
+    }
+    tracing::debug!("{error}");
+    Ok(false)
 }

@@ -6,7 +6,6 @@
 mod answer;
 mod calls;
 mod stdio;
-mod tunnel;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::AsyncWriteExt;
 
-use crate::agent::peer_sources::Offers;
+use crate::agent::network::Offers;
 use crate::agent::wire;
 use answer::Answer;
 use imgctl_base::error::{IoContext, Result};
@@ -120,7 +119,7 @@ async fn answer(host: &Arc<Host>, request: Request<Incoming>) -> Response<Answer
     }
     match path.strip_prefix(wire::PREFIX).map(str::to_owned) {
         Some(name) if name == wire::TUNNEL && request.method() == Method::POST => {
-            tunnel::answer(request).await
+            answer::tunnel(request).await
         }
         Some(name) if request.method() == Method::POST => {
             calls::answer(host, &name, request.into_body()).await

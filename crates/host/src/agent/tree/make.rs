@@ -4,14 +4,13 @@
 use std::collections::{HashMap, HashSet};
 use std::io::{Cursor, Read};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::agent::protocol::{CheckedOut, Checkout, CheckoutLayer, SwitchTree};
-use crate::agent::tree::history::History;
+use crate::agent::tree::history::{self, History};
 use crate::agent::tree::names::{TreePaths, check_id};
 use crate::agent::tree::registry_data::{RegistryData, is_registry};
-use crate::agent::tree::registry_layers::Brought;
-use crate::agent::tree::{keep, registry_layers, space, switch};
+use crate::agent::tree::registry_layers::{self, Brought};
 use crate::render::{self, BUILT_IN, BuiltIn};
 use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
 use imgctl_base::fs::atomic::{remove_tree, sync_directory};
@@ -44,7 +43,7 @@ pub fn checkout(
         // The cause stays in the chain; the message adds which file system is full and how much is
         // free.
         Kind::NoSpace if !error.message().starts_with("not enough space") => {
-            let full = space::full(&paths.root, None).caused_by(error);
+            let full = no_space(&paths.root, None).caused_by(error);
             // Frees the space for the operator to see; the next attempt starts over anyway.
             for leftover in paths.leftovers() {
                 if let Err(error) = remove_tree(&leftover) {
@@ -78,7 +77,7 @@ pub fn switch_tree(request: &SwitchTree) -> Result<Vec<String>> {
     if history.use_now(&request.id) {
         history.write(&paths)?;
     }
-    Ok(switch::switch(&paths, &request.id)?.into_iter().collect())
+    Ok(history::switch(&paths, &request.id)?.into_iter().collect())
 }
 
 /// The files added by each registry layer.
@@ -109,7 +108,7 @@ impl Making<'_> {
         let needed = request.layers.iter().filter(|layer| {
             missing.contains(&layer.descriptor.digest) || !is_made && !layer.registry
         });
-        space::check(&paths.root, needed)?;
+        check_space(&paths.root, needed)?;
         let mut history = History::read(paths);
         let is_news = if request.stage {
             history.keep_too(&request.id)
@@ -127,13 +126,13 @@ impl Making<'_> {
             sync_directory(&paths.parent)?;
         }
         if !is_current {
-            answer.notes.extend(switch::switch(paths, &request.id)?);
+            answer.notes.extend(history::switch(paths, &request.id)?);
         }
         for (layer, files) in &brought {
             registry_layers::record(&paths.root, layer, files)?;
         }
         if !request.stage {
-            switch::remove_old(self.store, paths, &mut history, request.keep)?;
+            history::remove_old(self.store, paths, &mut history, request.keep)?;
         }
         self.drop_registry_layers()?;
         Ok(answer)
@@ -202,7 +201,7 @@ impl Making<'_> {
                 let link = partial.join("registry");
                 std::os::unix::fs::symlink("../registry", &link).path("create", &link)?;
             }
-            keep::keep(self.store, paths, &request.id, &request.layers)?;
+            history::keep(self.store, paths, &request.id, &request.layers)?;
         }
         let root = std::fs::File::open(&paths.root).path("open", &paths.root)?;
         rustix::fs::syncfs(&root).path("sync the file system of", &paths.root)?;
@@ -354,4 +353,58 @@ impl Task for Done<'_> {
     }
 
     fn done(&self, _summary: &str) {}
+}
+
+/// Rejects a checkout whose layers alone are larger than the free space.
+pub(super) fn check_space<'a>(
+    root: &Path,
+    layers: impl Iterator<Item = &'a CheckoutLayer>,
+) -> Result<()> {
+    let needed: u64 = layers.map(|layer| layer.descriptor.size).sum();
+    let free = free(root)?;
+    if needed <= free {
+        return Ok(());
+    }
+    Err(no_space(root, Some(needed)))
+}
+
+/// Returns the error for a full file system, with the known details.
+pub(super) fn no_space(root: &Path, needed: Option<u64>) -> Error {
+    let free = free(root).unwrap_or(0);
+    let needed = needed.map_or(String::new(), |needed| {
+        format!("the layers need at least {} and ", megabytes(needed))
+    });
+    Error::new(
+        Kind::NoSpace,
+        format!(
+            "not enough space for {}: {needed}{} are free on the file system at {}",
+            root.display(),
+            megabytes(free),
+            mount_point(root).display()
+        ),
+    )
+    .hint("free space there, or put the data elsewhere (SEALOS_DATA_ROOT)")
+}
+
+/// Returns the number of bytes available to this process.
+fn free(path: &Path) -> Result<u64> {
+    let stat = rustix::fs::statvfs(path).path("examine the file system of", path)?;
+    let blocks = if rustix::process::geteuid().is_root() { stat.f_bfree } else { stat.f_bavail };
+    Ok(blocks.saturating_mul(stat.f_frsize))
+}
+
+/// Returns the topmost directory above `path` on the same file system.
+fn mount_point(path: &Path) -> PathBuf {
+    use std::os::unix::fs::MetadataExt;
+    let device = |path: &Path| std::fs::metadata(path).map(|metadata| metadata.dev()).ok();
+    let own = device(path);
+    path.ancestors()
+        .take_while(|ancestor| device(ancestor) == own)
+        .last()
+        .unwrap_or(path)
+        .to_owned()
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{} MB", bytes.div_ceil(1_000_000))
 }

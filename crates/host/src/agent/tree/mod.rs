@@ -13,14 +13,44 @@
 //! Must not depend on clusters, connections or where layers come from: they are in the store.
 
 mod history;
-mod inventory;
-mod keep;
 mod make;
 mod names;
 mod registry_data;
 mod registry_layers;
-mod space;
-mod switch;
 
-pub use inventory::inventory;
+use std::path::Path;
+
+use crate::agent::protocol::{Inventory, InventoryQuestion};
+use crate::agent::tree::names::TreePaths;
+use imgctl_base::error::Result;
+use imgctl_store::store::Store;
+
 pub use make::{checkout, switch_tree};
+
+/// Returns everything except the blobs: the requested registry layers that are applied below
+/// `root`, the current trees with their layers, and all existing trees.
+pub fn inventory(store: &Store, root: &str, question: &InventoryQuestion) -> Result<Inventory> {
+    let mut found = Inventory {
+        registry_layers: question
+            .registry_layers
+            .iter()
+            .filter(|layer| registry_layers::is_applied(Path::new(root), layer))
+            .cloned()
+            .collect(),
+        ..Inventory::default()
+    };
+    for tree in &question.trees {
+        let paths = TreePaths::new(root, tree)?;
+        if let Some(id) = paths.current() {
+            if let Some(layers) = history::layers(store, &paths, &id) {
+                found.layers.insert(tree.clone(), layers);
+            }
+            found.trees.insert(tree.clone(), id);
+        }
+        let there = paths.made();
+        if !there.is_empty() {
+            found.made.insert(tree.clone(), there);
+        }
+    }
+    Ok(found)
+}

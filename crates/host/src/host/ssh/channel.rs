@@ -11,10 +11,9 @@ use russh::{ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Sig};
 use tokio::io::AsyncWrite;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::host::guarded::{Guarded, Pieces, held};
 use crate::host::reactor;
 use crate::host::ssh::session::Counted;
-use crate::host::transport::{Channel, Ended};
+use crate::host::transport::{Channel, Ended, Guarded, Pieces, held};
 use imgctl_base::error::{Error, Kind, Result};
 
 /// Maximum number of unread pieces of up to 32 KiB, for each output.
