@@ -11,7 +11,7 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use tokio::sync::oneshot;
 
-use crate::agent::{network, protocol};
+use crate::agent::protocol;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::secret::Secret;
 use imgctl_registry::server::{Limits, ServeOptions, Server};
@@ -105,7 +105,7 @@ impl Offers {
             ..ServeOptions::default()
         };
         let server = Server::bind(&options, Arc::new(StoreBackend::by_digest(store)))?;
-        let mut addresses = network::addresses();
+        let mut addresses = addresses();
         if addresses.is_empty() {
             addresses.push(Ipv4Addr::LOCALHOST.to_string());
         }

@@ -126,7 +126,7 @@ fn feed(
             let mut kept = Vec::new();
             (&mut from).take(LIMIT).read_to_end(&mut kept).await?;
             tokio::io::copy(&mut from, &mut tokio::io::sink()).await?;
-            Ok::<_, std::io::Error>(kept)
+            Ok::<_, io::Error>(kept)
         };
         tokio::join!(keep(output), keep(errors))
     });
@@ -138,7 +138,7 @@ fn feed(
         let want = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let count = match reader.read(&mut buffer[..want]) {
             Ok(count) => count,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => {
                 read_error = Some(Error::io("cannot read the data to send", error));
                 break;

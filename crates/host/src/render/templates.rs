@@ -63,7 +63,7 @@ pub(super) fn render_all(
         paths.extend(files.find(&LayerPath::parse(directory)?, &is_template)?);
     }
     let mut errors = Vec::new();
-    let mut outputs = std::collections::BTreeMap::new();
+    let mut outputs = BTreeMap::new();
     for path in &paths {
         let output = output_path(path)?;
         if let Some(other) = outputs.insert(output.clone(), path) {

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use super::testing::*;
 use super::save::to_docker;
+use super::testing::*;
 use super::*;
 use imgctl_base::error::Kind;
 use imgctl_base::image::{Digest, Platform, media_type};

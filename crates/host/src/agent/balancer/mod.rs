@@ -20,10 +20,9 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::agent::balancer::probe::Probe;
-use crate::agent::balancer::servers::Servers;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::fs::atomic::{self, Durability};
+use probe::Probe;
 use servers::Servers;
 
 /// Options of the load balancer.

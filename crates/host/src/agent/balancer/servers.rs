@@ -418,10 +418,10 @@ mod tests {
         // The writer never came back.
         let then = SystemTime::now() - Duration::from_secs(601);
         std::fs::File::open(&file).unwrap().set_modified(then).unwrap();
-        assert_eq!(read(&file).unwrap()[1].out, None);
+        assert_eq!(read_list(&file).unwrap()[1].out, None);
         for wrong in ["10.0.0.1\n", "#out 10.0.0.1:6443\n", "#out x:1 5\n", "\n"] {
             std::fs::write(&file, wrong).unwrap();
-            assert!(read(&file).is_err(), "{wrong}");
+            assert!(read_list(&file).is_err(), "{wrong}");
         }
     }
 }

@@ -328,7 +328,7 @@ pub(super) async fn open_tunnel(
 /// Forwards received data until either end closes.
 async fn receive(mut body: Incoming, mut down: WriteHalf<DuplexStream>, failure: Failure) {
     while let Some(frame) = body.frame().await {
-        match frame.map(hyper::body::Frame::into_data) {
+        match frame.map(Frame::into_data) {
             Ok(Ok(data)) => {
                 if down.write_all(&data).await.is_err() {
                     return;
