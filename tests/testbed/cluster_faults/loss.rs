@@ -17,7 +17,11 @@ struct Going {
 
 impl Going {
     fn start(bed: &Bed, hosts: &str, more: &[&str]) -> Self {
-        let more = [&["--masters", hosts], more].concat();
+        // A lost host is noticed in seconds rather than in a minute.
+        let config = bed.env.path("ssh_config");
+        std::fs::write(&config, "ServerAliveInterval 4\nServerAliveCountMax 2\n").unwrap();
+        let config = config.display().to_string();
+        let more = [&["--masters", hosts, "--ssh-config", &config], more].concat();
         let said = bed.env.path("said");
         let file = std::fs::File::create(&said).unwrap();
         let mut command = bed.command(arguments(bed, &["run", "f:1"], "default", &more));

@@ -30,6 +30,9 @@ pub(super) struct HostConfig {
     pub(super) strict: Option<bool>,
     pub(super) host_key_alias: Option<String>,
     pub(super) connect_timeout: Option<Duration>,
+    /// Zero turns keepalive messages off.
+    pub(super) alive_interval: Option<Duration>,
+    pub(super) alive_count: Option<usize>,
     pub(super) identity_agent: Option<String>,
 }
 
@@ -157,6 +160,16 @@ impl Question<'_> {
                     && seconds > 0
                 {
                     set_once(&mut found.connect_timeout, Duration::from_secs(seconds));
+                }
+            }
+            "serveraliveinterval" => {
+                if let Ok(seconds) = first.parse() {
+                    set_once(&mut found.alive_interval, Duration::from_secs(seconds));
+                }
+            }
+            "serveralivecountmax" => {
+                if let Ok(count) = first.parse() {
+                    set_once(&mut found.alive_count, count);
                 }
             }
             _ => {}
@@ -346,7 +359,7 @@ mod tests {
     fn the_first_value_counts_and_blocks_hold_for_their_hosts() {
         let (_kept, config) = config(
             "# all\nUser = first\nhost a* !ab\n\tport 2222\n  identityfile ~/%h-%r-%u-%%\n  IdentityFile=/second # why\n\
-             Host *\n port 33\nUser second\nUserKnownHostsFile ~/k1 \"/k 2\"\nStrictHostKeyChecking accept-new\nIdentitiesOnly yes\nConnectTimeout 7\nFancyNewThing 1\n",
+             Host *\n port 33\nUser second\nUserKnownHostsFile ~/k1 \"/k 2\"\nStrictHostKeyChecking accept-new\nIdentitiesOnly yes\nConnectTimeout 7\nServerAliveInterval 2\nServerAliveCountMax 3\nFancyNewThing 1\n",
         );
         let found = lookup(&config, "ax", None);
         assert_eq!(found.user.as_deref(), Some("first"));
@@ -357,6 +370,8 @@ mod tests {
         assert_eq!(found.known_hosts, Some(known));
         assert_eq!((found.strict, found.identities_only), (Some(false), Some(true)));
         assert_eq!(found.connect_timeout, Some(Duration::from_secs(7)));
+        assert_eq!(found.alive_interval, Some(Duration::from_secs(2)));
+        assert_eq!(found.alive_count, Some(3));
         assert_eq!(lookup(&config, "ab", None).port, Some(33));
     }
 

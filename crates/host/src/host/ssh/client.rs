@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use russh::Preferred;
 use russh::cipher;
@@ -83,8 +83,8 @@ pub(super) fn config(target: &Target, known: &KnownHosts) -> client::Config {
             compression: Cow::Borrowed(&[russh::compression::NONE]),
             ..Preferred::DEFAULT
         },
-        keepalive_interval: Some(Duration::from_secs(15)),
-        keepalive_max: 4,
+        keepalive_interval: target.alive_interval,
+        keepalive_max: target.alive_count,
         nodelay: true,
         ..client::Config::default()
     }

@@ -12,6 +12,10 @@ use imgctl_base::error::{Error, Result};
 /// Default key files of OpenSSH, below `~/.ssh`.
 const USUAL_KEYS: [&str; 3] = ["id_ed25519", "id_ecdsa", "id_rsa"];
 
+/// A lost host is noticed within `ALIVE_INTERVAL` times `ALIVE_COUNT`, unless ssh_config says otherwise.
+const ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+const ALIVE_COUNT: usize = 4;
+
 /// Address, user, credentials and key policy of a host.
 #[derive(Clone, Debug)]
 pub(in crate::host) struct Target {
@@ -32,6 +36,10 @@ pub(in crate::host) struct Target {
     pub(in crate::host) host_keys: HostKeys,
     pub(in crate::host) known_hosts: Vec<PathBuf>,
     pub(in crate::host) connect_timeout: Duration,
+    /// How long a silent connection waits for the next keepalive message; `None` sends none.
+    pub(in crate::host) alive_interval: Option<Duration>,
+    /// Number of unanswered keepalive messages after which a connection counts as lost.
+    pub(in crate::host) alive_count: usize,
     pub(in crate::host) retries: u32,
 }
 
@@ -105,6 +113,9 @@ impl Target {
             },
             known_hosts,
             connect_timeout: found.connect_timeout.unwrap_or(settings.connect_timeout),
+            alive_interval: Some(found.alive_interval.unwrap_or(ALIVE_INTERVAL))
+                .filter(|interval| !interval.is_zero()),
+            alive_count: found.alive_count.unwrap_or(ALIVE_COUNT),
             retries: settings.retries,
             known_as,
             address: called,
