@@ -1,6 +1,6 @@
 //! imgctl: build, ship, mount and run whole Kubernetes clusters as one OCI image.
 //!
-//! The command line: `cli/` (a file for each verb) and `ui/` (progress, tables, JSON) are all that
+//! The command line: `cli/` (the verbs) and `ui/` (progress, tables, JSON) are all that
 //! prints, exits or reads the environment. What the verbs do lies in the crates below `crates/`.
 
 mod cli;

@@ -7,19 +7,14 @@ use clap::{
     ArgMatches, Args, ColorChoice, Command, CommandFactory, FromArgMatches, Parser, Subcommand,
 };
 
-use crate::cli::accepted;
 #[cfg(feature = "testing")]
 use crate::cli::commands::simulate;
 use crate::cli::commands::{
-    add, agent, annotate, apply, attach, build, bundle, cat, cert, completion, copy, create,
-    delete, df, diff, env, exec, export, r#gen, help_all, history, host_action, images, inplace,
-    inspect, journal, key, load, login, logout, ls, man, manifest, merge, mount, mounts, plan,
-    prune, pull, push, rebase, registry, render, reset, rmi, rollback, run, save, sbom, scp, scrub,
-    sign, status, tag, tags, tree, umount, uninstall, upgrade, verify, version,
+    about, agent, archives, attach, build, cert, cluster, copy, diff, edit, env, files, history,
+    hosts, images, inplace, inspect, journal, login, manifest, mounts, preview, pull, push,
+    registry, sign, status, store, upgrade,
 };
-use crate::cli::context::Context;
-use crate::cli::overview;
-use crate::cli::settings::Globals;
+use crate::cli::{accepted, context::Context, overview, settings::Globals};
 use imgctl_base::error::Result;
 
 /// Build, ship, mount and run whole Kubernetes clusters as one OCI image.
@@ -79,68 +74,68 @@ macro_rules! verbs {
 verbs! {
     "build": Build(Box<build::BuildArgs>) => build::run;
     "images": Images(images::ImagesArgs) => images::run;
-    "pull": Pull(pull::PullArgs) => pull::run;
+    "pull": Pull(pull::PullArgs) => pull::pull;
     "copy": Copy(copy::CopyArgs) => copy::run;
-    "tags": Tags(tags::TagsArgs) => tags::run;
-    "search" @hide: Search(tags::SearchArgs) => tags::search;
-    "tag": Tag(tag::TagArgs) => tag::run;
-    "rmi": Rmi(rmi::RmiArgs) => rmi::run;
+    "tags": Tags(pull::TagsArgs) => pull::tags;
+    "search" @hide: Search(pull::SearchArgs) => pull::search;
+    "tag": Tag(store::TagArgs) => store::tag;
+    "rmi": Rmi(store::RmiArgs) => store::rmi;
     "inspect": Inspect(inspect::InspectArgs) => inspect::run;
-    "history": History(history::HistoryArgs) => history::run;
-    "tree": Tree(tree::TreeArgs) => tree::run;
-    "ls": Ls(ls::LsArgs) => ls::run;
-    "cat": Cat(cat::CatArgs) => cat::run;
+    "history": History(history::HistoryArgs) => history::history;
+    "tree": Tree(history::TreeArgs) => history::tree;
+    "ls": Ls(files::LsArgs) => files::ls;
+    "cat": Cat(files::CatArgs) => files::cat;
     "diff": Diff(diff::DiffArgs) => diff::run;
-    "mount": Mount(mount::MountArgs) => mount::run;
-    "umount": Umount(umount::UmountArgs) => umount::run;
-    "mounts": Mounts(mounts::MountsArgs) => mounts::run;
-    "create": Create(create::CreateArgs) => create::run;
-    "export": Export(export::ExportArgs) => export::run;
-    "merge": Merge(merge::MergeArgs) => merge::run;
-    "rebase": Rebase(rebase::RebaseArgs) => rebase::run;
-    "annotate": Annotate(annotate::AnnotateArgs) => annotate::run;
-    "bundle": Bundle(bundle::BundleArgs) => bundle::run;
-    "save": Save(save::SaveArgs) => save::run;
-    "load": Load(load::LoadArgs) => load::run;
-    "push": Push(Box<push::PushArgs>) => push::run;
+    "mount": Mount(mounts::MountArgs) => mounts::mount;
+    "umount": Umount(mounts::UmountArgs) => mounts::umount;
+    "mounts": Mounts(mounts::MountsArgs) => mounts::mounts;
+    "create": Create(mounts::CreateArgs) => mounts::create;
+    "export": Export(archives::ExportArgs) => archives::export;
+    "merge": Merge(edit::MergeArgs) => edit::merge;
+    "rebase": Rebase(edit::RebaseArgs) => edit::rebase;
+    "annotate": Annotate(edit::AnnotateArgs) => edit::annotate;
+    "bundle": Bundle(archives::BundleArgs) => archives::bundle;
+    "save": Save(archives::SaveArgs) => archives::save;
+    "load": Load(archives::LoadArgs) => archives::load;
+    "push": Push(Box<push::PushArgs>) => push::push;
     "manifest": Manifest(manifest::ManifestArgs) => manifest::run;
-    "login": Login(Box<login::LoginArgs>) => login::run;
-    "logout": Logout(logout::LogoutArgs) => logout::run;
-    "sign": Sign(Box<sign::SignArgs>) => sign::run;
-    "verify": Verify(Box<verify::VerifyArgs>) => verify::run;
-    "key": Key(key::KeyArgs) => key::run;
-    "sbom": Sbom(Box<sbom::SbomArgs>) => sbom::run;
-    "attach": Attach(Box<attach::AttachArgs>) => attach::run;
-    "exec": Exec(Box<exec::ExecArgs>) => exec::run;
-    "scp": Scp(Box<scp::ScpArgs>) => scp::run;
-    "prune": Prune(prune::PruneArgs) => prune::run;
-    "df": Df(df::DfArgs) => df::run;
-    "scrub": Scrub(scrub::ScrubArgs) => scrub::run;
+    "login": Login(Box<login::LoginArgs>) => login::login;
+    "logout": Logout(login::LogoutArgs) => login::logout;
+    "sign": Sign(Box<sign::SignArgs>) => sign::sign;
+    "verify": Verify(Box<sign::VerifyArgs>) => sign::verify;
+    "key": Key(sign::KeyArgs) => sign::key;
+    "sbom": Sbom(Box<attach::SbomArgs>) => attach::sbom;
+    "attach": Attach(Box<attach::AttachArgs>) => attach::attach;
+    "exec": Exec(Box<hosts::ExecArgs>) => hosts::exec;
+    "scp": Scp(Box<hosts::ScpArgs>) => hosts::scp;
+    "prune": Prune(store::PruneArgs) => store::prune;
+    "df": Df(store::DfArgs) => store::df;
+    "scrub": Scrub(store::ScrubArgs) => store::scrub;
     "cert": Cert(cert::CertArgs) => cert::run;
     "registry": Registry(registry::RegistryCommand) => registry::run;
-    "agent" @hide: Agent(agent::AgentArgs) => agent::run;
-    "run": Run(Box<run::RunArgs>) => run::run;
-    "apply": Apply(Box<apply::ApplyArgs>) => apply::run;
-    "add": Add(Box<add::AddArgs>) => add::run;
-    "delete": Delete(Box<delete::DeleteArgs>) => delete::run;
-    "upgrade": Upgrade(Box<upgrade::UpgradeArgs>) => upgrade::run;
-    "rollback": Rollback(Box<rollback::RollbackArgs>) => rollback::run;
-    "reset": Reset(Box<reset::ResetArgs>) => reset::run;
-    "uninstall": Uninstall(Box<uninstall::UninstallArgs>) => uninstall::run;
+    "agent" @hide: Agent(agent::AgentArgs) => agent::agent;
+    "run": Run(Box<cluster::RunArgs>) => cluster::run;
+    "apply": Apply(Box<cluster::ApplyArgs>) => cluster::apply;
+    "add": Add(Box<cluster::AddArgs>) => cluster::add;
+    "delete": Delete(Box<cluster::DeleteArgs>) => cluster::delete;
+    "upgrade": Upgrade(Box<upgrade::UpgradeArgs>) => upgrade::upgrade;
+    "rollback": Rollback(Box<upgrade::RollbackArgs>) => upgrade::rollback;
+    "reset": Reset(Box<cluster::ResetArgs>) => cluster::reset;
+    "uninstall": Uninstall(Box<cluster::UninstallArgs>) => cluster::uninstall;
     "status": Status(Box<status::StatusArgs>) => status::run;
     "inplace": Inplace(inplace::InplaceArgs) => inplace::run;
-    "plan": Plan(plan::PlanArgs) => plan::run, owned;
-    "gen": Gen(Box<r#gen::GenArgs>) => r#gen::run;
-    "render": Render(Box<render::RenderArgs>) => render::run;
+    "plan": Plan(cluster::PlanArgs) => cluster::plan, owned;
+    "gen": Gen(Box<preview::GenArgs>) => preview::generate;
+    "render": Render(Box<preview::RenderArgs>) => preview::render;
     "env": Env(env::EnvArgs) => env::run;
     "journal": Journal(journal::JournalArgs) => journal::run;
     #[cfg(feature = "testing")]
     "simulate" @hide: Simulate(simulate::SimulateArgs) => simulate::run;
-    "version": Version(version::VersionArgs) => version::run;
-    "completion": Completion(completion::CompletionArgs) => completion::run, grammar;
-    "man": Man(man::ManArgs) => man::run, grammar;
-    "host-action" @hide: HostAction(host_action::HostActionArgs) => host_action::run;
-    "help-all" @hide: HelpAll(help_all::HelpAllArgs) => help_all::run, grammar;
+    "version": Version(about::VersionArgs) => about::version;
+    "completion": Completion(about::CompletionArgs) => about::completion, grammar;
+    "man": Man(about::ManArgs) => about::man, grammar;
+    "host-action" @hide: HostAction(agent::HostActionArgs) => agent::host_action;
+    "help-all" @hide: HelpAll(about::HelpAllArgs) => about::help_all, grammar;
 }
 
 /// Returns the complete grammar, including the flags accepted for compatibility with existing

@@ -2,8 +2,7 @@
 
 use std::cell::OnceCell;
 
-use crate::cli::environment::Environment;
-use crate::cli::settings::Settings;
+use crate::cli::{environment::Environment, settings::Settings};
 use crate::ui::Ui;
 use imgctl_base::error::Result;
 use imgctl_store::store::{self, Store};
@@ -19,7 +18,7 @@ pub(crate) struct Context {
 impl Context {
     /// Sets up logging and progress. Opens nothing.
     pub(crate) fn new(settings: Settings, environment: Environment) -> Self {
-        let ui = Ui::new(&settings_for_ui(&settings));
+        let ui = Ui::new(settings.ui);
         Self { settings, environment, ui, store: OnceCell::new() }
     }
 
@@ -32,16 +31,5 @@ impl Context {
         let store = Store::open(&self.settings.root, options)?;
         let store = store.with_limits(self.settings.limits);
         Ok(self.store.get_or_init(|| store))
-    }
-}
-
-fn settings_for_ui(settings: &Settings) -> crate::ui::Options {
-    crate::ui::Options {
-        json: settings.json,
-        quiet: settings.quiet,
-        level: settings.level,
-        progress: settings.progress,
-        colour: settings.colour,
-        assume_yes: settings.assume_yes,
     }
 }

@@ -1,19 +1,18 @@
-//! The command line as the front end of operations: their questions, events and outcomes at the
-//! terminal.
+//! The command line as the front end of operations: their sessions, and their questions, events and
+//! outcomes at the terminal.
 
 use crate::cli::commands::inplace::view;
-use crate::cli::context::Context;
-use crate::cli::outcome_view;
-use crate::cli::plan_view;
-use crate::cli::signals;
-use crate::cli::upgrade_view;
-use crate::ui::events::JsonEvents;
-use crate::ui::prompt;
-use imgctl_base::error::Result;
+use crate::cli::{
+    cluster_options, context::Context, outcome_view, registry_options::RegistryArgs,
+    ssh_options::SshArgs, upgrade_view,
+};
+use crate::ui::{hosts_view::JsonEvents, prompt};
+use imgctl_base::error::{IoContext, Result};
 use imgctl_base::progress::Reporter;
 use imgctl_cluster::pipeline::event::{Listener, NullListener};
 use imgctl_cluster::pipeline::interrupt::Interrupt;
 use imgctl_ops::front_end::{Announcement, Consent, FrontEnd, InPlace, Outcome};
+use imgctl_ops::session::{Logins, Session, SshAccess};
 
 /// The user at the terminal, or the reader of the output.
 pub(crate) struct Terminal<'a>(pub(crate) &'a Context);
@@ -42,12 +41,12 @@ impl FrontEnd for Terminal<'_> {
     }
 
     fn pass_interrupts(&self, interrupt: &Interrupt) -> Result<()> {
-        signals::listen(interrupt)
+        listen(interrupt)
     }
 
     fn announce(&self, plan: &Announcement<'_>) -> Result<()> {
         match plan {
-            Announcement::Change(planned) => plan_view::summary(planned, self.0),
+            Announcement::Change(planned) => outcome_view::summary(planned, self.0),
             // JSON output consists of the events alone.
             Announcement::Upgrade(_) if self.0.ui.is_json() => Ok(()),
             Announcement::Upgrade(document) => upgrade_view::show(document, self.0),
@@ -60,7 +59,7 @@ impl FrontEnd for Terminal<'_> {
     }
 
     fn consent(&self) -> Consent {
-        if self.0.settings.assume_yes {
+        if self.0.settings.ui.assume_yes {
             Consent::Given
         } else if self.0.ui.is_json() || !prompt::can_ask() {
             Consent::Nobody
@@ -76,4 +75,61 @@ impl FrontEnd for Terminal<'_> {
     fn in_place(&self, progress: &InPlace<'_>) -> Result<()> {
         view::progress(progress, self.0)
     }
+}
+
+impl Context {
+    /// Returns a session for one operation with these flags.
+    pub(crate) fn session(&self, ssh: &SshArgs, registry: &RegistryArgs) -> Result<Session<'_>> {
+        let (login, settings) = ssh.resolve(self)?;
+        let registry = registry.clone();
+        let registries = move |logins| match logins {
+            Logins::OfUser => registry.client_options(self),
+            Logins::Only(login) => registry.options(self, login),
+        };
+        Ok(Session::new(
+            Box::new(Terminal(self)),
+            cluster_options::controller(self)?,
+            SshAccess { login, port: ssh.port, settings },
+            Box::new(registries),
+            Box::new(|| self.store().cloned()),
+        ))
+    }
+
+    /// Returns a session for an operation that has no flags for hosts and registries.
+    pub(crate) fn plain_session(&self) -> Result<Session<'_>> {
+        self.session(&SshArgs::default(), &RegistryArgs::default())
+    }
+}
+
+/// Listens for the rest of the process's lifetime.
+pub(crate) fn listen(interrupt: &Interrupt) -> Result<()> {
+    let interrupt = interrupt.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .doing(|| "cannot listen for signals".to_owned())?;
+    // Registered before returning, so that no signal is missed.
+    let (mut terminate, mut ctrl_c) = {
+        use tokio::signal::unix::{SignalKind, signal};
+        let _inside = runtime.enter();
+        (
+            signal(SignalKind::terminate()).doing(|| "cannot listen for signals".to_owned())?,
+            signal(SignalKind::interrupt()).doing(|| "cannot listen for signals".to_owned())?,
+        )
+    };
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            runtime.block_on(async move {
+                loop {
+                    tokio::select! {
+                        _ = terminate.recv() => {}
+                        _ = ctrl_c.recv() => {}
+                    }
+                    interrupt.ask();
+                }
+            });
+        })
+        .doing(|| "cannot start a thread".to_owned())?;
+    Ok(())
 }

@@ -11,39 +11,26 @@ mod context;
 mod duration;
 mod environment;
 mod failure;
-mod filter;
 mod format;
 mod front_end;
-mod host_selection;
-mod limits;
+mod image_options;
 mod names;
 mod outcome_view;
 mod overview;
-mod plan_view;
-mod platform;
-mod pull_options;
-mod push_options;
-mod registry_files;
 mod registry_options;
-mod session;
 mod settings;
-mod signals;
-mod signing_keys;
 mod ssh_options;
 mod upgrade_choices;
-mod upgrade_status;
 mod upgrade_view;
-mod wait_options;
-mod work_options;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use imgctl_base::error::{Error, Kind, Result};
-
 use context::Context;
 use environment::Environment;
 use settings::Settings;
+
+use imgctl_base::error::{Error, Kind, Result};
 
 /// Parses and runs one command line (docs/cli.md has the exit codes).
 pub(crate) fn run(arguments: &[OsString], environment: Vec<(OsString, OsString)>) -> ExitCode {

@@ -1,46 +1,13 @@
-//! Names as users type them: image names, `IMAGE:PATH`, patterns.
+//! Names as users type them: image names, `IMAGE:PATH`, `NAME=VALUE`.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
+use crate::cli::environment::Environment;
 use imgctl_base::error::{Error, Result};
+use imgctl_base::image::Reference;
 use imgctl_store::layer::{LayerPath, Tree};
-
-/// Patterns with `*` (any characters) and `?` (one character).
-pub(crate) trait PatternExt {
-    /// Whether the pattern matches all of `text`.
-    fn fits(&self, text: &str) -> bool;
-}
-
-impl PatternExt for str {
-    fn fits(&self, text: &str) -> bool {
-        let (pattern, text) = (self.as_bytes(), text.as_bytes());
-        let (mut p, mut t) = (0, 0);
-        let mut star: Option<(usize, usize)> = None;
-        while t < text.len() {
-            match pattern.get(p) {
-                Some(b'*') => {
-                    star = Some((p, t));
-                    p += 1;
-                }
-                Some(c) if *c == b'?' || *c == text[t] => {
-                    p += 1;
-                    t += 1;
-                }
-                // Let the last star match one more character.
-                _ => match star {
-                    Some((star_p, star_t)) => {
-                        star = Some((star_p, star_t + 1));
-                        p = star_p + 1;
-                        t = star_t + 1;
-                    }
-                    None => return false,
-                },
-            }
-        }
-        pattern[p..].iter().all(|c| *c == b'*')
-    }
-}
 
 /// Splits `IMAGE:/PATH`. Tags and ports never start with a slash, so the first `:/` is the
 /// separator. Without a path, the root is used.
@@ -101,6 +68,57 @@ pub(crate) fn nearest(tree: &Tree, path: &LayerPath) -> Option<String> {
     }
 }
 
+/// Returns the full names that `-t` flags and arguments give.
+pub(crate) fn references(names: &[String]) -> Result<Vec<Reference>> {
+    names.iter().map(|name| Ok(Reference::parse(name)?.qualified())).collect()
+}
+
+/// Parses `NAME=VALUE` flags into a map; a name alone gets an empty value.
+pub(crate) fn pairs(specs: &[String], flag: &str) -> Result<BTreeMap<String, String>> {
+    specs
+        .iter()
+        .map(|spec| match spec.split_once('=') {
+            Some(_) => split(spec, '=', flag, "NAME=VALUE"),
+            // As in Docker, a label may have no value.
+            None => Ok((spec.clone(), String::new())),
+        })
+        .collect()
+}
+
+/// Parses `NAME=VALUE` flags into a map; a name alone is an error.
+pub(crate) fn strict_pairs(specs: &[String], flag: &str) -> Result<BTreeMap<String, String>> {
+    specs.iter().map(|spec| split(spec, '=', flag, "NAME=VALUE")).collect()
+}
+
+/// Parses `NAME=VALUE`, or `NAME` for the value of that variable; omits variables that are not set.
+pub(crate) fn pairs_or_environment(
+    specs: &[String],
+    flag: &str,
+    environment: &Environment,
+) -> Result<Vec<(String, String)>> {
+    let mut pairs = Vec::new();
+    for spec in specs {
+        if spec.contains('=') {
+            pairs.push(split(spec, '=', flag, "NAME=VALUE")?);
+        } else if let Some(value) = environment.lossless(spec)? {
+            pairs.push((spec.clone(), value));
+        }
+    }
+    Ok(pairs)
+}
+
+pub(crate) fn split(
+    text: &str,
+    separator: char,
+    flag: &str,
+    form: &str,
+) -> Result<(String, String)> {
+    match text.split_once(separator) {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(Error::usage(format!("{flag} `{text}` is not of the form {form}"))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,16 +147,12 @@ mod tests {
     }
 
     #[test]
-    fn stars_and_question_marks() {
-        for (pattern, text, expected) in [
-            ("*", "", true),
-            ("a*b*c", "aXbYbZc", true),
-            ("a?c", "abc", true),
-            ("a?c", "ac", false),
-            ("*a", "aab", false),
-            ("", "x", false),
-        ] {
-            assert_eq!(pattern.fits(text), expected, "{pattern} {text}");
-        }
+    fn values_may_hold_the_separator_and_may_come_from_the_environment() {
+        let specs = ["A=b=c", "TOKEN", "UNSET", "E="].map(str::to_owned);
+        let environment = Environment::new(vec![("TOKEN".into(), "s3cret".into())]);
+        let pairs = pairs_or_environment(&specs, "--env", &environment).unwrap();
+        let expected = [("A", "b=c"), ("TOKEN", "s3cret"), ("E", "")];
+        assert_eq!(pairs, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        assert!(pairs_or_environment(&["=x".to_owned()], "--env", &environment).is_err());
     }
 }

@@ -1,22 +1,79 @@
-//! Display of the outcome of an operation that changes a cluster, or of its dry run.
+//! Display of what an operation would change on a cluster, and of its outcome.
 
-use crate::cli::context::Context;
-use crate::cli::{plan_view, upgrade_status, upgrade_view};
-use crate::ui::events::JsonEvents;
+use crate::cli::{context::Context, upgrade_view};
+use crate::ui::{hosts_view::JsonEvents, table::human};
 use imgctl_base::error::Result;
+use imgctl_cluster::cluster::host::Host;
 use imgctl_cluster::pipeline::event::{Event, Listener as _, Outcome as StepOutcome};
-use imgctl_cluster::pipeline::executor::Summary;
+use imgctl_cluster::pipeline::{change::Planned, executor::Summary, step::PlanView};
 use imgctl_cluster::upgrade::document::{Direction, HostBefore};
 use imgctl_cluster::upgrade::plan::CANNOT_BE_REACHED;
 use imgctl_ops::front_end::{Outcome, Upgraded};
 use imgctl_ops::upgrade::check_blockers;
+
+/// Prints all steps, as text or as one JSON object.
+fn show_steps(view: &PlanView, context: &Context) -> Result<()> {
+    if context.ui.is_json() {
+        return context.ui.json(view);
+    }
+    context.ui.notes(&view.notes);
+    if view.phases.is_empty() {
+        return context
+            .ui
+            .line(&format!("cluster {}: nothing to do, every host is up to date", view.cluster));
+    }
+    let mut text = String::new();
+    for phase in &view.phases {
+        text.push_str(&format!("{}\n", phase.phase));
+        for host in &phase.hosts {
+            text.push_str(&format!("  {}\n", host.host));
+            for step in &host.steps {
+                let mut marks = String::new();
+                if step.done_before {
+                    marks.push_str("  (done before)");
+                }
+                if step.bytes > 0 {
+                    marks.push_str(&format!("  [{}]", human(step.bytes)));
+                }
+                let mut says = step.says.iter();
+                let first = says.next().map_or("", String::as_str);
+                text.push_str(&format!("    - {first}{marks}\n"));
+                for line in says {
+                    text.push_str(&format!("      {line}\n"));
+                }
+            }
+        }
+    }
+    context.ui.print(&text)
+}
+
+/// Shows what is about to happen, before a prompt.
+pub(crate) fn summary(planned: &Planned, context: &Context) -> Result<()> {
+    context.ui.notes(&planned.plan.notes);
+    let leaving: Vec<String> = planned.context.leaving.iter().map(Host::id).collect();
+    let what = match (planned.plan.verb.as_str(), leaving.is_empty()) {
+        ("reset", _) => format!(
+            "cluster {} is torn down: everything that belongs to it is removed from {} hosts",
+            planned.plan.cluster,
+            planned.plan.hosts()
+        ),
+        (_, false) => format!(
+            "{} leaves cluster {}: everything that belongs to the cluster is removed there",
+            leaving.join(", "),
+            planned.plan.cluster
+        ),
+        (verb, true) => format!("{verb} on cluster {}", planned.plan.cluster),
+    };
+    context.ui.say(&what);
+    Ok(())
+}
 
 /// Shows an outcome. Fails if it is a plan that cannot be carried out.
 pub(crate) fn show(outcome: &Outcome, context: &Context) -> Result<()> {
     let ui = &context.ui;
     match outcome {
         Outcome::Steps { steps, upgrade } => {
-            plan_view::show(steps, context)?;
+            show_steps(steps, context)?;
             upgrade.as_deref().map_or(Ok(()), check_blockers)
         }
         Outcome::Changed { cluster, summary } => changed(summary, cluster, context),
@@ -78,7 +135,7 @@ fn changed(summary: &Summary, cluster: &str, context: &Context) -> Result<()> {
 fn show_upgraded(upgraded: &Upgraded, context: &Context) -> Result<()> {
     let (ui, document) = (&context.ui, &upgraded.document);
     changed(&upgraded.summary, &document.cluster, context)?;
-    upgrade_status::came(&upgraded.report, context)?;
+    upgrade_view::show_report(&upgraded.report, context)?;
     let (gone, left): (Vec<_>, Vec<_>) =
         document.hosts.iter().partition(|(_, host)| host.skipped.is_none());
     let version = &document.target().version;

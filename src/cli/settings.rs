@@ -6,10 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ColorChoice, ValueEnum};
 
-use crate::cli::environment::Environment;
-use crate::cli::limits::LimitsArgs;
-use crate::ui::log::Level;
-use crate::ui::{Colour, ProgressMode};
+use crate::cli::{duration, environment::Environment};
+use crate::ui::{self, Colour, ProgressMode, terminal::Level};
 use imgctl_base::error::{Error, Result};
 use imgctl_store::layer::Limits;
 
@@ -67,13 +65,8 @@ pub(crate) struct Globals {
 pub(crate) struct Settings {
     /// Directory of the store.
     pub(crate) root: PathBuf,
-    pub(crate) json: bool,
-    pub(crate) level: Level,
-    pub(crate) quiet: bool,
-    pub(crate) progress: ProgressMode,
-    pub(crate) colour: Colour,
+    pub(crate) ui: ui::Options,
     pub(crate) sync: bool,
-    pub(crate) assume_yes: bool,
     /// Limits for untrusted archives and layers.
     pub(crate) limits: Limits,
 }
@@ -93,16 +86,18 @@ impl Settings {
                 Some(root) => absolute(&root)?,
                 None => default_root(environment)?,
             },
-            json: switch(globals.json, "IMGCTL_JSON")?,
-            level: level(globals, environment)?,
-            quiet: switch(globals.quiet, "IMGCTL_QUIET")?,
-            progress: match globals.progress {
-                Some(mode) => mode,
-                None => choice(environment, "IMGCTL_PROGRESS")?.unwrap_or(ProgressMode::Auto),
+            ui: ui::Options {
+                json: switch(globals.json, "IMGCTL_JSON")?,
+                level: level(globals, environment)?,
+                quiet: switch(globals.quiet, "IMGCTL_QUIET")?,
+                progress: match globals.progress {
+                    Some(mode) => mode,
+                    None => choice(environment, "IMGCTL_PROGRESS")?.unwrap_or(ProgressMode::Auto),
+                },
+                colour: colour(globals.no_color, environment),
+                assume_yes: no_prompt || switch(globals.yes, "IMGCTL_YES")?,
             },
-            colour: colour(globals.no_color, environment),
             sync: !switch(globals.no_sync, "IMGCTL_NO_SYNC")?,
-            assume_yes: no_prompt || switch(globals.yes, "IMGCTL_YES")?,
             limits: globals.limits.limits()?,
         })
     }
@@ -209,6 +204,66 @@ fn absolute(path: &Path) -> Result<PathBuf> {
     })
 }
 
+/// Limits for archives, layers and their entries.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct LimitsArgs {
+    /// Maximum number of entries in a layer or an archive
+    #[arg(long, global = true, hide = true, value_name = "N")]
+    max_entries: Option<u64>,
+
+    /// Maximum uncompressed size of a layer or an archive
+    #[arg(long, global = true, hide = true, value_name = "SIZE")]
+    max_size: Option<String>,
+
+    /// Maximum length of an entry's path, in bytes
+    #[arg(long, global = true, hide = true, value_name = "N")]
+    max_path: Option<usize>,
+
+    /// Maximum number of components in an entry's path
+    #[arg(long, global = true, hide = true, value_name = "N")]
+    max_depth: Option<usize>,
+
+    /// Maximum size of an entry's extended header
+    #[arg(long, global = true, hide = true, value_name = "SIZE")]
+    max_pax: Option<String>,
+
+    /// Maximum number of uncompressed bytes per compressed byte, beyond the first GiB
+    #[arg(long, global = true, hide = true, value_name = "N")]
+    max_ratio: Option<u64>,
+}
+
+impl LimitsArgs {
+    /// Returns the limits, with defaults for those that are not set.
+    pub(crate) fn limits(&self) -> Result<Limits> {
+        let size = |given: &Option<String>, usual: u64| match given {
+            Some(text) => duration::bytes(text),
+            None => Ok(usual),
+        };
+        let usual = Limits::default();
+        let limits = Limits {
+            entries: self.max_entries.unwrap_or(usual.entries),
+            size: size(&self.max_size, usual.size)?,
+            path: self.max_path.unwrap_or(usual.path),
+            depth: self.max_depth.unwrap_or(usual.depth),
+            pax: size(&self.max_pax, usual.pax)?,
+            ratio: self.max_ratio.unwrap_or(usual.ratio),
+            ratio_from: usual.ratio_from,
+        };
+        // The system does not accept longer ones, and headers are held in memory.
+        let bounds = [
+            ("--max-path", limits.path as u64, 4096),
+            ("--max-depth", limits.depth as u64, 2048),
+            ("--max-pax", limits.pax, 64 << 20),
+        ];
+        for (flag, given, most) in bounds {
+            if given > most {
+                return Err(Error::usage(format!("{flag} must be at most {most}")));
+            }
+        }
+        Ok(limits)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,16 +289,16 @@ mod tests {
         ];
         let settings = resolve(&flagged, &variables).unwrap();
         assert_eq!(settings.root, Path::new("/flag"));
-        assert_eq!(settings.level, Level::Error);
-        assert_eq!(settings.progress, ProgressMode::Plain);
+        assert_eq!(settings.ui.level, Level::Error);
+        assert_eq!(settings.ui.progress, ProgressMode::Plain);
 
         let settings = resolve(&Globals::default(), &variables).unwrap();
         assert_eq!(settings.root, Path::new("/variable"));
-        assert_eq!(settings.level, Level::Debug);
+        assert_eq!(settings.ui.level, Level::Debug);
 
         let settings = resolve(&Globals::default(), &[("HOME", "/home/x")]).unwrap();
-        assert_eq!(settings.level, Level::Warn);
-        assert!(settings.sync && !settings.assume_yes && !settings.json);
+        assert_eq!(settings.ui.level, Level::Warn);
+        assert!(settings.sync && !settings.ui.assume_yes && !settings.ui.json);
     }
 
     #[test]
@@ -260,10 +315,10 @@ mod tests {
             &[("SEALOS_PROMPT", "disabled"), ("NO_COLOR", "1"), ("HOME", "/h")],
         )
         .unwrap();
-        assert!(settings.assume_yes);
-        assert_eq!(settings.colour, Colour::Never);
+        assert!(settings.ui.assume_yes);
+        assert_eq!(settings.ui.colour, Colour::Never);
         let forced = resolve(&Globals::default(), &[("CLICOLOR_FORCE", "1"), ("HOME", "/h")]);
-        assert_eq!(forced.unwrap().colour, Colour::Always);
+        assert_eq!(forced.unwrap().ui.colour, Colour::Always);
     }
 
     #[test]
@@ -272,5 +327,22 @@ mod tests {
         let none = Environment::default();
         assert!(Early::scan(&words(&["imgctl", "images", "--json"]), &none).json);
         assert!(!Early::scan(&words(&["imgctl", "images", "--", "--json"]), &none).json);
+    }
+
+    #[test]
+    fn what_is_not_said_is_as_usual() {
+        let given = LimitsArgs {
+            max_entries: Some(7),
+            max_size: Some("2GiB".to_owned()),
+            ..LimitsArgs::default()
+        };
+        let expected = Limits { entries: 7, size: 2 << 30, ..Limits::default() };
+        assert_eq!(given.limits().unwrap(), expected);
+        for wrong in [
+            LimitsArgs { max_size: Some("big".to_owned()), ..LimitsArgs::default() },
+            LimitsArgs { max_path: Some(4097), ..LimitsArgs::default() },
+        ] {
+            assert!(wrong.limits().is_err(), "{wrong:?}");
+        }
     }
 }

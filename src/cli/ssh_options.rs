@@ -1,5 +1,5 @@
 //! Flags of every verb that logs in to hosts, and the resulting login and settings: flags first,
-//! then variables, then ssh's own files.
+//! then variables, then ssh's own files; and flags that select hosts.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,13 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::cli::context::Context;
-use crate::cli::registry_options::Concealed;
+use crate::cli::registry_options::{Concealed, RegistryArgs};
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::secret::Secret;
+use imgctl_cluster::cluster::host::Host;
+use imgctl_host::host::connect::Connections;
 use imgctl_host::host::login::{HostKeys, Login, Settings};
+use imgctl_ops::hosts::HostSelection;
 
 /// Maximum length of a password or passphrase, in bytes.
 const LONGEST_SECRET: u64 = 64 << 10;
@@ -169,6 +172,50 @@ fn first_line(path: &Path) -> Result<Secret> {
     match text.expose().lines().next() {
         Some(line) if !line.is_empty() => Ok(Secret::new(line)),
         _ => Err(Error::usage(format!("the first line of {} is empty", path.display()))),
+    }
+}
+
+/// Default number of parallel hosts. More connections do not make two cores faster.
+const PARALLEL: usize = 32;
+
+/// Hosts, and the flags to reach them.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct HostArgs {
+    /// Hosts: IP, IP:PORT, [IPv6]:PORT, name, range (10.0.0.1-10.0.0.9) or CIDR, separated by
+    /// commas
+    #[arg(long, visible_alias = "hosts", value_name = "LIST")]
+    pub(crate) ips: Option<String>,
+
+    /// Hosts of this cluster, with its logins; --ips and --roles filter them
+    #[arg(short, long, value_name = "NAME")]
+    cluster: Option<String>,
+
+    /// Select only hosts of the cluster with one of these roles: master, node, registry
+    #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
+    roles: Vec<String>,
+
+    /// Number of hosts to process in parallel [default: 32]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) parallel: Option<u16>,
+
+    #[command(flatten)]
+    pub(crate) ssh: SshArgs,
+}
+
+impl HostArgs {
+    /// Returns the hosts and the connections to them.
+    pub(crate) fn resolve(&self, context: &Context) -> Result<(Vec<Host>, Connections)> {
+        let selection = HostSelection {
+            list: self.ips.clone(),
+            cluster: self.cluster.clone(),
+            roles: self.roles.clone(),
+        };
+        selection.resolve(&context.session(&self.ssh, &RegistryArgs::default())?)
+    }
+
+    /// Returns the number of hosts to process in parallel.
+    pub(crate) fn parallel(&self) -> usize {
+        self.parallel.map_or(PARALLEL, usize::from)
     }
 }
 

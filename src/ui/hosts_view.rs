@@ -1,5 +1,5 @@
-//! Shows a run over hosts on a terminal: one line per host with its step, or counts for a large
-//! number of hosts. Without a terminal, prints plain lines.
+//! Shows a run over hosts: on a terminal one line per host with its step, or counts for a large
+//! number of hosts; without a terminal plain lines; or JSON, one object per line (docs/operations.md).
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use jiff::Timestamp;
+use serde_json::Value;
 
-use crate::ui::Terminal;
-use crate::ui::size::human;
-use crate::ui::table::{Table, cut, one_line};
+use crate::ui::table::{Table, cut, human, one_line};
+use crate::ui::{Terminal, output};
 use imgctl_cluster::pipeline::event::{Event, Listener, Outcome};
 
 /// Maximum number of hosts listed; more are only counted.
@@ -312,9 +313,49 @@ fn seconds(duration: Duration) -> String {
     }
 }
 
+/// Minimum interval between progress lines of one host.
+const INTERVAL_MS: i64 = 500;
+
+/// Writes events to stdout.
+#[derive(Default)]
+pub(crate) struct JsonEvents {
+    /// Time of the last progress line, by host.
+    told: Mutex<std::collections::HashMap<String, Timestamp>>,
+}
+
+impl Listener for JsonEvents {
+    fn event(&self, event: &Event) {
+        let now = Timestamp::now();
+        if let Event::Progress { host, .. } = event {
+            let Ok(mut told) = self.told.lock() else {
+                return;
+            };
+            let is_soon =
+                |last: &Timestamp| now.as_millisecond() - last.as_millisecond() < INTERVAL_MS;
+            if told.get(host).is_some_and(is_soon) {
+                return;
+            }
+            told.insert(host.clone(), now);
+        }
+        // A closed stdout must not leave hosts half done.
+        let _ = output::stdout(json_line(event, now).as_bytes());
+    }
+}
+
+fn json_line(event: &Event, now: Timestamp) -> String {
+    let mut object = serde_json::Map::new();
+    let time = now.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string();
+    object.insert("time".to_owned(), Value::String(time));
+    if let Ok(Value::Object(fields)) = serde_json::to_value(event) {
+        object.extend(fields);
+    }
+    format!("{}\n", Value::Object(object))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use imgctl_cluster::pipeline::event::Outcome;
 
     fn view() -> HostsView {
         HostsView::new(Arc::new(Terminal::new()), true, false)
@@ -377,5 +418,25 @@ mod tests {
         let lines = view.take(&mut state, &end);
         assert!(lines.iter().any(|line| line.contains("failed at sync/h000/files")), "{lines:?}");
         assert!(lines[lines.len() - 1].starts_with("failed: 0 steps done"));
+    }
+
+    #[test]
+    fn one_object_per_line_with_time_and_kind() {
+        let event = Event::StepEnd {
+            phase: "init".into(),
+            host: "h".into(),
+            step: "init/h/x".into(),
+            outcome: Outcome::Done,
+            attempt: 1,
+            duration_ms: 5,
+            recalled: false,
+            log: None,
+        };
+        assert_eq!(
+            json_line(&event, Timestamp::UNIX_EPOCH),
+            "{\"time\":\"1970-01-01T00:00:00.000Z\",\"event\":\"step-end\",\"phase\":\"init\",\
+             \"host\":\"h\",\"step\":\"init/h/x\",\"outcome\":\"done\",\"attempt\":1,\
+             \"duration_ms\":5,\"recalled\":false}\n"
+        );
     }
 }

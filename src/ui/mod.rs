@@ -1,27 +1,21 @@
 //! User-facing output: progress, tables, prompts, JSON events. Must not depend on stores or images.
 
-pub(crate) mod ago;
-pub(crate) mod events;
 pub(crate) mod hosts_view;
-pub(crate) mod log;
 pub(crate) mod output;
 mod progress;
-mod progress_bars;
 mod progress_json;
 pub(crate) mod prompt;
-pub(crate) mod size;
 pub(crate) mod table;
-mod terminal;
+pub(crate) mod terminal;
 
 use std::sync::Arc;
 
 use clap::ValueEnum;
 use serde::Serialize;
+pub(crate) use terminal::Terminal;
 
 use imgctl_base::error::{Error, Result};
 use imgctl_base::progress::{Reporter, Silent};
-
-pub(crate) use terminal::Terminal;
 
 /// How to display progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -50,7 +44,7 @@ pub(crate) enum Colour {
 pub(crate) struct Options {
     pub(crate) json: bool,
     pub(crate) quiet: bool,
-    pub(crate) level: log::Level,
+    pub(crate) level: terminal::Level,
     pub(crate) progress: ProgressMode,
     pub(crate) colour: Colour,
     pub(crate) assume_yes: bool,
@@ -78,22 +72,20 @@ pub(crate) struct Ui {
 
 impl Ui {
     /// Sets up progress and logging for this process.
-    pub(crate) fn new(options: &Options) -> Self {
+    pub(crate) fn new(options: Options) -> Self {
         let on_terminal = terminal::is_terminal(terminal::Stream::Error);
         let terminal = Arc::new(Terminal::new());
-        log::start(options.level, colours(options.colour, on_terminal), &terminal);
+        terminal::start_log(options.level, colours(options.colour, on_terminal), &terminal);
         let quiet = options.quiet || options.json;
+        let shown = |bars| Box::new(progress::OnTerminal { terminal: Arc::clone(&terminal), bars });
         let reporter: Box<dyn Reporter> = match options.progress {
             ProgressMode::None => Box::new(Silent),
             ProgressMode::Json => Box::new(progress_json::JsonEvents::new(std::io::stderr())),
-            ProgressMode::Plain => Box::new(progress::PlainLines::new(Arc::clone(&terminal))),
+            ProgressMode::Plain => shown(false),
             ProgressMode::Auto if quiet => Box::new(Silent),
-            ProgressMode::Auto if on_terminal => {
-                Box::new(progress_bars::Bars::new(Arc::clone(&terminal)))
-            }
-            ProgressMode::Auto => Box::new(progress::PlainLines::new(Arc::clone(&terminal))),
+            ProgressMode::Auto => shown(on_terminal),
         };
-        Self { options: *options, reporter, terminal }
+        Self { options, reporter, terminal }
     }
 
     /// Returns the view for a run over hosts; `None` if it must not be displayed.
@@ -104,7 +96,7 @@ impl Ui {
             ProgressMode::Auto if self.options.quiet || self.options.json => return None,
             ProgressMode::Auto => terminal::is_terminal(terminal::Stream::Error),
         };
-        let verbose = !matches!(self.options.level, log::Level::Error | log::Level::Warn);
+        let verbose = !matches!(self.options.level, terminal::Level::Error | terminal::Level::Warn);
         let terminal = Arc::clone(&self.terminal);
         Some(hosts_view::HostsView::new(terminal, live, verbose))
     }
@@ -153,6 +145,11 @@ impl Ui {
         output::stdout(&text)
     }
 
+    /// Writes a result: `value` if results are JSON, otherwise the line `line`.
+    pub(crate) fn result(&self, value: &impl Serialize, line: &str) -> Result<()> {
+        if self.options.json { self.json(value) } else { self.line(line) }
+    }
+
     /// Prints a note on stderr that is neither a result nor an error.
     pub(crate) fn note(&self, message: &str) {
         if self.options.quiet {
@@ -172,6 +169,11 @@ impl Ui {
         if !self.options.quiet && !self.options.json {
             self.reporter.note(message);
         }
+    }
+
+    /// Prints notes on stderr.
+    pub(crate) fn notes<'a>(&self, messages: impl IntoIterator<Item = &'a String>) {
+        messages.into_iter().for_each(|message| self.note(message));
     }
 
     /// Asks a yes-or-no question on an interactive terminal; otherwise assumes yes.

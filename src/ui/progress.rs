@@ -1,39 +1,40 @@
-//! Shows progress as plain lines, for CI logs and pipes.
+//! Shows progress: bars on a terminal, plain lines for CI logs and pipes.
 
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use indicatif::{ProgressBar, ProgressStyle};
+
 use crate::ui::Terminal;
-use crate::ui::table::one_line;
+use crate::ui::table::{human, one_line};
 use imgctl_base::progress::{Reporter, Task, Unit};
 
 /// Interval of status lines for long tasks, so that a CI system does not assume a hang.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(20);
 
-/// Prints one line when a task ends, and occasional lines while it runs.
-pub(crate) struct PlainLines {
-    terminal: Arc<Terminal>,
+/// Shows tasks as bars, or with one line when a task ends and occasional lines while it runs.
+pub(crate) struct OnTerminal {
+    pub(crate) terminal: Arc<Terminal>,
+    pub(crate) bars: bool,
 }
 
-impl PlainLines {
-    /// Prints lines on `terminal`.
-    pub(crate) fn new(terminal: Arc<Terminal>) -> Self {
-        Self { terminal }
-    }
-}
-
-impl Reporter for PlainLines {
+impl Reporter for OnTerminal {
     fn start(&self, title: &str, unit: Unit, total: Option<u64>) -> Box<dyn Task> {
-        Box::new(Line {
-            terminal: Arc::clone(&self.terminal),
-            title: one_line(title),
-            unit,
-            total,
-            done: AtomicU64::new(0),
-            said: Mutex::new(Instant::now()),
-        })
+        let (terminal, title) = (Arc::clone(&self.terminal), one_line(title));
+        if !self.bars {
+            let (done, said) = (AtomicU64::new(0), Mutex::new(Instant::now()));
+            return Box::new(Line { terminal, title, unit, total, done, said });
+        }
+        let bar = match total {
+            Some(total) => ProgressBar::new(total),
+            None => ProgressBar::new_spinner(),
+        };
+        let bar = self.terminal.bars().add(bar.with_style(style(unit, total.is_some())));
+        bar.set_message(title);
+        // Keeps the bar's clock running between updates.
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Box::new(Bar { terminal, bar })
     }
 
     fn note(&self, message: &str) {
@@ -46,7 +47,7 @@ impl Reporter for PlainLines {
 }
 
 /// Returns the line as the command printed it, with exactly one final newline.
-pub(crate) fn with_newline(line: &[u8]) -> Vec<u8> {
+fn with_newline(line: &[u8]) -> Vec<u8> {
     let mut line = line.strip_suffix(b"\n").unwrap_or(line).to_vec();
     line.push(b'\n');
     line
@@ -84,14 +85,54 @@ impl Task for Line {
 }
 
 /// `12.0 MB of 50.0 MB`, `3 of 12`, `12.0 MB`.
-pub(crate) fn amount_of(unit: Unit, done: u64, total: Option<u64>) -> String {
+fn amount_of(unit: Unit, done: u64, total: Option<u64>) -> String {
     let show = |amount: u64| match unit {
-        Unit::Bytes => crate::ui::size::human(amount),
+        Unit::Bytes => human(amount),
         Unit::Items => amount.to_string(),
     };
     match total {
         Some(total) => format!("{} of {}", show(done), show(total)),
         None => show(done),
+    }
+}
+
+fn style(unit: Unit, known: bool) -> ProgressStyle {
+    let template = match (unit, known) {
+        (Unit::Bytes, true) => {
+            "{spinner} {wide_msg} [{bar:20}] {decimal_bytes:>9}/{decimal_total_bytes:9} {decimal_bytes_per_sec:>11}"
+        }
+        (Unit::Bytes, false) => {
+            "{spinner} {wide_msg} {decimal_bytes:>9} {decimal_bytes_per_sec:>11}"
+        }
+        (Unit::Items, true) => "{spinner} {wide_msg} [{bar:20}] {pos}/{len}",
+        (Unit::Items, false) => "{spinner} {wide_msg} {elapsed}",
+    };
+    // Cannot fail, because the templates are constants; otherwise the default bar is sufficient.
+    ProgressStyle::with_template(template)
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("=> ")
+}
+
+struct Bar {
+    terminal: Arc<Terminal>,
+    bar: ProgressBar,
+}
+
+impl Task for Bar {
+    fn advance(&self, amount: u64) {
+        self.bar.inc(amount);
+    }
+
+    fn done(&self, summary: &str) {
+        self.bar.finish_and_clear();
+        self.terminal.line(&one_line(summary));
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+        self.terminal.bars().remove(&self.bar);
     }
 }
 

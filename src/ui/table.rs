@@ -1,4 +1,5 @@
-//! Tables without borders, as docker prints them: columns three spaces apart.
+//! Tables without borders, as docker prints them (columns three spaces apart), and how sizes, ages
+//! and texts look in them.
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table as Grid};
@@ -91,6 +92,53 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     short
 }
 
+/// Formats a size in bytes, for `images` and other tables: `1.09 MB`.
+pub(crate) fn human(bytes: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
+    // f64 is exact enough for three digits.
+    #[allow(clippy::cast_precision_loss, reason = "three digits are shown")]
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    let digits = match value {
+        _ if unit == 0 => 0,
+        value if value < 9.995 => 2,
+        value if value < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$} {}", UNITS[unit])
+}
+
+/// Formats the time between `then` and `now`, both in seconds since 1970.
+pub(crate) fn ago(then: i64, now: i64) -> String {
+    let Some(seconds) = now.checked_sub(then).filter(|seconds| *seconds >= 0) else {
+        return "in the future".to_owned();
+    };
+    let minutes = seconds / 60;
+    let hours = (seconds + 1800) / 3600;
+    match seconds {
+        0 => "Less than a second ago".to_owned(),
+        1 => "1 second ago".to_owned(),
+        2..60 => format!("{seconds} seconds ago"),
+        60..120 => "About a minute ago".to_owned(),
+        120..3600 => format!("{minutes} minutes ago"),
+        _ if hours == 1 => "About an hour ago".to_owned(),
+        _ if hours < 48 => format!("{hours} hours ago"),
+        _ if hours < 24 * 14 => format!("{} days ago", hours / 24),
+        _ if hours < 24 * 60 => format!("{} weeks ago", hours / 24 / 7),
+        _ if hours < 24 * 365 * 2 => format!("{} months ago", hours / 24 / 30),
+        _ => format!("{} years ago", hours / 24 / 365),
+    }
+}
+
+/// Returns the current time, in seconds since 1970.
+pub(crate) fn now() -> i64 {
+    jiff::Timestamp::now().as_second()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,5 +159,45 @@ mod tests {
     fn cutting_counts_characters() {
         assert_eq!(cut("über", 4), "über");
         assert_eq!(cut("überall", 4), "übe…");
+    }
+
+    #[test]
+    fn three_digits_and_a_unit() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "1.00 kB"),
+            (1_093_632, "1.09 MB"),
+            (99_960_000, "100 MB"),
+            (999_499_999, "999 MB"),
+            (999_500_000, "1.00 GB"),
+            (12_345_678_901, "12.3 GB"),
+            (u64::MAX, "18.4 EB"),
+        ] {
+            assert_eq!(human(bytes), text);
+        }
+    }
+
+    #[test]
+    fn dockers_words() {
+        const HOUR: i64 = 3600;
+        const DAY: i64 = 24 * HOUR;
+        for (seconds, text) in [
+            (0, "Less than a second ago"),
+            (1, "1 second ago"),
+            (59, "59 seconds ago"),
+            (61, "About a minute ago"),
+            (45 * 60, "45 minutes ago"),
+            (HOUR + 60, "About an hour ago"),
+            (3 * HOUR, "3 hours ago"),
+            (3 * DAY, "3 days ago"),
+            (15 * DAY, "2 weeks ago"),
+            (90 * DAY, "3 months ago"),
+            (800 * DAY, "2 years ago"),
+            (-5, "in the future"),
+        ] {
+            assert_eq!(ago(10_000, 10_000 + seconds), text);
+        }
+        assert_eq!(ago(i64::MIN, i64::MAX), "in the future");
     }
 }

@@ -1,16 +1,10 @@
 //! What an operation asks of the program that started it, and what it tells that program.
 
-use imgctl_base::error::Result;
-use imgctl_base::progress::Reporter;
-use imgctl_cluster::inplace::engine;
-use imgctl_cluster::inplace::event::Event;
-use imgctl_cluster::inplace::journal::Journal;
-use imgctl_cluster::inplace::plan::Plan;
-use imgctl_cluster::pipeline::change::Planned;
-use imgctl_cluster::pipeline::event::Listener;
-use imgctl_cluster::pipeline::executor::Summary;
-use imgctl_cluster::pipeline::interrupt::Interrupt;
-use imgctl_cluster::pipeline::step::PlanView;
+use imgctl_base::{error::Result, progress::Reporter};
+use imgctl_cluster::inplace::{engine, event::Event, journal::Journal, plan::Plan};
+use imgctl_cluster::pipeline::{
+    change::Planned, event::Listener, executor::Summary, interrupt::Interrupt, step::PlanView,
+};
 use imgctl_cluster::upgrade::document::{Document, Finding};
 use imgctl_cluster::upgrade::report::Report;
 

@@ -5,11 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::session::Session;
 use imgctl_base::error::{Error, Kind, Result};
-use imgctl_cluster::cluster::host::Host;
-use imgctl_cluster::cluster::name;
+use imgctl_cluster::cluster::{host::Host, name};
 use imgctl_host::host::address::{Address, SSH_PORT, parse_list};
-use imgctl_host::host::connect::Connections;
-use imgctl_host::host::login::Login;
+use imgctl_host::host::{connect::Connections, login::Login};
 
 /// Hosts to work on: those of the list, or those of a cluster with its logins.
 #[derive(Clone, Debug, Default)]

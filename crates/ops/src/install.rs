@@ -2,18 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::front_end::Outcome;
-use crate::members::add_new_hosts;
-use crate::session::Session;
-use crate::upgrade;
 use crate::work::{RunOptions, Work, replacement};
+use crate::{front_end::Outcome, members::add_new_hosts, session::Session, upgrade};
 use imgctl_base::error::{Error, Result};
-use imgctl_cluster::cluster::clusterfile::Clusterfile;
-use imgctl_cluster::cluster::desired::HostFlags;
-use imgctl_cluster::cluster::image::ImageKind;
-use imgctl_cluster::cluster::local_addresses;
-use imgctl_cluster::pipeline::change;
-use imgctl_cluster::pipeline::nodes::Wait;
+use imgctl_cluster::cluster::{
+    clusterfile::Clusterfile, desired::HostFlags, image::ImageKind, local_addresses,
+};
+use imgctl_cluster::pipeline::{change, nodes::Wait};
 use imgctl_cluster::upgrade::document::few;
 
 /// What a front end adds to a Clusterfile.

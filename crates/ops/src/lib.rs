@@ -5,12 +5,8 @@
 //! and calls one function. What the operation does meanwhile it tells its
 //! [`front_end::FrontEnd`]. Must not print, exit, read the environment or depend on the command line.
 
-pub mod certificates;
-pub mod controller;
 pub mod front_end;
-mod host_pool;
 pub mod hosts;
-mod image_files;
 pub mod inplace;
 pub mod install;
 pub mod maintain;
@@ -20,8 +16,7 @@ mod registry_password;
 pub mod session;
 mod state_store;
 pub mod status;
-pub mod upgrade;
-pub mod work;
-
 #[cfg(test)]
 mod tests;
+pub mod upgrade;
+pub mod work;

@@ -1,14 +1,52 @@
-//! Operations on an existing cluster that keep its images and hosts, or end them: renewal of
-//! certificates, uninstallation, tear-down.
+//! Operations on an existing cluster that keep its images and hosts, or end them: certificates,
+//! uninstallation, tear-down.
 
-use crate::front_end::Outcome;
-use crate::session::Session;
+use std::path::Path;
+
 use crate::work::{RunOptions, Work};
-use imgctl_base::error::{Error, Result};
+use crate::{front_end::Outcome, session::Session};
+use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_cluster::cluster::image::ClusterImage;
 use imgctl_cluster::pipeline::{renew, reset, uninstall};
-use imgctl_cluster::runtime::kubeadm::Kubeadm;
-use imgctl_cluster::runtime::kubeadm::renew::Wanted;
+use imgctl_cluster::runtime::certificates::inspect::{self, Certificate};
+use imgctl_cluster::runtime::certificates::kubeconfig;
+use imgctl_cluster::runtime::kubeadm::{Kubeadm, renew::Wanted};
+
+/// Returns the certificates, with their files below the cluster's directory.
+pub fn certificates(
+    cluster: &str,
+    session: &Session<'_>,
+) -> Result<Vec<(&'static str, Certificate)>> {
+    let state = session.state(cluster)?;
+    let mut found = Vec::new();
+    for file in ["pki/ca.crt", "pki/etcd/ca.crt", "pki/front-proxy-ca.crt", "etc/admin.conf"] {
+        if let Some(certificate) = read_certificate(&state.directory().join(file))? {
+            found.push((file, certificate));
+        }
+    }
+    if found.is_empty() {
+        let what = format!("{} contains no certificates", state.directory().display());
+        return Err(Error::not_found(what).hint(
+            "only clusters that imgctl or sealos made with kubeadm keep certificates with their \
+             controller",
+        ));
+    }
+    Ok(found)
+}
+
+fn read_certificate(path: &Path) -> Result<Option<Certificate>> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).path("read", path),
+    };
+    let text = if path.extension().is_some_and(|end| end == "conf") {
+        kubeconfig::read(&text)?.certificate
+    } else {
+        Some(text)
+    };
+    text.map(|text| inspect::read(&text)).transpose()
+}
 
 /// Certificates to renew.
 #[derive(Clone, Debug)]

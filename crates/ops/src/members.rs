@@ -5,8 +5,7 @@ use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Error, Result};
 use imgctl_cluster::cluster::clusterfile::{ClusterDocument, Clusterfile};
 use imgctl_cluster::cluster::desired::HostFlags;
-use imgctl_cluster::pipeline::change;
-use imgctl_cluster::pipeline::nodes::Wait;
+use imgctl_cluster::pipeline::{change, nodes::Wait};
 use imgctl_host::host::address::{self, SSH_PORT};
 
 /// Hosts to add.

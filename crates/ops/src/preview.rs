@@ -4,18 +4,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::install::Additions;
-use crate::session::Session;
+use crate::{install::Additions, session::Session};
 use imgctl_base::error::{Context as _, Error, IoContext, Result};
 use imgctl_cluster::cluster::clusterfile::{self, Clusterfile, Ssh};
-use imgctl_cluster::cluster::context::ClusterContext;
 use imgctl_cluster::cluster::desired::{self, HostFlags};
-use imgctl_cluster::cluster::host::Host;
 use imgctl_cluster::cluster::image::{ClusterImage, ImageKind};
-use imgctl_cluster::cluster::paths::Paths;
+use imgctl_cluster::cluster::{context::ClusterContext, host::Host, paths::Paths};
 use imgctl_cluster::runtime::certificates::validity::Validity;
-use imgctl_cluster::runtime::k3s::K3s;
-use imgctl_cluster::runtime::kubeadm::Kubeadm;
+use imgctl_cluster::runtime::{k3s::K3s, kubeadm::Kubeadm};
 use imgctl_host::agent::protocol::Facts;
 use imgctl_host::render::{self, BuiltIn, ConfigEdit, ImageInputs, Inputs, Rendered};
 use imgctl_store::layer::{EntryKind, LayerPath};

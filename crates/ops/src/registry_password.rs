@@ -4,8 +4,7 @@
 use crate::session::Session;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::secret::Secret;
-use imgctl_cluster::cluster::context::ClusterContext;
-use imgctl_cluster::cluster::registry_access;
+use imgctl_cluster::cluster::{context::ClusterContext, registry_access};
 use imgctl_host::agent::Agent;
 
 /// Maximum size of a file to read, in bytes.

@@ -1,28 +1,55 @@
-//! One command of a front end: this machine's clusters, the way to hosts and registries, the store.
+//! One command of a front end: this machine as a controller of clusters, the way to hosts and
+//! registries, the store.
 
 use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::controller::Controller;
+use tokio::runtime::Handle;
+
 use crate::front_end::FrontEnd;
-use crate::host_pool::Agents;
-use crate::image_files::StoreFiles;
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::image::{Platform, Reference};
 use imgctl_cluster::cluster::clusterfile::{Clusterfile, Surroundings};
-use imgctl_cluster::cluster::context::ClusterContext;
-use imgctl_cluster::cluster::image::ClusterImage;
-use imgctl_cluster::cluster::local_addresses;
 use imgctl_cluster::cluster::state::{State, States};
-use imgctl_cluster::runtime::HostPool;
-use imgctl_host::host::login;
-use imgctl_registry::credentials::Login;
-use imgctl_registry::{Client, ClientOptions};
-use imgctl_store::store::Store;
-use imgctl_transfer::transfer::plan::Selection;
+use imgctl_cluster::cluster::{
+    context::ClusterContext, host::Host, image::ClusterImage, local_addresses,
+};
+use imgctl_cluster::runtime::{HostPool, ImageFiles};
+use imgctl_host::agent::Agent;
+use imgctl_host::agent::install::{self, Binaries};
+use imgctl_host::agent::remote::{Launch, Remote};
+use imgctl_host::host::login::{self, Settings};
+use imgctl_host::host::{connect::Connections, reactor::reactor};
+use imgctl_registry::{Client, ClientOptions, credentials::Login};
+use imgctl_store::store::image_tree::{content, whole_tree};
+use imgctl_store::{layer::LayerPath, store::Store};
 use imgctl_transfer::transfer::pull::{Policy, PullOptions, pull};
-use imgctl_transfer::transfer::{self, Input, LoadOptions};
+use imgctl_transfer::transfer::{self, Input, LoadOptions, plan::Selection};
+
+/// This machine.
+#[derive(Clone, Debug, Default)]
+pub struct Controller {
+    /// Directory of the clusters' state; `None` if it is not known.
+    pub state_root: Option<PathBuf>,
+    /// Directory of clusters' data on their hosts.
+    pub data_root: String,
+    /// Directory that `~` in a Clusterfile means.
+    pub home: Option<PathBuf>,
+    /// Variables that a Clusterfile may refer to.
+    pub variables: BTreeMap<String, String>,
+    /// Agent binary to install on hosts instead of this program, and directory of agent binaries
+    /// for other architectures.
+    pub agent: Option<PathBuf>,
+    pub agent_directory: Option<PathBuf>,
+    /// Who runs this program, for other controllers to read.
+    pub user: Option<String>,
+    /// Whether control planes get a copy of the state.
+    pub copy_state: bool,
+    /// Whether records must survive power loss.
+    pub sync: bool,
+}
 
 /// The way to hosts.
 #[derive(Clone, Debug)]
@@ -31,7 +58,7 @@ pub struct SshAccess {
     pub login: login::Login,
     /// Port of hosts without a port of their own; `None`: 22.
     pub port: Option<u16>,
-    pub settings: login::Settings,
+    pub settings: Settings,
 }
 
 /// Logins for a registry client.
@@ -204,5 +231,97 @@ impl<'a> Session<'a> {
             Some(pool) => Ok(Arc::clone(pool)),
             None => Ok(Arc::new(Agents::new(self.ssh.settings.clone(), &self.controller)?)),
         }
+    }
+}
+
+/// Connects to a host on first use, and keeps its agent.
+pub(crate) struct Agents {
+    connections: Connections,
+    launch: Launch,
+    runtime: Handle,
+    /// One slot per host: hosts are called in parallel, and each only once.
+    known: Mutex<BTreeMap<String, Arc<Place>>>,
+}
+
+type Place = Mutex<Option<Arc<dyn Agent>>>;
+
+impl Agents {
+    /// Creates the host pool without connecting.
+    pub(crate) fn new(settings: Settings, controller: &Controller) -> Result<Self> {
+        // Not current_exe(): the file may be replaced during the run.
+        let own = PathBuf::from("/proc/self/exe");
+        let binaries =
+            Binaries::new(own, controller.agent.clone(), controller.agent_directory.clone());
+        Ok(Self {
+            connections: Connections::new(settings)?,
+            launch: Launch {
+                binaries: Arc::new(binaries),
+                directory: install::DIRECTORY.to_owned(),
+                root: None,
+                data_root: controller.data_root.clone(),
+            },
+            runtime: reactor()?.handle().clone(),
+            known: Mutex::default(),
+        })
+    }
+}
+
+impl HostPool for Agents {
+    fn agent(&self, host: &Host) -> Result<Arc<dyn Agent>> {
+        let place = {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(known.entry(host.id()).or_default())
+        };
+        let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(agent) = &*place {
+            return Ok(Arc::clone(agent));
+        }
+        let transport = self
+            .connections
+            .connect(&host.address, &host.login, host.local)
+            .map_err(|error| unreachable(host, error))?;
+        let agent: Arc<dyn Agent> =
+            Arc::new(Remote::new(transport, self.launch.clone(), self.runtime.clone()));
+        *place = Some(Arc::clone(&agent));
+        Ok(agent)
+    }
+}
+
+/// Adds the host to an error whose message does not name it.
+fn unreachable(host: &Host, error: Error) -> Error {
+    if error.message().contains(&host.address.name) {
+        return error;
+    }
+    error.context(format!("host {} cannot be reached", host.id()))
+}
+
+/// Maximum size of a configuration file, in bytes.
+const LONGEST: u64 = 4 << 20;
+
+/// Reads from the layers of the store.
+pub(crate) struct StoreFiles<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) platform: Option<Platform>,
+}
+
+impl ImageFiles for StoreFiles<'_> {
+    fn read(&self, image: &ClusterImage, path: &str) -> Result<Option<Vec<u8>>> {
+        let what = || format!("cannot read {path} of image {}", image.name);
+        let found = match self.store.image(&image.name, self.platform.as_ref()) {
+            Ok(found) => found,
+            // The cluster's image may be missing from this store, for example when a cluster is
+            // only inspected.
+            Err(error) if error.kind() == Kind::NotFound => return Ok(None),
+            Err(error) => return Err(error.context(what())),
+        };
+        let tree = whole_tree(self.store, &found)?;
+        let path = LayerPath::parse(path.as_bytes()).context(what)?;
+        let Ok(resolved) = tree.resolve(&path) else {
+            return Ok(None);
+        };
+        let Some(entry) = tree.lookup(&resolved) else {
+            return Ok(None);
+        };
+        content(self.store, &found, &entry, LONGEST).context(what)
     }
 }

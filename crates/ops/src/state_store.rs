@@ -9,8 +9,7 @@ use imgctl_cluster::cluster::clusterfile::{
     Clusterfile, CommandCondition, Condition, Mount, Phase,
 };
 use imgctl_cluster::cluster::context::{ClusterContext, RegistryAccess};
-use imgctl_cluster::cluster::registry_access;
-use imgctl_cluster::cluster::state::State;
+use imgctl_cluster::cluster::{registry_access, state::State};
 use imgctl_cluster::pipeline::execution_context::{PhaseUpdate, StateStore};
 use imgctl_host::agent::protocol::FileToWrite;
 use imgctl_host::host::address::Address;

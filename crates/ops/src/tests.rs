@@ -4,12 +4,11 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use crate::controller::Controller;
 use crate::front_end::{Announcement, Consent, FrontEnd, InPlace, Outcome};
 use crate::install::{self, Additions, Installation};
 use crate::maintain::{TearDown, tear_down};
 use crate::members::{Addition, add};
-use crate::session::{Session, SshAccess};
+use crate::session::{Controller, Session, SshAccess};
 use crate::upgrade::{GivenChoices, Preview, UpgradeRequest, upgrade};
 use crate::work::RunOptions;
 use imgctl_base::error::{Error, Kind, Result};
@@ -17,9 +16,8 @@ use imgctl_base::image::{Descriptor, Platform, Reference, media_type};
 use imgctl_base::progress::{Reporter, Silent};
 use imgctl_cluster::cluster::desired::HostFlags;
 use imgctl_cluster::pipeline::event::{Event, Listener};
-use imgctl_cluster::pipeline::interrupt::Interrupt;
-use imgctl_cluster::pipeline::nodes::Wait;
 use imgctl_cluster::pipeline::testing::{Behaviour, SimulatedPool, Simulation};
+use imgctl_cluster::pipeline::{interrupt::Interrupt, nodes::Wait};
 use imgctl_host::host::login::{HostKeys, Login, Settings};
 use imgctl_store::store::{Options, Store};
 

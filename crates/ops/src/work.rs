@@ -8,33 +8,28 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::front_end::{Announcement, Outcome};
-use crate::registry_password;
-use crate::session::Session;
-use crate::state_store::ClusterStateStore;
+use crate::{registry_password, session::Session, state_store::ClusterStateStore};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Platform;
 use imgctl_cluster::cluster::clusterfile::{Clusterfile, HostGroup, Mount};
-use imgctl_cluster::cluster::context::ClusterContext;
 use imgctl_cluster::cluster::diff::{self, diff};
-use imgctl_cluster::cluster::host::Host;
 use imgctl_cluster::cluster::image::{ClusterImage, ImageKind, check_together};
 use imgctl_cluster::cluster::registry_access::{self, ImageSays};
 use imgctl_cluster::cluster::state::{Held, State};
+use imgctl_cluster::cluster::{context::ClusterContext, host::Host};
 use imgctl_cluster::pipeline::change::{Change, Planned};
 use imgctl_cluster::pipeline::event::{Both, Listener, NullListener};
 use imgctl_cluster::pipeline::execution_context::{ExecutionContext, StateStore};
 use imgctl_cluster::pipeline::executor::decision::{Decision, decide};
 use imgctl_cluster::pipeline::executor::{self, Options, Summary, Surroundings};
-use imgctl_cluster::pipeline::files::SyncedFiles;
-use imgctl_cluster::pipeline::image_commands::Replacement;
-use imgctl_cluster::pipeline::interrupt::Interrupt;
-use imgctl_cluster::pipeline::nodes::Wait;
-use imgctl_cluster::pipeline::redact::of_cluster;
 use imgctl_cluster::pipeline::step::{PlanView, Step};
+use imgctl_cluster::pipeline::{
+    files::SyncedFiles, image_commands::Replacement, interrupt::Interrupt, nodes::Wait,
+    redact::of_cluster,
+};
 use imgctl_cluster::runtime::certificates::validity::Validity;
 use imgctl_cluster::runtime::{ImageFiles as _, choice, registry};
-use imgctl_cluster::upgrade::nodes;
-use imgctl_cluster::upgrade::upgrade_store::refuse_while_open;
+use imgctl_cluster::upgrade::{nodes, upgrade_store::refuse_while_open};
 use imgctl_kube::api::Api;
 use imgctl_kube::lease::{self, Outage};
 

@@ -1,15 +1,19 @@
-//! `imgctl agent`: the part of imgctl that runs on hosts.
+//! The parts of imgctl that run on hosts: `imgctl agent`, and `imgctl host-action` for single actions.
 
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::cli::context::Context;
 use imgctl_base::error::{Error, IoContext, Result};
-use imgctl_host::agent::{balancer, server};
+use imgctl_host::agent::protocol::{Checkout, InventoryQuestion, Run, SwitchTree};
+use imgctl_host::agent::{balancer, execution, server, tree};
 use imgctl_registry::server::signalled;
 
 /// Serve a controller on this host, or balance connections to the API (started by imgctl itself)
@@ -84,7 +88,7 @@ struct BalancerArgs {
 }
 
 /// Serves until stdin ends, or balances until a signal arrives.
-pub(crate) fn run(args: &AgentArgs, context: &Context) -> Result<()> {
+pub(crate) fn agent(args: &AgentArgs, context: &Context) -> Result<()> {
     match &args.command {
         Some(AgentCommand::Lb(args)) => balance(args),
         None if args.stdio => server::serve_stdio(context.store()?),
@@ -116,4 +120,80 @@ fn balance(args: &BalancerArgs) -> Result<()> {
         None
     };
     runtime.block_on(balancer::serve(options, given, signalled()))
+}
+
+/// Perform an action of the agent on this machine
+///
+/// Reads a request of the agent's protocol as JSON from stdin and writes the result as JSON, one
+/// value per line.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  imgctl host-action inventory < question.json")]
+pub(crate) struct HostActionArgs {
+    /// Action to perform
+    #[arg(value_enum)]
+    action: Action,
+}
+
+/// Parts of the protocol that change files or run commands.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Action {
+    /// Run a command, or find the outcome of one that was started
+    Run,
+    /// Terminate a command
+    Cancel,
+    /// Create a tree from layers in the store
+    Checkout,
+    /// Make a staged tree the current one
+    SwitchTree,
+    /// List trees and registry layers
+    Inventory,
+}
+
+/// Performs the action.
+pub(crate) fn host_action(args: &HostActionArgs, context: &Context) -> Result<()> {
+    match args.action {
+        Action::Run => {
+            let caller =
+                execution::Caller { program: Path::new("/proc/self/exe"), gone: &|| false };
+            let mut failed = None;
+            let outcome = execution::run(&request()?, &caller, &mut |line| {
+                if let Err(error) = answer(&line) {
+                    failed.get_or_insert(error);
+                }
+            })?;
+            match failed {
+                Some(error) => Err(error),
+                None => answer(&outcome),
+            }
+        }
+        Action::Cancel => {
+            let request: Run = request()?;
+            execution::cancel(&request.directory, &request.key)
+        }
+        Action::Checkout => {
+            let request: Checkout = request()?;
+            answer(&tree::checkout(context.store()?, &request, &|_| {})?)
+        }
+        Action::SwitchTree => answer(&tree::switch_tree(&request::<SwitchTree>()?)?),
+        Action::Inventory => {
+            let question: InventoryQuestion = request()?;
+            let store = context.store()?;
+            answer(&tree::inventory(store, &question.root, &question)?)
+        }
+    }
+}
+
+fn request<T: DeserializeOwned>() -> Result<T> {
+    let mut bytes = Vec::new();
+    std::io::stdin().read_to_end(&mut bytes).doing(|| "cannot read the request".to_owned())?;
+    serde_json::from_slice(&bytes)
+        .map_err(|error| Error::usage("the request is malformed").caused_by(error))
+}
+
+fn answer(value: &impl Serialize) -> Result<()> {
+    let mut line = serde_json::to_vec(value)
+        .map_err(|error| Error::failed("cannot write the answer").caused_by(error))?;
+    line.push(b'\n');
+    std::io::stdout().write_all(&line).doing(|| "cannot write the answer".to_owned())
 }

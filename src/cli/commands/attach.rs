@@ -1,18 +1,19 @@
-//! `imgctl attach`.
+//! Documents about images: `imgctl attach` and `imgctl sbom`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::cli::context::Context;
-use crate::cli::registry_options::RegistryArgs;
-use crate::cli::signing_keys::remote_image;
+use crate::cli::commands::sign::remote_image;
+use crate::cli::{context::Context, image_options::PlatformArg, registry_options::RegistryArgs};
 use imgctl_base::error::{Error, IoContext as _, Result};
+use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::image::Reference;
 use imgctl_registry::Target;
-use imgctl_transfer::trust::payload::expanded;
 use imgctl_transfer::trust::referrer::{self, Attachment};
-use imgctl_transfer::trust::{provenance, sbom};
+use imgctl_transfer::trust::sbom::{self, SbomOptions};
+use imgctl_transfer::trust::{payload::expanded, provenance};
 
 /// Maximum size of a document, in bytes.
 const MAX_DOCUMENT: u64 = 1 << 30;
@@ -44,7 +45,7 @@ pub(crate) struct AttachArgs {
 }
 
 /// Attaches the document and prints its location.
-pub(crate) fn run(args: &AttachArgs, context: &Context) -> Result<()> {
+pub(crate) fn attach(args: &AttachArgs, context: &Context) -> Result<()> {
     let reference = remote_image(&args.image)?;
     let size = std::fs::metadata(&args.file).path("read", &args.file)?.len();
     if size > MAX_DOCUMENT {
@@ -67,16 +68,13 @@ pub(crate) fn run(args: &AttachArgs, context: &Context) -> Result<()> {
         Attachment { artifact_type: media_type, media_type, content: &content, annotations: &[] };
     let digest = referrer::attach(&repository, &subject, &attachment)?;
     let place = format!("{}@{digest}", expanded(&reference).name());
-    if context.ui.is_json() {
-        context.ui.json(&json!({
-            "attached": place,
-            "digest": digest,
-            "subject": subject.digest,
-            "artifactType": media_type,
-        }))
-    } else {
-        context.ui.line(&place)
-    }
+    let view = json!({
+        "attached": place,
+        "digest": digest,
+        "subject": subject.digest,
+        "artifactType": media_type,
+    });
+    context.ui.result(&view, &place)
 }
 
 fn type_of(content: &[u8]) -> Option<&'static str> {
@@ -86,4 +84,96 @@ fn type_of(content: &[u8]) -> Option<&'static str> {
     }
     let statement = value.get("_type")?.as_str()?;
     statement.starts_with("https://in-toto.io/Statement/").then_some(provenance::MEDIA_TYPE)
+}
+
+/// Create an SPDX SBOM of an image
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The document (SPDX 2.3, JSON) lists the image's layers, the container images in its embedded
+registry with their digests, the packages that dpkg or apk installed, and all files. The same
+image gives the same document.
+
+Examples:
+  imgctl sbom kubernetes:v1.29.9 -o kubernetes.spdx.json
+  imgctl sbom --files=false registry.example.com/team/etcd:v1 --attach"
+)]
+pub(crate) struct SbomArgs {
+    /// Name, ID or digest of an image in the store
+    image: String,
+
+    /// File to write instead of stdout
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// List every file with its digests
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    files: bool,
+
+    /// Attach the document to the image in its registry, as a referrer
+    #[arg(long)]
+    attach: bool,
+
+    #[command(flatten)]
+    platform: PlatformArg,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
+}
+
+/// Writes the document, or attaches it.
+pub(crate) fn sbom(args: &SbomArgs, context: &Context) -> Result<()> {
+    let image = args.platform.image(&args.image, context)?;
+    let options = SbomOptions {
+        files: args.files,
+        timestamp: match context.environment.text("SOURCE_DATE_EPOCH")? {
+            Some(text) => Some(text.parse().map_err(|_| {
+                Error::usage(format!("the variable SOURCE_DATE_EPOCH is `{text}`"))
+                    .hint("set it to a number of seconds since 1970")
+            })?),
+            None => None,
+        },
+    };
+    let document = sbom::document(context.store()?, &image, &options, context.ui.reporter())?;
+    match args.output.as_deref() {
+        Some(path) if path != Path::new("-") => {
+            atomic::write(path, &document, 0o644, Durability::Atomic)?;
+        }
+        None if args.attach => {}
+        _ => context.ui.bytes(&document)?,
+    }
+    if !args.attach {
+        return Ok(());
+    }
+    let name = registry_name(&args.image, image.reference.as_ref())?;
+    let repository = args.registry.client(context)?.repository(&name)?;
+    let attachment = Attachment {
+        artifact_type: sbom::MEDIA_TYPE,
+        media_type: sbom::MEDIA_TYPE,
+        content: &document,
+        annotations: &[],
+    };
+    let digest = referrer::attach(&repository, &image.descriptor, &attachment)?;
+    let place = format!("{}@{digest}", name.name());
+    if context.ui.is_json() {
+        return context.ui.json(&json!({
+            "attached": place,
+            "digest": digest,
+            "subject": image.descriptor.digest,
+        }));
+    }
+    match args.output {
+        None => context.ui.line(&place),
+        Some(_) => {
+            context.ui.say(&format!("attached as {place}"));
+            Ok(())
+        }
+    }
+}
+
+/// Returns the image's name in its registry, which only a name of its own can tell.
+fn registry_name(typed: &str, found: Option<&Reference>) -> Result<Reference> {
+    found.cloned().ok_or_else(|| {
+        Error::usage(format!("`{typed}` does not name a registry"))
+            .hint("pass its full name, for example registry.example.com/team/etcd:v1")
+    })
 }

@@ -4,9 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::cli::commands::build_embedding;
-use crate::cli::commands::build_options;
 pub(crate) use crate::cli::commands::build_options::BuildArgs;
+use crate::cli::commands::{build_embedding, build_options};
 use crate::cli::context::Context;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::image::Digest;

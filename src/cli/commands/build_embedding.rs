@@ -6,14 +6,11 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::context::Context;
-use crate::ui::size::human;
-use crate::ui::table::Table;
+use crate::ui::table::{Table, human};
 use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
 use imgctl_build::build::embedding::{Report, ReportedImage};
 use imgctl_build::build::options::{EmbedOptions, LockUse};
-use imgctl_build::embed::Skipped;
-use imgctl_build::embed::plan::Naming;
-use imgctl_build::embed::search::SearchOptions;
+use imgctl_build::embed::{Skipped, plan::Naming, search::SearchOptions};
 use imgctl_template::yaml;
 
 /// Kubernetes version that charts are rendered for unless `--kube-version` sets another one.

@@ -6,15 +6,13 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 
 use crate::cli::commands::build_embedding::EmbedArgs;
-use crate::cli::context::Context;
-use crate::cli::environment::Environment;
-use crate::cli::pull_options::PolicyArg;
-use crate::cli::registry_options::RegistryArgs;
+use crate::cli::image_options::{PolicyArg, parsed, platform_of};
+use crate::cli::names::{pairs, pairs_or_environment, references, split};
+use crate::cli::{context::Context, environment::Environment, registry_options::RegistryArgs};
 use imgctl_base::error::{Error, IoContext, Result};
-use imgctl_base::image::{Platform, Reference};
-use imgctl_build::build::base_image::BaseImages;
+use imgctl_base::image::Platform;
 use imgctl_build::build::options::{ContextSource, NamedContext, Network, SecretSource};
-use imgctl_build::build::{Format as BuildFormat, Options};
+use imgctl_build::build::{Format as BuildFormat, Options, base_image::BaseImages};
 use imgctl_store::layer::Compression;
 
 /// Build an image from a Kubefile
@@ -220,11 +218,7 @@ pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {
         context: source(&args.context)?,
         file: args.file.clone(),
         ignore_file: args.ignorefile.clone(),
-        tags: args
-            .tags
-            .iter()
-            .map(|tag| Ok(Reference::parse(tag)?.qualified()))
-            .collect::<Result<_>>()?,
+        tags: references(&args.tags)?,
         platforms: platforms(args)?,
         target: args.target.clone(),
         build_args: pairs_or_environment(&args.build_args, "--build-arg", environment)?
@@ -240,7 +234,7 @@ pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {
         compression: compression(args, format)?,
         format,
         timestamp: timestamp(args, environment)?,
-        now: crate::ui::ago::now(),
+        now: crate::ui::table::now(),
         squash: args.squash,
         network: network(args.network.as_deref())?,
         allow_insecure: allow_insecure(&args.allow)?,
@@ -279,19 +273,9 @@ fn source(path: &Path) -> Result<ContextSource> {
 
 fn platforms(args: &BuildArgs) -> Result<Vec<Platform>> {
     if args.arch.is_some() || args.os.is_some() {
-        let host = Platform::host();
-        let os = args.os.as_deref().unwrap_or(&host.os);
-        let architecture = args.arch.as_deref().unwrap_or(&host.architecture);
-        return Ok(vec![Platform::new(os, architecture, args.variant.as_deref())]);
+        return Ok(vec![platform_of(&args.os, &args.arch, &args.variant)]);
     }
-    let mut platforms: Vec<Platform> = Vec::new();
-    for text in args.platforms.iter().filter(|text| !text.is_empty()) {
-        let platform = Platform::parse(text)?;
-        if !platforms.contains(&platform) {
-            platforms.push(platform);
-        }
-    }
-    Ok(platforms)
+    parsed(&args.platforms)
 }
 
 fn build_contexts(specs: &[String]) -> Result<BTreeMap<String, NamedContext>> {
@@ -464,42 +448,6 @@ fn proxies(wanted: bool, environment: &Environment) -> Result<BTreeMap<String, S
     Ok(proxies)
 }
 
-/// Parses `NAME=VALUE` flags into a map; a name alone gets an empty value.
-pub(crate) fn pairs(specs: &[String], flag: &str) -> Result<BTreeMap<String, String>> {
-    specs
-        .iter()
-        .map(|spec| match spec.split_once('=') {
-            Some(_) => split(spec, '=', flag, "NAME=VALUE"),
-            // As in Docker, a label may have no value.
-            None => Ok((spec.clone(), String::new())),
-        })
-        .collect()
-}
-
-/// Parses `NAME=VALUE`, or `NAME` for the value of that variable; omits variables that are not set.
-pub(crate) fn pairs_or_environment(
-    specs: &[String],
-    flag: &str,
-    environment: &Environment,
-) -> Result<Vec<(String, String)>> {
-    let mut pairs = Vec::new();
-    for spec in specs {
-        if spec.contains('=') {
-            pairs.push(split(spec, '=', flag, "NAME=VALUE")?);
-        } else if let Some(value) = environment.lossless(spec)? {
-            pairs.push((spec.clone(), value));
-        }
-    }
-    Ok(pairs)
-}
-
-fn split(text: &str, separator: char, flag: &str, form: &str) -> Result<(String, String)> {
-    match text.split_once(separator) {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err(Error::usage(format!("{flag} `{text}` is not of the form {form}"))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -521,15 +469,6 @@ mod tests {
         for wrong in ["src=/f", "id=x", "id=x,src=/f,env=TOKEN", "id=x,mode=1"] {
             assert!(super::secrets(&[wrong.to_owned()], &environment()).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn values_may_hold_the_separator_and_may_come_from_the_environment() {
-        let specs = ["A=b=c", "TOKEN", "UNSET", "E="].map(str::to_owned);
-        let pairs = pairs_or_environment(&specs, "--env", &environment()).unwrap();
-        let expected = [("A", "b=c"), ("TOKEN", "s3cret"), ("E", "")];
-        assert_eq!(pairs, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        assert!(pairs_or_environment(&["=x".to_owned()], "--env", &environment()).is_err());
     }
 
     #[test]

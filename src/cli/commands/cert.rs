@@ -3,16 +3,14 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::cli::context::Context;
-use crate::cli::registry_options::RegistryArgs;
-use crate::cli::ssh_options::SshArgs;
-use crate::cli::work_options::WorkArgs;
+use crate::cli::{
+    cluster_options::WorkArgs, context::Context, registry_options::RegistryArgs,
+    ssh_options::SshArgs,
+};
 use crate::ui::table::Table;
 use imgctl_base::error::Result;
-use imgctl_cluster::runtime::certificates::inspect::Certificate;
-use imgctl_cluster::runtime::certificates::validity;
-use imgctl_ops::certificates;
-use imgctl_ops::maintain::{Renewal, renew_certificates};
+use imgctl_cluster::runtime::certificates::{inspect::Certificate, validity};
+use imgctl_ops::maintain::{self, Renewal, renew_certificates};
 
 /// Show or renew certificates, or add names to the API server's certificate
 #[derive(Args, Debug)]
@@ -55,7 +53,7 @@ pub(crate) struct CertArgs {
 pub(crate) fn run(args: &CertArgs, context: &Context) -> Result<()> {
     let session = context.session(&args.ssh, &RegistryArgs::default())?;
     if args.renew.is_empty() && args.alt_names.is_empty() {
-        return show(&certificates::list(&args.cluster, &session)?, args, context);
+        return show(&maintain::certificates(&args.cluster, &session)?, args, context);
     }
     let request = Renewal {
         cluster: args.cluster.clone(),

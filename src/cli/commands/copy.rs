@@ -6,14 +6,11 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::context::Context;
-use crate::cli::pull_options::PlatformsArg;
 use crate::cli::registry_options::{Concealed, RegistryArgs};
+use crate::cli::{context::Context, image_options::PlatformsArg};
 use imgctl_base::error::Result;
-use imgctl_transfer::transfer::copy::Copier;
 use imgctl_transfer::transfer::engine::{CopyOptions, JOBS};
-use imgctl_transfer::transfer::location::Location;
-use imgctl_transfer::transfer::plan::Selection;
+use imgctl_transfer::transfer::{copy::Copier, location::Location, plan::Selection};
 
 /// Copy an image from one location to another
 #[derive(Args, Debug)]

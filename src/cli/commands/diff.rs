@@ -5,11 +5,8 @@ use std::path::Path;
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::commands::bundle;
-use crate::cli::commands::save::compression;
-use crate::cli::context::Context;
-use crate::cli::names::printable;
-use crate::cli::platform::PlatformArg;
+use crate::cli::commands::archives::{create_bundle, outer_compression};
+use crate::cli::{context::Context, image_options::PlatformArg, names::printable};
 use imgctl_base::error::{Error, Result};
 use imgctl_store::layer::compare::{Change, compare};
 use imgctl_store::store::image_tree::{tree_of, whole_tree};
@@ -50,11 +47,11 @@ pub(crate) fn run(args: &DiffArgs, context: &Context) -> Result<()> {
     if let (true, Some(new), Some(file)) = (args.patch, &args.new, &args.output) {
         let file = Path::new(file);
         let options = CreateOptions {
-            compression: compression(None, Some(file)),
+            compression: outer_compression(None, Some(file)),
             platform: args.platform.wanted()?,
             ..CreateOptions::default()
         };
-        return bundle::create(&args.old, new, Some(file), &options, context);
+        return create_bundle(&args.old, new, Some(file), &options, context);
     }
     let as_json = match args.output.as_deref() {
         None => context.ui.is_json(),

@@ -7,10 +7,9 @@ use crate::cli::cluster_options::{data_root, runtime_root};
 use crate::cli::context::Context;
 use crate::ui::table::{Table, one_line};
 use imgctl_base::error::{Error, Result};
-use imgctl_cluster::cluster::clusterfile::is_confidential;
-use imgctl_cluster::cluster::context::ClusterContext;
-use imgctl_cluster::cluster::desired;
-use imgctl_cluster::cluster::image::ClusterImage;
+use imgctl_cluster::cluster::{
+    clusterfile::is_confidential, context::ClusterContext, desired, image::ClusterImage,
+};
 
 /// Show system settings, or the variables of a cluster's hosts and their origins
 #[derive(Args, Debug)]
@@ -99,7 +98,7 @@ fn settings(context: &Context) -> Result<()> {
 fn variables(args: &EnvArgs, cluster: &str, context: &Context) -> Result<()> {
     let session = context.plain_session()?;
     let (clusterfile, notes) = session.state(cluster)?.require()?;
-    notes.iter().for_each(|note| context.ui.note(note));
+    context.ui.notes(&notes);
     // Images as recorded when they were installed; the store may no longer have them.
     let mounts = &clusterfile.cluster.status.mounts;
     let images: Vec<ClusterImage> =

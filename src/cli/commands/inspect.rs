@@ -6,16 +6,14 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use crate::cli::commands::inspect_view::{self, View};
-use crate::cli::context::Context;
-use crate::cli::format::print_each;
-use crate::cli::platform::PlatformArg;
-use crate::cli::registry_options::RegistryArgs;
+use crate::cli::{
+    context::Context, format::print_each, image_options::PlatformArg,
+    registry_options::RegistryArgs,
+};
 use imgctl_base::error::{Context as _, Error, Result};
-use imgctl_base::image::Reference;
-use imgctl_base::image::manifest::MAX_DOCUMENT;
-use imgctl_transfer::transfer::copy::Copier;
-use imgctl_transfer::transfer::location::Location;
+use imgctl_base::image::{Reference, manifest::MAX_DOCUMENT};
 use imgctl_transfer::transfer::plan::{Plain, Platforms};
+use imgctl_transfer::transfer::{copy::Copier, location::Location};
 
 /// Show details of an image, a manifest or layers
 #[derive(Args, Debug)]

@@ -1,13 +1,14 @@
-//! `imgctl login`.
+//! `imgctl login` and `imgctl logout`.
 
 use std::io::{self, Read as _};
+use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
 
 use crate::cli::context::Context;
 use crate::cli::registry_options::{Concealed, RegistryArgs, ask_password};
-use crate::ui::log::Level;
+use crate::ui::terminal::Level;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
 use imgctl_registry::Client;
 use imgctl_registry::credentials::{Credentials, Key, Login, Secret};
@@ -57,7 +58,7 @@ pub(crate) struct LoginArgs {
 }
 
 /// Logs in.
-pub(crate) fn run(args: &LoginArgs, context: &Context) -> Result<()> {
+pub(crate) fn login(args: &LoginArgs, context: &Context) -> Result<()> {
     let key = Key::parse(&args.registry)?;
     let kept = args.options.options(context, None)?.credentials;
     if args.get_login {
@@ -91,7 +92,7 @@ pub(crate) fn run(args: &LoginArgs, context: &Context) -> Result<()> {
             "kept": place,
         }));
     }
-    if !matches!(context.settings.level, Level::Error | Level::Warn) {
+    if !matches!(context.settings.ui.level, Level::Error | Level::Warn) {
         context.ui.line(&format!("Used: {place}"))?;
     }
     context.ui.line("Login Succeeded!")
@@ -159,14 +160,12 @@ fn print_user(key: &Key, kept: &Credentials, context: &Context) -> Result<()> {
         );
     };
     let user = user_of(&found.login);
-    if context.ui.is_json() {
-        return context.ui.json(&json!({
-            "registry": key.to_string(),
-            "username": user,
-            "kept": found.source,
-        }));
-    }
-    context.ui.line(user)
+    let view = json!({
+        "registry": key.to_string(),
+        "username": user,
+        "kept": found.source,
+    });
+    context.ui.result(&view, user)
 }
 
 /// Returns the user, or a placeholder if the login is a token.
@@ -201,4 +200,61 @@ fn read_password() -> Result<Secret> {
         return Err(Error::usage("stdin contains no password"));
     }
     Ok(Secret::new(password))
+}
+
+/// Log out of a registry
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Removes logins that `imgctl login` (or podman, in the same file) has stored.
+
+Examples:
+  imgctl logout quay.io
+  imgctl logout --all"
+)]
+pub(crate) struct LogoutArgs {
+    /// Registry, or a namespace of it
+    #[arg(value_name = "REGISTRY[/NAMESPACE]", required_unless_present = "all")]
+    registry: Option<String>,
+
+    /// Remove every login in the file
+    #[arg(short, long, conflicts_with = "registry")]
+    all: bool,
+
+    /// Credentials file [env: REGISTRY_AUTH_FILE]
+    #[arg(long, value_name = "FILE")]
+    authfile: Option<PathBuf>,
+}
+
+/// Removes logins.
+pub(crate) fn logout(args: &LogoutArgs, context: &Context) -> Result<()> {
+    let options = RegistryArgs { authfile: args.authfile.clone(), ..RegistryArgs::default() };
+    let kept = options.options(context, None)?.credentials;
+    let removed = match &args.registry {
+        None => kept.remove_all()?,
+        Some(registry) => {
+            let key = Key::parse(registry)?;
+            if !kept.remove(&key)? {
+                let error = Error::not_found(format!("not logged in to {key}"));
+                return Err(match kept.find(key.registry(), key.namespace())? {
+                    None => error,
+                    Some(found) => error.hint(format!(
+                        "there is a login in {}: log out with the tool that wrote it, or pass \
+                         --authfile",
+                        found.source
+                    )),
+                });
+            }
+            vec![key.to_string()]
+        }
+    };
+    if context.ui.is_json() {
+        return context.ui.json(&json!({ "removed": removed }));
+    }
+    if args.all {
+        return context.ui.line("Removed login credentials for all registries");
+    }
+    for key in removed {
+        context.ui.line(&format!("Removed login credentials for {key}"))?;
+    }
+    Ok(())
 }

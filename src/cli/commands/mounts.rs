@@ -1,17 +1,149 @@
-//! `imgctl mounts`.
+//! The verbs about mounts: `mount`, `create`, `mounts`, `umount`.
 
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use crate::cli::context::Context;
 use crate::cli::format::{Listing, Row};
-use crate::ui::ago::{ago, now};
+use crate::cli::{context::Context, image_options::PlatformArg, names::pairs_or_environment};
+use crate::ui::table::{ago, now};
 use imgctl_base::error::Result;
 use imgctl_base::image::time::parse_rfc3339;
-use imgctl_store::mount::{self, Listed, Record, State};
+use imgctl_store::mount::{self, Backend, CreateOptions, Listed, Record, State};
+use imgctl_template::Missing;
+
+/// Mount an image as a directory and print its path
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Each call creates a separate mount; what is written into it is removed with it.
+Without an image, lists the mounts, as buildah does.
+
+Examples:
+  imgctl mount etcd:v1
+  imgctl mount --read-only etcd:v1 /mnt
+  cp -r \"$(imgctl mount etcd:v1)/etc\" ."
+)]
+pub(crate) struct MountArgs {
+    /// Name, ID or digest of the image
+    image: Option<String>,
+
+    /// Directory to mount at, created if missing [default: one in the store]
+    #[arg(value_name = "DIR")]
+    target: Option<PathBuf>,
+
+    /// Mount read-only
+    #[arg(short, long, visible_alias = "ro")]
+    read_only: bool,
+
+    /// Name to unmount it by
+    #[arg(long)]
+    name: Option<String>,
+
+    /// Mount backend
+    #[arg(long, value_enum, value_name = "BACKEND", default_value = "auto")]
+    backend: BackendArg,
+
+    #[command(flatten)]
+    platform: PlatformArg,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum BackendArg {
+    /// Fastest backend that works on this machine
+    Auto,
+    /// Overlay of unpacked layers
+    Overlay,
+    /// Index over the layers, without unpacking them
+    Erofs,
+    /// Plain directory with a copy of all files
+    Checkout,
+}
+
+/// Mounts the image.
+pub(crate) fn mount(args: &MountArgs, context: &Context) -> Result<()> {
+    let Some(name) = &args.image else {
+        return show(context);
+    };
+    let image = args.platform.image(name, context)?;
+    let options = mount::Options {
+        read_only: args.read_only,
+        target: args.target.clone(),
+        name: args.name.clone(),
+        backend: match args.backend {
+            BackendArg::Auto => None,
+            BackendArg::Overlay => Some(Backend::Overlay),
+            BackendArg::Erofs => Some(Backend::Erofs),
+            BackendArg::Checkout => Some(Backend::Checkout),
+        },
+    };
+    let mounted = mount::mount(context.store()?, &image, &options, context.ui.reporter())?;
+    context.ui.notes(&mounted.notes);
+    if context.ui.is_json() {
+        return context.ui.json(&object(&mounted.record, State::Mounted.as_str()));
+    }
+    path(&mounted.record.path, context)
+}
+
+/// Mount an image for writing and show what running it would do
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Prints the mount's path and the shell script that ENTRYPOINT and CMD produce. With -e, *.tmpl files
+under etc/, scripts/ and manifests/ are rendered. `imgctl umount NAME` removes the mount.
+
+Examples:
+  imgctl create etcd:v1
+  cp -r \"$(imgctl create --short etcd:v1)/manifests\" ."
+)]
+pub(crate) struct CreateArgs {
+    /// Name, ID or digest of the image
+    image: String,
+
+    /// Prefix of the mount's name
+    #[arg(short, long, value_name = "NAME", default_value = "default")]
+    cluster: String,
+
+    /// Variable for templates and commands, overriding the image's (may be repeated)
+    #[arg(short, long, value_name = "NAME[=VALUE]")]
+    env: Vec<String>,
+
+    /// Fail on templates that use an undefined variable
+    #[arg(long)]
+    strict_templates: bool,
+
+    /// Print only the path
+    #[arg(long)]
+    short: bool,
+
+    #[command(flatten)]
+    platform: PlatformArg,
+}
+
+/// Creates the mount.
+pub(crate) fn create(args: &CreateArgs, context: &Context) -> Result<()> {
+    let image = args.platform.image(&args.image, context)?;
+    let options = CreateOptions {
+        cluster: args.cluster.clone(),
+        environment: pairs_or_environment(&args.env, "--env", &context.environment)?,
+        missing: if args.strict_templates { Missing::Error } else { Missing::NoValue },
+        backend: None,
+    };
+    let created = mount::create(context.store()?, &image, &options, context.ui.reporter())?;
+    let record = &created.mounted.record;
+    context.ui.notes(&created.mounted.notes);
+    if context.ui.is_json() {
+        let mut object = object(record, "mounted");
+        object["script"] = json!(created.script);
+        return context.ui.json(&object);
+    }
+    path(&record.path, context)?;
+    match created.script {
+        Some(script) if !args.short => context.ui.print(&format!("{}\n", script.trim_end())),
+        _ => Ok(()),
+    }
+}
 
 /// List mounts
 #[derive(Args, Debug)]
@@ -31,7 +163,7 @@ pub(crate) struct MountsArgs {
 }
 
 /// Lists the mounts.
-pub(crate) fn run(args: &MountsArgs, context: &Context) -> Result<()> {
+pub(crate) fn mounts(args: &MountsArgs, context: &Context) -> Result<()> {
     let mounts = mount::list(context.store()?)?;
     if args.quiet && !context.ui.is_json() {
         let ids: String = mounts.iter().map(|mount| format!("{}\n", mount.id)).collect();
@@ -110,4 +242,51 @@ fn row(mount: &Listed) -> Row {
         ],
         fields: fields.as_object().cloned().unwrap_or_default(),
     }
+}
+
+/// Unmount images, discarding what was written into the mounts
+#[derive(Args, Debug)]
+#[command(
+    visible_alias = "unmount",
+    after_help = "Examples:
+  imgctl umount /var/lib/imgctl/store/mounts/1a2b3c4d5e6f/merged
+  imgctl umount etcd:v1
+  imgctl umount --all"
+)]
+pub(crate) struct UmountArgs {
+    /// IDs, names or paths of mounts, or images (all their mounts)
+    #[arg(required_unless_present = "all", value_name = "MOUNT")]
+    mounts: Vec<OsString>,
+
+    /// Unmount all images and clean up after crashes
+    #[arg(short, long, conflicts_with = "mounts")]
+    all: bool,
+
+    /// Also detach mounts that are in use; each is removed after its last user
+    #[arg(short, long)]
+    lazy: bool,
+}
+
+/// Unmounts the images and prints the mount IDs.
+pub(crate) fn umount(args: &UmountArgs, context: &Context) -> Result<()> {
+    let store = context.store()?;
+    let gone = if args.all {
+        mount::umount_all(store, args.lazy)?
+    } else {
+        mount::umount(store, &args.mounts, args.lazy)?
+    };
+    if context.ui.is_json() {
+        let list: Vec<Value> = gone
+            .iter()
+            .map(|mount| match &mount.record {
+                Some(record) => object(record, "unmounted"),
+                None => serde_json::json!({"id": mount.id, "state": "unmounted"}),
+            })
+            .collect();
+        return context.ui.json(&list);
+    }
+    for mount in &gone {
+        context.ui.line(&mount.id)?;
+    }
+    Ok(())
 }

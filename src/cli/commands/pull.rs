@@ -1,20 +1,17 @@
-//! `imgctl pull`.
+//! `imgctl pull`, and `imgctl tags` for what there is to pull.
 
 use std::ffi::OsStr;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::cli::context::Context;
-use crate::cli::pull_options::{PlatformsArg, PolicyArg};
-use crate::cli::registry_options::RegistryArgs;
+use crate::cli::image_options::{PlatformsArg, PolicyArg};
+use crate::cli::{context::Context, registry_options::RegistryArgs};
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::image::Reference;
 use imgctl_registry::Client;
-use imgctl_transfer::transfer::engine::JOBS;
-use imgctl_transfer::transfer::location::Location;
-use imgctl_transfer::transfer::plan::Selection;
-use imgctl_transfer::transfer::pull::{PullOptions, Pulled, pull};
+use imgctl_transfer::transfer::pull::{self, PullOptions, Pulled};
+use imgctl_transfer::transfer::{engine::JOBS, location::Location, plan::Selection};
 
 /// Pull images from registries into the store
 #[derive(Args, Debug)]
@@ -56,7 +53,7 @@ pub(crate) struct PullArgs {
 }
 
 /// Pulls the images and prints their IDs.
-pub(crate) fn run(args: &PullArgs, context: &Context) -> Result<()> {
+pub(crate) fn pull(args: &PullArgs, context: &Context) -> Result<()> {
     let options = PullOptions {
         selection: Selection { platforms: args.platforms.platforms()?, keep_index: false },
         policy: args.policy.policy(),
@@ -69,7 +66,7 @@ pub(crate) fn run(args: &PullArgs, context: &Context) -> Result<()> {
     let mut views = Vec::new();
     for name in &names {
         for name in if args.all_tags { all_tags(&client, name)? } else { vec![name.clone()] } {
-            let pulled = pull(store, &client, &name, &options, context.ui.reporter())?;
+            let pulled = pull::pull(store, &client, &name, &options, context.ui.reporter())?;
             show(&pulled, &mut views, context)?;
         }
     }
@@ -117,21 +114,76 @@ fn all_tags(client: &Client, name: &Reference) -> Result<Vec<Reference>> {
             "--all-tags takes a repository, but {name} is one image"
         )));
     }
-    let mut last = None;
+    let (found, tags) = find_tags(client, name)?;
+    let full = |tag: &String| Reference::parse(&format!("{}:{tag}", found.name()));
+    tags.iter().map(full).collect()
+}
+
+/// Returns the tags of a repository, and its name in the registry that has it.
+fn find_tags(client: &Client, name: &Reference) -> Result<(Reference, Vec<String>)> {
+    let mut failed = None;
     for candidate in client.candidates(name)? {
         let tags = client
             .repository(&candidate)
             .and_then(|repository| repository.tags())
             .context(|| format!("cannot list the tags of {}", candidate.name()));
         match tags {
-            Ok(tags) => {
-                let full = |tag: &String| Reference::parse(&format!("{}:{tag}", candidate.name()));
-                return tags.iter().map(full).collect();
-            }
-            Err(error) => last = Some(error),
+            Ok(tags) => return Ok((candidate, tags)),
+            Err(error) => failed = Some(error),
         }
     }
-    Err(last.unwrap_or_else(|| {
+    Err(failed.unwrap_or_else(|| {
         Error::usage(format!("{name} does not name a registry")).hint("write REGISTRY/NAME")
     }))
+}
+
+/// List the tags of a repository in a registry
+#[derive(Args, Debug)]
+#[command(
+    visible_alias = "list-tags",
+    after_help = "Examples:
+  imgctl tags quay.io/coreos/etcd
+  imgctl tags --json docker://registry.example.com/team/app"
+)]
+pub(crate) struct TagsArgs {
+    /// Repository, with or without its registry
+    repository: String,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
+}
+
+/// Search registries for images
+#[derive(Args, Debug)]
+pub(crate) struct SearchArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Tags(TagsArgs),
+}
+
+/// Same as `tags`.
+pub(crate) fn search(args: &SearchArgs, context: &Context) -> Result<()> {
+    match &args.what {
+        What::Tags(args) => tags(args, context),
+    }
+}
+
+/// Prints a line for each tag.
+pub(crate) fn tags(args: &TagsArgs, context: &Context) -> Result<()> {
+    let written = args.repository.trim_start_matches("docker://");
+    let name = Reference::parse(written)?;
+    if name.tag().is_some() || name.digest().is_some() {
+        return Err(Error::usage(format!("{name} is one image"))
+            .hint(format!("name its repository: {}", name.name())));
+    }
+    let name = if written == args.repository { name } else { name.on_docker_hub() };
+    let (found, tags) = find_tags(&args.registry.client(context)?, &name)?;
+    if context.ui.is_json() {
+        return context.ui.json(&json!({ "repository": found.name(), "tags": tags }));
+    }
+    tags.iter().try_for_each(|tag| context.ui.line(tag))
 }

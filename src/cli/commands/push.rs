@@ -1,19 +1,27 @@
-//! `imgctl push`.
+//! `imgctl push` and `imgctl manifest push`.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use clap::Args;
 use serde_json::{Value, json};
 
+use crate::cli::commands::store::remove;
 use crate::cli::context::Context;
-use crate::cli::push_options::{PushFlags as Shared, write_digest};
-use imgctl_base::error::{Error, Result};
-use imgctl_base::image::reference::LOCAL_REGISTRY;
-use imgctl_base::image::{Platform, Reference};
+use crate::cli::image_options::{PushFlags, parsed};
+use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::image::{Digest, Reference, reference::LOCAL_REGISTRY};
 use imgctl_store::store::Named;
-use imgctl_transfer::transfer::location::Location;
-use imgctl_transfer::transfer::plan::Platforms;
-use imgctl_transfer::transfer::push::{Destination, PushOptions, PushReport, push};
+use imgctl_transfer::transfer::push::{self, Destination, PushOptions, PushReport};
+use imgctl_transfer::transfer::{location::Location, manifest_list, plan::Platforms};
+
+/// Writes `--digestfile`: only the digest, as podman does.
+fn write_digest(path: Option<&Path>, digest: &Digest) -> Result<()> {
+    match path {
+        Some(path) => std::fs::write(path, digest.to_string()).path("write", path),
+        None => Ok(()),
+    }
+}
 
 /// Push an image to a registry, an archive or a directory
 #[derive(Args, Debug)]
@@ -53,22 +61,16 @@ pub(crate) struct PushArgs {
     rm: bool,
 
     #[command(flatten)]
-    shared: Shared,
+    shared: PushFlags,
 }
 
 /// Pushes the image and prints its digest.
-pub(crate) fn run(args: &PushArgs, context: &Context) -> Result<()> {
+pub(crate) fn push(args: &PushArgs, context: &Context) -> Result<()> {
     let store = context.store()?;
     let image = store.resolve(&args.image)?;
-    let platforms = if args.platform.is_empty() {
-        Platforms::All
-    } else {
-        Platforms::Only(
-            args.platform
-                .iter()
-                .map(|platform| Platform::parse(platform))
-                .collect::<Result<_>>()?,
-        )
+    let platforms = match parsed(&args.platform)? {
+        platforms if platforms.is_empty() => Platforms::All,
+        platforms => Platforms::Only(platforms),
     };
     let options = PushOptions { platforms, ..args.shared.options()? };
     let location = match &args.destination {
@@ -84,11 +86,11 @@ pub(crate) fn run(args: &PushArgs, context: &Context) -> Result<()> {
 }
 
 /// Pushes to a location; also used by `manifest push`.
-pub(crate) fn to(
+fn to(
     location: &Location,
     image: &Named,
     options: &PushOptions,
-    shared: &Shared,
+    shared: &PushFlags,
     context: &Context,
 ) -> Result<PushReport> {
     let store = context.store()?;
@@ -106,10 +108,10 @@ pub(crate) fn to(
     if let Some(reference) = reference {
         let reference = addressed(reference)?;
         let destination = Destination::Registry(&reference);
-        return push(store, &client, image, &destination, options, reporter);
+        return push::push(store, &client, image, &destination, options, reporter);
     }
     let destination = Destination::Other(location);
-    push(store, &client, image, &destination, options, reporter)
+    push::push(store, &client, image, &destination, options, reporter)
 }
 
 /// Returns the name with a registry and a tag, as a push requires.
@@ -124,7 +126,7 @@ fn addressed(reference: &Reference) -> Result<Reference> {
 }
 
 /// Returns the image's own name as the destination.
-pub(crate) fn own_name(image: &Named) -> Result<Reference> {
+fn own_name(image: &Named) -> Result<Reference> {
     match &image.reference {
         Some(name) if name.registry() != Some(LOCAL_REGISTRY) => Ok(name.clone()),
         Some(name) => {
@@ -137,7 +139,7 @@ pub(crate) fn own_name(image: &Named) -> Result<Reference> {
 }
 
 /// Shows the result of a push.
-pub(crate) fn show(location: &Location, report: &PushReport, context: &Context) -> Result<()> {
+fn show(location: &Location, report: &PushReport, context: &Context) -> Result<()> {
     if context.ui.is_json() {
         return context.ui.json(&json_of(location, report));
     }
@@ -174,4 +176,59 @@ fn json_of(location: &Location, report: &PushReport) -> Value {
         "bytesCopied": moved.bytes,
         "bytesTotal": moved.total,
     })
+}
+
+/// Push a manifest list with its images
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Images of the list that are not in the store are copied from the registry where they were found,
+within that registry if it is the same one.
+
+Examples:
+  imgctl manifest push etcd:v1 docker://registry.example.com/team/etcd:v1
+  imgctl manifest push --rm registry.example.com/team/etcd:v1"
+)]
+pub(crate) struct ListArgs {
+    /// Name of the list
+    list: String,
+
+    /// Destination; without it, the registry in the list's name
+    #[arg(value_name = "DESTINATION")]
+    destination: Option<OsString>,
+
+    /// Also push the images; =false if the images are already at the destination
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = true,
+        default_missing_value = "true",
+        action = clap::ArgAction::Set
+    )]
+    all: bool,
+
+    /// Remove the list from the store after the push
+    #[arg(long, visible_alias = "purge")]
+    rm: bool,
+
+    #[command(flatten)]
+    shared: PushFlags,
+}
+
+/// Pushes the list and prints its digest.
+pub(crate) fn push_list(args: &ListArgs, context: &Context) -> Result<()> {
+    let store = context.store()?;
+    let (list, _) = manifest_list::find(store, &args.list)?;
+    let options = PushOptions { list_only: !args.all, ..args.shared.options()? };
+    let location = match &args.destination {
+        Some(text) => Location::parse(text)?,
+        None => Location::Registry(own_name(&list)?),
+    };
+    let report = to(&location, &list, &options, &args.shared, context)?;
+    write_digest(args.shared.digestfile.as_deref(), &report.root.digest)?;
+    if args.rm {
+        remove(&[list], context)?;
+    }
+    show(&location, &report, context)
 }

@@ -7,20 +7,17 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::context::Context;
-use crate::cli::signals;
-use crate::ui::events::JsonEvents;
+use crate::cli::{context::Context, front_end};
+use crate::ui::hosts_view::JsonEvents;
 use imgctl_base::error::{IoContext, Result};
 use imgctl_cluster::pipeline::change::{self, Change};
 use imgctl_cluster::pipeline::event::{Listener, NullListener};
 use imgctl_cluster::pipeline::executor::{Options, Surroundings, execute};
-use imgctl_cluster::pipeline::interrupt::Interrupt;
-use imgctl_cluster::pipeline::journal::past;
-use imgctl_cluster::pipeline::redact::of_cluster;
 use imgctl_cluster::pipeline::step::{PlanView, journals};
 use imgctl_cluster::pipeline::testing::{
     Behaviour, SimulatedFiles, Simulation, execution, hosts, sample_context,
 };
+use imgctl_cluster::pipeline::{interrupt::Interrupt, journal::past, redact::of_cluster};
 
 /// Simulate the creation of a cluster, for benchmarks and crash tests
 #[derive(Args, Debug)]
@@ -90,7 +87,7 @@ pub(crate) fn run(args: &SimulateArgs, context: &Context) -> Result<()> {
     let shown =
         serde_json::to_vec(&PlanView::of(&planned.plan, &|_| false)).map_or(0, |text| text.len());
     let interrupt = Interrupt::default();
-    signals::listen(&interrupt)?;
+    front_end::listen(&interrupt)?;
     let json = JsonEvents::default();
     let view = context.ui.hosts_view();
     let listener: &dyn Listener = match (&view, args.events) {

@@ -3,12 +3,11 @@
 use clap::Args;
 use serde::Serialize;
 
-use crate::cli::cluster_options::ClusterArg;
-use crate::cli::context::Context;
-use crate::cli::registry_options::RegistryArgs;
-use crate::cli::ssh_options::SshArgs;
-use crate::ui::size::human;
-use crate::ui::table::Table;
+use crate::cli::{
+    cluster_options::ClusterArg, context::Context, registry_options::RegistryArgs,
+    ssh_options::SshArgs,
+};
+use crate::ui::table::{Table, human};
 use imgctl_base::error::Result;
 use imgctl_cluster::inplace::drift::Report;
 use imgctl_cluster::pipeline::nodes::NodeStatus;

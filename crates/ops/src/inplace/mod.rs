@@ -5,27 +5,23 @@ mod reach;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use reach::Reach;
+pub use reach::{ClusterAccess, PrePull};
+
 use crate::front_end::{Announcement, Consent, InPlace};
-use crate::session::Session;
-use crate::work::declined;
+use crate::{session::Session, work::declined};
 use imgctl_base::error::{Error, Kind, Result};
-use imgctl_cluster::inplace::batches::Share;
 use imgctl_cluster::inplace::drift::{self, Report};
 use imgctl_cluster::inplace::engine::{self, Engine};
 use imgctl_cluster::inplace::journal::{self, Past};
-use imgctl_cluster::inplace::plan::Plan;
 use imgctl_cluster::inplace::planner::{self, Inputs};
-use imgctl_cluster::inplace::pull_access;
 use imgctl_cluster::inplace::request::{
     Desired, Pace, Request, Resize, Selection, TemplatePolicy, Verify,
 };
-use imgctl_cluster::inplace::rollback;
 use imgctl_cluster::inplace::target::{Access, Target};
 use imgctl_cluster::inplace::world::{self, World};
+use imgctl_cluster::inplace::{batches::Share, plan::Plan, pull_access, rollback};
 use imgctl_cluster::pipeline::interrupt::Interrupt;
-use reach::Reach;
-
-pub use reach::{ClusterAccess, PrePull};
 
 /// Interval between two checks of Pods.
 const POLL: Duration = Duration::from_secs(1);

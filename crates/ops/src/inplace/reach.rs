@@ -10,23 +10,17 @@ use crate::session::{Logins, Session};
 use crate::work::{RunOptions, Work, hold};
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::image::Digest;
-use imgctl_cluster::cluster::context::ClusterContext;
-use imgctl_cluster::cluster::host::Host;
-use imgctl_cluster::cluster::state::Held;
-use imgctl_cluster::inplace::host_puller::HostPuller;
-use imgctl_cluster::inplace::job_puller::JobPuller;
-use imgctl_cluster::inplace::object::Node;
+use imgctl_cluster::cluster::{context::ClusterContext, host::Host, state::Held};
 use imgctl_cluster::inplace::pre_pull::{OrWithSecrets, Puller};
 use imgctl_cluster::inplace::target::{Images, RegistryImages};
-use imgctl_cluster::inplace::world::World;
+use imgctl_cluster::inplace::{
+    host_puller::HostPuller, job_puller::JobPuller, object::Node, world::World,
+};
 use imgctl_cluster::pipeline::interrupt::Interrupt;
-use imgctl_cluster::runtime::HostPool;
-use imgctl_cluster::upgrade::nodes;
-use imgctl_kube::api::Api;
-use imgctl_kube::client;
+use imgctl_cluster::{runtime::HostPool, upgrade::nodes};
 use imgctl_kube::lease::{self, Outage};
-use imgctl_registry::credentials::Login;
-use imgctl_registry::{Client, ClientOptions};
+use imgctl_kube::{api::Api, client};
+use imgctl_registry::{Client, ClientOptions, credentials::Login};
 
 /// The cluster whose Pods to change.
 #[derive(Clone, Debug)]

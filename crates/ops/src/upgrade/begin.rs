@@ -4,25 +4,20 @@ use std::path::PathBuf;
 
 use crate::front_end::{Announcement, Outcome};
 use crate::session::Session;
-use crate::upgrade::choices::GivenChoices;
 use crate::upgrade::close::{check_blockers, closing};
-use crate::upgrade::cluster_snapshot::{ClusterSnapshot, know};
 use crate::upgrade::execute::{
     Carrying, PlanRequest, carry, check_fresh, check_start, pipeline_of, plan_of,
 };
 use crate::upgrade::finish::{finish, leave_out, pairs};
-use crate::upgrade::images::{Start, UpgradeImage, UpgradeImages, sides};
-use crate::upgrade::lag;
-use crate::upgrade::resume::resume_in;
+use crate::upgrade::images::{ClusterSnapshot, Start, UpgradeImage, UpgradeImages, know, sides};
+use crate::upgrade::{choices::GivenChoices, lag, resume::resume_in};
 use crate::work::{RunOptions, Work, declined, steps};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_cluster::cluster::image::ImageKind;
-use imgctl_cluster::pipeline::execution_context::ExecutionContext;
-use imgctl_cluster::pipeline::step::Step;
+use imgctl_cluster::pipeline::{execution_context::ExecutionContext, step::Step};
 use imgctl_cluster::upgrade::document::{Choices, Direction, Document};
-use imgctl_cluster::upgrade::plan::Planned;
-use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
+use imgctl_cluster::upgrade::{plan::Planned, upgrade_store::UpgradeStore};
 
 /// An upgrade to begin, or to continue if the same one is open.
 #[derive(Clone, Debug)]

@@ -5,15 +5,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::session::Session;
-use crate::work::controller;
+use crate::{session::Session, work::controller};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_cluster::cluster::context::ClusterContext;
-use imgctl_cluster::pipeline::execution_context::ExecutionContext;
-use imgctl_cluster::pipeline::step::Step;
-use imgctl_cluster::upgrade::document::Document;
-use imgctl_cluster::upgrade::mirror::Mirror;
+use imgctl_cluster::pipeline::{execution_context::ExecutionContext, step::Step};
 use imgctl_cluster::upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};
+use imgctl_cluster::upgrade::{document::Document, mirror::Mirror};
 
 /// Returns the step that closes `document` when everything is done, in the way that the upgrade
 /// store prescribes.

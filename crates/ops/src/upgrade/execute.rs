@@ -10,36 +10,29 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::front_end::{Outcome, Upgraded};
-use crate::upgrade::close::tell_late;
-use crate::upgrade::cluster_snapshot::ClusterSnapshot;
-use crate::upgrade::images::rootfs_of;
-use crate::upgrade::lag;
+use crate::upgrade::images::{ClusterSnapshot, rootfs_of};
+use crate::upgrade::{close::tell_late, lag};
 use crate::work::{Work, controller};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Digest, Platform};
-use imgctl_cluster::cluster::context::ClusterContext;
-use imgctl_cluster::cluster::host::Host;
-use imgctl_cluster::cluster::image::ClusterImage;
-use imgctl_cluster::pipeline::change::Planned;
+use imgctl_cluster::cluster::{context::ClusterContext, host::Host, image::ClusterImage};
 use imgctl_cluster::pipeline::event::{Listener, NullListener};
-use imgctl_cluster::pipeline::execution_context::ExecutionContext;
 use imgctl_cluster::pipeline::executor::{Summary, unfinished};
-use imgctl_cluster::pipeline::interrupt::Interrupt;
-use imgctl_cluster::pipeline::journal::Past;
-use imgctl_cluster::pipeline::step::Step;
-use imgctl_cluster::runtime::upgrade::Upgrader;
-use imgctl_cluster::runtime::version as runtime_version;
+use imgctl_cluster::pipeline::{
+    change::Planned, execution_context::ExecutionContext, interrupt::Interrupt, journal::Past,
+    step::Step,
+};
+use imgctl_cluster::runtime::{upgrade::Upgrader, version as runtime_version};
 use imgctl_cluster::upgrade::document::{Choices, Direction, Document, PauseAfter};
-use imgctl_cluster::upgrade::hooks::Hooks;
-use imgctl_cluster::upgrade::mirror::Mirror;
-use imgctl_cluster::upgrade::observation::Observation;
-use imgctl_cluster::upgrade::pipeline::UpgradeRun;
+use imgctl_cluster::upgrade::pipeline::{self, UpgradeRun};
 use imgctl_cluster::upgrade::report::{Report, report};
 use imgctl_cluster::upgrade::request::{Request, SCRIPT, Target};
 use imgctl_cluster::upgrade::upgrade_store::{Again, UpgradeStatus, UpgradeStore};
-use imgctl_cluster::upgrade::{nodes, observe, patches, pause, pipeline, plan, stale};
-use imgctl_kube::api::Api;
-use imgctl_kube::lease;
+use imgctl_cluster::upgrade::{
+    hooks::Hooks, mirror::Mirror, nodes, observation::Observation, observe, patches, pause, plan,
+    stale,
+};
+use imgctl_kube::{api::Api, lease};
 use imgctl_store::store::Store;
 
 /// Interval at which a running upgrade checks for a pause request.

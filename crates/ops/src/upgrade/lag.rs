@@ -3,18 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::upgrade::cluster_snapshot::{ClusterSnapshot, informed};
-use crate::upgrade::images::{UpgradeImage, side_of};
+use crate::upgrade::images::{ClusterSnapshot, UpgradeImage, informed, side_of};
 use crate::work::Work;
 use imgctl_base::error::Result;
-use imgctl_cluster::cluster::context::ClusterContext;
-use imgctl_cluster::cluster::host::Host;
-use imgctl_cluster::cluster::image::ClusterImage;
+use imgctl_cluster::cluster::{context::ClusterContext, host::Host, image::ClusterImage};
 use imgctl_cluster::pipeline::execution_context::ExecutionContext;
 use imgctl_cluster::sync::tree::ROOTFS;
-use imgctl_cluster::upgrade::document::Direction;
-use imgctl_cluster::upgrade::observation::Observation;
 use imgctl_cluster::upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};
+use imgctl_cluster::upgrade::{document::Direction, observation::Observation};
 
 /// Sets the version of each host from its tree. `releases` are cluster contexts with their
 /// versions; a host that has none of their trees gets no version.

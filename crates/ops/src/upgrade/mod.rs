@@ -8,7 +8,6 @@
 mod begin;
 mod choices;
 mod close;
-mod cluster_snapshot;
 mod execute;
 mod finish;
 mod images;
@@ -18,10 +17,9 @@ mod resume;
 mod rollback;
 mod snapshot;
 
+pub(crate) use begin::begin_newer;
 pub use begin::{Preview, UpgradeRequest, upgrade};
 pub use choices::GivenChoices;
 pub use close::check_blockers;
 pub use open::{AbortRequest, Progress, ResumeRequest, abort, pause, progress, resume};
 pub use rollback::{RollbackRequest, Scope, rollback};
-
-pub(crate) use begin::begin_newer;

@@ -1,11 +1,9 @@
 //! Operations on an open upgrade: show its progress, pause, resume and abort it.
 
 use crate::session::Session;
-use crate::upgrade::close::abandon;
-use crate::upgrade::cluster_snapshot::know;
-use crate::upgrade::finish::finish;
-use crate::upgrade::images::{UpgradeImages, is_recorded};
+use crate::upgrade::images::{UpgradeImages, is_recorded, know};
 use crate::upgrade::resume::{Copy, check_home, here, release_nodes, resume_in};
+use crate::upgrade::{close::abandon, finish::finish};
 use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_cluster::pipeline::journal::Past;

@@ -3,14 +3,12 @@
 
 use std::path::PathBuf;
 
-use crate::front_end::Outcome;
-use crate::session::Session;
 use crate::upgrade::close::closing;
-use crate::upgrade::cluster_snapshot::{ClusterSnapshot, know};
 use crate::upgrade::execute::{Carrying, carry, pipeline_of};
-use crate::upgrade::images::{Start, UpgradeImage, sides};
+use crate::upgrade::images::{ClusterSnapshot, Start, UpgradeImage, know, sides};
 use crate::upgrade::snapshot::{self, After};
 use crate::work::{Work, steps};
+use crate::{front_end::Outcome, session::Session};
 use imgctl_base::error::{Error, Result};
 use imgctl_cluster::cluster::paths::Paths;
 use imgctl_cluster::upgrade::document::{Document, PauseAfter};

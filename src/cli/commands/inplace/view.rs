@@ -5,9 +5,8 @@ use serde_json::json;
 use crate::cli::context::Context;
 use crate::ui::table::Table;
 use imgctl_base::error::{Error, Result};
-use imgctl_cluster::inplace::drift::Report;
-use imgctl_cluster::inplace::event::Event;
 use imgctl_cluster::inplace::plan::{ContainerPlan, Plan};
+use imgctl_cluster::inplace::{drift::Report, event::Event};
 use imgctl_ops::front_end::InPlace;
 
 /// Shows the plan: a table of Pods, messages about their workloads, problems and notes.

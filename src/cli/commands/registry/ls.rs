@@ -8,13 +8,11 @@ use std::sync::{Mutex, PoisonError};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::cli::context::Context;
-use crate::cli::registry_options::RegistryArgs;
+use crate::cli::{context::Context, registry_options::RegistryArgs};
 use crate::ui::table::Table;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Reference;
-use imgctl_registry::layout::Layout;
-use imgctl_registry::{Client, Repository, Target};
+use imgctl_registry::{Client, Repository, Target, layout::Layout};
 use imgctl_transfer::transfer::mirror_place::PlaceName;
 use imgctl_transfer::transfer::workers::{for_each, lock};
 

@@ -8,20 +8,16 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use crate::cli::context::Context;
-use crate::cli::duration;
-use crate::cli::registry_options::RegistryArgs;
+use crate::cli::{context::Context, duration, registry_options::RegistryArgs};
 use crate::ui::table::one_line;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::image::Reference;
-use imgctl_registry::credentials::Secret;
-use imgctl_registry::layout::Layout;
-use imgctl_registry::server::backend::Backend;
 use imgctl_registry::server::{
     Access, AccessLog, LayoutBackend, Limits, ProxyBackend, ServeOptions, Server, Upstream,
-    signalled,
+    backend::Backend, signalled,
 };
+use imgctl_registry::{credentials::Secret, layout::Layout};
 use imgctl_transfer::transfer::store_backend::StoreBackend;
 
 /// Variable with the token, for use without a token file.
@@ -201,7 +197,7 @@ fn options(args: &ServeArgs, context: &Context) -> Result<ServeOptions> {
         return Err(Error::usage("--anonymous-pull requires a registry with logins")
             .hint("add --htpasswd or --token-file"));
     }
-    let is_logged = !args.disable_logging && !context.settings.quiet;
+    let is_logged = !args.disable_logging && !context.settings.ui.quiet;
     let format = args.log_format;
     Ok(ServeOptions {
         addresses: match (&args.addr, args.port) {
@@ -316,14 +312,12 @@ fn announce(server: &Server, options: &ServeOptions, context: &Context) -> Resul
         None => "http",
     };
     let address = server.address();
-    if context.ui.is_json() {
-        return context.ui.json(&json!({
-            "address": address.to_string(),
-            "url": format!("{scheme}://{address}"),
-            "pid": std::process::id(),
-        }));
-    }
-    context.ui.line(&format!("listening on {scheme}://{address}"))
+    let view = json!({
+        "address": address.to_string(),
+        "url": format!("{scheme}://{address}"),
+        "pid": std::process::id(),
+    });
+    context.ui.result(&view, &format!("listening on {scheme}://{address}"))
 }
 
 /// Returns what anyone on the network can do with a registry that requires no login; `None` if it

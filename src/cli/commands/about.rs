@@ -1,0 +1,143 @@
+//! About imgctl itself: `version`, `completion`, `man`, and the hidden `help-all`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use clap_complete::Shell;
+use serde::Serialize;
+
+use crate::cli::context::Context;
+use imgctl_base::error::{IoContext, Result};
+use imgctl_base::image::Platform;
+
+/// Show the version
+#[derive(Args, Debug)]
+pub(crate) struct VersionArgs {
+    /// Print only the version number
+    #[arg(long)]
+    short: bool,
+
+    /// Output format
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Output>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Json,
+    Yaml,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Version {
+    version: &'static str,
+    platform: String,
+    store_format: &'static str,
+}
+
+/// Prints the version.
+pub(crate) fn version(args: &VersionArgs, context: &Context) -> Result<()> {
+    let version = Version {
+        version: env!("CARGO_PKG_VERSION"),
+        platform: Platform::host().to_string(),
+        store_format: "oci-image-layout 1.0.0",
+    };
+    if args.output == Some(Output::Json) || (context.ui.is_json() && args.output.is_none()) {
+        return context.ui.json(&version);
+    }
+    if args.short {
+        return context.ui.line(version.version);
+    }
+    let text = match args.output {
+        Some(_) => format!(
+            "version: {}\nplatform: {}\nstoreFormat: {}\n",
+            version.version, version.platform, version.store_format
+        ),
+        None => format!("imgctl {} ({})\n", version.version, version.platform),
+    };
+    context.ui.print(&text)
+}
+
+/// Print a completion script for a shell
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  imgctl completion bash > /etc/bash_completion.d/imgctl
+  source <(imgctl completion zsh)")]
+pub(crate) struct CompletionArgs {
+    /// Shell to print the script for
+    shell: Shell,
+}
+
+/// Prints the script.
+pub(crate) fn completion(
+    args: &CompletionArgs,
+    mut command: clap::Command,
+    context: &Context,
+) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command, "imgctl", &mut script);
+    context.ui.bytes(&script)
+}
+
+/// Print the manual page, or write the pages of all commands into a directory
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  imgctl man | man -l -
+  imgctl man /usr/local/share/man/man1")]
+pub(crate) struct ManArgs {
+    /// Directory for one page per command; created if missing
+    #[arg(value_name = "DIR")]
+    directory: Option<PathBuf>,
+}
+
+/// Prints or writes the pages.
+pub(crate) fn man(args: &ManArgs, command: clap::Command, context: &Context) -> Result<()> {
+    let Some(directory) = &args.directory else {
+        let mut page = Vec::new();
+        clap_mangen::Man::new(command)
+            .render(&mut page)
+            .doing(|| "cannot render the manual page".to_owned())?;
+        return context.ui.bytes(&page);
+    };
+    std::fs::create_dir_all(directory).path("create", directory)?;
+    clap_mangen::generate_to(command, directory).path("write manual pages to", directory)
+}
+
+/// Print the help of all commands
+#[derive(Args, Debug)]
+pub(crate) struct HelpAllArgs {}
+
+/// Prints the help of the program and then of each command, each global flag once.
+pub(crate) fn help_all(_: &HelpAllArgs, command: clap::Command, context: &Context) -> Result<()> {
+    let mut command = command.term_width(100);
+    command.build();
+    let mut text = format!("# imgctl\n\n{}\n", command.render_help());
+    // Global flags appear only in the help of the program.
+    let globals: Vec<clap::Id> = command
+        .get_arguments()
+        .filter(|argument| argument.is_global_set())
+        .map(|argument| argument.get_id().clone())
+        .collect();
+    verbs(&command, "imgctl", &globals, &mut text);
+    context.ui.print(&text)
+}
+
+/// Adds the help of the subcommands of `command`, each followed by that of its own subcommands.
+fn verbs(command: &clap::Command, path: &str, globals: &[clap::Id], text: &mut String) {
+    let mut inner: Vec<&clap::Command> = command
+        .get_subcommands()
+        .filter(|verb| !verb.is_hide_set() && verb.get_name() != "help")
+        .collect();
+    inner.sort_by_key(|verb| (verb.get_display_order(), verb.get_name()));
+    for verb in inner {
+        let path = format!("{path} {}", verb.get_name());
+        let mut shown = verb.clone().mut_args(|argument| {
+            let global = argument.is_global_set() && globals.contains(argument.get_id());
+            let hidden = argument.is_hide_set();
+            argument.hide(global || hidden)
+        });
+        text.push_str(&format!("# {path}\n\n{}\n", shown.render_help()));
+        verbs(verb, &path, globals, text);
+    }
+}

@@ -1,0 +1,417 @@
+//! The verbs between the store and files: `save`, `load`, `bundle`, `export`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::{Value, json};
+
+use crate::cli::{context::Context, image_options::PlatformArg, names::references};
+use crate::ui::{output::Stdout, table::human};
+use imgctl_base::error::{Error, Result};
+use imgctl_base::image::Platform;
+use imgctl_store::layer::Compression;
+use imgctl_store::mount::{checkout, tar_export};
+use imgctl_transfer::edit::bundle::{self, Bundle, CreateOptions};
+use imgctl_transfer::transfer::{
+    self, ArchiveFormat, Input, LoadOptions, OuterCompression, Output, SaveOptions,
+};
+
+/// Save images to an archive or a directory
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Without --compression, the extension of the file's name decides (.gz, .tgz, .zst).
+
+Examples:
+  imgctl save etcd:v1 -o etcd.tar
+  imgctl save --format docker-archive etcd:v1 app:v1 -o both.tar.gz
+  imgctl save etcd:v1 | ssh host imgctl load"
+)]
+pub(crate) struct SaveArgs {
+    /// Names, IDs or digests of images
+    #[arg(required = true, value_name = "IMAGE")]
+    images: Vec<String>,
+
+    #[command(flatten)]
+    to: OutputArgs<SaveFormat>,
+}
+
+/// Where and how an archive or a directory is written.
+#[derive(Args, Debug)]
+struct OutputArgs<F: ValueEnum + Send + Sync + 'static> {
+    /// File or directory to write; `-` or no value is stdout
+    #[arg(short, long, value_name = "FILE|DIR")]
+    output: Option<PathBuf>,
+
+    /// Format to write
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "oci-archive")]
+    format: F,
+
+    /// Compression of the archive as a whole
+    #[arg(long, value_enum, value_name = "none|gzip|zstd")]
+    compression: Option<Outer>,
+
+    /// Take only this platform of multi-platform images
+    #[arg(long, value_name = "OS/ARCH")]
+    platform: Option<String>,
+}
+
+impl<F: ValueEnum + Send + Sync + 'static> OutputArgs<F> {
+    fn compression(&self) -> OuterCompression {
+        outer_compression(self.compression, self.output.as_deref())
+    }
+
+    fn platform(&self) -> Result<Option<Platform>> {
+        self.platform.as_deref().map(Platform::parse).transpose()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum SaveFormat {
+    /// A tar of an OCI image layout
+    OciArchive,
+    /// An OCI image layout
+    OciDir,
+    /// The format of `docker save`
+    DockerArchive,
+    /// The format of skopeo's `dir:`, one image
+    DockerDir,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Outer {
+    None,
+    Gzip,
+    Zstd,
+}
+
+/// Saves the images.
+pub(crate) fn save(args: &SaveArgs, context: &Context) -> Result<()> {
+    let store = context.store()?;
+    let images = args.images.iter().map(|name| store.resolve(name)).collect::<Result<Vec<_>>>()?;
+    let options = SaveOptions {
+        format: match args.to.format {
+            SaveFormat::OciArchive => ArchiveFormat::OciArchive,
+            SaveFormat::OciDir => ArchiveFormat::OciDirectory,
+            SaveFormat::DockerArchive => ArchiveFormat::DockerArchive,
+            SaveFormat::DockerDir => ArchiveFormat::DockerDirectory,
+        },
+        compression: args.to.compression(),
+        platform: args.to.platform()?,
+        leaving: None,
+    };
+    let output = output(args.to.output.as_deref(), options.format.is_directory(), context)?;
+    transfer::save(store, &images, &options, output, context.ui.reporter())
+}
+
+/// Returns the output for an archive or a directory: `path`, or stdout if it is missing or `-`.
+fn output<'a>(path: Option<&'a Path>, is_directory: bool, context: &Context) -> Result<Output<'a>> {
+    match path.filter(|path| *path != Path::new("-")) {
+        Some(path) => Ok(Output::Path(path)),
+        None if is_directory => {
+            Err(Error::usage("a directory cannot be written to stdout").hint("pass -o DIR"))
+        }
+        None if context.ui.stdout_is_terminal() => {
+            Err(Error::usage("cannot write an archive to a terminal")
+                .hint("redirect stdout, or pass -o FILE"))
+        }
+        None => Ok(Output::Stream(Box::new(Stdout::new()))),
+    }
+}
+
+/// Returns the given compression, or otherwise the one that the file extension implies.
+pub(crate) fn outer_compression(given: Option<Outer>, path: Option<&Path>) -> OuterCompression {
+    let extension = path.and_then(Path::extension).and_then(|extension| extension.to_str());
+    match (given, extension) {
+        (Some(Outer::Gzip), _) | (None, Some("gz" | "tgz")) => OuterCompression::Gzip,
+        (Some(Outer::Zstd), _) | (None, Some("zst" | "tzst")) => OuterCompression::Zstd,
+        (Some(Outer::None) | None, _) => OuterCompression::None,
+    }
+}
+
+/// Load images from an archive or a directory
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The format is detected: OCI archive or layout, docker archive or directory; uncompressed,
+gzip, zstd, bzip2 or xz. Either all of its images are loaded, or none.
+
+Examples:
+  imgctl load -i etcd.tar
+  imgctl load etcd.tar.zst --tag etcd:v1
+  docker save etcd:v1 | imgctl load"
+)]
+pub(crate) struct LoadArgs {
+    /// Archive or directory; `-` or no value is stdin
+    #[arg(value_name = "FILE", conflicts_with = "input")]
+    file: Option<PathBuf>,
+
+    /// Same as FILE
+    #[arg(short, long, value_name = "FILE")]
+    input: Option<PathBuf>,
+
+    /// Names for the single image in the archive, instead of its own names
+    #[arg(short, long = "tag", value_name = "NAME")]
+    tags: Vec<String>,
+}
+
+/// Loads the images and prints their names.
+pub(crate) fn load(args: &LoadArgs, context: &Context) -> Result<()> {
+    let options = LoadOptions { tags: references(&args.tags)? };
+    let path = args.file.as_deref().or(args.input.as_deref());
+    let input = match path {
+        Some(path) if path != Path::new("-") => Input::Path(path),
+        _ => {
+            use std::io::IsTerminal as _;
+            if io::stdin().is_terminal() {
+                return Err(Error::usage("nothing to load")
+                    .hint("pass a file (imgctl load -i FILE) or pipe in an archive"));
+            }
+            Input::Stream(Box::new(io::stdin()))
+        }
+    };
+    let loaded = transfer::load(context.store()?, input, &options, context.ui.reporter())?;
+    if context.ui.is_json() {
+        let list: Vec<Value> = loaded
+            .iter()
+            .map(|image| {
+                json!({
+                    "names": image.references.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                    "digest": image.descriptor.digest,
+                })
+            })
+            .collect();
+        return context.ui.json(&list);
+    }
+    for image in &loaded {
+        if image.references.is_empty() {
+            context.ui.line(&format!("Loaded image: {}", image.descriptor.digest))?;
+        }
+        for name in &image.references {
+            context.ui.line(&format!("Loaded image: {name}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Transfer updates that hold only what an image adds to an older one
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  imgctl bundle create cluster:v1 cluster:v2 -o update.tar   (with both images)
+  imgctl bundle apply update.tar                             (with cluster:v1)")]
+pub(crate) struct BundleArgs {
+    #[command(subcommand)]
+    verb: BundleVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum BundleVerb {
+    Create(CreateArgs),
+    Apply(ApplyArgs),
+    Inspect(InspectArgs),
+}
+
+/// Write what NEW adds to OLD to an archive
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The archive is an OCI archive without the blobs of OLD; apply it where OLD is in the store.
+
+Examples:
+  imgctl bundle create cluster:v1 cluster:v2 -o update.tar
+  imgctl bundle create cluster:v1 cluster:v2 -o update.tar.zst"
+)]
+struct CreateArgs {
+    /// Image that the receiver already has
+    old: String,
+
+    /// Image that the receiver gets
+    new: String,
+
+    #[command(flatten)]
+    to: OutputArgs<BundleFormat>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum BundleFormat {
+    /// A tar of an OCI image layout
+    OciArchive,
+    /// An OCI image layout
+    OciDir,
+}
+
+/// Load a bundle on top of the image it was made against
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The base is checked first: nothing is loaded if one of its blobs is missing.
+
+Examples:
+  imgctl bundle apply update.tar
+  imgctl bundle apply --verify update.tar"
+)]
+struct ApplyArgs {
+    /// Bundle: archive or directory
+    file: PathBuf,
+
+    /// Also read and check the content of the base
+    #[arg(long)]
+    verify: bool,
+}
+
+/// Show what a bundle requires and contains
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  imgctl bundle inspect update.tar
+  imgctl bundle inspect --json update.tar")]
+struct InspectArgs {
+    /// Bundle: archive or directory
+    file: PathBuf,
+}
+
+/// Runs one of the subcommands.
+pub(crate) fn bundle(args: &BundleArgs, context: &Context) -> Result<()> {
+    match &args.verb {
+        BundleVerb::Create(args) => {
+            let options = CreateOptions {
+                directory: args.to.format == BundleFormat::OciDir,
+                compression: args.to.compression(),
+                platform: args.to.platform()?,
+            };
+            create_bundle(&args.old, &args.new, args.to.output.as_deref(), &options, context)
+        }
+        BundleVerb::Apply(args) => {
+            let reporter = context.ui.reporter();
+            let bundle = bundle::apply(context.store()?, &args.file, args.verify, reporter)?;
+            if context.ui.is_json() {
+                return context.ui.json(&bundle);
+            }
+            let image = &bundle.image;
+            let name = image.name.clone().unwrap_or_else(|| image.digest.to_string());
+            context.ui.line(&format!("Loaded image: {name}"))
+        }
+        BundleVerb::Inspect(args) => show(&bundle::inspect(&args.file)?, context),
+    }
+}
+
+/// Writes a bundle; also used by `diff --patch`.
+pub(crate) fn create_bundle(
+    old: &str,
+    new: &str,
+    path: Option<&Path>,
+    options: &CreateOptions,
+    context: &Context,
+) -> Result<()> {
+    let store = context.store()?;
+    let (old, new) = (store.resolve(old)?, store.resolve(new)?);
+    let target = output(path, options.directory, context)?;
+    let bundle = bundle::create(store, &old, &new, options, target, context.ui.reporter())?;
+    let (carried, spared) = bundle.sizes();
+    context.ui.note(&format!(
+        "{}, {}; {}, {} are left out",
+        blobs(bundle.included.len()),
+        human(carried),
+        blobs(bundle.assumed.len()),
+        human(spared)
+    ));
+    Ok(())
+}
+
+fn blobs(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "blob" } else { "blobs" })
+}
+
+fn show(bundle: &Bundle, context: &Context) -> Result<()> {
+    if context.ui.is_json() {
+        return context.ui.json(bundle);
+    }
+    let (carried, spared) = bundle.sizes();
+    let name = |subject: &bundle::Subject| match &subject.name {
+        Some(name) => format!("{name} ({})", subject.digest),
+        None => subject.digest.to_string(),
+    };
+    context.ui.print(&format!(
+        "Needs:     {}\nBrings:    {}\nIncluded:  {}, {}\nLeft out:  {}, {}\n",
+        name(&bundle.base),
+        name(&bundle.image),
+        blobs(bundle.included.len()),
+        human(carried),
+        blobs(bundle.assumed.len()),
+        human(spared)
+    ))
+}
+
+/// Write an image's files into a directory or a tar file
+#[derive(Args, Debug)]
+#[command(
+    after_help = "A name that ends in .tar, .tar.gz, .tgz or .tar.zst, or `-` for stdout, writes a tar file; any
+other name, a directory.
+
+Examples:
+  imgctl export etcd:v1 -o rootfs
+  imgctl export etcd:v1 -o rootfs.tar
+  imgctl export etcd:v1 -o - | tar t"
+)]
+pub(crate) struct ExportArgs {
+    /// Name, ID or digest of the image
+    image: String,
+
+    /// New or empty directory, tar file, or `-` for stdout
+    #[arg(short, long, value_name = "DIR|FILE")]
+    output: PathBuf,
+
+    #[command(flatten)]
+    platform: PlatformArg,
+}
+
+/// Writes the files.
+pub(crate) fn export(args: &ExportArgs, context: &Context) -> Result<()> {
+    let image = args.platform.image(&args.image, context)?;
+    let store = context.store()?;
+    let reporter = context.ui.reporter();
+    if args.output == Path::new("-") {
+        if context.ui.stdout_is_terminal() {
+            return Err(Error::usage("cannot write a tar file to a terminal")
+                .hint("redirect stdout, or pass -o FILE"));
+        }
+        let none = Compression::None;
+        return tar_export::to_writer(store, &image, Stdout::new(), none, reporter).map(drop);
+    }
+    if let Some(compression) = compression(&args.output) {
+        return tar_export::to_file(store, &image, &args.output, compression, reporter);
+    }
+    for note in checkout::export(store, &image, &args.output, reporter)? {
+        context.ui.note(&note);
+    }
+    Ok(())
+}
+
+/// Returns the compression that the extension of a tar file implies; `None` for a directory.
+fn compression(path: &Path) -> Option<Compression> {
+    let name = path.file_name()?.to_str()?;
+    let ends = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
+    if ends(&[".tar"]) {
+        Some(Compression::None)
+    } else if ends(&[".tar.gz", ".tgz"]) {
+        Some(Compression::Gzip { level: 6 })
+    } else if ends(&[".tar.zst", ".tzst"]) {
+        Some(Compression::default())
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_tells_tars_from_directories() {
+        for (name, expected) in [
+            ("x.tar", Some(Compression::None)),
+            ("a/x.tgz", Some(Compression::Gzip { level: 6 })),
+            ("x.tar.zst", Some(Compression::Zstd { level: 3 })),
+            ("rootfs", None),
+            ("x.gz", None),
+        ] {
+            assert_eq!(compression(Path::new(name)), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! The verbs that create, change and remove clusters: `run`, `apply`, `add`, `delete`, `uninstall`,
+//! `reset`, and `plan` for each of them.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::cli::cluster_options::{
+    ClusterArg, DesiredArgs, HostsArgs, ValuesArgs, WaitArgs, WorkArgs,
+};
+use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
+use imgctl_base::error::Result;
+use imgctl_ops::install::{self, Application, Installation};
+use imgctl_ops::maintain::{self, TearDown, Uninstallation};
+use imgctl_ops::members::{self, Addition, Removal};
+
+/// Create a cluster from images, or install images on an existing one
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "The first run creates the cluster from the images, one of which is a rootfs image. Without hosts, the
+cluster consists of this machine alone, reached without SSH. On an existing cluster, missing images
+are installed and missing hosts are added. After a failure, run the same command again: it resumes
+where it stopped, and does nothing when everything is done.
+
+Examples:
+  imgctl run etcd-cluster:v1 --masters 10.0.0.11,10.0.0.12,10.0.0.13
+  imgctl run labring/kubernetes:v1.29.9 labring/helm:v3.14 labring/cilium:v1.15 --masters 10.0.0.1 --nodes 10.0.0.2-10.0.0.9
+  imgctl run kubernetes.tar --masters 10.0.0.1 -u ops --sudo-passwd-file pw --dry-run
+  imgctl run labring/ingress-nginx:v1.11 --env replicas=3"
+)]
+pub(crate) struct RunArgs {
+    /// Images or image archives, in installation order
+    #[arg(required = true, value_name = "IMAGE")]
+    images: Vec<String>,
+
+    #[command(flatten)]
+    cluster: ClusterArg,
+
+    #[command(flatten)]
+    hosts: HostsArgs,
+
+    #[command(flatten)]
+    ssh: SshArgs,
+
+    #[command(flatten)]
+    desired: DesiredArgs,
+
+    /// Also run the commands of images that the cluster already has
+    #[arg(short, long)]
+    force: bool,
+
+    #[command(flatten)]
+    pub(crate) work: WorkArgs,
+
+    #[command(flatten)]
+    wait: WaitArgs,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
+}
+
+/// Creates or extends the cluster.
+pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
+    let session = context.session(&args.ssh, &args.registry)?;
+    let request = Installation {
+        cluster: args.cluster.cluster.clone(),
+        images: args.images.clone(),
+        hosts: args.hosts.of(&session),
+        additions: args.desired.additions(context)?,
+        force: args.force,
+        wait: args.wait.wait()?,
+        options: args.work.options(context)?,
+    };
+    install::run(&request, &session)
+}
+
+/// Create or change a cluster to match a Clusterfile
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Creates the cluster if it does not exist. Otherwise, installs missing images, adds hosts that are new
+in the file and removes hosts that are no longer in it, all in one run.
+
+Examples:
+  imgctl apply -f Clusterfile --dry-run
+  imgctl apply -f Clusterfile --set replicas=3 --env LOG=debug"
+)]
+pub(crate) struct ApplyArgs {
+    /// Path of the Clusterfile; `-` is stdin
+    #[arg(
+        short = 'f',
+        long = "file",
+        visible_alias = "Clusterfile",
+        value_name = "FILE",
+        default_value = "Clusterfile"
+    )]
+    file: PathBuf,
+
+    #[command(flatten)]
+    values: ValuesArgs,
+
+    #[command(flatten)]
+    desired: DesiredArgs,
+
+    #[command(flatten)]
+    ssh: SshArgs,
+
+    /// Continue even if hosts to be removed do not answer
+    #[arg(long)]
+    force: bool,
+
+    #[command(flatten)]
+    pub(crate) work: WorkArgs,
+
+    #[command(flatten)]
+    wait: WaitArgs,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
+}
+
+/// Applies the Clusterfile.
+pub(crate) fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
+    let request = Application {
+        clusterfile: args.values.clusterfile(&args.file, context)?,
+        additions: args.desired.additions(context)?,
+        force: args.force,
+        wait: args.wait.wait()?,
+        options: args.work.options(context)?,
+    };
+    install::apply(&request, &context.session(&args.ssh, &args.registry)?)
+}
+
+/// Add hosts to a cluster
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:
+  imgctl add --nodes 10.0.0.20-10.0.0.25
+  imgctl add --masters 10.0.0.2,10.0.0.3 --cluster prod -u ops -i ~/.ssh/prod")]
+pub(crate) struct AddArgs {
+    #[command(flatten)]
+    cluster: ClusterArg,
+
+    #[command(flatten)]
+    hosts: HostsArgs,
+
+    #[command(flatten)]
+    ssh: SshArgs,
+
+    #[command(flatten)]
+    pub(crate) work: WorkArgs,
+
+    #[command(flatten)]
+    wait: WaitArgs,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
+}
+
+/// Adds the hosts.
+pub(crate) fn add(args: &AddArgs, context: &Context) -> Result<()> {
+    let session = context.session(&args.ssh, &args.registry)?;
+    let request = Addition {
+        cluster: args.cluster.cluster.clone(),
+        hosts: args.hosts.of(&session),
+        wait: args.wait.wait()?,
+        options: args.work.options(context)?,
+    };
+    members::add(&request, &session)
+}
+
+/// Remove hosts from a cluster
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Each host is drained and leaves the cluster; then everything that belongs to the cluster is removed
+from it. The first control plane cannot be removed.
+
+Examples:
+  imgctl delete --nodes 10.0.0.25 --dry-run
+  imgctl delete --masters 10.0.0.3 --yes
+  imgctl delete --nodes 10.0.0.25 --force       (for an unreachable host)"
+)]
+pub(crate) struct DeleteArgs {
+    #[command(flatten)]
+    cluster: ClusterArg,
+
+    /// Control planes to remove: IP, IP:PORT, IP-IP, CIDR or name, separated by commas
+    #[arg(long, value_name = "LIST")]
+    masters: Option<String>,
+
+    /// Workers to remove, in the same format
+    #[arg(long, value_name = "LIST")]
+    nodes: Option<String>,
+
+    /// Also remove hosts that do not answer from the cluster, without cleaning them up
+    #[arg(long)]
+    force: bool,
+
+    #[command(flatten)]
+    ssh: SshArgs,
+
+    #[command(flatten)]
+    pub(crate) work: WorkArgs,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
+}
+
+/// Removes the hosts.
+pub(crate) fn delete(args: &DeleteArgs, context: &Context) -> Result<()> {
+    let request = Removal {
+        cluster: args.cluster.cluster.clone(),
+        hosts: [&args.masters, &args.nodes].into_iter().flatten().cloned().collect(),
+        force: args.force,
+        options: args.work.options(context)?,
+    };
+    members::remove(&request, &context.session(&args.ssh, &args.registry)?)
+}
+
+/// Uninstall an application from a cluster
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Runs the image's own command for it: the label `uninstall` or `clean`, or the script of that name.
+Then removes its working directory.
+
+Examples:
+  imgctl uninstall labring/ingress-nginx:v1.11"
+)]
+pub(crate) struct UninstallArgs {
+    /// Image, as the cluster lists it
+    #[arg(value_name = "IMAGE")]
+    image: String,
+
+    #[command(flatten)]
+    cluster: ClusterArg,
+
+    #[command(flatten)]
+    ssh: SshArgs,
+
+    #[command(flatten)]
+    pub(crate) work: WorkArgs,
+}
+
+/// Uninstalls the application.
+pub(crate) fn uninstall(args: &UninstallArgs, context: &Context) -> Result<()> {
+    let request = Uninstallation {
+        cluster: args.cluster.cluster.clone(),
+        image: args.image.clone(),
+        options: args.work.options(context)?,
+    };
+    maintain::uninstall(&request, &context.session(&args.ssh, &RegistryArgs::default())?)
+}
+
+/// Tear down a cluster
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Removes everything that belongs to the cluster from its hosts: services, files, registry, hosts
+entries; also if the cluster was never completed. Reports what could not be removed, with an exit
+code other than 0. The Clusterfile is kept as Clusterfile.<time>.
+
+Examples:
+  imgctl reset --dry-run
+  imgctl reset --cluster test --yes
+  imgctl reset --cluster test --yes --force     (skips unreachable hosts)"
+)]
+pub(crate) struct ResetArgs {
+    #[command(flatten)]
+    cluster: ClusterArg,
+
+    /// Skip hosts that do not answer
+    #[arg(long)]
+    force: bool,
+
+    #[command(flatten)]
+    ssh: SshArgs,
+
+    #[command(flatten)]
+    pub(crate) work: WorkArgs,
+}
+
+/// Tears down the cluster.
+pub(crate) fn reset(args: &ResetArgs, context: &Context) -> Result<()> {
+    let request = TearDown {
+        cluster: args.cluster.cluster.clone(),
+        force: args.force,
+        options: args.work.options(context)?,
+    };
+    maintain::tear_down(&request, &context.session(&args.ssh, &RegistryArgs::default())?)
+}
+
+/// Show what a command would do on which hosts, without changing anything
+#[derive(Args, Debug)]
+#[command(after_help = "Same as the command with --dry-run: hosts are queried, nothing is changed.
+
+Examples:
+  imgctl plan run etcd-cluster:v1 --masters 10.0.0.11,10.0.0.12,10.0.0.13
+  imgctl plan apply -f Clusterfile --json
+  imgctl plan reset")]
+pub(crate) struct PlanArgs {
+    #[command(subcommand)]
+    command: Planned,
+}
+
+/// Commands that can be planned.
+#[derive(Debug, Subcommand)]
+enum Planned {
+    Run(Box<RunArgs>),
+    Apply(Box<ApplyArgs>),
+    Add(Box<AddArgs>),
+    Delete(Box<DeleteArgs>),
+    Reset(Box<ResetArgs>),
+    Uninstall(Box<UninstallArgs>),
+}
+
+/// Shows the plan.
+pub(crate) fn plan(args: PlanArgs, context: &Context) -> Result<()> {
+    macro_rules! dry {
+        ($args:ident => $verb:path) => {{
+            let mut args = $args;
+            args.work.dry_run = true;
+            $verb(&args, context)
+        }};
+    }
+    match args.command {
+        Planned::Run(args) => dry!(args => run),
+        Planned::Apply(args) => dry!(args => apply),
+        Planned::Add(args) => dry!(args => add),
+        Planned::Delete(args) => dry!(args => delete),
+        Planned::Reset(args) => dry!(args => reset),
+        Planned::Uninstall(args) => dry!(args => uninstall),
+    }
+}
