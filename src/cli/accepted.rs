@@ -3,15 +3,9 @@
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-/// A flag without effect.
-#[derive(Clone, Copy)]
-struct Flag {
-    long: &'static str,
-    short: Option<char>,
-    takes: Takes,
-    /// Completes "--flag has no effect: …".
-    why: &'static str,
-}
+/// Flags without effect for one reason, which completes "--flag has no effect: …". A letter before
+/// the name is a short flag.
+type Group = (Takes, &'static str, &'static [&'static str]);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Takes {
@@ -23,146 +17,129 @@ enum Takes {
 
 use Takes::{MaybeBool, Nothing, Value};
 
-const fn flag(long: &'static str, takes: Takes, why: &'static str) -> Flag {
-    Flag { long, short: None, takes, why }
-}
-
-const NO_STORAGE_DRIVER: &str = "imgctl has one store, under --root";
-const REGISTRIES_CONF: &str =
-    "set CONTAINERS_REGISTRIES_CONF or CONTAINERS_REGISTRIES_CONF_DIR instead";
-
 /// Flags of all verbs: buildah's hidden global flags.
-const GLOBAL: &[Flag] = &[
-    flag("storage-driver", Value, NO_STORAGE_DRIVER),
-    flag("storage-opt", Value, NO_STORAGE_DRIVER),
-    flag("runroot", Value, NO_STORAGE_DRIVER),
-    flag("registries-conf", Value, REGISTRIES_CONF),
-    flag("registries-conf-dir", Value, REGISTRIES_CONF),
-    flag("short-name-alias-conf", Value, "imgctl reads podman's alias file"),
-    flag("cgroup-manager", Value, "RUN steps have no control group"),
-    flag("userns-uid-map", Value, "imgctl determines the mapping"),
-    flag("userns-gid-map", Value, "imgctl determines the mapping"),
+const GLOBAL: &[Group] = &[
+    (Value, "imgctl has one store, under --root", &["storage-driver", "storage-opt", "runroot"]),
+    (
+        Value,
+        "set CONTAINERS_REGISTRIES_CONF or CONTAINERS_REGISTRIES_CONF_DIR instead",
+        &["registries-conf", "registries-conf-dir"],
+    ),
+    (Value, "imgctl reads podman's alias file", &["short-name-alias-conf"]),
+    (Value, NO_CONTROL_GROUP, &["cgroup-manager"]),
+    (Value, "imgctl determines the mapping", &["userns-uid-map", "userns-gid-map"]),
 ];
 
+const NO_CONTROL_GROUP: &str = "RUN steps have no control group";
 const NO_CONTAINERS: &str = "there are no intermediate containers";
-const OWN_SANDBOX: &str = "RUN steps always have their own namespaces";
-const NO_LIMITS: &str = "RUN steps have no limits of their own";
 const NO_SIGNATURES: &str =
     "signatures are stored with images in registries: imgctl sign, imgctl verify";
-const NO_CACHE_EXPORT: &str = "the build cache stays in the store";
+const COMPRESSION: Group = (MaybeBool, "use --compression none", &["D,disable-compression"]);
 
 /// Flags of individual verbs.
-const VERBS: &[(&str, &[Flag])] = &[
+const VERBS: &[(&str, &[Group])] = &[
     ("build", BUILD),
-    ("load", &[flag("signature-policy", Value, NO_SIGNATURES)]),
-    ("merge", MERGE),
+    ("load", &[(Value, NO_SIGNATURES, &["signature-policy"])]),
+    (
+        "merge",
+        &[
+            (MaybeBool, "embedded images do not change", &["all"]),
+            (Value, "embedded images do not change", &["max-pull-procs"]),
+            (MaybeBool, "nothing is built", &["no-cache"]),
+            (MaybeBool, NO_CONTAINERS, &["rm", "force-rm"]),
+        ],
+    ),
     ("pull", PULL),
     ("copy", PULL),
-    ("push", PUSH),
+    ("push", &[(MaybeBool, NO_SIGNATURES, &["disable-content-trust"]), COMPRESSION]),
     (
         "save",
         &[
-            flag("compress", MaybeBool, "layers are saved unchanged"),
-            short(
-                'm',
-                flag("multi-image-archive", MaybeBool, "an archive always holds all given images"),
-            ),
-            flag("uncompressed", MaybeBool, "layers are saved unchanged"),
-            flag("signature-policy", Value, NO_SIGNATURES),
+            (MaybeBool, "layers are saved unchanged", &["compress", "uncompressed"]),
+            (MaybeBool, "an archive always holds all given images", &["m,multi-image-archive"]),
+            (Value, NO_SIGNATURES, &["signature-policy"]),
         ],
     ),
 ];
 
-const MERGE: &[Flag] = &[
-    flag("all", MaybeBool, "embedded images do not change"),
-    flag("max-pull-procs", Value, "embedded images do not change"),
-    flag("no-cache", MaybeBool, "nothing is built"),
-    flag("rm", MaybeBool, NO_CONTAINERS),
-    flag("force-rm", MaybeBool, NO_CONTAINERS),
+const PULL: &[Group] =
+    &[(MaybeBool, NO_SIGNATURES, &["disable-content-trust", "remove-signatures"])];
+
+const BUILD: &[Group] = &[
+    (
+        Value,
+        "RUN steps always have their own namespaces",
+        &["isolation", "cgroupns", "ipc", "pid", "uts", "userns", "runtime", "runtime-flag"],
+    ),
+    (MaybeBool, "each step is a layer and is cached, unless --squash", &["layers"]),
+    (MaybeBool, NO_CONTAINERS, &["rm", "force-rm"]),
+    (Value, "the build cache stays in the store", &["cache-from", "cache-to"]),
+    (Value, "use imgctl prune --filter until=…", &["cache-ttl"]),
+    (Value, NO_SIGNATURES, &["sign-by"]),
+    (MaybeBool, NO_SIGNATURES, &["disable-content-trust"]),
+    COMPRESSION,
+    (
+        Value,
+        "RUN steps have no limits of their own",
+        &[
+            "ulimit",
+            "shm-size",
+            "m,memory",
+            "memory-swap",
+            "cpu-shares",
+            "cpu-period",
+            "cpu-quota",
+            "cpuset-cpus",
+            "cpuset-mems",
+        ],
+    ),
+    (Value, NO_CONTROL_GROUP, &["cgroup-parent"]),
+    (Value, "RUN steps use this machine's resolv.conf", &["dns", "dns-option", "dns-search"]),
+    (MaybeBool, "no such label is written", &["identity-label"]),
+    (Value, "redirect stderr instead", &["logfile"]),
+    (Nothing, "RUN steps have no input", &["stdin"]),
 ];
 
-const PULL: &[Flag] = &[
-    flag("disable-content-trust", MaybeBool, NO_SIGNATURES),
-    flag("remove-signatures", MaybeBool, NO_SIGNATURES),
-];
+/// A flag without effect.
+struct Flag {
+    long: &'static str,
+    short: Option<char>,
+    takes: Takes,
+    why: &'static str,
+}
 
-const PUSH: &[Flag] = &[
-    flag("disable-content-trust", MaybeBool, NO_SIGNATURES),
-    short('D', flag("disable-compression", MaybeBool, "use --compression none")),
-];
-
-const BUILD: &[Flag] = &[
-    flag("isolation", Value, OWN_SANDBOX),
-    flag("layers", MaybeBool, "each step is a layer and is cached, unless --squash"),
-    flag("rm", MaybeBool, NO_CONTAINERS),
-    flag("force-rm", MaybeBool, NO_CONTAINERS),
-    flag("cache-from", Value, NO_CACHE_EXPORT),
-    flag("cache-to", Value, NO_CACHE_EXPORT),
-    flag("cache-ttl", Value, "use imgctl prune --filter until=…"),
-    flag("sign-by", Value, NO_SIGNATURES),
-    flag("disable-content-trust", MaybeBool, NO_SIGNATURES),
-    short('D', flag("disable-compression", MaybeBool, "use --compression none")),
-    flag("ulimit", Value, NO_LIMITS),
-    flag("shm-size", Value, NO_LIMITS),
-    short('m', flag("memory", Value, NO_LIMITS)),
-    flag("memory-swap", Value, NO_LIMITS),
-    flag("cpu-shares", Value, NO_LIMITS),
-    flag("cpu-period", Value, NO_LIMITS),
-    flag("cpu-quota", Value, NO_LIMITS),
-    flag("cpuset-cpus", Value, NO_LIMITS),
-    flag("cpuset-mems", Value, NO_LIMITS),
-    flag("cgroup-parent", Value, "RUN steps have no control group"),
-    flag("cgroupns", Value, OWN_SANDBOX),
-    flag("ipc", Value, OWN_SANDBOX),
-    flag("pid", Value, OWN_SANDBOX),
-    flag("uts", Value, OWN_SANDBOX),
-    flag("userns", Value, OWN_SANDBOX),
-    flag("runtime", Value, OWN_SANDBOX),
-    flag("runtime-flag", Value, OWN_SANDBOX),
-    flag("dns", Value, "RUN steps use this machine's resolv.conf"),
-    flag("dns-option", Value, "RUN steps use this machine's resolv.conf"),
-    flag("dns-search", Value, "RUN steps use this machine's resolv.conf"),
-    flag("identity-label", MaybeBool, "no such label is written"),
-    flag("logfile", Value, "redirect stderr instead"),
-    flag("stdin", Nothing, "RUN steps have no input"),
-];
-
-const fn short(letter: char, flag: Flag) -> Flag {
-    Flag { short: Some(letter), ..flag }
+fn flags(groups: &'static [Group]) -> impl Iterator<Item = Flag> {
+    groups.iter().flat_map(|(takes, why, names)| {
+        names.iter().map(|name| {
+            let (short, long) = name.split_once(',').unwrap_or(("", name));
+            Flag { long, short: short.chars().next(), takes: *takes, why }
+        })
+    })
 }
 
 /// Adds the flags to the grammar.
-pub(crate) fn extend(mut command: Command) -> Command {
-    for flag in GLOBAL {
-        command = command.arg(argument(flag).global(true));
-    }
-    for (verb, flags) in VERBS {
+pub(crate) fn extend(command: Command) -> Command {
+    let mut command = command.args(flags(GLOBAL).map(|flag| argument(&flag).global(true)));
+    for (verb, groups) in VERBS {
         // clap panics on an unknown name; the test below reports it instead.
-        if command.find_subcommand(verb).is_none() {
-            continue;
+        if command.find_subcommand(verb).is_some() {
+            let arguments = flags(groups).map(|flag| argument(&flag));
+            command = command.mut_subcommand(verb, |verb| verb.args(arguments));
         }
-        command = command.mut_subcommand(verb, |mut verb| {
-            for flag in *flags {
-                verb = verb.arg(argument(flag));
-            }
-            verb
-        });
     }
     command
 }
 
 fn argument(flag: &Flag) -> Arg {
-    let argument = Arg::new(flag.long).long(flag.long).hide(true).action(match flag.takes {
-        Nothing => ArgAction::Count,
-        MaybeBool | Value => ArgAction::Append,
-    });
-    let argument = match flag.short {
-        Some(short) => argument.short(short),
-        None => argument,
-    };
+    let argument = Arg::new(flag.long).long(flag.long).short(flag.short).hide(true);
     match flag.takes {
-        MaybeBool => argument.num_args(0..=1).require_equals(true).default_missing_value("true"),
-        Nothing | Value => argument,
+        Nothing => argument.action(ArgAction::Count),
+        Value => argument.action(ArgAction::Append),
+        MaybeBool => argument
+            .action(ArgAction::Append)
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true"),
     }
 }
 
@@ -171,13 +148,12 @@ pub(crate) fn notes(matches: &ArgMatches) -> Vec<String> {
     let Some((verb, inner)) = matches.subcommand() else {
         return Vec::new();
     };
-    let of_verb = VERBS.iter().filter(|(name, _)| *name == verb).flat_map(|(_, flags)| *flags);
-    GLOBAL
-        .iter()
-        .chain(of_verb)
-        .filter(|flag| {
-            inner.value_source(flag.long) == Some(clap::parser::ValueSource::CommandLine)
-        })
+    let is_given =
+        |flag: &Flag| inner.value_source(flag.long) == Some(clap::parser::ValueSource::CommandLine);
+    let of_verb = VERBS.iter().filter(|(name, _)| *name == verb);
+    flags(GLOBAL)
+        .chain(of_verb.flat_map(|(_, groups)| flags(groups)))
+        .filter(is_given)
         .map(|flag| format!("--{} has no effect: {}", flag.long, flag.why))
         .collect()
 }

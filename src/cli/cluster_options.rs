@@ -13,7 +13,7 @@ use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::secret::Secret;
 use imgctl_cluster::cluster::clusterfile::{self, Clusterfile, SecretSource, Ssh, Values};
 use imgctl_cluster::cluster::{desired::HostFlags, name, paths, variable};
-use imgctl_cluster::pipeline::nodes::Wait;
+use imgctl_cluster::pipeline::{executor::Options, nodes::Wait};
 use imgctl_cluster::runtime::certificates::validity::Validity;
 use imgctl_ops::session::{Controller, Session};
 use imgctl_ops::{install::Additions, work::RunOptions};
@@ -288,7 +288,7 @@ impl WorkArgs {
     /// Returns the options that the flags and variables ask for.
     pub(crate) fn options(&self, context: &Context) -> Result<RunOptions> {
         let environment = &context.environment;
-        let usual = RunOptions::default();
+        let usual = Options::default();
         let timeout = match &self.timeout {
             Some(text) => Some(text.as_str()),
             None => environment.text("SEALOS_EXECUTION_TIMEOUT")?,
@@ -304,19 +304,22 @@ impl WorkArgs {
         };
         Ok(RunOptions {
             dry_run: self.dry_run,
-            parallel: self.parallel.max(1),
-            timeout: timeout.map(duration::parse).transpose()?.filter(|limit| !limit.is_zero()),
-            retries,
-            assume_done: self.assume_done.clone(),
-            redo: self.redo.clone(),
+            execution: Options {
+                parallel: self.parallel.max(1),
+                timeout: timeout.map(duration::parse).transpose()?.filter(|limit| !limit.is_zero()),
+                retries,
+                assume_done: self.assume_done.clone(),
+                redo: self.redo.clone(),
+                #[cfg(feature = "testing")]
+                die_after: self.die_after,
+                ..usual
+            },
             strict_templates: self.strict_templates,
             validity: match self.certificate_validity.as_deref() {
-                None => usual.validity,
+                None => Validity::default(),
                 Some("sealos") => Validity::sealos(),
                 Some(text) => Validity::of_leaves(validity(text)?)?,
             },
-            #[cfg(feature = "testing")]
-            die_after: self.die_after,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! `--format` of lists: a table, JSON, or a Go template for each row, with docker's `table` prefix.
 
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::cli::context::Context;
 use crate::ui::table::Table;
@@ -13,7 +13,7 @@ pub(crate) struct Row {
     /// Cells of the table.
     pub(crate) cells: Vec<String>,
     /// Members that templates see.
-    pub(crate) fields: Map<String, Value>,
+    pub(crate) fields: Value,
 }
 
 /// List that is ready to be shown.

@@ -11,30 +11,46 @@ use imgctl_base::error::{IoContext, Result};
 use imgctl_base::progress::Reporter;
 use imgctl_cluster::pipeline::event::{Listener, NullListener};
 use imgctl_cluster::pipeline::interrupt::Interrupt;
-use imgctl_ops::front_end::{Announcement, Consent, FrontEnd, InPlace, Outcome};
-use imgctl_ops::session::{Logins, Session, SshAccess};
+use imgctl_ops::front_end::{Announcement, Consent, FrontEnd, InPlace, Logins, Outcome};
+use imgctl_ops::session::{Session, SshAccess};
+use imgctl_registry::ClientOptions;
+use imgctl_store::store::Store;
 
 /// The user at the terminal, or the reader of the output.
-pub(crate) struct Terminal<'a>(pub(crate) &'a Context);
+struct Terminal<'a> {
+    context: &'a Context,
+    registry: RegistryArgs,
+}
 
 impl FrontEnd for Terminal<'_> {
     fn note(&self, message: &str) {
-        self.0.ui.note(message);
+        self.context.ui.note(message);
     }
 
     fn say(&self, message: &str) {
-        self.0.ui.say(message);
+        self.context.ui.say(message);
+    }
+
+    fn store(&self) -> Result<&Store> {
+        self.context.store()
+    }
+
+    fn registry_options(&self, logins: Logins) -> Result<ClientOptions> {
+        match logins {
+            Logins::OfUser => self.registry.client_options(self.context),
+            Logins::Only(login) => self.registry.options(self.context, login),
+        }
     }
 
     fn reporter(&self) -> &dyn Reporter {
-        self.0.ui.reporter()
+        self.context.ui.reporter()
     }
 
     fn listener(&self) -> Box<dyn Listener + '_> {
-        if self.0.ui.is_json() {
+        if self.context.ui.is_json() {
             return Box::new(JsonEvents::default());
         }
-        match self.0.ui.hosts_view() {
+        match self.context.ui.hosts_view() {
             Some(view) => Box::new(view),
             None => Box::new(NullListener),
         }
@@ -46,22 +62,22 @@ impl FrontEnd for Terminal<'_> {
 
     fn announce(&self, plan: &Announcement<'_>) -> Result<()> {
         match plan {
-            Announcement::Change(planned) => outcome_view::summary(planned, self.0),
+            Announcement::Change(planned) => outcome_view::summary(planned, self.context),
             // JSON output consists of the events alone.
-            Announcement::Upgrade(_) if self.0.ui.is_json() => Ok(()),
-            Announcement::Upgrade(document) => upgrade_view::show(document, self.0),
-            Announcement::InPlace(plan) => view::plan(plan, self.0),
+            Announcement::Upgrade(_) if self.context.ui.is_json() => Ok(()),
+            Announcement::Upgrade(document) => upgrade_view::show(document, self.context),
+            Announcement::InPlace(plan) => view::plan(plan, self.context),
         }
     }
 
     fn confirm(&self, question: &str) -> Result<bool> {
-        self.0.ui.confirm(question)
+        self.context.ui.confirm(question)
     }
 
     fn consent(&self) -> Consent {
-        if self.0.settings.ui.assume_yes {
+        if self.context.settings.ui.assume_yes {
             Consent::Given
-        } else if self.0.ui.is_json() || !prompt::can_ask() {
+        } else if self.context.ui.is_json() || !prompt::can_ask() {
             Consent::Nobody
         } else {
             Consent::Asked
@@ -69,11 +85,11 @@ impl FrontEnd for Terminal<'_> {
     }
 
     fn show(&self, outcome: &Outcome) -> Result<()> {
-        outcome_view::show(outcome, self.0)
+        outcome_view::show(outcome, self.context)
     }
 
     fn in_place(&self, progress: &InPlace<'_>) -> Result<()> {
-        view::progress(progress, self.0)
+        view::progress(progress, self.context)
     }
 }
 
@@ -81,18 +97,12 @@ impl Context {
     /// Returns a session for one operation with these flags.
     pub(crate) fn session(&self, ssh: &SshArgs, registry: &RegistryArgs) -> Result<Session<'_>> {
         let (login, settings) = ssh.resolve(self)?;
-        let registry = registry.clone();
-        let registries = move |logins| match logins {
-            Logins::OfUser => registry.client_options(self),
-            Logins::Only(login) => registry.options(self, login),
-        };
-        Ok(Session::new(
-            Box::new(Terminal(self)),
-            cluster_options::controller(self)?,
-            SshAccess { login, port: ssh.port, settings },
-            Box::new(registries),
-            Box::new(|| self.store().cloned()),
-        ))
+        Ok(Session {
+            front: Box::new(Terminal { context: self, registry: registry.clone() }),
+            controller: cluster_options::controller(self)?,
+            ssh: SshAccess { login, port: ssh.port, settings },
+            pool: None,
+        })
     }
 
     /// Returns a session for an operation that has no flags for hosts and registries.

@@ -1,6 +1,8 @@
 //! Flags with which an operator controls an upgrade.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use serde::de::DeserializeOwned;
 
 use crate::cli::duration;
 use imgctl_base::error::{Error, Result};
@@ -24,16 +26,16 @@ pub(crate) struct MovingArgs {
     max_unavailable: Option<String>,
 
     /// Drain a Node before its kubelet is replaced, or replace it under its Pods [default: drain]
-    #[arg(long, value_enum)]
-    kubelet_swap: Option<KubeletSwapArg>,
+    #[arg(long, value_parser = choice::<KubeletSwap>(["drain", "in-place"]))]
+    kubelet_swap: Option<KubeletSwap>,
 
     /// Time limit for the Pods of a Node to leave; 0 means no limit [default: 10m]
     #[arg(long, value_name = "DURATION")]
     drain_timeout: Option<String>,
 
     /// Action for Pods that do not leave in time [default: abort]
-    #[arg(long, value_enum)]
-    drain_on_timeout: Option<OnTimeoutArg>,
+    #[arg(long, value_parser = choice::<OnTimeout>(["abort", "wait", "delete"]))]
+    drain_on_timeout: Option<OnTimeout>,
 
     /// Also evict Pods with emptyDir volumes, whose data is lost
     #[arg(long)]
@@ -71,8 +73,8 @@ pub(crate) struct MovingArgs {
 pub(crate) struct ChoiceArgs {
     /// Upgrade the existing hosts, or let spare hosts join and the old ones leave [default:
     /// in-order]
-    #[arg(long, value_enum)]
-    strategy: Option<StrategyArg>,
+    #[arg(long, value_parser = choice::<Strategy>(["in-order", "replace"]))]
+    strategy: Option<Strategy>,
 
     /// With the strategy `replace`: a spare host, and the host that it replaces (may be repeated)
     #[arg(long = "spare", value_name = "NEW=OLD")]
@@ -84,84 +86,41 @@ pub(crate) struct ChoiceArgs {
     canary: Vec<String>,
 
     /// Upgrade by one version, or through all given images one after the other
-    #[arg(long, value_enum)]
-    hop: Option<HopArg>,
+    #[arg(long, value_parser = choice::<HopMode>(["auto", "single"]))]
+    hop: Option<HopMode>,
 
     /// Stop after this part; `imgctl upgrade resume` continues
-    #[arg(long, value_enum)]
-    pub(crate) pause_after: Option<PauseArg>,
+    #[arg(long, value_parser = choice::<PauseAfter>(PAUSES))]
+    pub(crate) pause_after: Option<PauseAfter>,
 
     /// Renew all kubeadm certificates, none, or those valid for less than ten years [default: auto]
-    #[arg(long, value_enum)]
-    certificate_renewal: Option<RenewalArg>,
+    #[arg(long, value_parser = choice::<Renewal>(["auto", "true", "false"]))]
+    certificate_renewal: Option<Renewal>,
 
     /// Action for a host that fails: leave it as it is, or roll it back to its former version
     /// [default: stop]
-    #[arg(long, value_enum)]
-    on_failure: Option<OnFailureArg>,
+    #[arg(long, value_parser = choice::<OnFailure>(["stop", "rollback"]))]
+    on_failure: Option<OnFailure>,
 
     #[command(flatten)]
     moving: MovingArgs,
 }
 
-macro_rules! choice {
-    ($(#[$doc:meta])* $name:ident => $of:ident { $($variant:ident),* }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, ValueEnum)]
-        pub(crate) enum $name { $($variant),* }
+/// Values of `--pause-after`.
+pub(crate) const PAUSES: [&str; 4] = ["stage", "control-plane", "canary", "batch"];
+/// Those of `rollback`: it has no canary, and control planes are last.
+pub(crate) const PAUSES_BACK: [&str; 2] = ["stage", "batch"];
 
-        impl Default for $name {
-            /// Returns the first variant.
-            fn default() -> Self {
-                [$(Self::$variant),*][0]
-            }
-        }
-
-        impl From<$name> for $of {
-            fn from(argument: $name) -> Self {
-                match argument { $($name::$variant => Self::$variant),* }
-            }
-        }
-    };
+/// Reads a choice by the name that plans record it under.
+pub(crate) fn choice<T: DeserializeOwned + Clone + Send + Sync + 'static>(
+    names: impl Into<PossibleValuesParser>,
+) -> impl TypedValueParser<Value = T> {
+    names.into().try_map(|name| serde_json::from_value::<T>(name.into()))
 }
-
-choice!(
-    /// `--strategy`.
-    StrategyArg => Strategy { InOrder, Replace }
-);
-choice!(
-    /// `--kubelet-swap`.
-    KubeletSwapArg => KubeletSwap { Drain, InPlace }
-);
-choice!(
-    /// `--drain-on-timeout`.
-    OnTimeoutArg => OnTimeout { Abort, Wait, Delete }
-);
-choice!(
-    /// `--on-failure`.
-    OnFailureArg => OnFailure { Stop, Rollback }
-);
-choice!(
-    /// `--hop`.
-    HopArg => HopMode { Auto, Single }
-);
-choice!(
-    /// `--pause-after`.
-    PauseArg => PauseAfter { Stage, ControlPlane, Canary, Batch }
-);
-choice!(
-    /// `rollback --pause-after`: a rollback has no canary, and control planes are last.
-    BackPauseArg => PauseAfter { Stage, Batch }
-);
-choice!(
-    /// `--certificate-renewal`.
-    RenewalArg => Renewal { Auto, True, False }
-);
 
 impl MovingArgs {
     /// Returns the choices of a rollback, which has no canary.
-    pub(crate) fn of_rollback(&self, pause_after: Option<BackPauseArg>) -> Result<GivenChoices> {
-        let pause_after = pause_after.map(Into::into);
+    pub(crate) fn of_rollback(&self, pause_after: Option<PauseAfter>) -> Result<GivenChoices> {
         let choices = Choices { no_canary: true, pause_after, ..self.choices()? };
         Ok(GivenChoices { choices, hop: None, options: self.given() })
     }
@@ -176,16 +135,13 @@ impl MovingArgs {
         Ok(Choices {
             batch: self.batch.clone().unwrap_or(usual.batch.clone()),
             max_unavailable: self.max_unavailable.clone().unwrap_or(usual.max_unavailable.clone()),
-            kubelet_swap: self.kubelet_swap.unwrap_or_default().into(),
+            kubelet_swap: self.kubelet_swap.unwrap_or_default(),
             drain_timeout_seconds: seconds(&self.drain_timeout, usual.drain_timeout_seconds)?,
-            drain_on_timeout: self.drain_on_timeout.unwrap_or_default().into(),
+            drain_on_timeout: self.drain_on_timeout.unwrap_or_default(),
             delete_emptydir_data: self.delete_emptydir_data,
             force_unmanaged: self.force_unmanaged,
             skip_checks: self.skip_check.clone(),
-            max_restarts: match self.no_restart {
-                true => Some(0),
-                false => self.max_restarts,
-            },
+            max_restarts: if self.no_restart { Some(0) } else { self.max_restarts },
             bake_seconds: seconds(&self.bake, usual.bake_seconds)?,
             max_failed: self.max_failed.unwrap_or(usual.max_failed),
             ..usual
@@ -219,19 +175,16 @@ impl ChoiceArgs {
             return Err(Error::usage("--canary none cannot be combined with --canary HOST"));
         }
         let choices = Choices {
-            strategy: self.strategy.unwrap_or_default().into(),
-            canary: match no_canary {
-                true => Vec::new(),
-                false => self.canary.clone(),
-            },
+            strategy: self.strategy.unwrap_or_default(),
+            canary: if no_canary { Vec::new() } else { self.canary.clone() },
             no_canary,
-            pause_after: self.pause_after.map(Into::into),
-            certificate_renewal: self.certificate_renewal.unwrap_or_default().into(),
-            on_failure: self.on_failure.unwrap_or_default().into(),
+            pause_after: self.pause_after,
+            certificate_renewal: self.certificate_renewal.unwrap_or_default(),
+            on_failure: self.on_failure.unwrap_or_default(),
             spares: self.spares.clone(),
             ..self.moving.choices()?
         };
-        Ok(GivenChoices { choices, hop: self.hop.map(Into::into), options: self.given() })
+        Ok(GivenChoices { choices, hop: self.hop, options: self.given() })
     }
 
     /// See [`MovingArgs::given`].

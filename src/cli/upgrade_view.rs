@@ -54,10 +54,7 @@ fn text(document: &Document) -> Result<String> {
     if document.hops.len() > 1 {
         text.push_str("\nhops\n");
         for hop in &document.hops {
-            let who = match hop.workers {
-                true => "control planes and workers",
-                false => "control planes",
-            };
+            let who = if hop.workers { "control planes and workers" } else { "control planes" };
             text.push_str(&format!("  {}: {who}\n", release(hop)));
         }
     }
@@ -179,10 +176,7 @@ fn restarts(document: &Document) -> String {
             text.push_str(&format!("    and {} more\n", disturbed.len() - NAMED));
         }
     }
-    match text.is_empty() {
-        true => text,
-        false => format!("\ncontainers that are affected\n{text}"),
-    }
+    if text.is_empty() { text } else { format!("\ncontainers that are affected\n{text}") }
 }
 
 fn findings_text(findings: &[Finding]) -> String {

@@ -3,7 +3,6 @@
 pub(crate) mod hosts_view;
 pub(crate) mod output;
 mod progress;
-mod progress_json;
 pub(crate) mod prompt;
 pub(crate) mod table;
 pub(crate) mod terminal;
@@ -80,7 +79,7 @@ impl Ui {
         let shown = |bars| Box::new(progress::OnTerminal { terminal: Arc::clone(&terminal), bars });
         let reporter: Box<dyn Reporter> = match options.progress {
             ProgressMode::None => Box::new(Silent),
-            ProgressMode::Json => Box::new(progress_json::JsonEvents::new(std::io::stderr())),
+            ProgressMode::Json => Box::new(progress::JsonEvents::new(std::io::stderr())),
             ProgressMode::Plain => shown(false),
             ProgressMode::Auto if quiet => Box::new(Silent),
             ProgressMode::Auto => shown(on_terminal),

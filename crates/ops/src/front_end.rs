@@ -7,6 +7,8 @@ use imgctl_cluster::pipeline::{
 };
 use imgctl_cluster::upgrade::document::{Document, Finding};
 use imgctl_cluster::upgrade::report::Report;
+use imgctl_registry::{ClientOptions, credentials::Login};
+use imgctl_store::store::Store;
 
 /// The program that started an operation.
 pub trait FrontEnd {
@@ -15,6 +17,12 @@ pub trait FrontEnd {
 
     /// Tells the user about an action that is complete.
     fn say(&self, message: &str);
+
+    /// Returns the store, which is opened on first use.
+    fn store(&self) -> Result<&Store>;
+
+    /// Returns the options of a registry client. Called only if a registry is needed.
+    fn registry_options(&self, logins: Logins) -> Result<ClientOptions>;
 
     /// Returns the receiver of progress of transfers.
     fn reporter(&self) -> &dyn Reporter;
@@ -40,6 +48,14 @@ pub trait FrontEnd {
 
     /// Shows the progress of a change of Pods in place.
     fn in_place(&self, progress: &InPlace<'_>) -> Result<()>;
+}
+
+/// Logins for a registry client.
+pub enum Logins {
+    /// All of the user's; a front end may ask for a password.
+    OfUser,
+    /// This one for every registry; without it, those in the user's files.
+    Only(Option<Login>),
 }
 
 /// Progress of a change of Pods in place.

@@ -1,14 +1,13 @@
 //! One command of a front end: this machine as a controller of clusters, the way to hosts and
 //! registries, the store.
 
-use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::runtime::Handle;
 
-use crate::front_end::FrontEnd;
+use crate::front_end::{FrontEnd, Logins};
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::image::{Platform, Reference};
 use imgctl_cluster::cluster::clusterfile::{Clusterfile, Surroundings};
@@ -22,7 +21,7 @@ use imgctl_host::agent::install::{self, Binaries};
 use imgctl_host::agent::remote::{Launch, Remote};
 use imgctl_host::host::login::{self, Settings};
 use imgctl_host::host::{connect::Connections, reactor::reactor};
-use imgctl_registry::{Client, ClientOptions, credentials::Login};
+use imgctl_registry::Client;
 use imgctl_store::store::image_tree::{content, whole_tree};
 use imgctl_store::{layer::LayerPath, store::Store};
 use imgctl_transfer::transfer::pull::{Policy, PullOptions, pull};
@@ -61,61 +60,19 @@ pub struct SshAccess {
     pub settings: Settings,
 }
 
-/// Logins for a registry client.
-pub enum Logins {
-    /// All of the user's; a front end may ask for a password.
-    OfUser,
-    /// This one for every registry; without it, those in the user's files.
-    Only(Option<Login>),
-}
-
-/// Creates a client's options. Called only if a registry is needed.
-pub type RegistryAccess<'a> = Box<dyn Fn(Logins) -> Result<ClientOptions> + 'a>;
-/// Opens the store on first use.
-pub type StoreAccess<'a> = Box<dyn Fn() -> Result<Store> + 'a>;
-
 /// Opened once for each operation.
 pub struct Session<'a> {
     pub front: Box<dyn FrontEnd + 'a>,
     pub controller: Controller,
     pub ssh: SshAccess,
-    registries: RegistryAccess<'a>,
-    open_store: StoreAccess<'a>,
-    store: OnceCell<Store>,
-    pool: Option<Arc<dyn HostPool + Send>>,
+    /// The hosts, unless they are reached over SSH or as this machine.
+    pub pool: Option<Arc<dyn HostPool + Send>>,
 }
 
-impl<'a> Session<'a> {
-    /// Opens nothing: `open_store` and `registries` are called on first use.
-    pub fn new(
-        front: Box<dyn FrontEnd + 'a>,
-        controller: Controller,
-        ssh: SshAccess,
-        registries: RegistryAccess<'a>,
-        open_store: StoreAccess<'a>,
-    ) -> Self {
-        let store = OnceCell::new();
-        Self { front, controller, ssh, registries, open_store, store, pool: None }
-    }
-
-    /// Uses these hosts, which are not reached over SSH.
-    #[must_use]
-    pub fn with_hosts(self, pool: Arc<dyn HostPool + Send>) -> Self {
-        Self { pool: Some(pool), ..self }
-    }
-
+impl Session<'_> {
     /// Returns the store.
     pub fn store(&self) -> Result<&Store> {
-        if let Some(store) = self.store.get() {
-            return Ok(store);
-        }
-        let store = (self.open_store)()?;
-        Ok(self.store.get_or_init(|| store))
-    }
-
-    /// Returns options of a registry client.
-    pub(crate) fn client_options(&self, logins: Logins) -> Result<ClientOptions> {
-        (self.registries)(logins)
+        self.front.store()
     }
 
     /// Returns the directory of all clusters' state.
@@ -157,7 +114,8 @@ impl<'a> Session<'a> {
                 Err(error) if error.kind() == Kind::NotFound => {
                     let client = match &client {
                         Some(client) => client,
-                        None => client.insert(Client::new(self.client_options(Logins::OfUser)?)?),
+                        None => client
+                            .insert(Client::new(self.front.registry_options(Logins::OfUser)?)?),
                     };
                     let options = PullOptions {
                         selection: Selection::default(),

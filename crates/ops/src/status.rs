@@ -35,7 +35,7 @@ pub fn status(cluster: &str, session: &Session<'_>) -> Result<ClusterStatus> {
     let runtime = choice::of(&prepared.context, &files, Validity::default())?;
     let pool = session.hosts()?;
     let key = format!("status-{}", Timestamp::now().as_millisecond());
-    let status = status::ask(&prepared.context, &*runtime, &pool, looking.parallel, &key);
+    let status = status::ask(&prepared.context, &*runtime, &pool, looking.execution.parallel, &key);
     // A cluster without an API has no drift, and an API that does not answer is visible already.
     let in_place = if status.nodes.is_empty() { None } else { in_place(&prepared.context, &*pool) };
     Ok(ClusterStatus { phase, status, in_place })

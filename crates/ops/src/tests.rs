@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use crate::front_end::{Announcement, Consent, FrontEnd, InPlace, Outcome};
+use crate::front_end::{Announcement, Consent, FrontEnd, InPlace, Logins, Outcome};
 use crate::install::{self, Additions, Installation};
 use crate::maintain::{TearDown, tear_down};
 use crate::members::{Addition, add};
@@ -19,6 +19,7 @@ use imgctl_cluster::pipeline::event::{Event, Listener};
 use imgctl_cluster::pipeline::testing::{Behaviour, SimulatedPool, Simulation};
 use imgctl_cluster::pipeline::{interrupt::Interrupt, nodes::Wait};
 use imgctl_host::host::login::{HostKeys, Login, Settings};
+use imgctl_registry::ClientOptions;
 use imgctl_store::store::{Options, Store};
 
 /// What a front end was told.
@@ -31,6 +32,7 @@ struct Told {
 
 /// A front end that records what it is told, and answers every question in the same way.
 struct Recorder {
+    store: Store,
     agrees: bool,
     told: Arc<Mutex<Told>>,
 }
@@ -49,6 +51,14 @@ impl FrontEnd for Recorder {
     fn note(&self, _: &str) {}
 
     fn say(&self, _: &str) {}
+
+    fn store(&self) -> Result<&Store> {
+        Ok(&self.store)
+    }
+
+    fn registry_options(&self, _: Logins) -> Result<ClientOptions> {
+        Err(Error::failed("no registry is needed"))
+    }
 
     fn reporter(&self) -> &dyn Reporter {
         &Silent
@@ -133,14 +143,13 @@ impl Fixture {
             connect_timeout: std::time::Duration::from_secs(1),
             retries: 0,
         };
-        Session::new(
-            Box::new(Recorder { agrees, told: Arc::clone(&self.told) }),
+        let told = Arc::clone(&self.told);
+        Session {
+            front: Box::new(Recorder { store: self.store.clone(), agrees, told }),
             controller,
-            SshAccess { login: Login::default(), port: None, settings },
-            Box::new(|_| Err(Error::failed("no registry is needed"))),
-            Box::new(|| Ok(self.store.clone())),
-        )
-        .with_hosts(Arc::new(SimulatedPool(Arc::clone(&self.hosts))))
+            ssh: SshAccess { login: Login::default(), port: None, settings },
+            pool: Some(Arc::new(SimulatedPool(Arc::clone(&self.hosts)))),
+        }
     }
 
     fn clusterfile(&self) -> PathBuf {

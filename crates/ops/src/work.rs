@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -34,51 +33,24 @@ use imgctl_kube::api::Api;
 use imgctl_kube::lease::{self, Outage};
 
 /// How an operation runs, whatever it does.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct RunOptions {
     /// Show the plan and change nothing.
     pub dry_run: bool,
-    /// Maximum number of hosts to work on at once.
-    pub parallel: usize,
-    /// Timeout of commands on hosts.
-    pub timeout: Option<Duration>,
-    /// Number of retries after a lost connection.
-    pub retries: u32,
-    /// Steps to treat as done although their outcome is unknown.
-    pub assume_done: Vec<String>,
-    /// Steps to repeat, whatever their recorded outcome.
-    pub redo: Vec<String>,
+    /// How steps are executed; whether records survive power loss, and who controls, is the session's.
+    pub execution: Options,
     /// Treat a missing variable in a template as an error.
     pub strict_templates: bool,
     /// Validity of certificates.
     pub validity: Validity,
-    /// For crash tests: the number of journal records after which the process kills itself.
-    #[cfg(feature = "testing")]
-    pub die_after: Option<u64>,
-}
-
-impl Default for RunOptions {
-    fn default() -> Self {
-        let usual = Options::default();
-        Self {
-            dry_run: false,
-            parallel: usual.parallel,
-            timeout: None,
-            retries: usual.retries,
-            assume_done: Vec::new(),
-            redo: Vec::new(),
-            strict_templates: false,
-            validity: Validity::default(),
-            #[cfg(feature = "testing")]
-            die_after: None,
-        }
-    }
 }
 
 impl RunOptions {
     /// Returns the options for another run, without those that name steps of this run.
     pub(crate) fn of_another_run(&self) -> Self {
-        Self { assume_done: Vec::new(), redo: Vec::new(), ..self.clone() }
+        let own = self.execution.clone();
+        let execution = Options { assume_done: Vec::new(), redo: Vec::new(), ..own };
+        Self { execution, ..self.clone() }
     }
 
     /// Returns the options of operations that only read.
@@ -381,7 +353,7 @@ impl<'a> Work<'a> {
             registry: &start,
             clean_registry: &clean,
             state_store: Arc::clone(&state_store),
-            parallel: self.options.parallel.max(1),
+            parallel: self.options.execution.parallel.max(1),
             copy_state: session.controller.copy_state,
             force,
         };
@@ -455,16 +427,10 @@ impl<'a> Work<'a> {
             interrupt,
         };
         let options = Options {
-            parallel: options.parallel.max(1),
-            retries: options.retries,
-            timeout: options.timeout,
-            assume_done: options.assume_done.clone(),
-            redo: [&options.redo, again].concat(),
+            redo: [&options.execution.redo, again].concat(),
             sync: self.session.controller.sync,
-            #[cfg(feature = "testing")]
-            die_after: options.die_after,
             controller: controller(),
-            ..Options::default()
+            ..options.execution.clone()
         };
         if let Some(lease) = self.lease.get() {
             let interrupt = interrupt.clone();

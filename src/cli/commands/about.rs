@@ -36,7 +36,6 @@ struct Version {
     store_format: &'static str,
 }
 
-/// Prints the version.
 pub(crate) fn version(args: &VersionArgs, context: &Context) -> Result<()> {
     let version = Version {
         version: env!("CARGO_PKG_VERSION"),
@@ -69,7 +68,6 @@ pub(crate) struct CompletionArgs {
     shell: Shell,
 }
 
-/// Prints the script.
 pub(crate) fn completion(
     args: &CompletionArgs,
     mut command: clap::Command,
@@ -91,7 +89,6 @@ pub(crate) struct ManArgs {
     directory: Option<PathBuf>,
 }
 
-/// Prints or writes the pages.
 pub(crate) fn man(args: &ManArgs, command: clap::Command, context: &Context) -> Result<()> {
     let Some(directory) = &args.directory else {
         let mut page = Vec::new();

@@ -150,7 +150,6 @@ enum Action {
     Inventory,
 }
 
-/// Performs the action.
 pub(crate) fn host_action(args: &HostActionArgs, context: &Context) -> Result<()> {
     match args.action {
         Action::Run => {

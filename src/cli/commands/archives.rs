@@ -85,7 +85,6 @@ pub(crate) enum Outer {
     Zstd,
 }
 
-/// Saves the images.
 pub(crate) fn save(args: &SaveArgs, context: &Context) -> Result<()> {
     let store = context.store()?;
     let images = args.images.iter().map(|name| store.resolve(name)).collect::<Result<Vec<_>>>()?;
@@ -266,7 +265,6 @@ struct InspectArgs {
     file: PathBuf,
 }
 
-/// Runs one of the subcommands.
 pub(crate) fn bundle(args: &BundleArgs, context: &Context) -> Result<()> {
     match &args.verb {
         BundleVerb::Create(args) => {
@@ -361,7 +359,6 @@ pub(crate) struct ExportArgs {
     platform: PlatformArg,
 }
 
-/// Writes the files.
 pub(crate) fn export(args: &ExportArgs, context: &Context) -> Result<()> {
     let image = args.platform.image(&args.image, context)?;
     let store = context.store()?;

@@ -234,7 +234,7 @@ pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {
         compression: compression(args, format)?,
         format,
         timestamp: timestamp(args, environment)?,
-        now: crate::ui::table::now(),
+        now: jiff::Timestamp::now().as_second(),
         squash: args.squash,
         network: network(args.network.as_deref())?,
         allow_insecure: allow_insecure(&args.allow)?,

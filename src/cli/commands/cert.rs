@@ -49,7 +49,6 @@ pub(crate) struct CertArgs {
     work: WorkArgs,
 }
 
-/// Shows or renews certificates.
 pub(crate) fn run(args: &CertArgs, context: &Context) -> Result<()> {
     let session = context.session(&args.ssh, &RegistryArgs::default())?;
     if args.renew.is_empty() && args.alt_names.is_empty() {

@@ -59,7 +59,6 @@ pub(crate) struct RunArgs {
     registry: RegistryArgs,
 }
 
-/// Creates or extends the cluster.
 pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
     let session = context.session(&args.ssh, &args.registry)?;
     let request = Installation {
@@ -118,7 +117,6 @@ pub(crate) struct ApplyArgs {
     registry: RegistryArgs,
 }
 
-/// Applies the Clusterfile.
 pub(crate) fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
     let request = Application {
         clusterfile: args.values.clusterfile(&args.file, context)?,
@@ -155,7 +153,6 @@ pub(crate) struct AddArgs {
     registry: RegistryArgs,
 }
 
-/// Adds the hosts.
 pub(crate) fn add(args: &AddArgs, context: &Context) -> Result<()> {
     let session = context.session(&args.ssh, &args.registry)?;
     let request = Addition {
@@ -204,7 +201,6 @@ pub(crate) struct DeleteArgs {
     registry: RegistryArgs,
 }
 
-/// Removes the hosts.
 pub(crate) fn delete(args: &DeleteArgs, context: &Context) -> Result<()> {
     let request = Removal {
         cluster: args.cluster.cluster.clone(),
@@ -239,7 +235,6 @@ pub(crate) struct UninstallArgs {
     pub(crate) work: WorkArgs,
 }
 
-/// Uninstalls the application.
 pub(crate) fn uninstall(args: &UninstallArgs, context: &Context) -> Result<()> {
     let request = Uninstallation {
         cluster: args.cluster.cluster.clone(),
@@ -276,7 +271,6 @@ pub(crate) struct ResetArgs {
     pub(crate) work: WorkArgs,
 }
 
-/// Tears down the cluster.
 pub(crate) fn reset(args: &ResetArgs, context: &Context) -> Result<()> {
     let request = TearDown {
         cluster: args.cluster.cluster.clone(),
@@ -310,7 +304,6 @@ enum Planned {
     Uninstall(Box<UninstallArgs>),
 }
 
-/// Shows the plan.
 pub(crate) fn plan(args: PlanArgs, context: &Context) -> Result<()> {
     macro_rules! dry {
         ($args:ident => $verb:path) => {{

@@ -42,7 +42,6 @@ pub(crate) struct DiffArgs {
     platform: PlatformArg,
 }
 
-/// Compares the files of the images.
 pub(crate) fn run(args: &DiffArgs, context: &Context) -> Result<()> {
     if let (true, Some(new), Some(file)) = (args.patch, &args.new, &args.output) {
         let file = Path::new(file);

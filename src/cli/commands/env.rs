@@ -41,7 +41,6 @@ pub(crate) struct EnvArgs {
 /// Placeholder for a secret.
 const HIDDEN: &str = "***";
 
-/// Prints the table.
 pub(crate) fn run(args: &EnvArgs, context: &Context) -> Result<()> {
     match &args.cluster {
         None => settings(context),

@@ -50,7 +50,6 @@ struct Line<'a> {
     found: Found<'a>,
 }
 
-/// Lists the files.
 pub(crate) fn ls(args: &LsArgs, context: &Context) -> Result<()> {
     let (name, path) = image_and_path(&args.target)?;
     let image = args.platform.image(&name, context)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::cli::format::{Listing, Row};
 use crate::cli::{context::Context, image_options::PlatformArg};
@@ -37,7 +37,6 @@ pub(crate) struct HistoryArgs {
     platform: PlatformArg,
 }
 
-/// Shows the history.
 pub(crate) fn history(args: &HistoryArgs, context: &Context) -> Result<()> {
     let image = args.platform.image(&args.image, context)?;
     let steps = steps(&image);
@@ -99,10 +98,6 @@ fn row(args: &HistoryArgs, step: &History, layer: Option<&Descriptor>) -> Row {
         "Size": size,
         "Comment": comment,
     });
-    let fields = match fields {
-        Value::Object(fields) => fields,
-        _ => Map::new(),
-    };
     Row { cells: vec![id(layer, args.no_trunc), age(step), shown, size, comment], fields }
 }
 
@@ -133,7 +128,6 @@ pub(crate) struct TreeArgs {
     platform: PlatformArg,
 }
 
-/// Shows the layers, lowest first.
 pub(crate) fn tree(args: &TreeArgs, context: &Context) -> Result<()> {
     let image = args.platform.image(&args.image, context)?;
     let sharing = sharing(context.store()?, &image)?;

@@ -257,7 +257,6 @@ pub(crate) struct ScpArgs {
     destination: String,
 }
 
-/// Copies to every host.
 pub(crate) fn scp(args: &ScpArgs, context: &Context) -> Result<()> {
     if args.destination.is_empty() {
         return Err(Error::usage("the path on the hosts is empty"));

@@ -1,7 +1,7 @@
 //! `imgctl images`.
 
 use clap::Args;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::cli::context::Context;
 use crate::cli::format::{Listing, Row};
@@ -60,7 +60,6 @@ pub(crate) struct ImagesArgs {
     history: bool,
 }
 
-/// Lists the images.
 pub(crate) fn run(args: &ImagesArgs, context: &Context) -> Result<()> {
     let images = context.store()?.list()?;
     let filters = Filters::parse(&args.filter, args.name.as_deref(), context.store()?)?;
@@ -157,10 +156,6 @@ fn row(args: &ImagesArgs, image: &ImageSummary) -> Row {
         "ReadOnly": false,
         "History": "",
     });
-    let fields = match fields {
-        Value::Object(fields) => fields,
-        _ => Map::new(),
-    };
     Row { cells, fields }
 }
 

@@ -34,7 +34,6 @@ pub(crate) struct JournalArgs {
     failed: bool,
 }
 
-/// Shows journals.
 pub(crate) fn run(args: &JournalArgs, context: &Context) -> Result<()> {
     let safe = |name: &str| !name.is_empty() && !name.contains('/') && !name.starts_with('.');
     if !safe(&args.cluster) {

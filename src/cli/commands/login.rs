@@ -57,7 +57,6 @@ pub(crate) struct LoginArgs {
     options: RegistryArgs,
 }
 
-/// Logs in.
 pub(crate) fn login(args: &LoginArgs, context: &Context) -> Result<()> {
     let key = Key::parse(&args.registry)?;
     let kept = args.options.options(context, None)?.credentials;
@@ -225,7 +224,6 @@ pub(crate) struct LogoutArgs {
     authfile: Option<PathBuf>,
 }
 
-/// Removes logins.
 pub(crate) fn logout(args: &LogoutArgs, context: &Context) -> Result<()> {
     let options = RegistryArgs { authfile: args.authfile.clone(), ..RegistryArgs::default() };
     let kept = options.options(context, None)?.credentials;

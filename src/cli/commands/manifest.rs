@@ -5,15 +5,12 @@ use std::ffi::OsStr;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use crate::cli::commands::manifest_members::{DetailArgs, members, own_platform};
 use crate::cli::commands::{push, store};
-use crate::cli::{
-    context::Context, image_options::platform_of, names::strict_pairs,
-    registry_options::RegistryArgs,
-};
+use crate::cli::{context::Context, registry_options::RegistryArgs};
 use imgctl_base::error::{Error, Kind, Result};
-use imgctl_base::image::{Descriptor, Digest, Platform, Reference, manifest::MAX_DOCUMENT};
-use imgctl_transfer::transfer::manifest_list::{self, Details, ManifestList, Member};
-use imgctl_transfer::transfer::manifest_list_members::{Choice, in_registry, in_store};
+use imgctl_base::image::{Descriptor, Digest, Reference, manifest::MAX_DOCUMENT};
+use imgctl_transfer::transfer::manifest_list::{self, Details, ManifestList};
 use imgctl_transfer::transfer::{
     location::Location, registry_source::RegistrySource, source::ImageSource,
 };
@@ -44,7 +41,6 @@ enum ManifestVerb {
     Exists(ExistsArgs),
 }
 
-/// Runs the verb.
 pub(crate) fn run(args: &ManifestArgs, context: &Context) -> Result<()> {
     match &args.verb {
         ManifestVerb::Create(args) => create(args, context),
@@ -104,10 +100,9 @@ struct CreateArgs {
     registry: RegistryArgs,
 }
 
-/// Creates the list and prints its digest.
 fn create(args: &CreateArgs, context: &Context) -> Result<()> {
     let name = Reference::parse(&args.list)?;
-    let choice = if args.all { Choice::All } else { Choice::One(Platform::host()) };
+    let choice = own_platform(args.all);
     let mut found = Vec::new();
     for image in &args.images {
         found.extend(members(image, &choice, &args.registry, context)?);
@@ -149,7 +144,6 @@ struct AddArgs {
     registry: RegistryArgs,
 }
 
-/// Adds the images and prints the list's digest.
 fn add(args: &AddArgs, context: &Context) -> Result<()> {
     let details = args.details.details(context)?;
     let choice = args.details.choice(args.all);
@@ -185,7 +179,6 @@ struct AnnotateArgs {
     details: DetailArgs,
 }
 
-/// Changes the entry and prints the list's digest.
 fn annotate(args: &AnnotateArgs, context: &Context) -> Result<()> {
     let details = args.details.details(context)?;
     if details.is_empty() {
@@ -261,7 +254,6 @@ struct RemoveArgs {
     image: String,
 }
 
-/// Removes the image and prints the list's digest.
 fn remove(args: &RemoveArgs, context: &Context) -> Result<()> {
     let digest = digest_of(&args.image, context)?;
     let mut list = ManifestList::open(context.store()?, &args.list)?;
@@ -315,91 +307,4 @@ struct ExistsArgs {
 /// Fails unless the list exists.
 fn exists(args: &ExistsArgs, context: &Context) -> Result<()> {
     manifest_list::find(context.store()?, &args.list).map(drop)
-}
-
-/// Description of a member in the list.
-#[derive(Args, Clone, Debug)]
-struct DetailArgs {
-    /// Operating system, overriding the image's
-    #[arg(long, value_name = "OS")]
-    os: Option<String>,
-
-    /// Architecture, overriding the image's
-    #[arg(long, value_name = "ARCH")]
-    arch: Option<String>,
-
-    /// Variant of the architecture
-    #[arg(long, value_name = "VARIANT")]
-    variant: Option<String>,
-
-    /// Version of the operating system
-    #[arg(long, value_name = "VERSION")]
-    os_version: Option<String>,
-
-    /// Operating system features that the image requires
-    #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
-    os_features: Vec<String>,
-
-    /// Processor features; no longer part of OCI indexes
-    #[arg(long, value_name = "FEATURE", hide = true)]
-    features: Vec<String>,
-
-    /// Annotation of the member, or of the list with --index
-    #[arg(long = "annotation", value_name = "KEY=VALUE")]
-    annotations: Vec<String>,
-}
-
-impl DetailArgs {
-    /// Returns the flags as a value.
-    fn details(&self, context: &Context) -> Result<Details> {
-        if !self.features.is_empty() {
-            context.ui.note("--features has no effect: OCI indexes have no such field");
-        }
-        Ok(Details {
-            os: self.os.clone(),
-            architecture: self.arch.clone(),
-            variant: self.variant.clone(),
-            os_version: self.os_version.clone(),
-            os_features: self.os_features.clone(),
-            annotations: strict_pairs(&self.annotations, "--annotation")?,
-        })
-    }
-
-    /// Returns which of an image's own platforms to take.
-    fn choice(&self, all: bool) -> Choice {
-        if all {
-            return Choice::All;
-        }
-        Choice::One(platform_of(&self.os, &self.arch, &self.variant))
-    }
-}
-
-/// Returns the members that `name` refers to: an image in the store, or otherwise in a registry.
-fn members(
-    name: &str,
-    choice: &Choice,
-    registry: &RegistryArgs,
-    context: &Context,
-) -> Result<Vec<Member>> {
-    let store = context.store()?;
-    let missing = match Location::parse(OsStr::new(name))? {
-        Location::Registry(reference) => {
-            return in_registry(&registry.client(context)?, &reference.on_docker_hub(), choice);
-        }
-        Location::Name(name) => match store.resolve(&name) {
-            Ok(named) => return in_store(store, &named, choice),
-            Err(error) if error.kind() == Kind::NotFound => error,
-            Err(error) => return Err(error),
-        },
-        other => {
-            return Err(Error::usage(format!("cannot add {other} to a list"))
-                .hint("load it first (`imgctl load`), then add it by its name"));
-        }
-    };
-    match Reference::parse(name) {
-        Ok(reference) if reference.registry().is_some() => {
-            in_registry(&registry.client(context)?, &reference.on_docker_hub(), choice)
-        }
-        _ => Err(missing),
-    }
 }

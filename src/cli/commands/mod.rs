@@ -24,6 +24,7 @@ pub(crate) mod inspect_view;
 pub(crate) mod journal;
 pub(crate) mod login;
 pub(crate) mod manifest;
+mod manifest_members;
 pub(crate) mod mounts;
 pub(crate) mod preview;
 pub(crate) mod pull;

@@ -62,7 +62,6 @@ enum BackendArg {
     Checkout,
 }
 
-/// Mounts the image.
 pub(crate) fn mount(args: &MountArgs, context: &Context) -> Result<()> {
     let Some(name) = &args.image else {
         return show(context);
@@ -121,7 +120,6 @@ pub(crate) struct CreateArgs {
     platform: PlatformArg,
 }
 
-/// Creates the mount.
 pub(crate) fn create(args: &CreateArgs, context: &Context) -> Result<()> {
     let image = args.platform.image(&args.image, context)?;
     let options = CreateOptions {
@@ -162,7 +160,6 @@ pub(crate) struct MountsArgs {
     format: Option<String>,
 }
 
-/// Lists the mounts.
 pub(crate) fn mounts(args: &MountsArgs, context: &Context) -> Result<()> {
     let mounts = mount::list(context.store()?)?;
     if args.quiet && !context.ui.is_json() {
@@ -240,7 +237,7 @@ fn row(mount: &Listed) -> Row {
             created,
             path,
         ],
-        fields: fields.as_object().cloned().unwrap_or_default(),
+        fields,
     }
 }
 

@@ -49,7 +49,6 @@ pub(crate) struct GenArgs {
     registry: RegistryArgs,
 }
 
-/// Prints or writes the Clusterfile.
 pub(crate) fn generate(args: &GenArgs, context: &Context) -> Result<()> {
     let name = &args.cluster.cluster;
     let additions = args.desired.additions(context)?;
@@ -126,7 +125,6 @@ pub(crate) struct RenderArgs {
     registry: RegistryArgs,
 }
 
-/// Prints or writes the files.
 pub(crate) fn render(args: &RenderArgs, context: &Context) -> Result<()> {
     let cluster = args.cluster.as_deref().unwrap_or(name::DEFAULT).to_owned();
     let request = RenderRequest {

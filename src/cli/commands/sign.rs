@@ -223,7 +223,6 @@ struct PublicArgs {
     password: PasswordArg,
 }
 
-/// Generates or prints keys.
 pub(crate) fn key(args: &KeyArgs, context: &Context) -> Result<()> {
     match &args.command {
         KeyVerb::Generate(args) => generate(args, context),

@@ -63,7 +63,6 @@ pub(crate) struct SimulateArgs {
     events: bool,
 }
 
-/// Runs the simulation.
 pub(crate) fn run(args: &SimulateArgs, context: &Context) -> Result<()> {
     let state = args.dir.join("state");
     std::fs::create_dir_all(&state).path("create", &state)?;

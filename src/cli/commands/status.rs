@@ -31,7 +31,6 @@ pub(crate) struct StatusArgs {
     ssh: SshArgs,
 }
 
-/// Queries the hosts and shows the status.
 pub(crate) fn run(args: &StatusArgs, context: &Context) -> Result<()> {
     let session = context.session(&args.ssh, &RegistryArgs::default())?;
     let found = status::status(&args.cluster.cluster, &session)?;

@@ -28,7 +28,6 @@ pub(crate) struct TagArgs {
     names: Vec<String>,
 }
 
-/// Adds the names.
 pub(crate) fn tag(args: &TagArgs, context: &Context) -> Result<()> {
     let names = references(&args.names)?;
     let store = context.store()?;
@@ -311,7 +310,6 @@ pub(crate) struct DfArgs {
     format: Option<String>,
 }
 
-/// Shows the totals.
 pub(crate) fn df(args: &DfArgs, context: &Context) -> Result<()> {
     let usage = context.store()?.usage()?;
     let rows = usage.classes.iter().map(|class| {
@@ -327,7 +325,7 @@ pub(crate) fn df(args: &DfArgs, context: &Context) -> Result<()> {
                 human(class.size),
                 reclaimable,
             ],
-            fields: fields.as_object().cloned().unwrap_or_default(),
+            fields,
         }
     });
     let listing = Listing {
@@ -382,7 +380,6 @@ pub(crate) struct ScrubArgs {
     repair: bool,
 }
 
-/// Verifies the store.
 pub(crate) fn scrub(args: &ScrubArgs, context: &Context) -> Result<()> {
     let options = ScrubOptions { diff_ids: args.deep, deep: args.deep, repair: args.repair };
     let report = context.store()?.scrub(&options, context.ui.reporter())?;

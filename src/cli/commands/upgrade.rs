@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 
 use crate::cli::cluster_options::{ClusterArg, WorkArgs};
-use crate::cli::upgrade_choices::{BackPauseArg, ChoiceArgs, MovingArgs, PauseArg};
+use crate::cli::upgrade_choices::{ChoiceArgs, MovingArgs, PAUSES, PAUSES_BACK, choice};
 use crate::cli::{
     context::Context, registry_options::RegistryArgs, ssh_options::SshArgs, upgrade_view,
 };
 use imgctl_base::error::{IoContext, Result};
-use imgctl_cluster::upgrade::document::Document;
+use imgctl_cluster::upgrade::document::{Document, PauseAfter};
 use imgctl_ops::upgrade::{
     self, AbortRequest, Preview, ResumeRequest, RollbackRequest, Scope, UpgradeRequest,
 };
@@ -99,8 +99,8 @@ struct ResumeArgs {
     cluster: ClusterArg,
 
     /// Stop after this part
-    #[arg(long, value_enum)]
-    pause_after: Option<PauseArg>,
+    #[arg(long, value_parser = choice::<PauseAfter>(PAUSES))]
+    pause_after: Option<PauseAfter>,
 
     #[command(flatten)]
     ssh: SshArgs,
@@ -142,7 +142,7 @@ pub(crate) fn upgrade(args: &UpgradeArgs, context: &Context) -> Result<()> {
         Some(Upgrade::Resume(args)) => {
             let request = ResumeRequest {
                 cluster: args.cluster.cluster.clone(),
-                pause_after: args.pause_after.map(Into::into),
+                pause_after: args.pause_after,
                 options: args.work.options(context)?,
             };
             upgrade::resume(&request, &context.session(&args.ssh, &args.registry)?)
@@ -222,8 +222,8 @@ pub(crate) struct RollbackArgs {
     i_understand_data_loss: bool,
 
     /// Stop after this part; `imgctl upgrade resume` continues
-    #[arg(long, value_enum)]
-    pause_after: Option<BackPauseArg>,
+    #[arg(long, value_parser = choice::<PauseAfter>(PAUSES_BACK))]
+    pause_after: Option<PauseAfter>,
 
     #[command(flatten)]
     moving: MovingArgs,
@@ -238,7 +238,6 @@ pub(crate) struct RollbackArgs {
     registry: RegistryArgs,
 }
 
-/// Rolls back.
 pub(crate) fn rollback(args: &RollbackArgs, context: &Context) -> Result<()> {
     let request = RollbackRequest {
         cluster: args.cluster.cluster.clone(),

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::session::{Logins, Session};
 use crate::work::{RunOptions, Work, hold};
+use crate::{front_end::Logins, session::Session};
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::image::Digest;
 use imgctl_cluster::cluster::{context::ClusterContext, host::Host, state::Held};
@@ -194,14 +194,14 @@ fn lease_if_allowed(
 
 /// Client options for clients that use other logins.
 fn options_of(session: &Session<'_>) -> Result<ClientOptions> {
-    let mut options = session.client_options(Logins::Only(None))?;
+    let mut options = session.front.registry_options(Logins::Only(None))?;
     options.attempts.get_or_insert(1);
     Ok(options)
 }
 
 /// Digests are useful but not worth a long wait: a plan works without them.
 fn client_of(session: &Session<'_>) -> Result<Client> {
-    let mut options = session.client_options(Logins::OfUser)?;
+    let mut options = session.front.registry_options(Logins::OfUser)?;
     options.attempts.get_or_insert(1);
     Client::new(options)
 }
@@ -217,7 +217,7 @@ fn images(context: &ClusterContext, session: &Session<'_>) -> Result<RegistryIma
         });
     };
     let login = Login::Password { user: own.username.clone(), password: own.password.clone() };
-    let mut options = session.client_options(Logins::Only(Some(login)))?;
+    let mut options = session.front.registry_options(Logins::Only(Some(login)))?;
     // The registry runs on the cluster's own hosts, usually without TLS.
     options.tls_verify = Some(false);
     options.attempts = Some(1);

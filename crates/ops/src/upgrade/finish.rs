@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::members::{add_new_hosts, converge};
 use crate::session::Session;
 use crate::upgrade::choices::GivenChoices;
-use crate::upgrade::rollback::{RollbackRequest, Scope, rollback_agreed};
+use crate::upgrade::rollback::{RollbackRequest, Scope, go_back};
 use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_cluster::cluster::clusterfile::{Clusterfile, Ssh};
@@ -74,7 +74,7 @@ fn take_back(failure: Error, cluster: &str, options: &RunOptions, session: &Sess
             choices: GivenChoices::of_failed(&open.choices),
             options: options.of_another_run(),
         };
-        if let Err(error) = rollback_agreed(&request, session) {
+        if let Err(error) = go_back(&request, true, session) {
             let why = error.chain().join(": ");
             return failure.hint(format!("cannot roll back {host}: {why}"));
         }

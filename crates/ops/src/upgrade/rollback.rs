@@ -86,12 +86,12 @@ pub fn rollback(request: &RollbackRequest, session: &Session<'_>) -> Result<()> 
     go_back(request, false, session)
 }
 
-/// Rolls back without a question, for an operator who has already agreed.
-pub(crate) fn rollback_agreed(request: &RollbackRequest, session: &Session<'_>) -> Result<()> {
-    go_back(request, true, session)
-}
-
-fn go_back(request: &RollbackRequest, is_agreed: bool, session: &Session<'_>) -> Result<()> {
+/// Rolls back; without a question if the operator has already agreed.
+pub(crate) fn go_back(
+    request: &RollbackRequest,
+    is_agreed: bool,
+    session: &Session<'_>,
+) -> Result<()> {
     let name = &request.cluster;
     check_home(name, session)?;
     let scope = request.scope.as_ref().unwrap_or(&Scope::Cluster);

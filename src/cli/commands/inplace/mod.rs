@@ -43,7 +43,6 @@ enum InplaceVerb {
     Rollback(Box<RollbackArgs>),
 }
 
-/// Runs one of the subcommands.
 pub(crate) fn run(args: &InplaceArgs, context: &Context) -> Result<()> {
     match &args.command {
         InplaceVerb::Plan(args) => plan(args, context),

@@ -51,7 +51,6 @@ struct Row {
     media_type: Option<String>,
 }
 
-/// Lists the repositories and tags.
 pub(crate) fn run(args: &LsArgs, context: &Context) -> Result<()> {
     let rows = match PlaceName::parse(&args.place) {
         Ok(PlaceName::Registry { host, prefix }) => {

@@ -46,7 +46,6 @@ enum Verb {
     Scrub(ScrubArgs),
 }
 
-/// Runs the verb.
 pub(crate) fn run(command: &RegistryCommand, context: &Context) -> Result<()> {
     match &command.verb {
         Verb::Serve(args) => serve::run(args, context),
@@ -260,7 +259,6 @@ pub(crate) struct ScrubArgs {
     directory: PathBuf,
 }
 
-/// Verifies the tree.
 pub(crate) fn scrub(args: &ScrubArgs, context: &Context) -> Result<()> {
     let layout = Layout::open(&args.directory, false)?;
     let report = layout.scrub(context.ui.reporter())?;
