@@ -14,9 +14,8 @@ use imgctl_base::error::{Error, IoContext as _, Kind, Result};
 use imgctl_base::progress::Unit;
 use imgctl_cluster::cluster::host::Host;
 use imgctl_host::host::connect::Connections;
-use imgctl_host::host::send_tree::{SentTree, send_tree};
 use imgctl_host::host::transport::{Ended, Privilege, Source, Transport, follow};
-use imgctl_host::host::upload::{Place, upload_to};
+use imgctl_host::host::upload::{Place, SentTree, send_tree, upload_to};
 use imgctl_ops::hosts::{for_each, sum_up};
 
 /// Maximum number of pieces of output that a host buffers while it waits for earlier hosts; a full

@@ -11,9 +11,7 @@ use crate::cli::{context::Context, registry_options::RegistryArgs};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest, Reference, manifest::MAX_DOCUMENT};
 use imgctl_transfer::transfer::manifest_list::{self, Details, ManifestList};
-use imgctl_transfer::transfer::{
-    location::Location, registry_source::RegistrySource, source::ImageSource,
-};
+use imgctl_transfer::transfer::{ends::ImageSource, location::Location, registry::RegistrySource};
 
 /// Combine images for several platforms under one name
 #[derive(Args, Debug)]

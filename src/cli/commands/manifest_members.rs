@@ -11,8 +11,7 @@ use crate::cli::{
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Platform, Reference};
 use imgctl_transfer::transfer::location::Location;
-use imgctl_transfer::transfer::manifest_list::{Details, Member};
-use imgctl_transfer::transfer::manifest_list_members::{Choice, in_registry, in_store};
+use imgctl_transfer::transfer::manifest_list::{Choice, Details, Member, in_registry, in_store};
 
 /// Description of a member in the list.
 #[derive(Args, Clone, Debug)]

@@ -13,9 +13,8 @@ use imgctl_build::build;
 use imgctl_registry::Target;
 use imgctl_transfer::transfer::location::{Archived, Location};
 use imgctl_transfer::transfer::mirror::{self, Action, IMAGES, MirrorOptions, Mirrored, Planned};
-use imgctl_transfer::transfer::{
-    mirror_images::read_list, mirror_place::PlaceName, mirror_sources::Sources,
-};
+use imgctl_transfer::transfer::mirror_place::PlaceName;
+use imgctl_transfer::transfer::mirror_sources::{Sources, read_list};
 
 /// Mirror all images of a registry, or of a tree on disk, to another
 #[derive(Args, Debug)]
