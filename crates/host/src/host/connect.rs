@@ -16,16 +16,6 @@ use imgctl_base::error::{Error, Result};
 /// Maximum number of chained jump hosts; a longer chain is a loop in ssh_config.
 const MOST_HOPS: usize = 8;
 
-/// A host to connect to.
-#[cfg(test)]
-#[derive(Clone, Debug)]
-pub(crate) struct Call {
-    pub address: Address,
-    pub login: Login,
-    /// The controller itself, accessed without SSH.
-    pub local: bool,
-}
-
 /// Identifies a connection: the host, the user and the route to the host.
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
@@ -64,49 +54,6 @@ impl Connections {
         let ssh = self.ssh(address, login)?;
         reactor::block_on(ssh.ensure())?;
         Ok(Arc::new(SshTransport(ssh)))
-    }
-
-    /// Connects to many hosts concurrently; the results are in the order of the calls.
-    #[cfg(test)]
-    pub(crate) fn connect_all(&self, calls: &[Call]) -> Vec<Result<Arc<dyn Transport>>> {
-        let Ok(runtime) = reactor::reactor() else {
-            return calls
-                .iter()
-                .map(|call| self.connect(&call.address, &call.login, call.local))
-                .collect();
-        };
-        enum Begun {
-            Ready(Result<Arc<dyn Transport>>),
-            Running(Arc<Ssh>, tokio::task::JoinHandle<Result<()>>),
-        }
-        let begin = |call: &Call| {
-            if call.local {
-                let label = call.address.to_string();
-                return Begun::Ready(Ok(self.local(Some(label), &call.login)));
-            }
-            match self.ssh(&call.address, &call.login) {
-                Ok(ssh) => {
-                    let calling = Arc::clone(&ssh);
-                    let task = runtime.spawn(async move { calling.ensure().await });
-                    Begun::Running(ssh, task)
-                }
-                Err(error) => Begun::Ready(Err(error)),
-            }
-        };
-        let begun: Vec<Begun> = calls.iter().map(begin).collect();
-        let finish = |begun| match begun {
-            Begun::Ready(result) => result,
-            Begun::Running(ssh, task) => {
-                reactor::block_on(async {
-                    task.await.map_err(|error| {
-                        Error::failed("a connection ended unexpectedly").caused_by(error)
-                    })?
-                })?;
-                let transport: Arc<dyn Transport> = Arc::new(SshTransport(ssh));
-                Ok(transport)
-            }
-        };
-        begun.into_iter().map(finish).collect()
     }
 
     /// Returns a transport for the controller itself, called `label` in messages.

@@ -116,7 +116,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::host::command::run;
+    use crate::host::testing_run::run;
     use imgctl_base::error::Kind;
 
     fn local() -> Local {

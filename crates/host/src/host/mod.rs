@@ -19,6 +19,8 @@ mod sudo;
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "for tests only")]
 pub mod testing;
 #[cfg(test)]
+mod testing_run;
+#[cfg(test)]
 mod tests;
 pub mod transport;
 pub mod upload;

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::host::address::Address;
-use crate::host::command::{Output, run};
-use crate::host::connect::{Call, Connections};
+use crate::host::command::Output;
+use crate::host::connect::Connections;
 use crate::host::login::{HostKeys, Login, Settings};
 use crate::host::reactor::block_on;
 use crate::host::testing::{Sshd, keygen, tool};
+use crate::host::testing_run::run;
 use crate::host::transport::{Ended, Privilege, Transport};
-use crate::host::upload::upload;
+use crate::host::upload::{Place, upload_to};
 use imgctl_base::error::{Kind, Result};
 use imgctl_base::secret::Secret;
 
@@ -47,6 +48,11 @@ impl Sshd {
     fn connect(&self) -> Arc<dyn Transport> {
         self.connect_with(&self.login(), self.settings()).unwrap()
     }
+}
+
+fn upload(host: &dyn Transport, path: &str, mode: u32, mut data: &[u8], size: u64) -> Result<()> {
+    let place = Place { path, mode, mtime: None, into: None };
+    upload_to(host, &place, Privilege::Root, &mut data, size)
 }
 
 fn go(transport: &dyn Transport, line: &str, input: Option<&[u8]>) -> Output {
@@ -96,7 +102,7 @@ fn large_transfers_keep_every_byte_both_ways() {
         (0..24u32 << 18).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     let path = sshd.path("up/deep/file's");
     let path = path.to_str().unwrap();
-    upload(&*host, path, 0o750, &mut data.as_slice(), data.len() as u64).unwrap();
+    upload(&*host, path, 0o750, &data, data.len() as u64).unwrap();
     assert!(std::fs::read(path).unwrap() == data);
     let mode =
         std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(path).unwrap().permissions());
@@ -104,7 +110,7 @@ fn large_transfers_keep_every_byte_both_ways() {
     let back = go(&*host, &format!("cat \"{path}\""), None);
     assert!(back.stdout == data);
     // An upload with too few bytes keeps the old file.
-    let error = upload(&*host, path, 0o600, &mut &data[..5], 10).unwrap_err();
+    let error = upload(&*host, path, 0o600, &data[..5], 10).unwrap_err();
     assert_eq!(error.kind(), Kind::BadContent);
     assert!(std::fs::read(path).unwrap() == data);
     let begun = Instant::now();
@@ -390,18 +396,22 @@ fn thirty_hosts_are_connected_within_a_second_or_so() {
     let sshd = Sshd::start("");
     let connections = Connections::new(sshd.settings()).unwrap();
     // Thirty connections to one sshd.
-    let mut calls = Vec::new();
-    for number in 0..30 {
+    let connect = |number: usize| {
         let mut login = sshd.login();
         login.user = Some("root".to_owned());
         // A different login requires a separate connection.
         login.sudo_password = Some(Secret::new(number.to_string()));
-        calls.push(Call { address: sshd.address(), login, local: false });
-    }
+        connections.connect(&sshd.address(), &login, false)
+    };
     let begun = Instant::now();
-    let connected = connections.connect_all(&calls);
+    std::thread::scope(|scope| {
+        let connecting: Vec<_> =
+            (0..30).map(|number| scope.spawn(move || connect(number))).collect();
+        for connection in connecting {
+            connection.join().unwrap().unwrap();
+        }
+    });
     let taken = begun.elapsed();
-    assert!(connected.iter().all(Result::is_ok));
     // Ten times the duration of an optimized build on a loaded machine.
     assert!(taken < Duration::from_secs(20), "{taken:?}");
     let known = std::fs::read_to_string(sshd.path("ssh/known_hosts")).unwrap();

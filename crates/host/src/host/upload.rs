@@ -22,21 +22,6 @@ use imgctl_store::layer::{Entry, EntryKind, LayerPath, Mtime};
 const PATIENCE: Duration = Duration::from_secs(120);
 const PIECE: usize = 256 << 10;
 
-/// Writes `size` bytes of `reader` to `path` on the host, with `mode`: first to a temporary file
-/// next to it, which replaces it once all bytes have arrived and are on disk. Missing directories
-/// are created.
-#[cfg(test)]
-pub fn upload(
-    transport: &dyn Transport,
-    path: &str,
-    mode: u32,
-    reader: &mut (dyn Read + Send),
-    size: u64,
-) -> Result<()> {
-    let place = Place { path, mode, mtime: None, into: None };
-    upload_to(transport, &place, Privilege::Root, reader, size)
-}
-
 /// Destination and metadata of an uploaded file.
 pub struct Place<'a> {
     pub path: &'a str,
@@ -47,7 +32,8 @@ pub struct Place<'a> {
     pub into: Option<&'a str>,
 }
 
-/// [`upload`] with more options.
+/// Writes `size` bytes of `reader` to a place on the host: first to a temporary file next to it,
+/// which replaces it once all bytes have arrived and are on disk. Missing directories are created.
 pub fn upload_to(
     transport: &dyn Transport,
     place: &Place<'_>,

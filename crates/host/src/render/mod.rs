@@ -112,16 +112,13 @@ pub fn tree(
     Ok(rendered)
 }
 
-/// Renders the template `text` of `image` (an index into [`Inputs::images`]). `name` is its path
-/// and selects the template language. Accesses no file: for previews.
-#[cfg(test)]
-pub fn one(name: &str, text: &str, inputs: &Inputs, image: Option<usize>) -> Result<String> {
-    templates::one(name, text, &templates::Data::of(inputs, image))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn one(name: &str, text: &str, inputs: &Inputs, image: Option<usize>) -> Result<String> {
+        templates::one(name, text, &templates::Data::of(inputs, image))
+    }
 
     fn inputs(strict: bool) -> Inputs {
         let image = |name: &str, variables: &[(&str, &str)]| ImageInputs {

@@ -165,13 +165,6 @@ impl Helper {
             .unwrap_or_else(|| "it gives no reason".to_owned());
         Err(failed(&format!("failed: {said}")))
     }
-
-    /// Sets a shorter timeout.
-    #[cfg(test)]
-    fn with_patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
-        self
-    }
 }
 
 /// Reads a pipe to its end in a separate thread, up to one byte more than the limit.
@@ -274,7 +267,7 @@ mod tests {
                 "sleep 20" => Duration::from_millis(100),
                 _ => PATIENCE,
             };
-            let error = helper.with_patience(patience).get("a.io").unwrap_err();
+            let error = Helper { patience, ..helper }.get("a.io").unwrap_err();
             let told = error.to_string();
             assert!(told.contains(expected), "{script}: {told}");
             assert!(!told.contains("sEcret"), "{told}");

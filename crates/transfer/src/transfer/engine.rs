@@ -66,19 +66,6 @@ impl std::ops::AddAssign for Moved {
     }
 }
 
-/// Copies the selected parts of the image at `source` to `sink`.
-#[cfg(test)]
-pub fn copy(
-    source: &dyn ImageSource,
-    sink: &dyn ImageSink,
-    options: &CopyOptions,
-    reporter: &dyn Reporter,
-) -> Result<Copied> {
-    let plan = Plan::read(source, &options.selection, options.jobs)
-        .context(|| format!("cannot read {}", source.describe()))?;
-    copy_plan(source, sink, &plan, options.jobs, reporter)
-}
-
 /// Copies a planned image.
 pub(crate) fn copy_plan(
     source: &dyn ImageSource,

@@ -41,7 +41,7 @@ fn put(
     let source = StoreSource::new(&fixture.store, &named).unwrap();
     let sink = TreeSink::new(layout, repository, tag);
     let options = CopyOptions { selection: everything(), jobs: 2 };
-    engine::copy(&source, &sink, &options, &Silent).unwrap();
+    testing::copy(&source, &sink, &options, &Silent).unwrap();
 }
 
 /// A tree with `one:1`, `team/two:1`, and `one` again by digest in `lone`.

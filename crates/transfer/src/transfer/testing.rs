@@ -3,12 +3,15 @@
 use std::io::Write;
 use std::path::Path;
 
+use crate::transfer::ends::{ImageSink, ImageSource};
+use crate::transfer::engine::{Copied, CopyOptions, copy_plan};
 use crate::transfer::members::Loaded;
+use crate::transfer::plan::Plan;
 use crate::transfer::{Input, LoadOptions, load};
-use imgctl_base::error::Result;
+use imgctl_base::error::{Context, Result};
 use imgctl_base::image::descriptor::REF_NAME;
 use imgctl_base::image::{Descriptor, Digest, Index, Platform, media_type};
-use imgctl_base::progress::Silent;
+use imgctl_base::progress::{Reporter, Silent};
 use imgctl_store::layer::tar_writer::{END, append_header, padding};
 use imgctl_store::layer::{Entry, EntryKind, LayerPath};
 use imgctl_store::store::{Options, Store};
@@ -203,4 +206,16 @@ pub(super) fn load_bytes(store: &Store, bytes: &[u8]) -> Result<Vec<Loaded>> {
 pub(super) fn names(loaded: &[Loaded]) -> Vec<String> {
     let references = loaded.iter().flat_map(|image| &image.references);
     references.map(ToString::to_string).collect()
+}
+
+/// Copies the selected parts of the image at `source` to `sink`.
+pub(super) fn copy(
+    source: &dyn ImageSource,
+    sink: &dyn ImageSink,
+    options: &CopyOptions,
+    reporter: &dyn Reporter,
+) -> Result<Copied> {
+    let plan = Plan::read(source, &options.selection, options.jobs)
+        .context(|| format!("cannot read {}", source.describe()))?;
+    copy_plan(source, sink, &plan, options.jobs, reporter)
 }

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::transfer::plan::Platforms;
 use crate::transfer::store::{StoreSink, StoreSource};
-use crate::transfer::testing::{config, fixture, gzip, layer};
+use crate::transfer::testing::{config, copy, fixture, gzip, layer};
 use imgctl_base::error::Error;
 use imgctl_base::image::{Index, Manifest, Platform, Reference, media_type};
 use imgctl_base::progress::Silent;
