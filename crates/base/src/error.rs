@@ -262,11 +262,21 @@ impl<T, E: Into<io::Error>> IoContext<T> for std::result::Result<T, E> {
 pub trait Context<T> {
     /// `message` describes the enclosing operation.
     fn context(self, message: impl FnOnce() -> String) -> Result<T>;
+
+    /// Turns the error for a missing object into `None`.
+    fn found(self) -> Result<Option<T>>;
 }
 
 impl<T> Context<T> for Result<T> {
     fn context(self, message: impl FnOnce() -> String) -> Result<T> {
         self.map_err(|error| error.context(message()))
+    }
+
+    fn found(self) -> Result<Option<T>> {
+        match self {
+            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            outcome => outcome.map(Some),
+        }
     }
 }
 

@@ -25,6 +25,11 @@ pub fn is_manifest(media_type: &str) -> bool {
     matches!(media_type, OCI_MANIFEST | DOCKER_MANIFEST)
 }
 
+/// Returns whether `media_type` is the config of an image.
+pub fn is_config(media_type: &str) -> bool {
+    matches!(media_type, OCI_CONFIG | DOCKER_CONFIG)
+}
+
 /// Returns whether `media_type` is a tar layer, compressed or not, of either family.
 pub fn is_layer(media_type: &str) -> bool {
     matches!(

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::agent::facts;
 use crate::agent::wire;
+use crate::host::quote::quote;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::image::Hasher;
 
@@ -245,11 +246,6 @@ impl Binaries {
 fn arguments(root: Option<&str>) -> String {
     let root = root.map(|root| format!(" --root {}", quote(root)));
     format!("{} agent --stdio", root.unwrap_or_default())
-}
-
-/// Quotes the text as one word of POSIX shell.
-fn quote(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 #[cfg(test)]

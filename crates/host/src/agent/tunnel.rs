@@ -5,6 +5,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
+use bytes::{Bytes, BytesMut};
+use http_body::Frame;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 
 /// Number of bytes buffered in each direction on the controller's side.
@@ -31,6 +33,19 @@ impl Failure {
         let why = why.as_ref()?;
         Some(io::Error::new(io::ErrorKind::ConnectionReset, why.clone()))
     }
+}
+
+/// Polls `source` for the next block of a body; the end of the source ends the body.
+pub(super) fn poll_block(
+    source: &mut (impl AsyncRead + Unpin),
+    context: &mut Context<'_>,
+) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+    let mut block = BytesMut::zeroed(WAITING);
+    let mut buffer = ReadBuf::new(&mut block);
+    ready!(Pin::new(source).poll_read(context, &mut buffer))?;
+    let length = buffer.filled().len();
+    block.truncate(length);
+    Poll::Ready((length > 0).then(|| Ok(Frame::data(block.freeze()))))
 }
 
 impl Tunnel {

@@ -39,7 +39,7 @@ use crate::client::sending::BlobOpener;
 use crate::client::upload::Upload;
 use crate::credentials::Credentials;
 use crate::registries::{Endpoint, Registries, Route};
-use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::image::reference::DEFAULT_TAG;
 use imgctl_base::image::{Descriptor, Digest, Reference};
 
@@ -312,11 +312,7 @@ impl Repository {
 
     /// Returns the descriptor of `target` without its content (HEAD); `None` if it does not exist.
     pub fn head(&self, target: &Target) -> Result<Option<Descriptor>> {
-        match self.read_target(target, &async |place| place.head(target).await) {
-            Ok(descriptor) => Ok(Some(descriptor)),
-            Err(error) if error.kind() == Kind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        self.read_target(target, &async |place| place.head(target).await).found()
     }
 
     /// Reads the bytes of a blob from `offset` on. Resumes after broken connections, switches
@@ -349,16 +345,12 @@ impl Repository {
 
     /// Returns the size of an existing blob (HEAD).
     pub fn blob_size(&self, digest: &Digest) -> Result<Option<u64>> {
-        let found = self.read(|_| true, &async |place| {
+        self.read(|_| true, &async |place| {
             let scopes = Scopes::repository(&place.repository, "pull");
             let size = place.blob_size(digest, &scopes).await?;
             size.ok_or_else(|| Error::not_found(format!("{} has no blob {digest}", place.name())))
-        });
-        match found {
-            Ok(size) => Ok(Some(size)),
-            Err(error) if error.kind() == Kind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        })
+        .found()
     }
 
     /// Pushes a blob: checks whether it exists, then tries to mount it from the repositories

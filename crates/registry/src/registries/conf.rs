@@ -33,7 +33,7 @@ pub(super) enum ShortNames {
 }
 
 /// One `[[registry]]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rule {
     pub(super) prefix: String,
     /// Replacement of the prefix, if it differs.
@@ -82,7 +82,7 @@ impl Conf {
         }
         for table in document.registry {
             let rule = table.rule()?;
-            if found.iter().any(|known| known.prefix == rule.prefix) && !rule_is_in(&found, &rule) {
+            if found.iter().any(|known| known.prefix == rule.prefix) && !found.contains(&rule) {
                 return Err(Error::usage(format!(
                     "the registry `{}` is configured twice, differently",
                     rule.prefix
@@ -137,10 +137,6 @@ impl Conf {
                 (matched_length(text, &rule.prefix), !wild, rule.prefix.len())
             })
     }
-}
-
-fn rule_is_in(rules: &[Rule], rule: &Rule) -> bool {
-    rules.iter().any(|known| known == rule)
 }
 
 /// TOML representation of the file. Unknown members are ignored, as in containers.
@@ -260,13 +256,7 @@ fn version_1(insecure: &[String], blocked: &[String]) -> Result<Vec<Rule>> {
     {
         let prefix = location(host, "registry")?;
         let at = rules.iter().position(|rule| rule.prefix == prefix).unwrap_or_else(|| {
-            rules.push(Rule {
-                prefix,
-                location: None,
-                insecure: None,
-                blocked: false,
-                mirrors: Vec::new(),
-            });
+            rules.push(Rule { prefix, ..Rule::default() });
             rules.len() - 1
         });
         if is_insecure {

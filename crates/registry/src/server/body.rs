@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
@@ -24,7 +24,6 @@ const SPARE: usize = 32;
 
 /// Content of a response.
 pub(super) enum Content {
-    Nothing,
     Bytes(Bytes),
     File(FileContent),
 }
@@ -56,7 +55,6 @@ impl http_body::Body for Body {
         context: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         match &mut self.content {
-            Content::Nothing => Poll::Ready(None),
             Content::Bytes(bytes) => {
                 let bytes = std::mem::take(bytes);
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
@@ -79,7 +77,6 @@ impl http_body::Body for Body {
 impl Body {
     fn length(&self) -> u64 {
         match &self.content {
-            Content::Nothing => 0,
             Content::Bytes(bytes) => bytes.len() as u64,
             Content::File(file) => file.left,
         }
@@ -130,10 +127,7 @@ impl FileContent {
         let Some(reading) = &mut self.reading else {
             return Poll::Ready(None);
         };
-        let outcome = match Pin::new(reading).poll(context) {
-            Poll::Pending => return Poll::Pending,
-            Poll::Ready(outcome) => outcome,
-        };
+        let outcome = ready!(Pin::new(reading).poll(context));
         self.reading = None;
         let block = outcome.unwrap_or_else(|error| Err(io::Error::other(error)));
         Poll::Ready(Some(block.and_then(|block| self.read(block))))

@@ -26,11 +26,11 @@ use std::time::Duration;
 
 use crate::credentials::Secret;
 use auth::Auth;
-use backend::Backend;
+use backend::{Backend, WritableBackend};
 use body::Buffers;
 use imgctl_base::error::Result;
 use reply::Refusal;
-use upload::Sessions;
+use upload::{Sessions, not_writable};
 
 pub use auth::{hash_password, set_password};
 pub use body::Body;
@@ -152,6 +152,14 @@ impl Shared {
             return Ok(ask(&*self.backend)?);
         }
         self.write(move |backend| Ok(ask(backend)?)).await
+    }
+
+    /// Changes the content, unless it is read-only.
+    async fn change<T: Send + 'static>(
+        &self,
+        order: impl FnOnce(&dyn WritableBackend) -> Result<T> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        self.write(move |backend| Ok(order(backend.intake().ok_or_else(not_writable)?)?)).await
     }
 
     /// Runs a backend operation on a thread that may wait for the disk.

@@ -163,30 +163,13 @@ fn parse_range(range: &str, size: u64) -> Wanted {
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         is_number.then(|| text.parse::<u64>().unwrap_or(u64::MAX))
     };
-    match (number(first), number(last)) {
-        (Some(from), None) if last.is_empty() => {
-            if from < size {
-                Wanted::Part { from, to: size }
-            } else {
-                Wanted::Nothing
-            }
-        }
-        (Some(from), Some(to)) if from <= to => {
-            if from < size {
-                Wanted::Part { from, to: to.saturating_add(1).min(size) }
-            } else {
-                Wanted::Nothing
-            }
-        }
-        (None, Some(count)) if first.is_empty() => {
-            if count > 0 && size > 0 {
-                Wanted::Part { from: size.saturating_sub(count), to: size }
-            } else {
-                Wanted::Nothing
-            }
-        }
-        _ => Wanted::All,
-    }
+    let (from, to) = match (number(first), number(last)) {
+        (Some(from), None) if last.is_empty() => (from, size),
+        (Some(from), Some(to)) if from <= to => (from, to.saturating_add(1).min(size)),
+        (None, Some(count)) if first.is_empty() => (size.saturating_sub(count), size),
+        _ => return Wanted::All,
+    };
+    if from < to { Wanted::Part { from, to } } else { Wanted::Nothing }
 }
 
 /// Default number of repositories per page of the catalog.
@@ -206,9 +189,21 @@ fn page(query: &Query, usual: usize) -> Result<usize, Refusal> {
         .map_err(|_| Refusal::bad("PAGINATION_NUMBER_INVALID", "`n` is not a number"))
 }
 
-fn link_next(reply: &mut Reply, address: &str, count: usize, last: &str) {
-    let link = format!("<{address}?n={count}&last={}>; rel=\"next\"", encode(last));
-    set(reply, LINK, &link);
+/// Builds a page of `count` names at `address`. One name more says that there is another page.
+fn listed(
+    address: &str,
+    mut names: Vec<String>,
+    count: usize,
+    shown: impl FnOnce(&[String]) -> Value,
+) -> Reply {
+    let more = names.len() > count;
+    names.truncate(count);
+    let mut reply = document(StatusCode::OK, &shown(&names));
+    if let (true, Some(last)) = (more, names.last()) {
+        let link = format!("<{address}?n={count}&last={}>; rel=\"next\"", encode(last));
+        set(&mut reply, LINK, &link);
+    }
+    reply
 }
 
 /// `GET /v2/<name>/tags/list`.
@@ -220,33 +215,21 @@ pub(super) async fn tags(
     let count = page(query, MAX_PAGE)?;
     let after = parameter(query, "last").map(str::to_owned);
     let name = repository.clone();
-    let mut tags = shared
+    let tags = shared
         .read(move |backend| backend.tags(&name, after.as_deref(), count + 1))
         .await?
         .ok_or_else(|| Refusal::missing("NAME_UNKNOWN", "the registry has no such repository"))?;
-    let more = tags.len() > count;
-    tags.truncate(count);
-    let mut reply = document(StatusCode::OK, &json!({"name": repository, "tags": tags}));
-    if let (true, Some(last)) = (more, tags.last()) {
-        let address = format!("/v2/{repository}/tags/list");
-        link_next(&mut reply, &address, count, last);
-    }
-    Ok(reply)
+    let address = format!("/v2/{repository}/tags/list");
+    Ok(listed(&address, tags, count, |tags| json!({"name": repository, "tags": tags})))
 }
 
 /// `GET /v2/_catalog`: not in the specification, but in use by tools.
 pub(super) async fn catalog(shared: &Shared, query: &Query) -> Result<Reply, Refusal> {
     let count = page(query, PAGE)?;
     let after = parameter(query, "last").map(str::to_owned);
-    let mut names =
+    let names =
         shared.read(move |backend| backend.repositories(after.as_deref(), count + 1)).await?;
-    let more = names.len() > count;
-    names.truncate(count);
-    let mut reply = document(StatusCode::OK, &json!({"repositories": names}));
-    if let (true, Some(last)) = (more, names.last()) {
-        link_next(&mut reply, "/v2/_catalog", count, last);
-    }
-    Ok(reply)
+    Ok(listed("/v2/_catalog", names, count, |names| json!({"repositories": names})))
 }
 
 /// `GET /v2/<name>/referrers/<digest>`: an index, empty if there are no referrers.

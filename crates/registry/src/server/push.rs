@@ -2,7 +2,7 @@
 //! "Content Management").
 
 use http::StatusCode;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, LOCATION};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, LOCATION};
 use hyper::body::Incoming;
 
 use crate::client::Target;
@@ -12,7 +12,7 @@ use crate::server::backend::{Backend, Deletion};
 use crate::server::pull::CONTENT_DIGEST;
 use crate::server::reply::{Refusal, Reply, empty, set};
 use crate::server::routes::{Query, digest, parameter};
-use crate::server::upload::{next, not_writable};
+use crate::server::upload::{content_length, next, not_writable};
 use imgctl_base::error::{Error, Kind};
 use imgctl_base::image::{Digest, Hasher};
 
@@ -125,9 +125,7 @@ async fn small_body(
             format!("a manifest has at most {MAX_MANIFEST} bytes"),
         )
     };
-    let announced =
-        headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    if announced.is_some_and(|length| length > MAX_MANIFEST) {
+    if content_length(headers).is_some_and(|length| length > MAX_MANIFEST) {
         return Err(too_large());
     }
     let mut bytes = Vec::new();
@@ -182,15 +180,12 @@ pub(super) async fn delete(
         Deleted::Blob(_) => ("BLOB_UNKNOWN", "the repository has no such blob"),
     };
     let outcome = shared
-        .write(move |backend| {
-            let intake = backend.intake().ok_or_else(not_writable)?;
-            Ok(match &what {
-                Deleted::Manifest(Target::Tag(tag)) => intake.delete_tag(&repository, tag),
-                Deleted::Manifest(Target::Digest(digest)) => {
-                    intake.delete_manifest(&repository, digest)
-                }
-                Deleted::Blob(digest) => intake.delete_blob(&repository, digest),
-            }?)
+        .change(move |intake| match &what {
+            Deleted::Manifest(Target::Tag(tag)) => intake.delete_tag(&repository, tag),
+            Deleted::Manifest(Target::Digest(digest)) => {
+                intake.delete_manifest(&repository, digest)
+            }
+            Deleted::Blob(digest) => intake.delete_blob(&repository, digest),
         })
         .await?;
     match outcome {

@@ -92,13 +92,12 @@ impl From<Error> for Refusal {
 
 /// Builds a response without content.
 pub(super) fn empty(status: StatusCode) -> Reply {
-    respond(status, Content::Nothing)
+    respond(status, Content::Bytes(Bytes::new()))
 }
 
 /// Builds a response with a JSON document.
 pub(super) fn document(status: StatusCode, value: &Value) -> Reply {
-    let bytes = Bytes::from(value.to_string());
-    let mut reply = respond(status, Content::Bytes(bytes));
+    let mut reply = respond(status, Content::Bytes(value.to_string().into()));
     set(&mut reply, CONTENT_TYPE, "application/json");
     reply
 }

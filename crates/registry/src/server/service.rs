@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
 use http::header::{ALLOW, HeaderName, USER_AGENT};
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -74,7 +75,7 @@ pub(super) async fn answer(
     });
     if is_head {
         // HTTP/1.1 omits the body automatically; HTTP/2 sends it and breaks the request.
-        reply = reply.map(|_| Body::new(Content::Nothing));
+        reply = reply.map(|_| Body::new(Content::Bytes(Bytes::new())));
     }
     set(&mut reply, API_VERSION, "registry/2.0");
     if let Some(failure) = &failure {

@@ -60,12 +60,7 @@ pub(super) async fn begin(
     };
     has_room(shared, headers)?;
     let name = repository.clone();
-    let upload = shared
-        .write(move |backend| {
-            let intake = backend.intake().ok_or_else(not_writable)?;
-            Ok(intake.start_upload(&name, algorithm)?)
-        })
-        .await?;
+    let upload = shared.change(move |intake| intake.start_upload(&name, algorithm)).await?;
     let id = upload.id().to_owned();
     let held = shared.sessions.open(&repository, upload).ok_or_else(busy)?;
     match whole {
@@ -85,12 +80,7 @@ async fn mount(
 ) -> Result<bool, Refusal> {
     let (repository, from) = (repository.to_owned(), from.map(str::to_owned));
     let mounted = mounted.clone();
-    shared
-        .write(move |backend| {
-            let intake = backend.intake().ok_or_else(not_writable)?;
-            Ok(intake.mount(&repository, from.as_deref(), &mounted)?)
-        })
-        .await
+    shared.change(move |intake| intake.mount(&repository, from.as_deref(), &mounted)).await
 }
 
 fn algorithm(name: &str) -> Result<Algorithm, Refusal> {
@@ -157,13 +147,8 @@ async fn hold(shared: &Shared, repository: &str, id: &str) -> Result<Held, Refus
         };
     }
     let (name, wanted) = (repository.to_owned(), id.to_owned());
-    let upload = shared
-        .write(move |backend| {
-            let intake = backend.intake().ok_or_else(not_writable)?;
-            Ok(intake.resume_upload(&name, &wanted)?)
-        })
-        .await?
-        .ok_or_else(unknown)?;
+    let upload = shared.change(move |intake| intake.resume_upload(&name, &wanted)).await?;
+    let upload = upload.ok_or_else(unknown)?;
     shared.sessions.open(repository, upload).ok_or_else(busy)
 }
 
@@ -186,8 +171,7 @@ fn in_order(headers: &HeaderMap, repository: &str, id: &str, offset: u64) -> Res
         return Ok(());
     };
     let chunk = range.to_str().ok().and_then(parse_content_range);
-    let announced =
-        headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    let announced = content_length(headers);
     let fits = chunk.is_some_and(|(first, last)| {
         let length = last.checked_sub(first).and_then(|span| span.checked_add(1));
         first == offset && announced.is_none_or(|announced| length == Some(announced))
@@ -204,6 +188,10 @@ fn in_order(headers: &HeaderMap, repository: &str, id: &str, offset: u64) -> Res
     .with(RANGE, received(offset)))
 }
 
+pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
 /// Parses `first-last`, with or without `bytes ` and `/total`.
 fn parse_content_range(text: &str) -> Option<(u64, u64)> {
     let text = text.trim();
@@ -216,8 +204,7 @@ fn parse_content_range(text: &str) -> Option<(u64, u64)> {
 
 /// Rejects an upload that would fill the disk, before reading its body.
 fn has_room(shared: &Shared, headers: &HeaderMap) -> Result<(), Refusal> {
-    let length =
-        headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    let length = content_length(headers);
     let free = shared.backend.intake().and_then(WritableBackend::free_space);
     match (length, free) {
         (Some(length), Some(free)) if length > free.saturating_sub(RESERVE) => Err(Refusal::new(

@@ -106,7 +106,7 @@ impl Store {
     pub fn image_of(&self, descriptor: Descriptor, manifest: Manifest) -> Result<Image> {
         let digest = &descriptor.digest;
         let config_type = &manifest.config.media_type;
-        if !matches!(&**config_type, media_type::OCI_CONFIG | media_type::DOCKER_CONFIG) {
+        if !media_type::is_config(config_type) {
             return Err(Error::bad_content(format!(
                 "{digest} is an artifact (its config is {config_type}), not an image"
             )));

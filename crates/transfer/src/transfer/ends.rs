@@ -2,12 +2,13 @@
 //! each for the engine.
 
 use std::collections::HashSet;
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::transfer::plan::Plan;
-use imgctl_base::error::{Error, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::{Descriptor, Digest};
 
 /// A document as stored, with the descriptor computed from its bytes.
@@ -101,6 +102,18 @@ impl Read for Stoppable {
         }
         self.reader.read(buffer)
     }
+}
+
+/// The bytes of a blob's file from `offset` on.
+pub(super) fn from_offset(
+    mut file: File,
+    offset: u64,
+    digest: &Digest,
+) -> Result<Box<dyn Read + Send + 'static>> {
+    if offset > 0 {
+        file.seek(SeekFrom::Start(offset)).doing(|| format!("cannot read blob {digest}"))?;
+    }
+    Ok(Box::new(file))
 }
 
 /// A reader of a blob that reports bytes to `moved` as they are read.

@@ -16,7 +16,7 @@ use imgctl_base::fs::lock::{Lock, Mode};
 use imgctl_base::image::config::MAX_CONFIG;
 use imgctl_base::image::descriptor::REF_NAME;
 use imgctl_base::image::{
-    Descriptor, Digest, Document, ImageConfig, Index, Manifest, Platform, Reference, media_type,
+    Descriptor, Digest, Document, ImageConfig, Index, Platform, Reference, media_type,
 };
 use imgctl_registry::Client;
 use imgctl_store::store::{Named, Store};
@@ -300,7 +300,7 @@ pub fn in_store(store: &Store, named: &Named, choice: &Choice) -> Result<Vec<Mem
         }
         Document::Manifest(manifest) => {
             let mut descriptor = named.descriptor.clone();
-            if is_image(&manifest) {
+            if media_type::is_config(&manifest.config.media_type) {
                 let config = store.read_blob(&manifest.config.digest, MAX_CONFIG)?;
                 descriptor.platform = platform(&ImageConfig::parse(&config)?);
             }
@@ -320,7 +320,7 @@ pub fn in_registry(client: &Client, reference: &Reference, choice: &Choice) -> R
         Document::Index(index) => choose(index, choice)?,
         Document::Manifest(manifest) => {
             let mut descriptor = root.descriptor;
-            if is_image(&manifest) {
+            if media_type::is_config(&manifest.config.media_type) {
                 descriptor.platform = platform(&read_config(&source, &manifest.config)?);
             }
             vec![descriptor]
@@ -329,11 +329,6 @@ pub fn in_registry(client: &Client, reference: &Reference, choice: &Choice) -> R
     let origin = Some(reference.name());
     let member = |descriptor| Member { descriptor, origin: origin.clone() };
     Ok(descriptors.into_iter().map(member).collect())
-}
-
-fn is_image(manifest: &Manifest) -> bool {
-    let media = manifest.config.media_type.as_str();
-    matches!(media, media_type::OCI_CONFIG | media_type::DOCKER_CONFIG)
 }
 
 /// The platform in a config, if it has one.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::transfer::ends::{ImageSink, ImageSource};
 use crate::transfer::registry::{RegistrySink, RegistrySource};
 use crate::transfer::tree::{TreeSink, TreeSource};
-use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::error::{Context, Error, Result};
 use imgctl_base::image::{Digest, Reference};
 use imgctl_registry::layout::Layout;
 use imgctl_registry::{Client, Target};
@@ -62,11 +62,7 @@ impl PlaceName {
 
     /// Opens the place to list its content; returns `None` for a tree that does not exist yet.
     pub fn look(&self, client: &Client) -> Result<Option<Place>> {
-        match self.source(client) {
-            Ok(place) => Ok(Some(place)),
-            Err(error) if error.kind() == Kind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        self.source(client).found()
     }
 
     /// Opens the place for writing and creates a missing tree. With `sync`, written data survives

@@ -149,10 +149,7 @@ impl Reading<'_> {
 
     /// Fails unless the image supports one of the platforms.
     fn check_platform(&self, manifest: &Manifest, wanted: &[Platform]) -> Result<()> {
-        if !matches!(
-            &*manifest.config.media_type,
-            media_type::OCI_CONFIG | media_type::DOCKER_CONFIG
-        ) {
+        if !media_type::is_config(&manifest.config.media_type) {
             return Ok(());
         }
         let config = read_config(self.source, &manifest.config)?;

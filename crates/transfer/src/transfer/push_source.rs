@@ -2,13 +2,13 @@
 //! members that are not in the store. Must not depend on the destination of a push.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::Read;
 use std::sync::{Mutex, PoisonError};
 
-use crate::transfer::ends::{ImageSource, SourceDocument};
+use crate::transfer::ends::{ImageSource, SourceDocument, from_offset};
 use crate::transfer::known_blobs::KnownBlobs;
 use crate::transfer::recompress_image::Changed;
-use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::{Descriptor, Digest, Document, Reference};
 use imgctl_registry::{Client, Repository, Target};
@@ -126,13 +126,7 @@ impl ImageSource for PushSource<'_> {
             None => self.store.open_blob(digest),
         };
         match opened {
-            Ok(mut file) => {
-                if offset > 0 {
-                    file.seek(SeekFrom::Start(offset))
-                        .doing(|| format!("cannot read blob {digest}"))?;
-                }
-                Ok(Box::new(file))
-            }
+            Ok(file) => from_offset(file, offset, digest),
             Err(error) if error.kind() == Kind::NotFound => match self.origin_of(digest) {
                 Some((_, repository)) => repository.blob(descriptor, offset),
                 None => Err(self.missing("blob", digest)),

@@ -136,12 +136,8 @@ impl Changer<'_> {
             }
             Document::Index(index) => self.index(descriptor, index, nesting - 1),
             Document::Manifest(manifest) => {
-                let is_image = matches!(
-                    manifest.config.media_type.as_str(),
-                    media_type::OCI_CONFIG | media_type::DOCKER_CONFIG
-                );
                 // Attestations and other artifacts have no layers to compress.
-                if !is_image {
+                if !media_type::is_config(&manifest.config.media_type) {
                     return Ok(descriptor.clone());
                 }
                 let image = self.store.image_at(descriptor, None)?;

@@ -2,13 +2,13 @@
 //! resumed, and layers are optionally unpacked during the download.
 
 use std::collections::HashSet;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::Read;
 use std::sync::Mutex;
 
-use crate::transfer::ends::{Blobs, ImageSink, ImageSource, Put, SourceDocument};
+use crate::transfer::ends::{Blobs, ImageSink, ImageSource, Put, SourceDocument, from_offset};
 use crate::transfer::plan::{Plan, read_small};
 use crate::transfer::workers::lock;
-use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
+use imgctl_base::error::{Context, Error, Kind, Result};
 use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::{
     Descriptor, Digest, ImageConfig, Manifest, Platform, Reference, media_type,
@@ -73,12 +73,8 @@ impl ImageSource for StoreSource {
     }
 
     fn open(&self, descriptor: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>> {
-        let digest: &Digest = &descriptor.digest;
-        let mut file = self.store.open_blob(digest)?;
-        if offset > 0 {
-            file.seek(SeekFrom::Start(offset)).doing(|| format!("cannot read blob {digest}"))?;
-        }
-        Ok(Box::new(file))
+        let digest = &descriptor.digest;
+        from_offset(self.store.open_blob(digest)?, offset, digest)
     }
 }
 
@@ -204,7 +200,7 @@ fn check_is_image(descriptor: &Descriptor, manifest: &Manifest) -> Result<()> {
         ))
     };
     let config = &*manifest.config.media_type;
-    if !matches!(config, media_type::OCI_CONFIG | media_type::DOCKER_CONFIG) {
+    if !media_type::is_config(config) {
         return refuse(format!("it is an artifact (its config is {config})"));
     }
     match manifest.layers.iter().find(|layer| !media_type::is_layer(&layer.media_type)) {

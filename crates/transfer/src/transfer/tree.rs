@@ -1,9 +1,9 @@
 //! Reads images from a docker-distribution storage tree and writes them there.
 
-use std::io::{Read, Seek, SeekFrom};
+use std::io::Read;
 
-use crate::transfer::ends::{Blobs, ImageSink, ImageSource, Put, SourceDocument};
-use imgctl_base::error::{Error, IoContext, Result};
+use crate::transfer::ends::{Blobs, ImageSink, ImageSource, Put, SourceDocument, from_offset};
+use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_registry::Target;
 use imgctl_registry::layout::{Facts, Layout};
@@ -78,17 +78,14 @@ impl ImageSource for TreeSource {
     fn open(&self, descriptor: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>> {
         let digest = &descriptor.digest;
         let opened = self.layout.open_blob(digest)?;
-        let (mut file, size) = opened.ok_or_else(|| self.missing("blob", digest))?;
+        let (file, size) = opened.ok_or_else(|| self.missing("blob", digest))?;
         if size != descriptor.size {
             return Err(Error::bad_content(format!(
                 "blob {digest} of {} has {size} bytes; its descriptor says {}",
                 self.repository, descriptor.size
             )));
         }
-        if offset > 0 {
-            file.seek(SeekFrom::Start(offset)).doing(|| format!("cannot read blob {digest}"))?;
-        }
-        Ok(Box::new(file))
+        from_offset(file, offset, digest)
     }
 }
 

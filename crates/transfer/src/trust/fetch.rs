@@ -71,11 +71,8 @@ pub(super) fn tagged(repository: &Repository, digest: &Digest) -> Result<Vec<Can
 
 /// Returns the layers of the signature manifest at `tag`, or `None` if the tag does not exist.
 pub(crate) fn layers_at(repository: &Repository, tag: &str) -> Result<Option<Vec<Descriptor>>> {
-    match repository.document(&Target::Tag(tag.to_owned())) {
-        Ok(document) => attachment::layers(&document.bytes).map(Some),
-        Err(error) if error.kind() == Kind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
+    let document = repository.document(&Target::Tag(tag.to_owned())).found()?;
+    document.map(|document| attachment::layers(&document.bytes)).transpose()
 }
 
 fn simple(repository: &Repository, layers: &[Descriptor], place: &str) -> Result<Vec<Candidate>> {

@@ -128,7 +128,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener> {
 const TICK: Duration = Duration::from_millis(250);
 
 /// Runs until the task is aborted.
-pub(super) async fn watch(servers: Arc<Servers>, options: Arc<Options>) {
+async fn watch(servers: Arc<Servers>, options: Arc<Options>) {
     // One task per server, so that a hanging server does not delay the others. The tasks end with
     // the set.
     let mut tasks = JoinSet::new();

@@ -4,10 +4,10 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt, Limited};
@@ -16,13 +16,13 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use serde::de::DeserializeOwned;
 use tokio::io::{
-    AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, ReadHalf, WriteHalf,
+    AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf,
 };
 use tokio::sync::watch;
 
 use crate::agent::protocol::OutputLine;
 use crate::agent::remote::handshake;
-use crate::agent::tunnel::{Failure, Tunnel, WAITING};
+use crate::agent::tunnel::{Failure, Tunnel, WAITING, poll_block};
 use crate::agent::wire::{self, Call, Event};
 use crate::host::transport::{BoxFuture, Ended};
 use imgctl_base::error::{Error, Kind, Result};
@@ -238,23 +238,6 @@ impl Body {
     pub(super) fn whole(bytes: impl Into<Bytes>) -> Self {
         Self::Whole(Some(bytes.into()).filter(|bytes: &Bytes| !bytes.is_empty()))
     }
-
-    /// A body with everything read from `source`.
-    pub(super) fn pipe(source: ReadHalf<DuplexStream>) -> Self {
-        Self::Pipe(source)
-    }
-}
-
-fn poll_pipe(
-    source: &mut ReadHalf<DuplexStream>,
-    context: &mut Context<'_>,
-) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-    let mut block = BytesMut::zeroed(WAITING);
-    let mut buffer = ReadBuf::new(&mut block);
-    ready!(Pin::new(source).poll_read(context, &mut buffer))?;
-    let length = buffer.filled().len();
-    block.truncate(length);
-    Poll::Ready((length > 0).then(|| Ok(Frame::data(block.freeze()))))
 }
 
 impl http_body::Body for Body {
@@ -267,7 +250,7 @@ impl http_body::Body for Body {
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         match &mut *self {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Pipe(source) => poll_pipe(source, context),
+            Self::Pipe(source) => poll_block(source, context),
             Self::Stream(blob) => Pin::new(blob).poll_frame(context),
         }
     }
@@ -301,7 +284,7 @@ pub(super) async fn open_tunnel(
     let (up, down) = tokio::io::split(theirs);
     let request = Request::post(format!("http://agent{}{}", wire::PREFIX, wire::TUNNEL))
         .header(wire::TUNNEL_TO, format!("{address} {port}"))
-        .body(Body::pipe(up))
+        .body(Body::Pipe(up))
         .map_err(|error| {
             let error = Error::usage(format!("`{address}` is not an address")).caused_by(error);
             Trouble::Refused(error)

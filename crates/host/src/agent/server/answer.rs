@@ -4,34 +4,30 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 
+use crate::agent::tunnel::poll_block;
 use crate::agent::{network, wire};
 use imgctl_registry::server;
-
-/// Number of bytes to read at once.
-const BLOCK: usize = 64 << 10;
-
-/// Data from the TCP connection, as the body of an answer.
-pub(super) struct Down(pub(super) OwnedReadHalf);
 
 /// Body of the answer to a request.
 pub(super) enum Answer {
     Registry(server::Body),
     Text(Option<Bytes>),
     Events(mpsc::Receiver<Bytes>),
-    Tunnel(Down),
+    /// Data from the TCP connection.
+    Tunnel(OwnedReadHalf),
 }
 
 /// Returns an answer that explains a refusal.
@@ -55,23 +51,8 @@ impl http_body::Body for Answer {
             Self::Events(events) => {
                 events.poll_recv(context).map(|event| event.map(|event| Ok(Frame::data(event))))
             }
-            Self::Tunnel(down) => down.poll(context),
+            Self::Tunnel(down) => poll_block(down, context),
         }
-    }
-}
-
-impl Down {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let mut block = BytesMut::zeroed(BLOCK);
-        let mut buffer = ReadBuf::new(&mut block);
-        let read = ready!(Pin::new(&mut self.0).poll_read(context, &mut buffer));
-        let length = buffer.filled().len();
-        block.truncate(length);
-        Poll::Ready(match (read, length) {
-            (Err(error), _) => Some(Err(error)),
-            (Ok(()), 0) => None,
-            (Ok(()), _) => Some(Ok(Frame::data(block.freeze()))),
-        })
     }
 }
 
@@ -103,7 +84,7 @@ pub(super) async fn tunnel(request: Request<Incoming>) -> Response<Answer> {
     let _ = stream.set_nodelay(true);
     let (down, up) = stream.into_split();
     tokio::spawn(send(request.into_body(), up));
-    Response::new(Answer::Tunnel(Down(down)))
+    Response::new(Answer::Tunnel(down))
 }
 
 fn target(headers: &HeaderMap) -> Option<SocketAddr> {

@@ -15,6 +15,7 @@ use std::time::Duration;
 use super::*;
 use crate::credentials::Login;
 use crate::registries::Certificates;
+use imgctl_base::error::Kind;
 
 /// Returns short timeouts for tests.
 fn quick() -> Pace {

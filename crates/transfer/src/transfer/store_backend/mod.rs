@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use serde_json::Value;
 
-use imgctl_base::error::{IoContext, Kind, Result};
+use imgctl_base::error::{Context, IoContext, Result};
 use imgctl_base::image::Digest;
 use imgctl_registry::client::Target;
 use imgctl_registry::layout::MAX_MANIFEST;
@@ -211,21 +211,17 @@ impl Backend for StoreBackend {
         let Some(media_type) = self.media_type(repository, &digest)? else {
             return Ok(None);
         };
-        match self.store.read_blob(&digest, MAX_MANIFEST) {
-            Ok(bytes) => Ok(Some(Served { digest, media_type, bytes: Bytes::from(bytes) })),
-            // A platform of an index may be missing from the store.
-            Err(error) if error.kind() == Kind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        // A platform of an index may be missing from the store.
+        let bytes = self.store.read_blob(&digest, MAX_MANIFEST).found()?;
+        Ok(bytes.map(|bytes| Served { digest, media_type, bytes: Bytes::from(bytes) }))
     }
 
     fn blob(&self, repository: &str, digest: &Digest) -> Result<Option<BlobFile>> {
         if !self.by_digest && !self.has_blob(repository, digest)? {
             return Ok(None);
         }
-        let file = match self.store.open_blob(digest) {
-            Err(error) if error.kind() == Kind::NotFound => return Ok(None),
-            opened => opened?,
+        let Some(file) = self.store.open_blob(digest).found()? else {
+            return Ok(None);
         };
         let metadata = file.metadata().path("look at", digest.to_string())?;
         Ok(Some(BlobFile { file: Arc::new(file), size: metadata.len(), growing: None }))
