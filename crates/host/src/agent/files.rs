@@ -36,15 +36,22 @@ pub(super) fn write(file: &FileToWrite) -> Result<bool> {
     if is_so(&path, &file.content, mode) {
         return Ok(false);
     }
-    if let Some(parent) = path.parent() {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(DIRECTORY_MODE)
-            .create(parent)
-            .path("create the directory", parent)?;
-    }
+    make_parent(&path, DIRECTORY_MODE)?;
     atomic::write(&path, &file.content, mode, Durability::Durable)?;
     Ok(true)
+}
+
+fn make_parent(path: &Path, mode: u32) -> Result<()> {
+    let Some(parent) = path.parent() else { return Ok(()) };
+    let made = DirBuilder::new().recursive(true).mode(mode).create(parent);
+    made.path("create the directory", parent)
+}
+
+fn check_regular(file: &File, path: &Path) -> Result<()> {
+    if file.metadata().path("look at", path)?.is_file() {
+        return Ok(());
+    }
+    Err(Error::failed(format!("cannot read {}: it is not a regular file", path.display())))
 }
 
 fn is_so(path: &Path, content: &[u8], mode: u32) -> bool {
@@ -75,12 +82,7 @@ pub(super) fn read(path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
         }
         opened => opened.path("open", &path)?,
     };
-    if !file.metadata().path("look at", &path)?.is_file() {
-        return Err(Error::failed(format!(
-            "cannot read {}: it is not a regular file",
-            path.display()
-        )));
-    }
+    check_regular(&file, &path)?;
     let mut bytes = Vec::new();
     file.take(limit.saturating_add(1)).read_to_end(&mut bytes).path("read", &path)?;
     if bytes.len() as u64 > limit {
@@ -89,18 +91,11 @@ pub(super) fn read(path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// Reads a part of a file.
 pub(super) fn read_part(part: &ReadPart) -> Result<Vec<u8>> {
     let path = absolute(&part.path)?;
-    let file = File::open(&path).path("open", &path)?;
-    if !file.metadata().path("look at", &path)?.is_file() {
-        return Err(Error::failed(format!(
-            "cannot read {}: it is not a regular file",
-            path.display()
-        )));
-    }
+    let mut file = File::open(&path).path("open", &path)?;
+    check_regular(&file, &path)?;
     let mut bytes = Vec::new();
-    let mut file = file;
     file.seek(SeekFrom::Start(part.offset)).path("read", &path)?;
     file.take(part.length.min(LONGEST_PART)).read_to_end(&mut bytes).path("read", &path)?;
     Ok(bytes)
@@ -113,14 +108,8 @@ pub(super) fn write_part(part: &WritePart) -> Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(".part");
     let partial = PathBuf::from(name);
-    if part.offset == 0
-        && let Some(parent) = path.parent()
-    {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(PRIVATE_MODE)
-            .create(parent)
-            .path("create the directory", parent)?;
+    if part.offset == 0 {
+        make_parent(&path, PRIVATE_MODE)?;
     }
     let mut file = File::options()
         .write(true)

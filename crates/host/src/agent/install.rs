@@ -11,8 +11,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::agent::facts;
-use crate::agent::wire;
+use crate::agent::{facts, wire};
 use crate::host::quote::quote;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::image::Hasher;
@@ -46,7 +45,6 @@ pub struct Binaries {
     known: Mutex<HashMap<PathBuf, Arc<Binary>>>,
 }
 
-/// An agent program.
 #[derive(Debug)]
 pub(super) struct Binary {
     pub(super) path: PathBuf,

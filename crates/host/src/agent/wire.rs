@@ -42,13 +42,11 @@ pub(super) fn greeting() -> String {
 /// Meaning of a line received before the connection starts.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Said {
-    /// The agent is ready.
     Ready,
     /// The agent has another version or protocol.
     Other(String),
     /// The host has no agent for its kernel and machine, as `uname -s` and `uname -m` report them.
     Needed(String, String),
-    /// Unrelated output.
     Noise,
 }
 
@@ -89,7 +87,6 @@ pub(super) enum Event<T> {
     Failed(Failure),
 }
 
-/// A call and its answer.
 pub(super) trait Call: Serialize + DeserializeOwned + Send + 'static {
     const NAME: &'static str;
     type Answer: Serialize + DeserializeOwned + Send + 'static;
@@ -175,7 +172,6 @@ pub(super) struct HostsSet {
 #[derive(Serialize, Deserialize)]
 pub(super) struct Content(#[serde(with = "base64_bytes")] pub(super) Vec<u8>);
 
-/// Bytes as base64 in JSON.
 pub(super) mod base64_bytes {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;

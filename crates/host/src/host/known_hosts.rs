@@ -22,7 +22,6 @@ use imgctl_base::fs::lock::{Lock, Mode};
 /// megabyte.
 const LARGEST_FILE: u64 = 64 << 20;
 
-/// Marker of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Marker {
     None,
@@ -39,7 +38,6 @@ struct Entry {
     key: PublicKey,
 }
 
-/// Location of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) file: PathBuf,
@@ -64,7 +62,6 @@ pub(super) enum Verdict {
     Revoked(Place),
 }
 
-/// Entries of known_hosts files.
 pub(super) struct KnownHosts {
     files: Vec<PathBuf>,
     entries: Vec<Entry>,

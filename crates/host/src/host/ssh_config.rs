@@ -15,7 +15,6 @@ use imgctl_base::fs::directory::list;
 const DEEPEST: usize = 16;
 const LARGEST_FILE: u64 = 4 << 20;
 
-/// Settings of one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct HostConfig {
     pub(super) host_name: Option<String>,

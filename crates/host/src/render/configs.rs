@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::render::documents::{self, Part};
 use crate::render::files::Files;
+use crate::render::merge::{self, Part};
 use crate::render::templates::text_of;
-use crate::render::{BuiltIn, ConfigEdit, Inputs, Origin, Rendered, Strategy, merge};
+use crate::render::{BuiltIn, ConfigEdit, Inputs, Origin, Rendered, Strategy};
 use imgctl_base::error::{Context, Error, Result};
 use imgctl_store::layer::LayerPath;
 use imgctl_template::yaml;
@@ -108,7 +108,7 @@ fn joined(first: &[u8], second: &[u8]) -> Vec<u8> {
 /// Reads the Config documents from an image's `config.yml`. Skips other documents.
 fn read_list(text: &str) -> Result<Vec<ConfigEdit>> {
     let mut configs = Vec::new();
-    for part in documents::split(text).iter().filter(|part| Part::has_content(part)) {
+    for part in merge::split(text).iter().filter(|part| Part::has_content(part)) {
         let value = yaml::parse(&part.text)?;
         if value.get("kind").and_then(Value::as_str) != Some("Config") {
             continue;

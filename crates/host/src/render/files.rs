@@ -19,12 +19,10 @@ const LONGEST: u64 = 32 << 20;
 /// Suffix of a file's temporary name while it is being written.
 const TEMPORARY: &[u8] = b".imgctl-render";
 
-/// Files of one tree.
 pub(super) struct Files {
     root: Root,
 }
 
-/// Content and mode of a file.
 pub(super) struct Found {
     pub(super) bytes: Vec<u8>,
     /// Permission bits.

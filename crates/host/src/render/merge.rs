@@ -3,12 +3,10 @@
 
 use serde_json::Value;
 
-use crate::render::documents::{self, Part};
 use crate::render::{json, yaml_edit};
 use imgctl_base::error::{Context, Error, Result};
 use imgctl_template::yaml;
 
-/// Result of a merge.
 #[derive(Debug, PartialEq)]
 pub(super) struct Merged {
     pub(super) text: String,
@@ -33,12 +31,12 @@ pub(super) fn merge(name: &str, text: &str, data: &str) -> Result<Merged> {
         };
         return Ok(Merged { text: json::merge_text(name, text, &data)?, note: None });
     }
-    let mut parts = documents::split(text);
+    let mut parts = split(text);
     let places: Vec<usize> =
         (0..parts.len()).filter(|place| parts.get(*place).is_some_and(Part::has_content)).collect();
-    let data: Vec<Part> = documents::split(data).into_iter().filter(Part::has_content).collect();
+    let data: Vec<Part> = split(data).into_iter().filter(Part::has_content).collect();
     if places.is_empty() {
-        return Ok(Merged { text: documents::join(&data), note: None });
+        return Ok(Merged { text: join(&data), note: None });
     }
     let mut values = Vec::new();
     for (number, place) in places.iter().enumerate() {
@@ -74,7 +72,7 @@ pub(super) fn merge(name: &str, text: &str, data: &str) -> Result<Merged> {
         }
     }
     Ok(Merged {
-        text: documents::join(&parts),
+        text: join(&parts),
         note: (rewritten > 0).then(|| {
             format!("{name}: {rewritten} of its documents were rewritten without comments")
         }),
@@ -149,6 +147,63 @@ fn shown(identity: (Option<&str>, Option<&str>)) -> String {
         (None, Some(name)) => format!("named {name}"),
         (None, None) => "without kind and name".to_owned(),
     }
+}
+
+/// One document of a stream.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Part {
+    /// The `---` line with its line ending, if there is one.
+    pub(super) marker: String,
+    pub(super) text: String,
+}
+
+impl Part {
+    /// Reports whether the document contains anything besides blank lines and comments.
+    pub(super) fn has_content(&self) -> bool {
+        self.text.lines().any(|line| {
+            let line = line.trim();
+            !line.is_empty() && !line.starts_with('#') && line != "..."
+        })
+    }
+}
+
+/// Splits a stream into documents; [`join`] restores the same text.
+pub(super) fn split(text: &str) -> Vec<Part> {
+    let mut parts = vec![Part::default()];
+    for line in text.split_inclusive('\n') {
+        let bare = line.trim_end_matches(['\n', '\r']);
+        let rest = bare.strip_prefix("---");
+        let is_marker = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']));
+        if is_marker {
+            let rest = rest.unwrap_or_default();
+            let mut part = Part::default();
+            if rest.trim().is_empty() || rest.trim().starts_with('#') {
+                part.marker = line.to_owned();
+            } else {
+                part.marker = "---".to_owned();
+                part.text = line.get(3..).unwrap_or_default().to_owned();
+            }
+            parts.push(part);
+        } else if let Some(last) = parts.last_mut() {
+            last.text.push_str(line);
+        }
+    }
+    if parts.first().is_some_and(|first| first.text.is_empty()) && parts.len() > 1 {
+        parts.remove(0);
+    }
+    parts
+}
+
+pub(super) fn join(parts: &[Part]) -> String {
+    let mut text = String::new();
+    for part in parts {
+        if !part.marker.is_empty() && !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text.push_str(&part.marker);
+        text.push_str(&part.text);
+    }
+    text
 }
 
 #[cfg(test)]
@@ -317,5 +372,22 @@ b: \"q\" # new
             proptest::prop_assert_eq!(yaml::parse(&merged.text).unwrap(), expected);
             proptest::prop_assert_eq!(merged.note, None);
         }
+    }
+
+    #[test]
+    fn streams_come_back_as_they_were() {
+        for (text, count) in [
+            ("", 1),
+            ("a: 1\n", 1),
+            ("---\na: 1\n---\nb: 1", 2),
+            ("# c\n---\na: 1\n--- # x\n\n", 3),
+            ("a: |\n  ---\n  x\n", 1),
+            ("--- {a: 1}\n---- \n", 1),
+        ] {
+            let parts = split(text);
+            assert_eq!(parts.len(), count, "{text:?}");
+            assert_eq!(join(&parts), text);
+        }
+        assert!(!split("# only\n\n")[0].has_content());
     }
 }

@@ -3,7 +3,6 @@
 //! Works on a directory and plain values. Must not depend on clusters, agents or the store.
 
 mod configs;
-mod documents;
 mod files;
 mod json;
 mod merge;

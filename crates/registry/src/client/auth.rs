@@ -1,16 +1,26 @@
-//! How the client authenticates to a host: passwords, tokens, and the source of tokens.
+//! How the client authenticates to a host: passwords, tokens, and the source of tokens, the server
+//! that a registry names (distribution, "Token Authentication Specification" and "OAuth2 Token
+//! Authentication").
 //!
 //! Nothing is sent before the host asks for it (RFC 9110 §11). Credentials go only to that host, or
 //! to the token server it names by https.
 
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::client::challenge::{Authorization, Challenge, Scopes, basic, bearer};
-use crate::client::failure::Failure;
-use crate::client::hosts::Place;
-use crate::client::tokens;
+use http::{Method, header};
+use reqwest::Url;
+
+use crate::client::challenge::{
+    Authorization, Challenge, Scopes, Token, basic, bearer, secrets_of,
+};
+use crate::client::failure::{Failure, quoted, said_without};
+use crate::client::hosts::{Place, Pool};
+use crate::client::http::{Response, carry};
+use crate::client::resolver::{PrivateAddress, looks_private};
+use crate::client::retry::{may_pass, retry_after};
 use crate::credentials::{Credential, Login};
+use crate::registries::Certificates;
 use imgctl_base::error::{Error, Kind, Result};
 
 impl Place {
@@ -101,7 +111,7 @@ impl Place {
         // The challenge names the scope of the request that caused it, which may be a different
         // request.
         let scopes = scopes.clone().union(&slot.extra);
-        let token = tokens::fetch(self, realm, service, &scopes, credential).await?;
+        let token = fetch_token(self, realm, service, &scopes, credential).await?;
         let authorization = token.authorization.clone();
         slot.token = Some(token);
         Ok(authorization)
@@ -129,7 +139,6 @@ impl Place {
     }
 }
 
-/// Returns the error for a missing credential for `place`.
 pub(super) fn no_credentials(place: &Place) -> Error {
     let registry = place.host.registry();
     Error::new(
@@ -137,4 +146,176 @@ pub(super) fn no_credentials(place: &Place) -> Error {
         format!("{registry} requires a login, and no credentials for it were found"),
     )
     .hint(format!("log in: `imgctl login {registry}`"))
+}
+
+/// Minimum validity of a token, in seconds; also used if the server does not specify one.
+const LEAST_VALIDITY: u64 = 60;
+/// Maximum accepted validity, in seconds: a token may be revoked.
+const MOST_VALIDITY: u64 = 3600;
+/// Time before its expiry at which a token is no longer used.
+const MARGIN: Duration = Duration::from_secs(5);
+/// Maximum size of a token server's response, in bytes.
+const MAX_ANSWER: u64 = 1 << 20;
+
+/// Fetches a token for `scopes` from the server at `realm`.
+pub(super) async fn fetch_token(
+    place: &Place,
+    realm: &str,
+    service: Option<&str>,
+    scopes: &Scopes,
+    credential: Option<&Credential>,
+) -> Result<Token, Failure> {
+    let (url, connection) = checked_realm(place, realm, credential.is_some()).await?;
+    let (request, url) = request(url, service, scopes, credential)?;
+    let pace = &place.shared.pace;
+    let mut response = carry(&connection, request, &url, pace, None).await?;
+    let body = response.read(MAX_ANSWER, pace).await?;
+    if !response.status.is_success() {
+        return Err(refusal(place, &response, &body, credential));
+    }
+    read(&body, credential).map_err(|error| {
+        let host = host_of(&url);
+        error.context(format!("cannot use the token that {host} gave")).into()
+    })
+}
+
+/// Checks that the token server is secure enough for our secret, and returns the connections for
+/// it. The registry's own host uses the registry's connections. Other hosts do not receive our
+/// certificate, need a valid one, and must not be in our network unless the registry is.
+async fn checked_realm(
+    place: &Place,
+    realm: &str,
+    secret: bool,
+) -> Result<(Url, reqwest::Client), Failure> {
+    let registry = &place.host.name;
+    let refuse = |why: &str| {
+        let realm = quoted(realm.split('?').next().unwrap_or_default());
+        Failure::from(Error::new(
+            Kind::Denied,
+            format!("{registry} names a token server that is not trusted, {realm}: {why}"),
+        ))
+    };
+    let url = Url::parse(realm).map_err(|_| refuse("it is not a URL"))?;
+    let base = place.host.base(&place.shared.pace).await?;
+    let same_host = url.host_str().is_some() && url.host_str() == base.host_str();
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(refuse("it contains a password"));
+    }
+    match url.scheme() {
+        "https" => {}
+        "http" if same_host && base.scheme() == "http" => {}
+        "http" => return Err(refuse("it is not https")),
+        _ => return Err(refuse("it is not http")),
+    }
+    if same_host {
+        return Ok((url, place.host.connection.clone()));
+    }
+    let public = secret && !place.shared.names.is_private(base);
+    if public && looks_private(&url) {
+        return Err(refuse(&PrivateAddress.to_string()));
+    }
+    let connection = place.shared.connection(Pool {
+        insecure: false,
+        public,
+        certificates: Certificates { client: None, ..place.host.certificates.clone() },
+    })?;
+    Ok((url, connection))
+}
+
+fn host_of(url: &Url) -> &str {
+    url.host_str().unwrap_or_default()
+}
+
+type Request = http::Request<reqwest::Body>;
+
+fn request(
+    mut url: Url,
+    service: Option<&str>,
+    scopes: &Scopes,
+    credential: Option<&Credential>,
+) -> Result<(Request, Url)> {
+    let texts = scopes.texts();
+    let mut request = http::Request::builder().method(Method::GET);
+    let mut body = reqwest::Body::default();
+    let login = credential.map(|credential| &credential.login);
+    if let Some(Login::Identity(token)) = login {
+        let mut form = url.clone();
+        form.set_query(None);
+        form.query_pairs_mut()
+            .append_pair("grant_type", "refresh_token")
+            .append_pair("service", service.unwrap_or_default())
+            .append_pair("client_id", "imgctl")
+            .append_pair("scope", &texts.join(" "))
+            .append_pair("refresh_token", token.expose());
+        body = form.query().unwrap_or_default().to_owned().into();
+        request = request
+            .method(Method::POST)
+            .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+    } else {
+        let mut pairs: Vec<(&str, &str)> = Vec::new();
+        pairs.extend(service.map(|service| ("service", service)));
+        pairs.extend(texts.iter().map(|scope| ("scope", scope.as_str())));
+        if let Some(Login::Password { user, password }) = login {
+            pairs.push(("account", user));
+            request = request.header(header::AUTHORIZATION, basic(user, password.expose())?);
+        }
+        if !pairs.is_empty() {
+            url.query_pairs_mut().extend_pairs(pairs);
+        }
+    }
+    let request = request
+        .uri(url.as_str())
+        .body(body)
+        .map_err(|_| Error::bad_content("the token server's address cannot be used"))?;
+    Ok((request, url))
+}
+
+fn refusal(
+    place: &Place,
+    response: &Response,
+    body: &[u8],
+    credential: Option<&Credential>,
+) -> Failure {
+    let (host, status) = (host_of(&response.url), response.status);
+    let secrets = credential.map_or_else(Vec::new, |credential| secrets_of(&credential.login));
+    let why = said_without(body, &secrets);
+    let why = why.map_or_else(String::new, |text| format!(": {text}"));
+    if may_pass(status) {
+        let error =
+            Error::new(Kind::Network, format!("the token server {host} answered {status}{why}"));
+        return Failure { retry_after: retry_after(&response.headers), ..Failure::passing(error) };
+    }
+    let registry = place.host.registry();
+    let whose = match credential {
+        Some(credential) => format!("the credentials from {}", credential.source),
+        None => format!("us without credentials (none for {registry} were found)"),
+    };
+    Error::new(Kind::Denied, format!("the token server {host} refused {whose}: {status}{why}"))
+        .hint(format!("log in: `imgctl login {registry}`"))
+        .into()
+}
+
+#[derive(serde::Deserialize)]
+struct Answer {
+    token: Option<String>,
+    access_token: Option<String>,
+    expires_in: Option<u64>,
+}
+
+fn read(body: &[u8], credential: Option<&Credential>) -> Result<Token> {
+    // A parser's message may quote the input, so it is dropped.
+    let answer: Answer = serde_json::from_slice(body)
+        .map_err(|_| Error::bad_content("it is not the JSON of a token"))?;
+    let text = answer.token.or(answer.access_token).unwrap_or_default();
+    if text.is_empty() {
+        return Err(Error::bad_content("the response contains no token"));
+    }
+    let validity = answer.expires_in.unwrap_or(LEAST_VALIDITY).clamp(LEAST_VALIDITY, MOST_VALIDITY);
+    Ok(Token {
+        authorization: Authorization {
+            value: bearer(&text)?,
+            source: credential.map(|credential| credential.source.clone()),
+        },
+        until: Instant::now() + Duration::from_secs(validity) - MARGIN,
+    })
 }

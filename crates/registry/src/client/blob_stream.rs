@@ -27,7 +27,6 @@ const MEASURED: u64 = 16 << 20;
 /// transfers 1,050 MB/s and parallel pieces half of that.
 const FAST: u64 = 200 << 20;
 
-/// A blob that is being downloaded.
 pub(super) struct BlobStream {
     /// `cannot read blob sha256:… of quay.io/a/b`.
     doing: String,
@@ -270,7 +269,6 @@ impl Meter {
 /// Maximum number of bytes between the connection and the reader.
 const AHEAD: u32 = 1 << 20;
 
-/// Reads the bytes of a [`BlobStream`].
 pub(super) struct BlobReader {
     chunks: mpsc::UnboundedReceiver<Chunk>,
     current: Bytes,

@@ -1,5 +1,5 @@
-//! What authentication to a host needs: its challenge (\`WWW-Authenticate\`, RFC 9110 §11.6.1), the scopes
-//! of registry tokens, header values, tokens, and what is known about the host.
+//! What authentication to a host needs: its challenge (\`WWW-Authenticate\`, RFC 9110 §11.6.1), the
+//! scopes of registry tokens, header values, tokens, and what is known about the host.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
@@ -175,7 +175,6 @@ impl Authorization {
     }
 }
 
-/// A token as sent to the registry.
 #[derive(Debug)]
 pub(super) struct Token {
     pub(super) authorization: Authorization,
@@ -190,7 +189,6 @@ pub(super) struct Slot {
     pub(super) extra: Scopes,
 }
 
-/// Authentication state of a host.
 #[derive(Debug, Default)]
 pub(super) struct Auth {
     /// The only authorization for a host whose token is known beforehand.

@@ -60,7 +60,6 @@ impl Place {
         checked(bytes, &response, target).context(|| ask.doing)
     }
 
-    /// Returns the descriptor of `target`.
     pub(super) async fn head(&self, target: &Target) -> Result<Descriptor> {
         let mut ask = self.about(Method::HEAD, "read", target)?;
         ask.headers.insert(header::ACCEPT, HeaderValue::from_static(ACCEPT));
@@ -109,7 +108,6 @@ impl Place {
         Ok(response.headers.contains_key(SUBJECT_HEADER))
     }
 
-    /// Deletes a tag or a manifest.
     pub(super) async fn delete(&self, target: &Target) -> Result<()> {
         let mut ask = self.about(Method::DELETE, "delete", target)?;
         ask.understood = &[StatusCode::METHOD_NOT_ALLOWED, StatusCode::BAD_REQUEST];

@@ -18,7 +18,6 @@ const LONGEST_QUOTE: usize = 512;
 pub(super) const OTHER_BYTES: &str =
     "the registry or a proxy in between sent other bytes than requested";
 
-/// A failed attempt.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) error: Error,

@@ -1,5 +1,5 @@
-//! Sends one HTTP request and reads its response. Downloads small files from plain web servers without
-//! credentials: signatures in a lookaside.
+//! Sends one HTTP request and reads its response. Downloads small files from plain web servers
+//! without credentials: signatures in a lookaside.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

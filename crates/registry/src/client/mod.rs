@@ -14,13 +14,11 @@ mod http;
 mod pages;
 mod place;
 mod ranges;
-mod redirects;
 mod resolver;
 pub mod retry;
 pub mod sending;
 #[cfg(test)]
 mod tests;
-mod tokens;
 mod upload;
 
 use std::io::Read;

@@ -1,5 +1,5 @@
-//! Lists: tags, repositories, and the referrers of a manifest, by the API of distribution-spec 1.1 or the
-//! fallback tag of registries without it.
+//! Lists: tags, repositories, and the referrers of a manifest, by the API of distribution-spec 1.1
+//! or the fallback tag of registries without it.
 
 use http::{HeaderMap, Method, StatusCode, header};
 use reqwest::Url;
@@ -32,7 +32,6 @@ struct Names {
 }
 
 impl Place {
-    /// Returns all tags.
     pub(super) async fn tags(&self) -> Result<Vec<String>> {
         let doing = format!("cannot list the tags of {}", self.name());
         let scopes = Scopes::repository(&self.repository, "pull");
@@ -40,7 +39,6 @@ impl Place {
         self.names(doing, "tags/list", scopes, |page| page.tags, is_tag).await
     }
 
-    /// Returns all repositories.
     pub(super) async fn catalog(&self) -> Result<Vec<String>> {
         let doing = format!("cannot list the repositories of {}", self.host.registry());
         let scopes = Scopes::parse("registry:catalog:*");

@@ -1,5 +1,6 @@
-//! Finds a login in one credentials file: its key and the content of its entry. The key is the subject of
-//! the login: a registry, or a namespace of it. Must not depend on the location of files.
+//! Finds a login in one credentials file: its key and the content of its entry. The key is the
+//! subject of the login: a registry, or a namespace of it. Must not depend on the location of
+//! files.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

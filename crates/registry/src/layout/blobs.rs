@@ -1,5 +1,5 @@
-//! Blobs: bytes stored by digest, and the links that say which repository may read which blob, and which
-//! manifests its tags point to.
+//! Blobs: bytes stored by digest, and the links that say which repository may read which blob, and
+//! which manifests its tags point to.
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -1,10 +1,10 @@
-//! Manifests of a repository: stored and returned byte by byte, written in a crash-safe order, listed,
-//! found by the subject that they refer to, and deleted. `gc` removes the bytes when no manifest refers to
-//! them.
+//! Manifests of a repository: stored and returned byte by byte, written in a crash-safe order,
+//! listed, found by the subject that they refer to, and deleted. `gc` removes the bytes when no
+//! manifest refers to them.
 //!
-//! Referrers are found by imgctl's own links below `_manifests/referrers`, which distribution ignores,
-//! and by the indexes under the fallback tags for registries without the API (distribution-spec, "Enabling
-//! the Referrers API" and "Referrers Tag Schema").
+//! Referrers are found by imgctl's own links below `_manifests/referrers`, which distribution
+//! ignores, and by the indexes under the fallback tags for registries without the API
+//! (distribution-spec, "Enabling the Referrers API" and "Referrers Tag Schema").
 
 use std::collections::BTreeSet;
 

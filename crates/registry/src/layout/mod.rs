@@ -27,7 +27,7 @@ use imgctl_base::error::{Error, IoContext, Kind, Result};
 use tree::Tree;
 
 pub use document::{Facts, MAX_MANIFEST};
-pub use uploads::Upload;
+pub use uploads::{Upload, UploadSession};
 
 /// One tree. Cheap to clone; may be used from any thread and in parallel to other processes.
 #[derive(Clone, Debug)]

@@ -11,6 +11,18 @@ use imgctl_base::image::{Algorithm, Digest, Hasher};
 
 const BUFFER: usize = 256 << 10;
 
+/// A blob that is being received. After a drop, it can be resumed by its ID.
+pub trait UploadSession: Send {
+    fn id(&self) -> &str;
+    /// Returns the number of received bytes.
+    fn offset(&self) -> u64;
+    fn append(&mut self, bytes: &[u8]) -> Result<()>;
+    /// Turns the upload into the blob `digest`. A different digest is an error of kind
+    /// `BadContent`.
+    fn commit(&mut self, digest: &Digest) -> Result<()>;
+    fn cancel(&mut self) -> Result<()>;
+}
+
 /// One blob that is being received. When dropped, it stays on disk and can be resumed.
 pub struct Upload {
     layout: Layout,
@@ -82,9 +94,7 @@ impl Layout {
         }
         Ok(swept)
     }
-}
 
-impl Layout {
     /// Calls [`Layout::sweep_uploads`] for every repository, including those that only have
     /// uploads.
     pub(crate) fn sweep_all_uploads(&self, age: Duration) -> Result<u64> {
@@ -97,24 +107,16 @@ impl Layout {
     }
 }
 
-impl Upload {
-    /// Returns the ID of the upload.
-    pub fn id(&self) -> &str {
+impl UploadSession for Upload {
+    fn id(&self) -> &str {
         &self.id
     }
 
-    /// Returns the number of received bytes.
-    pub fn offset(&self) -> u64 {
+    fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Returns another handle to the content, for reading it while it arrives.
-    pub fn reader(&self) -> Result<File> {
-        self.file.try_clone().path("read", self.layout.tree.shown(&self.directory()))
-    }
-
-    /// Appends bytes.
-    pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
         let path = || self.layout.tree.shown(&self.directory());
         self.file.write_all_at(bytes, self.offset).path("write the upload", path())?;
         self.offset += bytes.len() as u64;
@@ -124,9 +126,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Turns the upload into the blob `digest` of its repository. If the digest differs, nothing
-    /// changes and the error has kind `BadContent`.
-    pub fn commit(&mut self, digest: &Digest) -> Result<()> {
+    fn commit(&mut self, digest: &Digest) -> Result<()> {
         let tree = &self.layout.tree;
         let directory = self.directory();
         let found = self.digest(digest.algorithm())?;
@@ -149,9 +149,15 @@ impl Upload {
         Ok(())
     }
 
-    /// Cancels the upload and removes it.
-    pub fn cancel(&self) -> Result<()> {
+    fn cancel(&mut self) -> Result<()> {
         self.layout.tree.discard(&self.directory()).map(|_| ())
+    }
+}
+
+impl Upload {
+    /// Returns another handle to the content, for reading it while it arrives.
+    pub fn reader(&self) -> Result<File> {
+        self.file.try_clone().path("read", self.layout.tree.shown(&self.directory()))
     }
 
     fn directory(&self) -> String {

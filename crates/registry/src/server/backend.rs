@@ -12,6 +12,8 @@ use crate::layout::Facts;
 use imgctl_base::error::Result;
 use imgctl_base::image::{Algorithm, Digest};
 
+pub use crate::layout::UploadSession;
+
 /// A manifest to serve.
 #[derive(Clone, Debug)]
 pub struct Served {
@@ -115,32 +117,15 @@ pub trait WritableBackend {
         facts: &Facts,
     ) -> Result<()>;
 
-    /// Removes a tag.
     fn delete_tag(&self, repository: &str, tag: &str) -> Result<Deletion>;
 
     /// Removes a manifest and the tags that point to it.
     fn delete_manifest(&self, repository: &str, digest: &Digest) -> Result<Deletion>;
 
-    /// Removes a blob from a repository.
     fn delete_blob(&self, repository: &str, digest: &Digest) -> Result<Deletion>;
 
     /// Returns the number of bytes that can still be stored; `None` if unknown.
     fn free_space(&self) -> Option<u64>;
-}
-
-/// A blob that is being received. After a drop, it can be resumed by its ID.
-pub trait UploadSession: Send {
-    /// Returns the ID of the upload.
-    fn id(&self) -> &str;
-    /// Returns the number of received bytes.
-    fn offset(&self) -> u64;
-    /// Appends bytes.
-    fn append(&mut self, bytes: &[u8]) -> Result<()>;
-    /// Turns the upload into the blob `digest`. A different digest is an error of kind
-    /// `BadContent`.
-    fn commit(&mut self, digest: &Digest) -> Result<()>;
-    /// Cancels the upload.
-    fn cancel(&mut self) -> Result<()>;
 }
 
 /// Progress of the writer.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use crate::client::Target;
-use crate::layout::{Facts, Layout, Upload};
+use crate::layout::{Facts, Layout};
 use crate::server::backend::{Backend, BlobFile, Deletion, Served, UploadSession, WritableBackend};
 use imgctl_base::error::Result;
 use imgctl_base::image::{Algorithm, Digest};
@@ -175,27 +175,5 @@ impl WritableBackend for LayoutBackend {
 
     fn free_space(&self) -> Option<u64> {
         self.layout.free_space()
-    }
-}
-
-impl UploadSession for Upload {
-    fn id(&self) -> &str {
-        self.id()
-    }
-
-    fn offset(&self) -> u64 {
-        self.offset()
-    }
-
-    fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.append(bytes)
-    }
-
-    fn commit(&mut self, digest: &Digest) -> Result<()> {
-        self.commit(digest)
-    }
-
-    fn cancel(&mut self) -> Result<()> {
-        Upload::cancel(self)
     }
 }

@@ -5,8 +5,6 @@
 
 mod auth;
 pub mod backend;
-mod body;
-mod connection;
 mod layout_backend;
 mod listen;
 mod proxy;
@@ -27,16 +25,15 @@ use std::time::Duration;
 use crate::credentials::Secret;
 use auth::Auth;
 use backend::{Backend, WritableBackend};
-use body::Buffers;
 use imgctl_base::error::Result;
-use reply::Refusal;
+use reply::{Buffers, Refusal};
 use upload::{Sessions, not_writable};
 
 pub use auth::{hash_password, set_password};
-pub use body::Body;
 pub use layout_backend::LayoutBackend;
 pub use listen::{Server, signalled};
 pub use proxy::{ProxyBackend, Upstream};
+pub use reply::Body;
 pub use service::Service;
 
 /// Options of a registry server.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::client::{Client, Repository, Target};
-use crate::layout::{Facts, Layout, Upload};
+use crate::layout::{Facts, Layout, Upload, UploadSession};
 use crate::server::LayoutBackend;
 use crate::server::backend::{Backend, BlobFile, Growing, Served};
 use imgctl_base::error::{Error, Kind, Result};

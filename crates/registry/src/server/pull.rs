@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 
 use crate::client::Target;
 use crate::server::Shared;
-use crate::server::body::{Content, FileContent};
-use crate::server::reply::{Refusal, Reply, document, empty, respond, set};
+use crate::server::reply::{Content, FileContent, Refusal, Reply, document, empty, respond, set};
 use crate::server::routes::{Query, encode, parameter};
 use imgctl_base::image::{Digest, media_type};
 

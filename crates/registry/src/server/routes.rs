@@ -65,7 +65,6 @@ impl Route {
     }
 }
 
-/// Query parameters.
 pub(super) type Query = [(String, String)];
 
 /// Returns the first value of a parameter.

@@ -11,9 +11,8 @@ use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
 use crate::server::backend::Backend;
-use crate::server::body::{Body, Content};
 use crate::server::push::{self, Deleted};
-use crate::server::reply::{Refusal, Reply, document, set};
+use crate::server::reply::{Body, Content, Refusal, Reply, document, set};
 use crate::server::routes::{self, Route};
 use crate::server::{Access, ServeOptions, Shared, auth, pull, upload};
 use imgctl_base::error::Result;

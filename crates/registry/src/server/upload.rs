@@ -441,7 +441,6 @@ impl Sessions {
         }
     }
 
-    /// Closes idle uploads.
     pub(super) fn tidy(&self) {
         if let Ok(mut open) = self.open.lock() {
             close_idle(&mut open, IDLE);

@@ -30,7 +30,6 @@ pub(super) struct Verifier {
 }
 
 impl Verifier {
-    /// Creates a verifier that trusts no authority.
     pub(super) fn new(provider: &CryptoProvider) -> Self {
         Self {
             roots: RootCertStore::empty(),

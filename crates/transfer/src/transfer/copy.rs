@@ -150,7 +150,6 @@ impl<'a> Copier<'a> {
         engine::copy_plan(source, sink, &plan, *jobs, self.reporter)
     }
 
-    /// Creates a temporary store.
     fn temporary(&self, scratch: &ScratchDirectory, name: &str) -> Result<Store> {
         let options = imgctl_store::store::Options { sync: false };
         let store = Store::open(&scratch.path().join(name), options)?;

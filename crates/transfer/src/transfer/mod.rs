@@ -22,7 +22,6 @@ mod output;
 pub mod plan;
 pub mod pull;
 pub mod push;
-mod push_source;
 pub mod recompress_image;
 pub mod registry;
 pub mod save;

@@ -47,7 +47,6 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// Adds a directory.
     pub(super) fn directory(&mut self, path: &str) -> Result<()> {
         match self {
             Self::Tar(tar) => tar.directory(path),
@@ -55,7 +54,6 @@ impl Target {
         }
     }
 
-    /// Adds a file.
     pub(super) fn file(&mut self, path: &str, content: Content<'_>) -> Result<()> {
         match self {
             Self::Tar(tar) => tar.file(path, content),

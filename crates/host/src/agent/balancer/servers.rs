@@ -194,7 +194,6 @@ impl Servers {
         }
     }
 
-    /// Ends all connections.
     pub(super) fn retire(&self, grace: Duration) {
         for entry in &self.entries().0 {
             entry.server.set_leave(Some(grace));

@@ -46,7 +46,6 @@ impl Stream {
     }
 }
 
-/// Writes the log.
 pub(super) struct Writer {
     place: Place,
     file: BufWriter<File>,

@@ -54,7 +54,6 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Converts the record to the protocol's type.
     pub(super) fn outcome(&self, place: &Place, recalled: bool) -> Outcome {
         Outcome {
             code: self.code,

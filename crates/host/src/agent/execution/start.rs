@@ -22,10 +22,11 @@ pub(super) const ATTEMPTS: usize = 10;
 
 /// State of a key's command.
 pub(super) enum Begun {
-    /// The command has run before.
     Ended(Record),
     /// The command is running, started by this call or by an earlier one.
-    Runs { ours: bool },
+    Runs {
+        ours: bool,
+    },
     /// Another caller's supervisor was faster.
     Lost,
 }

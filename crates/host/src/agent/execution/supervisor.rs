@@ -79,7 +79,6 @@ fn read_request(socket: &mut UnixStream) -> Result<Run> {
         .map_err(|error| Error::failed("the request is truncated").caused_by(error))
 }
 
-/// A command that has been started.
 struct Started {
     place: Place,
     child: Child,

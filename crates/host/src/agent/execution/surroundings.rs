@@ -78,7 +78,6 @@ pub(super) fn secrets(request: &Run) -> Redactor {
     secrets
 }
 
-/// Finds bash.
 pub(super) fn bash(variables: &BTreeMap<String, String>) -> Result<PathBuf> {
     let path = variables.get("PATH").map_or(PATH, String::as_str);
     path.split(':')
@@ -129,7 +128,6 @@ fn user() -> (String, String) {
     }
 }
 
-/// Returns the ID of the current boot.
 pub(super) fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .map(|id| id.trim().to_owned())

@@ -2,7 +2,6 @@
 //! lost.
 
 mod connection;
-mod handshake;
 mod start;
 #[cfg(any(test, feature = "testing"))]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "for tests only")]

@@ -7,8 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::agent::install::{Binaries, Binary};
 use crate::agent::remote::Launch;
-use crate::agent::remote::connection::Connection;
-use crate::agent::remote::handshake::{self, Answered};
+use crate::agent::remote::connection::{self, Answered, Connection};
 use crate::host::transport::{Channel, Ended, Privilege, Transport};
 use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
 
@@ -56,7 +55,7 @@ fn running(begun: Begun) -> Result<Connection> {
 async fn begin(transport: &dyn Transport, line: &str) -> Result<Begun> {
     let channel = transport.open(line, Privilege::Root).await?;
     let Channel { input, output, mut errors, ended } = channel;
-    match handshake::listen(output).await? {
+    match connection::greeted(output).await? {
         Answered::Agent(output) => {
             let connection = Connection::open(output, input, errors, ended).await?;
             Ok(Begun::Running(connection))
@@ -69,7 +68,7 @@ async fn begin(transport: &dyn Transport, line: &str) -> Result<Begun> {
             let _ = tokio::time::timeout(PATIENCE, told.read_to_end(&mut text)).await;
             let ended = tokio::time::timeout(PATIENCE, ended).await;
             let ended = ended.ok().transpose()?;
-            Err(not_started(ended, &handshake::tail(&text), &said))
+            Err(not_started(ended, &connection::tail(&text), &said))
         }
     }
 }
@@ -126,7 +125,7 @@ async fn upload(transport: &dyn Transport, binary: &Binary, directory: &str) -> 
     if ended == Ended::Code(0) {
         return Ok(());
     }
-    let text = handshake::tail(&text);
+    let text = connection::tail(&text);
     if text.is_empty() {
         sent.doing(|| "the connection was lost".to_owned())?;
     }

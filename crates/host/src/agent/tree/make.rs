@@ -283,7 +283,6 @@ fn may_hold_registry(layer: &CheckoutLayer) -> bool {
     layer.registry || kind.is_none_or(|kind| kind == LayerKind::Registry)
 }
 
-/// A tree that is being unpacked.
 struct TreeInMaking {
     unpacker: Unpacker,
     /// Image of each file that rendering asks about.

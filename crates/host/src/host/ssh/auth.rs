@@ -5,12 +5,11 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
 
-use russh::MethodKind;
-use russh::MethodSet;
 use russh::client::{AuthResult, Handle, KeyboardInteractiveAuthResponse};
 use russh::keys::agent::AgentIdentity;
 use russh::keys::agent::client::AgentClient;
-use russh::keys::{HashAlg, PrivateKeyWithHashAlg, PublicKey, load_public_key};
+use russh::keys::{Algorithm, HashAlg, PrivateKeyWithHashAlg, PublicKey, load_public_key};
+use russh::{MethodKind, MethodSet};
 use tokio::net::UnixStream;
 
 use crate::host::ssh::client::Client;
@@ -232,22 +231,14 @@ impl Attempts {
                 .await
                 .map_err(text),
             Way::Key(Key { key, .. }) => {
-                let hash = if key.algorithm().is_rsa() {
-                    rsa_hash_of(handle, rsa_hash).await
-                } else {
-                    None
-                };
+                let hash = hash_for(key.algorithm(), handle, rsa_hash).await;
                 handle
                     .authenticate_publickey(user, PrivateKeyWithHashAlg::new(key.clone(), hash))
                     .await
                     .map_err(text)
             }
             Way::Agent(identity) => {
-                let hash = if identity.public_key().algorithm().is_rsa() {
-                    rsa_hash_of(handle, rsa_hash).await
-                } else {
-                    None
-                };
+                let hash = hash_for(identity.public_key().algorithm(), handle, rsa_hash).await;
                 let Some(agent) = &mut self.agent else {
                     return Err("the agent is gone".to_owned());
                 };
@@ -303,12 +294,16 @@ impl Attempts {
     }
 }
 
-/// Determines the hash for RSA signatures. Only called for RSA keys, because a host that does not
-/// announce its hashes costs a second.
-async fn rsa_hash_of(
+/// Determines the hash for RSA signatures. Asks the host only for RSA keys, because one that does
+/// not announce its hashes costs a second.
+async fn hash_for(
+    algorithm: Algorithm,
     handle: &Handle<Client>,
     known: &mut Option<Option<HashAlg>>,
 ) -> Option<HashAlg> {
+    if !algorithm.is_rsa() {
+        return None;
+    }
     if let Some(hash) = known {
         return *hash;
     }

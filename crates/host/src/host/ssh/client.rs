@@ -5,11 +5,10 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use russh::Preferred;
-use russh::cipher;
 use russh::client::{self, DisconnectReason, Session};
 use russh::keys::ssh_key::certificate::CertType;
 use russh::keys::{Algorithm, Certificate, HashAlg, PublicKey, PublicKeyOrCertificate};
+use russh::{Preferred, cipher};
 
 use crate::host::known_hosts::{self, KnownHosts, Place, Verdict, name_of};
 use crate::host::login::HostKeys;

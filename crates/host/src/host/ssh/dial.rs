@@ -46,7 +46,6 @@ pub(super) struct Dialled {
     pub(super) lost: Lost,
 }
 
-/// Connects to the host and logs in.
 pub(super) async fn dial(
     target: &Target,
     via: Option<&Arc<Ssh>>,

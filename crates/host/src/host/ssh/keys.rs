@@ -8,7 +8,6 @@ use russh::keys::{self, Certificate, PrivateKey};
 
 use imgctl_base::secret::Secret;
 
-/// One key to try.
 #[derive(Clone)]
 pub(super) struct Key {
     pub(super) key: Arc<PrivateKey>,

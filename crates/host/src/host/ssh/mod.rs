@@ -6,14 +6,12 @@ mod channel;
 mod client;
 mod dial;
 mod keys;
-mod session;
 mod target;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::io::AsyncReadExt as _;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::sync::OnceCell;
 
 use crate::host::address::Address;
@@ -21,10 +19,8 @@ use crate::host::quote::quote;
 use crate::host::reactor;
 use crate::host::sudo::Sudo;
 use crate::host::transport::{BoxFuture, Channel, Privilege, Transport};
+use channel::{Counted, NoChannel, Session, connection_lost};
 use imgctl_base::error::{Error, Kind, Result};
-
-use channel::connection_lost;
-use session::{Counted, NoChannel, Session};
 
 pub(super) use keys::KeyCache;
 pub(super) use target::{Hop, Target, configured, parse_jump};
@@ -37,7 +33,6 @@ const MOST_SESSIONS: usize = 16;
 /// detected yet.
 const CHANNEL_PATIENCE: Duration = Duration::from_secs(30);
 
-/// A host reached over SSH.
 pub(super) struct Ssh {
     target: Target,
     via: Option<Arc<Self>>,

@@ -43,7 +43,6 @@ pub(in crate::host) struct Target {
     pub(in crate::host) retries: u32,
 }
 
-/// A jump host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::host) struct Hop {
     pub(in crate::host) user: Option<String>,

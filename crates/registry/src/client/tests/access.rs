@@ -182,7 +182,7 @@ fn a_public_registry_cannot_send_our_password_to_a_private_address() {
             crate::credentials::Credential { login: me().unwrap(), source: "here".to_owned() };
         let fetched = client.shared.run(async {
             let scopes = Scopes::default();
-            let token = tokens::fetch(&place, realm, None, &scopes, Some(&credential)).await;
+            let token = auth::fetch_token(&place, realm, None, &scopes, Some(&credential)).await;
             Ok(token.unwrap_err().error)
         });
         let error = fetched.unwrap();

@@ -8,8 +8,8 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use super::access::me;
 use super::fake::{Answer, Fake, Request};
 use super::*;
+use crate::client::auth;
 use crate::client::resolver::Names;
-use crate::client::tokens;
 use crate::credentials::Credential;
 
 /// Resolves names that end in `.inside` to this machine, and no others.
@@ -44,7 +44,7 @@ fn token_error(client: &Client, place: &Place, realm: &str, secret: bool) -> Err
     let credential = secret.then(|| Credential { login: me().unwrap(), source: "here".to_owned() });
     let scopes = Scopes::default();
     let fetched = client.shared.run(async {
-        let token = tokens::fetch(place, realm, None, &scopes, credential.as_ref()).await;
+        let token = auth::fetch_token(place, realm, None, &scopes, credential.as_ref()).await;
         Ok(token.unwrap_err().error)
     });
     fetched.unwrap()

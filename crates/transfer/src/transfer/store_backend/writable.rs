@@ -275,12 +275,6 @@ fn random_id() -> String {
     format!("{:016x}-{:016x}", random(), random())
 }
 
-impl Upload {
-    fn ended() -> Error {
-        Error::failed("the upload has ended")
-    }
-}
-
 impl UploadSession for Upload {
     fn id(&self) -> &str {
         &self.id
@@ -291,14 +285,14 @@ impl UploadSession for Upload {
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        let ingest = self.ingest.as_mut().ok_or_else(Self::ended)?;
+        let ingest = self.ingest.as_mut().ok_or_else(ended)?;
         ingest.write_all(bytes).doing(|| "cannot write a blob into the store".to_owned())?;
         self.hasher.update(bytes);
         Ok(())
     }
 
     fn commit(&mut self, digest: &Digest) -> Result<()> {
-        let ingest = self.ingest.take().ok_or_else(Self::ended)?;
+        let ingest = self.ingest.take().ok_or_else(ended)?;
         let size = ingest.written();
         let found = std::mem::replace(&mut self.hasher, Hasher::with(self.algorithm)).finish();
         let is_other_algorithm = digest.algorithm() != self.algorithm;
