@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::span::{LineMap, Span};
+use super::diagnostic::{LineMap, Span};
 
 /// A parsed Kubefile.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,7 +4,6 @@
 //! Pure functions: facts that depend on files or images (ignored sources, a base image's
 //! environment) are passed in or left to the builder.
 
-mod archives;
 mod cluster;
 mod stages;
 mod style;
@@ -14,7 +13,22 @@ use std::collections::HashMap;
 
 use super::ast::{From, Instruction, InstructionKind, Kubefile, Stage};
 use super::diagnostic::Diagnostic;
-use super::span::Span;
+use super::diagnostic::Span;
+
+/// Arguments that, given with `--build-arg`, are available in every `RUN` without a declaration and
+/// affect neither cache keys nor history (Dockerfile reference, "Predefined ARGs").
+pub const PROXY_ARGS: [&str; 10] = [
+    "ALL_PROXY",
+    "FTP_PROXY",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "NO_PROXY",
+    "all_proxy",
+    "ftp_proxy",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+];
 
 /// Every rule, in alphabetical order.
 #[cfg(test)]
@@ -67,7 +81,7 @@ pub fn check(kubefile: &Kubefile, options: &CheckOptions<'_>) -> Vec<Diagnostic>
     stages::check(kubefile, &parents, &mut found);
     variables::check(kubefile, &parents, options, &mut found);
     cluster::check(kubefile, options, &mut found);
-    archives::check(kubefile, &parents, &options.archives, &mut found);
+    cluster::check_archives(kubefile, &parents, &options.archives, &mut found);
     let directive = &kubefile.directives.check;
     found.retain(|diagnostic| {
         let silenced = |rule: &str| directive.skip.iter().any(|s| s.eq_ignore_ascii_case(rule));

@@ -1,12 +1,15 @@
 //! Problems in a Kubefile, their place, and how they are shown: message, line, caret, hint.
 //!
-//! Uses the source text only for rendering. Does not decide about printing or exit codes.
+//! An instruction may span several lines; the parser works on the folded line. A [`LineMap`] records the
+//! source of each piece, so a caret can point at the exact word. Uses the source text only for rendering.
+//! Does not decide about printing or exit codes.
 
+use std::fmt;
 use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet, normalize_untrusted_str};
 
-use super::span::Span;
+use super::expand::ExpandError;
 use imgctl_base::error::Error;
 
 /// Severity of a finding.
@@ -139,6 +142,143 @@ fn excerpt(source: &str, span: Span) -> Excerpt<'_> {
 
 fn byte_of_column(line: &str, column: usize) -> usize {
     line.char_indices().nth(column.saturating_sub(1)).map_or(line.len(), |(at, _)| at)
+}
+
+/// A problem with an instruction or a part of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub message: String,
+    /// The piece of the instruction's text to place the caret at.
+    pub part: Option<String>,
+    /// Offset of that piece in the text, if it occurs more than once.
+    pub(super) offset: Option<usize>,
+    pub hint: Option<String>,
+}
+
+impl Problem {
+    /// Returns a problem with the whole instruction.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), part: None, offset: None, hint: None }
+    }
+
+    /// Sets the affected piece of the text.
+    pub fn at(mut self, part: &str) -> Self {
+        self.part = Some(part.to_owned());
+        self
+    }
+
+    /// Adds a suggested fix.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Converts the problem into a diagnostic for the folded line `text`. If no part is set, the
+    /// caret is placed under the instruction's name.
+    pub(super) fn into_diagnostic(self, text: &str, map: &LineMap) -> Diagnostic {
+        let part = self.part.as_deref().filter(|part| !part.is_empty());
+        let start = self.offset.or_else(|| text.find(part?));
+        let (start, length) = match (start, part) {
+            (Some(start), Some(part)) => (start, part.len()),
+            _ => (0, text.find(char::is_whitespace).unwrap_or(text.len())),
+        };
+        let span = map.locate(text, start, start + length);
+        let mut diagnostic = Diagnostic::error(self.message, span);
+        diagnostic.hint = self.hint;
+        diagnostic
+    }
+}
+
+impl From<ExpandError> for Problem {
+    fn from(error: ExpandError) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+/// A range of the source. Lines and columns count from 1, columns in characters; the end is
+/// exclusive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span {
+    pub line: usize,
+    pub column: usize,
+    pub(crate) end_line: usize,
+    pub(crate) end_column: usize,
+}
+
+impl Span {}
+
+/// The part of a folded line that comes from one physical line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Piece {
+    /// Byte offset in the folded line at which this piece starts.
+    at: usize,
+    line: usize,
+    column: usize,
+}
+
+/// Source positions of the pieces of a folded line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LineMap {
+    pieces: Vec<Piece>,
+}
+
+impl LineMap {
+    /// Records that the text from byte `at` of the folded line on comes from `line`, `column`.
+    pub fn push(&mut self, at: usize, line: usize, column: usize) {
+        self.pieces.push(Piece { at, line, column });
+    }
+
+    /// Returns the place of byte range `start..end` of the folded line `text`.
+    pub(crate) fn locate(&self, text: &str, start: usize, end: usize) -> Span {
+        let (line, column) = self.place(text, start);
+        let (end_line, end_column) = if end > start {
+            // The position after the last character, not the start of the next piece.
+            let last = floor_boundary(text, end - 1);
+            let (line, column) = self.place(text, last);
+            (line, column + 1)
+        } else {
+            (line, column + 1)
+        };
+        Span { line, column, end_line, end_column }
+    }
+
+    /// Returns the map of the folded line's tail, starting at byte `start`.
+    pub(super) fn tail(&self, text: &str, start: usize) -> LineMap {
+        let (line, column) = self.place(text, start);
+        let mut tail = LineMap::default();
+        tail.push(0, line, column);
+        for piece in self.pieces.iter().filter(|piece| piece.at > start) {
+            tail.push(piece.at - start, piece.line, piece.column);
+        }
+        tail
+    }
+
+    fn place(&self, text: &str, at: usize) -> (usize, usize) {
+        let at = floor_boundary(text, at.min(text.len()));
+        let index = self.pieces.partition_point(|piece| piece.at <= at);
+        match index.checked_sub(1).and_then(|i| self.pieces.get(i)) {
+            Some(piece) => {
+                let between = text.get(piece.at..at).unwrap_or_default();
+                (piece.line, piece.column + between.chars().count())
+            }
+            None => (1, 1),
+        }
+    }
+}
+
+fn floor_boundary(text: &str, mut at: usize) -> usize {
+    while at > 0 && !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub enum ExpandError {
     BadPattern(char),
     /// `${${…}}` is nested too deeply.
     TooDeep,
-    /// The value would be larger than [`MAX_VALUE`].
+    /// The value would be larger than [`MAX_VALUE`], or a pattern is too large.
     TooLarge,
 }
 
@@ -345,12 +345,12 @@ impl<'a> Expander<'a> {
         if self.survey {
             return Ok(String::new());
         }
-        let pattern = ShellPattern::compile(pattern).map_err(ExpandError::BadPattern)?;
+        let pattern = ShellPattern::compile(pattern)?;
         let trimmed = match operator {
             '#' => pattern.trim_prefix(&value, longest),
             _ => pattern.trim_suffix(&value, longest),
         };
-        Ok(trimmed.to_owned())
+        trimmed.map(str::to_owned)
     }
 
     fn replaced(&mut self, name: &str) -> Result<String, ExpandError> {
@@ -364,10 +364,7 @@ impl<'a> Expander<'a> {
         if self.survey {
             return Ok(String::new());
         }
-        ShellPattern::compile(&pattern)
-            .map_err(ExpandError::BadPattern)?
-            .replace(&value, &replacement, all, MAX_VALUE)
-            .ok_or(ExpandError::TooLarge)
+        ShellPattern::compile(&pattern)?.replace(&value, &replacement, all, MAX_VALUE)
     }
 
     /// Reads a name: letters, digits and `_`, only digits, or one special parameter.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::ast::{CommandForm, Healthcheck};
-use super::problem::Problem;
+use super::diagnostic::Problem;
 use super::reader::Reader;
 use super::words;
 

@@ -5,8 +5,8 @@
 //! walker queries paths and carries a [`ParentState`] down the tree, so no path is matched twice.
 
 use super::diagnostic::Diagnostic;
+use super::diagnostic::Span;
 use super::glob::{self, BadPattern, SLASH, SegmentPattern, Token};
-use super::span::Span;
 
 /// Maximum size of an ignore file, in bytes.
 pub(crate) const MAX_IGNORE_FILE: usize = 1 << 20;

@@ -5,12 +5,12 @@ use super::ast::{
     CommandForm, From, Instruction, InstructionKind, MountSpec, Onbuild, Run, RunNetwork,
     RunSecurity, Source, Transfer, TransferFlags,
 };
+use super::diagnostic::Problem;
 use super::expand;
-use super::flags::Flags;
 use super::health;
 use super::heredoc;
 use super::lexer::Folded;
-use super::problem::Problem;
+use super::reader::Flags;
 use super::reader::Reader;
 use super::words::{self, Json};
 use imgctl_base::suggest::closest;

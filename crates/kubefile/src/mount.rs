@@ -1,9 +1,9 @@
 //! `RUN --mount=…`: its options and their defaults. Must not depend on stages; mounts nothing.
 
 use super::ast::{CacheMount, CacheSharing, Mount, MountKind, MountSpec};
+use super::diagnostic::Problem;
 use super::expand::{self, ExpandError};
 use super::ignore;
-use super::problem::Problem;
 use imgctl_base::suggest::closest;
 
 const TYPES: [&str; 5] = ["bind", "cache", "tmpfs", "secret", "ssh"];

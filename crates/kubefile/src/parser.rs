@@ -1,11 +1,11 @@
 //! Parses text into the syntax tree: stages, their order, and all errors at once.
 
 use super::ast::{Instruction, InstructionKind, Kubefile, Stage};
+use super::diagnostic::Problem;
+use super::diagnostic::Span;
 use super::diagnostic::{Diagnostic, Severity};
 use super::instruction::{self, Parsed, instruction};
 use super::lexer::{self, Folded};
-use super::problem::Problem;
-use super::span::Span;
 
 /// Maximum size of a Kubefile, in bytes; here-documents can make it long.
 pub(crate) const MAX_KUBEFILE: usize = 4 << 20;

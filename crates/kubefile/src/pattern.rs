@@ -1,207 +1,90 @@
 //! The patterns of `${v#p}`, `${v%p}` and `${v/p/r}`: `*` and `?`, without bracket classes
-//! (BuildKit's rule).
-//!
-//! Matching follows all possibilities at once, so its cost is always pattern × text.
+//! (BuildKit's rule). As in BuildKit, wildcards do not match newlines.
 
-/// A compiled pattern.
+use regex::Regex;
+
+use super::expand::ExpandError;
+
+/// The elements of a pattern, each as a regular expression.
 #[derive(Debug)]
-pub(super) struct ShellPattern {
-    tokens: Vec<Token>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Token {
-    Char(char),
-    /// `?`: one character.
-    Any,
-    /// `*`: any number of characters.
-    Star,
-}
-
-impl Token {
-    /// Returns whether the token matches `c`. As in BuildKit, wildcards do not match newlines.
-    fn takes(self, c: char) -> bool {
-        match self {
-            Token::Char(expected) => expected == c,
-            Token::Any | Token::Star => c != '\n',
-        }
-    }
-}
+pub(super) struct ShellPattern(Vec<String>);
 
 impl ShellPattern {
-    /// Compiles a pattern; `Err` holds a character that must not be escaped. `\*`, `\?` and `\\`
-    /// stand for the characters themselves; `\}` and `\/` are escaped because of the surrounding
-    /// `${}`.
-    pub(super) fn compile(pattern: &str) -> Result<Self, char> {
-        let mut tokens = Vec::new();
+    /// Reads a pattern. `\*`, `\?` and `\\` stand for the characters themselves; `\}` and `\/` are
+    /// escaped because of the surrounding `${}`. No other character can be escaped.
+    pub(super) fn compile(pattern: &str) -> Result<Self, ExpandError> {
+        let mut elements = Vec::new();
         let mut chars = pattern.chars();
         while let Some(c) = chars.next() {
-            tokens.push(match c {
-                // Consecutive stars are one star.
-                '*' if tokens.last() == Some(&Token::Star) => continue,
-                '*' => Token::Star,
-                '?' => Token::Any,
+            elements.push(match c {
+                '*' => ".*".to_owned(),
+                '?' => ".".to_owned(),
                 '\\' => match chars.next() {
-                    Some(c @ ('*' | '?' | '\\' | '}' | '/')) => Token::Char(c),
-                    other => return Err(other.unwrap_or('\\')),
+                    Some(c @ ('*' | '?' | '\\' | '}' | '/')) => regex::escape(&c.to_string()),
+                    other => return Err(ExpandError::BadPattern(other.unwrap_or('\\'))),
                 },
-                c => Token::Char(c),
+                c => regex::escape(&c.to_string()),
             });
         }
-        Ok(Self { tokens })
+        Ok(Self(elements))
     }
 
     /// Implements `${v#p}` and `${v##p}`.
-    pub(super) fn trim_prefix<'a>(&self, value: &'a str, longest: bool) -> &'a str {
-        let ends = value.char_indices().map(|(at, c)| (at + c.len_utf8(), c));
-        match anchored(&self.tokens, ends, longest) {
-            Some(length) => &value[length..],
-            None => value,
-        }
+    pub(super) fn trim_prefix<'a>(
+        &self,
+        value: &'a str,
+        longest: bool,
+    ) -> Result<&'a str, ExpandError> {
+        let length = anchored(&self.0.concat(), value, longest)?;
+        Ok(&value[length..])
     }
 
     /// Implements `${v%p}` and `${v%%p}`.
-    pub(super) fn trim_suffix<'a>(&self, value: &'a str, longest: bool) -> &'a str {
-        let reversed: Vec<Token> = self.tokens.iter().rev().copied().collect();
-        let starts = value.char_indices().rev();
-        let ends = starts.map(|(at, c)| (value.len() - at, c));
-        match anchored(&reversed, ends, longest) {
-            Some(length) => &value[..value.len() - length],
-            None => value,
-        }
+    pub(super) fn trim_suffix<'a>(
+        &self,
+        value: &'a str,
+        longest: bool,
+    ) -> Result<&'a str, ExpandError> {
+        let reversed: String = self.0.iter().rev().map(String::as_str).collect();
+        let length = anchored(&reversed, &value.chars().rev().collect::<String>(), longest)?;
+        Ok(&value[..value.len() - length])
     }
 
-    /// Implements `${v/p/r}` and, with `all`, `${v//p/r}`. Returns `None` if the result is longer
-    /// than `limit` bytes.
+    /// Implements `${v/p/r}` and, with `all`, `${v//p/r}`: the leftmost, then longest matches. The
+    /// result has at most `limit` bytes.
     pub(super) fn replace(
         &self,
         value: &str,
         replacement: &str,
         all: bool,
         limit: usize,
-    ) -> Option<String> {
+    ) -> Result<String, ExpandError> {
+        let regex = regex(&self.0.concat())?;
         let mut result = String::new();
         let mut at = 0;
-        // No empty match directly after another match (as in Go).
-        let mut blocked = None;
-        while let Some((start, end)) = self.find(value, at) {
-            result.push_str(&value[at..start]);
-            if start < end || blocked != Some(start) {
-                result.push_str(replacement);
-            }
-            at = end;
-            blocked = Some(end);
-            if start == end {
-                match value[end..].chars().next() {
-                    Some(c) if all => {
-                        result.push(c);
-                        at += c.len_utf8();
-                    }
-                    _ => break,
-                }
-            }
+        for found in regex.find_iter(value).take(if all { usize::MAX } else { 1 }) {
+            result.push_str(&value[at..found.start()]);
+            result.push_str(replacement);
+            at = found.end();
             if result.len() > limit {
-                return None;
-            }
-            if !all {
-                break;
+                return Err(ExpandError::TooLarge);
             }
         }
-        result.push_str(value.get(at..).unwrap_or_default());
-        (result.len() <= limit).then_some(result)
-    }
-
-    /// Returns the leftmost, then longest match at or after `from`.
-    fn find(&self, value: &str, from: usize) -> Option<(usize, usize)> {
-        let goal = self.tokens.len();
-        // For each state, the earliest start that leads to it.
-        let mut states: Vec<Option<usize>> = vec![None; goal + 1];
-        let mut following = states.clone();
-        let mut best: Option<(usize, usize)> = None;
-        let mut chars = value[from..].char_indices();
-        loop {
-            let next = chars.next();
-            let at = next.map_or(value.len(), |(offset, _)| from + offset);
-            if best.is_none() {
-                states[0] = earlier(states[0], Some(at));
-            }
-            for i in 0..goal {
-                if self.tokens[i] == Token::Star {
-                    states[i + 1] = earlier(states[i + 1], states[i]);
-                }
-            }
-            if let Some(start) = states[goal]
-                && best.is_none_or(|(known, _)| start <= known)
-            {
-                best = Some((start, at));
-            }
-            let Some((_, c)) = next else { return best };
-            let mut alive = best.is_none();
-            for (i, (token, state)) in self.tokens.iter().zip(&states).enumerate() {
-                let state = state
-                    .filter(|&start| best.is_none_or(|(known, _)| start <= known))
-                    .filter(|_| token.takes(c));
-                let to = if *token == Token::Star { i } else { i + 1 };
-                following[to] = earlier(following[to], state);
-                alive |= state.is_some();
-            }
-            if !alive {
-                return best;
-            }
-            std::mem::swap(&mut states, &mut following);
-            following.fill(None);
-        }
+        result.push_str(&value[at..]);
+        if result.len() > limit { Err(ExpandError::TooLarge) } else { Ok(result) }
     }
 }
 
-fn earlier(a: Option<usize>, b: Option<usize>) -> Option<usize> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    }
+/// Returns the length of the shortest or longest match at the start of `text`, 0 if there is none.
+fn anchored(pattern: &str, text: &str, longest: bool) -> Result<usize, ExpandError> {
+    let flags = if longest { "" } else { "(?U)" };
+    let regex = regex(&format!("{flags}^{pattern}"))?;
+    Ok(regex.find(text).map_or(0, |found| found.end()))
 }
 
-/// Returns the length of the shortest or longest match from the first of `steps` on; each step is a
-/// character and the length of the text up to its end.
-fn anchored(
-    tokens: &[Token],
-    mut steps: impl Iterator<Item = (usize, char)>,
-    longest: bool,
-) -> Option<usize> {
-    let goal = tokens.len();
-    let mut states = vec![false; goal + 1];
-    let mut following = states.clone();
-    states[0] = true;
-    let mut best = None;
-    let mut length = 0;
-    loop {
-        for i in 0..goal {
-            if states[i] && tokens[i] == Token::Star {
-                states[i + 1] = true;
-            }
-        }
-        if states[goal] {
-            best = Some(length);
-            if !longest {
-                return best;
-            }
-        }
-        let Some((end, c)) = steps.next() else {
-            return best;
-        };
-        for i in 0..goal {
-            if states[i] && tokens[i].takes(c) {
-                let to = if tokens[i] == Token::Star { i } else { i + 1 };
-                following[to] = true;
-            }
-        }
-        if !following.contains(&true) {
-            return best;
-        }
-        std::mem::swap(&mut states, &mut following);
-        following.fill(false);
-        length = end;
-    }
+/// Matching costs at most pattern × text.
+fn regex(pattern: &str) -> Result<Regex, ExpandError> {
+    Regex::new(pattern).map_err(|_| ExpandError::TooLarge)
 }
 
 #[cfg(test)]
@@ -230,10 +113,10 @@ mod tests {
             ("*b", "a\nb", "a\nb", "a\nb", "a\n", "a\n"),
         ] {
             let compiled = pattern(p);
-            assert_eq!(compiled.trim_prefix(value, false), sp, "{p} # {value}");
-            assert_eq!(compiled.trim_prefix(value, true), lp, "{p} ## {value}");
-            assert_eq!(compiled.trim_suffix(value, false), ss, "{p} % {value}");
-            assert_eq!(compiled.trim_suffix(value, true), ls, "{p} %% {value}");
+            assert_eq!(compiled.trim_prefix(value, false).unwrap(), sp, "{p} # {value}");
+            assert_eq!(compiled.trim_prefix(value, true).unwrap(), lp, "{p} ## {value}");
+            assert_eq!(compiled.trim_suffix(value, false).unwrap(), ss, "{p} % {value}");
+            assert_eq!(compiled.trim_suffix(value, true).unwrap(), ls, "{p} %% {value}");
         }
     }
 
@@ -254,13 +137,13 @@ mod tests {
             assert_eq!(replace(false), first, "{p} / {value}");
             assert_eq!(replace(true), all, "{p} // {value}");
         }
-        assert_eq!(pattern("a").replace("aaa", "XXXX", true, 10), None);
+        assert_eq!(pattern("a").replace("aaa", "XXXX", true, 10), Err(ExpandError::TooLarge));
     }
 
     #[test]
     fn only_wildcards_and_delimiters_are_escaped() {
-        assert_eq!(ShellPattern::compile("\\a").unwrap_err(), 'a');
+        assert_eq!(ShellPattern::compile("\\a").unwrap_err(), ExpandError::BadPattern('a'));
         assert!(ShellPattern::compile("\\").is_err());
-        assert_eq!(pattern("\\/").trim_prefix("/a", true), "a");
+        assert_eq!(pattern("\\/").trim_prefix("/a", true).unwrap(), "a");
     }
 }

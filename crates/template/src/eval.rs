@@ -6,12 +6,12 @@ use gotmpl::parse::{
     BranchNode, CommandNode, Expr, ListNode, Node, Number, PipeNode, Pos, SmolStr, TemplateNode,
 };
 
+use crate::dialect::LONGEST_TEXT;
 use crate::dialect::{Dialect, Missing};
 use crate::engine::Engine;
 use crate::functions;
-use crate::limits::LONGEST_TEXT;
 use crate::print;
-use crate::source::{Fault, Source, Template};
+use crate::source::{Fault, Source, Tree};
 use crate::value::Value;
 
 /// Reason why evaluation ends early.
@@ -54,7 +54,7 @@ impl State {
 
 impl Engine {
     /// Runs a template from the start with `data` as dot and `$`.
-    pub(crate) fn execute(&mut self, template: &Template, data: &Value) -> Result<String, Fault> {
+    pub(crate) fn execute(&mut self, template: &Tree, data: &Value) -> Result<String, Fault> {
         let mut state = State {
             source: template.source.clone(),
             variables: vec![(SmolStr::new_static("$"), data.clone())],

@@ -79,13 +79,13 @@ impl Source {
 }
 
 /// A parsed template.
-pub(crate) struct Template {
+pub(crate) struct Tree {
     pub(crate) source: Rc<Source>,
     pub(crate) body: ListNode,
 }
 
 /// A parsed text and the templates that it defines, by name.
-pub(crate) type Parsed = (Rc<Template>, Vec<(String, Rc<Template>)>);
+pub(crate) type Parsed = (Rc<Tree>, Vec<(String, Rc<Tree>)>);
 
 /// Parses `text`; `name` identifies it in messages.
 pub(crate) fn parse(name: &str, text: &str) -> Result<Parsed, Fault> {
@@ -102,7 +102,7 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Parsed, Fault> {
     if let Some((offset, message)) = misplaced {
         return Err(Fault::new(source.place(Pos::new(offset, 0)), message));
     }
-    let template = |body| Rc::new(Template { source: source.clone(), body });
+    let template = |body| Rc::new(Tree { source: source.clone(), body });
     let defined =
         defined.into_iter().map(|node| (node.name.to_string(), template(node.body))).collect();
     Ok((template(body), defined))

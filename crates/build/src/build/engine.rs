@@ -10,7 +10,7 @@ use crate::build::file::{self, Source};
 use crate::build::options::{Built, Options};
 use crate::build::output::{self, Written};
 use crate::build::plan::{self, BuildPlan, StagePlan};
-use crate::build::scope::{self, PROXY_ARGS, Scope};
+use crate::build::scope::{self, Scope};
 use crate::build::shared::{Results, Shared, StageImage};
 use crate::build::squash;
 use crate::build::stage::Stage;
@@ -22,6 +22,7 @@ use imgctl_base::image::{Platform, Reference};
 use imgctl_base::progress::Reporter;
 use imgctl_kubefile as kubefile;
 use imgctl_kubefile::ast::{InstructionKind, Kubefile};
+use imgctl_kubefile::check::PROXY_ARGS;
 use imgctl_kubefile::diagnostic;
 use imgctl_store::store::Store;
 

@@ -7,24 +7,9 @@ use crate::build::file::Source;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Platform;
 use imgctl_kubefile::ast::Instruction;
+use imgctl_kubefile::diagnostic::Span;
 use imgctl_kubefile::diagnostic::{self, Diagnostic};
 use imgctl_kubefile::expand;
-use imgctl_kubefile::span::Span;
-
-/// Proxy variables that every RUN sees without a declaration. They never enter history or cache
-/// keys (Dockerfile reference, "Predefined ARGs").
-pub(crate) const PROXY_ARGS: [&str; 10] = [
-    "ALL_PROXY",
-    "FTP_PROXY",
-    "HTTPS_PROXY",
-    "HTTP_PROXY",
-    "NO_PROXY",
-    "all_proxy",
-    "ftp_proxy",
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
-];
 
 /// Returns BuildKit's platform arguments: global, but a stage must redeclare them.
 pub(crate) fn platform_args(

@@ -5,9 +5,23 @@ use std::collections::{HashMap, HashSet};
 use super::{Diagnostic, Instruction, InstructionKind, Kubefile, Stage, is_scratch};
 use crate::ast::From;
 use crate::expand;
-use crate::predefined::PLATFORM_ARGS;
 use crate::words;
 use imgctl_base::suggest::closest;
+
+/// Arguments visible in every `FROM` line; a stage imports one with `ARG NAME` (Dockerfile
+/// reference, "Automatic platform ARGs in the global scope").
+const PLATFORM_ARGS: [&str; 10] = [
+    "BUILDPLATFORM",
+    "BUILDOS",
+    "BUILDOSVERSION",
+    "BUILDARCH",
+    "BUILDVARIANT",
+    "TARGETPLATFORM",
+    "TARGETOS",
+    "TARGETOSVERSION",
+    "TARGETARCH",
+    "TARGETVARIANT",
+];
 
 /// Names that have another meaning for builders.
 const RESERVED: [&str; 2] = ["scratch", "context"];

@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use super::{CheckOptions, Diagnostic, Instruction, InstructionKind, Kubefile, Stage, is_scratch};
 use crate::ast::{Source, Transfer};
 use crate::expand;
-use crate::predefined::PROXY_ARGS;
 use imgctl_base::suggest::closest;
 
 /// Maximum number of findings: each requires a search for the intended name.
@@ -93,7 +92,8 @@ fn report(
     for used in expand::variables(raw, escape).unwrap_or_default() {
         let name = used.name.as_str();
         let is_name = name.starts_with(|c: char| c.is_alphabetic() || c == '_');
-        let known = PROXY_ARGS.contains(&name) || names(scopes).any(|set| set.contains(name));
+        let known =
+            super::PROXY_ARGS.contains(&name) || names(scopes).any(|set| set.contains(name));
         if used.optional || !is_name || known {
             continue;
         }

@@ -1,7 +1,7 @@
 //! Functions of docker's `--format`, with arguments in the order of Go's `strings` package.
 
 use super::call::{Answer, Call, Group, size, text, value};
-use super::lists::texts;
+use super::collections::texts;
 use super::strings::split;
 use super::values;
 use crate::encode;

@@ -7,21 +7,16 @@
 //! placeholders must not pass for passwords and keys in the files of a cluster.
 
 mod call;
-mod compare;
+mod collections;
 mod encoding;
 mod environment;
+mod fixed;
 mod format;
-mod lists;
-mod maps;
 mod net;
 mod numbers;
-mod pseudo;
-mod regexes;
 mod strings;
 #[cfg(test)]
 mod tests;
-mod text;
-mod times;
 mod values;
 mod versions;
 
@@ -37,26 +32,21 @@ pub(crate) use call::typed;
 
 type Table = HashMap<&'static str, (&'static str, Body)>;
 
-/// The functions of Go itself.
-const GO: [Group; 2] = [compare::GROUP, values::GO];
-const SPRIG: [Group; 9] = [
+const SPRIG: [Group; 6] = [
+    collections::GROUP,
     encoding::GROUP,
-    lists::GROUP,
-    maps::GROUP,
     numbers::GROUP,
-    regexes::GROUP,
     strings::GROUP,
-    text::GROUP,
     values::GROUP,
     versions::GROUP,
 ];
 
 static CLUSTER_IMAGE: LazyLock<Table> = LazyLock::new(|| table(&SPRIG, &[net::GROUP]));
-static CHART: LazyLock<Table> = LazyLock::new(|| table(&SPRIG, &[pseudo::GROUP, times::GROUP]));
+static CHART: LazyLock<Table> = LazyLock::new(|| table(&SPRIG, &[fixed::GROUP]));
 static FORMAT: LazyLock<Table> = LazyLock::new(|| table(&[], &[format::GROUP]));
 
 fn table(groups: &[Group], more: &[Group]) -> Table {
-    let entries = GO.iter().chain(groups).chain(more).copied().flatten();
+    let entries = [values::GO].iter().chain(groups).chain(more).copied().flatten();
     entries.map(|(name, types, body)| (*name, (*types, *body))).collect()
 }
 

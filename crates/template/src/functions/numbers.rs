@@ -1,7 +1,7 @@
 //! Numbers. Integer arithmetic wraps, as in Go; division by zero is an error.
 
 use super::call::{Answer, Call, Group, float, int, text};
-use crate::limits::MOST_NUMBERS;
+use crate::dialect::MOST_NUMBERS;
 use crate::value::Value;
 
 /// Functions in this file.

@@ -2,14 +2,14 @@
 
 use serde_json::json;
 
-use crate::{Dialect, Missing, template};
+use crate::{Dialect, Missing, engine};
 
 fn render(text: &str, dialect: Dialect) -> imgctl_base::error::Result<String> {
     let data = json!({
         "name": "etcd", "empty": "", "zero": 0, "list": ["b", "a", "b"],
         "map": {"x": 1, "y": {"z": "deep"}}, "version": "v1.29.9", "labels": {"a": "b"},
     });
-    template::render("case", text, &data, dialect, Missing::NoValue)
+    engine::render("case", text, &data, dialect, Missing::NoValue)
 }
 
 #[test]

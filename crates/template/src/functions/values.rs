@@ -1,8 +1,9 @@
-//! Functions that choose among values, inspect their types, fail or print.
+//! Go's comparisons, and functions that choose among values, inspect their types, fail or print.
+
+use std::cmp::Ordering;
 
 use super::call::{Answer, Call, Group, int, list, map, text, value};
-use crate::print::{MAX_NESTING, show, to_text};
-use crate::printf::{sprint, sprintf};
+use crate::print::{MAX_NESTING, show, sprint, sprintf, to_text};
 use crate::value::{Value, equal};
 
 pub(super) const GROUP: Group = &[
@@ -74,6 +75,20 @@ pub(super) const GO: Group = &[
         let cut = items.get(from..to).ok_or("slice bounds out of range")?;
         Ok(Value::list(cut.to_vec()))
     }),
+    ("eq", "***+", |a| {
+        for other in &a[1..] {
+            if same(&a[0], other)? {
+                return Ok(Value::Bool(true));
+            }
+        }
+        Ok(Value::Bool(false))
+    }),
+    ("ne", "**", |a| Ok(Value::Bool(!same(&a[0], &a[1])?))),
+    ("lt", "**", |a| ordered(a, Ordering::is_lt)),
+    ("le", "**", |a| ordered(a, Ordering::is_le)),
+    ("gt", "**", |a| ordered(a, Ordering::is_gt)),
+    ("ge", "**", |a| ordered(a, Ordering::is_ge)),
+    ("not", "*", |a| Ok(Value::Bool(!value(a, 0).is_true()))),
 ];
 
 /// Prints what is to be escaped: nil as `<no value>`.
@@ -120,4 +135,38 @@ fn bounds(a: &[Value], length: usize) -> Result<(usize, usize), String> {
         Some(_) => usize::try_from(int(a, index)).map_err(|_| "a negative bound".to_owned()),
     };
     Ok((bound(1, 0)?, bound(2, length)?))
+}
+
+const INCOMPATIBLE: &str = "incompatible types for comparison";
+
+fn same(a: &Value, b: &Value) -> Result<bool, String> {
+    Ok(match (a, b) {
+        (Value::Nil, Value::Nil) => true,
+        (Value::Nil, _) | (_, Value::Nil) => false,
+        (Value::Bool(a), Value::Bool(b)) => a == b,
+        (Value::Int(a), Value::Int(b)) => a == b,
+        (Value::Float(a), Value::Float(b)) => a == b,
+        (Value::Text(a), Value::Text(b)) => a == b,
+        (Value::Map(_) | Value::List(_), Value::Map(_) | Value::List(_)) => {
+            return Err(format!("non-comparable type {}: {}", show(a), a.type_name()));
+        }
+        (Value::Object(a), Value::Object(b)) => std::rc::Rc::ptr_eq(a, b),
+        _ => return Err(INCOMPATIBLE.to_owned()),
+    })
+}
+
+fn ordered(a: &[Value], wanted: fn(Ordering) -> bool) -> Answer {
+    let order = match (&a[0], &a[1]) {
+        (Value::Int(a), Value::Int(b)) => a.cmp(b),
+        (Value::Float(a), Value::Float(b)) => match a.partial_cmp(b) {
+            Some(order) => order,
+            None => return Ok(Value::Bool(false)),
+        },
+        (Value::Text(a), Value::Text(b)) => a.cmp(b),
+        (Value::Int(_) | Value::Float(_) | Value::Text(_), _) => {
+            return Err(INCOMPATIBLE.to_owned());
+        }
+        _ => return Err("invalid type for comparison".to_owned()),
+    };
+    Ok(Value::Bool(wanted(order)))
 }
