@@ -88,6 +88,8 @@ impl From {
 /// One instruction of a stage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Instruction {
+    /// In upper case, as in `COPY`.
+    pub(crate) name: &'static str,
     pub kind: InstructionKind,
     /// The whole instruction, its heredocs included.
     pub span: Span,
@@ -100,7 +102,7 @@ pub struct Instruction {
 impl Instruction {
     /// Returns the name in upper case, as in `COPY`.
     pub fn name(&self) -> &'static str {
-        self.kind.name()
+        self.name
     }
 
     /// Returns the place of `part`, a piece of the instruction's text, or the whole instruction if
@@ -154,31 +156,6 @@ pub enum InstructionKind {
     Volume(Vec<String>),
     /// `WORKDIR`.
     Workdir(String),
-}
-
-impl InstructionKind {
-    /// Returns the name in upper case, as in `COPY`.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Add(_) => "ADD",
-            Self::Arg(_) => "ARG",
-            Self::Cmd(_) => "CMD",
-            Self::Copy(_) => "COPY",
-            Self::Entrypoint(_) => "ENTRYPOINT",
-            Self::Env(_) => "ENV",
-            Self::Expose(_) => "EXPOSE",
-            Self::Healthcheck(_) => "HEALTHCHECK",
-            Self::Label(_) => "LABEL",
-            Self::Maintainer(_) => "MAINTAINER",
-            Self::Onbuild(_) => "ONBUILD",
-            Self::Run(_) => "RUN",
-            Self::Shell(_) => "SHELL",
-            Self::StopSignal(_) => "STOPSIGNAL",
-            Self::User(_) => "USER",
-            Self::Volume(_) => "VOLUME",
-            Self::Workdir(_) => "WORKDIR",
-        }
-    }
 }
 
 /// A command in shell form (text for the stage's shell) or exec form (an argument vector).

@@ -130,6 +130,17 @@ impl Opening {
     }
 }
 
+/// Returns the text of an instruction with the bodies of its here-documents, as written.
+pub(super) fn with_bodies(text: &str, heredocs: &[Heredoc]) -> String {
+    let mut whole = text.to_owned();
+    for heredoc in heredocs {
+        whole.push('\n');
+        whole.push_str(&heredoc.raw_body);
+        whole.push_str(&heredoc.name);
+    }
+    whole
+}
+
 impl Run {
     /// Returns the command to execute: a lone here-document is the script itself, any other is
     /// passed to the shell together with the command (BuildKit's rule).
@@ -143,13 +154,7 @@ impl Run {
         };
         let lone = opening_at(text, true).is_some_and(|(_, length)| length == text.len());
         if !lone {
-            let mut script = text.clone();
-            for heredoc in &self.heredocs {
-                script.push('\n');
-                script.push_str(&heredoc.raw_body);
-                script.push_str(&heredoc.name);
-            }
-            return RunCommand::Shell(script);
+            return RunCommand::Shell(with_bodies(text, &self.heredocs));
         }
         if first.body.starts_with("#!") {
             return RunCommand::Script { name: first.name.clone(), body: first.body.clone() };

@@ -16,7 +16,7 @@ use super::words::{self, Json};
 use imgctl_base::suggest::closest;
 
 /// All instructions, for "did you mean".
-pub(super) const NAMES: [&str; 18] = [
+const NAMES: [&str; 18] = [
     "ADD",
     "ARG",
     "CMD",
@@ -51,7 +51,7 @@ pub(super) enum Parsed {
 /// Parses one line; the instruction is missing only if there are problems.
 pub(super) fn parse(folded: &Folded, escape: char) -> (Option<Parsed>, Vec<Problem>) {
     let (word, arguments) = words::split_first(&folded.text);
-    let Some(name) = NAMES.into_iter().find(|name| name.eq_ignore_ascii_case(word)) else {
+    let Some(name) = name_of(word) else {
         return (None, vec![unknown(word)]);
     };
     // The arguments of ONBUILD are an instruction with its own flags.
@@ -70,6 +70,10 @@ pub(super) fn parse(folded: &Folded, escape: char) -> (Option<Parsed>, Vec<Probl
     };
     let parsed = reader.parse(folded);
     (parsed, reader.problems)
+}
+
+fn name_of(word: &str) -> Option<&'static str> {
+    NAMES.into_iter().find(|name| name.eq_ignore_ascii_case(word))
 }
 
 fn unknown(word: &str) -> Problem {
@@ -332,12 +336,7 @@ impl Reader<'_> {
         let Some(Parsed::Instruction(kind)) = parsed else {
             return None;
         };
-        let mut trigger = self.rest.to_owned();
-        for heredoc in self.heredocs {
-            trigger.push('\n');
-            trigger.push_str(&heredoc.raw_body);
-            trigger.push_str(&heredoc.name);
-        }
+        let trigger = heredoc::with_bodies(self.rest, self.heredocs);
         let instruction = Box::new(instruction(kind, inner));
         Some(InstructionKind::Onbuild(Onbuild { trigger, instruction }))
     }
@@ -384,7 +383,8 @@ impl Reader<'_> {
 
 /// Builds an instruction from its kind and its folded line.
 pub(super) fn instruction(kind: InstructionKind, folded: Folded) -> Instruction {
-    Instruction { kind, span: folded.span, text: folded.text, map: folded.map }
+    let name = name_of(words::split_first(&folded.text).0).unwrap_or_default();
+    Instruction { name, kind, span: folded.span, text: folded.text, map: folded.map }
 }
 
 /// Parses the legacy form `KEY VALUE` of `ENV` and `LABEL`: the first word has no `=`.

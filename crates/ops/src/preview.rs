@@ -16,7 +16,7 @@ use imgctl_host::agent::protocol::Facts;
 use imgctl_host::render::{self, BuiltIn, ConfigEdit, ImageInputs, Inputs, Rendered};
 use imgctl_store::layer::{EntryKind, LayerPath};
 use imgctl_store::store::Store;
-use imgctl_store::store::image_tree::{content, whole_tree};
+use imgctl_store::store::images::{content, whole_tree};
 
 /// Directories whose templates are rendered.
 const RENDERED: [&str; 3] = ["etc/", "scripts/", "manifests/"];

@@ -22,7 +22,7 @@ use imgctl_host::agent::remote::{Launch, Remote};
 use imgctl_host::host::login::{self, Settings};
 use imgctl_host::host::{connect::Connections, reactor::reactor};
 use imgctl_registry::Client;
-use imgctl_store::store::image_tree::{content, whole_tree};
+use imgctl_store::store::images::{content, whole_tree};
 use imgctl_store::{layer::LayerPath, store::Store};
 use imgctl_transfer::transfer::pull::{Policy, PullOptions, pull};
 use imgctl_transfer::transfer::{self, Input, LoadOptions, plan::Selection};

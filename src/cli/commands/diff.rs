@@ -8,8 +8,8 @@ use serde_json::json;
 use crate::cli::commands::archives::{create_bundle, outer_compression};
 use crate::cli::{context::Context, image_options::PlatformArg, names::printable};
 use imgctl_base::error::{Error, Result};
-use imgctl_store::layer::compare::{Change, compare};
-use imgctl_store::store::image_tree::{tree_of, whole_tree};
+use imgctl_store::layer::tree::{Change, compare};
+use imgctl_store::store::images::{tree_of, whole_tree};
 use imgctl_transfer::edit::bundle::CreateOptions;
 
 /// Show the files that differ between two images

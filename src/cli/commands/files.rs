@@ -14,7 +14,7 @@ use crate::ui::{output::Stdout, table::Table};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::{Descriptor, LayerKind, time::rfc3339};
 use imgctl_store::layer::{ContentReader, Entry, EntryKind, Found, LayerPath, Tree};
-use imgctl_store::store::{Image, Store, image_tree::whole_tree};
+use imgctl_store::store::{Image, Store, images::whole_tree};
 
 /// List files in an image, without mounting it
 #[derive(Args, Debug)]

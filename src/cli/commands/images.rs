@@ -8,7 +8,7 @@ use crate::cli::format::{Listing, Row};
 use crate::ui::table::{ago, human, now};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Digest, Reference, time::parse_rfc3339};
-use imgctl_store::store::{Store, list::ImageSummary};
+use imgctl_store::store::{Store, images::ImageSummary};
 
 /// List images
 #[derive(Args, Debug)]

@@ -9,6 +9,5 @@ pub mod lock;
 pub mod metadata;
 mod remove;
 pub mod root;
-mod root_compat;
 pub mod walk;
 pub mod xattr;

@@ -1,7 +1,7 @@
 //! A directory as the root of lookups that cannot leave it: `openat2(RESOLVE_IN_ROOT)`, or a
 //! no-follow walk if the kernel lacks openat2. For image trees, mounts and build contexts.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -12,7 +12,6 @@ use rustix::io::{self, Errno};
 
 use crate::error::{Error, IoContext, Result};
 use crate::fs::metadata::{FileKind, Metadata};
-use crate::fs::root_compat;
 
 /// Maximum number of retries: the kernel returns EAGAIN during concurrent renames in the tree,
 /// which is brief.
@@ -102,7 +101,7 @@ impl Root {
                 outcome => return outcome,
             }
         }
-        root_compat::resolve(self.fd.as_fd(), path, flags)
+        walk_to(self.fd.as_fd(), path, flags)
     }
 
     fn shown(&self, path: &Path) -> PathBuf {
@@ -129,6 +128,103 @@ fn describe(kind: FileKind) -> &'static str {
     }
 }
 
+/// Maximum number of symlinks followed in one lookup, as in the kernel.
+const MAX_LINKS: usize = 40;
+/// Maximum number of directories held open in one lookup.
+const MAX_DEPTH: usize = 512;
+
+/// Opens `path` in `root` with `flags`, as `openat2` with `RESOLVE_IN_ROOT` does.
+fn walk_to(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+    let mut walk = Walk { root, stack: Vec::new(), pending: Vec::new(), links: 0 };
+    walk.push(path.as_os_str().as_bytes());
+    while let Some(component) = walk.pending.pop() {
+        match component.as_bytes() {
+            b"." => {}
+            b".." => {
+                walk.stack.pop();
+            }
+            _ => {
+                if let Some(opened) = walk.step(&component, flags)? {
+                    return Ok(opened);
+                }
+            }
+        }
+    }
+    let flags = flags.difference(OFlags::NOFOLLOW);
+    fs::openat(walk.top(), ".", flags, Mode::empty())
+}
+
+struct Walk<'a> {
+    root: BorrowedFd<'a>,
+    /// Directories from the root to the current one.
+    stack: Vec<OwnedFd>,
+    /// Remaining components of the path, last one first. A trailing slash counts as `.`.
+    pending: Vec<CString>,
+    links: usize,
+}
+
+impl Walk<'_> {
+    fn top(&self) -> BorrowedFd<'_> {
+        self.stack.last().map_or(self.root, AsFd::as_fd)
+    }
+
+    /// Prepends `path` to the remaining components.
+    fn push(&mut self, path: &[u8]) {
+        let trailing = path.ends_with(b"/").then_some(&b"."[..]);
+        let components = path.split(|byte| *byte == b'/').filter(|c| !c.is_empty());
+        let components: Vec<&[u8]> = components.chain(trailing).collect();
+        for component in components.into_iter().rev() {
+            // Paths from the operating system contain no NUL.
+            self.pending.extend(CString::new(component));
+        }
+    }
+
+    /// Enters `name`, or returns it opened if it is the end of the path.
+    fn step(&mut self, name: &CString, flags: OFlags) -> io::Result<Option<OwnedFd>> {
+        let peek = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = fs::openat(self.top(), name, peek, Mode::empty())?;
+        let last = self.pending.is_empty();
+        match Metadata::of(&fd)?.kind {
+            FileKind::Symlink if last && flags.contains(OFlags::NOFOLLOW) => {
+                // With O_PATH, opens the link itself; otherwise returns the kernel's error for a
+                // link.
+                fs::openat(self.top(), name, flags, Mode::empty()).map(Some)
+            }
+            FileKind::Symlink => self.follow(&fd).map(|()| None),
+            FileKind::Directory => {
+                if self.stack.len() >= MAX_DEPTH {
+                    return Err(Errno::NAMETOOLONG);
+                }
+                self.stack.push(fd);
+                Ok(None)
+            }
+            _ if last => {
+                // If a symlink has replaced it in the meantime, O_NOFOLLOW rejects it.
+                let flags = flags | OFlags::NOFOLLOW;
+                fs::openat(self.top(), name, flags, Mode::empty()).map(Some)
+            }
+            _ => Err(Errno::NOTDIR),
+        }
+    }
+
+    fn follow(&mut self, link: &OwnedFd) -> io::Result<()> {
+        self.links += 1;
+        if self.links > MAX_LINKS {
+            return Err(Errno::LOOP);
+        }
+        let target = fs::readlinkat(link, "", Vec::new())?;
+        let target = OsStr::from_bytes(target.as_bytes());
+        if target.is_empty() {
+            return Err(Errno::NOENT);
+        }
+        if Path::new(target).is_absolute() {
+            self.stack.clear();
+        }
+        self.push(target.as_bytes());
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Read;
@@ -142,9 +238,7 @@ mod tests {
     /// The kernel's resolution and the compatibility walk.
     const BOTH: [(&str, Resolver); 2] = [
         ("openat2", Root::resolve),
-        ("walk", |root, path, flags| {
-            root_compat::resolve(root.fd.as_fd(), path, flags | OFlags::CLOEXEC)
-        }),
+        ("walk", |root, path, flags| walk_to(root.fd.as_fd(), path, flags | OFlags::CLOEXEC)),
     ];
 
     fn tree() -> (tempfile::TempDir, Root) {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::build::items::{Content, Item};
 use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
+use imgctl_store::layer::tar_reader::begins_tar;
 use imgctl_store::layer::{EntryKind, LayerPath, Names, TarReader, decompress};
 use imgctl_store::store::Store;
 
@@ -127,27 +128,5 @@ fn is_archive(file: &mut File, name: &str) -> Result<bool> {
         }
     }
     file.seek(SeekFrom::Start(0)).doing(|| format!("cannot rewind {name}"))?;
-    Ok(is_tar_header(&block))
-}
-
-/// Whether the block has a valid checksum (POSIX pax, ustar header). An empty tar consists of zero
-/// blocks.
-fn is_tar_header(block: &[u8]) -> bool {
-    let Some(field) = block.get(148..156).filter(|_| block.len() == BLOCK) else {
-        return false;
-    };
-    if block.iter().all(|b| *b == 0) {
-        return true;
-    }
-    let text: String = field.iter().map(|b| char::from(*b)).collect();
-    let digits = text.trim_matches(|c| c == ' ' || c == '\0');
-    let Ok(expected) = u64::from_str_radix(digits, 8) else {
-        return false;
-    };
-    let sum: u64 = block
-        .iter()
-        .enumerate()
-        .map(|(at, byte)| if (148..156).contains(&at) { 32 } else { u64::from(*byte) })
-        .sum();
-    sum == expected
+    Ok(begins_tar(&block))
 }

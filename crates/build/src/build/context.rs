@@ -1,18 +1,22 @@
-//! The build context: a directory filtered by its ignore rules. Files are examined in place;
-//! nothing is ever copied out of the context or written to it.
+//! The trees that COPY and ADD copy from. A build context is a directory filtered by its ignore
+//! rules: files are examined in place; nothing is ever copied out of it or written to it. A stage or
+//! a stored image is looked up in the merged tables of contents and read from the layers' tars,
+//! never unpacked.
 
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::sync::{Arc, Mutex};
 
-use crate::build::items::{Content, Item, Node, SourceTree};
-use crate::build::stat_cache::FileState;
+use crate::build::copy::node_of;
+use crate::build::items::{Content, Item, LayerTar, Node, SourceTree};
+use crate::build::step_cache::FileState;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::fs::metadata::{FileKind, Metadata};
 use imgctl_base::fs::root::Root;
 use imgctl_base::fs::walk::{self, Visit};
 use imgctl_kubefile::ignore::{IgnoreRules, ParentState};
+use imgctl_store::layer::tree::Tree;
 use imgctl_store::layer::{Entry, EntryKind, LayerPath, Mtime};
 
 /// The set-user-ID and set-group-ID bits.
@@ -85,11 +89,10 @@ impl ContextTree {
         };
         let mut emit = |found: walk::Found<'_>| {
             let path = LayerPath::parse(found.path)?;
-            let target = match found.metadata.kind {
-                FileKind::Symlink => found.read_link()?,
-                _ => Vec::new(),
-            };
-            self.item(path, &found.metadata, target).map_or(Ok(()), &mut *each)
+            match EntryKind::of(&found)? {
+                Some(kind) => each(self.item(path, kind, &found.metadata)),
+                None => Ok(()),
+            }
         };
         walk::walk(&self.root, &mut visit, &mut emit)
     }
@@ -123,27 +126,16 @@ impl ContextTree {
         Ok(found.get())
     }
 
-    /// Returns `None` for a socket, which cannot be stored in an image.
-    fn item(&self, path: LayerPath, metadata: &Metadata, target: Vec<u8>) -> Option<Item> {
-        let (major, minor) = metadata.device;
-        let kind = match metadata.kind {
-            FileKind::File => EntryKind::File { size: metadata.size },
-            FileKind::Directory => EntryKind::Directory,
-            FileKind::Symlink => EntryKind::Symlink { target },
-            FileKind::CharDevice => EntryKind::CharDevice { major, minor },
-            FileKind::BlockDevice => EntryKind::BlockDevice { major, minor },
-            FileKind::Fifo => EntryKind::Fifo,
-            FileKind::Socket => return None,
-        };
+    fn item(&self, path: LayerPath, kind: EntryKind, metadata: &Metadata) -> Item {
         // Owners belong to this machine and mean nothing in an image. The same is true of set-ID
         // bits (as in buildah and Docker).
         let mut entry = Entry::new(path.clone(), kind, metadata.mode & !SET_IDS);
         entry.mtime = Mtime { seconds: metadata.mtime.0, nanoseconds: metadata.mtime.1 };
         if !matches!(metadata.kind, FileKind::File | FileKind::Directory) {
-            return Some(Item::bare(entry));
+            return Item::bare(entry);
         }
         let is_linked = metadata.kind == FileKind::File && metadata.nlink > 1;
-        Some(Item {
+        Item {
             entry,
             content: Content::Context {
                 root: Arc::clone(&self.root),
@@ -153,7 +145,7 @@ impl ContextTree {
             digest: None,
             file: is_linked.then_some((metadata.dev, metadata.ino)),
             xattrs_unread: true,
-        })
+        }
     }
 }
 
@@ -244,4 +236,92 @@ impl SourceTree for ContextTree {
 /// Returns an absolute context path as bytes, for the name of the stat cache.
 pub(super) fn identity(path: &std::path::Path) -> Vec<u8> {
     path.as_os_str().to_owned().into_vec()
+}
+
+/// The merged tree of some layers, and access to their bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct ImageTree {
+    name: String,
+    tree: Arc<Tree>,
+    /// One for each layer of the tree.
+    tars: Vec<Arc<LayerTar>>,
+}
+
+impl ImageTree {
+    /// `name` is used in messages.
+    pub(super) fn new(name: String, tree: Arc<Tree>, tars: Vec<Arc<LayerTar>>) -> Self {
+        Self { name, tree, tars }
+    }
+
+    /// Returns the size of the regular file at `path`, following symlinks.
+    pub(crate) fn file_size(&self, path: &LayerPath) -> Option<u64> {
+        let path = self.tree.resolve(path).ok()?;
+        match self.tree.lookup(&path)?.entry.entry.kind {
+            EntryKind::File { size } => Some(size),
+            _ => None,
+        }
+    }
+
+    /// Returns the whole content of a small file (`/etc/passwd`), following symlinks; `None` if it
+    /// does not exist or is larger than `limit` bytes.
+    pub(crate) fn read_small(&self, path: &LayerPath, limit: u64) -> Result<Option<Vec<u8>>> {
+        use std::io::Read as _;
+        let path = self.tree.resolve(path)?;
+        let Some(found) = self.tree.lookup(&path) else {
+            return Ok(None);
+        };
+        let size = found.entry.entry.size();
+        let Some(tar) = found.layer.and_then(|layer| self.tars.get(layer)) else {
+            return Ok(None);
+        };
+        if size > limit || found.entry.entry.is_directory() {
+            return Ok(None);
+        }
+        let mut bytes = Vec::new();
+        crate::build::items::RangeReader::new(tar.open()?, found.entry.offset, size)
+            .read_to_end(&mut bytes)
+            .map_err(|error| Error::io(format!("cannot read {path} of {}", self.name), error))?;
+        Ok(Some(bytes))
+    }
+}
+
+impl SourceTree for ImageTree {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn node(&self, path: &LayerPath) -> Result<Option<Node>> {
+        Ok(node_of(&self.tree, path))
+    }
+
+    fn names(&self, directory: &LayerPath) -> Result<Vec<Vec<u8>>> {
+        if node_of(&self.tree, directory) != Some(Node::Directory) {
+            return Err(Error::not_found(format!(
+                "{directory} is not a directory of {}",
+                self.name
+            )));
+        }
+        Ok(self.tree.children(directory).map(|(name, _)| name.to_vec()).collect())
+    }
+
+    fn below(&self, path: &LayerPath) -> Result<Vec<Item>> {
+        let mut items = Vec::new();
+        for (path, found) in self.tree.walk(path) {
+            let entry = Entry { path, ..found.entry.entry.clone() };
+            let is_file = matches!(entry.kind, EntryKind::File { .. });
+            let tar = found.layer.filter(|_| is_file).and_then(|layer| self.tars.get(layer));
+            let content = match tar {
+                Some(tar) if found.entry.offset == 0 && entry.size() > 0 => {
+                    let path = found.entry.entry.path.clone();
+                    Content::Sparse { layer: Arc::clone(tar), path }
+                }
+                Some(tar) => Content::Layer { layer: Arc::clone(tar), offset: found.entry.offset },
+                None => Content::None,
+            };
+            let digest = if is_file { found.entry.content } else { Some([0; 32]) };
+            let file = (0, found.inode.number());
+            items.push(Item { entry, content, digest, file: Some(file), xattrs_unread: false });
+        }
+        Ok(items)
+    }
 }

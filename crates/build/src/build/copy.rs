@@ -516,13 +516,8 @@ pub(crate) fn inline_file(bytes: Vec<u8>) -> Item {
     let digest = *blake3::hash(&bytes).as_bytes();
     let mut entry = Entry::new(LayerPath::root(), EntryKind::File { size }, 0o644);
     entry.mtime = NO_TIME;
-    Item {
-        entry,
-        content: Content::Bytes(bytes.into()),
-        digest: Some(digest),
-        file: None,
-        xattrs_unread: false,
-    }
+    let content = Content::Bytes(bytes.into());
+    Item { content, digest: Some(digest), ..Item::bare(entry) }
 }
 
 #[cfg(test)]

@@ -63,13 +63,8 @@ pub(super) fn fetch(
         Some(seconds) => Mtime { seconds, nanoseconds: 0 },
         None => NO_TIME,
     };
-    let item = Item {
-        entry,
-        content: Content::Range { file: rewound(file)?, offset: 0 },
-        digest: Some(response.content),
-        file: None,
-        xattrs_unread: false,
-    };
+    let content = Content::Range { file: rewound(file)?, offset: 0 };
+    let item = Item { content, digest: Some(response.content), ..Item::bare(entry) };
     Ok((name, item, copy))
 }
 

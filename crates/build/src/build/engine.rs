@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use crate::build::context::{self, ContextTree};
+use crate::build::context;
 use crate::build::embedding;
 use crate::build::file::{self, Source};
 use crate::build::options::{Built, Options};
@@ -12,18 +12,15 @@ use crate::build::output::{self, Written};
 use crate::build::plan::{self, BuildPlan, StagePlan};
 use crate::build::scope::{self, Scope};
 use crate::build::shared::{Results, Shared, StageImage};
-use crate::build::squash;
 use crate::build::stage::Stage;
-use crate::build::stat_cache::StatCache;
-use crate::build::step_cache::StepCache;
+use crate::build::step_cache::{StatCache, StepCache};
 use imgctl_base::error::{Context as _, Error, Result};
-use imgctl_base::fs::root::Root;
 use imgctl_base::image::{Platform, Reference};
 use imgctl_base::progress::Reporter;
 use imgctl_kubefile as kubefile;
 use imgctl_kubefile::ast::{InstructionKind, Kubefile};
-use imgctl_kubefile::check::PROXY_ARGS;
-use imgctl_kubefile::diagnostic;
+use imgctl_kubefile::check::{self as lint, CheckOptions, PROXY_ARGS};
+use imgctl_kubefile::diagnostic::{self, Severity};
 use imgctl_store::store::Store;
 
 /// Builds according to `options` and names the result.
@@ -32,21 +29,12 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
     let (directory, source) = file::load(store, options)?;
     let kubefile = source.parse()?;
     reporter.note(&format!("building from {}", source.name));
-    let context = match &directory {
-        Some(directory) => {
-            let rules = file::ignore_rules(options, &directory.path, &source)?;
-            let root = Root::open(&directory.path)?;
-            Some(ContextTree::new("the build context".to_owned(), root, rules))
-        }
-        None => None,
-    };
+    let context = file::context_tree(options, directory.as_ref(), &source)?;
     let lease = store.lease()?;
     let cache = StepCache::new(store, !options.no_cache);
     let files =
         Mutex::new(open_stat_cache(store, options, directory.as_ref().map(|d| d.path.as_path())));
-    let own = [Platform::host()];
-    let platforms: &[Platform] =
-        if options.platforms.is_empty() { &own } else { &options.platforms };
+    let platforms = &*options.platforms_or_own();
     let embedding = embedding::prepare(store, options, context.as_ref(), platforms, reporter)?;
     let mut written = Vec::new();
     let mut counts = (0, 0);
@@ -177,7 +165,7 @@ fn build_platform(
     }
     let image = shared.results.get(target)?;
     if shared.options.squash {
-        return squash::squash(shared, &image);
+        return output::squash(shared, &image);
     }
     Ok(image.as_ref().clone())
 }
@@ -285,4 +273,30 @@ fn warn_unused_args(shared: &Shared<'_>, plan: &BuildPlan, globals: &Scope) {
             shared.reporter.note(&format!("--build-arg {name} is not used: no ARG declares it"));
         }
     }
+}
+
+/// Lints the Kubefile. Returns the rendered findings, and whether the check fails: errors always
+/// fail it, warnings only if the file contains `# check=error=true`.
+pub fn check(store: &Store, options: &Options, colour: bool) -> Result<(String, bool)> {
+    let (directory, source) = file::load(store, options)?;
+    let kubefile = source.parse()?;
+    let directory = directory.as_ref().filter(|_| options.embed.save);
+    let archives = match file::context_tree(options, directory, &source)? {
+        Some(context) => embedding::archives(&context)?,
+        None => Vec::new(),
+    };
+    let base_environment = |name: &str| {
+        let image = store.image(name, None).ok()?;
+        let names = image.config.config.env.iter();
+        Some(names.filter_map(|pair| Some(pair.split_once('=')?.0.to_owned())).collect())
+    };
+    let check_options = CheckOptions {
+        labels: options.labels.keys().cloned().collect(),
+        base_environment: Some(&base_environment),
+        archives,
+    };
+    let found = lint::check(&kubefile, &check_options);
+    let is_bad = found.iter().any(|finding| finding.severity == Severity::Error)
+        || (kubefile.directives.check.error && !found.is_empty());
+    Ok((diagnostic::render(&found, &source.name, &source.bytes, colour), is_bad))
 }

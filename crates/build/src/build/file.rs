@@ -4,6 +4,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use crate::build::archive;
+use crate::build::context::ContextTree;
 use crate::build::options::{ContextSource, Options};
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
 use imgctl_base::fs::root::Root;
@@ -134,14 +135,22 @@ fn read_text(file: std::fs::File, path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Returns the build context as a tree to copy from, without what its ignore rules exclude.
+pub(super) fn context_tree(
+    options: &Options,
+    directory: Option<&ContextDirectory>,
+    source: &Source,
+) -> Result<Option<ContextTree>> {
+    let Some(directory) = directory else { return Ok(None) };
+    let rules = ignore_rules(options, &directory.path, source)?;
+    let root = Root::open(&directory.path)?;
+    Ok(Some(ContextTree::new("the build context".to_owned(), root, rules)))
+}
+
 /// Returns the ignore rules: from `--ignorefile`, otherwise from `<Kubefile>` with one of the
 /// suffixes `.imgctlignore`, `.dockerignore` and `.containerignore`, otherwise from the context's
 /// own file.
-pub(crate) fn ignore_rules(
-    options: &Options,
-    context: &Path,
-    source: &Source,
-) -> Result<IgnoreRules> {
+fn ignore_rules(options: &Options, context: &Path, source: &Source) -> Result<IgnoreRules> {
     let mut candidates = Vec::new();
     if let Some(path) = &options.ignore_file {
         candidates.push(path.clone());

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, OnceLock};
 
-use crate::build::stat_cache::FileState;
+use crate::build::step_cache::FileState;
 use imgctl_base::error::{Error, IoContext as _, Kind, Result};
 use imgctl_base::fs::metadata::Metadata;
 use imgctl_base::fs::root::Root;

@@ -6,17 +6,20 @@
 //! while the layer is written. Only if few bytes are unknown are they read in advance, because the
 //! layer probably exists then.
 
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read as _;
 use std::sync::Mutex;
 
-use crate::build::embedding::registry_parts;
 use crate::build::items::{self, Content, Item, NO_TIME, Opened, read_xattrs};
-use crate::build::stat_cache::{Known, StatCache};
-use crate::build::step_cache::{CachedLayer, Key, StepCache};
+use crate::build::step_cache::{CachedLayer, Key, Known, StatCache, StepCache};
+use crate::embed::split;
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::image::descriptor::LAYER_KIND;
 use imgctl_base::image::{Descriptor, LayerKind};
 use imgctl_base::progress::{Reporter, Unit};
-use imgctl_store::layer::{Compression, Entry, EntryKind, LayerWriter, Mtime};
+use imgctl_store::layer::writer::Layer;
+use imgctl_store::layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter, Mtime};
+use imgctl_store::store::blobs::Ingest;
 use imgctl_store::store::{Lease, Store};
 
 /// If at most 1/N of the bytes is unknown, files are read in advance to find an existing layer.
@@ -59,7 +62,7 @@ impl LayerMaker<'_> {
         let mut layers = Vec::new();
         for (kind, items) in parts.into_iter().rev() {
             let parts = match kind {
-                LayerKind::Registry => registry_parts::split(items)?,
+                LayerKind::Registry => by_image(items)?,
                 LayerKind::Rootfs | LayerKind::Addons => vec![items],
             };
             for items in parts {
@@ -205,11 +208,7 @@ impl LayerMaker<'_> {
             reader.check(item)?;
             task.advance(item.entry.size());
         }
-        let (ingest, layer) = writer.finish()?;
-        self.lease.hold(&layer.digest)?;
-        self.lease.hold(&layer.diff_id)?;
-        self.store.commit(ingest, &layer.digest)?;
-        self.store.put_toc(&layer.diff_id, &layer.toc)?;
+        let (layer, stored) = self.store_layer(writer, kind, newest)?;
         for (item, entry) in items.iter_mut().zip(&layer.toc.entries) {
             if item.digest.is_none() {
                 item.digest = Some(entry.content.unwrap_or_default());
@@ -222,10 +221,25 @@ impl LayerMaker<'_> {
             shown(layer.diff_size),
             shown(layer.size)
         ));
-        let media_type = compression.media_type(self.docker)?;
-        let mut descriptor = Descriptor::new(media_type, layer.digest, layer.size);
+        Ok(stored)
+    }
+
+    /// Stores a finished layer.
+    pub(super) fn store_layer(
+        &self,
+        writer: LayerWriter<Ingest>,
+        kind: LayerKind,
+        newest: i64,
+    ) -> Result<(Layer, CachedLayer)> {
+        let (ingest, layer) = writer.finish()?;
+        self.lease.hold_all([&layer.digest, &layer.diff_id])?;
+        self.store.commit(ingest, &layer.digest)?;
+        self.store.put_toc(&layer.diff_id, &layer.toc)?;
+        let media_type = self.compression_of(kind).media_type(self.docker)?;
+        let mut descriptor = Descriptor::new(media_type, layer.digest.clone(), layer.size);
         descriptor.annotations.insert(LAYER_KIND.to_owned(), kind.as_str().to_owned());
-        Ok(CachedLayer { descriptor, diff_id: layer.diff_id, newest })
+        let stored = CachedLayer { descriptor, diff_id: layer.diff_id.clone(), newest };
+        Ok((layer, stored))
     }
 }
 
@@ -279,4 +293,77 @@ fn add_entry(key: &mut Key, entry: &Entry) {
         key.add(name);
         key.add(value);
     }
+}
+
+/// Splits `items` (in layer order) into parts, each in layer order and with the directories it
+/// needs.
+fn by_image(mut items: Vec<Item>) -> Result<Vec<Vec<Item>>> {
+    let is_file = |item: &Item| matches!(item.entry.kind, EntryKind::File { .. });
+    let numbers: Vec<usize> = (0..items.len()).filter(|n| is_file(&items[*n])).collect();
+    let names: Vec<String> = numbers
+        .iter()
+        .map(|number| String::from_utf8_lossy(items[*number].entry.path.as_bytes()).into_owned())
+        .collect();
+    let files: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut read = |number: usize, limit: u64| {
+        let item = &mut items[numbers[number]];
+        if item.entry.size() > limit {
+            return Ok(None);
+        }
+        let mut bytes = Vec::new();
+        Opened::open(item)?
+            .take(limit)
+            .read_to_end(&mut bytes)
+            .doing(|| format!("cannot read {}", item.entry.path))?;
+        Ok(Some(bytes))
+    };
+    let parts = split::parts(&files, &mut read)?;
+    if parts.iter().all(|part| *part == parts[0]) {
+        return Ok(vec![items]);
+    }
+    let part_of: HashMap<usize, String> = numbers.into_iter().zip(parts).collect();
+    Ok(distribute(items, &part_of))
+}
+
+/// Directories go to every part with content in them; empty directories, and everything that is not
+/// a file, go to the unnamed part.
+fn distribute(items: Vec<Item>, part_of: &HashMap<usize, String>) -> Vec<Vec<Item>> {
+    let mut parts: BTreeMap<String, Vec<(usize, Item)>> = BTreeMap::new();
+    let mut directories: HashMap<LayerPath, (usize, Item)> = HashMap::new();
+    let mut used: HashMap<String, Vec<LayerPath>> = HashMap::new();
+    for (number, item) in items.into_iter().enumerate() {
+        if item.entry.is_directory() {
+            directories.insert(item.entry.path.clone(), (number, item));
+            continue;
+        }
+        let part = part_of.get(&number).cloned().unwrap_or_default();
+        used.entry(part.clone()).or_default().extend(item.entry.path.parent());
+        parts.entry(part).or_default().push((number, item));
+    }
+    let mut left: HashMap<LayerPath, (usize, Item)> = directories.clone();
+    for (part, parents) in used {
+        let mut mine: HashMap<LayerPath, (usize, Item)> = HashMap::new();
+        for mut directory in parents {
+            while !mine.contains_key(&directory)
+                && let Some(item) = directories.get(&directory)
+            {
+                left.remove(&directory);
+                mine.insert(directory.clone(), item.clone());
+                match directory.parent() {
+                    Some(parent) => directory = parent,
+                    None => break,
+                }
+            }
+        }
+        parts.entry(part).or_default().extend(mine.into_values());
+    }
+    if !left.is_empty() {
+        let nameless = parts.entry(String::new()).or_default();
+        nameless.extend(left.into_values());
+    }
+    let sorted = parts.into_values().map(|mut part| {
+        part.sort_by_key(|(number, _)| *number);
+        part.into_iter().map(|(_, item)| item).collect()
+    });
+    sorted.collect()
 }

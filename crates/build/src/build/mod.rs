@@ -5,8 +5,6 @@
 
 mod archive;
 pub mod base_image;
-mod cache_mounts;
-mod check;
 mod chmod;
 mod context;
 mod copy;
@@ -14,7 +12,6 @@ mod download;
 pub mod embedding;
 mod engine;
 mod file;
-mod image_tree;
 mod instructions;
 mod items;
 mod layer_step;
@@ -26,14 +23,10 @@ mod run_mounts;
 mod run_step;
 mod scope;
 mod shared;
-mod squash;
 mod stage;
-mod stat_cache;
 mod step_cache;
 #[cfg(test)]
 mod tests;
-mod transfer_step;
 
-pub use check::check;
-pub use engine::build;
+pub use engine::{build, check};
 pub use options::{Built, Format, Options};

@@ -1,5 +1,6 @@
 //! Inputs of a build: all values from the command line, the environment and the clock.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -105,6 +106,16 @@ pub struct Options {
     pub proxy_env: BTreeMap<String, String>,
     /// Options for embedded container images.
     pub embed: EmbedOptions,
+}
+
+impl Options {
+    /// Returns the platforms to build for.
+    pub(super) fn platforms_or_own(&self) -> Cow<'_, [Platform]> {
+        match self.platforms.as_slice() {
+            [] => Cow::Owned(vec![Platform::host()]),
+            platforms => Cow::Borrowed(platforms),
+        }
+    }
 }
 
 /// How a build uses `imgctl.lock`.

@@ -5,15 +5,13 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use crate::build::context::{self, ContextTree};
+use crate::build::context::{self, ContextTree, ImageTree};
 use crate::build::file::Source;
-use crate::build::image_tree::ImageTree;
 use crate::build::items::{LayerTar, SourceTree};
 use crate::build::layer_step::LayerMaker;
 use crate::build::options::{Format, NamedContext, Options};
 use crate::build::plan::StagePlan;
-use crate::build::stat_cache::StatCache;
-use crate::build::step_cache::StepCache;
+use crate::build::step_cache::{StatCache, StepCache};
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::fs::root::Root;
 use imgctl_base::image::{Descriptor, Digest, ImageConfig, Platform, Reference};

@@ -12,10 +12,9 @@ use std::thread::{self, Scope};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
 use crate::layer::decompress::{self, Format};
-use crate::layer::frame_share::FrameShare;
-use crate::layer::pipe::{Block, Buffer, HashThread, Pool};
+use crate::layer::pipe::{Block, Buffer, HashThread, Pool, fill};
 use crate::layer::toc::RestartPoint;
-use crate::layer::zstd_frames::{self, Front};
+use crate::layer::zstd_frames::{self, FrameShare, Front};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::{Algorithm, Digest};
 
@@ -152,20 +151,6 @@ fn stream(decoder: &mut dyn Read, pieces: &Sender<Piece>) -> io::Result<()> {
         }
         send(pieces, Piece::Ready(buffer.freeze(length)))?;
     }
-}
-
-/// Fills as much of `buffer` as the stream provides.
-fn fill(reader: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match reader.read(&mut buffer[filled..]) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
 }
 
 fn send(pieces: &Sender<Piece>, piece: Piece) -> io::Result<()> {

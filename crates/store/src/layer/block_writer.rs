@@ -22,7 +22,7 @@ impl<W: Write + Send + 'static> BlockWriter<W> {
     /// Compresses into `sink` with as many threads as the machine supports, without hashing.
     pub fn compressing(sink: W, compression: Compression) -> Result<Self> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Self::new(Pipeline::start_unhashed(sink, compression, threads)?))
+        Ok(Self::new(Pipeline::start(sink, compression, threads, false)?))
     }
 
     pub(super) fn new(pipeline: Pipeline<W>) -> Self {
@@ -135,7 +135,7 @@ mod tests {
         {
             let mut outputs = Vec::new();
             for (threads, cut) in [(1, 1 << 20), (2, 7777), (3, content.len())] {
-                let pipeline = Pipeline::start_unhashed(Vec::new(), compression, threads).unwrap();
+                let pipeline = Pipeline::start(Vec::new(), compression, threads, false).unwrap();
                 let mut writer = BlockWriter::new(pipeline);
                 for part in content.chunks(cut) {
                     writer.write_all(part).unwrap();

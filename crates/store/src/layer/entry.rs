@@ -9,6 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use imgctl_base::error::{Error, Result};
+use imgctl_base::fs::metadata::FileKind;
+use imgctl_base::fs::walk::Found;
 use imgctl_base::image::LayerKind;
 
 /// A path inside an image: relative to its root, separated by `/`, without empty, `.` or `..`
@@ -170,6 +172,23 @@ pub enum EntryKind {
         minor: u32,
     },
     Fifo,
+}
+
+impl EntryKind {
+    /// Returns the type of a file that a walk has found; `None` for a socket, which archives cannot
+    /// contain.
+    pub fn of(found: &Found<'_>) -> Result<Option<Self>> {
+        let (major, minor) = found.metadata.device;
+        Ok(Some(match found.metadata.kind {
+            FileKind::File => Self::File { size: found.metadata.size },
+            FileKind::Directory => Self::Directory,
+            FileKind::Symlink => Self::Symlink { target: found.read_link()? },
+            FileKind::CharDevice => Self::CharDevice { major, minor },
+            FileKind::BlockDevice => Self::BlockDevice { major, minor },
+            FileKind::Fifo => Self::Fifo,
+            FileKind::Socket => return Ok(None),
+        }))
+    }
 }
 
 /// One entry, with everything except its content.

@@ -4,6 +4,7 @@
 //! The number of buffers in a pool limits the memory of a pipeline and provides back pressure. Must
 //! not depend on the meaning of the bytes.
 
+use std::io::{self, Read};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -135,6 +136,20 @@ impl Drop for HashThread {
             let _ = thread.join();
         }
     }
+}
+
+/// Fills as much of `buffer` as the stream provides.
+pub(super) fn fill(reader: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match reader.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
 }
 
 /// Starts a named thread.

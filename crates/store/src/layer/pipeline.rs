@@ -25,12 +25,14 @@ const MAX_THREADS: usize = 8;
 
 /// The output of a pipeline.
 #[derive(Debug)]
-pub(super) struct Output<W> {
-    pub(super) sink: W,
-    pub(super) digest: Digest,
-    pub(super) size: u64,
-    pub(super) diff_id: Digest,
-    pub(super) diff_size: u64,
+pub struct Output<W> {
+    pub sink: W,
+    /// Digest of the compressed bytes.
+    pub digest: Digest,
+    pub size: u64,
+    /// Digest of the tar.
+    pub diff_id: Digest,
+    pub diff_size: u64,
     pub(super) restarts: Vec<RestartPoint>,
 }
 
@@ -55,21 +57,13 @@ struct Job {
 }
 
 impl<W: Write + Send + 'static> Pipeline<W> {
-    /// Starts the threads.
-    pub(super) fn start(sink: W, compression: Compression, threads: usize) -> Result<Self> {
-        Self::begin(sink, compression, threads, true)
-    }
-
-    /// Starts the threads for output whose digests are not needed.
-    pub(super) fn start_unhashed(
+    /// Starts the threads. Without `hashed`, the digests of the output are not needed.
+    pub(super) fn start(
         sink: W,
         compression: Compression,
         threads: usize,
+        hashed: bool,
     ) -> Result<Self> {
-        Self::begin(sink, compression, threads, false)
-    }
-
-    fn begin(sink: W, compression: Compression, threads: usize, hashed: bool) -> Result<Self> {
         let threads = match compression {
             Compression::None => 0,
             // A context for these levels takes tens of megabytes.

@@ -8,12 +8,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, empty};
 
-use crate::layer::whiteout::{is_reserved, opaque_path, whiteout_path};
+use crate::layer::whiteout::{is_overlay_whiteout, is_reserved, opaque_path, whiteout_path};
 use crate::layer::{Entry, EntryKind, LayerPath, Mtime};
 use imgctl_base::error::{Error, Result};
-use imgctl_base::fs::metadata::{FileKind, Metadata};
 use imgctl_base::fs::root::Root;
-use imgctl_base::fs::walk::{Found, Visit, walk};
+use imgctl_base::fs::walk::{Visit, walk};
 
 /// Prefixes of overlayfs's internal attributes, as root or mounted with `userxattr`.
 const OVERLAY_PREFIXES: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
@@ -72,7 +71,8 @@ fn collect(dir: &Root, skip: &[LayerPath]) -> Result<Vec<(Entry, Shared)>> {
     walk(dir, &mut visit, &mut |found| {
         let path = LayerPath::parse(found.path)?;
         let raw = found.xattrs()?;
-        if is_whiteout(&found.metadata, &raw) {
+        let marked = || Ok(overlay_mark(&raw, b"whiteout").is_some());
+        if is_overlay_whiteout(&found.metadata, marked)? {
             entries.extend(whiteout_path(&path).map(|path| (marker(path), None)));
             return Ok(());
         }
@@ -83,7 +83,7 @@ fn collect(dir: &Root, skip: &[LayerPath]) -> Result<Vec<(Entry, Shared)>> {
             .hint("give the file another name"));
         }
         check_faithful(&path, &raw)?;
-        let Some(kind) = kind_of(&found)? else {
+        let Some(kind) = EntryKind::of(&found)? else {
             return Ok(());
         };
         let metadata = found.metadata;
@@ -107,16 +107,6 @@ fn collect(dir: &Root, skip: &[LayerPath]) -> Result<Vec<(Entry, Shared)>> {
     Ok(entries)
 }
 
-/// Returns whether a file is one of the kernel's two whiteouts: a 0/0 device, or an empty file with
-/// an xattr.
-fn is_whiteout(metadata: &Metadata, xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> bool {
-    match metadata.kind {
-        FileKind::CharDevice => metadata.device == (0, 0),
-        FileKind::File => metadata.size == 0 && overlay_mark(xattrs, b"whiteout").is_some(),
-        _ => false,
-    }
-}
-
 /// Returns an empty file of that name; owner, mode and time of markers have no meaning.
 fn marker(path: LayerPath) -> Entry {
     Entry::new(path, EntryKind::File { size: 0 }, 0)
@@ -135,19 +125,6 @@ fn check_faithful(path: &LayerPath, xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> Resu
         }
     }
     Ok(())
-}
-
-fn kind_of(found: &Found<'_>) -> Result<Option<EntryKind>> {
-    let (major, minor) = found.metadata.device;
-    Ok(Some(match found.metadata.kind {
-        FileKind::File => EntryKind::File { size: found.metadata.size },
-        FileKind::Directory => EntryKind::Directory,
-        FileKind::Symlink => EntryKind::Symlink { target: found.read_link()? },
-        FileKind::CharDevice => EntryKind::CharDevice { major, minor },
-        FileKind::BlockDevice => EntryKind::BlockDevice { major, minor },
-        FileKind::Fifo => EntryKind::Fifo,
-        FileKind::Socket => return Ok(None),
-    }))
 }
 
 fn overlay_mark<'a>(xattrs: &'a BTreeMap<Vec<u8>, Vec<u8>>, mark: &[u8]) -> Option<&'a [u8]> {

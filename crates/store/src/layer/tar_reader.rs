@@ -18,8 +18,14 @@ use imgctl_base::error::{Context, Error, Kind, Result};
 
 mod announced;
 mod names;
-mod own_links;
 mod stream;
+/// Returns whether a tar starts with `block`: a header with a valid checksum, or, of an empty tar,
+/// zeros.
+pub fn begins_tar(block: &[u8]) -> bool {
+    <&[u8; BLOCK]>::try_from(block)
+        .is_ok_and(|block| block.iter().all(|b| *b == 0) || header::checksum_holds(block))
+}
+
 #[cfg(test)]
 mod tests;
 

@@ -5,6 +5,7 @@
 
 use crate::layer::LayerPath;
 use imgctl_base::error::{Error, Result};
+use imgctl_base::fs::metadata::{FileKind, Metadata};
 
 const PREFIX: &[u8] = b".wh.";
 const META_PREFIX: &[u8] = b".wh..wh.";
@@ -91,6 +92,19 @@ pub fn whiteout_path(path: &LayerPath) -> Option<LayerPath> {
 /// Returns the marker file that hides what the layers below have in `directory`.
 pub(crate) fn opaque_path(directory: &LayerPath) -> LayerPath {
     directory.join(OPAQUE)
+}
+
+/// Returns whether overlayfs treats a file as deleted: a 0/0 device, or an empty file whose attribute
+/// says so.
+pub(crate) fn is_overlay_whiteout(
+    metadata: &Metadata,
+    is_marked: impl FnOnce() -> Result<bool>,
+) -> Result<bool> {
+    match metadata.kind {
+        FileKind::CharDevice => Ok(metadata.device == (0, 0)),
+        FileKind::File if metadata.size == 0 => is_marked(),
+        _ => Ok(false),
+    }
 }
 
 #[cfg(test)]

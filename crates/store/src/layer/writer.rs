@@ -44,7 +44,7 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
     /// Starts the pipeline with `threads` compressing threads (at least one).
     pub fn start(sink: W, compression: Compression, threads: usize) -> Result<Self> {
         Ok(Self {
-            blocks: BlockWriter::new(Pipeline::start(sink, compression, threads)?),
+            blocks: BlockWriter::new(Pipeline::start(sink, compression, threads, true)?),
             position: 0,
             header: Vec::new(),
             toc: Toc::default(),

@@ -5,6 +5,7 @@
 //! others are for the streaming decoder.
 
 use std::io::{self, BufRead, Read};
+use std::sync::{Mutex, PoisonError};
 
 /// What is at the front of a stream.
 #[derive(Debug, PartialEq, Eq)]
@@ -107,6 +108,46 @@ fn append(source: &mut impl BufRead, count: usize, frame: &mut Vec<u8>) -> io::R
 fn little_endian(bytes: &[u8]) -> u64 {
     let add = |number, byte: &u8| number << 8 | u64::from(*byte);
     bytes.iter().rev().fold(0, add)
+}
+
+/// Maximum number of frames in memory; each takes at most 8 MiB, twice its largest content.
+const FRAMES: usize = 3;
+/// Minimum number of frames for parallel decompression.
+const LEAST: usize = 2;
+
+static FREE: Mutex<usize> = Mutex::new(FRAMES);
+
+/// One layer's share, returned on drop.
+#[derive(Debug)]
+pub(super) struct FrameShare {
+    frames: usize,
+    /// The amount taken from the shared memory; less than `frames` if the minimum was granted on
+    /// demand.
+    taken: usize,
+}
+
+impl FrameShare {
+    /// Takes all free frames, or none if there are too few. With `insist`, always grants at least
+    /// the minimum instead of waiting: a reader that it would wait for may be waiting for this one.
+    pub(super) fn take(insist: bool) -> Option<Self> {
+        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = if *free >= LEAST { std::mem::take(&mut *free) } else { 0 };
+        match (taken, insist) {
+            (0, false) => None,
+            (taken, _) => Some(Self { frames: taken.max(LEAST), taken }),
+        }
+    }
+
+    /// Returns how many frames may be in memory.
+    pub(super) fn frames(&self) -> usize {
+        self.frames
+    }
+}
+
+impl Drop for FrameShare {
+    fn drop(&mut self) {
+        *FREE.lock().unwrap_or_else(PoisonError::into_inner) += self.taken;
+    }
 }
 
 #[cfg(test)]

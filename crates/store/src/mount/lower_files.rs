@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::layer::LayerPath;
 use crate::layer::unpack::{LowerFile, LowerFiles};
+use crate::layer::whiteout::is_overlay_whiteout;
 use imgctl_base::error::{Error, Kind, Result};
-use imgctl_base::fs::metadata::{FileKind, Metadata};
+use imgctl_base::fs::metadata::Metadata;
 use imgctl_base::fs::root::Root;
 use imgctl_base::fs::xattr;
 
@@ -95,15 +96,11 @@ fn look(root: &Root, path: &LayerPath) -> Result<Look> {
 }
 
 fn is_whiteout(root: &Root, path: &LayerPath, metadata: &Metadata) -> Result<bool> {
-    match metadata.kind {
-        FileKind::CharDevice => Ok(metadata.device == (0, 0)),
-        FileKind::File if metadata.size == 0 => {
-            let file = root.open_file(path.as_path())?;
-            let marks = [&b"trusted.overlay.whiteout"[..], b"user.overlay.whiteout"];
-            Ok(marks.iter().any(|mark| matches!(xattr::get(&file, mark), Ok(Some(_)))))
-        }
-        _ => Ok(false),
-    }
+    is_overlay_whiteout(metadata, || {
+        let file = root.open_file(path.as_path())?;
+        let marks = [&b"trusted.overlay.whiteout"[..], b"user.overlay.whiteout"];
+        Ok(marks.iter().any(|mark| matches!(xattr::get(&file, mark), Ok(Some(_)))))
+    })
 }
 
 fn is_opaque(root: &Root, path: &LayerPath) -> Result<bool> {

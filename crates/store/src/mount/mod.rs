@@ -2,15 +2,10 @@
 //!
 //! Must not depend on how images are built or transferred, or on the command line.
 
-mod build_mount;
 pub mod checkout;
-mod command_line;
 mod create;
-mod detach;
-mod dir_metadata;
 pub(crate) mod erofs;
 pub(crate) mod fs_context;
-
 pub mod layers;
 mod lower_files;
 mod merge;
@@ -19,7 +14,6 @@ mod mounts;
 pub mod overlay;
 mod path_serde;
 pub mod privilege;
-mod record;
 mod shapes;
 pub mod snapshots;
 mod stack;
@@ -27,13 +21,11 @@ pub mod tar_export;
 mod umount;
 mod workspace;
 
-pub use build_mount::BuildMount;
 pub use create::{CreateOptions, create};
-pub use mounts::{Listed, Options, State, list, mount};
+pub use mounts::{BuildMount, Listed, Options, State, list, mount};
 pub use overlay::{OverlaySpec, Upper, attach};
-pub use record::{Backend, Record};
 pub use umount::{umount, umount_all};
-pub use workspace::sweep;
+pub use workspace::{Backend, Record, sweep};
 
 #[cfg(test)]
 mod property_tests;

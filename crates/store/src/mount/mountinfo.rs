@@ -1,12 +1,14 @@
-//! The mount table of the calling thread's namespace, read from `/proc` (proc(5), mountinfo).
-//!
-//! Reads and parses only; other modules decide which mounts belong to imgctl.
+//! The mount table of the calling thread's namespace, read from `/proc` (proc(5), mountinfo), and
+//! the unmounting of what in it belongs to imgctl.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use imgctl_base::error::{IoContext, Result};
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+
+use imgctl_base::error::{Error, IoContext, Kind, Result};
 
 const TABLE: &str = "/proc/thread-self/mountinfo";
 const NAMESPACE: &str = "/proc/thread-self/ns/mnt";
@@ -87,6 +89,54 @@ fn unescape(field: &[u8]) -> OsString {
         }
     }
     OsString::from_vec(bytes)
+}
+
+/// Prefix of the source of each of our mounts in the mount table. The ID follows.
+pub(super) const SOURCE: &str = "imgctl:";
+
+/// Returns whether `mount` belongs to the mount `id`, whose directory is `directory`: overlays have
+/// the ID as their source, and all other mounts of imgctl are in the directory.
+pub(super) fn belongs(mount: &MountPoint, id: &str, directory: &Path) -> bool {
+    let source = mount.source.as_encoded_bytes();
+    source.strip_prefix(SOURCE.as_bytes()) == Some(id.as_bytes())
+        || mount.path.starts_with(directory)
+}
+
+/// Unmounts everything that belongs to the mount `id`, the latest first. With `lazy`, also unmounts
+/// what is in use: it disappears immediately and is freed with its last user.
+pub(crate) fn unmount_all_of(id: &str, directory: &Path, lazy: bool) -> Result<()> {
+    let directory = std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
+    let mut ours: Vec<MountPoint> =
+        read()?.into_iter().filter(|mount| belongs(mount, id, &directory)).collect();
+    while let Some(mount) = ours.pop() {
+        unmount_one(&mount.path, lazy)?;
+    }
+    Ok(())
+}
+
+fn unmount_one(path: &Path, lazy: bool) -> Result<()> {
+    let mut flags = UnmountFlags::NOFOLLOW;
+    if lazy {
+        flags |= UnmountFlags::DETACH;
+    }
+    match unmount(path, flags) {
+        // Already unmounted by another process.
+        Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
+        Err(Errno::BUSY) => Err(busy(path)),
+        Err(errno) => Err(Error::io(format!("cannot unmount {}", path.display()), errno)),
+    }
+}
+
+/// Returns the error for a mount that is in use.
+fn busy(path: &Path) -> Error {
+    Error::new(Kind::Busy, format!("cannot unmount {}: it is in use", path.display()))
+        .hint(format!(
+            "run `fuser -vm {0}` or `lsof +f -- {0}` to see which processes use it",
+            path.display()
+        ))
+        .hint(
+            "`imgctl umount --lazy` detaches it now and frees it when no process uses it any more",
+        )
 }
 
 #[cfg(test)]

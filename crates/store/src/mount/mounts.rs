@@ -7,12 +7,12 @@
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::mount::layers::LayerOf;
 use crate::mount::privilege::Privileges;
-use crate::mount::record::{Backend, Record};
 use crate::mount::shapes::Shapes;
 use crate::mount::stack::{Snapshot, Stack};
-use crate::mount::workspace::{self, MERGED, UPPER, WORK, Workspace};
-use crate::mount::{OverlaySpec, Upper, attach, checkout, detach, erofs, mountinfo, snapshots};
+use crate::mount::workspace::{self, Backend, MERGED, Record, UPPER, WORK, Workspace};
+use crate::mount::{OverlaySpec, Upper, attach, checkout, erofs, mountinfo, snapshots};
 use crate::store::Store;
 use crate::store::images::Image;
 use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
@@ -302,7 +302,7 @@ pub fn list(store: &Store) -> Result<Vec<Listed>> {
                 }
             }
             Some(record) if record.boot_id != boot_id => State::Stale,
-            Some(_) if mounts.iter().any(|mount| detach::belongs(mount, &id, &directory)) => {
+            Some(_) if mounts.iter().any(|mount| mountinfo::belongs(mount, &id, &directory)) => {
                 State::Mounted
             }
             Some(record) if record.namespace == namespace => State::Stale,
@@ -358,4 +358,46 @@ fn now() -> i64 {
         .ok()
         .and_then(|elapsed| i64::try_from(elapsed.as_secs()).ok())
         .unwrap_or(0)
+}
+
+/// The directories of one RUN step; removed on drop, or by the next command after a crash.
+#[derive(Debug)]
+pub struct BuildMount {
+    workspace: Workspace,
+    spec: OverlaySpec,
+}
+
+impl BuildMount {
+    /// Unpacks the missing snapshots of `layers` (lowest first) and creates the directories. The
+    /// caller holds a lease on the layers.
+    pub fn new(store: &Store, layers: &[LayerOf], reporter: &dyn Reporter) -> Result<Self> {
+        workspace::sweep(store)?;
+        let privileges = Privileges::current();
+        let ensured = snapshots::ensure_layers(store, layers, privileges, reporter)?;
+        let stack = Stack::new(ensured.snapshots, !privileges.trusted_xattrs)?;
+        let prefix = format!("{}{}-", workspace::BUILD, std::process::id());
+        let workspace = Workspace::create(store, &prefix)?;
+        workspace.make(MERGED)?;
+        let mut spec = spec(&workspace, &stack, false)?;
+        spec.volatile = true;
+        // The sandbox decides which devices can be opened, depending on the confinement of the
+        // step.
+        spec.no_devices = false;
+        Ok(Self { workspace, spec })
+    }
+
+    /// Returns the argument for [`crate::mount::attach`] inside the sandbox.
+    pub fn spec(&self) -> &OverlaySpec {
+        &self.spec
+    }
+
+    /// Returns the directory where the sandbox attaches the file system.
+    pub fn merged(&self) -> PathBuf {
+        self.workspace.path(MERGED)
+    }
+
+    /// Returns the directory that holds the changes of the step after it has ended.
+    pub fn upper(&self) -> PathBuf {
+        self.workspace.path(UPPER)
+    }
 }

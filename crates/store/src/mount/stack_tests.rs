@@ -82,8 +82,8 @@ fn implied_directories_show_what_lies_below() {
     rustix::fs::chownat(
         CWD,
         lowest.join("a/b"),
-        Some(rustix::fs::Uid::from_raw(12)),
-        Some(rustix::fs::Gid::from_raw(34)),
+        Some(Uid::from_raw(12)),
+        Some(Gid::from_raw(34)),
         AtFlags::empty(),
     )
     .unwrap();

@@ -12,7 +12,7 @@ use crate::layer::tree::{Found, Inode};
 use crate::layer::unpack::is_left_out;
 use crate::layer::writer::Layer;
 use crate::layer::{Compression, EntryKind, LayerPath, LayerWriter, Toc, Tree};
-use crate::mount::erofs::tars;
+use crate::mount::erofs;
 use crate::mount::layers::{self, LayerOf};
 use crate::mount::workspace::random_hex;
 use crate::store::Store;
@@ -127,7 +127,7 @@ impl Contents {
             // unless it has restart points. A hostile order would take too long.
             let digest = if jumps && toc.restarts.is_empty() {
                 let task = reporter.start("decompressing", Unit::Bytes, Some(layer.blob.size));
-                tars::ensure(store, layer, &*task)?;
+                erofs::ensure_tar(store, layer, &*task)?;
                 &layer.diff_id
             } else {
                 &layer.blob.digest

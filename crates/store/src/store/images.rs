@@ -1,9 +1,12 @@
 //! Names: the store's `index.json`, which maps full references to descriptors, and images read by
 //! name.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Write};
+use std::sync::Arc;
 
+use crate::layer::{ContentReader, Found, Tree};
 use crate::store::index::{MAX_TABLE, NameTable};
 use crate::store::{Named, Store};
 use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
@@ -351,4 +354,129 @@ pub fn check_platform(config: &ImageConfig, wanted: Option<&Platform>) -> Result
     }
     Err(Error::not_found(format!("the image is for {}, not for {wanted}", config.platform()))
         .hint("load the image for that platform, or choose another with --platform"))
+}
+
+/// Returns the merged tree of the lowest `count` layers of `image`.
+pub fn tree_of(store: &Store, image: &Image, count: usize) -> Result<Tree> {
+    let tocs = image
+        .layers()
+        .take(count)
+        .map(|(layer, diff_id)| Ok(Arc::new(store.toc(&layer.digest, diff_id)?)))
+        .collect::<Result<Vec<_>>>()?;
+    Tree::from_layers(tocs)
+}
+
+/// Returns the merged tree of all layers.
+pub fn whole_tree(store: &Store, image: &Image) -> Result<Tree> {
+    tree_of(store, image, image.manifest.layers.len())
+}
+
+/// Returns the content of a file of at most `limit` bytes that `found` in the tree of `image`;
+/// `None` if it has none.
+pub fn content(
+    store: &Store,
+    image: &Image,
+    found: &Found<'_>,
+    limit: u64,
+) -> Result<Option<Vec<u8>>> {
+    let Some((layer, diff_id)) = found.layer.and_then(|index| image.layers().nth(index)) else {
+        return Ok(None);
+    };
+    let toc = Arc::new(store.toc(&layer.digest, diff_id)?);
+    let mut reader = ContentReader::new(store.open_blob(&layer.digest)?, toc)?;
+    let mut bytes = Vec::new();
+    let mut file = reader.open(found.entry)?.take(limit + 1);
+    file.read_to_end(&mut bytes).doing(|| format!("cannot read layer {}", layer.digest))?;
+    if bytes.len() as u64 > limit {
+        return Err(Error::bad_content(format!("the file exceeds {limit} bytes")));
+    }
+    Ok(Some(bytes))
+}
+
+/// A name and its image.
+#[derive(Clone, Debug)]
+pub struct ImageSummary {
+    /// `None` for an image without a name, and for names of other tools that imgctl does not
+    /// accept.
+    pub reference: Option<Reference>,
+    /// Name as written in the table.
+    pub name: Option<String>,
+    /// Digest of the manifest or index.
+    pub digest: Digest,
+    /// Docker's image ID; for an index, the ID for the host's platform (or otherwise the first).
+    pub id: Option<Digest>,
+    /// RFC 3339, from the config.
+    pub created: Option<String>,
+    /// Size of all blobs, in bytes.
+    pub size: u64,
+    pub platforms: Vec<Platform>,
+    pub labels: BTreeMap<String, String>,
+    /// Number of layers.
+    pub layers: usize,
+    /// Why the image cannot be used, if applicable.
+    pub problem: Option<String>,
+}
+
+impl Store {
+    /// Returns summaries of all names, sorted like [`Store::names`]. Lists damaged images with
+    /// their problem.
+    pub fn list(&self) -> Result<Vec<ImageSummary>> {
+        self.names()?.iter().map(|named| self.summary(named)).collect()
+    }
+
+    /// Returns the summary of one name.
+    pub fn summary(&self, named: &Named) -> Result<ImageSummary> {
+        let descriptor = &named.descriptor;
+        let mut summary = ImageSummary {
+            reference: named.reference.clone(),
+            name: descriptor.ref_name().map(str::to_owned),
+            digest: descriptor.digest.clone(),
+            id: None,
+            created: None,
+            size: self.parts(descriptor)?.values().sum(),
+            platforms: Vec::new(),
+            labels: BTreeMap::new(),
+            layers: 0,
+            problem: None,
+        };
+        match self.platform_images(descriptor) {
+            Ok(images) => {
+                summary.platforms = images.iter().map(|image| image.config.platform()).collect();
+                let host = Platform::host();
+                let nearest = images.iter().min_by_key(|image| {
+                    let distance = image.config.platform().distance_to(&host);
+                    distance.unwrap_or(u32::MAX)
+                });
+                if let Some(image) = nearest {
+                    summary.id = Some(image.id().clone());
+                    summary.created.clone_from(&image.config.created);
+                    summary.labels.clone_from(&image.config.config.labels);
+                    summary.layers = image.manifest.layers.len();
+                }
+            }
+            Err(error) => summary.problem = Some(error.to_string()),
+        }
+        Ok(summary)
+    }
+
+    /// Returns the images of all existing platforms of a descriptor. Skips artifacts inside an
+    /// index (attestations).
+    pub fn platform_images(&self, descriptor: &Descriptor) -> Result<Vec<Image>> {
+        let index = match self.document(descriptor)? {
+            Document::Manifest(manifest) => {
+                return Ok(vec![self.image_of(descriptor.clone(), manifest)?]);
+            }
+            Document::Index(index) => index,
+        };
+        let mut images = Vec::new();
+        for child in index.manifests {
+            if !is_platform(&child) || self.blob_size(&child.digest)?.is_none() {
+                continue;
+            }
+            if let Document::Manifest(manifest) = self.document(&child)? {
+                images.push(self.image_of(child, manifest)?);
+            }
+        }
+        Ok(images)
+    }
 }

@@ -5,19 +5,16 @@
 //! anything that is not durable. Must not depend on how images are built or moved.
 
 pub mod blobs;
-pub mod image_tree;
 pub mod images;
 mod index;
 mod layout;
 mod lease;
-pub mod list;
 pub mod partial;
 pub mod prune;
 mod reachable;
 mod resolve;
 mod scratch;
 pub mod scrub;
-mod scrub_snapshot;
 pub mod snapshots;
 pub mod usage;
 

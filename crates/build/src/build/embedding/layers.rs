@@ -16,7 +16,6 @@ use crate::build::step_cache::{CachedLayer, Key, StepCache};
 use crate::embed::plan::{DIRECTORY, File, LayerPlan};
 use crate::embed::resolve::{Origin, ResolvedImage};
 use imgctl_base::error::{Context as _, Error, Result};
-use imgctl_base::image::descriptor::LAYER_KIND;
 use imgctl_base::image::{Descriptor, Digest, Hasher, LayerKind};
 use imgctl_base::progress::{Task, Unit};
 use imgctl_registry::layout::paths;
@@ -125,12 +124,11 @@ impl Work<'_> {
     }
 
     fn write(&self, plan: &LayerPlan, entries: Vec<(Entry, Option<&File>)>) -> Result<CachedLayer> {
-        let store = self.shared.store;
         let sizes = plan.files.values().map(File::size);
         let total = sizes.fold(0, u64::saturating_add);
         let title = format!("embedding {}", plan.title);
         let task = self.shared.reporter.start(&title, Unit::Bytes, Some(total));
-        let mut writer = LayerWriter::start(store.ingest()?, Compression::None, 1)?;
+        let mut writer = LayerWriter::start(self.shared.store.ingest()?, Compression::None, 1)?;
         for (entry, file) in entries {
             let size = entry.size();
             match file {
@@ -141,16 +139,9 @@ impl Work<'_> {
                 task.advance(size);
             }
         }
-        let (ingest, layer) = writer.finish()?;
-        self.shared.lease.hold_all([&layer.digest, &layer.diff_id])?;
-        store.commit(ingest, &layer.digest)?;
-        store.put_toc(&layer.diff_id, &layer.toc)?;
+        let (_, stored) = self.shared.layer_maker().store_layer(writer, LayerKind::Registry, 0)?;
         task.done(&format!("embedded {}", plan.title));
-        let media_type = Compression::None.media_type(self.shared.layer_maker().docker)?;
-        let mut descriptor = Descriptor::new(media_type, layer.digest, layer.size);
-        let kind = LayerKind::Registry.as_str().to_owned();
-        descriptor.annotations.insert(LAYER_KIND.to_owned(), kind);
-        Ok(CachedLayer { descriptor, diff_id: layer.diff_id, newest: 0 })
+        Ok(stored)
     }
 
     fn open<'t>(&self, file: &File, task: &'t dyn Task) -> Result<Box<dyn Read + 't>> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use crate::build::context::ContextTree;
-use crate::build::embedding::files::Files;
+use crate::build::embedding::Files;
 use crate::build::options::{ContextSource, LockUse, Options};
 use crate::embed::lock::{LOCK_FILE, Lock, Locked, MAX_LOCK};
 use crate::embed::resolve::{Origin, ResolvedImage};

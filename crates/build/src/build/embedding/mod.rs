@@ -1,35 +1,32 @@
 //! Embedded container images: found in the context, resolved before the first step, and written as
 //! registry layers after the last one.
 
-mod files;
 mod layers;
 mod lock_file;
-pub(super) mod registry_parts;
-mod report;
-mod scan;
 
 use std::collections::{BTreeMap, HashMap};
+use std::io::Read as _;
+use std::path::Path;
 use std::sync::Mutex;
 
-use crate::build::context::ContextTree;
-use crate::build::embedding::files::Files;
-use crate::build::image_tree::ImageTree;
+use crate::build::context::{ContextTree, ImageTree};
+use crate::build::file;
+use crate::build::items::{Node, SourceTree as _};
 use crate::build::options::Options;
 use crate::build::shared::{ImageLayer, Shared, StageImage};
 use crate::build::step_cache::CachedLayer;
+use crate::embed::found::FoundArchive;
 use crate::embed::plan::{self, Present};
 use crate::embed::resolve::{ResolvedImage, Resolver, Wanted};
-use crate::embed::search::{self, names};
-use crate::embed::{Found, found::FoundArchive};
-use imgctl_base::error::{Context as _, Error, Result};
+use crate::embed::search::{self, SearchOptions, names};
+use crate::embed::{ContextFiles, Found, FoundImage, Skipped};
+use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
+use imgctl_base::fs::root::Root;
 use imgctl_base::image::{Descriptor, EMBEDDED_IMAGES, History, Platform};
 use imgctl_base::progress::Reporter;
-use imgctl_store::layer::LayerPath;
+use imgctl_store::layer::{EntryKind, LayerPath};
 use imgctl_store::store::{Named, Store};
 use imgctl_transfer::transfer::{self, Input, LoadOptions};
-
-pub use report::{Report, ReportedImage, report};
-pub use scan::scan;
 
 /// Annotation of a registry layer that lists its content, for people.
 const LAYER_IMAGES: &str = "io.imgctl.layer.images";
@@ -118,7 +115,7 @@ impl Question<'_> {
 /// Used without a context: there are no files.
 struct NoFiles;
 
-impl crate::embed::ContextFiles for NoFiles {
+impl ContextFiles for NoFiles {
     fn list(&self, _directory: &str) -> Result<Vec<String>> {
         Ok(Vec::new())
     }
@@ -231,3 +228,96 @@ fn documents_of(image: &ResolvedImage) -> impl Iterator<Item = imgctl_base::imag
 
 /// Shared with the threads that write layers.
 type Made = Mutex<HashMap<String, CachedLayer>>;
+
+/// A context's files, filtered by its ignore rules. Files that are read by name (`.sealignore`,
+/// `imgctl.lock`) are visible whatever the rules say.
+pub(super) struct Files<'a>(pub(super) &'a ContextTree);
+
+impl ContextFiles for Files<'_> {
+    fn list(&self, directory: &str) -> Result<Vec<String>> {
+        let path = LayerPath::parse(directory.as_bytes())?;
+        if !path.is_root() && self.0.node(&path)? != Some(Node::Directory) {
+            return Ok(Vec::new());
+        }
+        let mut files = Vec::new();
+        self.0.each_below(&path, &mut |item| {
+            let path = &item.entry.path;
+            let is_file = match &item.entry.kind {
+                EntryKind::File { .. } => true,
+                // A symlink to a file of the context counts as a file.
+                EntryKind::Symlink { .. } => self.0.open(path).is_ok(),
+                _ => false,
+            };
+            match std::str::from_utf8(path.as_bytes()) {
+                Ok(path) if is_file => files.push(path.to_owned()),
+                Err(_) if is_file => tracing::debug!("skipping {path}: its name is not UTF-8"),
+                _ => {}
+            }
+            Ok(())
+        })?;
+        files.sort_unstable();
+        Ok(files)
+    }
+
+    fn read(&self, path: &str, limit: u64) -> Result<Vec<u8>> {
+        let file = self.0.open(&LayerPath::parse(path.as_bytes())?)?;
+        let mut bytes = Vec::new();
+        file.take(limit.saturating_add(1))
+            .read_to_end(&mut bytes)
+            .path("read", self.0.path().join(path))?;
+        if bytes.len() as u64 > limit {
+            return Err(Error::new(
+                Kind::BadContent,
+                format!("{path} of the build context has more than {limit} bytes"),
+            ));
+        }
+        Ok(bytes)
+    }
+}
+
+/// All images found and skipped.
+#[derive(Debug)]
+pub struct Report {
+    pub images: Vec<ReportedImage>,
+    pub skipped: Vec<Skipped>,
+}
+
+/// One image of the report.
+#[derive(Debug)]
+pub struct ReportedImage {
+    pub found: FoundImage,
+    /// The image's repository in the embedded registry.
+    pub repository: String,
+    /// The resolved image, or why it could not be resolved.
+    pub resolved: Result<ResolvedImage>,
+}
+
+/// Searches and resolves as a build would. An image that cannot be resolved appears in the report
+/// and is not an error.
+pub fn report(store: &Store, options: &Options, reporter: &dyn Reporter) -> Result<Report> {
+    let (directory, source) = file::load(store, options)?;
+    let context = file::context_tree(options, directory.as_ref(), &source)?;
+    let platforms = &*options.platforms_or_own();
+    let question = Question { store, options, context: context.as_ref(), platforms, reporter };
+    let found = question.search()?;
+    let lock = lock_file::read(options, context.as_ref(), &found)?;
+    let wanted = question.wanted(&found)?;
+    let resolved = resolver(&question, lock.in_use()).try_all(&wanted);
+    let reported = |(wanted, resolved): (Wanted, Result<ResolvedImage>)| ReportedImage {
+        repository: options.embed.naming.repository(&wanted.reference),
+        found: FoundImage { reference: wanted.reference, places: wanted.places },
+        resolved,
+    };
+    Ok(Report {
+        images: wanted.into_iter().zip(resolved).map(reported).collect(),
+        skipped: found.skipped,
+    })
+}
+
+/// Searches `directory` as a build with that context would, without resolving anything.
+pub fn scan(directory: &Path, options: &SearchOptions) -> Result<Found> {
+    let root = Root::open(directory)?;
+    let rules = file::rules_of_directory(directory)?;
+    let context = ContextTree::new(directory.display().to_string(), root, rules);
+    search::search(&Files(&context), options)
+}

@@ -15,7 +15,7 @@ use rustix::process::{Rlimit, setrlimit};
 
 use super::spec::{Bytes, Limit, Resource, RunSpec, Security, Stub};
 use super::wire::{self, Event, Go};
-use super::{caps, process, root, seccomp};
+use super::{process, root, seccomp};
 use imgctl_base::error::{Error, IoContext, Result};
 
 /// Value of `PATH` if the image sets none (same as Docker's).
@@ -125,7 +125,7 @@ fn become_user(spec: &RunSpec) -> Result<()> {
     let user = &spec.user;
     let insecure = spec.security == Security::Insecure;
     if !insecure {
-        caps::bound()?;
+        seccomp::bound()?;
     }
     let doing = || format!("cannot become user {}:{}", user.uid, user.gid);
     let with_hint = |error: Error| {
@@ -146,7 +146,7 @@ fn become_user(spec: &RunSpec) -> Result<()> {
     let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
     nix::unistd::setresgid(gid, gid, gid).doing(doing).map_err(with_hint)?;
     nix::unistd::setresuid(uid, uid, uid).doing(doing).map_err(with_hint)?;
-    caps::set(user.uid == 0, insecure)
+    seccomp::set(user.uid == 0, insecure)
 }
 
 /// Changes the owner of the pipes and the script behind descriptors 0 to 2 to the command's user,

@@ -23,7 +23,6 @@
 pub mod passwd;
 pub mod spec;
 
-mod caps;
 pub(crate) mod idmap;
 mod init;
 mod launch;

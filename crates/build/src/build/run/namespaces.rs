@@ -15,7 +15,7 @@ use rustix::thread::CapabilitySet;
 
 use super::spec::{Exit, Network, RunSpec};
 use super::wire::{self, Event, Go};
-use super::{caps, idmap, network, process, root};
+use super::{idmap, network, process, root, seccomp};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::wire::Failure;
 
@@ -36,7 +36,7 @@ pub(super) fn main() -> Result<()> {
 /// Returns `None` if the supervisor is gone.
 fn enter_and_wait(spec: &RunSpec, supervisor: &mut UnixStream) -> Result<Option<Exit>> {
     let mut notes = Vec::new();
-    if !caps::has(CapabilitySet::SYS_ADMIN) {
+    if !seccomp::has(CapabilitySet::SYS_ADMIN) {
         notes.extend(enter_user_namespace()?);
     }
     unshare_all(spec.network)?;

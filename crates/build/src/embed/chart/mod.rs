@@ -6,26 +6,24 @@
 //! `now`) return fixed values here, so that a chart and its values always produce the same text;
 //! `lookup` finds nothing, as without a cluster.
 
-mod archive;
-mod capabilities;
 mod coalesce;
-mod dependencies;
 mod glob;
-mod ignore;
-mod metadata;
 mod objects;
 mod render;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::sync::Arc;
 
+use flate2::read::MultiGzDecoder;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use imgctl_base::error::{Error, Result};
+use imgctl_base::error::{Context as _, Error, Result};
+use imgctl_store::layer::{EntryKind, Limits, Names, TarReader};
 use imgctl_template::yaml;
-use metadata::Metadata;
 
 /// Maximum nesting depth of dependencies.
 const MOST_NESTED: usize = 32;
@@ -68,14 +66,14 @@ impl Chart {
     /// dependencies (`charts/*.tgz`) are unpacked in memory within limits.
     pub(crate) fn load(files: BTreeMap<String, Vec<u8>>) -> Result<Self> {
         let rules = files.get(".helmignore");
-        let rules = ignore::Rules::parse(&rules.map_or_else(String::new, |bytes| text(bytes)));
-        let mut left = (archive::MOST_FILES, archive::MOST_BYTES);
+        let rules = glob::IgnoreRules::parse(&rules.map_or_else(String::new, |bytes| text(bytes)));
+        let mut left = (MOST_FILES, MOST_BYTES);
         let mut kept = BTreeMap::new();
         for (path, content) in files {
             if rules.ignores(&path) && path != "Chart.yaml" {
                 continue;
             }
-            archive::take(&mut left, &path, content.len())?;
+            take(&mut left, &path, content.len())?;
             kept.insert(path, content);
         }
         Self::from_files(kept, &mut left, 0)
@@ -83,8 +81,8 @@ impl Chart {
 
     /// Loads a packed chart (`x.tgz`), whose files are below one directory.
     pub(crate) fn load_archive(bytes: &[u8]) -> Result<Self> {
-        let mut left = (archive::MOST_FILES, archive::MOST_BYTES);
-        let files = archive::unpack(bytes, &mut left)?;
+        let mut left = (MOST_FILES, MOST_BYTES);
+        let files = unpack(bytes, &mut left)?;
         Self::from_files(files, &mut left, 0)
     }
 
@@ -173,7 +171,7 @@ fn load_dependencies(
         let doing = |error: Error| error.context(format!("cannot load charts/{name}"));
         let only = if files.len() == 1 { files.get("") } else { None };
         let files = match only {
-            Some(bytes) if name.ends_with(".tgz") => archive::unpack(bytes, left).map_err(doing)?,
+            Some(bytes) if name.ends_with(".tgz") => unpack(bytes, left).map_err(doing)?,
             // A stray file in charts/ is not a chart.
             Some(_) => continue,
             None => files,
@@ -199,4 +197,162 @@ fn values_of(yaml: &str) -> Result<Map<String, Value>> {
 fn text(bytes: &[u8]) -> String {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Maximum number of files in one chart, including its dependencies.
+pub(super) const MOST_FILES: usize = 10_000;
+/// Maximum size of all files in one chart, including its dependencies, in bytes.
+pub(super) const MOST_BYTES: usize = 64 << 20;
+
+/// Unpacks a chart; paths are relative to its single top-level directory. `left` is the remaining
+/// limit, in files and bytes, and is reduced.
+pub(super) fn unpack(bytes: &[u8], left: &mut (usize, usize)) -> Result<BTreeMap<String, Vec<u8>>> {
+    if !bytes.starts_with(&[0x1f, 0x8b]) {
+        return Err(Error::bad_content("the chart is not a gzip-compressed archive"));
+    }
+    let limits =
+        Limits { entries: MOST_FILES as u64 * 2, size: 2 * MOST_BYTES as u64, ..Limits::default() };
+    let mut reader = TarReader::new(MultiGzDecoder::new(bytes), limits, Names::Plain);
+    let mut files = BTreeMap::new();
+    while let Some(entry) = reader.next_entry().context(|| "cannot unpack the chart".to_owned())? {
+        // A chart does not contain links or devices; Helm skips them too.
+        let EntryKind::File { size } = entry.kind else {
+            continue;
+        };
+        let path = String::from_utf8_lossy(entry.path.as_bytes()).into_owned();
+        // Entries outside of the chart's directory do not belong to the chart.
+        let Some((_, path)) = path.split_once('/') else {
+            return Err(Error::bad_content(format!(
+                "the chart's archive contains {path}, which is outside the chart's directory"
+            )));
+        };
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        take(left, path, size)?;
+        let mut content = Vec::with_capacity(size.min(1 << 20));
+        reader
+            .read_to_end(&mut content)
+            .map_err(|error| Error::io(format!("cannot unpack {path} of the chart"), error))?;
+        files.insert(path.to_owned(), content);
+    }
+    Ok(files)
+}
+
+/// Counts one more file against the limits.
+pub(super) fn take(left: &mut (usize, usize), path: &str, size: usize) -> Result<()> {
+    let (files, bytes) = (left.0.checked_sub(1), left.1.checked_sub(size));
+    match (files, bytes) {
+        (Some(files), Some(bytes)) => {
+            *left = (files, bytes);
+            Ok(())
+        }
+        _ => Err(Error::bad_content(format!(
+            "the chart is too large: {path} is beyond {MOST_FILES} files or {} MiB",
+            MOST_BYTES >> 20
+        ))),
+    }
+}
+
+/// `Chart.yaml`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Metadata {
+    pub(super) api_version: String,
+    pub(super) name: String,
+    #[serde(deserialize_with = "scalar")]
+    pub(super) version: String,
+    #[serde(deserialize_with = "scalar")]
+    pub(super) app_version: String,
+    #[serde(deserialize_with = "scalar")]
+    pub(super) kube_version: String,
+    pub(super) description: Option<String>,
+    pub(super) home: Option<String>,
+    pub(super) icon: Option<String>,
+    pub(super) sources: Option<Vec<String>>,
+    pub(super) keywords: Option<Vec<String>>,
+    pub(super) maintainers: Option<Vec<Value>>,
+    pub(super) annotations: Option<Value>,
+    pub(super) deprecated: bool,
+    pub(super) condition: Option<String>,
+    pub(super) tags: Option<String>,
+    /// `application` or `library`.
+    #[serde(rename = "type")]
+    pub(super) kind: Option<String>,
+    pub(super) dependencies: Option<Vec<Dependency>>,
+}
+
+/// One entry of `dependencies`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Dependency {
+    pub(super) name: String,
+    #[serde(deserialize_with = "scalar")]
+    pub(super) version: String,
+    pub(super) repository: Option<String>,
+    /// Paths of values, separated by commas; the first one that exists decides.
+    pub(super) condition: Option<String>,
+    pub(super) tags: Option<Vec<String>>,
+    #[serde(rename = "import-values")]
+    pub(super) import_values: Option<Vec<Value>>,
+    pub(super) alias: Option<String>,
+    #[serde(skip)]
+    pub(super) enabled: bool,
+}
+
+/// `requirements.yaml`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Requirements {
+    dependencies: Option<Vec<Dependency>>,
+}
+
+/// Accepts a scalar of any type as a string: `version: 1.0` means a string, as Go's decoder reads
+/// it.
+fn scalar<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    Ok(match Value::deserialize(from)? {
+        Value::String(text) => text,
+        Value::Null => String::new(),
+        other => other.to_string(),
+    })
+}
+
+impl Metadata {
+    /// Reads `Chart.yaml`. A chart without a name or with an unknown `apiVersion` is an error.
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        let yaml =
+            yaml::parse_first(text).map_err(|error| error.context("cannot read Chart.yaml"))?;
+        let metadata: Self = serde_json::from_value(yaml)
+            .map_err(|error| Error::usage("cannot read Chart.yaml").caused_by(error))?;
+        if metadata.name.is_empty() || metadata.name.contains(['/', '\\']) {
+            return Err(Error::usage(format!(
+                "Chart.yaml: {:?} is not a chart's name",
+                metadata.name
+            )));
+        }
+        match metadata.api_version.as_str() {
+            "" | "v1" | "v2" => Ok(metadata),
+            other => Err(Error::usage(format!(
+                "Chart.yaml: imgctl knows apiVersion v1 and v2, not {other}"
+            ))),
+        }
+    }
+
+    /// Adds the dependencies of `requirements.yaml`.
+    pub(super) fn add_requirements(&mut self, text: &str) -> Result<()> {
+        let yaml = yaml::parse_first(text)
+            .map_err(|error| error.context("cannot read requirements.yaml"))?;
+        if yaml.is_null() {
+            return Ok(());
+        }
+        let requirements: Requirements = serde_json::from_value(yaml)
+            .map_err(|error| Error::usage("cannot read requirements.yaml").caused_by(error))?;
+        if requirements.dependencies.is_some() {
+            self.dependencies = requirements.dependencies;
+        }
+        Ok(())
+    }
+
+    /// Returns whether the chart only provides named templates for other charts.
+    pub(super) fn is_library(&self) -> bool {
+        self.kind.as_deref().is_some_and(|kind| kind.eq_ignore_ascii_case("library"))
+    }
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use serde_json::{Map, Value as Json};
 
 use super::objects::Files;
-use super::{Chart, RenderOptions, Rendered, capabilities, coalesce, dependencies};
+use super::{Chart, RenderOptions, Rendered, coalesce, objects};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::semver::{self, Version};
 use imgctl_template::value::Numbers;
@@ -48,15 +48,13 @@ fn rendered(chart: &Chart, values: &[Json], options: &RenderOptions) -> Result<V
         }
     }
     let mut chart = chart.clone();
-    dependencies::process(&mut chart, &given);
+    coalesce::process(&mut chart, &given);
     let values = coalesce::chart_values(&chart, &given, coalesce::Nulls::Drop);
     let mut all = Vec::new();
     crds(&chart, chart.name(), &mut all);
 
-    let shared = Shared {
-        release: capabilities::release(options),
-        capabilities: capabilities::capabilities(options),
-    };
+    let shared =
+        Shared { release: objects::release(options), capabilities: objects::capabilities(options) };
     let values = Value::from_json(&Json::Object(values), Numbers::Floats);
     let mut templates = BTreeMap::new();
     shared.collect(&chart, chart.name(), &values, true, &mut templates);
@@ -85,7 +83,7 @@ fn check(chart: &Chart, options: &RenderOptions) -> Result<()> {
             .hint("set the version of Kubernetes that the chart is rendered for"));
         }
     }
-    dependencies::check(chart)
+    coalesce::check(chart)
 }
 
 /// A template and its dot.
@@ -118,7 +116,7 @@ impl Shared {
         let files = files.map(|(path, content)| (path.clone(), Rc::from(content.as_slice())));
         let subcharts = Value::map::<&str>([]);
         let dot = Value::map([
-            ("Chart", capabilities::chart(chart, is_root)),
+            ("Chart", objects::chart(chart, is_root)),
             ("Files", Value::object(Files(files.collect()))),
             ("Release", self.release.clone()),
             ("Capabilities", self.capabilities.clone()),

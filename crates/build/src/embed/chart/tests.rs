@@ -332,7 +332,7 @@ fn archives_are_unpacked_within_their_directory() {
     ] {
         assert!(Chart::load_archive(&bad).is_err());
     }
-    let zeros = "0".repeat(archive::MOST_BYTES + 1);
+    let zeros = "0".repeat(MOST_BYTES + 1);
     let error = Chart::load_archive(&pack(&[("demo/big", &zeros)])).unwrap_err();
     assert!(error.to_string().contains("too large"), "{error}");
 }

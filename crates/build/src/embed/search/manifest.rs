@@ -8,7 +8,6 @@ use std::collections::HashSet;
 
 use crate::embed::found::{How, Place};
 use crate::embed::search::collector::Collector;
-use crate::embed::search::lines;
 use crate::embed::search::names::{self, Reading, Trust};
 use crate::embed::search::yaml::{NodeId, Tree, Value};
 
@@ -28,13 +27,13 @@ pub(super) fn scan(text: &str, file: &str, found: &mut Collector) {
                 let reason = format!("it is not YAML ({error}), so only its lines were scanned");
                 found.skip(file, &reason, place);
             }
-            return lines::scan(text, file, 0, Trust::Certain, found);
+            return scan_lines(text, file, 0, Trust::Certain, found);
         }
     };
     Scan::new(&tree, file, Lines::From(0), 0, found).run();
     if text.contains("{{") {
         // A template may be valid YAML by accident, with a different meaning.
-        lines::scan(text, file, 0, Trust::Certain, found);
+        scan_lines(text, file, 0, Trust::Certain, found);
     }
 }
 
@@ -289,7 +288,7 @@ impl<'a> Scan<'a> {
         let inner = (self.nesting < MAX_NESTING).then(|| Tree::parse(text).ok());
         match inner.flatten() {
             Some(tree) => Scan::new(&tree, self.file, lines, self.nesting + 1, self.found).run(),
-            None => lines::scan(text, self.file, before, Trust::Likely, self.found),
+            None => scan_lines(text, self.file, before, Trust::Likely, self.found),
         }
     }
 }
@@ -330,5 +329,55 @@ fn is_tag(text: &str) -> bool {
     !text.is_empty() && names::normalise(&format!("x:{text}")).is_ok()
 }
 
+/// Marks a line that names an image.
+const MARK: &str = "image:";
+
+/// Adds what follows the first `image:` of each line that is not a comment. `before` is the number
+/// of lines of the file before `text`.
+fn scan_lines(text: &str, file: &str, before: usize, trust: Trust, found: &mut Collector) {
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.starts_with('#') {
+            continue;
+        }
+        let Some((_, rest)) = line.split_once(MARK) else {
+            continue;
+        };
+        let value = without_comment(rest.trim());
+        let value = value.trim_matches(['"', '\'']).trim();
+        let place = Place { file: file.to_owned(), line: before + number + 1, how: How::Line };
+        found.text(value, trust, place);
+    }
+}
+
+/// Removes a YAML comment.
+fn without_comment(text: &str) -> &str {
+    match text.find(" #") {
+        Some(at) => text[..at].trim_end(),
+        None => text,
+    }
+}
+
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod line_tests {
+    use super::*;
+
+    #[test]
+    fn lines_name_images_as_in_sealos() {
+        let text = "# image: no\n  image: \"quay.io/a/b:1\" # why\n- image: nginx\nimage:\n\
+                    image: {{ .x }}\n";
+        let mut found = Collector::new("");
+        scan_lines(text, "m.tmpl", 10, Trust::Certain, &mut found);
+        let found = found.finish();
+        let images: Vec<String> = found
+            .images
+            .iter()
+            .map(|image| format!("{} {}", image.reference, image.places[0]))
+            .collect();
+        assert_eq!(images, ["docker.io/library/nginx:latest m.tmpl:13", "quay.io/a/b:1 m.tmpl:12"]);
+        assert_eq!(found.skipped.len(), 1);
+        assert_eq!(found.skipped[0].place.line, 15);
+    }
+}

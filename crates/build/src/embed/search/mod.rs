@@ -5,7 +5,6 @@
 
 mod charts;
 mod collector;
-mod lines;
 mod lists;
 mod manifest;
 pub mod names;

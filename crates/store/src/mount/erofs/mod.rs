@@ -6,28 +6,28 @@
 
 mod format;
 mod image;
-pub(super) mod tars;
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use image::Device;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 
+use crate::layer::decompress::decompress;
 use crate::layer::tree::{Found, Tree};
 use crate::layer::{ContentReader, Toc};
 use crate::mount::fs_context::FsContext;
 use crate::mount::layers::{self, LayerOf};
 use crate::store::Store;
 use crate::store::images::Image;
-use imgctl_base::error::{Error, IoContext, Kind, Result};
-use imgctl_base::progress::{Reporter, Unit};
-
-use image::Device;
+use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
+use imgctl_base::image::Hasher;
+use imgctl_base::progress::{Reporter, Task, Unit};
 
 /// Maximum length of a value for `fsconfig`, in bytes.
 const MAX_VALUE: usize = 255;
@@ -51,7 +51,7 @@ pub(crate) fn is_better(store: &Store, image: &Image) -> Result<bool> {
         return Ok(false);
     }
     for layer in &layers {
-        if !tars::is_here(store, layer)? {
+        if !is_here(store, layer)? {
             return Ok(false);
         }
     }
@@ -68,7 +68,7 @@ pub(crate) fn ensure(store: &Store, image: &Image, reporter: &dyn Reporter) -> R
     let mut tocs = Vec::new();
     let mut tree = Tree::new();
     for layer in &layers {
-        tars::ensure(store, layer, &*task)?;
+        ensure_tar(store, layer, &*task)?;
         let size = store.blob_size(&layer.diff_id)?.unwrap_or(0);
         let device = Device { tag: layer.diff_id.hex().to_owned(), size };
         let path = store.blob_path(&layer.diff_id);
@@ -152,6 +152,52 @@ fn index_file(workspace: &Path) -> Result<File> {
 
 fn descriptor_path(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+const BUFFER: usize = 1 << 20;
+
+/// Returns whether the tar is in the store.
+fn is_here(store: &Store, layer: &LayerOf) -> Result<bool> {
+    Ok(store.blob_size(&layer.diff_id)?.is_some())
+}
+
+/// Decompresses the layer's blob if its tar is missing; the tar becomes visible only if its digest
+/// matches the diff-id.
+pub(crate) fn ensure_tar(store: &Store, layer: &LayerOf, task: &dyn Task) -> Result<()> {
+    if is_here(store, layer)? {
+        return Ok(());
+    }
+    decompress_tar(store, layer, task)
+        .context(|| format!("cannot decompress layer {}", layer.blob.digest))
+}
+
+fn decompress_tar(store: &Store, layer: &LayerOf, task: &dyn Task) -> Result<()> {
+    let (_, mut tar) = decompress(store.open_blob(&layer.blob.digest)?)?;
+    let mut ingest = store.ingest()?;
+    let mut hasher = Hasher::with(layer.diff_id.algorithm());
+    let mut buffer = vec![0; BUFFER];
+    let mut size = 0_u64;
+    loop {
+        let length = tar.read(&mut buffer).doing(|| "cannot read it".to_owned())?;
+        if length == 0 {
+            break;
+        }
+        size += u64::try_from(length).unwrap_or(0);
+        if size > store.limits().size {
+            return Err(Error::bad_content("it is too large when decompressed"));
+        }
+        hasher.update(&buffer[..length]);
+        ingest.write_all(&buffer[..length]).doing(|| "cannot write its tar".to_owned())?;
+    }
+    let found = hasher.finish();
+    if found != layer.diff_id {
+        return Err(Error::bad_content(format!(
+            "its content is {found} and should be {}",
+            layer.diff_id
+        )));
+    }
+    task.advance(layer.blob.size);
+    store.commit(ingest, &layer.diff_id)
 }
 
 #[cfg(test)]
