@@ -17,7 +17,6 @@ mod instruction;
 mod lexer;
 mod mount;
 pub mod parser;
-mod pattern;
 mod reader;
 mod words;
 

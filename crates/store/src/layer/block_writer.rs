@@ -4,9 +4,10 @@
 use std::io::{self, Read, Write};
 
 use crate::layer::Compression;
-use crate::layer::pipe::Buffer;
+use crate::layer::decompress::decompress;
+use crate::layer::pipe::{Buffer, fill};
 use crate::layer::pipeline::{Output, Pipeline};
-use imgctl_base::error::Result;
+use imgctl_base::error::{IoContext, Result};
 
 /// Splits its input into blocks, which are compressed in parallel. The output depends only on the
 /// input bytes, not on how they are split into calls or on the number of threads.
@@ -113,10 +114,32 @@ impl<W: Write + Send + 'static> Write for BlockWriter<W> {
     }
 }
 
+/// Decompresses `blob`, whatever its compression, and writes it to `sink` with another one.
+pub fn recompress<W: Write + Send + 'static>(
+    blob: impl Read + Send,
+    sink: W,
+    compression: Compression,
+    threads: usize,
+) -> Result<Output<W>> {
+    let (_, mut tar) = decompress(blob)?;
+    let mut pipeline = Pipeline::start(sink, compression, threads, true)?;
+    loop {
+        let mut buffer = pipeline.buffer()?;
+        let filled =
+            fill(&mut *tar, buffer.bytes_mut()).doing(|| "cannot decompress".to_owned())?;
+        if filled == 0 {
+            break;
+        }
+        pipeline.push(&buffer.freeze(filled))?;
+    }
+    pipeline.finish()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layer::decompress::{Format, decompress};
+    use crate::layer::decompress::Format;
+    use imgctl_base::image::Digest;
 
     /// Returns text followed by incompressible data, like an archive of compressed layers.
     fn content() -> Vec<u8> {
@@ -194,5 +217,20 @@ mod tests {
         let written = (0..50).try_for_each(|_| writer.append(&content));
         let outcome = written.and_then(|()| writer.finish().map(drop));
         assert!(outcome.is_err());
+    }
+
+    #[test]
+    fn the_way_there_does_not_show() {
+        let tar: Vec<u8> = (0_u32..700_000).flat_map(|n| (n / 7).to_le_bytes()).collect();
+        let gzip = Compression::Gzip { level: 6 };
+        let direct = recompress(&tar[..], Vec::new(), gzip, 1).unwrap();
+        assert_eq!(direct.diff_id, Digest::of(&tar));
+        assert_eq!(direct.digest, Digest::of(&direct.sink));
+        assert!(direct.sink.len() < tar.len());
+        let zstd = recompress(&tar[..], Vec::new(), Compression::default(), 2).unwrap();
+        let around = recompress(&zstd.sink[..], Vec::new(), gzip, 3).unwrap();
+        assert_eq!(around.sink, direct.sink);
+        let plain = recompress(&around.sink[..], Vec::new(), Compression::None, 1).unwrap();
+        assert_eq!(plain.sink, tar);
     }
 }

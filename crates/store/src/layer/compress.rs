@@ -1,12 +1,6 @@
-//! Compression of layers: codec, level and media type of the result; recompression of a tar for
-//! registries and archive formats that need gzip.
+//! Compression of layers: codec, level and media type of the result.
 
-use std::io::{Read, Write};
-
-use crate::layer::decompress::decompress;
-use crate::layer::pipe::fill;
-use crate::layer::pipeline::{Output, Pipeline};
-use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::error::{Error, Result};
 use imgctl_base::image::media_type;
 
 /// Compression of a layer's tar.
@@ -73,31 +67,8 @@ impl Compression {
     }
 }
 
-/// Decompresses `blob`, whatever its compression, and writes it to `sink` with another one.
-pub fn recompress<W: Write + Send + 'static>(
-    blob: impl Read + Send,
-    sink: W,
-    compression: Compression,
-    threads: usize,
-) -> Result<Output<W>> {
-    let (_, mut tar) = decompress(blob)?;
-    let mut pipeline = Pipeline::start(sink, compression, threads, true)?;
-    loop {
-        let mut buffer = pipeline.buffer()?;
-        let filled =
-            fill(&mut *tar, buffer.bytes_mut()).doing(|| "cannot decompress".to_owned())?;
-        if filled == 0 {
-            break;
-        }
-        pipeline.push(&buffer.freeze(filled))?;
-    }
-    pipeline.finish()
-}
-
 #[cfg(test)]
 mod tests {
-    use imgctl_base::image::Digest;
-
     use super::*;
 
     #[test]
@@ -124,20 +95,5 @@ mod tests {
         let zstd = Compression::default();
         assert_eq!(zstd.media_type(false).unwrap(), media_type::OCI_LAYER_ZSTD);
         assert!(zstd.media_type(true).is_err());
-    }
-
-    #[test]
-    fn the_way_there_does_not_show() {
-        let tar: Vec<u8> = (0_u32..700_000).flat_map(|n| (n / 7).to_le_bytes()).collect();
-        let gzip = Compression::Gzip { level: 6 };
-        let direct = recompress(&tar[..], Vec::new(), gzip, 1).unwrap();
-        assert_eq!(direct.diff_id, Digest::of(&tar));
-        assert_eq!(direct.digest, Digest::of(&direct.sink));
-        assert!(direct.sink.len() < tar.len());
-        let zstd = recompress(&tar[..], Vec::new(), Compression::default(), 2).unwrap();
-        let around = recompress(&zstd.sink[..], Vec::new(), gzip, 3).unwrap();
-        assert_eq!(around.sink, direct.sink);
-        let plain = recompress(&around.sink[..], Vec::new(), Compression::None, 1).unwrap();
-        assert_eq!(plain.sink, tar);
     }
 }

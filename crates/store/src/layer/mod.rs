@@ -6,7 +6,7 @@
 
 mod blob_reader;
 mod block;
-pub(crate) mod block_writer;
+mod block_writer;
 pub mod compress;
 pub mod decompress;
 pub mod entry;
@@ -27,7 +27,7 @@ pub mod whiteout;
 pub mod writer;
 mod zstd_frames;
 
-pub use block_writer::BlockWriter;
+pub use block_writer::{BlockWriter, recompress};
 pub use compress::Compression;
 pub use entry::{Entry, EntryKind, LayerPath, Mtime};
 pub use random_access::ContentReader;

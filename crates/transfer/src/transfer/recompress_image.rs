@@ -20,7 +20,7 @@ use imgctl_base::image::descriptor::ATTESTED_IMAGE;
 use imgctl_base::image::{Descriptor, Digest, Document, Index, Manifest, media_type};
 use imgctl_base::progress::{Reporter, Task, Unit};
 use imgctl_store::layer::Compression;
-use imgctl_store::layer::compress::recompress;
+use imgctl_store::layer::recompress;
 use imgctl_store::store::images::{is_document, is_platform};
 use imgctl_store::store::{Image, Lease, Store};
 

@@ -19,8 +19,8 @@ use imgctl_base::image::{
 };
 use imgctl_base::progress::{Reporter, Task, Unit};
 use imgctl_store::layer::Compression;
-use imgctl_store::layer::compress::recompress;
 use imgctl_store::layer::decompress::decompress;
+use imgctl_store::layer::recompress;
 use imgctl_store::store::blobs::copy_hashed;
 use imgctl_store::store::{Image, Lease, Named, Store};
 
