@@ -12,7 +12,7 @@ use crate::cli::{
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::secret::Secret;
 use imgctl_cluster::cluster::clusterfile::{self, Clusterfile, SecretSource, Ssh, Values};
-use imgctl_cluster::cluster::{desired::HostFlags, name, paths, variable};
+use imgctl_cluster::cluster::{context::DATA_ROOT, desired::HostFlags, name, variable};
 use imgctl_cluster::pipeline::{executor::Options, nodes::Wait};
 use imgctl_cluster::runtime::certificates::validity::Validity;
 use imgctl_ops::session::{Controller, Session};
@@ -207,7 +207,7 @@ pub(crate) fn runtime_root(environment: &Environment) -> Result<PathBuf> {
 
 /// Returns `SEALOS_DATA_ROOT`, or `/var/lib/sealos` by default: a path on every host.
 pub(crate) fn data_root(environment: &Environment) -> Result<String> {
-    let root = environment.text("SEALOS_DATA_ROOT")?.unwrap_or(paths::DATA_ROOT);
+    let root = environment.text("SEALOS_DATA_ROOT")?.unwrap_or(DATA_ROOT);
     let fits = root.starts_with('/')
         && root != "/"
         && root.split('/').all(|part| part != ".." && part != ".")

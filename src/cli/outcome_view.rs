@@ -3,7 +3,7 @@
 use crate::cli::{context::Context, upgrade_view};
 use crate::ui::{hosts_view::JsonEvents, table::human};
 use imgctl_base::error::Result;
-use imgctl_cluster::cluster::host::Host;
+use imgctl_cluster::cluster::context::Host;
 use imgctl_cluster::pipeline::event::{Event, Listener as _, Outcome as StepOutcome};
 use imgctl_cluster::pipeline::{change::Planned, executor::Summary, step::PlanView};
 use imgctl_cluster::upgrade::document::{Direction, HostBefore};

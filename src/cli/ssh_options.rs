@@ -11,7 +11,7 @@ use crate::cli::context::Context;
 use crate::cli::registry_options::{Concealed, RegistryArgs};
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::secret::Secret;
-use imgctl_cluster::cluster::host::Host;
+use imgctl_cluster::cluster::context::Host;
 use imgctl_host::host::connect::Connections;
 use imgctl_host::host::login::{HostKeys, Login, Settings};
 use imgctl_ops::hosts::HostSelection;

@@ -5,11 +5,10 @@
 //! are not trusted: a Lease counts as abandoned when it was not renewed for its whole duration,
 //! measured with this machine's monotonic clock while API servers answered.
 
-use std::collections::BTreeMap;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use std::{collections::BTreeMap, thread::JoinHandle};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,8 @@
 //! What an operation asks of the program that started it, and what it tells that program.
 
 use imgctl_base::{error::Result, progress::Reporter};
-use imgctl_cluster::inplace::{engine, event::Event, journal::Journal, plan::Plan};
+use imgctl_cluster::inplace::journal::{Event, Journal};
+use imgctl_cluster::inplace::{engine, plan::Plan};
 use imgctl_cluster::pipeline::{
     change::Planned, event::Listener, executor::Summary, interrupt::Interrupt, step::PlanView,
 };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::session::Session;
 use imgctl_base::error::{Error, Kind, Result};
-use imgctl_cluster::cluster::{host::Host, name};
+use imgctl_cluster::cluster::{context::Host, name};
 use imgctl_host::host::address::{Address, SSH_PORT, parse_list};
 use imgctl_host::host::{connect::Connections, login::Login};
 

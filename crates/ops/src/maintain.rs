@@ -7,9 +7,9 @@ use crate::work::{RunOptions, Work};
 use crate::{front_end::Outcome, session::Session};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_cluster::cluster::image::ClusterImage;
-use imgctl_cluster::pipeline::{renew, reset, uninstall};
+use imgctl_cluster::pipeline::maintain;
+use imgctl_cluster::runtime::certificates::control_plane::read_kubeconfig;
 use imgctl_cluster::runtime::certificates::inspect::{self, Certificate};
-use imgctl_cluster::runtime::certificates::kubeconfig;
 use imgctl_cluster::runtime::kubeadm::{Kubeadm, renew::Wanted};
 
 /// Returns the certificates, with their files below the cluster's directory.
@@ -41,7 +41,7 @@ fn read_certificate(path: &Path) -> Result<Option<Certificate>> {
         Err(error) => return Err(error).path("read", path),
     };
     let text = if path.extension().is_some_and(|end| end == "conf") {
-        kubeconfig::read(&text)?.certificate
+        read_kubeconfig(&text)?.certificate
     } else {
         Some(text)
     };
@@ -76,7 +76,7 @@ pub fn renew_certificates(request: &Renewal, session: &Session<'_>) -> Result<()
     let files = session.image_files()?;
     let kubeadm = Kubeadm::new(&files, request.options.validity);
     work.carry_out(&prepared, false, |execution, context| {
-        renew::plan(execution, context, &kubeadm, &request.alt_names, &request.renew)
+        maintain::renew(execution, context, &kubeadm, &request.alt_names, &request.renew)
     })
 }
 
@@ -102,7 +102,7 @@ pub fn uninstall(request: &Uninstallation, session: &Session<'_>) -> Result<()> 
     let mut prepared = work.recorded(desired)?;
     prepared.forget_image(&request.image);
     work.carry_out(&prepared, false, |execution, context| {
-        uninstall::plan(execution, context, &request.image)
+        maintain::uninstall(execution, context, &request.image)
     })
 }
 
@@ -122,7 +122,7 @@ pub fn tear_down(request: &TearDown, session: &Session<'_>) -> Result<()> {
     desired.cluster.hosts.extend(work.state.touched()?);
     let prepared = work.recorded(desired)?;
     let outcome = work.with_execution(&prepared, request.force, |execution| {
-        work.carry_out_plan(&reset::plan(execution, &prepared.context)?, execution)
+        work.carry_out_plan(&maintain::reset(execution, &prepared.context)?, execution)
     })?;
     session.front.show(&match outcome {
         Outcome::Changed { cluster, .. } => Outcome::TornDown { cluster },

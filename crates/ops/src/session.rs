@@ -13,7 +13,7 @@ use imgctl_base::image::{Platform, Reference};
 use imgctl_cluster::cluster::clusterfile::{Clusterfile, Surroundings};
 use imgctl_cluster::cluster::state::{State, States};
 use imgctl_cluster::cluster::{
-    context::ClusterContext, host::Host, image::ClusterImage, local_addresses,
+    context::ClusterContext, context::Host, image::ClusterImage, local_addresses,
 };
 use imgctl_cluster::runtime::{HostPool, ImageFiles};
 use imgctl_host::agent::Agent;

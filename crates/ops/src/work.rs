@@ -11,11 +11,11 @@ use crate::{registry_password, session::Session, state_store::ClusterStateStore}
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Platform;
 use imgctl_cluster::cluster::clusterfile::{Clusterfile, HostGroup, Mount};
+use imgctl_cluster::cluster::context::{ClusterContext, Host};
 use imgctl_cluster::cluster::diff::{self, diff};
 use imgctl_cluster::cluster::image::{ClusterImage, ImageKind, check_together};
 use imgctl_cluster::cluster::registry_access::{self, ImageSays};
 use imgctl_cluster::cluster::state::{Held, State};
-use imgctl_cluster::cluster::{context::ClusterContext, host::Host};
 use imgctl_cluster::pipeline::change::{Change, Planned};
 use imgctl_cluster::pipeline::event::{Both, Listener, NullListener};
 use imgctl_cluster::pipeline::execution_context::{ExecutionContext, StateStore};

@@ -12,7 +12,7 @@ use crate::cli::{context::Context, ssh_options::HostArgs};
 use crate::ui::output;
 use imgctl_base::error::{Error, IoContext as _, Kind, Result};
 use imgctl_base::progress::Unit;
-use imgctl_cluster::cluster::host::Host;
+use imgctl_cluster::cluster::context::Host;
 use imgctl_host::host::connect::Connections;
 use imgctl_host::host::transport::{Ended, Privilege, Source, Transport, follow};
 use imgctl_host::host::upload::{Place, SentTree, send_tree, upload_to};

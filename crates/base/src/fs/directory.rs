@@ -1,6 +1,7 @@
-//! Lists directories, and opens them by descriptor.
+//! Lists directories, opens them by descriptor, and reads small files that may be missing.
 
 use std::ffi::{CStr, CString};
+use std::io::Read;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -74,6 +75,18 @@ pub fn names(directory: impl AsFd) -> io::Result<Vec<Name>> {
         Ok::<(), io::Errno>(())
     })?;
     Ok(names)
+}
+
+/// Reads a text of ours or of the user's, at most `longest` bytes of it; `None` if the file does not
+/// exist.
+pub fn read_text(path: &Path, longest: u64) -> crate::error::Result<Option<String>> {
+    let file = match std::fs::File::open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        file => file.path("open", path)?,
+    };
+    let mut text = String::new();
+    file.take(longest).read_to_string(&mut text).path("read", path)?;
+    Ok(Some(text))
 }
 
 /// Returns the paths in a directory of ours or of the user's, sorted by name; none if the directory

@@ -2,16 +2,10 @@
 
 use std::path::PathBuf;
 
-#[cfg(test)]
-use crate::cluster::clusterfile::is_confidential;
 use crate::cluster::clusterfile::{Clusterfile, Mount, Surroundings};
-use crate::cluster::context::ClusterContext;
+use crate::cluster::context::{ClusterContext, Paths};
 use crate::cluster::image::{ClusterImage, ImageKind};
-use crate::cluster::paths::Paths;
-use imgctl_base::error::Result;
-use imgctl_base::image::Digest;
-#[cfg(test)]
-use imgctl_base::secret::{Redactor, Secret};
+use imgctl_base::{error::Result, image::Digest};
 
 /// Label for the API address that workers use, unless another address is given.
 const VIP_LABEL: &str = "vip";
@@ -53,39 +47,6 @@ impl ClusterContext {
             environment.extend(layer.iter().map(|(k, v)| (k.clone(), v.clone())));
         }
         rootfs.rendered_label(name, &environment)
-    }
-
-    /// Returns a redactor for every secret of this cluster: logins, the registry's password, and
-    /// variables with confidential names.
-    #[cfg(test)]
-    pub fn redactor(&self) -> Redactor {
-        let mut redactor = Redactor::default();
-        for host in self.hosts.iter().chain(&self.leaving) {
-            let login = &host.login;
-            let passwords = [&login.password, &login.key_passphrase, &login.sudo_password];
-            for secret in passwords.into_iter().flatten().chain(&login.key_data) {
-                redactor.add(secret);
-            }
-            add_variables(&mut redactor, &host.environment);
-        }
-        for image in &self.images {
-            add_variables(&mut redactor, &image.environment);
-        }
-        add_variables(&mut redactor, &self.environment);
-        add_variables(&mut redactor, &self.flag_environment);
-        if let Some(registry) = &self.registry {
-            redactor.add(&registry.password);
-        }
-        redactor
-    }
-}
-
-#[cfg(test)]
-fn add_variables(redactor: &mut Redactor, variables: &std::collections::BTreeMap<String, String>) {
-    for (name, value) in variables {
-        if is_confidential(name) {
-            redactor.add(&Secret::new(value.as_str()));
-        }
     }
 }
 
@@ -150,7 +111,10 @@ mod tests {
         assert_eq!(context.vip.as_deref(), Some("10.9.9.9"));
         assert_eq!(context.flag_environment["X"], "1");
         assert_eq!(context.paths.root(), "/data/data/c");
-        assert_eq!(context.redactor().redact("s3cret-word pass-word open"), "*** *** open");
+        assert_eq!(
+            crate::pipeline::redact::of_cluster(&context).redact("s3cret-word pass-word open"),
+            "*** *** open"
+        );
         assert_eq!(Mount::of(&rootfs).image(), rootfs);
     }
 }

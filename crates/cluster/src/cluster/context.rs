@@ -1,13 +1,11 @@
-//! The cluster context: everything known about one cluster during an operation.
+//! The cluster context: everything known about one cluster during an operation, its hosts and the
+//! locations of its files there (sealos.md 3.3).
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
-use crate::cluster::host::Host;
 use crate::cluster::image::{ClusterImage, ImageKind};
-use crate::cluster::paths::Paths;
-use imgctl_base::image::Digest;
-use imgctl_base::secret::Secret;
+use imgctl_base::{image::Digest, secret::Secret};
+use imgctl_host::host::{address::Address, login::Login};
 
 /// Embedded registry as hosts see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,11 +71,7 @@ impl ClusterContext {
     /// Returns the hosts that serve the embedded registry: those with role `registry`, otherwise
     /// the first control plane.
     pub fn registry_hosts(&self) -> Vec<&Host> {
-        let named: Vec<&Host> = self
-            .hosts
-            .iter()
-            .filter(|host| host.has_role(crate::cluster::host::REGISTRY))
-            .collect();
+        let named: Vec<&Host> = self.hosts.iter().filter(|host| host.has_role(REGISTRY)).collect();
         if named.is_empty() { self.first().into_iter().collect() } else { named }
     }
 
@@ -104,4 +98,107 @@ fn content<'a>(images: impl Iterator<Item = &'a ClusterImage>, registry: bool) -
         }
     }
     Digest::of(text.as_bytes()).to_string()
+}
+
+/// Role of control planes, under the name that sealos uses.
+pub const MASTER: &str = "master";
+/// Role of workers.
+pub const NODE: &str = "node";
+/// Role of hosts that serve the embedded registry.
+pub const REGISTRY: &str = "registry";
+
+/// One host of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    pub address: Address,
+    /// `master`, `node`, `registry` and arbitrary other roles, in the Clusterfile's order.
+    pub roles: Vec<String>,
+    /// `hosts[].env`.
+    pub environment: BTreeMap<String, String>,
+    /// `spec.ssh` of the cluster, overridden by the host's own values.
+    pub login: Login,
+    /// Whether this is the local machine, reached without SSH.
+    pub local: bool,
+}
+
+impl Host {
+    /// Returns the IP or name without the port, under which other hosts reach this one.
+    pub fn ip(&self) -> &str {
+        &self.address.name
+    }
+
+    pub fn has_role(&self, role: &str) -> bool {
+        self.roles.iter().any(|own| own == role)
+    }
+
+    pub fn is_control_plane(&self) -> bool {
+        self.has_role(MASTER)
+    }
+
+    /// Returns the address as `Display` writes it, for step identifiers, file names and JSON.
+    pub fn id(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Returns the OCI name of the architecture, such as `amd64` or `arm64`, if a role gives it, as
+    /// in sealos.
+    pub fn architecture(&self) -> Option<&str> {
+        let known = |role: &&String| ARCHITECTURES.contains(&role.as_str());
+        self.roles.iter().find(known).map(String::as_str)
+    }
+}
+
+/// Roles that are architectures.
+const ARCHITECTURES: [&str; 8] =
+    ["386", "amd64", "arm", "arm64", "loong64", "ppc64le", "riscv64", "s390x"];
+
+/// Default of `SEALOS_DATA_ROOT`.
+pub const DATA_ROOT: &str = "/var/lib/sealos";
+
+/// Paths on every host. They are text because they belong to another machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paths {
+    data_root: String,
+    cluster: String,
+}
+
+impl Paths {
+    pub fn new(data_root: &str, cluster: &str) -> Self {
+        Self { data_root: data_root.trim_end_matches('/').to_owned(), cluster: cluster.to_owned() }
+    }
+
+    /// Returns the directory of this cluster's files.
+    pub fn root(&self) -> String {
+        format!("{}/data/{}", self.data_root, self.cluster)
+    }
+
+    /// Returns the link to the current tree, with rootfs and patches.
+    pub fn rootfs(&self) -> String {
+        format!("{}/rootfs", self.root())
+    }
+
+    /// Returns the directory in which scripts run.
+    pub fn scripts(&self) -> String {
+        format!("{}/scripts", self.rootfs())
+    }
+
+    /// Returns the directory of this host's generated configuration.
+    pub fn etc(&self) -> String {
+        format!("{}/etc", self.root())
+    }
+
+    /// Returns the directory of the embedded registry's data; `rootfs/registry` is a link to it.
+    pub fn registry(&self) -> String {
+        format!("{}/registry", self.root())
+    }
+
+    /// Returns the tree of an application, relative to [`Paths::root`].
+    pub fn application_tree(mount_name: &str) -> String {
+        format!("applications/{mount_name}/workdir")
+    }
+
+    /// Returns the directory of logs and outcomes of commands.
+    pub fn runs(&self) -> String {
+        format!("{}/runs", self.root())
+    }
 }

@@ -1,15 +1,14 @@
 //! Converts the command line to changes of the Clusterfile: added and removed hosts, images,
 //! variables, documents.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use serde_json::Value;
 
 use crate::cluster::clusterfile::{
     ClusterDocument, Clusterfile, HostGroup, SecretSource, Ssh, Surroundings,
 };
-use crate::cluster::host::{Host, MASTER, NODE, REGISTRY};
+use crate::cluster::context::{Host, MASTER, NODE, REGISTRY};
 use crate::cluster::name;
 use imgctl_base::error::{Error, Result};
 use imgctl_host::host::address::{self, Address, SSH_PORT};

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::cluster::clusterfile::{Clusterfile, Surroundings};
-use crate::cluster::host::Host;
+use crate::cluster::context::Host;
 use imgctl_base::error::{Error, Result};
 
 /// Changes to make to a cluster, as a value.
@@ -41,14 +41,6 @@ pub(crate) enum Aspect {
     Roles,
     Environment,
     Login,
-}
-
-impl Change {
-    /// Whether there is nothing to do.
-    #[cfg(test)]
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 /// Compares `current` (`None`: the cluster does not exist) with `desired`. Fails for impossible
@@ -175,6 +167,12 @@ fn check_first(present: &[Host], wanted: &[Host]) -> Result<()> {
 mod tests {
     use super::*;
     use crate::cluster::clusterfile::read;
+
+    impl Change {
+        fn is_empty(&self) -> bool {
+            *self == Self::default()
+        }
+    }
 
     fn file(hosts: &[(&str, &str)], rest: &str) -> Clusterfile {
         let mut text = String::from(

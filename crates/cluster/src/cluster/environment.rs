@@ -4,8 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
+use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::ClusterImage;
 use imgctl_host::agent::protocol::Facts;
 

@@ -3,9 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::cluster::context::ClusterContext;
+use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::environment::architecture;
-use crate::cluster::host::Host;
 use imgctl_host::agent::protocol::Facts;
 
 /// Name by which hosts reach the Kubernetes API.

@@ -9,12 +9,9 @@ pub mod desired;
 pub mod diff;
 pub mod environment;
 pub mod facts;
-pub mod host;
 pub mod image;
-mod label;
 pub mod local_addresses;
 pub mod name;
-pub mod paths;
 pub mod registry_access;
 pub mod state;
 #[cfg(any(test, feature = "testing"))]

@@ -2,15 +2,15 @@
 //! the user's settings, and a random password if none is given. Must not depend on how the registry
 //! is started.
 
-use std::collections::BTreeMap;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::{collections::BTreeMap, os::unix::fs::DirBuilderExt};
 
 use serde_json::Value;
 
 use crate::cluster::context::RegistryAccess;
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::fs::directory::read_text;
 use imgctl_base::secret::Secret;
 use imgctl_registry::server::hash_password;
 use imgctl_template::{self as template, Dialect, Missing, Template};
@@ -119,7 +119,7 @@ pub fn htpasswd(access: &RegistryAccess, state: &Path) -> Result<Option<String>>
             .hint("use a name without colons and control characters"));
     }
     let path = state.join(KEPT_HTPASSWD);
-    if let Some(kept) = read(&path)?
+    if let Some(kept) = read_text(&path, MAX_FILE)?
         && let Some((name, hash)) = kept.trim().split_once(':')
         && name == user
         && bcrypt::verify(access.password.expose(), hash).unwrap_or(false)
@@ -133,7 +133,7 @@ pub fn htpasswd(access: &RegistryAccess, state: &Path) -> Result<Option<String>>
 
 /// Returns the stored password, if one was generated.
 pub fn kept(state: &Path) -> Result<Option<Secret>> {
-    Ok(read(&state.join(KEPT_PASSWORD))?.map(|text| Secret::new(text.trim())))
+    Ok(read_text(&state.join(KEPT_PASSWORD), MAX_FILE)?.map(|text| Secret::new(text.trim())))
 }
 
 /// Returns the password in a rendered [`FILE`].
@@ -143,7 +143,7 @@ pub fn password_of(text: &str) -> Result<Option<Secret>> {
 }
 
 fn kept_or_drawn(state: &Path, image: &BTreeMap<String, String>) -> Result<(String, bool)> {
-    if let Some(kept) = read(&state.join(KEPT_PASSWORD))? {
+    if let Some(kept) = read_text(&state.join(KEPT_PASSWORD), MAX_FILE)? {
         return Ok((kept.trim().to_owned(), false));
     }
     // sealos stores users but no password: its clusters use the image's.
@@ -235,18 +235,6 @@ fn data(text: &str) -> Result<String> {
         Err(Error::usage(format!("`{text}` cannot be a registry's data directory"))
             .hint(format!("use an absolute path of at least two components, such as {DATA}")))
     }
-}
-
-fn read(path: &Path) -> Result<Option<String>> {
-    use std::io::Read;
-    let file = match std::fs::File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error).path("open", path),
-    };
-    let mut text = String::new();
-    file.take(MAX_FILE).read_to_string(&mut text).path("read", path)?;
-    Ok(Some(text))
 }
 
 fn keep(path: &Path, text: &str) -> Result<()> {

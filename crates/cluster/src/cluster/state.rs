@@ -12,8 +12,7 @@ use crate::cluster::name;
 use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::fs::lock::{Lock, Mode};
-use imgctl_base::image::Digest;
-use imgctl_base::image::time::rfc3339;
+use imgctl_base::image::{Digest, time::rfc3339};
 
 const CLUSTERFILE: &str = "Clusterfile";
 const LOCK: &str = ".lock";
@@ -33,36 +32,10 @@ impl States {
         Self { root }
     }
 
-    #[cfg(test)]
-    pub fn root(&self) -> &Path {
-        &self.root
-    }
-
     /// Returns the state of one cluster, whether it exists or not.
     pub fn of(&self, name: &str) -> Result<State> {
         name::check(name)?;
         Ok(State { name: name.to_owned(), directory: self.root.join(name) })
-    }
-
-    /// Returns the clusters that have a Clusterfile, by name.
-    #[cfg(test)]
-    pub fn list(&self) -> Result<Vec<State>> {
-        let entries = match std::fs::read_dir(&self.root) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.path("read", &self.root)?,
-        };
-        let mut states = Vec::new();
-        for entry in entries {
-            let entry = entry.path("read", &self.root)?;
-            let Some(state) = entry.file_name().to_str().and_then(|name| self.of(name).ok()) else {
-                continue;
-            };
-            if state.clusterfile().is_file() {
-                states.push(state);
-            }
-        }
-        states.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(states)
     }
 }
 
@@ -329,10 +302,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_is_loaded_listed_and_closed_to_others() {
+    fn what_is_saved_is_loaded_and_closed_to_others() {
         let directory = tempfile::tempdir().unwrap();
         let states = States::new(directory.path().join(".sealos"));
-        assert!(states.list().unwrap().is_empty());
         let state = states.of("one").unwrap();
         assert!(state.load().unwrap().is_none());
         assert_eq!(state.require().unwrap_err().kind(), Kind::NotFound);
@@ -341,11 +313,6 @@ mod tests {
         assert_eq!(mode(&state.clusterfile()), 0o600);
         assert_eq!(mode(state.directory()), 0o700);
         assert!(state.save(&named("two")).is_err());
-        std::fs::create_dir(states.root().join("logs")).unwrap();
-        std::fs::create_dir(states.root().join("empty")).unwrap();
-        let names: Vec<String> =
-            states.list().unwrap().iter().map(|state| state.name().to_owned()).collect();
-        assert_eq!(names, ["one"]);
         for wrong in ["../one", "", ".", "One"] {
             assert!(states.of(wrong).is_err(), "{wrong}");
         }

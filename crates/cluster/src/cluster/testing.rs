@@ -2,12 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::cluster::context::{ClusterContext, RegistryAccess};
-use crate::cluster::host::Host;
+use crate::cluster::context::{ClusterContext, DATA_ROOT, Host, Paths, RegistryAccess};
 use crate::cluster::image::{ClusterImage, ImageKind};
-use crate::cluster::paths::{DATA_ROOT, Paths};
-use imgctl_base::image::Digest;
-use imgctl_base::secret::Secret;
+use imgctl_base::{image::Digest, secret::Secret};
 use imgctl_host::host::address::Address;
 
 /// Returns a cluster context with one host per element, from 10.0.0.1 on, with these roles

@@ -3,13 +3,13 @@
 //!
 //! Stored beside the Clusterfile, in the same form, until they are members or clean.
 
-use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use crate::cluster::clusterfile::{self, ClusterDocument, Clusterfile, HostGroup};
 use crate::cluster::state::State;
-use imgctl_base::error::{Context as _, IoContext, Result};
+use imgctl_base::error::{Context as _, Result};
 use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::fs::directory::read_text;
 use imgctl_host::host::address::Address;
 
 const FILE: &str = "Clusterfile.touched";
@@ -22,9 +22,8 @@ impl State {
     /// Returns the hosts, each in a group of its own.
     pub fn touched(&self) -> Result<Vec<HostGroup>> {
         let path = self.touched_file();
-        let text = match std::fs::read_to_string(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            text => text.path("read", &path)?,
+        let Some(text) = read_text(&path, clusterfile::MAX_LENGTH as u64 + 1)? else {
+            return Ok(Vec::new());
         };
         let (read, _) = clusterfile::read_stored(&text, &path.display().to_string())?;
         Ok(read.cluster.hosts)
@@ -49,11 +48,7 @@ impl State {
 
     /// Removes all hosts.
     pub fn untouch_all(&self) -> Result<()> {
-        let path = self.touched_file();
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error).path("remove", &path),
-            _ => Ok(()),
-        }
+        atomic::remove_tree(&self.touched_file())
     }
 
     fn keep_touched(

@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::inplace::marks::{Before, PodState};
 use crate::inplace::object::{Container, ContainerStatus, Pod, Role};
-use crate::inplace::plan::Verdict;
-use crate::inplace::request::Verify;
-use crate::inplace::target::Target;
-use crate::inplace::verdict::same;
+use crate::inplace::{plan::Verdict, request::Verify, target::Target, verdict::same};
 use imgctl_base::image::Reference;
 
 /// Maximum clock skew between hosts, in seconds.

@@ -5,12 +5,10 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::inplace::marks;
 use crate::inplace::object::{self, Node, Pod};
-use crate::inplace::request::WorkloadKind;
 use crate::inplace::world::{Known, Owner, World, asked};
-use imgctl_base::error::Result;
-use imgctl_base::image::Reference;
+use crate::inplace::{marks, request::WorkloadKind};
+use imgctl_base::{error::Result, image::Reference};
 use imgctl_kube::api::Api;
 
 /// The complete report; docs/inplace.md describes the JSON.

@@ -3,24 +3,19 @@
 //! Every action is written to the journal before it is executed. The current state of the cluster,
 //! not the journal, determines what is done: an interrupted run is resumed by running it again.
 
-use std::collections::BTreeMap;
-use std::time::Instant;
+use std::{collections::BTreeMap, time::Instant};
 
 use jiff::Timestamp;
 
 use crate::inplace::completion::{Changed, Judgement, judge};
-use crate::inplace::event::Event;
-use crate::inplace::gates;
-use crate::inplace::journal::{Journal, Outcome, Phase, Record};
-use crate::inplace::marks::PodState;
+use crate::inplace::journal::{Event, Journal, Outcome, Phase, Record};
 use crate::inplace::object::{self, Pod};
 use crate::inplace::plan::{Plan, PodPlan, Verdict};
 use crate::inplace::pod_change::{self, Started};
 use crate::inplace::pre_pull::{Puller, pre_pull};
 use crate::inplace::request::{Desired, Pace, Selection, TemplatePolicy, Wanted, WorkloadKind};
-use crate::inplace::template;
-use crate::inplace::verdict;
 use crate::inplace::world::{self, Owner, World};
+use crate::inplace::{marks::PodState, rollout, template, verdict};
 use crate::pipeline::interrupt::Interrupt;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_kube::api::Api;
@@ -311,7 +306,7 @@ impl Work<'_> {
         if let Some(wanted) = known.and_then(|known| known.object.spec.replicas) {
             group.desired = usize::try_from(wanted).unwrap_or(0);
         }
-        gates::may_start(&self.world, pod, &group, flying)
+        rollout::may_start(&self.world, pod, &group, flying)
     }
 
     /// Changes one Pod; `None`: there was nothing to change.

@@ -5,15 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::inplace::drift;
 use crate::inplace::journal::{self, Phase};
-use crate::inplace::marks;
 use crate::inplace::plan::{PodPlan, Verdict};
-use crate::inplace::pre_pull::Puller;
 use crate::inplace::request::{Selection, TemplatePolicy};
-use crate::inplace::rollback;
-use crate::inplace::testing::*;
-use crate::inplace::world;
+use crate::inplace::{drift, marks, pre_pull::Puller, rollback, testing::*, world};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_kube::api::{Answer, Api, ApiError, PatchKind};
 use imgctl_kube::testing::stand_in::StandIn;

@@ -1,5 +1,5 @@
 //! Records what a run did to Pods and templates: the journal `inplace/<id>.jsonl` in the cluster's
-//! state. Each record is on disk before the next action starts.
+//! state. Each record is on disk before the next action starts. Also the events that a run shows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,12 +7,12 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::inplace::marks::Before;
-use crate::inplace::plan::Plan;
-pub use crate::pipeline::event::Outcome;
-pub use crate::pipeline::journal::Journal;
+use crate::inplace::{marks::Before, plan::Plan};
 use crate::pipeline::journal::past::{each_record, list, path_of};
 use imgctl_base::error::{Error, Result};
+
+pub use crate::pipeline::event::Outcome;
+pub use crate::pipeline::journal::Journal;
 
 /// One line of the journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -147,6 +147,35 @@ impl Past {
             Record::Finish { outcome, .. } => self.outcome = Some(outcome),
         }
     }
+}
+
+/// One event; docs/inplace.md describes the JSON.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Event {
+    /// Number of images pulled to their Nodes.
+    Pulled {
+        images: usize,
+    },
+    Batch {
+        number: usize,
+        of: usize,
+        pods: usize,
+    },
+    Pod {
+        pod: String,
+        uid: String,
+        phase: Phase,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        message: Option<String>,
+    },
+    Template {
+        workload: String,
+        message: String,
+    },
+    Note {
+        message: String,
+    },
 }
 
 #[cfg(test)]

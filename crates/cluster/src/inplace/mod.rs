@@ -8,24 +8,18 @@ pub mod drift;
 pub mod engine;
 #[cfg(test)]
 mod engine_tests;
-pub mod event;
-mod gates;
-pub mod host_puller;
-pub mod job_puller;
 pub mod journal;
 mod marks;
 pub mod object;
-mod patch;
 pub mod plan;
 pub mod planner;
 mod pod_change;
 pub mod pre_pull;
 pub mod pull_access;
-mod quantity;
+pub mod pullers;
 pub mod request;
 pub mod rollback;
 mod rollout;
-mod selector;
 pub mod target;
 mod template;
 #[cfg(test)]

@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::inplace::object::{Resources, Role};
-use crate::inplace::request::Request;
-use crate::inplace::target::Target;
+use crate::inplace::{request::Request, target::Target};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Digest;
 

@@ -2,16 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::inplace::batches;
-use crate::inplace::marks;
 use crate::inplace::object::{Pod, Role};
 use crate::inplace::plan::{BudgetView, Group, Plan, PodPlan, Problem, SCHEMA, Verdict};
 use crate::inplace::pull_access::{self, Accesses};
 use crate::inplace::request::{Desired, Request, Selection, TemplatePolicy, WorkloadKind};
-use crate::inplace::rollout;
-use crate::inplace::target::Target;
-use crate::inplace::verdict;
 use crate::inplace::world::{Known, Owner, World};
+use crate::inplace::{batches, marks, rollout, target::Target, verdict};
 use imgctl_base::error::Result;
 
 /// Input of a plan.

@@ -7,12 +7,10 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::inplace::completion::Changed;
-use crate::inplace::marks::{self, Before, PodState};
-use crate::inplace::object::{self, Pod, pod_path};
-use crate::inplace::patch;
+use crate::inplace::marks::{self, Before, PodState, escaped};
+use crate::inplace::object::{self, Place, Pod, Resources, pod_path};
 use crate::inplace::plan::{PodPlan, Verdict};
-use crate::inplace::verdict::same;
+use crate::inplace::{completion::Changed, verdict::same};
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_kube::api::{Api, PatchKind};
 
@@ -97,7 +95,7 @@ pub(super) fn start(
         }
         let mut stored = pod.clone();
         if ours.is_none() || !images.is_empty() {
-            let operations = patch::images(&pod, &images, Some(&state), labels)?;
+            let operations = images_patch(&pod, &images, Some(&state), labels)?;
             match api.patch(&path, PatchKind::Json, &operations) {
                 Ok(value) => stored = object::read(&value, "Pod")?,
                 // The Pod was changed concurrently: read it and decide again.
@@ -107,7 +105,7 @@ pub(super) fn start(
             }
         }
         if !sizes.is_empty() {
-            let operations = patch::resources(&stored, &sizes)?;
+            let operations = resources_patch(&stored, &sizes)?;
             let answer = api.patch(&format!("{path}/resize"), PatchKind::Json, &operations);
             match answer {
                 Ok(_) => {}
@@ -136,7 +134,7 @@ fn is_admitted(api: &dyn Api, pod: &Pod, images: &BTreeMap<String, String>) -> R
     if images.is_empty() || !asked_before {
         return Ok(false);
     }
-    let operations = patch::images(pod, images, state.as_ref(), &BTreeMap::new())?;
+    let operations = images_patch(pod, images, state.as_ref(), &BTreeMap::new())?;
     let path = format!("{}?dryRun=All", pod.path());
     let answer = api.patch(&path, PatchKind::Json, &operations);
     // An error of the dry run is reported by the actual patch.
@@ -220,13 +218,13 @@ pub(crate) fn restore(api: &dyn Api, changed: &Changed, plan: &PodPlan) -> Resul
                 sizes.insert(name.clone(), resources.clone());
             }
         }
-        let operations = patch::images(&pod, &images, None, &BTreeMap::new())?;
+        let operations = images_patch(&pod, &images, None, &BTreeMap::new())?;
         let answer = api.patch(&path, PatchKind::Json, &operations);
         let answer = answer.and_then(|_| {
             if sizes.is_empty() {
                 Ok(Value::Null)
             } else {
-                match patch::resources(&pod, &sizes) {
+                match resources_patch(&pod, &sizes) {
                     Ok(operations) => {
                         api.patch(&format!("{path}/resize"), PatchKind::Json, &operations)
                     }
@@ -291,5 +289,118 @@ pub(crate) fn wait_out_of_service(api: &dyn Api, pod: &Pod, poll: Duration) {
             return;
         }
         std::thread::sleep(poll);
+    }
+}
+
+/// Returns a patch that sets the images of `wanted`, the annotation with the previous state
+/// (`None`: the annotation is removed), and labels, in one request.
+pub(super) fn images_patch(
+    pod: &Pod,
+    wanted: &BTreeMap<String, String>,
+    state: Option<&PodState>,
+    labels: &BTreeMap<String, String>,
+) -> Result<Value> {
+    let mut operations = vec![test("/metadata/uid", &pod.metadata.uid)];
+    for (name, to) in wanted {
+        let place = place(pod, name)?;
+        let at = format!("/spec/{}/{}", place.list, place.index);
+        operations.push(test(&format!("{at}/name"), name));
+        operations.push(test(&format!("{at}/image"), &place.spec.image));
+        if place.spec.image != *to {
+            operations.push(json!({"op": "replace", "path": format!("{at}/image"), "value": to}));
+        }
+    }
+    let state = match state {
+        Some(state) => Some(serde_json::to_string(state).map_err(|error| {
+            Error::failed("cannot write the Pod's state as JSON").caused_by(error)
+        })?),
+        None => None,
+    };
+    match state {
+        Some(text) => {
+            if pod.metadata.annotations.is_empty() {
+                // Otherwise, a first annotation added concurrently would be lost.
+                operations.push(test("/metadata/resourceVersion", &pod.metadata.resource_version));
+                operations.push(json!({"op": "add", "path": "/metadata/annotations", "value": {}}));
+            }
+            operations.push(json!({"op": "add", "path": annotation(marks::STATE), "value": text}));
+        }
+        None if pod.metadata.annotations.contains_key(marks::STATE) => {
+            operations.push(json!({"op": "remove", "path": annotation(marks::STATE)}));
+        }
+        None => {}
+    }
+    for (name, value) in labels {
+        let path = format!("/metadata/labels/{}", escaped(name));
+        operations.push(json!({"op": "add", "path": path, "value": value}));
+    }
+    Ok(Value::Array(operations))
+}
+
+/// Returns a patch of resources, for the `resize` subresource.
+fn resources_patch(pod: &Pod, wanted: &BTreeMap<String, Resources>) -> Result<Value> {
+    let mut operations = vec![test("/metadata/uid", &pod.metadata.uid)];
+    for (name, to) in wanted {
+        let place = place(pod, name)?;
+        let at = format!("/spec/{}/{}", place.list, place.index);
+        operations.push(test(&format!("{at}/name"), name));
+        let from = &place.spec.resources;
+        for (what, from, to) in
+            [("requests", &from.requests, &to.requests), ("limits", &from.limits, &to.limits)]
+        {
+            for (resource, amount) in to {
+                if from.get(resource) != Some(amount) {
+                    let path = format!("{at}/resources/{what}/{}", escaped(resource));
+                    operations.push(json!({"op": "replace", "path": path, "value": amount}));
+                }
+            }
+        }
+    }
+    Ok(Value::Array(operations))
+}
+
+pub(super) fn test(path: &str, value: &str) -> Value {
+    json!({"op": "test", "path": path, "value": value})
+}
+
+/// Returns the JSON pointer to an annotation of an object.
+pub(super) fn annotation(name: &str) -> String {
+    format!("/metadata/annotations/{}", escaped(name))
+}
+
+fn place<'a>(pod: &'a Pod, name: &str) -> Result<Place<'a>> {
+    pod.spec
+        .container(name)
+        .ok_or_else(|| Error::failed(format!("Pod {} has no container `{name}`", pod.full_name())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn containers_are_found_by_name_and_everything_is_tested() {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "p", "uid": "u", "annotations": {"a": "b"}},
+            "spec": {"containers": [{"name": "side", "image": "s:1"}, {"name": "app", "image": "a:1"}]},
+        }))
+        .unwrap();
+        let wanted = BTreeMap::from([("app".to_owned(), "a:2".to_owned())]);
+        let labels = BTreeMap::from([("controller-revision-hash".to_owned(), "x".to_owned())]);
+        let patch = images_patch(&pod, &wanted, None, &labels).unwrap();
+        assert_eq!(
+            patch,
+            json!([
+                {"op": "test", "path": "/metadata/uid", "value": "u"},
+                {"op": "test", "path": "/spec/containers/1/name", "value": "app"},
+                {"op": "test", "path": "/spec/containers/1/image", "value": "a:1"},
+                {"op": "replace", "path": "/spec/containers/1/image", "value": "a:2"},
+                {"op": "add", "path": "/metadata/labels/controller-revision-hash", "value": "x"},
+            ])
+        );
+        assert!(
+            images_patch(&pod, &BTreeMap::from([("no".into(), "x".into())]), None, &labels)
+                .is_err()
+        );
     }
 }

@@ -2,8 +2,7 @@
 //! and pulls afterwards. Must not depend on how a Node is reached.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Mutex, PoisonError};
 
 use crate::inplace::plan::{PodPlan, Verdict};
 use crate::inplace::target::Target;

@@ -3,17 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use crate::inplace::plan::{PodPlan, Problem};
-use crate::inplace::request::Desired;
 use crate::inplace::target::{Access, Images};
-use crate::inplace::world::World;
+use crate::inplace::{request::Desired, world::World};
 use imgctl_base::error::{Error, Result};
-use imgctl_base::image::Reference;
-use imgctl_base::secret::Secret;
+use imgctl_base::{image::Reference, secret::Secret};
 use imgctl_kube::api::Api;
 
 /// Access by image and names of the Pod's secrets.

@@ -6,7 +6,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::inplace::batches::Share;
-use crate::inplace::quantity;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Reference;
 
@@ -234,7 +233,7 @@ pub fn resize(text: &str) -> Result<(String, Resize)> {
     let mut resize = Resize::default();
     for entry in list.split(',') {
         let (what, amount) = entry.split_once('=').ok_or_else(wrong)?;
-        quantity::parse(amount)?;
+        parse_quantity(amount)?;
         let (to, resource) = match what.split_once('.') {
             Some(("requests", resource)) => (&mut resize.requests, resource),
             Some(("limits", resource)) => (&mut resize.limits, resource),
@@ -250,6 +249,45 @@ pub fn resize(text: &str) -> Result<(String, Resize)> {
         to.insert(resource.to_owned(), amount.to_owned());
     }
     Ok((checked(container, "a container")?, resize))
+}
+
+/// Parses a quantity into thousandths; a finer fraction is rounded up, as in the API.
+pub(super) fn parse_quantity(text: &str) -> Result<i128> {
+    let wrong = || {
+        Error::usage(format!("`{text}` is not a quantity"))
+            .hint("a quantity looks like 500m, 2, 512Mi or 1G")
+    };
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, suffix) = text.split_at(split);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if (whole.is_empty() && fraction.is_empty()) || whole.len() + fraction.len() > 18 {
+        return Err(wrong());
+    }
+    let digits: i128 = format!("{whole}{fraction}").parse().map_err(|_| wrong())?;
+    let divisor = 10_i128.pow(u32::try_from(fraction.len()).map_err(|_| wrong())?);
+    let thousandths = match suffix {
+        "m" => 1,
+        "" => 1000,
+        "k" => 1000 * 1000,
+        "M" => 1000 * 1000_i128.pow(2),
+        "G" => 1000 * 1000_i128.pow(3),
+        "T" => 1000 * 1000_i128.pow(4),
+        "Ki" => 1000 * 1024,
+        "Mi" => 1000 * 1024_i128.pow(2),
+        "Gi" => 1000 * 1024_i128.pow(3),
+        "Ti" => 1000 * 1024_i128.pow(4),
+        _ => return Err(wrong()),
+    };
+    let scaled = digits * thousandths;
+    Ok(scaled / divisor + i128::from(scaled % divisor != 0))
+}
+
+/// Returns whether two quantities are equal; an invalid one equals only the same text.
+pub(crate) fn equal_quantities(a: &str, b: &str) -> bool {
+    match (parse_quantity(a), parse_quantity(b)) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => a == b,
+    }
 }
 
 #[cfg(test)]
@@ -277,6 +315,20 @@ mod tests {
         assert!(set("app").is_err() && set("app=").is_err() && set("a/b=x").is_err());
         for wrong in ["app", "app=cpu", "app=gpu=1", "app=x.cpu=1", "app=cpu=much"] {
             assert!(super::resize(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn quantities_mean_numbers() {
+        assert!(
+            equal_quantities("0.5", "500m")
+                && equal_quantities("1Gi", "1024Mi")
+                && equal_quantities("1G", "1000M")
+        );
+        assert!(!equal_quantities("1G", "1Gi") && !equal_quantities("1", "1m"));
+        assert_eq!(parse_quantity("0.0001").unwrap(), 1);
+        for wrong in ["", ".", "x", "1x", "1.2.3", "-1", "9999999999999999999"] {
+            assert!(parse_quantity(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -4,10 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::inplace::journal::{Past, Phase};
-use crate::inplace::marks;
 use crate::inplace::object::{Pod, Resources};
 use crate::inplace::request::{Desired, Resize, Wanted};
-use crate::inplace::world::World;
+use crate::inplace::{marks, world::World};
 use imgctl_base::error::{Error, Result};
 
 /// The state to restore.

@@ -5,11 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use imgctl_base::error::{Error, Kind, Result};
-use imgctl_base::image::manifest::Document;
 use imgctl_base::image::{Descriptor, Digest, Reference};
-use imgctl_base::secret::Secret;
-use imgctl_registry::credentials::Credentials;
-use imgctl_registry::{Client, ClientOptions, Target as Asked};
+use imgctl_base::{image::manifest::Document, secret::Secret};
+use imgctl_registry::{Client, ClientOptions, Target as Asked, credentials::Credentials};
 
 /// The current state of an image in a registry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,24 +3,18 @@
 //! observed in the real components (Kubernetes 1.34).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use serde_json::{Value, json};
 
-use crate::inplace::batches::Share;
 use crate::inplace::engine::{self, Engine, Summary};
-use crate::inplace::journal;
-use crate::inplace::plan::Plan;
 use crate::inplace::planner::{self, Inputs};
-use crate::inplace::pre_pull::Puller;
 use crate::inplace::request::{self, Desired, Pace, Request, Selection, TemplatePolicy, Verify};
 use crate::inplace::target::{Target, Variant};
-use crate::inplace::world;
+use crate::inplace::{batches::Share, journal, plan::Plan, pre_pull::Puller, world};
 use crate::pipeline::interrupt::Interrupt;
 use imgctl_base::error::Result;
-use imgctl_kube::api::Api;
-use imgctl_kube::testing::stand_in::StandIn;
+use imgctl_kube::{api::Api, testing::stand_in::StandIn};
 
 pub(super) const PACE: Pace = Pace {
     poll: Duration::from_millis(1),

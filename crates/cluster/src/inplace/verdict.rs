@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use crate::inplace::marks::{self, Before};
 use crate::inplace::object::{Container, Place, Pod, Resources, Role};
 use crate::inplace::plan::{ContainerPlan, PodPlan, ResizePlan, Verdict};
-use crate::inplace::quantity;
-use crate::inplace::request::{Request, Resize, Verify, Wanted};
+use crate::inplace::request::{self, Request, Resize, Verify, Wanted};
 use crate::inplace::target::Target;
 use crate::inplace::world::{Owner, World};
 
@@ -209,7 +208,10 @@ fn resized(container: &Container, resize: &Resize) -> Result<Option<ResizePlan>,
     }
     for (resource, limit) in &to.limits {
         let request = to.requests.get(resource);
-        let more = |request: &String| match (quantity::parse(request), quantity::parse(limit)) {
+        let more = |request: &String| match (
+            request::parse_quantity(request),
+            request::parse_quantity(limit),
+        ) {
             (Ok(request), Ok(limit)) => request > limit,
             _ => false,
         };
@@ -224,8 +226,9 @@ fn resized(container: &Container, resize: &Resize) -> Result<Option<ResizePlan>,
 pub(super) fn same(a: &Resources, b: &Resources) -> bool {
     let equal = |a: &BTreeMap<String, String>, b: &BTreeMap<String, String>| {
         a.len() == b.len()
-            && a.iter()
-                .all(|(name, amount)| b.get(name).is_some_and(|own| quantity::equal(own, amount)))
+            && a.iter().all(|(name, amount)| {
+                b.get(name).is_some_and(|own| request::equal_quantities(own, amount))
+            })
     };
     equal(&a.requests, &b.requests) && equal(&a.limits, &b.limits)
 }
@@ -258,7 +261,7 @@ fn qos(containers: &mut dyn Iterator<Item = Resources>) -> &'static str {
             let limit = one.limits.get(resource);
             let request = one.requests.get(resource).or(limit);
             guaranteed &= match (request, limit) {
-                (Some(request), Some(limit)) => quantity::equal(request, limit),
+                (Some(request), Some(limit)) => request::equal_quantities(request, limit),
                 _ => false,
             };
         }

@@ -3,9 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::inplace::object::{self, Budget, Node, Pod, Workload};
+use crate::inplace::object::{self, Budget, Node, Pod, Workload, encoded};
 use crate::inplace::request::{Selection, WorkloadKind};
-use crate::inplace::selector::encoded;
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_kube::api::{Answer, Api};
 

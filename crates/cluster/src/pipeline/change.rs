@@ -4,17 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
+use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::{ClusterImage, ImageKind};
 use crate::pipeline::check::{self, Findings, Problem, Question};
-use crate::pipeline::execution_context::{ExecutionContext, FilesPlan, PhaseUpdate};
+use crate::pipeline::execution_context::{ExecutionContext, FilesPlan, PhaseUpdate, Then};
 use crate::pipeline::image_commands::{self, Replacement};
 use crate::pipeline::look::{self, Looks};
 use crate::pipeline::nodes::{self, Wait};
-use crate::pipeline::record;
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
-use crate::pipeline::{bootstrap, members, redact};
+use crate::pipeline::{bootstrap, members, record, redact};
 use imgctl_base::error::{Error, Result};
 
 /// Requested changes. The cluster context describes the cluster after the change; removed hosts are
@@ -108,14 +106,18 @@ pub fn plan(
     );
     let context = Arc::new(look::informed(context, &looks));
     let lost = lost_hosts(execution, &context, &looks)?;
-    let mut files =
-        execution.files.plan(&context, &reachable(&context, &looks), &execution.pool)?;
+    let mut files = execution.files.plan(
+        &context,
+        &reachable(&context, &looks),
+        &execution.pool,
+        Then::Switch,
+    )?;
     let mut behind = std::mem::take(&mut files.leave_rootfs);
     behind.retain(|id| !change.create && !change.add.iter().any(|host| host.id() == *id));
     if !behind.is_empty() && change.only_moves_hosts(&context) {
         let mut others = reachable(&context, &looks);
         others.retain(|host| !behind.contains(&host.id()));
-        files = execution.files.plan(&context, &others, &execution.pool)?;
+        files = execution.files.plan(&context, &others, &execution.pool, Then::Switch)?;
     }
     let bytes: BTreeMap<String, u64> =
         files.hosts.iter().map(|files| (files.host.id(), files.bytes)).collect();
@@ -158,18 +160,12 @@ pub fn plan(
         return Ok(planned(plan, context, lost));
     }
     plan.push(check_phase(&context, &new, &findings, &files));
-    plan.push(Phase::new("prepare", Order::Serial).lane(Lane::controller(vec![record::mark(
-        "record",
-        "write the Clusterfile, phase ClusterInProcess",
-        &execution.state_store,
-        PhaseUpdate::InProcess,
-    )])));
-    plan.push(sync_phase(files));
+    let mark = record::mark(execution, PhaseUpdate::InProcess);
+    plan.push(Phase::new("prepare", Order::Serial).lane(Lane::controller(vec![mark])));
+    plan.push(files.phase("sync"));
     let (leaving_masters, leaving_workers): (Vec<&Host>, Vec<&Host>) =
         context.leaving.iter().partition(|host| host.is_control_plane());
-    for phase in members::leave(execution, &context, &leaving_masters, &lost, "leave")? {
-        plan.push(phase);
-    }
+    plan.extend(members::leave(execution, &context, &leaving_masters, &lost, "leave")?);
     arrive(&mut plan, execution, &context, &new)?;
     if change.create {
         plan.push(members::init(execution, &context)?);
@@ -177,12 +173,8 @@ pub fn plan(
     let first = context.first();
     let joining: Vec<&Host> =
         new.iter().copied().filter(|host| !change.create || first != Some(*host)).collect();
-    for phase in members::join(execution, &context, &joining)? {
-        plan.push(phase);
-    }
-    for phase in members::leave(execution, &context, &leaving_workers, &lost, "leave-workers")? {
-        plan.push(phase);
-    }
+    plan.extend(members::join(execution, &context, &joining)?);
+    plan.extend(members::leave(execution, &context, &leaving_workers, &lost, "leave-workers")?);
     if context.hosts.len() > 1 && (!new.is_empty() || !context.leaving.is_empty()) {
         plan.push(members::settle(execution, &context)?);
     }
@@ -282,16 +274,6 @@ fn check_phase(
     phase
 }
 
-fn sync_phase(files: FilesPlan) -> Phase {
-    let mut phase = Phase::new("sync", Order::Parallel);
-    phase.together = Some(files.work);
-    for files in files.hosts {
-        phase =
-            phase.lane(Lane::on(&files.host, [Step::together("files", files.says, files.bytes)]));
-    }
-    phase
-}
-
 /// Adds the phases that new hosts need before they can join.
 fn arrive(
     plan: &mut Plan,
@@ -361,20 +343,8 @@ fn end(
         .collect();
     if !applications.is_empty() && !change.create {
         let mark = PhaseUpdate::Commands { images: applications, failed: None };
-        marks.push(record::mark(
-            "commands",
-            "record the installed images",
-            &execution.state_store,
-            mark,
-        ));
+        marks.push(record::mark(execution, mark));
     }
-    marks.push(record::mark(
-        "record",
-        "write the Clusterfile, phase ClusterSuccess",
-        &execution.state_store,
-        PhaseUpdate::Success,
-    ));
-    for phase in record::phases(execution, context, marks) {
-        plan.push(phase);
-    }
+    marks.push(record::mark(execution, PhaseUpdate::Success));
+    plan.extend(record::phases(execution, context, marks));
 }

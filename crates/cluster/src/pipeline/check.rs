@@ -4,8 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
+use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::look::Looks;
 use crate::runtime::Runtime;
 use imgctl_base::error::{Error, Kind};

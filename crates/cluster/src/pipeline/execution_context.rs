@@ -5,11 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
-use crate::pipeline::step::BatchWork;
-use crate::runtime::action::HostPool;
-use crate::runtime::{Action, Runtime};
+use crate::cluster::context::{ClusterContext, Host};
+use crate::pipeline::step::{BatchWork, Lane, Order, Phase, Step};
+use crate::runtime::{Action, Runtime, action::HostPool};
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::protocol::FileToWrite;
 
@@ -21,15 +19,16 @@ pub trait Files: Sync {
         context: &Arc<ClusterContext>,
         hosts: &[Host],
         pool: &Arc<dyn HostPool + Send>,
+        then: Then,
     ) -> Result<FilesPlan>;
+}
 
-    /// Same as `plan`, but creates the trees next to the current ones without switching to them.
-    fn stage(
-        &self,
-        context: &Arc<ClusterContext>,
-        hosts: &[Host],
-        pool: &Arc<dyn HostPool + Send>,
-    ) -> Result<FilesPlan>;
+/// What happens with new trees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    Switch,
+    /// They are created next to the current ones.
+    Keep,
 }
 
 /// Files to move.
@@ -44,6 +43,19 @@ pub struct FilesPlan {
     pub leave_rootfs: BTreeSet<String>,
     /// Work that moves the files.
     pub work: Arc<dyn BatchWork>,
+}
+
+impl FilesPlan {
+    /// Returns the phase that moves the files.
+    pub(crate) fn phase(self, name: &str) -> Phase {
+        let mut phase = Phase::new(name, Order::Parallel);
+        phase.together = Some(self.work);
+        for files in self.hosts {
+            let step = Step::together("files", files.says, files.bytes);
+            phase = phase.lane(Lane::on(&files.host, [step]));
+        }
+        phase
+    }
 }
 
 /// Files that one host lacks.

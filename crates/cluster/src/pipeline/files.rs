@@ -4,17 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
+use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::ClusterImage;
-use crate::pipeline::execution_context::{Files, FilesPlan, HostFiles};
+use crate::pipeline::execution_context::{Files, FilesPlan, HostFiles, Then};
 use crate::pipeline::step::{BatchWork, StepContext};
 use crate::runtime::action::HostPool;
 use crate::sync::brief::{Brief, Images, Wants};
-use crate::sync::execute::{Blobs, Limits, execute};
+use crate::sync::execute::{Blobs, Limits, Origin, Watch, execute};
 use crate::sync::plan::{SyncPlan, Target, plan};
-use crate::sync::watch::{Origin, Watch};
-use imgctl_base::error::{Context, Result};
+use imgctl_base::error::{Context, Error, Result};
 use imgctl_host::render::ConfigEdit;
 
 /// Loads the images of a cluster context for an OCI architecture.
@@ -34,27 +32,7 @@ impl Files for SyncedFiles<'_> {
         context: &Arc<ClusterContext>,
         hosts: &[Host],
         pool: &Arc<dyn HostPool + Send>,
-    ) -> Result<FilesPlan> {
-        self.plan_as(context, hosts, pool, false)
-    }
-
-    fn stage(
-        &self,
-        context: &Arc<ClusterContext>,
-        hosts: &[Host],
-        pool: &Arc<dyn HostPool + Send>,
-    ) -> Result<FilesPlan> {
-        self.plan_as(context, hosts, pool, true)
-    }
-}
-
-impl SyncedFiles<'_> {
-    fn plan_as(
-        &self,
-        context: &Arc<ClusterContext>,
-        hosts: &[Host],
-        pool: &Arc<dyn HostPool + Send>,
-        stage: bool,
+        then: Then,
     ) -> Result<FilesPlan> {
         let targets = targets(context, hosts, pool.as_ref())?;
         let mut images = Images::new();
@@ -65,7 +43,7 @@ impl SyncedFiles<'_> {
             images.insert(architecture, loaded);
         }
         let mut brief = Brief::new(context, images, self.configs.clone(), self.strict);
-        brief.stage = stage;
+        brief.stage = then == Then::Keep;
         let brief = Arc::new(brief);
         let mut planned = plan(&brief, &targets, &AtomicBool::new(false))?;
         let failed = std::mem::take(&mut planned.failed);
@@ -166,9 +144,7 @@ impl BatchWork for Moves {
                 let mut told = Some(error);
                 for host in hosts {
                     let error = told.take().unwrap_or_else(|| {
-                        imgctl_base::error::Error::failed(
-                            "not done: stopped by another host's failure",
-                        )
+                        Error::failed("not done: stopped by another host's failure")
                     });
                     ended(host, Err(error));
                 }

@@ -1,15 +1,11 @@
 //! Hosts that join and leave a cluster.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
-use crate::pipeline::bootstrap;
-use crate::pipeline::execution_context::ExecutionContext;
+use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Step};
-use crate::runtime::Action;
-use crate::runtime::action::HostPool;
+use crate::pipeline::{bootstrap, execution_context::ExecutionContext};
+use crate::runtime::{Action, action::HostPool};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_host::agent::protocol::{

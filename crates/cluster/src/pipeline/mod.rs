@@ -6,7 +6,6 @@
 pub(crate) mod bootstrap;
 pub mod change;
 pub mod check;
-pub mod commands;
 pub mod event;
 pub mod execution_context;
 pub mod executor;
@@ -15,14 +14,12 @@ pub mod image_commands;
 pub mod interrupt;
 pub mod journal;
 pub mod look;
+pub mod maintain;
 pub mod members;
 pub mod nodes;
 pub mod record;
 pub mod redact;
-pub mod renew;
-pub mod reset;
 pub mod status;
 pub mod step;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
-pub mod uninstall;

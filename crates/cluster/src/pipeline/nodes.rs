@@ -2,14 +2,12 @@
 //!
 //! Must not depend on how a runtime creates Nodes.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{collections::BTreeSet, sync::Arc};
 
 use serde::Serialize;
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
+use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::record::kubectl;
 use crate::pipeline::step::{Step, StepContext};
 use crate::runtime::action::{HostPool, Line, Site};

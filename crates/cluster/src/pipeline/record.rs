@@ -2,20 +2,25 @@
 
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use crate::cluster::context::ClusterContext;
 use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate, StateStore};
 use crate::pipeline::step::{Lane, Order, Phase, Step};
-use crate::runtime::Action;
-use crate::runtime::action::Line;
+use crate::runtime::{Action, action::Line};
 use imgctl_base::error::Result;
 use imgctl_host::agent::protocol::FileToWrite;
 
 /// Returns the step that records the state of the cluster on the controller.
-pub fn mark(name: &str, says: &str, state_store: &Arc<dyn StateStore>, mark: PhaseUpdate) -> Step {
-    let state_store = Arc::clone(state_store);
+pub fn mark(execution: &ExecutionContext<'_>, mark: PhaseUpdate) -> Step {
+    let state_store = Arc::clone(&execution.state_store);
+    let (name, says) = match &mark {
+        PhaseUpdate::InProcess => ("record", "write the Clusterfile, phase ClusterInProcess"),
+        PhaseUpdate::Success => ("record", "write the Clusterfile, phase ClusterSuccess"),
+        PhaseUpdate::Commands { .. } => ("commands", "record the installed images"),
+        PhaseUpdate::Failed(_) => ("record", "write the Clusterfile, phase ClusterFailed"),
+        PhaseUpdate::Gone => ("record", "rename the Clusterfile to Clusterfile.<time>"),
+    };
     Step::local(name, says, &format!("{mark:?}"), move |_| state_store.mark(&mark)).always()
 }
 

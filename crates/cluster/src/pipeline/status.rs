@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
+use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::nodes::{self, NodeStatus};
 use crate::runtime::Runtime;
 use crate::runtime::action::{HostPool, Line, Site};

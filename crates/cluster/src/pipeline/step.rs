@@ -2,18 +2,14 @@
 //!
 //! Must not depend on the parts of a cluster: create, install, scale and reset build these plans.
 
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::sync::{Arc, atomic::AtomicBool};
+use std::{path::Path, time::Duration};
 
 use serde::Serialize;
 
-use crate::cluster::host::Host;
+use crate::cluster::context::Host;
 use crate::runtime::action::{Action, HostPool, Repeat};
-use imgctl_base::error::Result;
-use imgctl_base::image::Digest;
-use imgctl_base::secret::Redactor;
+use imgctl_base::{error::Result, image::Digest, secret::Redactor};
 
 /// Name of the controller in lists of hosts.
 pub(crate) const CONTROLLER: &str = "controller";
@@ -66,32 +62,28 @@ impl Step {
         inputs: &str,
         work: impl Fn(&StepContext<'_>) -> Result<()> + Send + Sync + 'static,
     ) -> Self {
-        let says = says.into();
-        Self {
-            id: String::new(),
-            name: name.to_owned(),
-            fingerprint: Digest::of(format!("{name}\0{inputs}").as_bytes()).to_string(),
-            says: says.lines().map(str::to_owned).collect(),
-            repeat: Repeat::Safe,
-            timeout: None,
-            always: false,
-            bytes: 0,
-            work: Work::Local(Arc::new(work)),
-        }
+        let says = says.into().lines().map(str::to_owned).collect();
+        let identity = format!("{name}\0{inputs}");
+        Self::new(name, says, &identity, Work::Local(Arc::new(work)))
     }
 
     /// Creates a host's share of work that its phase does for all hosts together.
     pub fn together(name: &str, says: Vec<String>, bytes: u64) -> Self {
+        let identity = says.join("\n");
+        Self { always: true, bytes, ..Self::new(name, says, &identity, Work::BatchWork) }
+    }
+
+    fn new(name: &str, says: Vec<String>, identity: &str, work: Work) -> Self {
         Self {
             id: String::new(),
             name: name.to_owned(),
-            fingerprint: Digest::of(says.join("\n").as_bytes()).to_string(),
             says,
+            fingerprint: Digest::of(identity.as_bytes()).to_string(),
             repeat: Repeat::Safe,
             timeout: None,
-            always: true,
-            bytes,
-            work: Work::BatchWork,
+            always: false,
+            bytes: 0,
+            work,
         }
     }
 
@@ -277,6 +269,11 @@ impl Plan {
         self.phases.push(phase);
     }
 
+    /// Adds phases as [`Plan::push`] does.
+    pub fn extend(&mut self, phases: impl IntoIterator<Item = Phase>) {
+        phases.into_iter().for_each(|phase| self.push(phase));
+    }
+
     /// Removes known secrets from the plan's text.
     pub fn redact(&mut self, redactor: &Redactor) {
         for step in self.steps_mut() {
@@ -353,18 +350,13 @@ pub struct StepView {
     #[serde(skip_serializing_if = "is_zero")]
     pub bytes: u64,
     /// The step is skipped because an earlier, unfinished run has done it.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub done_before: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn is_false(flag: &bool) -> bool {
-    !flag
 }
 
 impl PlanView {

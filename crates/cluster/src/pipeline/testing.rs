@@ -12,12 +12,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::{Host, MASTER, NODE};
+use crate::cluster::context::{ClusterContext, Host, MASTER, NODE, Paths};
 use crate::cluster::image::{ClusterImage, ImageKind};
-use crate::cluster::paths::Paths;
 use crate::pipeline::execution_context::{
-    ExecutionContext, Files, FilesPlan, HostFiles, PhaseUpdate, StateStore,
+    ExecutionContext, Files, FilesPlan, HostFiles, PhaseUpdate, StateStore, Then,
 };
 use crate::pipeline::step::{BatchWork, StepContext};
 use crate::runtime::action::{HostPool, Line};
@@ -29,8 +27,7 @@ use imgctl_host::agent::protocol::{
     OutputLine, PeerSource, Run, SwitchTree,
 };
 use imgctl_host::agent::{Agent, BlobOpener};
-use imgctl_host::host::address::Address;
-use imgctl_host::host::login::Login;
+use imgctl_host::host::{address::Address, login::Login};
 
 /// Behavior of simulated hosts.
 #[derive(Clone, Debug, Default)]
@@ -300,6 +297,7 @@ impl Files for SimulatedFiles {
         _context: &Arc<ClusterContext>,
         hosts: &[Host],
         pool: &Arc<dyn HostPool + Send>,
+        _then: Then,
     ) -> Result<FilesPlan> {
         let bytes = self.0.behaviour.lacks;
         for host in hosts {
@@ -334,15 +332,6 @@ impl Files for SimulatedFiles {
             leave_rootfs: BTreeSet::new(),
             work: Arc::new(SimulatedMoves(Arc::clone(&self.0))),
         })
-    }
-
-    fn stage(
-        &self,
-        context: &Arc<ClusterContext>,
-        hosts: &[Host],
-        pool: &Arc<dyn HostPool + Send>,
-    ) -> Result<FilesPlan> {
-        self.plan(context, hosts, pool)
     }
 }
 

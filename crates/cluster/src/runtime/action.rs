@@ -1,12 +1,8 @@
 //! Action on one host: what a plan shows and what the action does.
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
+use crate::cluster::context::{ClusterContext, Host};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Digest;
 use imgctl_host::agent::Agent;
@@ -244,9 +240,9 @@ impl Action {
     }
 
     /// Creates an action that writes a file on the host.
-    pub fn file(name: &str, file: FileToWrite) -> Self {
-        let says =
-            format!("write {} (mode {:04o}, {} bytes)", file.path, file.mode, file.content.len());
+    pub fn file(name: &str, path: String, mode: u32, text: String) -> Self {
+        let says = format!("write {path} (mode {mode:04o}, {} bytes)", text.len());
+        let file = FileToWrite { path, mode, content: text.into_bytes() };
         let inputs = Digest::of(&file.content).to_string();
         Self::new(name, says, &inputs, move |site| site.agent.write_file(&file).map(|_| ()))
     }
@@ -274,5 +270,76 @@ impl Action {
     pub fn within(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
+    }
+}
+
+/// Shell functions. `put SOURCE TARGET [MODE]` does nothing if both are equal; `ours FILE ROOT
+/// RELATIVE` succeeds if `FILE` is identical to the one in some image tree below `ROOT`, which
+/// means that it was not modified on the host.
+pub(crate) const PUT: &str = r#"put() {
+  if [ -e "$2" ] && [ ! -L "$2" ] && cmp -s "$1" "$2"; then return 0; fi
+  mkdir -p "$(dirname "$2")"
+  rm -rf "$2.imgctl-new"
+  cp -L --preserve=mode,ownership,timestamps "$1" "$2.imgctl-new"
+  if [ -n "${3:-}" ]; then chown 0:0 "$2.imgctl-new"; chmod "$3" "$2.imgctl-new"; fi
+  sync "$2.imgctl-new"
+  mv -f "$2.imgctl-new" "$2"
+  sync "$(dirname "$2")"
+  echo "$2 is replaced"
+}
+ours() {
+  local tree
+  for tree in "$2"/rootfs "$2"/rootfs.*; do
+    if cmp -s "$1" "$tree/$3"; then return 0; fi
+  done
+  return 1
+}
+where() { type -P "$1" || echo "/usr/bin/$1"; }
+"#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use std::process::{Child, Command, Output};
+
+    /// Stops the program at the end of the test.
+    struct Running(Child);
+
+    impl Drop for Running {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn bash(line: &str, words: &[&Path]) -> Output {
+        let mut command = Command::new("bash");
+        command.args(["-e", "-c", &format!("{PUT}\n{line}"), "bash"]);
+        command.args(words).env("LC_ALL", "C").output().unwrap()
+    }
+
+    #[test]
+    fn a_program_that_runs_is_replaced_under_itself() {
+        let directory = tempfile::tempdir().unwrap();
+        let (new, target) = (directory.path().join("new"), directory.path().join("kubelet"));
+        std::fs::copy("/bin/sleep", &target).unwrap();
+        std::fs::copy("/bin/true", &new).unwrap();
+        let mut running = Running(Command::new(&target).arg("60").spawn().unwrap());
+        // Writing into the file fails.
+        let into = bash("cat \"$1\" >\"$2\"", &[&new, &target]);
+        let said = String::from_utf8_lossy(&into.stderr).into_owned();
+        assert!(!into.status.success() && said.contains("Text file busy"), "{said}");
+        let put = bash("put \"$1\" \"$2\" 0755", &[&new, &target]);
+        let said = String::from_utf8_lossy(&put.stderr).into_owned();
+        assert!(put.status.success(), "{said}");
+        assert_eq!(std::fs::read(&target).unwrap(), std::fs::read(&new).unwrap());
+        assert!(Command::new(&target).status().unwrap().success());
+        // The old program keeps running.
+        assert!(running.0.try_wait().unwrap().is_none());
+        let exe = format!("/proc/{}/exe", running.0.id());
+        let exe = std::fs::read_link(exe).unwrap();
+        assert!(exe.to_string_lossy().ends_with("(deleted)"), "{exe:?}");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2);
     }
 }

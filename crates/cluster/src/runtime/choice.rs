@@ -1,11 +1,10 @@
 //! Selects a cluster's runtime from the label `distribution` of its rootfs image.
 
 use crate::cluster::context::ClusterContext;
-use crate::runtime::certificates::validity::Validity;
-use crate::runtime::k3s::K3s;
-use crate::runtime::kubeadm::Kubeadm;
-use crate::runtime::script::Script;
-use crate::runtime::{ImageFiles, Runtime};
+use crate::runtime::{
+    ImageFiles, Runtime, certificates::validity::Validity, k3s::K3s, kubeadm::Kubeadm,
+    script::Script,
+};
 use imgctl_base::error::{Error, Result};
 
 /// Returns the runtime of `context`. `validity` applies to certificates that imgctl creates itself.

@@ -1,4 +1,4 @@
-//! kubectl on a control plane, with that host's `admin.conf`.
+//! kubectl on a control plane, with that host's `admin.conf`, and the state that a Node reports.
 //!
 //! Never runs on the controller: the API can be unreachable from there.
 
@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::cluster::host::Host;
+use crate::cluster::context::Host;
 use crate::runtime::action::{Line, Site};
 use imgctl_base::error::{Context, Error, Result};
 use imgctl_base::image::Digest;
 use imgctl_host::agent::Agent;
+
+pub(crate) use imgctl_host::host::quote::quote as quoted;
 
 /// Path of the administrator's kubeconfig that kubeadm writes.
 pub(crate) const ADMIN_CONF: &str = "/etc/kubernetes/admin.conf";
@@ -122,22 +124,14 @@ impl<'a> Kubectl<'a> {
             .copied()
             .collect();
         let text = self.run(&all)?;
-        if text.trim().is_empty() {
-            return Ok(None);
-        }
-        serde_json::from_str(&text).map(Some).map_err(|error| {
-            Error::bad_content(format!("`{}` did not return JSON", command(&all))).caused_by(error)
-        })
+        if text.trim().is_empty() { Ok(None) } else { parsed(&all, &text).map(Some) }
     }
 
     /// Runs `get … -o json`.
     pub(crate) fn get(&self, arguments: &[&str]) -> Result<Value> {
         let all: Vec<&str> =
             ["get"].iter().chain(arguments).chain(&["-o", "json"]).copied().collect();
-        let text = self.run(&all)?;
-        serde_json::from_str(&text).map_err(|error| {
-            Error::bad_content(format!("`{}` did not return JSON", command(&all))).caused_by(error)
-        })
+        parsed(&all, &self.run(&all)?)
     }
 
     /// Returns the name of the Node with `address`; `None` if there is no such Node.
@@ -243,6 +237,12 @@ fn node_with(nodes: &str, address: &str) -> Option<String> {
     found.map(|(name, _)| name.to_owned())
 }
 
+fn parsed(arguments: &[&str], text: &str) -> Result<Value> {
+    serde_json::from_str(text).map_err(|error| {
+        Error::bad_content(format!("`{}` did not return JSON", command(arguments))).caused_by(error)
+    })
+}
+
 /// Returns the shell line; arguments can contain any characters.
 fn command(arguments: &[&str]) -> String {
     let mut line = format!("kubectl --kubeconfig {ADMIN_CONF}");
@@ -253,13 +253,57 @@ fn command(arguments: &[&str]) -> String {
     line
 }
 
-/// Quotes one shell word.
-pub(crate) fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
+const PRESSURES: [&str; 3] = ["MemoryPressure", "DiskPressure", "PIDPressure"];
+
+/// Reports whether the versions match. Vendor builds append to the version: `v1.34.1-vendor.2`,
+/// `v1.34.1+k3s1`.
+pub(crate) fn is_version(found: &str, wanted: &str) -> bool {
+    found.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', '-']))
+}
+
+/// Reports whether a condition of a Node or Pod is True.
+pub(crate) fn is_true(object: &Value, kind: &str) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions
+        .is_some_and(|all| all.iter().any(|one| one["type"] == kind && one["status"] == "True"))
+}
+
+/// Returns why the Node is not healthy after its kubelet was started at `started`: in UTC by the
+/// host's clock, like the times in the Node and its Lease (`2026-11-22T08:15:00`).
+pub(crate) fn complaint(
+    name: &str,
+    node: &Value,
+    lease: &Value,
+    wanted: &str,
+    started: Option<&str>,
+) -> Option<String> {
+    let version = node["status"]["nodeInfo"]["kubeletVersion"].as_str();
+    let version = version.unwrap_or("unknown");
+    if !is_version(version, wanted) {
+        return Some(format!("the kubelet of Node {name} is {version} instead of {wanted}"));
     }
-    format!("'{}'", word.replace('\'', r"'\''"))
+    if !is_true(node, "Ready") {
+        return Some(format!("Node {name} is not Ready"));
+    }
+    if let Some(started) = started.map(str::trim) {
+        let conditions = node["status"]["conditions"].as_array();
+        let beats = conditions
+            .into_iter()
+            .flatten()
+            .map(|condition| &condition["lastHeartbeatTime"])
+            .chain([&lease["spec"]["renewTime"]]);
+        // All times have the same format, so that text order is time order.
+        let heard = beats
+            .filter_map(Value::as_str)
+            .any(|beat| beat.get(..19).is_some_and(|beat| beat > started));
+        if !heard {
+            return Some(format!(
+                "Node {name} has not reported since its kubelet was started at {started}"
+            ));
+        }
+    }
+    let pressure = PRESSURES.into_iter().find(|kind| is_true(node, kind))?;
+    Some(format!("Node {name} is under {pressure}"))
 }
 
 #[cfg(test)]
@@ -306,5 +350,38 @@ mod tests {
             Condition::NotReady("KubeletNotReady: Kubelet stopped posting node status.".to_owned())
         );
         assert!(matches!(condition(&json!({})), Condition::NotReady(_)));
+    }
+
+    #[test]
+    fn versions_of_vendors_count() {
+        assert!(is_version("v1.34.9", "v1.34.9"));
+        assert!(is_version("v1.34.9-vendor.2", "v1.34.9"));
+        assert!(!is_version("v1.34.91", "v1.34.9"));
+        assert!(!is_version("v1.33.9", "v1.34.9"));
+    }
+
+    #[test]
+    fn a_node_must_be_whole() {
+        let node = |version: &str, ready: &str, pressure: &str| {
+            json!({"status": {
+                "nodeInfo": {"kubeletVersion": version},
+                "conditions": [
+                    {"type": "DiskPressure", "status": pressure, "lastHeartbeatTime": "2026-11-22T08:00:00Z"},
+                    {"type": "Ready", "status": ready, "lastHeartbeatTime": "2026-11-22T08:00:00Z"},
+                ],
+            }})
+        };
+        let lease = |time: &str| json!({"spec": {"renewTime": time}});
+        let fresh = lease("2026-11-22T08:15:31.000000Z");
+        let started = Some("2026-11-22T08:15:00\n");
+        let say = |node: &Value, lease: &Value| {
+            complaint("w", node, lease, "v1.34.9", started).unwrap_or_default()
+        };
+        assert_eq!(say(&node("v1.34.9", "True", "False"), &fresh), "");
+        assert!(say(&node("v1.33.1", "True", "False"), &fresh).contains("v1.33.1"));
+        assert!(say(&node("v1.34.9", "False", "False"), &fresh).contains("not Ready"));
+        assert!(say(&node("v1.34.9", "True", "True"), &fresh).contains("DiskPressure"));
+        let stale = lease("2026-11-22T08:14:59.000000Z");
+        assert!(say(&node("v1.34.9", "True", "False"), &stale).contains("has not reported"));
     }
 }

@@ -5,11 +5,9 @@
 //! it changes: members join and leave, and a control plane under maintenance is taken out of the
 //! list.
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
+use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::Action;
 use crate::runtime::action::{Line, Site};
-use imgctl_host::agent::protocol::FileToWrite;
 
 /// Port of the API on control planes and of the load balancer on workers.
 pub(crate) const API_PORT: u16 = 6443;
@@ -121,32 +119,11 @@ pub(crate) fn actions(context: &ClusterContext, _host: &Host, papers: Papers) ->
         name = context.name,
     );
     vec![
-        Action::file(
-            "lb-servers",
-            FileToWrite {
-                path: servers_file,
-                mode: 0o644,
-                content: servers(context, None).into_bytes(),
-            },
-        ),
+        Action::file("lb-servers", servers_file, 0o644, servers(context, None)),
         // A separate copy: the agent's binary is removed when a newer version is installed.
         Action::command("lb-binary", crate::runtime::own_binary(&binary)),
-        Action::file(
-            "lb-socket",
-            FileToWrite {
-                path: format!("/etc/systemd/system/{unit}.socket"),
-                mode: 0o644,
-                content: socket.into_bytes(),
-            },
-        ),
-        Action::file(
-            "lb-unit",
-            FileToWrite {
-                path: format!("/etc/systemd/system/{unit}.service"),
-                mode: 0o644,
-                content: text.into_bytes(),
-            },
-        ),
+        Action::file("lb-socket", format!("/etc/systemd/system/{unit}.socket"), 0o644, socket),
+        Action::file("lb-unit", format!("/etc/systemd/system/{unit}.service"), 0o644, text),
         Action::command(
             "lb-start",
             Line::repeatable(start(&unit, &binary, &command, &state_file(context))),

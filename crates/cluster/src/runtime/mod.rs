@@ -9,18 +9,14 @@ pub mod choice;
 pub mod k3s;
 pub mod kubeadm;
 pub(crate) mod kubectl;
-pub mod leftovers;
 pub(crate) mod load_balancer;
-pub(crate) mod node_state;
-mod put;
 pub mod registry;
 pub mod script;
 pub mod upgrade;
 pub mod version;
 pub mod wait;
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
+use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::ClusterImage;
 use imgctl_base::error::{Error, Result};
 
@@ -37,7 +33,9 @@ pub trait Runtime: Send + Sync {
 
     /// Runs on every host before the cluster exists, and on new hosts before they join: after their
     /// files are synced and hosts entries, registry and `check` are done (by pipeline/).
-    fn prepare(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
+    fn prepare(&self, _context: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
+        Ok(Vec::new())
+    }
 
     /// Runs on the first control plane.
     fn init(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
@@ -63,14 +61,12 @@ pub trait Runtime: Send + Sync {
     fn reset(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
 
     /// Returns names for the hosts file of `host`, besides the registry's: `(address, name)`.
-    fn hosts_entries(&self, context: &ClusterContext, host: &Host) -> Vec<(String, String)> {
-        let _ = (context, host);
+    fn hosts_entries(&self, _context: &ClusterContext, _host: &Host) -> Vec<(String, String)> {
         Vec::new()
     }
 
     /// Returns the TCP ports that must be free on `host` before it joins the cluster.
-    fn ports(&self, context: &ClusterContext, host: &Host) -> Vec<u16> {
-        let _ = (context, host);
+    fn ports(&self, _context: &ClusterContext, _host: &Host) -> Vec<u16> {
         Vec::new()
     }
 

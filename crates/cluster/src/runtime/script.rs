@@ -9,11 +9,9 @@
 
 mod upgrade;
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
+use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::ClusterImage;
-use crate::runtime::upgrade::Upgrader;
-use crate::runtime::{Action, Runtime};
+use crate::runtime::{Action, Runtime, upgrade::Upgrader};
 use imgctl_base::error::{Error, Result};
 
 /// Runtime of images labeled `sealos.io.distribution=script`.
@@ -72,10 +70,6 @@ impl Runtime for Script {
             .hint("name the script that adds a host: LABEL join=\"join.sh\""));
         }
         Ok(())
-    }
-
-    fn prepare(&self, _context: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
-        Ok(Vec::new())
     }
 
     fn init(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {

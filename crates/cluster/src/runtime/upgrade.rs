@@ -3,8 +3,7 @@
 //! An [`Upgrader`] only returns the actions of one host; order among hosts, drains, hooks, the
 //! switch of the rootfs and the journal belong to upgrade/ and pipeline/.
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
+use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::ClusterImage;
 use crate::runtime::{Action, version};
 use imgctl_base::error::{Error, Result};
@@ -102,15 +101,13 @@ pub trait Upgrader: Send + Sync {
     fn gate(&self, step: &Move<'_>) -> Result<Vec<Action>>;
 
     /// Returns the host to service after its gate has passed.
-    fn back_in_service(&self, step: &Move<'_>) -> Result<Vec<Action>> {
-        let _ = step;
+    fn back_in_service(&self, _step: &Move<'_>) -> Result<Vec<Action>> {
         Ok(Vec::new())
     }
 
     /// Runs on each worker before the first control plane is changed: the worker must be able to
     /// work without one.
-    fn before_control_planes(&self, step: &Move<'_>) -> Result<Vec<Action>> {
-        let _ = step;
+    fn before_control_planes(&self, _step: &Move<'_>) -> Result<Vec<Action>> {
         Ok(Vec::new())
     }
 
@@ -120,29 +117,25 @@ pub trait Upgrader: Send + Sync {
 
     /// Runs on the first control plane once per hop, after all control planes are upgraded:
     /// add-ons.
-    fn finish(&self, step: &Move<'_>) -> Result<Vec<Action>> {
-        let _ = step;
+    fn finish(&self, _step: &Move<'_>) -> Result<Vec<Action>> {
         Ok(Vec::new())
     }
 
     /// Checks that must pass on every control plane before one of them is stopped for a snapshot:
     /// the prerequisites of [`Upgrader::restore_snapshot`]. Changes nothing.
-    fn before_snapshot(&self, step: &Move<'_>, snapshot: &str) -> Result<Vec<Action>> {
-        let _ = (step, snapshot);
+    fn before_snapshot(&self, _step: &Move<'_>, _snapshot: &str) -> Result<Vec<Action>> {
         Ok(Vec::new())
     }
 
     /// Restores the whole cluster from a snapshot, in three phases on all control planes at once:
     /// stop, restore from the file at `snapshot` (on that host), start.
-    fn restore_snapshot(&self, step: &Move<'_>, snapshot: &str) -> Result<[Vec<Action>; 3]> {
-        let _ = (step, snapshot);
+    fn restore_snapshot(&self, _step: &Move<'_>, _snapshot: &str) -> Result<[Vec<Action>; 3]> {
         Err(Error::usage("this runtime cannot restore a snapshot"))
     }
 
     /// Runs on every host after the cluster was restored from a snapshot: restarts clients that
     /// watch the API and wait for revisions that will not arrive.
-    fn after_snapshot(&self, step: &Move<'_>) -> Result<Vec<Action>> {
-        let _ = step;
+    fn after_snapshot(&self, _step: &Move<'_>) -> Result<Vec<Action>> {
         Ok(Vec::new())
     }
 

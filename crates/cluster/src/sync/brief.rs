@@ -1,16 +1,13 @@
 //! Content that a cluster's hosts should have: images for each architecture, Config documents, and
 //! rendering inputs. Must not depend on agents' responses or on which host has which blob.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Map, Value};
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
+use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::{ClusterImage, ImageKind};
-use imgctl_host::agent::protocol::Facts;
-use imgctl_host::render::ConfigEdit;
+use imgctl_host::{agent::protocol::Facts, render::ConfigEdit};
 
 /// Template data of a host besides the variables of images.
 pub trait Surroundings: Send + Sync {

@@ -10,13 +10,13 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::sync::plan::{HostPlan, SyncPlan};
-pub use crate::sync::schedule::Limits;
 use crate::sync::schedule::{Job, Needs, Next, Schedule};
-use crate::sync::watch::{Origin, Watch};
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::image::Descriptor;
 use imgctl_host::agent::protocol::PeerSource;
 use imgctl_transfer::transfer::workers::{for_each, lock};
+
+pub use crate::sync::schedule::Limits;
 
 /// Interval at which a waiting thread checks whether to stop.
 const LOOK: Duration = Duration::from_millis(200);
@@ -40,7 +40,7 @@ impl Blobs for imgctl_store::store::Store {
 /// Result of one host.
 #[derive(Debug)]
 pub struct Synced {
-    /// [`crate::cluster::host::Host::id`].
+    /// [`crate::cluster::context::Host::id`].
     pub host: String,
     pub result: Result<()>,
 }
@@ -396,4 +396,29 @@ impl<'a> Count<'a> {
             self.watch.lost(self.host, told - bytes);
         }
     }
+}
+
+/// Receives the progress of many hosts. Calls come frequently and from many threads.
+pub trait Watch: Send + Sync {
+    /// Another `bytes` of the blobs that `host` lacked were transferred.
+    fn moved(&self, host: &str, from: Origin<'_>, bytes: u64);
+
+    /// `bytes` of those must be transferred again after a failed transfer.
+    fn lost(&self, host: &str, bytes: u64);
+
+    /// `host` has all blobs and is creating `tree`.
+    fn checkout(&self, host: &str, tree: &str);
+
+    /// Another `bytes` of layers were unpacked on `host`.
+    fn unpacked(&self, host: &str, bytes: u64);
+
+    /// `host` has finished or failed.
+    fn ended(&self, host: &str, well: bool);
+}
+
+/// Source of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin<'a> {
+    Controller,
+    Host(&'a str),
 }

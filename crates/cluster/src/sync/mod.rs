@@ -8,10 +8,8 @@ pub mod execute;
 pub mod plan;
 mod reachability;
 mod schedule;
-mod summary;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
 pub mod tree;
-pub mod watch;

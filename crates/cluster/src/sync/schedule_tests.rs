@@ -1,7 +1,6 @@
 //! Simulates the schedule: how long the last host takes, and how much the uplink carries.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::{cmp::Reverse, collections::BinaryHeap};
 
 use super::{Job, Limits, Needs, Next, Schedule};
 

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::sync::execute::{Origin, Watch};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_host::agent::protocol::{
@@ -262,4 +263,20 @@ impl Agent for TestHost {
     fn set_hosts(&self, _: &HostsBlock) -> Result<bool> {
         Err(Error::failed("not here"))
     }
+}
+
+/// A watch that ignores all events.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unwatched;
+
+impl Watch for Unwatched {
+    fn moved(&self, _host: &str, _from: Origin<'_>, _bytes: u64) {}
+
+    fn lost(&self, _host: &str, _bytes: u64) {}
+
+    fn checkout(&self, _host: &str, _tree: &str) {}
+
+    fn unpacked(&self, _host: &str, _bytes: u64) {}
+
+    fn ended(&self, _host: &str, _well: bool) {}
 }

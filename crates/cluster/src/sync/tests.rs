@@ -1,26 +1,22 @@
 //! Tests of plans and their execution on many hosts.
 
-use std::collections::BTreeMap;
-use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::{collections::BTreeMap, io::Read};
 
 use serde_json::{Map, Value};
 
-use crate::cluster::host::Host;
+use crate::cluster::context::Host;
 use crate::cluster::image::{ClusterImage, ImageKind, ImageLayer};
 use crate::sync::brief::{Brief, Images, Surroundings, Wants};
-use crate::sync::execute::{Blobs, Limits, Synced, execute};
+use crate::sync::execute::{Blobs, Limits, Origin, Synced, Watch, execute};
 use crate::sync::plan::{SyncPlan, Target, plan};
-use crate::sync::testing::{Lan, name};
-use crate::sync::watch::{Origin, Unwatched, Watch};
+use crate::sync::testing::{Lan, Unwatched, name};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::descriptor::LAYER_KIND;
 use imgctl_base::image::{Descriptor, Digest};
-use imgctl_host::agent::Agent;
-use imgctl_host::agent::protocol::Facts;
-use imgctl_host::host::address::Address;
-use imgctl_host::host::login::Login;
+use imgctl_host::agent::{Agent, protocol::Facts};
+use imgctl_host::host::{address::Address, login::Login};
 use imgctl_store::store::{Options, Store};
 use imgctl_transfer::transfer::workers::lock;
 

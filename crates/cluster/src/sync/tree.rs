@@ -1,12 +1,10 @@
 //! The trees that images become on hosts of one architecture, and the digests that identify them.
 //! Must not know who has which blob.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
-use crate::cluster::host::Host;
+use crate::cluster::context::{Host, Paths};
 use crate::cluster::image::ClusterImage;
-use crate::cluster::paths::Paths;
 use crate::sync::brief::{Brief, Wants, is_application, is_mixed};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Digest;

@@ -1,12 +1,11 @@
 //! Copies the backups of the first control plane to a second host and to the controller, so that a
 //! rollback remains possible after the loss of one machine.
 
-use std::fs::File;
-use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::{fs::File, io::Write};
 
-use crate::cluster::host::Host;
+use crate::cluster::context::Host;
 use crate::runtime::Action;
 use crate::runtime::action::{Line, Site};
 use imgctl_base::error::{Error, IoContext, Result};

@@ -11,6 +11,8 @@ use crate::runtime::upgrade::Renewal;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Digest;
 
+pub use imgctl_kube::drain::OnTimeout;
+
 /// Schema version of this document; others are refused.
 pub(crate) const SCHEMA: u32 = 1;
 
@@ -98,18 +100,6 @@ pub enum KubeletSwap {
     #[default]
     Drain,
     InPlace,
-}
-
-/// `--drain-on-timeout`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OnTimeout {
-    /// The Node is uncordoned and the upgrade stops.
-    #[default]
-    Abort,
-    Wait,
-    /// Pods are deleted despite their PodDisruptionBudgets.
-    Delete,
 }
 
 /// `--hop`.

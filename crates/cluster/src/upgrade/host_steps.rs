@@ -9,8 +9,7 @@ use crate::runtime::upgrade::{Move, Place, Upgrader};
 use crate::sync::tree::ROOTFS;
 use crate::upgrade::document::{Document, KubeletSwap};
 use crate::upgrade::hooks::{self, Hooks};
-use crate::upgrade::nodes;
-use crate::upgrade::request::SCRIPT;
+use crate::upgrade::{nodes, request::SCRIPT};
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::protocol::SwitchTree;
 

@@ -15,18 +15,14 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
-use crate::cluster::paths::Paths;
+use crate::cluster::context::{ClusterContext, Host, Paths};
 use crate::pipeline::event::{Event, Listener};
-use crate::pipeline::journal::past;
-use crate::pipeline::step::journals;
+use crate::pipeline::{journal::past, step::journals};
 use crate::runtime::action::HostPool;
 use crate::upgrade::upgrade_store::{STATE, UpgradeStore};
 use imgctl_base::error::{Error, IoContext, Result};
-use imgctl_base::image::Digest;
-use imgctl_host::agent::Agent;
-use imgctl_host::agent::protocol::WritePart;
+use imgctl_base::{fs::directory, image::Digest};
+use imgctl_host::agent::{Agent, protocol::WritePart};
 
 /// Bytes per transferred part.
 const PART: usize = 4 << 20;
@@ -371,19 +367,8 @@ struct Kept {
 
 /// Returns the names of the files in a directory, except files being written and those that concern
 /// only this machine.
-fn files(directory: &Path) -> Result<Vec<String>> {
-    let entries = match std::fs::read_dir(directory) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.path("read", directory)?,
-    };
-    let mut names = Vec::new();
-    for entry in entries {
-        let name = entry.path("read", directory)?.file_name();
-        let name = name.to_string_lossy().into_owned();
-        if !name.starts_with('.') && name != "pause" {
-            names.push(name);
-        }
-    }
-    names.sort_unstable();
-    Ok(names)
+fn files(path: &Path) -> Result<Vec<String>> {
+    let paths = directory::list(path)?.into_iter();
+    let names = paths.filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+    Ok(names.filter(|name| !name.starts_with('.') && name != "pause").collect())
 }

@@ -1,19 +1,16 @@
 //! Nodes during an upgrade: cordon, drain, uncordon.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
+use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::Action;
 use crate::runtime::action::{HostPool, Site};
-use crate::upgrade::document::{Choices, OnTimeout};
+use crate::upgrade::document::Choices;
 use imgctl_base::error::{Context, Error, Result};
 use imgctl_host::agent::protocol::OutputLine;
-use imgctl_kube::api::Api;
-use imgctl_kube::client;
-use imgctl_kube::drain::{self, Cordon};
+use imgctl_kube::drain::{self, Cordon, OnTimeout};
 use imgctl_kube::failover::{Connect, Failover};
+use imgctl_kube::{api::Api, client};
 
 /// Additional time for a drain step beyond the drain timeouts.
 const SLACK: Duration = Duration::from_secs(300);
@@ -68,11 +65,7 @@ pub(super) fn drain(node: &str, id: &str, choices: &Choices) -> Action {
     let (node, id) = (node.to_owned(), id.to_owned());
     let options = drain::Options {
         timeout: Duration::from_secs(choices.drain_timeout_seconds),
-        on_timeout: match choices.drain_on_timeout {
-            OnTimeout::Abort => drain::OnTimeout::Abort,
-            OnTimeout::Wait => drain::OnTimeout::Wait,
-            OnTimeout::Delete => drain::OnTimeout::Delete,
-        },
+        on_timeout: choices.drain_on_timeout,
         delete_emptydir_data: choices.delete_emptydir_data,
         force: choices.force_unmanaged,
         ..drain::Options::default()

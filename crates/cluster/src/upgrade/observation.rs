@@ -8,11 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::cluster::host::MASTER;
+use crate::cluster::context::MASTER;
 use imgctl_base::image::Digest;
 use imgctl_host::agent::protocol::Facts;
-use imgctl_kube::drain::PdbProblem;
-use imgctl_kube::restart::RunningContainer;
+use imgctl_kube::{drain::PdbProblem, restart::RunningContainer};
 
 /// The complete observation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -203,7 +202,7 @@ pub struct PodSeen {
     /// Whether it has ended.
     pub finished: bool,
     /// It runs but is not ready.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) unready: bool,
     /// Why it is still present after its deletion deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -212,11 +211,6 @@ pub struct PodSeen {
     pub(crate) local_volumes: Vec<String>,
     /// Images by container name.
     pub images: BTreeMap<String, String>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn is_false(flag: &bool) -> bool {
-    !flag
 }
 
 /// A Deployment, StatefulSet or DaemonSet.

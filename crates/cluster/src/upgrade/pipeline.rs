@@ -3,17 +3,14 @@
 //! The same document gives the same steps in every run, so that a resumed upgrade skips completed
 //! steps. Must not make decisions that the document leaves open.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
+use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::ImageKind;
-use crate::pipeline::execution_context::{ExecutionContext, FilesPlan, PhaseUpdate};
-use crate::pipeline::image_commands;
-use crate::pipeline::record;
+use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate, Then};
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
+use crate::pipeline::{image_commands, record};
 use crate::runtime::upgrade::{Move, Place, Upgrader};
 use crate::sync::tree::ROOTFS;
 use crate::upgrade::document::{Direction, Document};
@@ -52,12 +49,7 @@ type Trees = Vec<BTreeMap<String, String>>;
 pub fn plan(run: &UpgradeRun<'_>, execution: &ExecutionContext<'_>) -> Result<Plan> {
     let document = run.document;
     let mut plan = empty(document)?;
-    let mark = record::mark(
-        "record",
-        "write the Clusterfile, phase ClusterInProcess",
-        &execution.state_store,
-        PhaseUpdate::InProcess,
-    );
+    let mark = record::mark(execution, PhaseUpdate::InProcess);
     plan.push(Phase::new("prepare", Order::Serial).lane(Lane::controller(vec![mark])));
     let trees = stage(&mut plan, run, execution)?;
     ready(&mut plan, run, &trees)?;
@@ -67,12 +59,7 @@ pub fn plan(run: &UpgradeRun<'_>, execution: &ExecutionContext<'_>) -> Result<Pl
     }
     applications(&mut plan, run)?;
     verify(&mut plan, run, &trees)?;
-    let mark = record::mark(
-        "record",
-        "write the Clusterfile, phase ClusterSuccess",
-        &execution.state_store,
-        PhaseUpdate::Success,
-    );
+    let mark = record::mark(execution, PhaseUpdate::Success);
     for mut phase in record::phases(execution, run.target(), vec![mark]) {
         // A rollback of some hosts only touches those hosts.
         if document.direction == Direction::Back {
@@ -188,7 +175,7 @@ fn stage(plan: &mut Plan, run: &UpgradeRun<'_>, execution: &ExecutionContext<'_>
     let mut trees = Trees::new();
     for (number, context) in run.hops.iter().enumerate() {
         let hosts: Vec<Host> = run.hosts(context).into_iter().cloned().collect();
-        let files = execution.files.stage(context, &hosts, &execution.pool)?;
+        let files = execution.files.plan(context, &hosts, &execution.pool, Then::Keep)?;
         if let Some((host, error)) = files.failed.first() {
             return Err(Error::new(
                 error.kind(),
@@ -202,19 +189,9 @@ fn stage(plan: &mut Plan, run: &UpgradeRun<'_>, execution: &ExecutionContext<'_>
                 .filter_map(|(host, trees)| Some((host.clone(), trees.get(ROOTFS)?.clone())))
                 .collect(),
         );
-        plan.push(sync_phase(&numbered("stage", number), files));
+        plan.push(files.phase(&numbered("stage", number)));
     }
     Ok(trees)
-}
-
-fn sync_phase(name: &str, files: FilesPlan) -> Phase {
-    let mut phase = Phase::new(name, Order::Parallel);
-    phase.together = Some(files.work);
-    for files in files.hosts {
-        phase =
-            phase.lane(Lane::on(&files.host, [Step::together("files", files.says, files.bytes)]));
-    }
-    phase
 }
 
 /// Asks the image, pulls images, and creates and copies backups.
@@ -401,9 +378,7 @@ fn snapshot(plan: &mut Plan, run: &UpgradeRun<'_>, trees: &Trees, number: usize)
         anew = anew.lane(Lane::on(host, actions));
         again = again.lane(Lane::on(host, run.upgrader.gate(&step)?));
     }
-    for phase in [stop, restore, start, gate, anew, again] {
-        plan.push(phase);
-    }
+    plan.extend([stop, restore, start, gate, anew, again]);
     Ok(())
 }
 

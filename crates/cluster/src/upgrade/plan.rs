@@ -1,17 +1,15 @@
 //! Derives the plan from the observation: a pure function.
 
-use std::collections::BTreeMap;
+use std::{cmp::Ordering, collections::BTreeMap};
 
-use crate::runtime::version::order_of;
+use crate::runtime::version::{chain, order, order_of, parse};
 use crate::upgrade::batches::{canaries, cut, size};
 use crate::upgrade::document::{
-    Direction, Document, Finding, HostBefore, Identity, SCHEMA, Strategy, few,
+    Direction, Document, Finding, HopMode, HostBefore, Identity, Release, SCHEMA, Strategy, few,
 };
-use crate::upgrade::hops;
 use crate::upgrade::observation::{HostSeen, Observation};
-use crate::upgrade::preflight;
-use crate::upgrade::request::{Request, Target};
-use crate::upgrade::restarts;
+use crate::upgrade::request::{Request, SCRIPT, Target};
+use crate::upgrade::{preflight, restarts, skew::may_lag};
 use imgctl_base::error::{Error, Kind, Result};
 
 /// Result of planning.
@@ -32,7 +30,7 @@ pub fn plan(observation: &Observation, request: &Request<'_>) -> Result<Planned>
     check_id(request.id.as_deref())?;
     check_scope(observation, request)?;
     check_spares(observation, request)?;
-    hops::check(request)?;
+    check_path(request)?;
     let same = is_same(observation, request);
     let hosts = hosts_before(observation, request, same)?;
     check_architectures(&hosts, request)?;
@@ -59,7 +57,7 @@ pub fn plan(observation: &Observation, request: &Request<'_>) -> Result<Planned>
         runtime: request.runtime.to_owned(),
         direction: request.direction,
         from: request.from.release(),
-        hops: hops::releases(request, &versions),
+        hops: releases(request, &versions),
         choices: request.choices.clone(),
         control_planes: control_planes(observation, request, &hosts),
         canary,
@@ -239,7 +237,7 @@ fn skipped(
         let behind = version
             .as_deref()
             .and_then(|version| order_of(version, target))
-            .is_some_and(std::cmp::Ordering::is_lt);
+            .is_some_and(Ordering::is_lt);
         return (!behind).then(|| format!("it is already at {target}"));
     }
     None
@@ -347,4 +345,92 @@ fn no_canary(word: &str, observation: &Observation, request: &Request<'_>) -> Er
     };
     Error::usage(format!("`{word}` cannot be the canary: {why}"))
         .hint("name a worker, or pass the number of workers that go first")
+}
+
+/// Checks that each step is allowed.
+///
+/// # Errors
+/// If a version is in the wrong direction, or a step is too long; hints suggest an alternative.
+fn check_path(request: &Request<'_>) -> Result<()> {
+    match (&request.targets[..], request.choices.hop) {
+        ([], _) => {
+            return Err(Error::usage("no target image is given"));
+        }
+        ([_, _, ..], HopMode::Single) => {
+            return Err(Error::usage(
+                "several images are given, but an upgrade takes one at a time",
+            )
+            .hint("pass --hop auto to take them one after the other"));
+        }
+        _ => {}
+    }
+    let mut before = &request.from;
+    for target in &request.targets {
+        step(request, before, target)?;
+        before = target;
+    }
+    Ok(())
+}
+
+fn step(request: &Request<'_>, before: &Target, target: &Target) -> Result<()> {
+    let read = |image: &Target| parse(&image.version, &format!("image {}", image.name));
+    let turn = order(&read(target)?, &read(before)?);
+    let (old, new) = (&before.version, &target.version);
+    match (request.direction, turn) {
+        (Direction::Forward, Ordering::Less) => Err(Error::usage(format!(
+            "{} contains {new}, which is older than {old}: an upgrade cannot go back",
+            target.name
+        ))
+        .hint("run `imgctl rollback` to restore the version before the last upgrade")),
+        (Direction::Back, Ordering::Greater) => Err(Error::usage(format!(
+            "{} contains {new}, which is newer than {old}: a rollback cannot go forward",
+            target.name
+        ))
+        .hint(format!("run `imgctl upgrade {}` to go forward", target.name))),
+        (Direction::Forward, Ordering::Greater) => {
+            (request.permits)(old, new).map_err(|error| with_chain(error, request, before))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Adds the required intermediate images to the error, if there are any.
+fn with_chain(error: Error, request: &Request<'_>, before: &Target) -> Error {
+    let Some(last) = request.targets.last() else {
+        return error;
+    };
+    let minors = chain(&before.version, &last.version);
+    if request.runtime == SCRIPT || minors.len() < 2 {
+        return error;
+    }
+    let error =
+        Error::new(Kind::Usage, "the versions are too far apart for one step").caused_by(error);
+    error.hint(format!(
+        "control planes upgrade one minor at a time: {} → {}. Name an image of each: `imgctl \
+         upgrade IMAGE-OF-{} … {} --hop auto`",
+        before.version,
+        minors.join(" → "),
+        minors[0],
+        last.name
+    ))
+}
+
+/// Returns the releases on the path. `workers` are the versions of the workers in scope: workers
+/// move as late as the allowed skew to the API servers permits.
+pub(super) fn releases(request: &Request<'_>, workers: &[String]) -> Vec<Release> {
+    let mut hops: Vec<Release> = request.targets.iter().map(Target::release).collect();
+    if request.runtime == SCRIPT || request.direction == Direction::Back {
+        return hops;
+    }
+    let last = hops.len().saturating_sub(1);
+    let mut behind: Vec<String> = workers.to_vec();
+    for at in 0..last {
+        let next = hops[at + 1].version.clone();
+        let needed = behind.iter().any(|kubelet| !may_lag(kubelet, &next));
+        hops[at].workers = needed;
+        if needed {
+            behind = vec![hops[at].version.clone()];
+        }
+    }
+    hops
 }

@@ -3,9 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::runtime::version::order_of;
-use crate::upgrade::document::Document;
 use crate::upgrade::observation::{HostSeen, ManifestSeen, Observation};
-use crate::upgrade::restarts::forward;
+use crate::upgrade::{document::Document, restarts::forward};
 use imgctl_kube::restart::{Actual, Comparison, Mismatch, RunningContainer, compare};
 
 /// The complete report.

@@ -17,7 +17,7 @@ pub struct Target {
     pub version: String,
     /// By architecture of the hosts; architectures that the image lacks are missing.
     pub images: BTreeMap<String, ClusterImage>,
-    /// Its patches for kubeadm's static Pods, see [`crate::upgrade::patches::of`].
+    /// Its patches for kubeadm's static Pods, see [`crate::upgrade::image_tree::patches_of`].
     pub patches: Option<BTreeMap<String, String>>,
 }
 

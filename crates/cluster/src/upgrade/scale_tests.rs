@@ -1,7 +1,6 @@
 //! A large cluster is planned within seconds, with few API requests.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -9,8 +8,7 @@ use crate::pipeline::testing::{Behaviour, SimulatedPool, Simulation, hosts, samp
 use crate::upgrade::document::Choices;
 use crate::upgrade::observe::{Question, observe};
 use crate::upgrade::testing::{document, request};
-use imgctl_kube::restart::RunningContainer;
-use imgctl_kube::testing::stand_in::StandIn;
+use imgctl_kube::{restart::RunningContainer, testing::stand_in::StandIn};
 
 const HOSTS: usize = 500;
 const PODS: usize = 10;

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::upgrade::document::Document;
-use crate::upgrade::observation::Observation;
+use crate::upgrade::{document::Document, observation::Observation};
 
 /// Returns the changes since the plan was made, for a plan that has not begun.
 pub fn stale(document: &Document, observation: &Observation) -> Vec<String> {

@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::cluster::image::ImageKind;
-use crate::cluster::testing::image;
+use crate::cluster::{image::ImageKind, testing::image};
 use crate::upgrade::document::{Choices, Direction, Document};
 use crate::upgrade::observation::{ApiSeen, HostSeen, NodeAddress, NodeSeen, Observation, PodSeen};
 use crate::upgrade::plan::{Planned, plan};
 use crate::upgrade::request::{Request, Target};
-use imgctl_base::error::Result;
-use imgctl_base::image::Digest;
+use imgctl_base::{error::Result, image::Digest};
 use imgctl_host::agent::protocol::Facts;
 
 /// A healthy Kubernetes cluster at one version.

@@ -11,19 +11,18 @@
 //! Must not depend on the content of a document other than its ID.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::pipeline::event::Outcome;
 use crate::pipeline::journal::{Journal, Past, Record, past};
-use crate::pipeline::step::journals;
+use crate::pipeline::{event::Outcome, step::journals};
 use crate::upgrade::document::{Direction, Document, Release};
 use crate::upgrade::observation::Observation;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::fs::directory;
 
 /// Maximum size of a file that is read, in bytes.
 const LONGEST: u64 = 64 << 20;
@@ -129,7 +128,7 @@ impl UpgradeStore {
         let directory = self.of_id(&document.id)?;
         make(&directory)?;
         write(&directory.join("plan.json"), &document.to_json()?)?;
-        remove(&directory.join("pause"))?;
+        atomic::remove_tree(&directory.join("pause"))?;
         self.change(|state| {
             state.of(&document.id).status = Some(UpgradeStatus::Running);
             state.open = Some(document.id.clone());
@@ -160,8 +159,8 @@ impl UpgradeStore {
     /// has the same ID again.
     pub fn fresh(&self, id: &str) -> Result<()> {
         let directory = self.of_id(id)?;
-        remove(&directory.join("pause"))?;
-        remove(&directory.join("former"))?;
+        atomic::remove_tree(&directory.join("pause"))?;
+        atomic::remove_tree(&directory.join("former"))?;
         self.change(|state| {
             state.upgrades.remove(id);
         })
@@ -373,12 +372,7 @@ impl UpgradeStore {
         if let Some(text) = read(&history)? {
             state.history = parsed(&history, &text)?;
         }
-        let entries = match std::fs::read_dir(&self.directory) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(state),
-            entries => entries.path("read", &self.directory)?,
-        };
-        for entry in entries {
-            let directory = entry.path("read", &self.directory)?.path();
+        for directory in directory::list(&self.directory)? {
             let file = |name: &str| line(directory.join(name));
             let Some(id) = directory.file_name().and_then(|name| name.to_str()) else { continue };
             if !directory.is_dir() {
@@ -456,22 +450,8 @@ fn write(path: &Path, text: &str) -> Result<()> {
     atomic::write(path, text.as_bytes(), 0o600, Durability::Durable)
 }
 
-fn remove(path: &Path) -> Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error).path("remove", path),
-        _ => Ok(()),
-    }
-}
-
 fn read(path: &Path) -> Result<Option<String>> {
-    use std::io::Read;
-    let file = match std::fs::File::open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        file => file.path("open", path)?,
-    };
-    let mut text = String::new();
-    file.take(LONGEST).read_to_string(&mut text).path("read", path)?;
-    Ok(Some(text))
+    directory::read_text(path, LONGEST)
 }
 
 fn parsed<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T> {

@@ -10,7 +10,7 @@ mod known_hosts;
 mod local;
 pub mod login;
 mod pattern;
-pub(crate) mod quote;
+pub mod quote;
 pub mod reactor;
 mod ssh;
 mod ssh_config;

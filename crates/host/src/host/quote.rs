@@ -1,7 +1,7 @@
 //! Quoting for a POSIX shell.
 
 /// Quotes `text` as a single shell word that stands for exactly `text`.
-pub(crate) fn quote(text: &str) -> String {
+pub fn quote(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "%+,-./:=@_".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
         return text.to_owned();

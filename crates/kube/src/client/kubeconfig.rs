@@ -1,8 +1,7 @@
 //! The current context of a kubeconfig: the API server, its certificate authorities and the client
 //! credentials.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 
 use imgctl_base::error::{Error, Kind, Result};

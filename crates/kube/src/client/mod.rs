@@ -7,21 +7,19 @@ mod tests;
 mod tls;
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use connection::{ApiConnection, Dial, Reply, RequestError, Stream};
 use http::{HeaderValue, Method, Request, header};
 use http_body_util::Full;
+use kubeconfig::{Access, Credentials};
 use serde_json::Value;
 use tokio::runtime::{Handle, Runtime};
 
 use crate::api::{Answer, Api, ApiError, PatchKind};
-use connection::{ApiConnection, Dial, Reply, RequestError, Stream};
 use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
 use imgctl_host::agent::Agent;
-use kubeconfig::{Access, Credentials};
 
 /// Paths of the administrator's kubeconfig on a control plane: kubeadm's, then k3s'.
 const KUBECONFIGS: [&str; 2] = ["/etc/kubernetes/admin.conf", "/etc/rancher/k3s/k3s.yaml"];

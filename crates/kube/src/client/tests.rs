@@ -1,7 +1,6 @@
 //! Tests the client with the stand-in over HTTPS, including through a real agent.
 
-use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::{sync::atomic::Ordering, time::Instant};
 
 use serde_json::json;
 

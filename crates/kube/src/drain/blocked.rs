@@ -5,8 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::drain::verdict::is_finished;
-use crate::drain::{PodName, pods};
+use crate::drain::{PodName, pods, verdict::is_finished};
 use crate::selector::selects;
 
 /// Reason why evictions are blocked.

@@ -12,20 +12,19 @@ mod run;
 mod tests;
 mod verdict;
 
-use std::fmt;
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::api::{Answer, Api};
 pub use blocked::{PdbProblem, blocked};
 pub use cordon::{Cordon, MARK, cordon, uncordon};
 pub use run::drain;
 
-use crate::api::{Answer, Api};
-
 /// Action for the Pods that remain after the timeout.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum OnTimeout {
     /// Fails; evicted Pods stay evicted.
     #[default]

@@ -1,7 +1,6 @@
 //! Tests of drains with the stand-in.
 
-use std::sync::Mutex;
-use std::time::Instant;
+use std::{sync::Mutex, time::Instant};
 
 use serde_json::json;
 

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::Minor;
-use super::schema::{CONTAINER, Field, Shape, Struct};
+use crate::hash::Minor;
+use crate::hash::schema::{CONTAINER, Field, Shape, Struct};
 
 /// Returns the fields (`securityContext.seccompProfile`) that kubelets support since a release
 /// after `older`, up to `newer`, and that `container` uses.

@@ -1,4 +1,5 @@
-//! The formula of kubelets 1.16 to 1.30: a hash of the JSON that Go writes for the container.
+//! The formulas of kubelets from 1.16 on: to 1.30 a hash of the JSON that Go writes for the container,
+//! then only of its name and image.
 //!
 //! The preferred source of the JSON is the API server's own bytes (see [`super::Pod`]), which
 //! already have that form. [`json`] derives it from any other representation, and shows what a
@@ -7,12 +8,11 @@
 
 use serde_json::{Map, Value};
 
-use super::go_json::write_string;
-use super::schema::{CONTAINER, Shape, Struct};
-use super::spew::hash_of_bytes;
-use super::value::{IntOrString, boolean, int_or_string, list, map, number, quantity, text, wrong};
-use super::{ContainerHash, Minor};
-use imgctl_base::error::Result;
+use crate::hash::schema::{CONTAINER, Shape, Struct};
+use crate::hash::{
+    ContainerHash, Minor, go_json::write_string, quantity::Quantity, spew::hash_of_bytes,
+};
+use imgctl_base::error::{Error, Result};
 
 /// Whether `resources` are included; the second hash of kubelets 1.27 to 1.30 omits them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,5 +156,87 @@ fn is_empty(shape: Shape, value: &Value) -> bool {
         (Shape::Quantities, Value::Object(map)) => map.is_empty(),
         // The value has the wrong type, which is reported when it is written.
         _ => false,
+    }
+}
+
+/// Returns the hash of a container with this name and image, both as written in the pod's spec.
+pub(crate) fn name_and_image_hash(name: &str, image: &str) -> ContainerHash {
+    let mut json = b"{\"image\":".to_vec();
+    write_string(image, &mut json);
+    json.extend_from_slice(b",\"name\":");
+    write_string(name, &mut json);
+    json.push(b'}');
+    hash_of_bytes(&json)
+}
+
+/// A port, by number or by name.
+pub(super) enum IntOrString<'a> {
+    Int(i64),
+    Text(&'a str),
+}
+
+/// Returns the error for a value that is not `wanted`.
+pub(super) fn wrong(wanted: &str) -> Error {
+    Error::bad_content(format!("is not {wanted}"))
+}
+
+pub(super) fn text(value: &Value) -> Result<&str> {
+    match value {
+        Value::Null => Ok(""),
+        Value::String(text) => Ok(text),
+        _ => Err(wrong("a text")),
+    }
+}
+
+pub(super) fn number(value: &Value) -> Result<i64> {
+    match value {
+        Value::Null => Ok(0),
+        value => value.as_i64().ok_or_else(|| wrong("a whole number")),
+    }
+}
+
+pub(super) fn boolean(value: &Value) -> Result<bool> {
+    match value {
+        Value::Null => Ok(false),
+        value => value.as_bool().ok_or_else(|| wrong("true or false")),
+    }
+}
+
+fn int_or_string(value: &Value) -> Result<IntOrString<'_>> {
+    match value {
+        Value::String(text) => Ok(IntOrString::Text(text)),
+        value => number(value).map(IntOrString::Int),
+    }
+}
+
+pub(super) fn list(value: &Value) -> Result<Option<&Vec<Value>>> {
+    match value {
+        Value::Null => Ok(None),
+        Value::Array(list) => Ok(Some(list)),
+        _ => Err(wrong("a list")),
+    }
+}
+
+pub(super) fn map(value: &Value) -> Result<Option<&Map<String, Value>>> {
+    match value {
+        Value::Null => Ok(None),
+        Value::Object(map) => Ok(Some(map)),
+        _ => Err(wrong("an object")),
+    }
+}
+
+/// Reads the quantity, if there is one. Numbers are read from their text, as Go does. Fails on a
+/// float whose text may differ from the text that was originally written.
+pub(super) fn quantity(value: &Value) -> Result<Option<Quantity>> {
+    let text = match value {
+        Value::Null => return Ok(None),
+        Value::String(text) => text.trim().to_owned(),
+        Value::Number(number) => number.to_string(),
+        _ => return Err(wrong("a quantity")),
+    };
+    let settled = value.is_string() || !(text.ends_with(".0") || text.contains(['e', 'E']));
+    match Quantity::parse(&text).filter(|_| settled) {
+        Some(quantity) => Ok(Some(quantity)),
+        None => Err(wrong("a quantity")),
     }
 }

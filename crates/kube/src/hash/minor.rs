@@ -1,7 +1,6 @@
 //! Minor releases of Kubernetes, and the formula that their kubelets use to hash containers.
 
-use std::fmt;
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 

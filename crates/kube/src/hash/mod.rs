@@ -7,34 +7,29 @@
 //! from bytes alone, without access to a host, an API server or a clock.
 
 mod differences;
-mod fnv;
 mod go_json;
 mod json_era;
 mod minor;
-mod name_and_image;
 mod quantity;
 mod raw_pod;
 mod schema;
 mod spew;
-mod value;
 
 #[cfg(test)]
 mod vector_tests;
 
-use std::fmt;
-use std::num::ParseIntError;
-use std::str::FromStr;
+use std::{fmt, num::ParseIntError, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use imgctl_base::error::Result;
 
+pub(crate) use crate::hash::json_era::name_and_image_hash;
 pub(crate) use differences::fields_added;
 pub(crate) use go_json::has_unsettled_escape;
 pub use json_era::{Resources, json, json_hash};
 pub use minor::{Era, Minor};
-pub(crate) use name_and_image::name_and_image_hash;
 pub use raw_pod::{Pod, PodContainer, Role, pods};
 
 /// Annotation in the container runtime that contains the hash of a container.

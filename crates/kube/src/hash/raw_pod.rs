@@ -7,8 +7,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, value::RawValue};
 
 use imgctl_base::error::{Error, Result};
 

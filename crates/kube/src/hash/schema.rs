@@ -4,7 +4,7 @@
 //! field; those of 1.16 and older name none. No field was moved or removed before 1.30. Later
 //! additions are not listed: from 1.31 on, kubelets hash only name and image.
 
-use super::Minor;
+use crate::hash::Minor;
 
 /// A Go struct.
 #[derive(Debug)]

@@ -1,8 +1,7 @@
 //! The go-spew dump of a byte slice (`%#v`), which kubelets from 1.16 on hash instead of the bytes
-//! themselves.
+//! themselves, with 32-bit FNV-1a.
 
-use super::ContainerHash;
-use super::fnv::Fnv1a;
+use crate::hash::ContainerHash;
 
 /// Returns the hash of the dump of `bytes`: `([]uint8)[123 34 …]`.
 pub(super) fn hash_of_bytes(bytes: &[u8]) -> ContainerHash {
@@ -21,6 +20,26 @@ pub(super) fn hash_of_bytes(bytes: &[u8]) -> ContainerHash {
     ContainerHash(fnv.value())
 }
 
+/// State of a running hash.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fnv1a(u32);
+
+impl Fnv1a {
+    pub(super) fn new() -> Self {
+        Self(0x811c_9dc5)
+    }
+
+    pub(super) fn feed(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+        }
+    }
+
+    pub(super) fn value(self) -> u32 {
+        self.0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,6 +55,15 @@ mod tests {
         let all: Vec<u8> = (0..=255).collect();
         for bytes in [&[][..], &[0], &[9, 10, 99, 100, 255], &all] {
             assert_eq!(hash_of_bytes(bytes).0, written(bytes));
+        }
+    }
+
+    #[test]
+    fn published_values_come_out() {
+        for (text, hash) in [("", 0x811c_9dc5), ("a", 0xe40c_292c), ("foobar", 0xbf9c_f968)] {
+            let mut fnv = Fnv1a::new();
+            fnv.feed(text.as_bytes());
+            assert_eq!(fnv.value(), hash, "{text}");
         }
     }
 }

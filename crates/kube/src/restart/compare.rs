@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::verdict::{Code, ContainerPrediction, Verdict};
-use super::{Prediction, RunningContainer};
+use crate::restart::verdict::{Code, ContainerPrediction, Verdict};
+use crate::restart::{Prediction, RunningContainer};
 
 /// What happened to a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,7 +8,6 @@
 mod compare;
 mod decide;
 mod running;
-mod static_pods;
 mod verdict;
 
 #[cfg(test)]

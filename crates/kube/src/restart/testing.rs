@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::RunningContainer;
 use crate::hash::{Minor, Pod, container_hash, pods};
+use crate::restart::RunningContainer;
 
 /// Returns a pod as the API server sends it; `spec` is the text between the braces of its `spec`.
 pub(super) fn pod(metadata: &str, spec: &str) -> Pod {

@@ -1,26 +1,22 @@
 //! Verdicts on hosts of every era, in both directions, and reports on wrong predictions.
 
+use Verdict::{Keep, Recreate, Restart, Unknown};
 use serde_json::{Value, json};
 
-use super::testing::{container, inspect, pod, started, static_pod, web};
 use super::*;
 use crate::hash::{Resources, json_hash};
-
+use crate::restart::testing::{container, inspect, pod, started, static_pod, web};
 fn change(from: u32, to: u32) -> KubeletChange {
     KubeletChange::new(Minor(from), Minor(to))
 }
-
 fn one(pod: &Pod, from: u32, to: u32) -> ContainerPrediction {
     let running = started(pod, from);
     predict(&running, std::slice::from_ref(pod), &change(from, to)).containers.remove(0)
 }
-
 fn verdict(more: &Value, from: u32, to: u32) -> (Verdict, Code) {
     let found = one(&web(&container(more)), from, to);
     (found.verdict, found.code)
 }
-
-use Verdict::{Keep, Recreate, Restart, Unknown};
 
 fn mounts() -> Value {
     json!({"volumeMounts": [{"name": "t", "mountPath": "/t"}]})

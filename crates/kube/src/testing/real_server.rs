@@ -1,10 +1,9 @@
 //! Tests only: a real kube-apiserver and its etcd on loopback, without controllers and kubelets.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{net::TcpListener, sync::Arc};
 
 use crate::api::Api;
 use crate::client;

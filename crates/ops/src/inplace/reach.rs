@@ -10,11 +10,12 @@ use crate::work::{RunOptions, Work, hold};
 use crate::{front_end::Logins, session::Session};
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::image::Digest;
-use imgctl_cluster::cluster::{context::ClusterContext, host::Host, state::Held};
+use imgctl_cluster::cluster::context::{ClusterContext, Host};
+use imgctl_cluster::cluster::state::Held;
 use imgctl_cluster::inplace::pre_pull::{OrWithSecrets, Puller};
 use imgctl_cluster::inplace::target::{Images, RegistryImages};
 use imgctl_cluster::inplace::{
-    host_puller::HostPuller, job_puller::JobPuller, object::Node, world::World,
+    object::Node, pullers::HostPuller, pullers::JobPuller, world::World,
 };
 use imgctl_cluster::pipeline::interrupt::Interrupt;
 use imgctl_cluster::{runtime::HostPool, upgrade::nodes};

@@ -15,7 +15,8 @@ use crate::upgrade::{close::tell_late, lag};
 use crate::work::{Work, controller};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Digest, Platform};
-use imgctl_cluster::cluster::{context::ClusterContext, host::Host, image::ClusterImage};
+use imgctl_cluster::cluster::context::{ClusterContext, Host};
+use imgctl_cluster::cluster::image::ClusterImage;
 use imgctl_cluster::pipeline::event::{Listener, NullListener};
 use imgctl_cluster::pipeline::executor::{Summary, unfinished};
 use imgctl_cluster::pipeline::{
@@ -29,8 +30,8 @@ use imgctl_cluster::upgrade::report::{Report, report};
 use imgctl_cluster::upgrade::request::{Request, SCRIPT, Target};
 use imgctl_cluster::upgrade::upgrade_store::{Again, UpgradeStatus, UpgradeStore};
 use imgctl_cluster::upgrade::{
-    hooks::Hooks, mirror::Mirror, nodes, observation::Observation, observe, patches, pause, plan,
-    stale,
+    hooks::Hooks, image_tree, mirror::Mirror, nodes, observation::Observation, observe, pause,
+    plan, stale,
 };
 use imgctl_kube::{api::Api, lease};
 use imgctl_store::store::Store;
@@ -68,7 +69,7 @@ pub(crate) fn plan_of(
             && target.digests() != from.digests()
         {
             upgrader.permits(&version, &target.version)?;
-            target.patches = patches::of(context, store)?;
+            target.patches = image_tree::patches_of(context, store)?;
             // sealer's scripts are files; sealer images have no such labels.
             let hooks = Hooks::of(context, store)?;
             match hooks.is_legacy() && image.label(&["upgrade"]).is_none() {

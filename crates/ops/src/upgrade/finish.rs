@@ -13,7 +13,7 @@ use crate::upgrade::rollback::{RollbackRequest, Scope, go_back};
 use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_cluster::cluster::clusterfile::{Clusterfile, Ssh};
-use imgctl_cluster::cluster::{desired::HostFlags, host::MASTER};
+use imgctl_cluster::cluster::{context::MASTER, desired::HostFlags};
 use imgctl_cluster::pipeline::{event::Outcome, nodes::Wait};
 use imgctl_cluster::upgrade::document::{Choices, Direction, Document, OnFailure};
 use imgctl_cluster::upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};

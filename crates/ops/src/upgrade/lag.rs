@@ -6,8 +6,9 @@ use std::sync::Arc;
 use crate::upgrade::images::{ClusterSnapshot, UpgradeImage, informed, side_of};
 use crate::work::Work;
 use imgctl_base::error::Result;
-use imgctl_cluster::cluster::{context::ClusterContext, host::Host, image::ClusterImage};
-use imgctl_cluster::pipeline::execution_context::ExecutionContext;
+use imgctl_cluster::cluster::context::{ClusterContext, Host};
+use imgctl_cluster::cluster::image::ClusterImage;
+use imgctl_cluster::pipeline::execution_context::{ExecutionContext, Then};
 use imgctl_cluster::sync::tree::ROOTFS;
 use imgctl_cluster::upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};
 use imgctl_cluster::upgrade::{document::Direction, observation::Observation};
@@ -91,7 +92,7 @@ fn with_other_rootfs(
     execution: &ExecutionContext<'_>,
 ) -> Result<BTreeSet<String>> {
     let hosts = reachable(context, observation);
-    Ok(execution.files.plan(context, &hosts, &execution.pool)?.leave_rootfs)
+    Ok(execution.files.plan(context, &hosts, &execution.pool, Then::Switch)?.leave_rootfs)
 }
 
 fn reachable(context: &ClusterContext, observation: &Observation) -> Vec<Host> {
@@ -122,7 +123,7 @@ fn trees(
     if !is_here || hosts.is_empty() {
         return found;
     }
-    if let Ok(files) = execution.files.stage(context, &hosts, &execution.pool) {
+    if let Ok(files) = execution.files.plan(context, &hosts, &execution.pool, Then::Keep) {
         for (host, mut trees) in files.trees {
             found.extend(trees.remove(ROOTFS).map(|tree| (host, tree)));
         }

@@ -10,7 +10,7 @@ use crate::upgrade::snapshot::{self, After};
 use crate::work::{Work, steps};
 use crate::{front_end::Outcome, session::Session};
 use imgctl_base::error::{Error, Result};
-use imgctl_cluster::cluster::paths::Paths;
+use imgctl_cluster::cluster::context::Paths;
 use imgctl_cluster::upgrade::document::{Document, PauseAfter};
 use imgctl_cluster::upgrade::mirror::{Copied, copied, directory};
 use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;

@@ -13,8 +13,8 @@ use crate::upgrade::resume::{check_home, release_nodes, resume_in};
 use crate::upgrade::snapshot::{self, After};
 use crate::work::{RunOptions, Work, declined};
 use imgctl_base::error::{Error, IoContext, Kind, Result};
-use imgctl_cluster::cluster::host::{Host, MASTER};
-use imgctl_cluster::pipeline::execution_context::ExecutionContext;
+use imgctl_cluster::cluster::context::{Host, MASTER};
+use imgctl_cluster::pipeline::execution_context::{ExecutionContext, Then};
 use imgctl_cluster::sync::tree::ROOTFS;
 use imgctl_cluster::upgrade::document::{Choices, Direction, Document};
 use imgctl_cluster::upgrade::plan::Planned;
@@ -281,7 +281,7 @@ fn touched(
         .collect();
     let mut touched = BTreeMap::new();
     for context in &known.hops {
-        let files = execution.files.stage(context, &asked, &execution.pool)?;
+        let files = execution.files.plan(context, &asked, &execution.pool, Then::Keep)?;
         for host in &asked {
             let former = files.trees.get(&host.id()).and_then(|trees| trees.get(ROOTFS));
             let question = InventoryQuestion {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::cluster::clusterfile::node::{Content, Member, Node};
+use crate::cluster::clusterfile::documents::{Content, Member, Node};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::suggest::closest;
 

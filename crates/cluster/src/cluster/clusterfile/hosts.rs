@@ -1,13 +1,11 @@
 //! Converts `spec.hosts` and `spec.ssh` to [`Host`]s that can be logged in to.
 
-use std::collections::BTreeSet;
-use std::io::Read;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::{collections::BTreeSet, io::Read, net::IpAddr};
 
 use crate::cluster::clusterfile::login::{SecretSource, Ssh};
 use crate::cluster::clusterfile::model::{ClusterDocument, HostGroup};
-use crate::cluster::host::{Host, MASTER, NODE};
+use crate::cluster::context::{Host, MASTER, NODE};
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::secret::Secret;
 use imgctl_host::host::address::{self, Address, SSH_PORT};

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
+use crate::cluster::clusterfile::documents::Node;
 use crate::cluster::clusterfile::fields::{Fields, Problems};
-use crate::cluster::clusterfile::node::Node;
 use imgctl_base::secret::Secret;
 
 /// SSH login as written.
@@ -49,7 +49,7 @@ impl Ssh {
         let key_data = secret(&mut fields, "pkData", "pkDataFrom", problems);
         let keys_path = fields.path_of("pk");
         let mut keys = match fields.get("pk") {
-            Some(node) if matches!(node.content, super::node::Content::List(_)) => {
+            Some(node) if matches!(node.content, super::documents::Content::List(_)) => {
                 super::fields::texts(node, &keys_path, problems)
             }
             Some(node) => super::fields::text(node, &keys_path, problems).into_iter().collect(),

@@ -8,9 +8,7 @@ mod fields;
 mod hosts;
 mod login;
 mod model;
-mod node;
 mod read;
-mod read_status;
 mod template;
 #[cfg(test)]
 mod tests;

@@ -1,18 +1,18 @@
-//! Converts text to a [`Clusterfile`]: kinds, `spec`, Config documents.
+//! Converts text to a [`Clusterfile`]: kinds, `spec`, Config documents, and leniently `status`.
 
 use std::collections::BTreeMap;
 
-use crate::cluster::clusterfile::documents;
+use serde_json::Map;
+
+use crate::cluster::clusterfile::documents::{self, Content, Node};
 use crate::cluster::clusterfile::fields::{self, Fields, Problems, environment};
-use crate::cluster::clusterfile::login::Ssh;
-use crate::cluster::clusterfile::model::{ClusterDocument, Clusterfile, HostGroup};
-use crate::cluster::clusterfile::node::{Content, Node};
-use crate::cluster::clusterfile::read_status;
-use crate::cluster::host::{MASTER, NODE, REGISTRY};
-use crate::cluster::name;
+use crate::cluster::clusterfile::model::{
+    ClusterDocument, Clusterfile, CommandCondition, Condition, HostGroup, Mount, Phase, Status,
+};
+use crate::cluster::context::{MASTER, NODE, REGISTRY};
+use crate::cluster::{clusterfile::login::Ssh, name};
 use imgctl_base::error::{Error, Result};
-use imgctl_base::image::Reference;
-use imgctl_base::suggest::closest;
+use imgctl_base::{image::Reference, suggest::closest};
 use imgctl_host::host::address::{self, SSH_PORT};
 use imgctl_host::render::{ConfigEdit, Strategy};
 
@@ -187,7 +187,7 @@ fn cluster(node: &Node, problems: &mut Problems<'_>) -> ClusterDocument {
         spec(node, &mut read, problems);
     }
     if let Some(node) = top.get("status") {
-        read.status = read_status::status(node, problems);
+        read.status = status(node, problems);
     }
     top.finish(problems);
     read
@@ -354,4 +354,74 @@ fn strategy_of(text: &str) -> Option<Strategy> {
         "merge" => Strategy::Merge,
         _ => return None,
     })
+}
+
+/// Reads `status`.
+pub(super) fn status(node: &Node, problems: &mut Problems<'_>) -> Status {
+    let mut fields = Fields::of(node, "status", problems);
+    let phase = fields.text("phase", problems).filter(|p| !p.is_empty());
+    let read = Status {
+        phase: phase.as_deref().and_then(|phase| {
+            let known = Phase::parse(phase);
+            if known.is_none() {
+                problems.note(node.line, format!("unknown phase `{phase}` is ignored"));
+            }
+            known
+        }),
+        mounts: each(&mut fields, "mounts", problems, mount),
+        conditions: each(&mut fields, "conditions", problems, |node, problems| {
+            condition(&mut Fields::of(node, "status.conditions[]", problems), problems)
+        }),
+        command_conditions: each(&mut fields, "commandCondition", problems, command_condition),
+        environment: environment(&mut fields, "env", problems),
+        extra: Map::new(),
+    };
+    Status { extra: fields.rest(), ..read }
+}
+
+fn each<T>(
+    fields: &mut Fields<'_>,
+    name: &'static str,
+    problems: &mut Problems<'_>,
+    read: impl Fn(&Node, &mut Problems<'_>) -> T,
+) -> Vec<T> {
+    let nodes = fields.list(name, problems);
+    nodes.iter().map(|node| read(node, problems)).collect()
+}
+
+fn mount(node: &Node, problems: &mut Problems<'_>) -> Mount {
+    let mut fields = Fields::of(node, "status.mounts[]", problems);
+    let mut text = |name| fields.text(name, problems).unwrap_or_default();
+    let read = Mount {
+        name: text("name"),
+        kind: text("type"),
+        image: text("imageName"),
+        mount_point: text("mountPoint"),
+        digest: Some(text("digest")).filter(|digest| !digest.is_empty()),
+        environment: fields.table("env", problems),
+        labels: fields.table("labels", problems),
+        command: fields.texts("cmd", problems),
+        entrypoint: fields.texts("entrypoint", problems),
+        extra: Map::new(),
+    };
+    Mount { extra: fields.rest(), ..read }
+}
+
+fn condition(fields: &mut Fields<'_>, problems: &mut Problems<'_>) -> Condition {
+    let mut text = |name| fields.text(name, problems).unwrap_or_default();
+    Condition {
+        kind: text("type"),
+        status: text("status"),
+        time: Some(text("lastHeartbeatTime")).filter(|time| !time.is_empty()),
+        reason: text("reason"),
+        message: text("message"),
+    }
+}
+
+fn command_condition(node: &Node, problems: &mut Problems<'_>) -> CommandCondition {
+    let mut fields = Fields::of(node, "status.commandCondition[]", problems);
+    CommandCondition {
+        condition: condition(&mut fields, problems),
+        images: fields.texts("images", problems),
+    }
 }

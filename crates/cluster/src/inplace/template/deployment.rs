@@ -8,10 +8,10 @@
 
 use serde_json::{Value, json};
 
-use super::{Change, Site, has};
 use crate::inplace::marks::{self, Restore};
 use crate::inplace::object::{self, Workload};
 use crate::inplace::request::WorkloadKind;
+use crate::inplace::template::{Change, Site, has};
 use crate::inplace::world::{Known, asked, workloads};
 use imgctl_base::error::{Error, Result};
 use imgctl_kube::api::PatchKind;

@@ -5,12 +5,10 @@
 //! until the update is complete: any later run that finds it can finish the update. Every step
 //! checks the current state first.
 
-mod daemon_set;
 mod deployment;
-mod stateful_set;
+mod revisions;
 
-use std::collections::BTreeMap;
-use std::time::Instant;
+use std::{collections::BTreeMap, time::Instant};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -18,7 +16,7 @@ use serde_json::{Value, json};
 use crate::inplace::journal::{Journal, Record, TemplatePhase};
 use crate::inplace::marks::{self, Drift, Restore};
 use crate::inplace::object::{self, Resources, Workload};
-use crate::inplace::patch::{annotation, test};
+use crate::inplace::pod_change::{annotation, test};
 use crate::inplace::request::{Pace, WorkloadKind};
 use crate::inplace::verdict::same;
 use crate::inplace::world::{Known, World, asked};
@@ -73,8 +71,8 @@ pub(super) fn sync(
     let done = match known.kind {
         _ if held.is_none() && has(&object, change) => Ok(()),
         WorkloadKind::Deployment => deployment::sync(site, known, change, held),
-        WorkloadKind::StatefulSet => stateful_set::sync(site, world, known, change, held),
-        WorkloadKind::DaemonSet => daemon_set::sync(site, world, known, change, held),
+        WorkloadKind::StatefulSet => revisions::sync_stateful_set(site, world, known, change, held),
+        WorkloadKind::DaemonSet => revisions::sync_daemon_set(site, world, known, change, held),
         WorkloadKind::ReplicaSet => site.set_template(known, change).map(|_| ()),
         WorkloadKind::Job => return Ok(None),
     };
@@ -376,7 +374,8 @@ fn relabel(
             .into_iter()
             .map(|(name, image)| (name.clone(), stored(&name).unwrap_or(image)))
             .collect();
-        let operations = crate::inplace::patch::images(pod, &wanted, state.as_ref(), &labels)?;
+        let operations =
+            crate::inplace::pod_change::images_patch(pod, &wanted, state.as_ref(), &labels)?;
         match site.api.patch(&pod.path(), PatchKind::Json, &operations) {
             Ok(_) => {}
             Err(error) if error.is_not_found() => {}

@@ -1,8 +1,7 @@
 //! Decides what to do about a step, given an earlier run's records of it.
 
-use crate::pipeline::event::Outcome;
 use crate::pipeline::journal::{Past, PastStep};
-use crate::pipeline::step::Step;
+use crate::pipeline::{event::Outcome, step::Step};
 use crate::runtime::action::Repeat;
 use imgctl_base::error::{Error, Kind};
 

@@ -1,8 +1,7 @@
 //! Runs the hosts of one phase, several at once, and the steps of each host in order.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -12,9 +11,8 @@ use crate::pipeline::executor::decision::{Decision, decide, unknown_end};
 use crate::pipeline::executor::log::{StepLog, file_safe};
 use crate::pipeline::executor::running::{StepWatch, WatchedPool};
 use crate::pipeline::executor::{Failure, Run, millis};
-use crate::pipeline::journal::Record;
-use crate::pipeline::redact;
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Step, StepContext, Work};
+use crate::pipeline::{journal::Record, redact};
 use crate::runtime::action::{HostPool, Repeat, Site};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_host::agent::protocol::OutputLine;

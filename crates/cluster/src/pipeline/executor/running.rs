@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::cluster::host::Host;
-use crate::runtime::action::HostPool;
-use crate::runtime::wait::WAITING;
+use crate::cluster::context::Host;
+use crate::runtime::{action::HostPool, wait::WAITING};
 use imgctl_base::error::Result;
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_host::agent::protocol::{

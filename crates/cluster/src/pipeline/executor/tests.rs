@@ -1,19 +1,16 @@
 //! The executor with simulated hosts: failures, lost connections, crashes, requests to stop.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use super::*;
 use crate::cluster::context::ClusterContext;
 use crate::pipeline::change::{self, Change, Planned};
-use crate::pipeline::execution_context::ExecutionContext;
-use crate::pipeline::redact::of_cluster;
-use crate::pipeline::reset;
 use crate::pipeline::testing::{
     Bare, Behaviour, SimulatedFiles, SimulatedPool, SimulatedStateStore, Simulation, hosts,
     sample_context,
 };
+use crate::pipeline::{execution_context::ExecutionContext, maintain, redact::of_cluster};
 use imgctl_base::image::Digest;
 
 /// Events in the order of arrival.
@@ -379,7 +376,7 @@ fn a_reset_goes_as_far_as_it_gets_and_says_what_is_left() {
         fails: Some(("reset".into(), "0.4".into())),
         ..Behaviour::default()
     });
-    let planned = stage.planned(|execution| reset::plan(execution, &context)).unwrap();
+    let planned = stage.planned(|execution| maintain::reset(execution, &context)).unwrap();
     let error = stage.execute(&planned).unwrap_err();
     assert!(error.to_string().contains("workers/10.77.0.4/reset"), "{error}");
     let ran = stage.once_each();
@@ -387,7 +384,7 @@ fn a_reset_goes_as_far_as_it_gets_and_says_what_is_left() {
     assert!(ran.contains(&"10.77.0.1 control-planes.clean".to_owned()), "{ran:?}");
     assert!(stage.state_store.0.lock().unwrap().is_empty(), "the Clusterfile stays");
     let healed = Stage::new(Behaviour::default());
-    let planned = healed.planned(|execution| reset::plan(execution, &context)).unwrap();
+    let planned = healed.planned(|execution| maintain::reset(execution, &context)).unwrap();
     healed.execute(&planned).unwrap();
     assert_eq!(healed.once_each(), ["10.77.0.4 workers.reset.2"]);
 }

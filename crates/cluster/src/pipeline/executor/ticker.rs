@@ -4,8 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::pipeline::event::Event;
-use crate::pipeline::executor::Run;
+use crate::pipeline::{event::Event, executor::Run};
 
 const INTERVAL: Duration = Duration::from_millis(100);
 

@@ -1,21 +1,15 @@
 //! Runs a phase that handles several hosts in one operation, with a separate outcome for each.
 
-use std::collections::HashMap;
-use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::{collections::HashMap, path::PathBuf, sync::atomic::Ordering, time::Instant};
 
 use jiff::Timestamp;
 
 use crate::pipeline::event::{Event, Outcome};
-use crate::pipeline::executor::lanes::Ending;
-use crate::pipeline::executor::log::StepLog;
-use crate::pipeline::executor::running::WatchedPool;
 use crate::pipeline::executor::{Failure, Run, millis};
-use crate::pipeline::journal::Record;
-use crate::pipeline::redact;
+use crate::pipeline::executor::{lanes::Ending, log::StepLog, running::WatchedPool};
 use crate::pipeline::step::{BatchWork, Phase, Step, StepContext};
+use crate::pipeline::{journal::Record, redact};
 use imgctl_base::error::{Error, Kind, Result};
 
 /// Runs the phase and retries hosts that lost their connection.

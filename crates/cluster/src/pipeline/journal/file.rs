@@ -9,8 +9,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::pipeline::journal::chain::Chain;
-use crate::pipeline::journal::past;
+use crate::pipeline::journal::{past, record::Chain};
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::fs::atomic::sync_directory;
 use imgctl_base::fs::lock::{Lock, Mode};

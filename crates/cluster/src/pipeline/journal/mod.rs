@@ -4,7 +4,6 @@
 //! Must not depend on plans or hosts: it knows steps by their identifiers and fingerprints. Holds
 //! no secrets; the caller removes them before it appends.
 
-mod chain;
 pub mod file;
 pub mod past;
 pub mod record;

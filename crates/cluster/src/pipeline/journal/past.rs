@@ -1,24 +1,23 @@
 //! Existing journals: the outcome of each step, and which run can be resumed.
 
-use std::collections::HashMap;
-use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::{collections::HashMap, fs::File};
 
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
 use crate::pipeline::event::Outcome;
-use crate::pipeline::journal::chain::Chain;
-use crate::pipeline::journal::record::Record;
+use crate::pipeline::journal::record::{Chain, Record};
 use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::fs::directory;
 
 /// Maximum length of a line in a journal, in bytes: the first line of an in-place update holds its
 /// plan.
 const LONGEST_LINE: u64 = 64 << 20;
 
 /// Recorded state of one step.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PastStep {
     pub fingerprint: String,
     pub attempt: u32,
@@ -99,19 +98,8 @@ impl Past {
                 (self.destroys, self.aside) = (destroys, aside);
             }
             Record::Begin { time, step, fingerprint, attempt } => {
-                self.last = Some(time);
-                let begun = PastStep {
-                    fingerprint,
-                    attempt,
-                    at: Some(time),
-                    outcome: None,
-                    duration_ms: 0,
-                    log: None,
-                    message: None,
-                };
-                if self.steps.insert(step.clone(), begun).is_none() {
-                    self.order.push(step);
-                }
+                let at = Some(time);
+                self.note(step, PastStep { fingerprint, attempt, at, ..PastStep::default() });
             }
             Record::End {
                 time,
@@ -123,24 +111,24 @@ impl Past {
                 log,
                 message,
             } => {
-                self.last = Some(time);
-                let ended = PastStep {
-                    fingerprint,
-                    attempt,
-                    at: Some(time),
-                    outcome: Some(outcome),
-                    duration_ms,
-                    log,
-                    message,
-                };
-                if self.steps.insert(step.clone(), ended).is_none() {
-                    self.order.push(step);
-                }
+                let outcome = Some(outcome);
+                let at = Some(time);
+                self.note(
+                    step,
+                    PastStep { fingerprint, attempt, at, outcome, duration_ms, log, message },
+                );
             }
             Record::Finish { time, outcome } => {
                 self.last = Some(time);
                 self.finished = Some(outcome);
             }
+        }
+    }
+
+    fn note(&mut self, step: String, past: PastStep) {
+        self.last = past.at;
+        if self.steps.insert(step.clone(), past).is_none() {
+            self.order.push(step);
         }
     }
 }
@@ -152,18 +140,10 @@ pub fn path_of(directory: &Path, id: &str) -> PathBuf {
 
 /// Returns the names of all journals, newest first; empty if the directory is missing.
 pub fn list(directory: &Path) -> Result<Vec<String>> {
-    let entries = match std::fs::read_dir(directory) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.path("read the directory", directory)?,
-    };
-    let mut names = Vec::new();
-    for entry in entries {
-        let entry = entry.path("read the directory", directory)?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if let Some(id) = name.strip_suffix(".jsonl") {
-            names.push(id.to_owned());
-        }
-    }
+    let mut names: Vec<String> = directory::list(directory)?
+        .iter()
+        .filter_map(|path| Some(path.file_name()?.to_str()?.strip_suffix(".jsonl")?.to_owned()))
+        .collect();
     names.sort_unstable_by(|a, b| b.cmp(a));
     Ok(names)
 }

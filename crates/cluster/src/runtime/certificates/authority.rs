@@ -1,18 +1,17 @@
-//! Certificate authority: creation, parsing and signing.
+//! Certificate authorities, and the keys and certificates that they sign.
 
-use std::net::IpAddr;
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, DnValue, IsCa, Issuer,
-    KeyUsagePurpose, SanType, SerialNumber, date_time_ymd,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, DnValue,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
+    PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256, RsaKeySize, SanType, SerialNumber, date_time_ymd,
 };
 
 use crate::runtime::certificates::inspect::{self, Certificate};
-use crate::runtime::certificates::key::{Algorithm, Key};
-use crate::runtime::certificates::leaf::{Leaf, Signed};
 use crate::runtime::certificates::validity::now;
 use imgctl_base::error::{Context, Error, Result};
+use imgctl_base::secret::Secret;
 
 /// Seconds by which certificates are backdated, because clocks of hosts can be slightly slow.
 const BACKDATED: u64 = 300;
@@ -178,4 +177,133 @@ fn dns(name: &str) -> Result<SanType> {
 
 fn cannot_sign(name: &str, error: rcgen::Error) -> Error {
     Error::failed(format!("cannot create the certificate for {name}")).caused_by(error)
+}
+
+/// Purpose of a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    Server,
+    Client,
+    /// Server and client at once: etcd members are both to each other.
+    Both,
+}
+
+impl Use {
+    pub(super) fn purposes(self) -> Vec<ExtendedKeyUsagePurpose> {
+        match self {
+            Self::Server => vec![ExtendedKeyUsagePurpose::ServerAuth],
+            Self::Client => vec![ExtendedKeyUsagePurpose::ClientAuth],
+            Self::Both => {
+                vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth]
+            }
+        }
+    }
+}
+
+/// Content of a certificate to be signed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Leaf {
+    pub common_name: String,
+    pub organization: Option<String>,
+    pub(crate) purpose: Use,
+    /// DNS names and addresses that the certificate is valid for, in order, without duplicates.
+    pub names: Vec<String>,
+}
+
+impl Leaf {
+    pub(crate) fn client(common_name: &str, organization: Option<&str>) -> Self {
+        Self {
+            common_name: common_name.to_owned(),
+            organization: organization.map(str::to_owned),
+            purpose: Use::Client,
+            names: Vec::new(),
+        }
+    }
+
+    pub(crate) fn server(common_name: &str, purpose: Use, names: &[String]) -> Self {
+        let mut unique: Vec<String> = Vec::new();
+        for name in names.iter().map(|name| canonical(name)) {
+            if !name.is_empty() && !unique.contains(&name) {
+                unique.push(name);
+            }
+        }
+        Self { common_name: common_name.to_owned(), organization: None, purpose, names: unique }
+    }
+}
+
+/// Returns the canonical form of an address, or a name in lowercase.
+pub(crate) fn canonical(name: &str) -> String {
+    match name.parse::<IpAddr>() {
+        Ok(address) => address.to_string(),
+        Err(_) => name.to_ascii_lowercase(),
+    }
+}
+
+/// A certificate with its key.
+pub struct Signed {
+    pub certificate: String,
+    pub key: Key,
+}
+
+/// `encryptionAlgorithm` of kubeadm's ClusterConfiguration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Algorithm {
+    #[default]
+    Rsa2048,
+    Rsa3072,
+    Rsa4096,
+    EcdsaP256,
+    EcdsaP384,
+}
+
+impl Algorithm {
+    pub fn parse(text: &str) -> Result<Self> {
+        match text {
+            "RSA-2048" => Ok(Self::Rsa2048),
+            "RSA-3072" => Ok(Self::Rsa3072),
+            "RSA-4096" => Ok(Self::Rsa4096),
+            "ECDSA-P256" => Ok(Self::EcdsaP256),
+            "ECDSA-P384" => Ok(Self::EcdsaP384),
+            other => Err(Error::usage(format!("there is no encryptionAlgorithm `{other}`"))
+                .hint("one of RSA-2048, RSA-3072, RSA-4096, ECDSA-P256, ECDSA-P384")),
+        }
+    }
+}
+
+/// A private key with its original PEM.
+pub struct Key {
+    pub(crate) pem: Secret,
+    pair: KeyPair,
+}
+
+impl Key {
+    pub fn generate(algorithm: Algorithm) -> Result<Self> {
+        let rsa = |size| KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, size);
+        let pair = match algorithm {
+            Algorithm::Rsa2048 => rsa(RsaKeySize::_2048),
+            Algorithm::Rsa3072 => rsa(RsaKeySize::_3072),
+            Algorithm::Rsa4096 => rsa(RsaKeySize::_4096),
+            Algorithm::EcdsaP256 => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256),
+            Algorithm::EcdsaP384 => KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384),
+        }
+        .map_err(|error| Error::failed("cannot create a private key").caused_by(error))?;
+        Ok(Self { pem: Secret::new(pair.serialize_pem()), pair })
+    }
+
+    /// Parses PKCS#8, PKCS#1 (kubeadm's own) or SEC1.
+    pub fn parse(pem: &str) -> Result<Self> {
+        let pair = KeyPair::from_pem(pem).map_err(|error| {
+            Error::bad_content("the private key cannot be read").caused_by(error)
+        })?;
+        Ok(Self { pem: Secret::new(pem), pair })
+    }
+
+    pub fn pair(&self) -> &KeyPair {
+        &self.pair
+    }
+
+    /// Returns the public key in the format of `sa.pub`.
+    pub(crate) fn public_pem(&self) -> String {
+        self.pair.public_key_pem()
+    }
 }

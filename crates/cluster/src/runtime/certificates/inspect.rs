@@ -4,9 +4,7 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
-use x509_parser::certificate::X509Certificate;
-use x509_parser::extensions::GeneralName;
-use x509_parser::pem::Pem;
+use x509_parser::{certificate::X509Certificate, extensions::GeneralName, pem::Pem};
 
 use imgctl_base::error::{Error, Result};
 

@@ -5,11 +5,8 @@
 //! The authorities are stored in a directory of the controller.
 
 pub mod authority;
-pub(crate) mod control_plane;
+pub mod control_plane;
 pub mod inspect;
-pub mod key;
-pub mod kubeconfig;
-pub(crate) mod leaf;
 pub mod pki;
 #[cfg(test)]
 mod tests;

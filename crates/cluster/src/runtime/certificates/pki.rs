@@ -1,12 +1,11 @@
 //! The authorities of one cluster, stored in the controller's `pki/` with sealos' layout.
 
-use std::path::Path;
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
-use crate::runtime::certificates::authority::Authority;
-use crate::runtime::certificates::key::{Algorithm, Key};
+use crate::runtime::certificates::authority::{Algorithm, Authority, Key};
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::fs::directory::read_text;
 
 /// Root of trust for all other certificates and tokens.
 pub(crate) struct Pki {
@@ -17,6 +16,8 @@ pub(crate) struct Pki {
     pub(crate) service_accounts: Key,
 }
 
+/// Maximum size of a file, in bytes.
+const LONGEST: u64 = 1 << 20;
 /// File without extension, common name.
 const AUTHORITIES: [(&str, &str); 3] =
     [("ca", "kubernetes"), ("etcd/ca", "etcd-ca"), ("front-proxy-ca", "front-proxy-ca")];
@@ -74,7 +75,7 @@ fn authority(
 ) -> Result<Authority> {
     let certificate_path = directory.join(format!("{file}.crt"));
     let key_path = directory.join(format!("{file}.key"));
-    match (read(&certificate_path)?, read(&key_path)?) {
+    match (read_text(&certificate_path, LONGEST)?, read_text(&key_path, LONGEST)?) {
         (Some(certificate), Some(key)) => Authority::parse(&certificate, &key)
             .context(|| format!("cannot use the authority {}", certificate_path.display())),
         (Some(_), None) => Err(Error::not_found(format!(
@@ -103,7 +104,7 @@ fn authority(
 
 fn service_accounts(directory: &Path, algorithm: Algorithm) -> Result<Key> {
     let path = directory.join("sa.key");
-    let key = match read(&path)? {
+    let key = match read_text(&path, LONGEST)? {
         Some(pem) => Key::parse(&pem).context(|| format!("cannot use {}", path.display()))?,
         None => {
             let key = Key::generate(algorithm)?;
@@ -112,18 +113,10 @@ fn service_accounts(directory: &Path, algorithm: Algorithm) -> Result<Key> {
         }
     };
     let public = directory.join("sa.pub");
-    if read(&public)?.is_none() {
+    if read_text(&public, LONGEST)?.is_none() {
         write(&public, &key.public_pem())?;
     }
     Ok(key)
-}
-
-fn read(path: &Path) -> Result<Option<String>> {
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).path("read", path),
-    }
 }
 
 /// Writes a file that only the owner can read, in directories that only the owner can access.

@@ -1,16 +1,11 @@
 //! Compares certificates with kubeadm's and verifies them with openssl.
 
-use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
+use std::{path::Path, process::Command, time::Duration};
 
-use super::authority::Authority;
-use super::control_plane::{Member, Signer};
-use super::inspect;
-use super::key::{Algorithm, Key};
-use super::kubeconfig;
-use super::pki::Pki;
-use super::validity::{Validity, now};
+use crate::runtime::certificates::authority::{Algorithm, Authority, Key};
+use crate::runtime::certificates::control_plane::{self, Member, Signer};
+use crate::runtime::certificates::validity::{Validity, now};
+use crate::runtime::certificates::{inspect, pki::Pki};
 
 fn member(minor: u32) -> Member {
     Member {
@@ -163,9 +158,14 @@ fn kubeconfigs_by_version() {
     let signed =
         pki.ca.sign(&identity.leaf, Algorithm::EcdsaP256, Validity::default().leaves).unwrap();
     assert_eq!(inspect::read(&signed.certificate).unwrap().not_after, pki.ca.read().not_after);
-    let text =
-        kubeconfig::write(&pki.ca.certificate, &identity.server, &identity.user, &signed).unwrap();
-    let read = kubeconfig::read(&text).unwrap();
+    let text = control_plane::write_kubeconfig(
+        &pki.ca.certificate,
+        &identity.server,
+        &identity.user,
+        &signed,
+    )
+    .unwrap();
+    let read = control_plane::read_kubeconfig(&text).unwrap();
     assert_eq!(read.certificate.as_deref(), Some(signed.certificate.as_str()));
     assert_eq!(read.authority, pki.ca.certificate);
     assert_eq!(read.server, identity.server);

@@ -5,11 +5,12 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
-use crate::runtime::ImageFiles;
-use crate::runtime::load_balancer::API_PORT;
-use imgctl_base::error::{Context, Error, Result};
+use crate::cluster::context::{ClusterContext, Host};
+use crate::runtime::{ImageFiles, action::Site, load_balancer::API_PORT};
+use imgctl_base::error::{Context, Error, IoContext, Result};
+use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::fs::directory::read_text;
+use imgctl_host::agent::protocol::FileToWrite;
 use imgctl_template::yaml;
 
 /// Name that hosts use to reach the API.
@@ -245,11 +246,73 @@ fn merge(config: &mut Map<String, Value>, over: Map<String, Value>) {
     }
 }
 
+/// Writes the tokens that this host needs; a worker gets only the agent token.
+pub(super) fn deliver_tokens(site: &Site<'_>, role: Role) -> Result<()> {
+    let wanted: &[(&str, &str)] = match role {
+        Role::First | Role::Server => &[("token", SERVER_TOKEN), ("agent-token", AGENT_TOKEN)],
+        Role::Agent => &[("agent-token", AGENT_TOKEN)],
+    };
+    for (name, path) in wanted {
+        site.agent.write_file(&FileToWrite {
+            path: (*path).to_owned(),
+            mode: 0o600,
+            content: kept(site, name, role)?.into_bytes(),
+        })?;
+    }
+    Ok(())
+}
+
+/// Returns the token from the cluster's state. If it is missing because another controller created
+/// the cluster, reads it from a server. Generates it for the first server.
+fn kept(site: &Site<'_>, name: &str, role: Role) -> Result<String> {
+    let directory = site.state().join("etc");
+    let path = directory.join(name);
+    if let Some(text) = read_text(&path, 4 << 10)?.filter(|text| !text.trim().is_empty()) {
+        return Ok(text.trim().to_owned());
+    }
+    let token = match role {
+        Role::First => draw()?,
+        Role::Server | Role::Agent => of_servers(site, name)?,
+    };
+    std::fs::create_dir_all(&directory).path("create", &directory)?;
+    atomic::write(&path, token.as_bytes(), 0o600, Durability::Durable)?;
+    Ok(token)
+}
+
+fn draw() -> Result<String> {
+    let mut bytes = [0_u8; 24];
+    aws_lc_rs::rand::fill(&mut bytes)
+        .map_err(|_| Error::failed("cannot read random numbers from the system"))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn of_servers(site: &Site<'_>, name: &str) -> Result<String> {
+    let file = match name {
+        "token" => SERVER_TOKEN,
+        _ => AGENT_TOKEN,
+    };
+    let servers = site.context.control_planes();
+    for server in servers.filter(|server| server.address != site.host.address) {
+        let told = site.pool.agent(server).and_then(|agent| agent.read_file(file, 4 << 10));
+        if let Ok(Some(text)) = told {
+            let text = String::from_utf8_lossy(&text).trim().to_owned();
+            if !text.is_empty() {
+                return Ok(text);
+            }
+        }
+    }
+    Err(Error::not_found(format!(
+        "no server of cluster {} returns the token for joining ({file})",
+        site.context.name
+    ))
+    .hint(format!("put it into {}/etc/{name}", site.state().display())))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::context::Paths;
     use crate::cluster::image::{ClusterImage, ImageKind};
-    use crate::cluster::paths::Paths;
     use imgctl_base::image::Digest;
     use imgctl_host::host::address::Address;
 

@@ -4,19 +4,16 @@
 //! and starts and watches the service. Facts: sealos.md 8.7.
 
 mod config;
-mod token;
 mod upgrade;
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
+use config::{API_NAME, Role};
+
+use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Line, Site};
 use crate::runtime::load_balancer::{self, API_PORT};
-use crate::runtime::upgrade::Upgrader;
-use crate::runtime::{Action, ImageFiles, Runtime};
-use config::{API_NAME, Role};
+use crate::runtime::{Action, ImageFiles, Runtime, upgrade::Upgrader};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::atomic::{self, Durability};
-use imgctl_host::agent::protocol::FileToWrite;
 
 const CONFIG: &str = "/etc/rancher/k3s/config.yaml";
 const KUBECTL: &str = "k3s kubectl";
@@ -48,19 +45,12 @@ impl<'a> K3s<'a> {
         let content = config::of(context, host, role, self.files)?;
         let role_word = role.word();
         Ok(vec![
-            Action::file(
-                "k3s-config",
-                FileToWrite {
-                    path: CONFIG.to_owned(),
-                    mode: 0o600,
-                    content: content.into_bytes(),
-                },
-            ),
+            Action::file("k3s-config", CONFIG.to_owned(), 0o600, content),
             Action::new(
                 "k3s-token",
                 format!("write {} (mode 0600)", role.token_file()),
                 role_word,
-                move |site| token::deliver(site, role),
+                move |site| config::deliver_tokens(site, role),
             ),
             Action::command(
                 "k3s-start",
@@ -117,10 +107,6 @@ impl Runtime for K3s<'_> {
             .hint("name at least one host with --masters"));
         };
         config::of(context, first, Role::First, self.files).map(|_| ())
-    }
-
-    fn prepare(&self, _context: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
-        Ok(Vec::new())
     }
 
     fn init(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
@@ -230,9 +216,8 @@ impl Runtime for K3s<'_> {
         Ok(actions)
     }
 
-    fn hosts_entries(&self, context: &ClusterContext, host: &Host) -> Vec<(String, String)> {
+    fn hosts_entries(&self, _context: &ClusterContext, host: &Host) -> Vec<(String, String)> {
         let address = if host.is_control_plane() { host.ip() } else { load_balancer::ADDRESS };
-        let _ = context;
         vec![(address.to_owned(), API_NAME.to_owned())]
     }
 

@@ -6,16 +6,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::cluster::image::ClusterImage;
-use crate::runtime::Action;
-use crate::runtime::action::{Line, Site};
+use crate::runtime::action::{self, Line, Site};
 use crate::runtime::k3s::{K3s, KUBECTL, PAPERS, node_name};
-use crate::runtime::kubectl::quoted;
-use crate::runtime::load_balancer;
-use crate::runtime::node_state;
-use crate::runtime::put;
+use crate::runtime::kubectl::{self, quoted};
 use crate::runtime::upgrade::{Move, Place, Upgrader};
-use crate::runtime::version;
-use crate::runtime::wait::until_well;
+use crate::runtime::{Action, load_balancer, version, wait::until_well};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::semver::Version;
 
@@ -49,7 +44,7 @@ fn prelude(step: &Move<'_>) -> String {
     format!(
         "{functions}backup={backup} root={root} tree={tree} started={backup}/kubelet-started server={server}\n\
          k3s=$(type -P k3s || echo /usr/local/bin/k3s)\n{DATA}",
-        functions = put::FUNCTIONS,
+        functions = action::PUT,
         backup = step.backup(),
         root = step.to.paths.root(),
         tree = step.tree,
@@ -323,7 +318,7 @@ fn own_node(site: &Site<'_>, wanted: &str, started: &str) -> Result<Option<Strin
     let lease = object(&format!("lease {name} -n kube-node-lease"))?;
     let started = site.agent.read_file(started, 1 << 10)?;
     let started = started.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    Ok(node_state::complaint(&name, &node, &lease, wanted, started.as_deref()))
+    Ok(kubectl::complaint(&name, &node, &lease, wanted, started.as_deref()))
 }
 
 /// Shell code that sets `data` to the k3s data directory on this host.

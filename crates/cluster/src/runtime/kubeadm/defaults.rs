@@ -3,8 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::runtime::kubeadm::documents::Documents;
-use crate::runtime::kubeadm::version::Version;
+use crate::runtime::kubeadm::{documents::Documents, version::Version};
 use crate::runtime::load_balancer::Papers;
 
 /// Path of the API server's audit policy.

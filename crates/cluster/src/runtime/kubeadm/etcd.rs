@@ -3,8 +3,7 @@
 use serde_json::Value;
 
 use crate::runtime::action::{Line, Site};
-use crate::runtime::kubeadm::config::join_port;
-use crate::runtime::kubectl::Kubectl;
+use crate::runtime::{kubeadm::config::join_port, kubectl::Kubectl};
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::Agent;
 

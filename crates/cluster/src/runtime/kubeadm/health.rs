@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::cluster::host::Host;
+use crate::cluster::context::Host;
 use crate::runtime::action::{Action, Site};
 use crate::runtime::kubeadm::init::hostname;
 use crate::runtime::kubectl::{Condition, Kubectl};

@@ -2,8 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
+use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Line, Site};
 use crate::runtime::kubeadm::defaults;
 use imgctl_base::error::{Error, Result};

@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
+use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Line, Site};
-use crate::runtime::kubeadm::config::Config;
 use crate::runtime::kubeadm::host_state::{HostState, unix, variable};
-use crate::runtime::kubeadm::place::write;
 use crate::runtime::kubeadm::settings::{Settings, etc};
+use crate::runtime::kubeadm::{config::Config, place::write};
 use imgctl_base::error::Result;
 
 const FILE: &str = "kubeadm-cluster.yaml";

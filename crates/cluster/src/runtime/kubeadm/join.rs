@@ -1,24 +1,21 @@
-//! Joining hosts to an existing cluster.
+//! Joining hosts to an existing cluster. Bootstrap tokens are generated here, valid in the API for at
+//! most two hours and removed afterwards.
 
 use std::time::Duration;
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+
+use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Line, Site};
-use crate::runtime::certificates::pki::Pki;
 use crate::runtime::kubeadm::config::{API_NAME, Config, join_port, lvscare_image};
-use crate::runtime::kubeadm::defaults::PAPERS;
-use crate::runtime::kubeadm::etcd;
-use crate::runtime::kubeadm::images;
-use crate::runtime::kubeadm::init::{self, API_MANIFEST, IGNORED};
-use crate::runtime::kubeadm::lvscare;
-use crate::runtime::kubeadm::place;
-use crate::runtime::kubeadm::progress::{self, Once};
+use crate::runtime::kubeadm::init::{self, API_MANIFEST, IGNORED, Once};
 use crate::runtime::kubeadm::settings::{Settings, etc, pki_directory};
-use crate::runtime::kubeadm::token::Token;
+use crate::runtime::kubeadm::{etcd, images, lvscare, place};
 use crate::runtime::kubectl::{Condition, Kubectl};
-use crate::runtime::load_balancer;
-use imgctl_base::error::Result;
+use crate::runtime::{certificates::pki::Pki, kubeadm::defaults::PAPERS, load_balancer};
+use imgctl_base::error::{Error, Result};
+use imgctl_base::secret::Secret;
 
 const LONG: Duration = Duration::from_secs(30 * 60);
 const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
@@ -49,7 +46,7 @@ fn api_elsewhere() -> Action {
         format!("hosts file: <a control plane that answers> {API_NAME}"),
         "",
         |site| {
-            if progress::is_done(site, API_MANIFEST)? {
+            if init::is_done(site, API_MANIFEST)? {
                 return Ok(());
             }
             let kubectl = Kubectl::elsewhere(site)?;
@@ -111,7 +108,7 @@ impl Joining<'_> {
     fn run(&self, command: &str) -> Result<()> {
         let site = self.site;
         let proof = if self.control_plane { API_MANIFEST } else { KUBELET_CONF };
-        if progress::is_done(site, proof)? {
+        if init::is_done(site, proof)? {
             return Ok(());
         }
         let (state, config) = self.settings.config(site)?;
@@ -165,5 +162,94 @@ impl Joining<'_> {
             place::control_plane(site, self.settings, config, false)?;
         }
         Ok(Some(Line::new(command)))
+    }
+}
+
+const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+const LIFETIME: Duration = Duration::from_secs(2 * 3600);
+
+/// A token such as `abcdef.0123456789abcdef`.
+pub(super) struct Token {
+    id: String,
+    secret: Secret,
+}
+
+impl Token {
+    pub(super) fn generate() -> Result<Self> {
+        Ok(Self { id: random(6)?, secret: Secret::new(random(16)?) })
+    }
+
+    /// Returns the complete token: for configuration files only.
+    pub(super) fn text(&self) -> Secret {
+        Secret::new(format!("{}.{}", self.id, self.secret.expose()))
+    }
+
+    /// Registers the token with the API, as `kubeadm token create` does. That command takes the
+    /// token as an argument, which every user on the host can read.
+    pub(super) fn announce(&self, kubectl: &Kubectl<'_>) -> Result<()> {
+        let lifetime = SignedDuration::try_from(LIFETIME)
+            .map_err(|error| Error::failed("invalid duration").caused_by(error))?;
+        let end = Timestamp::now()
+            .checked_add(lifetime)
+            .and_then(|end| end.round(jiff::Unit::Second))
+            .map_err(|error| Error::failed("the clock is out of range").caused_by(error))?;
+        kubectl.apply(&json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "bootstrap.kubernetes.io/token",
+            "metadata": {"name": self.object(), "namespace": "kube-system"},
+            "stringData": {
+                "token-id": self.id,
+                "token-secret": self.secret.expose(),
+                "expiration": end.to_string(),
+                "usage-bootstrap-authentication": "true",
+                "usage-bootstrap-signing": "true",
+                "auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token",
+                "description": "imgctl: for one host to join",
+            },
+        }))
+    }
+
+    /// Deletes the token. Otherwise it would expire by itself.
+    pub(super) fn withdraw(&self, kubectl: &Kubectl<'_>) -> Result<()> {
+        let object = self.object();
+        kubectl
+            .run(&["delete", "secret", &object, "-n", "kube-system", "--ignore-not-found"])
+            .map(|_| ())
+    }
+
+    fn object(&self) -> String {
+        format!("bootstrap-token-{}", self.id)
+    }
+}
+
+/// Returns random characters, each equally likely.
+fn random(length: usize) -> Result<String> {
+    let mut text = String::with_capacity(length);
+    while text.len() < length {
+        let mut bytes = [0_u8; 32];
+        aws_lc_rs::rand::fill(&mut bytes)
+            .map_err(|_| Error::failed("cannot read random numbers from the system"))?;
+        let fair = bytes.iter().filter(|byte| **byte < 252);
+        let characters = fair.map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()]));
+        text.extend(characters.take(length - text.len()));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_look_as_kubeadm_wants_them() {
+        let token = Token::generate().unwrap();
+        let text = token.text();
+        let (id, secret) = text.expose().split_once('.').unwrap();
+        assert_eq!((id.len(), secret.len()), (6, 16));
+        assert!(
+            (id.to_owned() + secret).chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
+        );
+        assert_ne!(Token::generate().unwrap().text().expose(), text.expose());
     }
 }

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
+use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::kubeadm::etcd;
 use crate::runtime::kubectl::{ADMIN_CONF, Kubectl};

@@ -3,13 +3,10 @@
 
 use serde_json::json;
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
+use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Line};
-use crate::runtime::kubeadm::config::join_port;
-use crate::runtime::load_balancer::API_PORT;
+use crate::runtime::{kubeadm::config::join_port, load_balancer::API_PORT};
 use imgctl_base::error::{Error, Result};
-use imgctl_host::agent::protocol::FileToWrite;
 use imgctl_template::yaml;
 
 const NAME: &str = "kube-sealos-lvscare";
@@ -83,10 +80,7 @@ fn manifest(vip: &str, servers: &[String], node: &str, image: &str) -> Result<St
 pub(super) fn pod(context: &ClusterContext, host: &Host, image: &str) -> Result<Action> {
     let (vip, servers) = service(context)?;
     let content = manifest(&vip, &servers, host.ip(), image)?;
-    Ok(Action::file(
-        "lvscare",
-        FileToWrite { path: MANIFEST.to_owned(), mode: 0o644, content: content.into_bytes() },
-    ))
+    Ok(Action::file("lvscare", MANIFEST.to_owned(), 0o644, content))
 }
 
 /// Sets up the virtual address before the kubelet, and with it the static Pod, can start. Uses the

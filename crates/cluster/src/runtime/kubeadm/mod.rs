@@ -14,34 +14,30 @@ mod init;
 mod join;
 mod leave;
 mod lvscare;
-mod merge;
 mod place;
-mod progress;
 pub mod renew;
 mod reset;
 mod settings;
 #[cfg(test)]
 mod stand_in_tests;
-mod subnet;
 #[cfg(test)]
 mod tests;
-mod token;
 mod upgrade;
 mod version;
 mod write;
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
-use crate::cluster::image::ImageKind;
-use crate::runtime::certificates::validity::Validity;
-use crate::runtime::upgrade::Upgrader;
-use crate::runtime::{Action, ImageFiles, Runtime, load_balancer};
 use config::{API_NAME, Config, Inputs, lvscare_image};
 use defaults::PAPERS;
 use host_state::HostState;
-use imgctl_base::error::{Error, Result};
 use settings::Settings;
 use version::Version;
+
+use crate::cluster::context::{ClusterContext, Host};
+use crate::cluster::image::ImageKind;
+use crate::runtime::{
+    Action, ImageFiles, Runtime, certificates::validity::Validity, load_balancer, upgrade::Upgrader,
+};
+use imgctl_base::error::{Error, Result};
 
 /// Runtime of images labeled `distribution=kubernetes` or `kubeadm`, or without that label.
 pub struct Kubeadm<'a> {
@@ -56,6 +52,12 @@ impl<'a> Kubeadm<'a> {
 
     fn settings(&self, context: &ClusterContext) -> Result<Settings> {
         Ok(Settings { version: Version::of(context)?, validity: self.validity })
+    }
+
+    fn of(&self, context: &ClusterContext, host: &Host) -> Result<(Settings, Config)> {
+        let settings = self.settings(context)?;
+        let planned = self.planned(context, host, &settings)?;
+        Ok((settings, planned))
     }
 
     /// Returns the configuration of `host` as far as it is known without access to the host.
@@ -95,8 +97,7 @@ impl<'a> Kubeadm<'a> {
     /// Returns the documents that `gen` prints: those for the first control plane and those that
     /// further hosts would join with. Copied into the Clusterfile, they change nothing.
     pub fn default_documents(&self, context: &ClusterContext) -> Result<String> {
-        let settings = self.settings(context)?;
-        let planned = self.planned(context, first(context)?, &settings)?;
+        let (_, planned) = self.of(context, first(context)?)?;
         Ok(format!("{}---\n{}", planned.init_text()?, planned.join_defaults()?))
     }
 }
@@ -139,20 +140,17 @@ impl Runtime for Kubeadm<'_> {
     }
 
     fn init(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
-        let settings = self.settings(context)?;
-        let planned = self.planned(context, host, &settings)?;
+        let (settings, planned) = self.of(context, host)?;
         init::actions(context, host, &settings, &planned)
     }
 
     fn join_control_plane(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
-        let settings = self.settings(context)?;
-        let planned = self.planned(context, host, &settings)?;
+        let (settings, planned) = self.of(context, host)?;
         join::control_plane(context, host, &settings, &planned)
     }
 
     fn join_worker(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
-        let settings = self.settings(context)?;
-        let planned = self.planned(context, host, &settings)?;
+        let (settings, planned) = self.of(context, host)?;
         join::worker(context, host, &settings, &planned)
     }
 
@@ -171,16 +169,14 @@ impl Runtime for Kubeadm<'_> {
     }
 
     fn leave(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
-        let settings = self.settings(context)?;
-        let planned = self.planned(context, host, &settings)?;
+        let (_, planned) = self.of(context, host)?;
         leave::actions(context, host, planned.has_local_etcd())
     }
 
     /// Works even if the configuration cannot be read: a broken cluster must be removable.
     fn reset(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
-        let planned =
-            self.settings(context).and_then(|settings| self.planned(context, host, &settings));
-        let data = planned.as_ref().map_or("/var/lib/etcd", Config::etcd_data);
+        let of = self.of(context, host);
+        let data = of.as_ref().map_or("/var/lib/etcd", |(_, planned)| planned.etcd_data());
         Ok(reset::actions(context, host, data))
     }
 

@@ -4,16 +4,11 @@
 
 use std::time::Duration;
 
-use crate::runtime::action::Site;
-use crate::runtime::certificates::control_plane::{Identity, Member};
-use crate::runtime::certificates::kubeconfig;
-use crate::runtime::certificates::pki::Pki;
-use crate::runtime::kubeadm::config::Config;
-use crate::runtime::kubeadm::defaults::AUDIT_POLICY;
-use crate::runtime::kubeadm::settings::Settings;
+use crate::runtime::certificates::control_plane::{self, Identity, Member};
+use crate::runtime::kubeadm::{config::Config, defaults::AUDIT_POLICY, settings::Settings};
+use crate::runtime::{action::Site, certificates::pki::Pki};
 use imgctl_base::error::{Context, Result};
-use imgctl_host::agent::Agent;
-use imgctl_host::agent::protocol::FileToWrite;
+use imgctl_host::agent::{Agent, protocol::FileToWrite};
 
 const PKI: &str = "/etc/kubernetes/pki";
 const KUBERNETES: &str = "/etc/kubernetes";
@@ -95,13 +90,18 @@ pub(super) fn place_identity(
     }
     let lifetime = settings.validity.leaves;
     let signed = pki.ca.sign(&identity.leaf, config.algorithm()?, lifetime)?;
-    let text = kubeconfig::write(&pki.ca.certificate, &identity.server, &identity.user, &signed)?;
+    let text = control_plane::write_kubeconfig(
+        &pki.ca.certificate,
+        &identity.server,
+        &identity.user,
+        &signed,
+    )?;
     write(agent, &path, 0o600, &text)?;
     Ok(true)
 }
 
 fn is_good(text: &str, settings: &Settings, pki: &Pki, identity: &Identity) -> bool {
-    let Ok(found) = kubeconfig::read(text) else {
+    let Ok(found) = control_plane::read_kubeconfig(text) else {
         return false;
     };
     if found.server != identity.server || found.authority != pki.ca.certificate {

@@ -1,26 +1,16 @@
 //! Certificates of a running cluster: expiry dates, renewal, and additional names for the API.
 
-#[cfg(test)]
-use serde::Serialize;
 use serde_json::Value;
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
+use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Line, Site};
-use crate::runtime::certificates::inspect;
-#[cfg(test)]
-use crate::runtime::certificates::inspect::Certificate;
-use crate::runtime::certificates::leaf::canonical;
-use crate::runtime::certificates::{kubeconfig, pki};
-use crate::runtime::kubeadm::documents::set;
+use crate::runtime::certificates::{control_plane, inspect, pki};
 use crate::runtime::kubeadm::settings::{Settings, alt_names, alt_names_file, etc};
 use crate::runtime::kubeadm::{Kubeadm, health, init, place};
-use crate::runtime::kubectl::Kubectl;
-#[cfg(test)]
-use imgctl_base::error::Context;
+use crate::runtime::{
+    certificates::authority::canonical, kubeadm::documents::set, kubectl::Kubectl,
+};
 use imgctl_base::error::{Error, Result};
-#[cfg(test)]
-use imgctl_host::agent::Agent;
 use imgctl_template::yaml;
 
 /// Paths below `/etc/kubernetes`.
@@ -40,16 +30,6 @@ const KUBECONFIGS: [&str; 5] =
     ["admin.conf", "super-admin.conf", "controller-manager.conf", "scheduler.conf", "kubelet.conf"];
 const COMPONENTS: [&str; 4] =
     ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
-
-/// One certificate of one host.
-#[derive(Clone, Debug, Serialize)]
-#[cfg(test)]
-pub(crate) struct Expiry {
-    /// Path relative to `/etc/kubernetes`.
-    pub file: String,
-    #[serde(flatten)]
-    pub certificate: Certificate,
-}
 
 /// Certificates that `imgctl cert --renew` renews.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,34 +66,6 @@ impl Wanted {
 /// Returns a certificate's name: `etcd/server` for `pki/etcd/server.crt`.
 fn certificate_name(file: &str) -> &str {
     file.trim_start_matches("pki/").trim_end_matches(".crt")
-}
-
-/// Returns all certificates of a control plane, in a fixed order.
-#[cfg(test)]
-pub(crate) fn expiries(agent: &dyn Agent) -> Result<Vec<Expiry>> {
-    let mut found = Vec::new();
-    for file in CERTIFICATES.into_iter().chain(KUBECONFIGS) {
-        let path = format!("/etc/kubernetes/{file}");
-        let Some(text) = place::read(agent, &path)? else {
-            continue;
-        };
-        let text = if file.ends_with(".conf") {
-            kubeconfig::read(&text).context(|| format!("{}: {path}", agent.host()))?.certificate
-        } else {
-            Some(text)
-        };
-        // The kubelet stores its own certificate in a file that it renews itself.
-        let text = match text {
-            Some(text) => Some(text),
-            None => place::read(agent, "/var/lib/kubelet/pki/kubelet-client-current.pem")?,
-        };
-        if let Some(text) = text {
-            let certificate =
-                inspect::read(&text).context(|| format!("{}: {path}", agent.host()))?;
-            found.push(Expiry { file: file.to_owned(), certificate });
-        }
-    }
-    Ok(found)
 }
 
 /// Stores names for the API's certificate, so that later joins and renewals include them.
@@ -233,7 +185,9 @@ fn renew(site: &Site<'_>, settings: &Settings, first: bool, wanted: &Wanted) -> 
             continue;
         };
         // A kubelet that has joined renews its own certificate.
-        if wanted.names(identity.file) && kubeconfig::read(&text)?.certificate.is_some() {
+        if wanted.names(identity.file)
+            && control_plane::read_kubeconfig(&text)?.certificate.is_some()
+        {
             place::place_identity(site.agent, settings, &config, &pki, &identity, true)?;
             if first && identity.file == "admin.conf" {
                 let text = place::read(site.agent, &path)?.unwrap_or_default();
@@ -289,6 +243,51 @@ fn restart(component: &str) -> Action {
         )),
     )
     .saying(format!("restart the static Pod {component}"))
+}
+
+#[cfg(test)]
+pub(crate) mod expiry {
+    use super::*;
+    use crate::runtime::certificates::inspect::Certificate;
+    use imgctl_base::error::Context as _;
+    use imgctl_host::agent::Agent;
+
+    /// One certificate of one host.
+    #[derive(Clone, Debug)]
+    pub(crate) struct Expiry {
+        /// Path relative to `/etc/kubernetes`.
+        pub file: String,
+        pub certificate: Certificate,
+    }
+
+    /// Returns all certificates of a control plane, in a fixed order.
+    pub(crate) fn expiries(agent: &dyn Agent) -> Result<Vec<Expiry>> {
+        let mut found = Vec::new();
+        for file in CERTIFICATES.into_iter().chain(KUBECONFIGS) {
+            let path = format!("/etc/kubernetes/{file}");
+            let Some(text) = place::read(agent, &path)? else {
+                continue;
+            };
+            let text = if file.ends_with(".conf") {
+                control_plane::read_kubeconfig(&text)
+                    .context(|| format!("{}: {path}", agent.host()))?
+                    .certificate
+            } else {
+                Some(text)
+            };
+            // The kubelet stores its own certificate in a file that it renews itself.
+            let text = match text {
+                Some(text) => Some(text),
+                None => place::read(agent, "/var/lib/kubelet/pki/kubelet-client-current.pem")?,
+            };
+            if let Some(text) = text {
+                let certificate =
+                    inspect::read(&text).context(|| format!("{}: {path}", agent.host()))?;
+                found.push(Expiry { file: file.to_owned(), certificate });
+            }
+        }
+        Ok(found)
+    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,9 @@
 //! Removes everything that kubeadm and its cluster created on a host, even after a partial setup.
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::Host;
+use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Line, Site};
-use crate::runtime::kubeadm::init::hosts_block;
-use crate::runtime::kubeadm::settings::etc;
-use crate::runtime::kubeadm::{lvscare, progress};
+use crate::runtime::kubeadm::init::{self, hosts_block};
+use crate::runtime::kubeadm::{lvscare, settings::etc};
 use crate::runtime::load_balancer;
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::protocol::HostsBlock;
@@ -101,7 +99,7 @@ fn remove(site: &Site<'_>, trees: &[String]) -> Result<()> {
         ))
         .hint("unmount or remove it manually, then run the same command again"));
     }
-    let left = site.agent.remove(&progress::markers(site))?;
+    let left = site.agent.remove(&init::markers(site))?;
     if left.is_empty() {
         Ok(())
     } else {

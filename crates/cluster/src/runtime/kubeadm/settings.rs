@@ -4,12 +4,11 @@ use std::path::{Path, PathBuf};
 
 use crate::cluster::context::ClusterContext;
 use crate::runtime::action::Site;
-use crate::runtime::certificates::pki::Pki;
-use crate::runtime::certificates::validity::Validity;
+use crate::runtime::certificates::{pki::Pki, validity::Validity};
 use crate::runtime::kubeadm::config::{Config, Inputs};
-use crate::runtime::kubeadm::host_state::HostState;
-use crate::runtime::kubeadm::version::Version;
-use imgctl_base::error::{Error, IoContext, Result};
+use crate::runtime::kubeadm::{host_state::HostState, version::Version};
+use imgctl_base::error::{Error, Result};
+use imgctl_base::fs::directory::read_text;
 
 /// Maximum size of a configuration file, in bytes. kubeadm has a similar limit.
 const LONGEST_FILE: u64 = 1 << 20;
@@ -60,16 +59,8 @@ pub(super) fn pki_directory(context: &ClusterContext) -> PathBuf {
 /// Returns the names that `imgctl cert --alt-names` added, one per line.
 pub(super) fn alt_names(context: &ClusterContext) -> Result<Vec<String>> {
     let path = alt_names_file(&context.state_directory);
-    match std::fs::read_to_string(&path) {
-        Ok(text) => Ok(text
-            .lines()
-            .map(str::trim)
-            .filter(|line| !line.is_empty())
-            .map(str::to_owned)
-            .collect()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(error).path("read", &path),
-    }
+    let text = read_text(&path, LONGEST_FILE)?.unwrap_or_default();
+    Ok(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect())
 }
 
 pub(super) fn alt_names_file(state: &Path) -> PathBuf {

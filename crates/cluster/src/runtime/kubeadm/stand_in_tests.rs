@@ -1,17 +1,15 @@
 //! Runs the actions on "hosts" with the stand-ins of tests/kubeadm. Each host is a mount namespace
 //! with its own /etc and /var. The agent is a fake that runs lines with nsenter.
 
-use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::{collections::BTreeMap, io::Write as _};
 
-use super::tests::{context, host};
 use super::*;
-use crate::cluster::host::{MASTER, NODE};
-use crate::runtime::HostPool;
-use crate::runtime::action::Site;
+use crate::cluster::context::{MASTER, NODE};
+use crate::runtime::kubeadm::tests::{context, host};
+use crate::runtime::{HostPool, action::Site};
 use imgctl_base::error::Kind;
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_host::agent::protocol::{
@@ -406,7 +404,7 @@ fn a_cluster_comes_up_changes_and_goes() {
     for host in [&first, &second] {
         let actions = kubeadm.add_names(&context, host, &names).unwrap();
         hosts.run(&context, host, "names", &actions).unwrap();
-        let expiries = renew::expiries(hosts.of(host.ip())).unwrap();
+        let expiries = renew::expiry::expiries(hosts.of(host.ip())).unwrap();
         let served = expiries.iter().find(|one| one.file == "pki/apiserver.crt").unwrap();
         assert!(served.certificate.names.contains(&names[0]), "{served:?}");
     }

@@ -4,17 +4,14 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::config::{Config, Inputs};
-use super::documents::{Documents, at};
-use super::host_state::HostState;
-use super::version::Version;
 use super::*;
-use crate::cluster::host::{MASTER, NODE};
+use crate::cluster::context::{MASTER, NODE, Paths};
 use crate::cluster::image::ClusterImage;
-use crate::cluster::paths::Paths;
+use crate::runtime::kubeadm::config::{Config, Inputs};
+use crate::runtime::kubeadm::documents::{Documents, at, merge};
+use crate::runtime::kubeadm::{host_state::HostState, version::Version};
 use imgctl_base::image::Digest;
-use imgctl_host::host::address::Address;
-use imgctl_host::host::login::Login;
+use imgctl_host::host::{address::Address, login::Login};
 
 pub(super) fn host(ip: &str, role: &str) -> Host {
     Host {
@@ -258,7 +255,7 @@ fn what_cannot_work_is_refused_before_anything_is_done() {
 
     let document = |kind: &str, api: &str, fields: Value| {
         let mut document = json!({"apiVersion": api, "kind": kind});
-        merge::merge(&mut document, fields);
+        merge(&mut document, fields);
         document
     };
     let beta4 = "kubeadm.k8s.io/v1beta4";

@@ -5,7 +5,6 @@
 
 mod lines;
 mod steps;
-mod unit;
 
 #[cfg(test)]
 mod tests;

@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use crate::cluster::context::{ClusterContext, RegistryAccess};
-use crate::cluster::host::Host;
+use crate::cluster::context::{ClusterContext, Host, RegistryAccess};
 use crate::cluster::image::ClusterImage;
 use crate::cluster::registry_access::{HTPASSWD, htpasswd};
-use crate::runtime::action::Line;
-use crate::runtime::registry::{lines, unit};
-use crate::runtime::{Action, ImageFiles};
+use crate::runtime::{Action, ImageFiles, action::Line, registry::lines};
 use imgctl_base::error::Result;
 use imgctl_host::agent::protocol::FileToWrite;
 
@@ -23,22 +20,6 @@ const ANSWERS: Duration = Duration::from_secs(180);
 pub(super) fn serves(context: &ClusterContext, host: &Host) -> bool {
     let hosts = context.registry_hosts();
     context.registry.is_some() && hosts.iter().any(|other| other.address == host.address)
-}
-
-/// Returns names for the hosts file of `host`: a registry host resolves to itself, other hosts to
-/// the first registry host.
-#[cfg(test)]
-pub(crate) fn hosts_entries(context: &ClusterContext, host: &Host) -> Vec<(String, String)> {
-    let Some(access) = &context.registry else {
-        return Vec::new();
-    };
-    let address = if serves(context, host) {
-        Some(host.ip())
-    } else {
-        context.registry_hosts().first().map(|first| first.ip())
-    };
-    let address = address.map(|address| (address.to_owned(), access.domain.clone()));
-    address.into_iter().collect()
 }
 
 /// Starts the registry on `host`. Does nothing on a host that is not a registry host. Idempotent.
@@ -65,9 +46,10 @@ pub fn registry_steps(
             )
             .bringing(&context.rootfs_content()),
         ),
-        None => actions.push(unit::start(context, access)),
+        None => actions.push(lines::start_unit(context, access)),
     }
-    let answers = says(lines::wait(access, unit::name(context)), "registry-answers", "wait until");
+    let answers =
+        says(lines::wait(access, lines::unit_name(context)), "registry-answers", "wait until");
     actions.push(answers.within(ANSWERS));
     let verify =
         says(lines::verify(context, access), "registry-images", "check that every image of");
@@ -98,7 +80,7 @@ pub fn clean_steps(
             };
             Action::command("registry-clean", line)
         }
-        None => unit::stop(context),
+        None => lines::stop_unit(context),
     };
     let unlink = Action::command("registry-unlink", lines::unlink_data(context, access));
     Ok(vec![stop, unlink])

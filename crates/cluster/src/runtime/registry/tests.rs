@@ -1,25 +1,32 @@
 //! Runs the lines with real bash against a real registry.
 
-use std::collections::BTreeMap;
-use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::Arc;
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use super::steps::hosts_entries;
-use super::{clean_steps, lines, registry_steps, unit};
-use crate::cluster::context::{ClusterContext, RegistryAccess};
-use crate::cluster::host::Host;
+use crate::cluster::context::{ClusterContext, Host, Paths, RegistryAccess};
 use crate::cluster::image::{ClusterImage, ImageKind};
-use crate::cluster::paths::Paths;
-use crate::runtime::ImageFiles;
-use crate::runtime::action::Line;
-use imgctl_base::error::Result;
+use crate::runtime::registry::{clean_steps, lines, registry_steps};
+use crate::runtime::{ImageFiles, action::Line, registry::steps::serves};
 use imgctl_base::image::{Digest, media_type};
-use imgctl_base::secret::Secret;
-use imgctl_host::host::address::Address;
-use imgctl_host::host::login::Login;
+use imgctl_base::{error::Result, secret::Secret};
+use imgctl_host::host::{address::Address, login::Login};
 use imgctl_registry::layout::{Facts, Layout};
 use imgctl_registry::server::{LayoutBackend, Limits, ServeOptions, Server, hash_password};
+
+/// Returns names for the hosts file of `host`: a registry host resolves to itself, other hosts to
+/// the first registry host.
+fn hosts_entries(context: &ClusterContext, host: &Host) -> Vec<(String, String)> {
+    let Some(access) = &context.registry else {
+        return Vec::new();
+    };
+    let address = if serves(context, host) {
+        Some(host.ip())
+    } else {
+        context.registry_hosts().first().map(|first| first.ip())
+    };
+    let address = address.map(|address| (address.to_owned(), access.domain.clone()));
+    address.into_iter().collect()
+}
 
 struct NoFiles;
 
@@ -176,11 +183,11 @@ fn a_registry_is_waited_for_with_its_login_and_each_image_has_to_answer() {
             let _ = stopped.await;
         })
     });
-    let wait = bash(&lines::wait(&access, unit::name(&context)));
+    let wait = bash(&lines::wait(&access, lines::unit_name(&context)));
     assert!(wait.status.success(), "{wait:?}");
     let mut stranger = access.clone();
     stranger.password = Secret::new("other");
-    let text = errors(&bash(&lines::wait(&stranger, unit::name(&context))));
+    let text = errors(&bash(&lines::wait(&stranger, lines::unit_name(&context))));
     assert!(text.contains("401") && text.contains("registry_htpasswd"), "{text}");
 
     let verify = |access: &RegistryAccess| bash(&lines::verify(&context, access));
@@ -250,7 +257,7 @@ fn registry_hosts_start_it_once_each_and_others_only_know_its_name() {
         names(clean_steps(&context, third, &NoFiles).unwrap()),
         ["registry-clean", "registry-unlink"]
     );
-    let text = unit::text(&context, context.registry.as_ref().unwrap());
+    let text = lines::unit_text(&context, context.registry.as_ref().unwrap());
     let start = text.lines().find(|line| line.starts_with("ExecStart=")).unwrap();
     let root = context.paths.root();
     assert_eq!(

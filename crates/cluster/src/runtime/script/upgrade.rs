@@ -4,17 +4,12 @@
 //! without a script of its own, `before` comes from the new one), `upgrade` and `health` from the
 //! new one, `rollback` and `restore` from the image that the host is rolled back to.
 
-use std::cmp::Ordering;
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::{cmp::Ordering, collections::BTreeMap, time::Duration};
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::image::ClusterImage;
-use crate::runtime::Action;
-use crate::runtime::action::Line;
+use crate::cluster::{context::ClusterContext, image::ClusterImage};
 use crate::runtime::script::{Script, rootfs};
 use crate::runtime::upgrade::{Move, Place, Upgrader};
-use crate::runtime::version;
+use crate::runtime::{Action, action::Line, version};
 use imgctl_base::error::{Error, Result};
 
 const LONG: Duration = Duration::from_secs(30 * 60);

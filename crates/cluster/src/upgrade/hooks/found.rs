@@ -1,9 +1,7 @@
 //! Finds an image's hooks and sealer scripts from the tables of contents of its layers; nothing is
 //! unpacked.
 
-use std::collections::BTreeMap;
-use std::io::Read as _;
-use std::sync::Arc;
+use std::{collections::BTreeMap, io::Read as _, sync::Arc};
 
 use crate::cluster::context::ClusterContext;
 use crate::upgrade::hooks::legacy::{self, Script};

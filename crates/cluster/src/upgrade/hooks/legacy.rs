@@ -4,16 +4,14 @@
 //! The scripts run unchanged and give no guarantees: plans label them `unsafe-legacy`, and a script
 //! whose result is unknown is not run again.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::Value;
 
-use super::{environment, slug};
-use crate::runtime::Action;
-use crate::runtime::action::Line;
 use crate::runtime::upgrade::{Move, Place};
+use crate::runtime::{Action, action::Line};
 use crate::upgrade::document::Document;
+use crate::upgrade::hooks::{environment, slug};
 use imgctl_base::error::{Context, Error, Result};
 use imgctl_template as template;
 

@@ -6,15 +6,13 @@
 mod found;
 mod legacy;
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-pub use found::Hooks;
+use std::{collections::BTreeMap, time::Duration};
 
 use crate::runtime::Action;
 use crate::runtime::action::{Line, Site};
 use crate::runtime::upgrade::{Move, Place};
 use crate::upgrade::document::Document;
+pub use found::Hooks;
 use imgctl_base::error::{Error, Kind, Result};
 
 /// Timeout of hooks if `--timeout` is not set.

@@ -1,18 +1,18 @@
-//! Queries one host: its facts, settings and running containers.
+//! Queries one host: its facts, running containers, and the settings of its programs.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::cluster::host::Host;
-use crate::runtime::certificates::inspect;
-use crate::runtime::kubectl::quoted;
-use crate::upgrade::observation::{CertificateSeen, HostSeen};
-use crate::upgrade::observe::{Question, settings};
+use crate::cluster::context::Host;
+use crate::runtime::{certificates::inspect, kubectl::quoted};
+use crate::upgrade::observation::{CertificateSeen, HostSeen, KubeletSeen, ManifestSeen};
+use crate::upgrade::observe::Question;
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{InventoryQuestion, Run};
 use imgctl_kube::restart::{RunningContainer, running};
+use imgctl_template::yaml;
 
 /// Maximum output of a command, in bytes; the rest is ignored.
 const MOST: usize = 64 << 20;
@@ -192,11 +192,11 @@ pub(super) fn understand(text: &str, seen: &mut HostSeen) {
                 let name = image.trim_matches(['"', '\'']);
                 seen.sandbox_image = Some(name.to_owned()).filter(|name| !name.is_empty());
             }
-            ["word", word] => settings::flag(word, &mut seen.kubelet),
-            ["kubeadm", word] => settings::kubeadm_flag(word, &mut seen.kubelet),
-            ["settings", _] => settings::configuration(&until_end(&mut lines), &mut seen.kubelet),
+            ["word", word] => flag(word, &mut seen.kubelet),
+            ["kubeadm", word] => kubeadm_flag(word, &mut seen.kubelet),
+            ["settings", _] => configuration(&until_end(&mut lines), &mut seen.kubelet),
             ["manifest", name] => {
-                if let Some(manifest) = settings::manifest(&until_end(&mut lines)) {
+                if let Some(manifest) = manifest(&until_end(&mut lines)) {
                     seen.manifests.insert(name.to_owned(), manifest);
                 }
             }
@@ -243,6 +243,71 @@ fn containers(text: &str) -> Result<Vec<RunningContainer>> {
         }
     }
     running(&all)
+}
+
+/// Parses one word of the kubelet's command line.
+pub(super) fn flag(word: &str, seen: &mut KubeletSeen) {
+    let Some(word) = word.strip_prefix("--") else {
+        return;
+    };
+    let (flag, value) = word.split_once('=').unwrap_or((word, ""));
+    if flag == "feature-gates" {
+        let gates = value.split(',').filter_map(|gate| gate.split('=').next());
+        let gates = gates.filter(|gate| !gate.is_empty());
+        seen.gates.extend(gates.map(str::to_owned));
+    }
+    seen.flags.insert(flag.to_owned());
+}
+
+/// Parses one word of `kubeadm-flags.env`.
+fn kubeadm_flag(word: &str, seen: &mut KubeletSeen) {
+    let word = word.trim_start_matches("KUBELET_KUBEADM_ARGS=");
+    if let Some(word) = word.trim_matches(['"', '\'']).strip_prefix("--") {
+        let flag = word.split('=').next().unwrap_or_default();
+        seen.kubeadm_flags.insert(flag.to_owned());
+    }
+}
+
+/// Parses a `KubeletConfiguration`; a malformed one is ignored.
+pub(super) fn configuration(text: &str, seen: &mut KubeletSeen) {
+    let Ok(Value::Object(fields)) = yaml::parse(text) else {
+        return;
+    };
+    for (name, value) in &fields {
+        let inner = value.as_object();
+        if name == "featureGates" {
+            seen.gates.extend(inner.into_iter().flatten().map(|(gate, _)| gate.clone()));
+            continue;
+        }
+        seen.fields.insert(name.clone());
+        let names = inner.into_iter().flatten();
+        seen.fields.extend(names.map(|(inner, _)| format!("{name}.{inner}")));
+    }
+}
+
+/// Parses a static Pod's manifest.
+pub(super) fn manifest(text: &str) -> Option<ManifestSeen> {
+    let pod = yaml::parse(text).ok()?;
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let names = |value: &Value| -> Vec<String> {
+        let all = list(value).into_iter();
+        all.filter_map(|one| Some(one["name"].as_str()?.to_owned())).collect()
+    };
+    let spec = &pod["spec"];
+    let first = &spec["containers"][0];
+    let words = [&first["command"], &first["args"]];
+    Some(ManifestSeen {
+        containers: names(&spec["containers"]),
+        image: first["image"].as_str().map(str::to_owned),
+        arguments: words
+            .into_iter()
+            .flat_map(list)
+            .filter_map(|word| Some(word.as_str()?.to_owned()))
+            .collect(),
+        environment: names(&first["env"]),
+        has_limits: first["resources"]["limits"].is_object(),
+        volumes: names(&spec["volumes"]),
+    })
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::runtime::node_state::is_true;
+use crate::runtime::kubectl::is_true;
 use crate::upgrade::observation::Observation;
 use imgctl_kube::api::Api;
 

@@ -1,13 +1,12 @@
 //! Tests of parsing the data from hosts and the API.
 
-use std::collections::BTreeMap;
-use std::process::Command;
+use std::{collections::BTreeMap, process::Command};
 
 use serde_json::{Value, json};
 
-use super::{Question, etcd, host, mapping, observe};
 use crate::pipeline::testing::{Behaviour, SimulatedPool, Simulation, hosts, sample_context};
 use crate::upgrade::observation::{ApiSeen, HostSeen, NodeAddress, NodeSeen, Observation};
+use crate::upgrade::observe::{self, Question, host, observe};
 use imgctl_host::agent::protocol::Facts;
 use imgctl_kube::testing::stand_in::StandIn;
 
@@ -134,7 +133,7 @@ fn mapped(change: impl FnOnce(&mut HostSeen, &mut Vec<NodeSeen>)) -> (Option<Str
         api: Some(ApiSeen { nodes, ..ApiSeen::default() }),
         ..Observation::default()
     };
-    mapping::map(&mut observation);
+    observe::map_nodes(&mut observation);
     let host = observation.hosts.remove(0);
     (host.node, host.rivals)
 }
@@ -239,7 +238,7 @@ fn what_the_probe_prints_is_understood() {
 
 #[test]
 fn members_of_etcd_are_understood() {
-    let seen = etcd::understand(
+    let seen = observe::understand(
         "#members\n{\"header\":{},\"members\":[{\"ID\":10276657743932975437,\"name\":\"a\",\
          \"clientURLs\":[\"https://10.0.0.1:2379\"]},{\"ID\":2,\"name\":\"b\",\"isLearner\":true,\
          \"clientURLs\":[\"https://[fd00::2]:2379\"]}]}\n#status\n[{\"Endpoint\":\"x\",\"Status\":{\
@@ -252,7 +251,7 @@ fn members_of_etcd_are_understood() {
     assert!(a.leader && !a.learner && a.db_bytes == 4096 && a.is_at("10.0.0.1"));
     assert_eq!(a.version.as_deref(), Some("3.5.21"));
     assert!(!b.leader && b.learner && b.version.is_none() && b.is_at("fd00::2"));
-    assert!(etcd::understand("#members\nnothing").is_err());
+    assert!(observe::understand("#members\nnothing").is_err());
 }
 
 #[test]

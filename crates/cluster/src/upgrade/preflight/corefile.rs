@@ -1,8 +1,8 @@
 //! Checks that kubeadm can migrate the Corefile of CoreDNS: it migrates plugins that it knows, and
 //! refuses to upgrade with others.
 
-use super::look::{Look, error, note};
 use crate::upgrade::document::{Finding, few};
+use crate::upgrade::preflight::look::{Look, error, note};
 
 const CHECK: &str = "corefile";
 const HINT: &str = "remove them from the ConfigMap kube-system/coredns; or pass --skip-check \

@@ -1,9 +1,8 @@
 //! Checks that etcd tolerates the loss of the member being upgraded.
 
-use super::look::{Look, error, note, warning};
 use crate::runtime::version::{minor, minors_between, order_of};
-use crate::upgrade::document::Finding;
-use crate::upgrade::request::Target;
+use crate::upgrade::preflight::look::{Look, error, note, warning};
+use crate::upgrade::{document::Finding, request::Target};
 
 /// Database size above which a warning is given; etcd's default quota is 2 GiB.
 const LARGE: u64 = 1_600 << 20;

@@ -1,13 +1,15 @@
-//! Checks for settings that kubeadm would lose: compares static Pods with their kubeadm-config,
-//! because `kubeadm upgrade` rewrites them without manual changes.
+//! Checks for settings that an upgrade would lose or refuse: compares static Pods with their
+//! kubeadm-config, because `kubeadm upgrade` rewrites them without manual changes, and kubelets' flags
+//! and configuration with what the new ones accept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::look::{Look, error, note, warning};
 use crate::upgrade::document::{Finding, few};
+use crate::upgrade::hazards::{KUBEADM_REMOVES, REMOVALS};
 use crate::upgrade::observation::{HostSeen, ManifestSeen};
+use crate::upgrade::preflight::look::{Look, error, note, warning};
 
 const CHECK: &str = "static-manifests";
 const HINT: &str = "add them to the ConfigMap kube-system/kubeadm-config (extraArgs, extraVolumes, \
@@ -345,4 +347,49 @@ fn by_name<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeMap<Stri
         all.entry(flag.to_owned()).or_default().push(value.to_owned());
     }
     all
+}
+
+const CONFIGURATION: &str = "kubelet-configuration";
+
+pub(super) fn kubelet_settings(look: &Look<'_>) -> Vec<Finding> {
+    if !look.is_kubeadm() || !look.is_forward() {
+        return Vec::new();
+    }
+    let new = look.new_minors();
+    let mut found = Vec::new();
+    for removal in REMOVALS.iter().filter(|one| new.contains(&one.minor)) {
+        let has = |names: &'static [&'static str], has: &BTreeSet<String>| -> Vec<&'static str> {
+            let names = names.iter().copied();
+            names.filter(|name| has.contains(*name)).collect()
+        };
+        let of = |what: &str| format!("{what}, which v1.{} removes", removal.minor);
+        for host in look.hosts() {
+            let kubelet = &host.kubelet;
+            for flag in has(removal.flags, &kubelet.flags) {
+                if kubelet.kubeadm_flags.contains(flag) && KUBEADM_REMOVES.contains(&flag) {
+                    continue;
+                }
+                let what = of(&format!("its kubelet runs with --{flag}"));
+                found.push(error(CONFIGURATION, what).on(host).hint(
+                    "the new kubelet would not start: remove the flag from the unit, its drop-ins \
+                     or /etc/default/kubelet, and restart the kubelet",
+                ));
+            }
+            for gate in has(removal.gates, &kubelet.gates) {
+                let what = of(&format!("its kubelet sets the feature gate {gate}"));
+                found.push(error(CONFIGURATION, what).on(host).hint(
+                    "the new kubelet would not start: remove it from the ConfigMap \
+                     kube-system/kubelet-config and /var/lib/kubelet/config.yaml",
+                ));
+            }
+            for field in has(removal.fields, &kubelet.fields) {
+                let what = of(&format!("its kubelet's configuration sets {field}"));
+                found.push(warning(CONFIGURATION, what).on(host).hint(
+                    "it has no effect from then on: remove it from the ConfigMap \
+                     kube-system/kubelet-config",
+                ));
+            }
+        }
+    }
+    found
 }

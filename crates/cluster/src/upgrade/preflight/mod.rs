@@ -3,13 +3,9 @@
 //!
 //! Must not query hosts or the API.
 
-mod api;
-mod applications;
-mod certificates;
 mod corefile;
 mod etcd;
 mod hosts;
-mod kubelet;
 mod look;
 mod manifests;
 mod nodes;

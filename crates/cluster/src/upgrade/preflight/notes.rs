@@ -1,12 +1,10 @@
 //! Information for the operator: hazards of the versions on the path, and what cannot be rolled
 //! back.
 
-use super::etcd::newer_etcd;
-use super::look::Look;
 use crate::runtime::version::minor;
 use crate::upgrade::document::{KubeletSwap, Strategy};
-use crate::upgrade::hazards;
-use crate::upgrade::request::Target;
+use crate::upgrade::preflight::{etcd::newer_etcd, look::Look};
+use crate::upgrade::{hazards, request::Target};
 
 pub(super) fn of(look: &Look<'_>) -> Vec<String> {
     let mut notes = Vec::new();

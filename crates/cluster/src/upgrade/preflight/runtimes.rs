@@ -1,10 +1,9 @@
-//! Checks that versions are compatible: kubelets, API servers, container runtimes, predecessors of
-//! the image.
+//! Checks that versions are compatible: kubelets, API servers, container runtimes, installed images,
+//! predecessors of the image.
 
-use super::look::{Look, error, note, warning};
 use crate::runtime::version::{UPGRADE_FROM, order_of};
-use crate::upgrade::document::Finding;
-use crate::upgrade::skew;
+use crate::upgrade::preflight::look::{Look, error, note, warning};
+use crate::upgrade::{document::Finding, skew};
 use imgctl_base::semver::{Version, satisfies};
 
 /// The findings of [`skew::findings`] with one ID.
@@ -152,6 +151,42 @@ pub(super) fn kubeadm(look: &Look<'_>) -> Vec<Finding> {
         found.push(
             warning("kubeadm-config", what).hint("an upgrade with another tool may be incomplete"),
         );
+    }
+    found
+}
+
+pub(super) fn applications(look: &Look<'_>) -> Vec<Finding> {
+    let target = &look.document.target().version;
+    let Some(mut version) = Version::parse(target) else {
+        return Vec::new();
+    };
+    // The range refers to releases.
+    version.prerelease.clear();
+    let mut found = Vec::new();
+    for image in &look.observation.installed {
+        let Some(range) = &image.supports else {
+            continue;
+        };
+        match satisfies(range, &version) {
+            Some(true) => {}
+            Some(false) => found.push(
+                error(
+                    "application-versions",
+                    format!(
+                        "{} supports Kubernetes {range}, but the target is {target}",
+                        image.name
+                    ),
+                )
+                .hint("install a newer release of it first (`imgctl run`), or skip this check"),
+            ),
+            None => found.push(warning(
+                "application-versions",
+                format!(
+                    "{} declares support for `{range}`, which is not a version range",
+                    image.name
+                ),
+            )),
+        }
     }
     found
 }

@@ -1,14 +1,11 @@
 //! All checks, for running, skipping and documenting them.
 
-use super::look::Look;
-use super::{
-    api, applications, certificates, corefile, etcd, hosts, kubelet, manifests, nodes, notes,
-    runtimes, workloads,
-};
 use crate::upgrade::document::{Document, Finding, Severity};
-use crate::upgrade::observation::Observation;
-use crate::upgrade::request::Request;
+use crate::upgrade::preflight::{
+    corefile, etcd, hosts, manifests, nodes, notes, runtimes, workloads,
+};
 use crate::upgrade::skew::{KUBELET_NEWER, KUBELET_SKEW, SERVER_SKEW};
+use crate::upgrade::{observation::Observation, preflight::look::Look, request::Request};
 use imgctl_base::error::{Error, Result};
 
 /// One check.
@@ -32,8 +29,8 @@ macro_rules! checks {
 pub(crate) const CHECKS: &[Check] = checks! {
     "control-plane-unreachable", false, "every control plane can be reached", hosts::control_planes;
     "worker-unreachable", true, "unreachable workers are skipped", hosts::workers;
-    "api", false, "the Kubernetes API answers", api::answers;
-    "lock", false, "no other command works on the cluster", api::lease;
+    "api", false, "the Kubernetes API answers", nodes::answers;
+    "lock", false, "no other command works on the cluster", nodes::lease;
     "same-machine", true, "each host is a separate machine", hosts::twins;
     "node-mapping", false, "each host has exactly one Node", nodes::mapping;
     "unknown-node", true, "each Node has a host in the Clusterfile", nodes::strangers;
@@ -47,7 +44,7 @@ pub(crate) const CHECKS: &[Check] = checks! {
     "upgrade-from", false, "the image's label imgctl.io/upgrade-from allows the current version", runtimes::upgrade_from;
     "kubeadm-config", true, "the new kubeadm can read kubeadm's ConfigMap", runtimes::kubeadm;
     "static-manifests", true, "static Pods of the control plane match kubeadm-config, or patches preserve the differences", manifests::edited;
-    "kubelet-configuration", true, "the new kubelets accept the current flags and settings", kubelet::settings;
+    "kubelet-configuration", true, "the new kubelets accept the current flags and settings", manifests::kubelet_settings;
     "corefile", true, "kubeadm can migrate the Corefile of CoreDNS", corefile::plugins;
     "container-runtime", true, "container runtimes are new enough", runtimes::container_runtimes;
     "sandbox-image", true, "container runtimes use the pause image that the image ships", runtimes::sandbox;
@@ -67,11 +64,11 @@ pub(crate) const CHECKS: &[Check] = checks! {
     "etcd-version", true, "etcd can be upgraded from its version to that of the image", etcd::versions;
     "etcd-downgrade", true, "a rollback leaves no newer etcd behind", etcd::downgrade;
     "single-control-plane", true, "the API stays available while a control plane is upgraded", |_| Vec::new();
-    "certificates", true, "certificates are valid long enough and can be renewed", certificates::expiry;
-    "removed-apis", true, "no client uses APIs that the target removes", api::removed;
-    "webhooks", true, "webhooks that must answer are served", api::webhooks;
-    "api-services", true, "aggregated APIs are available", api::services;
-    "application-versions", true, "installed images support the target (label app.alpha.sealer.io/supported-kube-version)", applications::supported;
+    "certificates", true, "certificates are valid long enough and can be renewed", hosts::certificate_expiry;
+    "removed-apis", true, "no client uses APIs that the target removes", nodes::removed;
+    "webhooks", true, "webhooks that must answer are served", nodes::webhooks;
+    "api-services", true, "aggregated APIs are available", nodes::services;
+    "application-versions", true, "installed images support the target (label app.alpha.sealer.io/supported-kube-version)", runtimes::applications;
     "pod-disruption-budgets", true, "PodDisruptionBudgets allow evictions", workloads::budgets;
     "unmanaged-pods", true, "evicted Pods have an owner that recreates them", workloads::unmanaged;
     "terminating-pods", true, "deleted Pods have terminated", workloads::stuck;

@@ -2,15 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::table::CHECKS;
 use crate::runtime::upgrade::Renewal;
 use crate::upgrade::document::{Direction, Finding, KubeletSwap, Severity};
 use crate::upgrade::observation::{
     CertificateSeen, DeprecatedSeen, EtcdSeen, HostSeen, InstalledSeen, MemberSeen, NodeSeen,
     Observation, PodSeen, WebhookSeen, WorkloadSeen,
 };
-use crate::upgrade::request::Request;
 use crate::upgrade::testing::{document, kubernetes, request, script};
+use crate::upgrade::{preflight::table::CHECKS, request::Request};
 use imgctl_kube::drain::{PdbProblem, PodName};
 
 fn findings(observation: &Observation, request: &Request<'_>) -> Vec<Finding> {

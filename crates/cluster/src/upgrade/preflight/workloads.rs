@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::look::{Look, error, note, warning};
-use crate::upgrade::batches::lonely_pods;
 use crate::upgrade::document::{Finding, KubeletSwap, Severity, few};
 use crate::upgrade::observation::{HostSeen, PodSeen};
-use crate::upgrade::restarts::forward;
+use crate::upgrade::preflight::look::{Look, error, note, warning};
+use crate::upgrade::{batches::lonely_pods, restarts::forward};
 use imgctl_kube::drain::{PdbProblem, PodName};
 
 /// Maximum number of findings of one kind.

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::path::Path;
-use super::{Key, State, status};
 use crate::api::{Answer, ApiError};
 use crate::selector::selects;
+use crate::testing::stand_in::path::Path;
+use crate::testing::stand_in::{Key, State, status};
 
 const BUDGETS: &str = "policy/poddisruptionbudgets";
 

@@ -16,10 +16,10 @@ mod update;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use path::Path;
 use serde_json::{Value, json};
 
 use crate::api::{Answer, Api, ApiError, PatchKind};
-use path::Path;
 
 /// Key of an object: resource (`apps/deployments`, `/pods`), namespace (may be empty), name.
 type Key = (String, String, String);

@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value};
 
-use super::status;
 use crate::api::{ApiError, PatchKind};
+use crate::testing::stand_in::status;
 
 const NO_LIST: &str = "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp";
 

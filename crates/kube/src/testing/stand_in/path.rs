@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Key;
+use crate::testing::stand_in::Key;
 
 /// A parsed path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

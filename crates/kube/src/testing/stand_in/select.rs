@@ -2,9 +2,8 @@
 
 use serde_json::Value;
 
-use super::path::Path;
-use super::status;
 use crate::api::Answer;
+use crate::testing::stand_in::{path::Path, status};
 
 pub(super) struct Selection {
     labels: Vec<Term>,

@@ -1,25 +1,21 @@
 //! Serves the stand-in over HTTPS on loopback, for tests of the client.
 
-use std::convert::Infallible;
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{convert::Infallible, path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
 use http::{Method, Request, Response, header};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
+use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::{pki_types::pem::PemObject as _, server::WebPkiClientVerifier};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use super::{StandIn, path};
 use crate::api::{Answer, Api, ApiError, PatchKind};
 use crate::testing::credentials;
+use crate::testing::stand_in::{StandIn, path};
 
 /// A running server. Dropping it stops the server.
 pub struct Served {

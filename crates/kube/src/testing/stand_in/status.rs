@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::path::Path;
 use crate::api::ApiError;
+use crate::testing::stand_in::path::Path;
 
 fn error(code: u16, reason: &str, message: String) -> ApiError {
     ApiError { code, reason: reason.to_owned(), message, ..ApiError::default() }

@@ -3,9 +3,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::path::Path;
-use super::{State, status};
 use crate::api::Answer;
+use crate::testing::stand_in::path::Path;
+use crate::testing::stand_in::{State, status};
 
 pub(super) fn has_finalizers(object: &Value) -> bool {
     let finalizers = object["metadata"]["finalizers"].as_array();

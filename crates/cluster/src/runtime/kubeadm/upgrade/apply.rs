@@ -1,24 +1,17 @@
 //! Upgrade of one host: kubeadm by rename, `kubeadm upgrade`, then the kubelet.
 
-use std::cell::Cell;
-use std::time::Duration;
+use std::{cell::Cell, time::Duration};
 
 use serde_json::Value;
 
-use crate::runtime::Action;
-use crate::runtime::action::{Line, Site};
-use crate::runtime::certificates::inspect;
-use crate::runtime::certificates::validity::now;
-use crate::runtime::kubeadm::init::IGNORED;
-use crate::runtime::kubeadm::place;
+use crate::runtime::action::{self, Line, Site};
+use crate::runtime::certificates::{inspect, validity::now};
 use crate::runtime::kubeadm::upgrade::etcd_manifest::{MANIFESTS, Manifest, tag};
-use crate::runtime::kubeadm::upgrade::kubelet;
-use crate::runtime::kubeadm::upgrade::target::Target;
-use crate::runtime::kubectl::Kubectl;
-use crate::runtime::node_state::is_version;
-use crate::runtime::put;
+use crate::runtime::kubeadm::upgrade::{kubelet, target::Target};
+use crate::runtime::kubeadm::{init::IGNORED, place};
+use crate::runtime::kubectl::{Kubectl, is_version};
 use crate::runtime::upgrade::{Move, Place, Renewal};
-use crate::runtime::wait::until_well;
+use crate::runtime::{Action, wait::until_well};
 use imgctl_base::error::{Error, Result};
 
 /// kubeadm allows up to five minutes for each static Pod.
@@ -59,7 +52,7 @@ fn programs(target: &Target) -> Action {
              if [ -f \"$file\" ] && [ -n \"$there\" ] && ours \"$there\" \"$root\" \"bin/$name\"; then put \"$file\" \"$there\" 0755; fi\n\
              done\n\
              \"$(where kubeadm)\" version -o short",
-            functions = put::FUNCTIONS,
+            functions = action::PUT,
             tree = target.tree,
             root = target.root,
             backup = target.backup,

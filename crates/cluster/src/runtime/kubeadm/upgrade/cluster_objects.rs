@@ -5,10 +5,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::runtime::action::{Action, Site};
-use crate::runtime::kubeadm::place;
-use crate::runtime::kubeadm::upgrade::target::Target;
-use crate::runtime::kubectl::Kubectl;
-use crate::runtime::wait::until_well;
+use crate::runtime::kubeadm::{place, upgrade::target::Target};
+use crate::runtime::{kubectl::Kubectl, wait::until_well};
 use imgctl_base::error::{Error, Result};
 
 const PATIENCE: Duration = Duration::from_secs(180);

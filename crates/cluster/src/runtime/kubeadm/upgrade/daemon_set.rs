@@ -10,8 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::runtime::action::Site;
-use crate::runtime::kubectl::Kubectl;
+use crate::runtime::{action::Site, kubectl::Kubectl};
 use imgctl_base::error::Result;
 
 /// Annotation with the template's generation; each Pod carries the generation that it was created

@@ -3,8 +3,7 @@
 use serde_json::Value;
 
 use crate::runtime::action::Site;
-use crate::runtime::kubeadm::place;
-use crate::runtime::kubeadm::upgrade::target::Target;
+use crate::runtime::kubeadm::{place, upgrade::target::Target};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::semver::Version;
 use imgctl_host::agent::Agent;

@@ -6,12 +6,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::runtime::action::{Action, Site};
-use crate::runtime::kubeadm::upgrade::apply::text;
-use crate::runtime::kubeadm::upgrade::daemon_set;
-use crate::runtime::kubeadm::upgrade::etcd_manifest::tag;
-use crate::runtime::kubeadm::upgrade::target::Target;
-use crate::runtime::kubectl::Kubectl;
-use crate::runtime::node_state::is_version;
+use crate::runtime::kubeadm::upgrade::{
+    apply::text, daemon_set, etcd_manifest::tag, target::Target,
+};
+use crate::runtime::kubectl::{Kubectl, is_version};
 use crate::runtime::wait::until_well;
 use imgctl_base::error::Result;
 use imgctl_template::yaml;

@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use crate::runtime::action::{Action, Line, Site};
-use crate::runtime::kubeadm::upgrade::target::Target;
-use crate::runtime::kubeadm::upgrade::{backup, node};
-use crate::runtime::put;
-use crate::runtime::upgrade::Move;
-use crate::runtime::version::order;
+use crate::runtime::action::{self, Action, Line, Site};
+use crate::runtime::kubeadm::upgrade::target::{self, Target, evictable};
+use crate::runtime::{upgrade::Move, version::order};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::semver::Version;
 
@@ -47,7 +44,7 @@ pub(super) fn swap(target: &Target) -> Action {
          else echo \"/$file was changed on this host: it stays\"; fi\n\
          done\n\
          {STARTED}",
-        functions = put::FUNCTIONS,
+        functions = action::PUT,
         tree = target.tree,
         root = target.root,
         restarted = target.restarted(),
@@ -62,7 +59,7 @@ pub(super) fn swap(target: &Target) -> Action {
 /// Replaces containerd and runc, only if the image's label requires a newer version than the
 /// running one.
 pub(super) fn runtime(step: &Move<'_>, target: &Target) -> Option<Action> {
-    let wanted = backup::wanted_runtime(step)?.to_owned();
+    let wanted = target::wanted_runtime(step)?.to_owned();
     let says = format!(
         "replace the container runtime with that of {}/cri if it is older than {wanted}",
         target.tree
@@ -87,12 +84,12 @@ fn replace_runtime(site: &Site<'_>, target: &Target, wanted: &str) -> Result<()>
             site.agent.host(),
             text.trim()
         ))
-        .hint(format!("check the image's label {}", backup::RUNTIME_LABEL)));
+        .hint(format!("check the image's label {}", target::RUNTIME_LABEL)));
     };
     if order(&runs, &wanted_version).is_ge() {
         return Ok(());
     }
-    let left = node::evictable(site)?;
+    let left = evictable(site)?;
     if !left.is_empty() {
         return Err(Error::failed(format!(
             "{}: the container runtime is replaced only on a drained Node, and these Pods are on \
@@ -113,7 +110,7 @@ fn replace_runtime(site: &Site<'_>, target: &Target, wanted: &str) -> Result<()>
          if [ -f \"$file\" ] && [ -n \"$there\" ]; then put \"$file\" \"$there\" 0755; fi\n\
          done\n\
          {RESTART_RUNTIME}",
-        functions = put::FUNCTIONS,
+        functions = action::PUT,
         tree = target.tree,
     );
     let line = Line::repeatable(line);

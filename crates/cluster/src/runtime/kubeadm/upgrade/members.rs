@@ -1,14 +1,11 @@
 //! etcd members: healthy before a control plane is changed, and the same members afterwards.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use serde_json::Value;
 
 use crate::runtime::action::{Action, Site};
-use crate::runtime::kubeadm::etcd::etcdctl;
-use crate::runtime::kubeadm::place;
-use crate::runtime::kubeadm::upgrade::target::Target;
+use crate::runtime::kubeadm::{etcd::etcdctl, place, upgrade::target::Target};
 use crate::runtime::wait::until_well;
 use imgctl_base::error::{Error, Result};
 

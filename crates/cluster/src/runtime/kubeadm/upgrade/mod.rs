@@ -5,38 +5,29 @@
 //! upgrade rules.
 
 mod apply;
-mod backup;
 mod cluster_objects;
-mod crash_loop;
 mod daemon_set;
 mod etcd_manifest;
 mod finish;
 mod gate;
 mod kubelet;
-mod kubelet_try;
 mod members;
-mod node;
 mod pull;
 mod restore;
-mod restore_tool;
-mod server_try;
 mod snapshot;
 mod snapshot_restore;
 #[cfg(test)]
 mod stand_in_tests;
 mod target;
+mod trial;
+
+use target::Target;
 
 use crate::cluster::image::ClusterImage;
-use crate::runtime::Action;
-use crate::runtime::kubeadm::Kubeadm;
-use crate::runtime::kubeadm::config::lvscare_image;
-use crate::runtime::kubeadm::defaults::PAPERS;
-use crate::runtime::kubeadm::version::Version;
-use crate::runtime::load_balancer;
+use crate::runtime::kubeadm::{Kubeadm, config::lvscare_image, defaults::PAPERS, version::Version};
 use crate::runtime::upgrade::{Move, Place, Upgrader};
-use crate::runtime::version;
+use crate::runtime::{Action, load_balancer, version};
 use imgctl_base::error::{Error, Result};
-use target::Target;
 
 /// Redirects workers to other API servers before `stopping`, the actions that stop this host's API
 /// server. LVScare has no such list: it detects the state through `/readyz`.
@@ -65,9 +56,9 @@ impl Upgrader for Kubeadm<'_> {
 
     fn backup(&self, step: &Move<'_>) -> Result<Vec<Action>> {
         let target = Target::of(step)?;
-        let mut actions = vec![backup::files(step, &target)];
+        let mut actions = vec![target::backup_files(step, &target)];
         if target.has_etcd() {
-            actions.push(restore_tool::keep(&target));
+            actions.push(snapshot_restore::keep_tool(&target));
         }
         if target.place == Place::First {
             actions.push(cluster_objects::keep(&target));
@@ -129,11 +120,10 @@ impl Upgrader for Kubeadm<'_> {
     }
 
     fn before_snapshot(&self, step: &Move<'_>, snapshot: &str) -> Result<Vec<Action>> {
-        Ok(vec![restore_tool::check(&Target::of(step)?, snapshot)])
+        Ok(vec![snapshot_restore::check_tool(&Target::of(step)?, snapshot)])
     }
 
-    fn after_snapshot(&self, step: &Move<'_>) -> Result<Vec<Action>> {
-        let _ = step;
+    fn after_snapshot(&self, _step: &Move<'_>) -> Result<Vec<Action>> {
         Ok(vec![snapshot_restore::watch_again()])
     }
 }

@@ -2,19 +2,12 @@
 
 use std::time::Duration;
 
-use crate::runtime::Action;
 use crate::runtime::action::{Line, Site};
-use crate::runtime::kubeadm::documents::set;
-use crate::runtime::kubeadm::host_state::HostState;
-use crate::runtime::kubeadm::host_state::{unix, variable};
-use crate::runtime::kubeadm::images::same_socket;
-use crate::runtime::kubeadm::place;
-use crate::runtime::kubeadm::settings::etc;
-use crate::runtime::kubeadm::upgrade::apply::patches;
-use crate::runtime::kubeadm::upgrade::target::Target;
-use crate::runtime::kubeadm::upgrade::{backup, kubelet_try, server_try};
-use crate::runtime::kubectl::Kubectl;
-use crate::runtime::upgrade::Move;
+use crate::runtime::kubeadm::host_state::{HostState, unix, variable};
+use crate::runtime::kubeadm::upgrade::target::{self, Target};
+use crate::runtime::kubeadm::upgrade::{apply::patches, trial};
+use crate::runtime::kubeadm::{documents::set, images::same_socket, place, settings::etc};
+use crate::runtime::{Action, kubectl::Kubectl, upgrade::Move};
 use imgctl_base::error::{Error, Result};
 use imgctl_template::yaml;
 
@@ -25,7 +18,7 @@ const SANDBOX: &str = "imgctl.io/sandbox-image";
 pub(super) fn actions(step: &Move<'_>, target: &Target) -> Result<Vec<Action>> {
     let sandbox = step.to.rootfs().and_then(|image| image.label(&[SANDBOX]));
     let sandbox = sandbox.map(str::to_owned);
-    let runtime = backup::wanted_runtime(step).map(str::to_owned);
+    let runtime = target::wanted_runtime(step).map(str::to_owned);
     // Rollback takes the manifests from the backup.
     let patches = (target.is_control_plane() && !step.back).then(|| patches(step));
     let says = format!(
@@ -42,10 +35,10 @@ pub(super) fn actions(step: &Move<'_>, target: &Target) -> Result<Vec<Action>> {
     let target = target.clone();
     let action = Action::new("pull", says, "", move |site| {
         check(site, &target, runtime.as_deref())?;
-        kubelet_try::check(site, &target)?;
+        trial::check_kubelet(site, &target)?;
         let (configuration, socket) = pull(site, &target, sandbox.as_deref())?;
         match &patches {
-            Some(patches) => server_try::check(site, &target, &configuration, &socket, patches),
+            Some(patches) => trial::check(site, &target, &configuration, &socket, patches),
             None => Ok(()),
         }
     });

@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
-use crate::runtime::action::{Action, Line, Site};
-use crate::runtime::kubeadm::place;
+use crate::runtime::action::{self, Action, Line, Site};
 use crate::runtime::kubeadm::upgrade::etcd_manifest::{MANIFESTS, Manifest, minor_was_raised};
 use crate::runtime::kubeadm::upgrade::kubelet::{RESTART_RUNTIME, STARTED};
-use crate::runtime::kubeadm::upgrade::target::Target;
 use crate::runtime::kubeadm::upgrade::{cluster_objects, gate};
-use crate::runtime::put;
-use crate::runtime::upgrade::Place;
-use crate::runtime::wait::until_well;
+use crate::runtime::kubeadm::{place, upgrade::target::Target};
+use crate::runtime::{upgrade::Place, wait::until_well};
 use imgctl_base::error::Result;
 
 const LIMIT: Duration = Duration::from_secs(600);
@@ -131,7 +128,7 @@ fn line(target: &Target, keep_etcd: bool) -> String {
          finished() {{ [ \"$?\" != 0 ] || rm -f \"$backup/touched\"; }}\n\
          trap finished EXIT\n\
          {STARTED}",
-        functions = put::FUNCTIONS,
+        functions = action::PUT,
         backup = target.backup,
         started = target.restarted(),
         version = target.version.text,

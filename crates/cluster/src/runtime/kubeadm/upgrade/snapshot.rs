@@ -5,9 +5,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::runtime::action::{Action, Line, Site};
-use crate::runtime::kubeadm::etcd;
-use crate::runtime::kubeadm::place;
 use crate::runtime::kubeadm::upgrade::target::Target;
+use crate::runtime::kubeadm::{etcd, place};
 use imgctl_base::error::{Error, Result};
 
 const LONG: Duration = Duration::from_secs(15 * 60);

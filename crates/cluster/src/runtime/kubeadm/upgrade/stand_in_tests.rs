@@ -1,15 +1,11 @@
 //! Runs upgrade and rollback on "hosts" with the stand-ins of tests/kubeadm.
 
-use crate::cluster::context::ClusterContext;
-use crate::cluster::host::{Host, MASTER, NODE};
-use crate::runtime::certificates::validity::Validity;
-use crate::runtime::kubeadm::Kubeadm;
+use crate::cluster::context::{ClusterContext, Host, MASTER, NODE};
 use crate::runtime::kubeadm::stand_in_tests::{Hosts, Namespace};
 use crate::runtime::kubeadm::tests::{NoFiles, context, host};
 use crate::runtime::upgrade::{Move, Place, Renewal, Upgrader as _};
-use crate::runtime::{Action, Runtime as _};
-use imgctl_host::agent::Agent as _;
-use imgctl_host::agent::protocol::FileToWrite;
+use crate::runtime::{Action, Runtime as _, certificates::validity::Validity, kubeadm::Kubeadm};
+use imgctl_host::agent::{Agent as _, protocol::FileToWrite};
 
 const OLD: &str = "v1.34.1";
 const NEW: &str = "v1.35.2";

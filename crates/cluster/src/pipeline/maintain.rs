@@ -1,0 +1,148 @@
+//! Operations that keep a cluster's members or remove them all: reset, removal of an application,
+//! renewed certificates.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use crate::cluster::context::{ClusterContext, Host};
+use crate::cluster::image::ImageKind;
+use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate};
+use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
+use crate::pipeline::{change::Planned, image_commands, look, members, record, redact};
+use crate::runtime::kubeadm::Kubeadm;
+use crate::runtime::kubeadm::renew::{Wanted, remember};
+use imgctl_base::error::{Error, Kind, Result};
+
+/// Plans the removal of a whole cluster, also of one that was never finished: workers in parallel,
+/// control planes one by one, the first one last. What is left behind is a failure.
+pub fn reset(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Result<Planned> {
+    let looks = look::look(&context.hosts, &execution.pool, execution.parallel);
+    let context = Arc::new(look::informed(context, &looks));
+    let mut plan = Plan::new("reset", &context.name, "");
+    plan.destroys = true;
+    let order = |host: &&Host| !host.is_control_plane();
+    let (workers, masters): (Vec<&Host>, Vec<&Host>) = context.hosts.iter().partition(order);
+    let mut unreachable = Phase::new("lost", Order::Parallel).on_failure(OnFailure::GoOn);
+    let mut first = Phase::new("workers", Order::Parallel).on_failure(OnFailure::GoOn);
+    let mut last = Phase::new("control-planes", Order::Serial).on_failure(OnFailure::GoOn);
+    let reversed: Vec<&Host> = masters.into_iter().rev().collect();
+    for (host, is_worker) in workers
+        .into_iter()
+        .map(|host| (host, true))
+        .chain(reversed.into_iter().map(|host| (host, false)))
+    {
+        if let Some(Err(error)) = looks.get(&host.id()) {
+            let message = format!("{} does not answer: {error}", host.id());
+            if execution.force {
+                plan.notes.push(format!("{message}; it is not cleaned up"));
+                continue;
+            }
+            unreachable = unreachable.lane(gone(host, error.kind(), message));
+            continue;
+        }
+        let lane = members::reset_lane(execution, &context, host)?;
+        if is_worker { first = first.lane(lane) } else { last = last.lane(lane) }
+    }
+    plan.push(first);
+    plan.push(last);
+    plan.push(unreachable);
+    // Only after everything is removed; otherwise the next attempt still needs the Clusterfile.
+    let mark = record::mark(execution, PhaseUpdate::Gone);
+    plan.push(Phase::new("record", Order::Serial).lane(Lane::controller(vec![mark])));
+    plan.redact(&redact::of_cluster(&context));
+    Ok(Planned { plan, context, pool: Arc::clone(&execution.pool), behind: BTreeSet::new() })
+}
+
+/// Reports a host that cannot be cleaned as a separate failure, after the others are clean.
+fn gone(host: &Host, kind: Kind, message: String) -> Lane {
+    let step = Step::local("host", "it does not answer: this will fail", "", move |_| {
+        Err(Error::new(kind, message.clone()).hint(
+            "bring it back and run the same command again, or pass --force to leave it as it is",
+        ))
+    });
+    Lane { host: Some(host.clone()), steps: vec![step.always()] }
+}
+
+/// Plans the removal of `image` (as in `spec.image`). The keeper writes the Clusterfile without it.
+pub fn uninstall(
+    execution: &ExecutionContext<'_>,
+    context: &ClusterContext,
+    image: &str,
+) -> Result<Planned> {
+    let found = context.images.iter().find(|one| one.name == image);
+    let Some(found) = found else {
+        let known: Vec<&str> = context.images.iter().map(|one| one.name.as_str()).collect();
+        return Err(Error::not_found(format!("cluster {} has no image {image}", context.name))
+            .hint(format!("it has {}", known.join(", "))));
+    };
+    if found.kind != ImageKind::Application {
+        return Err(Error::usage(format!(
+            "{image} is not an application: its files are part of every host's tree"
+        ))
+        .hint("run an image that reverts it, or reset the cluster"));
+    }
+    let first = context
+        .first()
+        .ok_or_else(|| Error::usage(format!("cluster {} has no control plane", context.name)))?;
+    let looks = look::look([first], &execution.pool, execution.parallel);
+    if let Some(Err(error)) = looks.get(&first.id()) {
+        return Err(Error::new(error.kind(), format!("{} does not answer: {error}", first.id())));
+    }
+    let context = Arc::new(look::informed(context, &looks));
+    let mut plan = Plan::new("uninstall", &context.name, image);
+    plan.destroys = true;
+    if let (Some(first), Some(found)) =
+        (context.first(), context.images.iter().find(|one| one.name == image))
+    {
+        plan.push(
+            Phase::new("uninstall", Order::Serial)
+                .lane(Lane::on(first, image_commands::uninstall(&context, found, first))),
+        );
+    }
+    let mut mark = record::mark(execution, PhaseUpdate::Success);
+    mark.says = vec!["write the Clusterfile without it".to_owned()];
+    plan.extend(record::phases(execution, &context, vec![mark]));
+    plan.redact(&redact::of_cluster(&context));
+    Ok(Planned { plan, context, pool: Arc::clone(&execution.pool), behind: BTreeSet::new() })
+}
+
+/// Plans new names for the API's certificate and the certificates to renew. Either may be empty.
+pub fn renew(
+    execution: &ExecutionContext<'_>,
+    context: &ClusterContext,
+    kubeadm: &Kubeadm<'_>,
+    names: &[String],
+    renew: &[String],
+) -> Result<Planned> {
+    let looks = look::look(context.control_planes(), &execution.pool, execution.parallel);
+    for (host, look) in &looks {
+        if let Err(error) = look {
+            return Err(Error::new(error.kind(), format!("{host} does not answer: {error}")));
+        }
+    }
+    let context = Arc::new(look::informed(context, &looks));
+    let intent = format!("names {} renew {}", names.join(","), renew.join(","));
+    let mut plan = Plan::new("cert", &context.name, &intent);
+    if !names.is_empty() {
+        let (kept, list) = (Arc::clone(&context), names.to_vec());
+        let step = Step::local(
+            "alt-names",
+            "record the names for future control planes",
+            &names.join(","),
+            move |_| remember(&kept, &list),
+        );
+        plan.push(Phase::new("prepare", Order::Serial).lane(Lane::controller(vec![step])));
+    }
+    let mut phase = Phase::new("certificates", Order::Serial);
+    for host in context.control_planes() {
+        let mut actions = Vec::new();
+        if !names.is_empty() {
+            actions.extend(kubeadm.add_names(&context, host, names)?);
+        }
+        for what in renew {
+            actions.extend(kubeadm.renew(&context, host, &Wanted::parse(what)?)?);
+        }
+        phase = phase.lane(Lane::on(host, actions));
+    }
+    plan.push(phase);
+    Ok(Planned { plan, context, pool: Arc::clone(&execution.pool), behind: BTreeSet::new() })
+}
