@@ -10,9 +10,9 @@ use clap::{
 #[cfg(feature = "testing")]
 use crate::cli::commands::simulate;
 use crate::cli::commands::{
-    about, agent, archives, attach, build, cert, cluster, copy, diff, edit, env, files, history,
-    hosts, images, inplace, inspect, journal, login, manifest, mounts, preview, pull, push,
-    registry, sign, status, store, upgrade,
+    about, agent, archives, attach, build, cluster, diff, edit, files, history, hosts, images,
+    inplace, inspect, login, manifest, mounts, preview, pull, push, records, registry, sign,
+    status, store, upgrade,
 };
 use crate::cli::{accepted, context::Context, overview, settings::Globals};
 use imgctl_base::error::Result;
@@ -75,7 +75,7 @@ verbs! {
     "build": Build(Box<build::BuildArgs>) => build::run;
     "images": Images(images::ImagesArgs) => images::run;
     "pull": Pull(pull::PullArgs) => pull::pull;
-    "copy": Copy(copy::CopyArgs) => copy::run;
+    "copy": Copy(pull::CopyArgs) => pull::copy;
     "tags": Tags(pull::TagsArgs) => pull::tags;
     "search" @hide: Search(pull::SearchArgs) => pull::search;
     "tag": Tag(store::TagArgs) => store::tag;
@@ -111,7 +111,7 @@ verbs! {
     "prune": Prune(store::PruneArgs) => store::prune;
     "df": Df(store::DfArgs) => store::df;
     "scrub": Scrub(store::ScrubArgs) => store::scrub;
-    "cert": Cert(cert::CertArgs) => cert::run;
+    "cert": Cert(status::CertArgs) => status::cert;
     "registry": Registry(registry::RegistryCommand) => registry::run;
     "agent" @hide: Agent(agent::AgentArgs) => agent::agent;
     "run": Run(Box<cluster::RunArgs>) => cluster::run;
@@ -122,13 +122,13 @@ verbs! {
     "rollback": Rollback(Box<upgrade::RollbackArgs>) => upgrade::rollback;
     "reset": Reset(Box<cluster::ResetArgs>) => cluster::reset;
     "uninstall": Uninstall(Box<cluster::UninstallArgs>) => cluster::uninstall;
-    "status": Status(Box<status::StatusArgs>) => status::run;
+    "status": Status(Box<status::StatusArgs>) => status::status;
     "inplace": Inplace(inplace::InplaceArgs) => inplace::run;
     "plan": Plan(cluster::PlanArgs) => cluster::plan, owned;
     "gen": Gen(Box<preview::GenArgs>) => preview::generate;
     "render": Render(Box<preview::RenderArgs>) => preview::render;
-    "env": Env(env::EnvArgs) => env::run;
-    "journal": Journal(journal::JournalArgs) => journal::run;
+    "env": Env(records::EnvArgs) => records::env;
+    "journal": Journal(records::JournalArgs) => records::journal;
     #[cfg(feature = "testing")]
     "simulate" @hide: Simulate(simulate::SimulateArgs) => simulate::run;
     "version": Version(about::VersionArgs) => about::version;

@@ -30,7 +30,7 @@ fn code(kind: Kind) -> u8 {
 /// Shows `error` on stderr and returns its exit code. A closed output (`imgctl images | head -1`)
 /// is not a failure.
 pub(crate) fn report(error: &Error, early: Early) -> ExitCode {
-    if ui::output::reader_is_gone(error) {
+    if ui::terminal::reader_is_gone(error) {
         return ExitCode::SUCCESS;
     }
     let text = if early.json {
@@ -38,7 +38,7 @@ pub(crate) fn report(error: &Error, early: Early) -> ExitCode {
     } else {
         as_text(error, ui::colours_stderr(early.colour))
     };
-    ui::output::stderr(&text);
+    ui::terminal::stderr(&text);
     ExitCode::from(code(error.kind()))
 }
 

@@ -15,7 +15,6 @@ mod format;
 mod front_end;
 mod image_options;
 mod names;
-mod outcome_view;
 mod overview;
 mod registry_options;
 mod settings;

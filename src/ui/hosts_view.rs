@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::ui::table::{Table, cut, human, one_line};
-use crate::ui::{Terminal, output};
+use crate::ui::{Terminal, terminal};
 use imgctl_cluster::pipeline::event::{Event, Listener, Outcome};
 
 /// Maximum number of hosts listed; more are only counted.
@@ -338,7 +338,7 @@ impl Listener for JsonEvents {
             told.insert(host.clone(), now);
         }
         // A closed stdout must not leave hosts half done.
-        let _ = output::stdout(json_line(event, now).as_bytes());
+        let _ = terminal::stdout(json_line(event, now).as_bytes());
     }
 }
 

@@ -1,7 +1,6 @@
 //! User-facing output: progress, tables, prompts, JSON events. Must not depend on stores or images.
 
 pub(crate) mod hosts_view;
-pub(crate) mod output;
 mod progress;
 pub(crate) mod prompt;
 pub(crate) mod table;
@@ -123,17 +122,17 @@ impl Ui {
 
     /// Writes text to stdout unchanged.
     pub(crate) fn print(&self, text: &str) -> Result<()> {
-        output::stdout(text.as_bytes())
+        terminal::stdout(text.as_bytes())
     }
 
     /// Writes one line to stdout.
     pub(crate) fn line(&self, line: &str) -> Result<()> {
-        output::stdout(format!("{line}\n").as_bytes())
+        terminal::stdout(format!("{line}\n").as_bytes())
     }
 
     /// Writes bytes to stdout.
     pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<()> {
-        output::stdout(bytes)
+        terminal::stdout(bytes)
     }
 
     /// Writes a value to stdout as indented JSON.
@@ -141,7 +140,7 @@ impl Ui {
         let mut text = serde_json::to_vec_pretty(value)
             .map_err(|error| Error::failed("cannot write the result as JSON").caused_by(error))?;
         text.push(b'\n');
-        output::stdout(&text)
+        terminal::stdout(&text)
     }
 
     /// Writes a result: `value` if results are JSON, otherwise the line `line`.

@@ -12,10 +12,8 @@ pub mod install;
 pub mod maintain;
 pub mod members;
 pub mod preview;
-mod registry_password;
 pub mod session;
 mod state_store;
-pub mod status;
 #[cfg(test)]
 mod tests;
 pub mod upgrade;

@@ -7,7 +7,8 @@ use std::sync::{Arc, OnceLock};
 use jiff::Timestamp;
 
 use crate::front_end::{Announcement, Outcome};
-use crate::{registry_password, session::Session, state_store::ClusterStateStore};
+use crate::session::Session;
+use crate::state_store::{ClusterStateStore, password_of_hosts};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Platform;
 use imgctl_cluster::cluster::clusterfile::{Clusterfile, HostGroup, Mount};
@@ -258,7 +259,7 @@ impl<'a> Work<'a> {
         if self.asks_hosts
             && decided.is_new
             && exists
-            && let Some(password) = registry_password::of_hosts(context, self.session)?
+            && let Some(password) = password_of_hosts(context, self.session)?
         {
             let name = registry_access::PASSWORD_VARIABLE.to_owned();
             user.insert(name, password.expose().to_owned());

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::cli::{context::Context, image_options::PlatformArg, names::references};
-use crate::ui::{output::Stdout, table::human};
+use crate::ui::{table::human, terminal::Stdout};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Platform;
 use imgctl_store::layer::Compression;

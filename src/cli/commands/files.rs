@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::cli::names::{image_and_path, nearest, printable};
 use crate::cli::{context::Context, image_options::PlatformArg};
-use crate::ui::{output::Stdout, table::Table};
+use crate::ui::{table::Table, terminal::Stdout};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::{Descriptor, LayerKind, time::rfc3339};
 use imgctl_store::layer::{ContentReader, Entry, EntryKind, Found, LayerPath, Tree};

@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::{context::Context, ssh_options::HostArgs};
-use crate::ui::output;
+use crate::ui::terminal;
 use imgctl_base::error::{Error, IoContext as _, Kind, Result};
 use imgctl_base::progress::Unit;
 use imgctl_cluster::cluster::context::Host;
@@ -204,7 +204,7 @@ fn print_lines(source: Source, prefix: &str, lines: &[u8], context: &Context) ->
     match source {
         Source::Output => context.ui.bytes(&text),
         Source::Errors => {
-            output::stderr(&String::from_utf8_lossy(&text));
+            terminal::stderr(&String::from_utf8_lossy(&text));
             Ok(())
         }
     }

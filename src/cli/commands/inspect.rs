@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
-use crate::cli::commands::inspect_view::{self, View};
+use crate::cli::commands::history::{self, View};
 use crate::cli::{
     context::Context, format::print_each, image_options::PlatformArg,
     registry_options::RegistryArgs,
@@ -111,10 +111,10 @@ fn elsewhere(args: &InspectArgs, place: &Location, context: &Context) -> Result<
     };
     match args.kind {
         Kind::Layer => {
-            let json = inspect_view::layers(&image);
+            let json = history::layers(&image);
             Ok(View { fields: json.clone(), json })
         }
-        _ => Ok(inspect_view::image(&image, &plain.manifest_bytes, &plain.config_bytes)),
+        _ => Ok(history::image(&image, &plain.manifest_bytes, &plain.config_bytes)),
     }
 }
 
@@ -138,7 +138,7 @@ fn stored(args: &InspectArgs, name: &str, context: &Context) -> Result<View> {
             let image = args.platform.image(name, context).map_err(asking)?;
             let manifest = store.read_blob(&image.descriptor.digest, MAX_DOCUMENT)?;
             let config = store.read_blob(image.id(), imgctl_base::image::config::MAX_CONFIG)?;
-            Ok(inspect_view::image(&image, &manifest, &config))
+            Ok(history::image(&image, &manifest, &config))
         }
         Kind::Manifest => {
             let digest = store.resolve(name)?.descriptor.digest;
@@ -146,7 +146,7 @@ fn stored(args: &InspectArgs, name: &str, context: &Context) -> Result<View> {
             json_view(&manifest, name)
         }
         Kind::Layer => {
-            let json = inspect_view::layers(&args.platform.image(name, context)?);
+            let json = history::layers(&args.platform.image(name, context)?);
             Ok(View { fields: json.clone(), json })
         }
         Kind::Container => Err(Error::usage("there are no containers to inspect")

@@ -15,7 +15,6 @@ mod lag;
 mod open;
 mod resume;
 mod rollback;
-mod snapshot;
 
 pub(crate) use begin::begin_newer;
 pub use begin::{Preview, UpgradeRequest, upgrade};

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use crate::upgrade::close::closing;
 use crate::upgrade::execute::{Carrying, carry, pipeline_of};
-use crate::upgrade::images::{ClusterSnapshot, Start, UpgradeImage, know, sides};
-use crate::upgrade::snapshot::{self, After};
+use crate::upgrade::images::{
+    After, ClusterSnapshot, Start, UpgradeImage, after_snapshot, know, sides,
+};
 use crate::work::{Work, steps};
 use crate::{front_end::Outcome, session::Session};
 use imgctl_base::error::{Error, Result};
@@ -28,7 +29,7 @@ pub(crate) fn resume_in(
     let start = Start::of_open(open, work)?;
     let snapshot = upgrades.snapshot(&open.id)?;
     let after = match (&snapshot, upgrades.instead(&open.id)?) {
-        (Some(snapshot), Some(there)) => snapshot::after(work, &there, snapshot)?,
+        (Some(snapshot), Some(there)) => after_snapshot(work, &there, snapshot)?,
         _ => After::unchanged(work.existing()?),
     };
     let sides = sides(work, &after.cluster, &start, &hops, &install)?;

@@ -8,9 +8,10 @@ use crate::session::Session;
 use crate::upgrade::choices::GivenChoices;
 use crate::upgrade::close::{abandon, check_blockers, closing};
 use crate::upgrade::execute::{Carrying, PlanRequest, carry, plan_of};
-use crate::upgrade::images::{ClusterSnapshot, Start, UpgradeImage, know, rootfs_of, sides};
+use crate::upgrade::images::{
+    After, ClusterSnapshot, Start, UpgradeImage, after_snapshot, know, rootfs_of, sides,
+};
 use crate::upgrade::resume::{check_home, release_nodes, resume_in};
-use crate::upgrade::snapshot::{self, After};
 use crate::work::{RunOptions, Work, declined};
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_cluster::cluster::context::{Host, MASTER};
@@ -110,7 +111,7 @@ pub(crate) fn go_back(
     let is_whole = *scope == Scope::Cluster;
     let from = UpgradeImage::of(there.target());
     let after = match &request.from_snapshot {
-        Some(snapshot) => snapshot::after(&work, &there.id, snapshot)?,
+        Some(snapshot) => after_snapshot(&work, &there.id, snapshot)?,
         None => After::unchanged(work.existing()?),
     };
     let to = [UpgradeImage::of(&there.from)];
