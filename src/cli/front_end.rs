@@ -9,7 +9,7 @@ use crate::cli::{
 use crate::ui::{hosts_view::JsonEvents, prompt, table::human};
 use imgctl_base::error::{IoContext, Result};
 use imgctl_base::progress::Reporter;
-use imgctl_cluster::cluster::host::Host;
+use imgctl_cluster::cluster::context::Host;
 use imgctl_cluster::pipeline::event::{Event, Listener, NullListener, Outcome as StepOutcome};
 use imgctl_cluster::pipeline::{
     change::Planned, executor::Summary, interrupt::Interrupt, step::PlanView,
