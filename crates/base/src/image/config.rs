@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::image::descriptor::null_as_default;
+use crate::image::descriptor::or_default;
 use crate::image::{Digest, Platform};
 
 /// Maximum size of a config, in bytes.
@@ -32,10 +32,10 @@ pub struct ImageConfig {
     pub os_version: Option<String>,
     #[serde(rename = "os.features", skip_serializing_if = "Vec::is_empty")]
     pub os_features: Vec<String>,
-    #[serde(deserialize_with = "null_as_default")]
+    #[serde(deserialize_with = "or_default")]
     pub config: ContainerConfig,
     pub rootfs: RootFs,
-    #[serde(deserialize_with = "null_as_default")]
+    #[serde(deserialize_with = "or_default")]
     pub history: Vec<History>,
     #[serde(flatten)]
     pub extra: Extra,
@@ -60,9 +60,9 @@ impl ImageConfig {
 pub struct ContainerConfig {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub user: String,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_as_default")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_default")]
     pub exposed_ports: BTreeMap<String, Empty>,
-    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "or_default")]
     pub env: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entrypoint: Option<Vec<String>>,
@@ -70,13 +70,13 @@ pub struct ContainerConfig {
     pub cmd: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub healthcheck: Option<Healthcheck>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_as_default")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_default")]
     pub volumes: BTreeMap<String, Empty>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub working_dir: String,
-    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "or_default")]
     pub on_build: Vec<String>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_as_default")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_default")]
     pub labels: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub stop_signal: String,
@@ -94,7 +94,7 @@ pub struct Empty {}
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub struct Healthcheck {
-    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "or_default")]
     pub test: Vec<String>,
     #[serde(skip_serializing_if = "is_zero")]
     pub interval: i64,
@@ -118,7 +118,7 @@ fn is_zero(number: &i64) -> bool {
 pub struct RootFs {
     #[serde(rename = "type", default)]
     pub kind: String,
-    #[serde(default, deserialize_with = "null_as_default")]
+    #[serde(default, deserialize_with = "or_default")]
     pub diff_ids: Vec<Digest>,
 }
 

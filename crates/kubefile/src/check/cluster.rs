@@ -98,14 +98,9 @@ fn kind(
     let versioned = labels.iter().any(|label| label.key == "version")
         || options.labels.iter().any(|label| label == "version");
     if value == "rootfs" && !versioned {
-        found.push(
-            Diagnostic::warning(
-                "RootfsVersionLabel",
-                "a rootfs image needs the label version, which upgrades rely on",
-                span,
-            )
-            .hint("add LABEL version=\"v1.29.9\", or build with --label version=…"),
-        );
+        let message = "a rootfs image needs the label version, which upgrades rely on";
+        let warning = Diagnostic::warning("RootfsVersionLabel", message, span);
+        found.push(warning.hint("add LABEL version=\"v1.29.9\", or build with --label version=…"));
     }
 }
 

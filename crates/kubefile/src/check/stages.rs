@@ -53,24 +53,14 @@ fn stage_name(from: &From, name: &str, duplicate: bool, found: &mut Vec<Diagnost
     let start = from.text.len() - written.len();
     let span = from.map.locate(&from.text, start, from.text.len());
     if written != name {
-        found.push(
-            Diagnostic::warning(
-                "StageNameCasing",
-                format!("the stage name {written} is not in lower case"),
-                span,
-            )
-            .hint(format!("write {name}")),
-        );
+        let message = format!("the stage name {written} is not in lower case");
+        let warning = Diagnostic::warning("StageNameCasing", message, span);
+        found.push(warning.hint(format!("write {name}")));
     }
     if duplicate {
-        found.push(
-            Diagnostic::warning(
-                "DuplicateStageName",
-                format!("an earlier stage is already named {name}"),
-                span,
-            )
-            .hint("give each stage a unique name"),
-        );
+        let message = format!("an earlier stage is already named {name}");
+        let warning = Diagnostic::warning("DuplicateStageName", message, span);
+        found.push(warning.hint("give each stage a unique name"));
     }
     if RESERVED.contains(&name) {
         found.push(Diagnostic::warning(
@@ -95,14 +85,9 @@ fn as_casing(from: &From, found: &mut Vec<Diagnostic>) {
     let wanted = if lower { "as" } else { "AS" };
     if word != wanted {
         let span = from.map.locate(&from.text, head.len() - word.len(), head.len());
-        found.push(
-            Diagnostic::warning(
-                "FromAsCasing",
-                format!("{word} is not in the same case as {keyword}"),
-                span,
-            )
-            .hint(format!("write {wanted}")),
-        );
+        let message = format!("{word} is not in the same case as {keyword}");
+        let warning = Diagnostic::warning("FromAsCasing", message, span);
+        found.push(warning.hint(format!("write {wanted}")));
     }
 }
 

@@ -22,14 +22,9 @@ const SECRET_WORDS: [&str; 10] = [
 pub(super) fn check(kubefile: &Kubefile, found: &mut Vec<Diagnostic>) {
     casing(kubefile, found);
     for span in &kubefile.empty_continuations {
-        found.push(
-            Diagnostic::warning(
-                "NoEmptyContinuation",
-                "an instruction continues over a blank line",
-                *span,
-            )
-            .hint("remove the blank line, or make it a comment"),
-        );
+        let message = "an instruction continues over a blank line";
+        let warning = Diagnostic::warning("NoEmptyContinuation", message, *span);
+        found.push(warning.hint("remove the blank line, or make it a comment"));
     }
     for arg in &kubefile.global_args {
         secrets(arg, found);
@@ -83,14 +78,9 @@ fn expose(instruction: &Instruction, port: &str, found: &mut Vec<Diagnostic>) {
         return;
     };
     if !protocol.contains('$') && protocol.chars().any(char::is_uppercase) {
-        found.push(
-            Diagnostic::warning(
-                "ExposeProtoCasing",
-                format!("the protocol of {port} is not in lower case"),
-                instruction.span_of(port),
-            )
-            .hint(format!("write {}", port.to_lowercase())),
-        );
+        let message = format!("the protocol of {port} is not in lower case");
+        let warning = Diagnostic::warning("ExposeProtoCasing", message, instruction.span_of(port));
+        found.push(warning.hint(format!("write {}", port.to_lowercase())));
     }
 }
 
@@ -187,14 +177,9 @@ fn casing(kubefile: &Kubefile, found: &mut Vec<Diagnostic>) {
     };
     for (name, span) in names {
         if name != wanted(name) {
-            found.push(
-                Diagnostic::warning(
-                    "ConsistentInstructionCasing",
-                    format!("{name} is not in {case} case like most instructions here"),
-                    span,
-                )
-                .hint(format!("write {}", wanted(name))),
-            );
+            let message = format!("{name} is not in {case} case like most instructions here");
+            let warning = Diagnostic::warning("ConsistentInstructionCasing", message, span);
+            found.push(warning.hint(format!("write {}", wanted(name))));
         }
     }
 }
