@@ -1,13 +1,12 @@
 //! Selection of hosts, and work on many of them: done in parallel, reported in the order of the
 //! hosts.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use crate::session::Session;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_cluster::cluster::{context::Host, name};
 use imgctl_host::host::address::{Address, SSH_PORT, parse_list};
 use imgctl_host::host::{connect::Connections, login::Login};
+use imgctl_transfer::transfer::workers::map;
 
 /// Hosts to work on: those of the list, or those of a cluster with its logins.
 #[derive(Clone, Debug, Default)]
@@ -112,29 +111,7 @@ pub fn for_each<T: Send>(
     parallel: usize,
     work: impl Fn(usize, &Host) -> T + Sync,
 ) -> Vec<T> {
-    let next = AtomicUsize::new(0);
-    let mut results: Vec<(usize, T)> = std::thread::scope(|scope| {
-        let worker = || {
-            let mut done = Vec::new();
-            loop {
-                let index = next.fetch_add(1, Ordering::Relaxed);
-                match hosts.get(index) {
-                    Some(host) => done.push((index, work(index, host))),
-                    None => return done,
-                }
-            }
-        };
-        let workers: Vec<_> = (0..parallel.min(hosts.len())).map(|_| scope.spawn(worker)).collect();
-        workers
-            .into_iter()
-            .flat_map(|worker| match worker.join() {
-                Ok(done) => done,
-                Err(panic) => std::panic::resume_unwind(panic),
-            })
-            .collect()
-    });
-    results.sort_by_key(|(index, _)| *index);
-    results.into_iter().map(|(_, result)| result).collect()
+    map(hosts.iter().enumerate(), parallel, |(index, host)| work(index, host))
 }
 
 /// Returns one error for all failed hosts, or `None` if none failed. A single failed host keeps its

@@ -72,25 +72,19 @@ impl Ssh {
 
     /// Returns the members of `flags` that differ from this: the new hosts' own settings.
     fn differences(&self, flags: &Self) -> Option<Self> {
-        let mut own = flags.clone();
-        let clear = |own: &mut Option<SecretSource>, ours: &Option<SecretSource>| {
-            if own == ours {
-                *own = None;
-            }
-        };
-        clear(&mut own.password, &self.password);
-        clear(&mut own.key_data, &self.key_data);
-        clear(&mut own.key_passphrase, &self.key_passphrase);
-        clear(&mut own.sudo_password, &self.sudo_password);
-        for (own, ours) in [
-            (&mut own.user, &self.user),
-            (&mut own.key_name, &self.key_name),
-            (&mut own.jump, &self.jump),
-        ] {
+        fn clear<T: PartialEq>(own: &mut Option<T>, ours: &Option<T>) {
             if own == ours {
                 *own = None;
             }
         }
+        let mut own = flags.clone();
+        clear(&mut own.password, &self.password);
+        clear(&mut own.key_data, &self.key_data);
+        clear(&mut own.key_passphrase, &self.key_passphrase);
+        clear(&mut own.sudo_password, &self.sudo_password);
+        clear(&mut own.user, &self.user);
+        clear(&mut own.key_name, &self.key_name);
+        clear(&mut own.jump, &self.jump);
         if own.keys == self.keys {
             own.keys.clear();
         }

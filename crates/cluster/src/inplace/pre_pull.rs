@@ -2,11 +2,11 @@
 //! and pulls afterwards. Must not depend on how a Node is reached.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 use crate::inplace::plan::{PodPlan, Verdict};
 use crate::inplace::target::Target;
 use imgctl_base::error::{Error, Kind, Result};
+use imgctl_transfer::transfer::workers::map;
 
 /// Maximum number of Nodes that pull concurrently.
 const PARALLEL: usize = 8;
@@ -61,26 +61,12 @@ pub fn pre_pull(
         by_node.entry(node).or_default().push((image, pod));
     }
     let count = by_node.values().map(Vec::len).sum();
-    let queue = Mutex::new(by_node.into_iter());
-    let problems: Mutex<Vec<String>> = Mutex::default();
-    std::thread::scope(|scope| {
-        for _ in 0..PARALLEL {
-            scope.spawn(|| {
-                loop {
-                    let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-                    let Some((node, images)) = next else { return };
-                    for (image, pod) in images {
-                        if let Err(error) = one(pod, image, targets.get(image), puller) {
-                            let mut problems =
-                                problems.lock().unwrap_or_else(PoisonError::into_inner);
-                            problems.push(format!("Node {node}: {error}"));
-                        }
-                    }
-                }
-            });
-        }
-    });
-    let mut problems = problems.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut problems = map(by_node, PARALLEL, |(node, images)| -> Vec<String> {
+        let pulled = images.iter().map(|(image, pod)| one(pod, image, targets.get(*image), puller));
+        let failed = pulled.filter_map(Result::err);
+        failed.map(|error| format!("Node {node}: {error}")).collect()
+    })
+    .concat();
     if problems.is_empty() {
         return Ok(count);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::ClusterImage;
@@ -14,6 +14,7 @@ use crate::sync::execute::{Blobs, Limits, Origin, Watch, execute};
 use crate::sync::plan::{SyncPlan, Target, plan};
 use imgctl_base::error::{Context, Error, Result};
 use imgctl_host::render::ConfigEdit;
+use imgctl_transfer::transfer::workers::lock;
 
 /// Loads the images of a cluster context for an OCI architecture.
 type Load<'a> = dyn Fn(&ClusterContext, &str) -> Result<Vec<ClusterImage>> + Sync + 'a;
@@ -122,7 +123,7 @@ impl BatchWork for Moves {
         ended: &(dyn Fn(&str, Result<()>) + Sync),
         cancel: &Arc<AtomicBool>,
     ) {
-        let first = self.planned.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let first = lock(&self.planned).take();
         let planned = match first {
             Some(planned) => Ok(planned),
             None => self.again(step, hosts, cancel),
@@ -175,7 +176,7 @@ struct Told<'a> {
 
 impl Watch for Told<'_> {
     fn moved(&self, host: &str, _from: Origin<'_>, bytes: u64) {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = lock(&self.asked);
         let mut new = bytes;
         if let Some(lost) = asked.get_mut(host) {
             let again = bytes.min(*lost);
@@ -187,7 +188,7 @@ impl Watch for Told<'_> {
     }
 
     fn lost(&self, host: &str, bytes: u64) {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = lock(&self.asked);
         *asked.entry(host.to_owned()).or_default() += bytes;
     }
 

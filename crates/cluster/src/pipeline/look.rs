@@ -1,12 +1,13 @@
 //! First query of hosts before there is a plan: which hosts answer, and their facts.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::HostPool;
 use imgctl_base::error::Result;
 use imgctl_host::agent::protocol::Facts;
+use imgctl_transfer::transfer::workers::map;
 
 /// Answers of hosts, keyed by [`Host::id`].
 pub(crate) type Looks = BTreeMap<String, Result<Facts>>;
@@ -17,22 +18,8 @@ pub fn look<'a>(
     pool: &Arc<dyn HostPool + Send>,
     parallel: usize,
 ) -> Looks {
-    let hosts: Vec<&Host> = hosts.into_iter().collect();
-    let next = Mutex::new(hosts.iter());
-    let looks = Mutex::new(Looks::new());
-    std::thread::scope(|scope| {
-        for _ in 0..parallel.clamp(1, hosts.len().max(1)) {
-            scope.spawn(|| {
-                loop {
-                    let host = next.lock().unwrap_or_else(PoisonError::into_inner).next();
-                    let Some(host) = host else { return };
-                    let facts = pool.agent(host).and_then(|agent| agent.facts());
-                    looks.lock().unwrap_or_else(PoisonError::into_inner).insert(host.id(), facts);
-                }
-            });
-        }
-    });
-    looks.into_inner().unwrap_or_else(PoisonError::into_inner)
+    let ask = |host: &Host| (host.id(), pool.agent(host).and_then(|agent| agent.facts()));
+    map(hosts, parallel, ask).into_iter().collect()
 }
 
 /// Returns the cluster context with the values that the hosts reported: `HOST_NAME` and `ARCH`,

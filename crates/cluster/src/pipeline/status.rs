@@ -1,8 +1,7 @@
 //! Status of a cluster, which can be queried from anywhere: hosts, trees, registry, health, nodes.
 //! Shows no secrets.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Serialize;
 
@@ -13,6 +12,7 @@ use crate::runtime::action::{HostPool, Line, Site};
 use imgctl_base::error::Result;
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{Facts, InventoryQuestion, OutputLine};
+use imgctl_transfer::transfer::workers::map;
 
 /// Status of a cluster (docs/operations.md has the schema).
 #[derive(Debug, Serialize)]
@@ -70,22 +70,8 @@ pub fn ask(
     parallel: usize,
     key: &str,
 ) -> Status {
-    let next = Mutex::new(context.hosts.iter().enumerate());
-    let told = Mutex::new(BTreeMap::new());
-    std::thread::scope(|scope| {
-        for _ in 0..parallel.clamp(1, context.hosts.len().max(1)) {
-            scope.spawn(|| {
-                loop {
-                    let host = next.lock().unwrap_or_else(PoisonError::into_inner).next();
-                    let Some((number, host)) = host else { return };
-                    let status = of_host(context, runtime, pool, host, key);
-                    told.lock().unwrap_or_else(PoisonError::into_inner).insert(number, status);
-                }
-            });
-        }
-    });
-    let told = told.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let mut hosts: Vec<HostStatus> = told.into_values().collect();
+    let mut hosts =
+        map(&context.hosts, parallel, |host| of_host(context, runtime, pool, host, key));
     let nodes = if runtime.has_api() {
         nodes::ask(context, pool.as_ref(), &format!("{key}.nodes")).unwrap_or_default()
     } else {

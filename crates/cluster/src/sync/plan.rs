@@ -2,8 +2,9 @@
 //! responses, for people and for programs. Must not depend on how blobs are transferred.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::{fmt, sync::atomic::AtomicBool};
 
 use serde::ser::{Serialize, SerializeSeq, SerializeStruct, Serializer};
 
@@ -14,7 +15,7 @@ use imgctl_base::error::{Context, Error, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{Checkout, Facts, Inventory, InventoryQuestion};
-use imgctl_transfer::transfer::workers::{for_each, lock};
+use imgctl_transfer::transfer::workers::{lock, map};
 
 /// Maximum number of hosts to query at the same time.
 const QUESTIONS: usize = 32;
@@ -122,29 +123,20 @@ impl SyncPlan {
 /// failure of that host; only a problem that affects all hosts is an error here.
 pub fn plan(brief: &Arc<Brief>, targets: &[Target], cancel: &AtomicBool) -> Result<SyncPlan> {
     let trees = Trees::default();
-    let answers: Mutex<Vec<Option<Result<Answer>>>> =
-        Mutex::new((0..targets.len()).map(|_| None).collect());
-    // A separate flag, because the queue sets it on an error; no item returns one.
-    let stop = AtomicBool::new(false);
-    for_each(0..targets.len(), QUESTIONS, &stop, |index| {
-        let target = &targets[index];
-        let answer = if cancel.load(std::sync::atomic::Ordering::Relaxed) {
+    let answers = map(targets, QUESTIONS, |target| {
+        let answer = if cancel.load(Ordering::Relaxed) {
             Err(Error::failed("interrupted"))
         } else {
             ask(brief, target, &trees)
         };
-        lock(&answers)[index] =
-            Some(answer.context(|| format!("cannot plan the layers of {}", target.host.id())));
-        Ok(())
-    })?;
-    let answers = answers.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        answer.context(|| format!("cannot plan the layers of {}", target.host.id()))
+    });
     let mut blobs = Blobs::default();
     let (mut hosts, mut failed) = (Vec::new(), Vec::new());
     for (target, answer) in targets.iter().zip(answers) {
         match answer {
-            Some(Ok(answer)) => hosts.push(host_plan(brief, target, answer, &mut blobs)),
-            Some(Err(error)) => failed.push((target.host.clone(), error)),
-            None => failed.push((target.host.clone(), Error::failed("was not queried"))),
+            Ok(answer) => hosts.push(host_plan(brief, target, answer, &mut blobs)),
+            Err(error) => failed.push((target.host.clone(), error)),
         }
     }
     for host in &mut hosts {

@@ -1,6 +1,6 @@
-//! Processes many items in parallel, up to the first error.
+//! Processes many items in parallel: all of them, or up to the first error.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -49,6 +49,37 @@ pub fn for_each<T: Send>(
     }
 }
 
+/// Calls `work` for each item, with `jobs` calls in parallel, and returns the results in the order of
+/// the items.
+pub fn map<T: Send, R: Send>(
+    items: impl IntoIterator<Item = T>,
+    jobs: usize,
+    work: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    let items: Vec<T> = items.into_iter().collect();
+    let workers = jobs.clamp(1, items.len().max(1));
+    let next = Mutex::new(items.into_iter().enumerate());
+    let done = Mutex::new(BTreeMap::new());
+    let one = || {
+        loop {
+            let item = lock(&next).next();
+            let Some((number, item)) = item else { return };
+            let result = work(item);
+            lock(&done).insert(number, result);
+        }
+    };
+    if workers == 1 {
+        one();
+    } else {
+        std::thread::scope(|scope| {
+            for _ in 0..workers {
+                scope.spawn(one);
+            }
+        });
+    }
+    std::mem::take(&mut *lock(&done)).into_values().collect()
+}
+
 /// Locks, ignoring poisoning: a panic in another thread is reported there.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -81,5 +112,13 @@ mod tests {
         assert_eq!(error.to_string(), "no");
         assert!(*lock(&begun) <= 2 && stop.load(Ordering::Relaxed));
         for_each([0; 0], 4, &AtomicBool::new(false), |_| Ok(())).unwrap();
+    }
+
+    #[test]
+    fn results_have_the_order_of_the_items() {
+        for jobs in [0, 1, 3, 100] {
+            assert_eq!(map(0..50, jobs, |item| item * 2), (0..100).step_by(2).collect::<Vec<_>>());
+        }
+        assert!(map([0; 0], 4, |item| item).is_empty());
     }
 }

@@ -1,7 +1,6 @@
 //! Runs the hosts of one phase, several at once, and the steps of each host in order.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -16,34 +15,21 @@ use crate::pipeline::{journal::Record, redact};
 use crate::runtime::action::{HostPool, Repeat, Site};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_host::agent::protocol::OutputLine;
+use imgctl_transfer::transfer::workers::map;
 
 /// Runs a phase with as many threads as its order and the limit allow.
 pub(super) fn run(run: &Run<'_>, phase: &Phase) {
     let threads = match phase.order {
         Order::Serial => 1,
-        Order::Parallel => run.options.parallel.clamp(1, phase.lanes.len().max(1)),
+        Order::Parallel => run.options.parallel,
     };
-    let next = Mutex::new(phase.lanes.iter());
-    let work = || {
-        loop {
-            let lane = next.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some(lane) = lane else { return };
-            for step in &lane.steps {
-                if must_stop(run, phase) {
-                    break;
-                }
-                if !one(run, phase, lane, step) && phase.on_failure != OnFailure::GoOn {
-                    break;
-                }
+    map(&phase.lanes, threads, |lane| {
+        for step in &lane.steps {
+            let goes_on = !must_stop(run, phase)
+                && (one(run, phase, lane, step) || phase.on_failure == OnFailure::GoOn);
+            if !goes_on {
+                break;
             }
-        }
-    };
-    if threads == 1 {
-        return work();
-    }
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(work);
         }
     });
 }

@@ -13,7 +13,7 @@ mod together;
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -26,6 +26,7 @@ use crate::pipeline::step::{OnFailure, Plan, journals};
 use crate::runtime::action::HostPool;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::secret::Redactor;
+use imgctl_transfer::transfer::workers::lock;
 
 /// Options of an execution.
 #[derive(Clone, Debug)]
@@ -233,7 +234,7 @@ impl<'a> Run<'a> {
             let _ends = ticker::Ends::new(&ended, ticker.thread());
             self.phases();
         });
-        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let failures = lock(&self.failures);
         let outcome = if !failures.is_empty() && !failures.iter().all(is_interruption) {
             Outcome::Failed
         } else if self.interrupt.is_asked() && self.is_short() {
@@ -304,7 +305,7 @@ impl<'a> Run<'a> {
     }
 
     fn has_failed(&self) -> bool {
-        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let failures = lock(&self.failures);
         !failures.is_empty()
     }
 
@@ -323,7 +324,7 @@ impl<'a> Run<'a> {
             hints: failure.error.hints().into_iter().map(str::to_owned).collect(),
             log: failure.log.as_ref().map(|log| log.display().to_string()),
         });
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = lock(&self.failures);
         failures.push(failure);
         let hosts: BTreeSet<&str> = failures.iter().map(|one| one.host.as_str()).collect();
         let stops = match kind {

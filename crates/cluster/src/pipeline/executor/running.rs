@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::cluster::context::Host;
@@ -15,6 +15,7 @@ use imgctl_host::agent::protocol::{
 };
 use imgctl_host::agent::tunnel::Tunnel;
 use imgctl_host::agent::{Agent, BlobOpener};
+use imgctl_transfer::transfer::workers::lock;
 
 /// All running steps.
 #[derive(Default)]
@@ -298,10 +299,6 @@ impl Agent for WatchedAgent {
 fn end_is_unknown(outcome: &Outcome) -> Option<&str> {
     let reason = outcome.reason.as_deref()?;
     (outcome.code.is_none() && reason.ends_with("while it ran")).then_some(reason)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Runs a phase that handles several hosts in one operation, with a separate outcome for each.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::{collections::HashMap, path::PathBuf, sync::atomic::Ordering, time::Instant};
 
 use jiff::Timestamp;
@@ -11,6 +11,7 @@ use crate::pipeline::executor::{lanes::Ending, log::StepLog, running::WatchedPoo
 use crate::pipeline::step::{BatchWork, Phase, Step, StepContext};
 use crate::pipeline::{journal::Record, redact};
 use imgctl_base::error::{Error, Kind, Result};
+use imgctl_transfer::transfer::workers::lock;
 
 /// Runs the phase and retries hosts that lost their connection.
 pub(super) fn run(run: &Run<'_>, phase: &Phase, work: &dyn BatchWork) {
@@ -74,7 +75,7 @@ fn round(
     let again = Mutex::new(Vec::new());
     let ended = |host: &str, result: Result<()>| {
         let Some(step) = steps.get(host) else { return };
-        if !open.lock().unwrap_or_else(PoisonError::into_inner).remove(host) {
+        if !lock(&open).remove(host) {
             return;
         }
         let result = result.map_err(|error| redact::error(&error, run.redactor));
@@ -114,7 +115,7 @@ fn round(
                     host: Some(host.to_owned()),
                     message: format!("{error}; retrying"),
                 });
-                again.lock().unwrap_or_else(PoisonError::into_inner).push(host.to_owned());
+                lock(&again).push(host.to_owned());
             }
             (Err(error), _) | (Ok(()), Err(error)) => run.fail(Failure {
                 step: step.id.clone(),
@@ -139,7 +140,7 @@ fn round(
     let progress = |host: &str, bytes: u64| {
         watch.hears("");
         let Some(step) = steps.get(host) else { return };
-        let mut moved = moved.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut moved = lock(&moved);
         let sum = moved.entry(host.to_owned()).or_default();
         *sum += bytes;
         let bytes = *sum;
@@ -153,7 +154,7 @@ fn round(
     work.run(&step, pending, &progress, &ended, run.interrupt.urgent_flag());
     run.running.ended(&phase.name);
     let left: Vec<String> = {
-        let open = open.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = lock(&open);
         open.iter().cloned().collect()
     };
     for host in left {
@@ -164,7 +165,7 @@ fn round(
         };
         ended(&host, Err(error));
     }
-    again.into_inner().unwrap_or_else(PoisonError::into_inner)
+    std::mem::take(&mut *lock(&again))
 }
 
 /// Writes the full error and all its hints to the step's log.

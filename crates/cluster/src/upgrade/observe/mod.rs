@@ -9,7 +9,6 @@ pub mod settle;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -23,6 +22,7 @@ use crate::upgrade::observation::{
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Digest;
 use imgctl_kube::api::Api;
+use imgctl_transfer::transfer::workers::map;
 
 /// Image label with the supported Kubernetes versions.
 const SUPPORTS: &str = "app.alpha.sealer.io/supported-kube-version";
@@ -81,23 +81,7 @@ pub fn observe(question: &Question<'_>) -> Observation {
 }
 
 fn hosts(question: &Question<'_>) -> Vec<HostSeen> {
-    let hosts = &question.context.hosts;
-    let next = Mutex::new(hosts.iter().enumerate());
-    let seen = Mutex::new(BTreeMap::new());
-    std::thread::scope(|scope| {
-        for _ in 0..question.parallel.clamp(1, hosts.len().max(1)) {
-            scope.spawn(|| {
-                loop {
-                    let host = next.lock().unwrap_or_else(PoisonError::into_inner).next();
-                    let Some((number, host)) = host else { return };
-                    let one = host::ask(question, host);
-                    seen.lock().unwrap_or_else(PoisonError::into_inner).insert(number, one);
-                }
-            });
-        }
-    });
-    let seen = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
-    seen.into_values().collect()
+    map(&question.context.hosts, question.parallel, |host| host::ask(question, host))
 }
 
 fn installed(context: &ClusterContext) -> Vec<InstalledSeen> {
