@@ -5,11 +5,13 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use crate::store::Store;
 use crate::store::layout::unique_name;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::fs::lock::{Lock, Mode};
-use imgctl_base::image::{Algorithm, Digest, Hasher};
+use imgctl_base::image::{Algorithm, Descriptor, Digest, Hasher};
 
 /// Number of bytes after which their write-back starts, so that the final sync has little to do.
 const WRITE_BACK: u64 = 8 << 20;
@@ -175,6 +177,13 @@ impl Store {
         ingest.write_all(bytes).doing(|| format!("cannot write blob {digest}"))?;
         self.commit(ingest, &digest)?;
         Ok(digest)
+    }
+
+    /// Stores a document of an image as JSON and returns its descriptor.
+    pub fn put_document(&self, media_type: &str, document: &impl Serialize) -> Result<Descriptor> {
+        let bytes = serde_json::to_vec(document)
+            .map_err(|error| Error::failed("cannot write an image document").caused_by(error))?;
+        Ok(Descriptor::new(media_type, self.put_blob(&bytes)?, bytes.len() as u64))
     }
 
     /// Imports a blob from a stream and checks size and digest; nothing is visible unless both

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::edit::document::{Draft, Edited, is_docker, put};
+use crate::edit::document::{Draft, Edited, is_docker};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::descriptor::ATTESTED_IMAGE;
 use imgctl_base::image::{Descriptor, Document, Index};
@@ -89,7 +89,7 @@ fn of_index(
     let Some(id) = id else {
         return Err(Error::bad_content("no image is in the index"));
     };
-    Ok(Edited { descriptor: put(store, &descriptor.media_type, &index)?, id, notes })
+    Ok(Edited { descriptor: store.put_document(&descriptor.media_type, &index)?, id, notes })
 }
 
 /// Removes attestations: with other labels, the image is a different one, which they do not attest.
@@ -111,7 +111,7 @@ mod tests {
     use imgctl_store::store::Options;
 
     fn document(store: &Store, media: &str, value: &serde_json::Value) -> Descriptor {
-        put(store, media, value).unwrap()
+        store.put_document(media, value).unwrap()
     }
 
     /// Creates what buildx does: an image, and an attestation of it that is not an image.
@@ -132,7 +132,7 @@ mod tests {
         let attested = (ATTESTED_IMAGE.to_owned(), image.digest.to_string());
         attestation.annotations.extend([attested]);
         let index = Index::new(vec![image, attestation]);
-        put(store, media_type::OCI_INDEX, &index).unwrap()
+        store.put_document(media_type::OCI_INDEX, &index).unwrap()
     }
 
     fn members(store: &Store, edited: &Edited) -> Vec<Digest> {

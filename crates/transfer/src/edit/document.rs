@@ -54,7 +54,7 @@ impl Draft {
         };
         self.config.rootfs.diff_ids = self.layers.iter().map(|(_, id)| id.clone()).collect();
         let platform = self.config.platform();
-        let config = put(store, config_type, &self.config)?;
+        let config = store.put_document(config_type, &self.config)?;
         let mut layers: Vec<Descriptor> = self.layers.into_iter().map(|(layer, _)| layer).collect();
         for layer in &mut layers {
             layer.media_type = media_type::in_family(&layer.media_type, self.docker)?.to_owned();
@@ -69,7 +69,7 @@ impl Draft {
             // Docker manifests have no annotations.
             annotations: if self.docker { BTreeMap::new() } else { self.annotations },
         };
-        let mut descriptor = put(store, manifest_type, &manifest)?;
+        let mut descriptor = store.put_document(manifest_type, &manifest)?;
         descriptor.platform = Some(platform);
         Ok(Edited { descriptor, id: config.digest, notes: Vec::new() })
     }
@@ -91,19 +91,11 @@ pub fn write_index(store: &Store, images: Vec<Edited>) -> Result<Edited> {
         return Ok(images.remove(0));
     }
     let index = Index::new(images.into_iter().map(|image| image.descriptor).collect());
-    Ok(Edited { descriptor: put(store, media_type::OCI_INDEX, &index)?, id: first.id, notes })
-}
-
-/// Stores a document and returns its descriptor.
-pub(super) fn put<T: serde::Serialize>(
-    store: &Store,
-    media: &str,
-    document: &T,
-) -> Result<Descriptor> {
-    let bytes = serde_json::to_vec(document)
-        .map_err(|error| Error::failed("cannot write an image document").caused_by(error))?;
-    let digest = store.put_blob(&bytes)?;
-    Ok(Descriptor::new(media, digest, bytes.len() as u64))
+    Ok(Edited {
+        descriptor: store.put_document(media_type::OCI_INDEX, &index)?,
+        id: first.id,
+        notes,
+    })
 }
 
 /// Returns the name of an env entry.

@@ -165,11 +165,9 @@ impl<'a> ManifestList<'a> {
     /// Writes the list and points its name at it. The previous version is not kept as an unnamed
     /// image.
     pub fn save(self) -> Result<Descriptor> {
-        let bytes = encode(&self.index)?;
         let media = self.index.media_type.as_deref();
         let media = media.unwrap_or(media_type::OCI_INDEX);
-        let digest = self.store.put_blob(&bytes)?;
-        let mut descriptor = Descriptor::new(media, digest, bytes.len() as u64);
+        let mut descriptor = self.store.put_document(media, &self.index)?;
         set_origins(&mut descriptor, &self.origins)?;
         self.store.tag_list(&self.reference, &descriptor)?;
         if let Some(mut old) = self.stored
@@ -261,12 +259,6 @@ fn index_of(store: &Store, named: &Named) -> Result<Index> {
         )
         .hint("create a list with `imgctl manifest create`, then add the image to it")),
     }
-}
-
-/// Encodes an index for storing and pushing.
-pub fn encode(index: &Index) -> Result<Vec<u8>> {
-    serde_json::to_vec(index)
-        .map_err(|error| Error::failed("cannot encode the manifest list").caused_by(error))
 }
 
 /// Locks the manifest lists: one process at a time reads, changes and writes them.

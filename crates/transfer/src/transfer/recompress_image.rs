@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use crate::transfer::manifest_list;
 use imgctl_base::error::{Context, Error, Kind, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::image::descriptor::ATTESTED_IMAGE;
@@ -199,9 +198,7 @@ impl Changer<'_> {
             return Ok(descriptor.clone());
         }
         index.media_type = Some(media.clone());
-        let bytes = manifest_list::encode(&index)?;
-        let digest = self.store.put_blob(&bytes)?;
-        Ok(Descriptor::new(&media, digest, bytes.len() as u64))
+        self.store.put_document(&media, &index)
     }
 
     /// Removes attestations of converted images: an attestation does not apply to the converted
@@ -244,10 +241,7 @@ impl Changer<'_> {
         }
         manifest.media_type = Some(media.to_owned());
         config.clone_into(&mut manifest.config.media_type);
-        let bytes = serde_json::to_vec(&manifest)
-            .map_err(|error| Error::failed("cannot encode the manifest").caused_by(error))?;
-        let mut descriptor =
-            Descriptor::new(media, self.store.put_blob(&bytes)?, bytes.len() as u64);
+        let mut descriptor = self.store.put_document(media, &manifest)?;
         descriptor.platform.clone_from(&image.descriptor.platform);
         Ok(descriptor)
     }

@@ -349,14 +349,7 @@ pub(crate) fn to_docker(store: &Store, image: &Image) -> Result<Image> {
         };
         media.clone_into(&mut layer.media_type);
     }
-    stored(store, image, manifest)
-}
-
-fn stored(store: &Store, image: &Image, manifest: Manifest) -> Result<Image> {
-    let bytes = serde_json::to_vec(&manifest)
-        .map_err(|error| Error::failed("cannot encode the manifest").caused_by(error))?;
-    let media = manifest.media_type.clone().unwrap_or_default();
-    let mut descriptor = Descriptor::new(&media, store.put_blob(&bytes)?, bytes.len() as u64);
+    let mut descriptor = store.put_document(media_type::DOCKER_MANIFEST, &manifest)?;
     descriptor.platform.clone_from(&image.descriptor.platform);
     Ok(Image {
         reference: image.reference.clone(),
