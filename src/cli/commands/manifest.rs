@@ -11,7 +11,9 @@ use crate::cli::{context::Context, registry_options::RegistryArgs};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest, Reference, manifest::MAX_DOCUMENT};
 use imgctl_transfer::transfer::manifest_list::{self, Details, ManifestList};
-use imgctl_transfer::transfer::{ends::ImageSource, location::Location, registry::RegistrySource};
+use imgctl_transfer::transfer::{
+    location::Location, registry::RegistrySource, source::ImageSource,
+};
 
 /// Combine images for several platforms under one name
 #[derive(Args, Debug)]

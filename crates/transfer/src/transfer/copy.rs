@@ -5,7 +5,6 @@ use std::path::Path;
 
 use walkdir::WalkDir;
 
-use crate::transfer::ends::{ImageSink, ImageSource};
 use crate::transfer::engine::{self, Copied, CopyOptions};
 use crate::transfer::layout::{LayoutSink, LayoutSource};
 use crate::transfer::load::{Input, LoadOptions, load};
@@ -15,6 +14,8 @@ use crate::transfer::output::{Content, OuterCompression, Tar, Target};
 use crate::transfer::plan::Plan;
 use crate::transfer::registry::{RegistrySink, RegistrySource};
 use crate::transfer::save::{ArchiveFormat, Output, SaveOptions, save};
+use crate::transfer::sink::ImageSink;
+use crate::transfer::source::ImageSource;
 use crate::transfer::store::{StoreSink, StoreSource};
 use crate::transfer::tree::{TreeSink, TreeSource};
 use imgctl_base::error::{Context, Error, IoContext, Result};

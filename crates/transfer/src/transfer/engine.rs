@@ -7,8 +7,9 @@ mod tests;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::transfer::ends::{Blobs, ImageSink, ImageSource, Put, SourceDocument};
 use crate::transfer::plan::{Plan, Selection};
+use crate::transfer::sink::{ImageSink, Put};
+use crate::transfer::source::{Blobs, ImageSource, SourceDocument};
 use crate::transfer::workers;
 use imgctl_base::error::{Context, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest};

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use walkdir::WalkDir;
 
-use crate::transfer::ends::{Blobs, ImageSink, ImageSource, Put, SourceDocument};
 use crate::transfer::location::Archived;
 use crate::transfer::names::CONTAINERD_NAME;
+use crate::transfer::sink::{ImageSink, Put};
+use crate::transfer::source::{Blobs, ImageSource, SourceDocument};
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::fs::lock::{Lock, Mode};

@@ -7,10 +7,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::transfer::ends::ImageSource;
 use crate::transfer::names::CONTAINERD_NAME;
 use crate::transfer::plan::read_config;
 use crate::transfer::registry::RegistrySource;
+use crate::transfer::source::ImageSource;
 use imgctl_base::error::{Context, Error, Kind, Result};
 use imgctl_base::fs::lock::{Lock, Mode};
 use imgctl_base::image::config::MAX_CONFIG;

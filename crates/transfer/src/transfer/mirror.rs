@@ -9,10 +9,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::transfer::ends::{Blobs, ImageSink, ImageSource, Put};
 use crate::transfer::engine::{self, Moved};
 use crate::transfer::mirror_place::{Place, name_of};
 use crate::transfer::plan::{Plan, Selection};
+use crate::transfer::sink::{ImageSink, Put};
+use crate::transfer::source::{Blobs, ImageSource};
 use crate::transfer::workers::{self, lock};
 use imgctl_base::error::{Context, Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest};

@@ -4,8 +4,9 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::transfer::ends::{ImageSink, ImageSource};
 use crate::transfer::registry::{RegistrySink, RegistrySource};
+use crate::transfer::sink::ImageSink;
+use crate::transfer::source::ImageSource;
 use crate::transfer::tree::{TreeSink, TreeSource};
 use imgctl_base::error::{Context, Error, Result};
 use imgctl_base::image::{Digest, Reference};

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
 use crate::transfer::copy::Copier;
-use crate::transfer::ends::ImageSource;
 use crate::transfer::location::Location;
 use crate::transfer::mirror::{self, Item, MirrorOptions, Mirrored};
 use crate::transfer::mirror_place::{Place, name_of};
 use crate::transfer::plan::{Platforms, Selection};
 use crate::transfer::registry::RegistrySource;
+use crate::transfer::source::ImageSource;
 use crate::transfer::store::StoreSource;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Reference;

@@ -3,7 +3,6 @@
 
 pub mod copy;
 mod docker_archive;
-pub mod ends;
 pub mod engine;
 mod known_blobs;
 pub(crate) mod layout;
@@ -27,6 +26,8 @@ pub mod registry;
 pub mod save;
 #[cfg(test)]
 mod save_tests;
+pub mod sink;
+pub mod source;
 pub(crate) mod store;
 pub mod store_backend;
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
-use crate::transfer::ends::{ImageSource, SourceDocument};
+use crate::transfer::source::{ImageSource, SourceDocument};
 use crate::transfer::workers::{self, lock};
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::image::config::MAX_CONFIG;

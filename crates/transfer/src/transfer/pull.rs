@@ -3,11 +3,11 @@
 
 use std::io::Read;
 
-use crate::transfer::ends::{ImageSource, SourceDocument};
 use crate::transfer::engine::{self, JOBS, Moved};
 use crate::transfer::known_blobs::KnownBlobs;
 use crate::transfer::plan::{Plan, Platforms, Selection};
 use crate::transfer::registry::RegistrySource;
+use crate::transfer::source::{ImageSource, SourceDocument};
 use crate::transfer::store::StoreSink;
 use imgctl_base::error::{Context, Error, Kind, Result};
 use imgctl_base::image::manifest::MAX_DOCUMENT;

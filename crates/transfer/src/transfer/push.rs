@@ -10,7 +10,6 @@ use std::io::Read;
 use std::sync::{Mutex, PoisonError};
 
 use crate::transfer::copy::Copier;
-use crate::transfer::ends::{ImageSink, ImageSource, SourceDocument, from_offset};
 use crate::transfer::engine::{self, CopyOptions, Moved};
 use crate::transfer::known_blobs::KnownBlobs;
 use crate::transfer::location::Location;
@@ -18,6 +17,8 @@ use crate::transfer::manifest_list;
 use crate::transfer::plan::{Plan, Platforms, Selection};
 use crate::transfer::recompress_image::{self, Change, Changed};
 use crate::transfer::registry::RegistrySink;
+use crate::transfer::sink::ImageSink;
+use crate::transfer::source::{ImageSource, SourceDocument, from_offset};
 use imgctl_base::error::{Context, Error, Kind, Result};
 use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::{Descriptor, Digest, Document, Reference, media_type};

@@ -2,7 +2,8 @@
 
 use std::io::Read;
 
-use crate::transfer::ends::{Blobs, ImageSink, ImageSource, Put, SourceDocument};
+use crate::transfer::sink::{ImageSink, Put};
+use crate::transfer::source::{Blobs, ImageSource, SourceDocument};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Descriptor, Digest, Reference};
 use imgctl_registry::client::Pushed;

@@ -14,9 +14,7 @@ use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::image::config::MAX_CONFIG;
 use imgctl_base::image::descriptor::REF_NAME;
 use imgctl_base::image::manifest::MAX_DOCUMENT;
-use imgctl_base::image::{
-    Descriptor, Digest, Hasher, Index, Manifest, Platform, Reference, media_type,
-};
+use imgctl_base::image::{Descriptor, Digest, Hasher, Index, Platform, Reference, media_type};
 use imgctl_base::progress::{Reporter, Task, Unit};
 use imgctl_store::layer::Compression;
 use imgctl_store::layer::decompress::decompress;

@@ -5,8 +5,9 @@ use std::collections::HashSet;
 use std::io::Read;
 use std::sync::Mutex;
 
-use crate::transfer::ends::{Blobs, ImageSink, ImageSource, Put, SourceDocument, from_offset};
 use crate::transfer::plan::{Plan, read_small};
+use crate::transfer::sink::{ImageSink, Put};
+use crate::transfer::source::{Blobs, ImageSource, SourceDocument, from_offset};
 use crate::transfer::workers::lock;
 use imgctl_base::error::{Context, Error, Kind, Result};
 use imgctl_base::image::manifest::MAX_DOCUMENT;

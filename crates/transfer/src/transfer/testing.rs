@@ -3,10 +3,11 @@
 use std::io::Write;
 use std::path::Path;
 
-use crate::transfer::ends::{ImageSink, ImageSource};
 use crate::transfer::engine::{Copied, CopyOptions, copy_plan};
 use crate::transfer::members::Loaded;
 use crate::transfer::plan::Plan;
+use crate::transfer::sink::ImageSink;
+use crate::transfer::source::ImageSource;
 use crate::transfer::{Input, LoadOptions, load};
 use imgctl_base::error::{Context, Result};
 use imgctl_base::image::descriptor::REF_NAME;

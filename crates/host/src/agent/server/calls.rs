@@ -30,7 +30,7 @@ use imgctl_base::image::{Descriptor, Digest};
 use imgctl_base::wire::encode;
 use imgctl_registry::Repository;
 use imgctl_store::store::Store;
-use imgctl_transfer::transfer::ends::counted;
+use imgctl_transfer::transfer::source::counted;
 use imgctl_transfer::transfer::workers::{for_each, lock};
 
 /// Maximum number of messages queued for a slow controller.
