@@ -71,7 +71,6 @@ impl From<ApiError> for Error {
     }
 }
 
-/// Result of an API request.
 pub type Answer<T> = Result<T, ApiError>;
 
 /// One API server. Paths begin with `/api/v1/…` or `/apis/…` and may contain a query. All calls
@@ -80,7 +79,6 @@ pub trait Api: Send + Sync {
     /// Returns the response body, byte for byte.
     fn raw(&self, path: &str) -> Answer<Vec<u8>>;
 
-    /// Returns one object.
     fn get(&self, path: &str) -> Answer<Value>;
 
     /// Returns all items of a list, page by page; each gets `apiVersion` and `kind` from the list.

@@ -51,7 +51,6 @@ pub trait FrontEnd {
     fn in_place(&self, progress: &InPlace<'_>) -> Result<()>;
 }
 
-/// Logins for a registry client.
 pub enum Logins {
     /// All of the user's; a front end may ask for a password.
     OfUser,
@@ -59,7 +58,6 @@ pub enum Logins {
     Only(Option<Login>),
 }
 
-/// Progress of a change of Pods in place.
 pub enum InPlace<'a> {
     Begun { plan: &'a Plan, journal: &'a Journal },
     Event(&'a Event),
@@ -71,9 +69,7 @@ pub enum InPlace<'a> {
 pub enum Consent {
     /// The user has agreed to everything in advance.
     Given,
-    /// The user is asked.
     Asked,
-    /// There is nobody to ask.
     Nobody,
 }
 
@@ -93,19 +89,16 @@ pub enum Outcome {
     Steps { steps: PlanView, upgrade: Option<Box<Document>> },
     /// The steps are done, or there was nothing to do.
     Changed { cluster: String, summary: Summary },
-    /// The cluster was torn down.
     TornDown { cluster: String },
     /// A dry run of an upgrade or a rollback. Blockers of the plan are an error.
     UpgradePlan(Box<Document>),
     /// A dry run, while this upgrade is in progress.
     UpgradeInProgress(Box<Document>),
-    /// The cluster already has the image.
     UpToDate { cluster: String, image: String, findings: Vec<Finding> },
     /// An upgrade or a rollback has stopped where a pause was requested.
     Paused(Box<Document>),
     /// An upgrade or a rollback is complete.
     Upgraded(Box<Upgraded>),
-    /// No host has to be rolled back.
     NothingToRollBack,
 }
 
@@ -116,7 +109,6 @@ impl Outcome {
     }
 }
 
-/// A complete upgrade or rollback.
 pub struct Upgraded {
     pub document: Document,
     pub summary: Summary,

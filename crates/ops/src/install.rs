@@ -18,7 +18,6 @@ pub struct Additions {
     pub environment: BTreeMap<String, String>,
     /// Command to run instead of the image's own.
     pub command: Vec<String>,
-    /// Further documents.
     pub documents: Vec<Clusterfile>,
 }
 
@@ -138,7 +137,6 @@ fn run_once(request: &Installation, session: &Session<'_>) -> Result<Next> {
     }
 }
 
-/// Result of one attempt.
 enum Ran {
     Through(Outcome),
     /// These hosts have a different rootfs image than the cluster; nothing was changed.
@@ -162,7 +160,6 @@ fn is_newer(current: &Clusterfile, images: &[String], session: &Session<'_>) -> 
     }))
 }
 
-/// A Clusterfile to apply.
 #[derive(Clone, Debug)]
 pub struct Application {
     pub clusterfile: Clusterfile,

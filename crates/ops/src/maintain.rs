@@ -19,7 +19,6 @@ use imgctl_cluster::runtime::kubeadm::{Kubeadm, renew::Wanted};
 use imgctl_cluster::runtime::{HostPool, choice};
 use imgctl_kube::client;
 
-/// Status of a cluster.
 pub struct ClusterStatus {
     /// Phase as recorded.
     pub phase: Option<Phase>,
@@ -117,7 +116,6 @@ fn read_certificate(path: &Path) -> Result<Option<Certificate>> {
     text.map(|text| inspect::read(&text)).transpose()
 }
 
-/// Certificates to renew.
 #[derive(Clone, Debug)]
 pub struct Renewal {
     pub cluster: String,
@@ -149,7 +147,6 @@ pub fn renew_certificates(request: &Renewal, session: &Session<'_>) -> Result<()
     })
 }
 
-/// An application to uninstall.
 #[derive(Clone, Debug)]
 pub struct Uninstallation {
     pub cluster: String,
@@ -158,7 +155,6 @@ pub struct Uninstallation {
     pub options: RunOptions,
 }
 
-/// Uninstalls an application.
 pub fn uninstall(request: &Uninstallation, session: &Session<'_>) -> Result<()> {
     let work = Work::begin("uninstall", &request.cluster, &request.options, session)?;
     let desired = work.existing()?.clone();
@@ -175,7 +171,6 @@ pub fn uninstall(request: &Uninstallation, session: &Session<'_>) -> Result<()> 
     })
 }
 
-/// A cluster to tear down.
 #[derive(Clone, Debug)]
 pub struct TearDown {
     pub cluster: String,
@@ -184,7 +179,6 @@ pub struct TearDown {
     pub options: RunOptions,
 }
 
-/// Tears down a cluster.
 pub fn tear_down(request: &TearDown, session: &Session<'_>) -> Result<()> {
     let work = Work::begin("reset", &request.cluster, &request.options, session)?;
     let mut desired = work.existing()?.clone();

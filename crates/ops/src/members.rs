@@ -8,7 +8,6 @@ use imgctl_cluster::cluster::desired::HostFlags;
 use imgctl_cluster::pipeline::{change, nodes::Wait};
 use imgctl_host::host::address::{self, SSH_PORT};
 
-/// Hosts to add.
 #[derive(Clone, Debug)]
 pub struct Addition {
     pub cluster: String,
@@ -17,7 +16,6 @@ pub struct Addition {
     pub options: RunOptions,
 }
 
-/// Adds hosts to a cluster.
 pub fn add(request: &Addition, session: &Session<'_>) -> Result<()> {
     let work = Work::begin_asking_hosts("add", &request.cluster, &request.options, session)?;
     let mut desired = work.existing()?.clone();
@@ -28,7 +26,6 @@ pub fn add(request: &Addition, session: &Session<'_>) -> Result<()> {
     converge(&work, desired, request.wait, false)
 }
 
-/// Hosts to remove.
 #[derive(Clone, Debug)]
 pub struct Removal {
     pub cluster: String,
@@ -39,7 +36,6 @@ pub struct Removal {
     pub options: RunOptions,
 }
 
-/// Removes hosts from a cluster.
 pub fn remove(request: &Removal, session: &Session<'_>) -> Result<()> {
     let mut work = Work::begin_asking_hosts("delete", &request.cluster, &request.options, session)?;
     let mut desired = work.existing()?.clone();

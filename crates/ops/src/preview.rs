@@ -36,11 +36,9 @@ pub enum Origin {
     },
 }
 
-/// Files to render.
 #[derive(Clone, Debug)]
 pub struct RenderRequest {
     pub origin: Origin,
-    /// Host to render for.
     pub host: String,
     pub additions: Additions,
     /// The only file to render.

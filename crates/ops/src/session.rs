@@ -50,7 +50,6 @@ pub struct Controller {
     pub sync: bool,
 }
 
-/// The way to hosts.
 #[derive(Clone, Debug)]
 pub struct SshAccess {
     /// Login for new hosts, and instead of stored logins.
@@ -70,7 +69,6 @@ pub struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Returns the store.
     pub fn store(&self) -> Result<&Store> {
         self.front.store()
     }
@@ -83,7 +81,6 @@ impl Session<'_> {
         })
     }
 
-    /// Returns the state of `cluster`.
     pub fn state(&self, cluster: &str) -> Result<State> {
         States::new(self.state_root()?.clone()).of(cluster)
     }

@@ -20,7 +20,6 @@ use imgctl_host::host::address::Address;
 /// Maximum number of recorded command outcomes; the oldest ones are dropped.
 const MOST_CONDITIONS: usize = 50;
 
-/// Records the state of one cluster.
 pub(crate) struct ClusterStateStore {
     state: State,
     /// The current cluster; it remains the stored one until the command has succeeded.

@@ -42,7 +42,6 @@ pub struct RunOptions {
     pub execution: Options,
     /// Treat a missing variable in a template as an error.
     pub strict_templates: bool,
-    /// Validity of certificates.
     pub validity: Validity,
 }
 

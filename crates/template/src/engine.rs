@@ -162,7 +162,6 @@ fn tpl_name(name: &str) -> String {
     format!("{caller} (tpl)")
 }
 
-/// A parsed template.
 pub struct Template {
     name: String,
     parsed: Parsed,

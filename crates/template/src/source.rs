@@ -25,7 +25,6 @@ impl From<String> for Fault {
 }
 
 impl Fault {
-    /// Returns a fault at a position.
     pub(crate) fn new(at: String, message: impl Into<String>) -> Self {
         Self { at: vec![at], message: message.into(), hint: None }
     }
@@ -61,7 +60,6 @@ impl Fault {
     }
 }
 
-/// Source text of a template.
 pub(crate) struct Source {
     pub(crate) name: String,
     text: String,
@@ -78,7 +76,6 @@ impl Source {
     }
 }
 
-/// A parsed template.
 pub(crate) struct Tree {
     pub(crate) source: Rc<Source>,
     pub(crate) body: ListNode,

@@ -10,7 +10,6 @@ use std::rc::Rc;
 /// Members of a map, in the sorted order in which Go templates iterate over them.
 pub(crate) type Members = BTreeMap<Rc<str>, Value>;
 
-/// A template value.
 #[derive(Clone)]
 pub enum Value {
     Nil,
@@ -79,30 +78,25 @@ pub struct List(Rc<Vec<Value>>);
 pub struct Map(Rc<RefCell<Members>>);
 
 impl List {
-    /// Returns the items.
     pub(crate) fn items(&self) -> &[Value] {
         &self.0
     }
 }
 
 impl Map {
-    /// Returns a new map.
     pub(crate) fn new(members: Members) -> Self {
         Self(Rc::new(RefCell::new(members)))
     }
 
-    /// Returns the member `key`.
     pub fn get(&self, key: &str) -> Option<Value> {
         self.0.borrow().get(key).cloned()
     }
 
-    /// Sets the member `key`.
     pub fn set(&self, key: &str, value: Value) {
         let old = self.0.borrow_mut().insert(key.into(), value);
         drop(old);
     }
 
-    /// Removes the member `key`.
     pub(crate) fn unset(&self, key: &str) {
         let old = self.0.borrow_mut().remove(key);
         drop(old);
@@ -114,7 +108,6 @@ impl Map {
         members.iter().map(|(k, v)| (k.clone(), v.clone())).collect()
     }
 
-    /// Returns the number of members.
     pub(crate) fn len(&self) -> usize {
         self.0.borrow().len()
     }
@@ -166,17 +159,14 @@ impl Drop for Map {
 }
 
 impl Value {
-    /// Returns a string value.
     pub fn text(text: impl AsRef<str>) -> Self {
         Self::Text(text.as_ref().into())
     }
 
-    /// Returns a list value.
     pub fn list(items: impl IntoIterator<Item = Value>) -> Self {
         Self::List(List(Rc::new(items.into_iter().collect())))
     }
 
-    /// Returns a map value.
     pub fn map<K: Into<Rc<str>>>(members: impl IntoIterator<Item = (K, Value)>) -> Self {
         Self::Map(Map::new(members.into_iter().map(|(k, v)| (k.into(), v)).collect()))
     }

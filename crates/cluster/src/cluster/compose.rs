@@ -51,7 +51,6 @@ impl ClusterContext {
 }
 
 impl Mount {
-    /// Returns the record of an image of a cluster.
     pub fn of(image: &ClusterImage) -> Self {
         Self {
             name: image.mount_name.clone(),

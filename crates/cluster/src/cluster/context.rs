@@ -50,7 +50,6 @@ pub struct ClusterContext {
 }
 
 impl ClusterContext {
-    /// Returns the rootfs image.
     pub fn rootfs(&self) -> Option<&ClusterImage> {
         self.images.iter().find(|image| image.kind == ImageKind::Rootfs)
     }
@@ -107,7 +106,6 @@ pub const NODE: &str = "node";
 /// Role of hosts that serve the embedded registry.
 pub const REGISTRY: &str = "registry";
 
-/// One host of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     pub address: Address,

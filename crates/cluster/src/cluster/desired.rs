@@ -23,12 +23,10 @@ pub struct HostFlags {
     pub nodes: Option<String>,
     /// `--registry-hosts`: hosts of the cluster that also get the role `registry`.
     pub registry: Option<String>,
-    /// SSH flags.
     pub ssh: Ssh,
 }
 
 impl HostFlags {
-    /// Whether no host is named.
     pub fn is_empty(&self) -> bool {
         self.masters.is_none() && self.nodes.is_none()
     }
@@ -214,7 +212,6 @@ impl ClusterDocument {
         Ok(gone)
     }
 
-    /// Returns the addresses of all hosts, in order.
     pub fn addresses(&self) -> Result<Vec<Address>> {
         let mut all = Vec::new();
         for group in &self.hosts {

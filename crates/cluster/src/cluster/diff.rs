@@ -26,14 +26,12 @@ pub struct Change {
     pub documents: bool,
 }
 
-/// A host that has changed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Altered {
     pub host: Host,
     pub what: Vec<Aspect>,
 }
 
-/// Aspects of a host that can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Aspect {

@@ -42,7 +42,6 @@ impl Origin {
     }
 }
 
-/// Value and origin of a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
     pub value: String,

@@ -42,7 +42,6 @@ impl ImageKind {
     }
 }
 
-/// One layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImageLayer {
     pub descriptor: Descriptor,

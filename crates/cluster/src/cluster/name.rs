@@ -2,7 +2,6 @@
 
 use imgctl_base::error::{Error, Result};
 
-/// Default name.
 pub const DEFAULT: &str = "default";
 /// Maximum length of a name, in bytes.
 const MAX_LENGTH: usize = 63;

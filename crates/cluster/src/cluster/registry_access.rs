@@ -35,7 +35,6 @@ const USER: &str = "admin";
 const SEALOS_PASSWORD: &str = "passw0rd";
 const DATA: &str = "/var/lib/registry";
 
-/// Variable with the user's password.
 pub const PASSWORD_VARIABLE: &str = "registryPassword";
 
 /// Path below the cluster's state directory, and below the copy that control planes keep.

@@ -20,7 +20,6 @@ const HOLDER: &str = ".lock.holder";
 /// Maximum size of the file that names a lock's holder, in bytes.
 const MAX_HOLDER: u64 = 4096;
 
-/// All clusters of one controller.
 #[derive(Clone, Debug)]
 pub struct States {
     root: PathBuf,
@@ -72,7 +71,6 @@ impl State {
         self.directory.join("tmp")
     }
 
-    /// Returns the directory of run journals.
     pub fn journal(&self) -> PathBuf {
         self.directory.join("journal")
     }

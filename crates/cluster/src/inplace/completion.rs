@@ -10,10 +10,8 @@ use imgctl_base::image::Reference;
 /// Maximum clock skew between hosts, in seconds.
 const SKEW: i64 = 120;
 
-/// Progress of a Pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Judgement {
-    /// The reason for waiting.
     Waiting(String),
     /// The containers are ready but the Pod is not: a readiness gate may be closed.
     ContainersReady,
@@ -23,7 +21,6 @@ pub(crate) enum Judgement {
     Gone,
 }
 
-/// A Pod that was changed.
 #[derive(Clone, Debug)]
 pub(crate) struct Changed {
     pub uid: String,

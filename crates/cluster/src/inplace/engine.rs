@@ -23,7 +23,6 @@ use imgctl_kube::api::Api;
 /// Maximum number of passes that look for new Pods.
 const ROUNDS: usize = 20;
 
-/// Context of a run.
 pub struct Engine<'a> {
     pub api: &'a dyn Api,
     pub plan: &'a Plan,
@@ -39,7 +38,6 @@ pub struct Engine<'a> {
     pub listener: &'a dyn Fn(&Event),
 }
 
-/// Result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     pub changed: usize,
@@ -62,7 +60,6 @@ struct Flight {
     gate: Option<String>,
 }
 
-/// Executes the plan.
 pub fn run(engine: &Engine<'_>) -> Result<Summary> {
     engine.plan.check()?;
     engine.journal.append(&Record::Start {

@@ -14,7 +14,6 @@ use imgctl_base::error::{Error, Result};
 pub use crate::pipeline::event::Outcome;
 pub use crate::pipeline::journal::Journal;
 
-/// One line of the journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "kebab-case")]
 pub enum Record {
@@ -47,7 +46,6 @@ pub enum Record {
     },
 }
 
-/// Progress of a Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {

@@ -87,7 +87,6 @@ pub(crate) fn restore(meta: &Meta) -> Option<Result<Restore, String>> {
     }))
 }
 
-/// Returns the recorded drift.
 pub(super) fn drift(meta: &Meta) -> Option<Drift> {
     serde_json::from_str(meta.annotations.get(DRIFT)?).ok()
 }

@@ -151,7 +151,6 @@ pub(crate) struct Waiting {
     pub message: String,
 }
 
-/// Role of a container in a Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -206,7 +205,6 @@ impl Pod {
         pod_path(&self.metadata.namespace, &self.metadata.name)
     }
 
-    /// Returns the names of its pull secrets.
     pub(crate) fn pull_secrets(&self) -> Vec<String> {
         let secrets = self.spec.image_pull_secrets.iter();
         secrets.filter_map(|secret| secret["name"].as_str().map(str::to_owned)).collect()

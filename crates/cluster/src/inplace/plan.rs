@@ -14,7 +14,6 @@ use imgctl_base::image::Digest;
 /// Schema version of this document.
 pub(crate) const SCHEMA: u32 = 1;
 
-/// The complete plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
@@ -108,7 +107,6 @@ impl Verdict {
     }
 }
 
-/// Plan for one Pod.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodPlan {
@@ -129,7 +127,6 @@ pub struct PodPlan {
     /// Time that the Pod took to become ready last time, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_seconds: Option<u64>,
-    /// Names of its `imagePullSecrets`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) pull_secrets: Vec<String>,
 }
@@ -146,7 +143,6 @@ impl PodPlan {
     }
 }
 
-/// Plan for one container.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerPlan {
@@ -162,7 +158,6 @@ pub struct ContainerPlan {
     pub resize: Option<ResizePlan>,
 }
 
-/// New resources of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResizePlan {
     pub from: Resources,

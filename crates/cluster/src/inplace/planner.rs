@@ -10,7 +10,6 @@ use crate::inplace::world::{Known, Owner, World};
 use crate::inplace::{batches, marks, rollout, target::Target, verdict};
 use imgctl_base::error::Result;
 
-/// Input of a plan.
 pub struct Inputs<'a> {
     pub world: &'a World,
     pub request: &'a Request,
@@ -27,7 +26,6 @@ pub struct Inputs<'a> {
     pub is_there: bool,
 }
 
-/// Creates the plan.
 pub fn plan(inputs: &Inputs<'_>) -> Result<Plan> {
     let (world, request) = (inputs.world, inputs.request);
     let mut plan = Plan {

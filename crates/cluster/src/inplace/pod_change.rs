@@ -21,7 +21,6 @@ const ATTEMPTS: u32 = 5;
 /// Timeout for a Pod to leave the EndpointSlices.
 const OUT_OF_SERVICE: Duration = Duration::from_secs(30);
 
-/// Result of starting a change.
 pub(crate) enum Started {
     Changed(Box<Changed>),
     /// The Pod already has the requested state, and not because of this run.
@@ -252,7 +251,6 @@ pub(super) fn is_back(pod: &Pod, changed: &Changed) -> bool {
     back && pod.is_ready()
 }
 
-/// Opens or closes a readiness gate.
 pub(crate) fn set_gate(api: &dyn Api, pod: &Pod, gate: &str, open: bool) -> Result<()> {
     let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let condition = json!({

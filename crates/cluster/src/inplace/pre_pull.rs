@@ -13,7 +13,6 @@ const PARALLEL: usize = 8;
 /// Size of an unpacked image relative to its compressed size, in tenths.
 const UNPACKED: u64 = 25;
 
-/// Pulls images on Nodes.
 pub trait Puller: Sync {
     /// Pulls `image` on the Node of `pod`, with the secrets of `pod` if supported. Returns the
     /// names of the image on the Node (digests), if reported. `room`: free space required, in

@@ -82,7 +82,6 @@ impl HostPuller<'_> {
         }
     }
 
-    /// Runs a line and returns its stdout.
     fn run(&self, agent: &dyn Agent, line: &str) -> Result<String> {
         let request = Run {
             directory: self.runs.clone(),
@@ -118,7 +117,6 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Timeout for a pull.
 const JOB_TIMEOUT: Duration = Duration::from_secs(1800);
 const NAME: &str = "pull";
 /// Reasons why a container does not start although its image is present.

@@ -9,7 +9,6 @@ use crate::inplace::batches::Share;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Reference;
 
-/// The complete request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
@@ -54,16 +53,13 @@ impl Desired {
         self.by_pod.get(uid).unwrap_or(&self.common)
     }
 
-    /// Returns all requested images.
     pub fn images(&self) -> BTreeSet<&String> {
         self.common.values().chain(self.by_pod.values().flat_map(BTreeMap::values)).collect()
     }
 }
 
-/// Intervals and timeouts.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Interval between polls.
     pub poll: Duration,
     /// Timeout for a Pod to become ready, or for permission to start with the next one.
     pub ready_timeout: Duration,
@@ -73,7 +69,6 @@ pub struct Pace {
     pub controllers: Duration,
 }
 
-/// Selection of Pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "by")]
 pub enum Selection {
@@ -122,7 +117,6 @@ pub fn checked(name: &str, what: &str) -> Result<String> {
     Ok(name.to_owned())
 }
 
-/// Supported workload kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub enum WorkloadKind {

@@ -9,7 +9,6 @@ use crate::inplace::request::{Desired, Resize, Wanted};
 use crate::inplace::{marks, world::World};
 use imgctl_base::error::{Error, Result};
 
-/// The state to restore.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Former {
     pub desired: Desired,

@@ -65,9 +65,7 @@ pub enum Access {
     Unknown(String),
 }
 
-/// Resolves image names.
 pub trait Images {
-    /// Returns the current target of `image`.
     fn target(&self, image: &str) -> Result<Target>;
 
     /// Returns whether its registry grants access with these logins (the content of a

@@ -8,7 +8,6 @@ use crate::inplace::request::{Selection, WorkloadKind};
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_kube::api::{Answer, Api};
 
-/// A workload with its kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Known {
     pub kind: WorkloadKind,
@@ -28,7 +27,6 @@ impl Known {
     }
 }
 
-/// The owner of a Pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Owner<'a> {
     Nobody,
@@ -41,7 +39,6 @@ pub enum Owner<'a> {
     },
 }
 
-/// Version and features of the API server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Server {
     /// `v1.34.2`; empty if unknown.
@@ -131,7 +128,6 @@ impl World {
             .filter(move |pod| !pod.is_finished() && !pod.is_going() && self.group(pod) == group)
     }
 
-    /// Returns the budgets that select a Pod.
     pub(crate) fn budgets_of<'a>(&'a self, pod: &'a Pod) -> impl Iterator<Item = &'a Budget> {
         self.budgets.iter().filter(|budget| {
             let selector = budget.spec.selector.as_ref();
@@ -139,7 +135,6 @@ impl World {
         })
     }
 
-    /// Returns the ReplicaSets of a Deployment.
     pub(crate) fn replica_sets<'a>(&'a self, uid: &'a str) -> impl Iterator<Item = &'a Known> {
         self.workloads.values().filter(move |known| {
             let owner = known.object.metadata.controller();

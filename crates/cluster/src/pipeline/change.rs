@@ -37,7 +37,6 @@ pub struct Change {
 }
 
 impl Change {
-    /// Returns whether there is nothing to do.
     pub fn is_empty(&self, context: &ClusterContext) -> bool {
         !self.create
             && !self.rerender

@@ -16,7 +16,6 @@ const MOST_SKEW_MS: i64 = 5_000;
 /// from.
 const ROOM_PER_BYTE: u64 = 2;
 
-/// Problems and notes of each host.
 #[derive(Debug, Default)]
 pub struct Findings {
     /// Keyed by [`Host::id`].
@@ -59,7 +58,6 @@ impl Problem {
     }
 }
 
-/// Input of the check.
 pub struct Question<'a> {
     pub context: &'a ClusterContext,
     pub runtime: &'a dyn Runtime,
@@ -71,7 +69,6 @@ pub struct Question<'a> {
     pub force: bool,
 }
 
-/// Evaluates the hosts' facts.
 pub fn findings(question: &Question<'_>) -> Findings {
     let mut found = Findings::default();
     let context = question.context;

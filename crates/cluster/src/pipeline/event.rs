@@ -39,7 +39,6 @@ impl Outcome {
     }
 }
 
-/// One event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
@@ -129,7 +128,6 @@ pub trait Listener: Sync {
     fn event(&self, event: &Event);
 }
 
-/// Ignores all events.
 #[derive(Clone, Copy, Debug)]
 pub struct NullListener;
 

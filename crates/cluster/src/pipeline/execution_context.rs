@@ -31,7 +31,6 @@ pub enum Then {
     Keep,
 }
 
-/// Files to move.
 pub struct FilesPlan {
     /// Hosts that lack files.
     pub hosts: Vec<HostFiles>,
@@ -46,7 +45,6 @@ pub struct FilesPlan {
 }
 
 impl FilesPlan {
-    /// Returns the phase that moves the files.
     pub(crate) fn phase(self, name: &str) -> Phase {
         let mut phase = Phase::new(name, Order::Parallel);
         phase.together = Some(self.work);
@@ -68,13 +66,11 @@ pub struct HostFiles {
 /// A state to write to the cluster's record.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PhaseUpdate {
-    /// The cluster is being changed.
     InProcess,
     /// The change has succeeded: the current state is the desired state.
     Success,
     /// These applications were installed, or failed to install.
     Commands { images: Vec<String>, failed: Option<String> },
-    /// The change has failed.
     Failed(String),
     /// The cluster no longer exists.
     Gone,
@@ -82,7 +78,6 @@ pub enum PhaseUpdate {
 
 /// Stores the Clusterfile and its related files.
 pub trait StateStore: Send + Sync {
-    /// Records the state of the cluster.
     fn mark(&self, mark: &PhaseUpdate) -> Result<()>;
 
     /// Returns the files that control planes keep a copy of, without passwords and private keys.
@@ -97,7 +92,6 @@ pub trait StateStore: Send + Sync {
 pub(crate) type Actions<'a> =
     dyn Fn(&ClusterContext, &Host) -> Result<Vec<Action>> + Send + Sync + 'a;
 
-/// Execution context of a pipeline.
 pub struct ExecutionContext<'a> {
     pub pool: Arc<dyn HostPool + Send>,
     pub runtime: &'a dyn Runtime,

@@ -46,7 +46,6 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// Timeout of one API query, so that it does not outlast the wait.
 const QUESTION: Duration = Duration::from_secs(60);
 
-/// State of one Node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct NodeStatus {
     pub name: String,
@@ -64,7 +63,6 @@ pub struct NodeStatus {
 }
 
 impl NodeStatus {
-    /// Describes the problem of the Node.
     pub fn problem(&self) -> Option<String> {
         let reason = self.reason.as_deref()?;
         Some(format!("Node {} is not Ready: {reason}", self.name))
@@ -177,7 +175,6 @@ struct Waiting<'a> {
     always: bool,
 }
 
-/// Result of a query of the Nodes.
 #[derive(Debug, PartialEq)]
 enum Found {
     Ready,

@@ -95,7 +95,6 @@ pub(crate) fn kubectl(arguments: &str, input: Option<String>) -> Line {
     }
 }
 
-/// Records a failed run.
 pub fn failed(state_store: &dyn StateStore, message: &str) -> Result<()> {
     state_store.mark(&PhaseUpdate::Failed(message.to_owned()))
 }

@@ -30,7 +30,6 @@ pub struct HostStatus {
     pub host: String,
     pub roles: Vec<String>,
     pub reachable: bool,
-    /// Descriptions of the host's problems.
     pub problems: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub facts: Option<HostFacts>,

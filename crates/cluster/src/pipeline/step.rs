@@ -36,7 +36,6 @@ pub enum Work {
     BatchWork,
 }
 
-/// One step of a plan.
 #[derive(Clone)]
 pub struct Step {
     /// `phase/host/name`. The same in every run that does the same.
@@ -119,12 +118,10 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// Creates the lane of `host`.
     pub(crate) fn on(host: &Host, steps: impl IntoIterator<Item = impl Into<Step>>) -> Self {
         Self { host: Some(host.clone()), steps: steps.into_iter().map(Into::into).collect() }
     }
 
-    /// Creates the lane of the controller.
     pub(crate) fn controller(steps: Vec<Step>) -> Self {
         Self { host: None, steps }
     }
@@ -185,7 +182,6 @@ pub struct Phase {
 }
 
 impl Phase {
-    /// Creates an empty phase.
     pub fn new(name: &str, order: Order) -> Self {
         Self {
             name: name.to_owned(),
@@ -196,7 +192,6 @@ impl Phase {
         }
     }
 
-    /// Sets how the phase handles failures.
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
         self
@@ -233,7 +228,6 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Creates an empty plan.
     pub fn new(verb: &str, cluster: &str, intent: &str) -> Self {
         Self {
             verb: verb.to_owned(),
@@ -285,7 +279,6 @@ impl Plan {
         }
     }
 
-    /// Returns all steps, in order.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
         self.phases.iter().flat_map(|phase| &phase.lanes).flat_map(|lane| &lane.steps)
     }
@@ -306,7 +299,6 @@ impl Plan {
         Digest::of(text.as_bytes()).to_string()
     }
 
-    /// Returns the number of hosts in the plan.
     pub fn hosts(&self) -> usize {
         let hosts: std::collections::BTreeSet<String> = self
             .phases
@@ -393,7 +385,6 @@ impl PlanView {
     }
 }
 
-/// Returns the directory of a cluster's journals.
 pub fn journals(state: &Path) -> std::path::PathBuf {
     state.join("journal")
 }

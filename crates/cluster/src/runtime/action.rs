@@ -173,7 +173,6 @@ pub(crate) enum Repeat {
 
 type Does = dyn Fn(&Site<'_>) -> Result<()> + Send + Sync;
 
-/// One action.
 #[derive(Clone)]
 pub struct Action {
     /// Used in step identifiers: lowercase letters, digits, dashes.

@@ -70,7 +70,6 @@ impl<'a> Kubectl<'a> {
         Ok(Self { site, agent: site.pool.agent(site.host)?, address: site.host.ip().to_owned() })
     }
 
-    /// Returns the control plane's address.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
@@ -110,7 +109,6 @@ impl<'a> Kubectl<'a> {
         self.with_input(&["apply", "-f", "-"], Some(document.to_string()), true).map(|_| ())
     }
 
-    /// Replaces a complete existing object.
     pub(crate) fn replace(&self, document: &Value) -> Result<()> {
         self.with_input(&["replace", "-f", "-"], Some(document.to_string()), true).map(|_| ())
     }
@@ -185,7 +183,6 @@ impl<'a> Kubectl<'a> {
         self.run_shown(&["delete", "node", node, "--ignore-not-found"]).map(|_| ())
     }
 
-    /// Returns the Node's condition.
     pub(crate) fn condition(&self, node: &str) -> Result<Condition> {
         let node = match self.get(&["node", node]) {
             Ok(node) => node,
@@ -197,7 +194,6 @@ impl<'a> Kubectl<'a> {
     }
 }
 
-/// Condition of a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     Absent,

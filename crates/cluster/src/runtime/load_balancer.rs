@@ -31,7 +31,6 @@ pub(crate) struct Papers {
     pub key: &'static str,
 }
 
-/// Returns the name of the unit for one cluster.
 pub(crate) fn unit(context: &ClusterContext) -> String {
     format!("imgctl-api-{}", context.name)
 }

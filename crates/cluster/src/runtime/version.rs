@@ -36,7 +36,6 @@ pub(crate) fn order_of(one: &str, other: &str) -> Option<Ordering> {
     Some(order(&Version::parse(one)?, &Version::parse(other)?))
 }
 
-/// Returns the minor version.
 pub fn minor(text: &str) -> Option<u64> {
     Some(Version::parse(text)?.numbers[1])
 }

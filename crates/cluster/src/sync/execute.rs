@@ -37,7 +37,6 @@ impl Blobs for imgctl_store::store::Store {
     }
 }
 
-/// Result of one host.
 #[derive(Debug)]
 pub struct Synced {
     /// [`crate::cluster::context::Host::id`].

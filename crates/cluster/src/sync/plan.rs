@@ -39,7 +39,6 @@ pub struct SyncPlan {
     pub failed: Vec<(Host, Error)>,
 }
 
-/// Work for one host.
 pub struct HostPlan {
     pub host: Host,
     pub agent: Arc<dyn Agent>,
@@ -89,12 +88,10 @@ impl HostPlan {
         self.changes.is_empty()
     }
 
-    /// Returns the number of bytes to transfer.
     pub fn bytes(&self, plan: &SyncPlan) -> u64 {
         self.missing(plan).map(|blob| blob.size).sum()
     }
 
-    /// Returns the layers to transfer.
     pub fn missing<'a>(&'a self, plan: &'a SyncPlan) -> impl Iterator<Item = &'a Descriptor> {
         self.lacks.iter().map(|&blob| &plan.blobs[blob as usize])
     }

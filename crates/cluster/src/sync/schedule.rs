@@ -62,7 +62,6 @@ pub(super) enum Job {
     Checkout { host: u32 },
 }
 
-/// Next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Do(Job),
@@ -185,7 +184,6 @@ impl Schedule {
         schedule
     }
 
-    /// Returns the next step.
     pub(super) fn next(&mut self) -> Next {
         if self.unended == 0 {
             return Next::End;
@@ -206,7 +204,6 @@ impl Schedule {
         self.transfers == 0 && self.checkouts == 0
     }
 
-    /// Returns the hosts that have not ended.
     pub(super) fn unended(&self) -> impl Iterator<Item = u32> + '_ {
         (0..)
             .zip(&self.hosts)

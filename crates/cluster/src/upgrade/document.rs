@@ -226,7 +226,6 @@ pub struct HostBefore {
     pub skipped: Option<String>,
 }
 
-/// Identity of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Identity {
@@ -254,7 +253,6 @@ pub struct Finding {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     pub what: String,
-    /// How to fix it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
     /// `--skip-check` names this check.
@@ -263,7 +261,6 @@ pub struct Finding {
 }
 
 impl Document {
-    /// Returns the target release of the cluster.
     pub fn target(&self) -> &Release {
         self.hops.last().unwrap_or(&self.from)
     }
@@ -281,7 +278,6 @@ impl Document {
         Ok(Digest::of(&bytes))
     }
 
-    /// Findings that prevent the upgrade.
     pub fn blockers(&self) -> impl Iterator<Item = &Finding> {
         self.findings
             .iter()
@@ -302,7 +298,6 @@ impl Document {
         }
     }
 
-    /// Encodes the document as JSON.
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string_pretty(self)
             .map_err(|error| Error::failed("cannot write the plan").caused_by(error))

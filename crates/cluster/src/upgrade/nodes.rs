@@ -47,7 +47,6 @@ pub fn any_api(context: &ClusterContext, pool: &Arc<dyn HostPool + Send>) -> Fai
     Failover::new(context.control_planes().map(connect).collect())
 }
 
-/// Cordons `node`.
 pub(super) fn cordon(node: &str, id: &str) -> Action {
     let (node, id) = (node.to_owned(), id.to_owned());
     let says = format!("cordon Node {node}");

@@ -13,7 +13,6 @@ use imgctl_base::image::Digest;
 use imgctl_host::agent::protocol::Facts;
 use imgctl_kube::{drain::PdbProblem, restart::RunningContainer};
 
-/// The complete observation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Observation {
@@ -35,7 +34,6 @@ pub struct Observation {
     pub images: BTreeMap<String, BTreeMap<String, Digest>>,
 }
 
-/// An observed host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostSeen {
@@ -45,10 +43,8 @@ pub struct HostSeen {
     pub roles: Vec<String>,
     /// The host is the controller itself.
     pub local: bool,
-    /// Why the host is unreachable.
     pub unreachable: Option<String>,
     pub facts: Option<Facts>,
-    /// Name of its Node.
     pub node: Option<String>,
     /// Several Nodes that match equally well, so that the host's own is unknown.
     pub(crate) rivals: Vec<String>,
@@ -60,7 +56,6 @@ pub struct HostSeen {
     pub tree: Option<String>,
     /// Free bytes by directory; each is listed, even if several share a file system.
     pub free_bytes: BTreeMap<String, u64>,
-    /// Whether swap is in use.
     pub swap: bool,
     /// `sandbox_image` of the container runtime.
     pub(crate) sandbox_image: Option<String>,
@@ -94,7 +89,6 @@ pub struct ManifestSeen {
     pub arguments: Vec<String>,
     pub environment: Vec<String>,
     pub(crate) has_limits: bool,
-    /// Names of the Pod's volumes.
     pub volumes: Vec<String>,
 }
 
@@ -112,7 +106,6 @@ pub struct KubeletSeen {
     pub fields: BTreeSet<String>,
 }
 
-/// A certificate on a host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateSeen {
@@ -143,7 +136,6 @@ pub struct ApiSeen {
     pub(crate) deprecated: Vec<DeprecatedSeen>,
     /// `ClusterConfiguration` of kubeadm-config.
     pub(crate) cluster_configuration: Option<Value>,
-    /// The Corefile of CoreDNS.
     pub(crate) corefile: Option<String>,
     /// Who else holds the cluster's Lease; set by whoever plans without holding it.
     pub lease_holder: Option<String>,
@@ -154,7 +146,6 @@ pub struct ApiSeen {
     pub unknown: BTreeMap<String, String>,
 }
 
-/// A Node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeSeen {
@@ -199,7 +190,6 @@ pub struct PodSeen {
     pub labels: BTreeMap<String, String>,
     /// Created from a file on its Node.
     pub mirror: bool,
-    /// Whether it has ended.
     pub finished: bool,
     /// It runs but is not ready.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -255,7 +245,6 @@ pub struct EtcdSeen {
     pub(crate) alarms: Vec<String>,
 }
 
-/// A member.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MemberSeen {
@@ -304,7 +293,6 @@ impl HostSeen {
 }
 
 impl Observation {
-    /// Returns the Node of a host.
     pub(crate) fn node_of(&self, host: &HostSeen) -> Option<&NodeSeen> {
         let name = host.node.as_deref()?;
         let api = self.api.as_ref()?;

@@ -32,7 +32,6 @@ pub struct UpgradeRun<'a> {
     /// The cluster context after each hop of the document; the last is the target.
     pub hops: Vec<Arc<ClusterContext>>,
     pub upgrader: &'a dyn Upgrader,
-    /// The hooks of each hop's images.
     pub hooks: Vec<Hooks>,
     /// Names of application and patch images whose commands run after all hosts have moved.
     pub install: Vec<String>,

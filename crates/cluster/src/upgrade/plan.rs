@@ -12,7 +12,6 @@ use crate::upgrade::request::{Request, SCRIPT, Target};
 use crate::upgrade::{preflight, restarts, skew::may_lag};
 use imgctl_base::error::{Error, Kind, Result};
 
-/// Result of planning.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Planned {
     /// The cluster already matches the target; the findings may still be of interest.

@@ -7,7 +7,6 @@ use crate::upgrade::observation::{HostSeen, ManifestSeen, Observation};
 use crate::upgrade::{document::Document, restarts::forward};
 use imgctl_kube::restart::{Actual, Comparison, Mismatch, RunningContainer, compare};
 
-/// The complete report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -16,7 +15,6 @@ pub struct Report {
     pub workloads: Vec<String>,
 }
 
-/// Report on one host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostReport {

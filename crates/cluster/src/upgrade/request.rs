@@ -21,7 +21,6 @@ pub struct Target {
     pub patches: Option<BTreeMap<String, String>>,
 }
 
-/// The request for a plan.
 pub struct Request<'a> {
     pub cluster: &'a str,
     /// `kubeadm`, `k3s`, `script`.

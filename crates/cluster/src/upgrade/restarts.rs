@@ -18,7 +18,6 @@ const COMPATIBLE: &str = "imgctl.io/kubelet-hash-compat";
 /// The runtime that updates add-ons and static Pods with each release.
 const KUBEADM: &str = "kubeadm";
 
-/// Prediction for one host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HostRestarts {

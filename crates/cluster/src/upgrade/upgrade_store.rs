@@ -28,7 +28,6 @@ use imgctl_base::fs::directory;
 const LONGEST: u64 = 64 << 20;
 pub(super) const STATE: &str = "state.json";
 
-/// Status of an upgrade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UpgradeStatus {
@@ -37,11 +36,9 @@ pub enum UpgradeStatus {
     Failed,
     Committed,
     Aborted,
-    /// The operator rolled it back.
     RolledBack,
 }
 
-/// An upgrade that has ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ended {
@@ -96,7 +93,6 @@ struct Progress {
     reopens: Option<String>,
 }
 
-/// The upgrades of one cluster.
 #[derive(Clone, Debug)]
 pub struct UpgradeStore {
     directory: PathBuf,
@@ -113,7 +109,6 @@ impl UpgradeStore {
         self.state()?.open.map(|id| self.document(&id)).transpose()
     }
 
-    /// Returns the document with the ID `id`.
     pub fn document(&self, id: &str) -> Result<Document> {
         let path = self.of_id(id)?.join("plan.json");
         let text = read(&path)?.ok_or_else(|| {
@@ -263,17 +258,14 @@ impl UpgradeStore {
         journal.append(&Record::Finish { time: Timestamp::now(), outcome: Outcome::Aborted })
     }
 
-    /// Records the status.
     pub fn set_status(&self, id: &str, status: UpgradeStatus) -> Result<()> {
         self.change(|state| state.of(id).status = Some(status))
     }
 
-    /// Returns the status.
     pub fn status(&self, id: &str) -> Result<Option<UpgradeStatus>> {
         Ok(self.progress(id)?.status)
     }
 
-    /// Ends the upgrade.
     pub fn end(&self, document: &Document, end: UpgradeStatus, time: &str) -> Result<()> {
         self.end_for(document, end, time, None)
     }

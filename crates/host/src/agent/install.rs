@@ -33,7 +33,6 @@ const MACHINES: [(u16, &[&str]); 7] = [
     (258, &["loongarch64"]),
 ];
 
-/// The available agent programs.
 pub struct Binaries {
     /// The running program.
     own: PathBuf,
@@ -240,7 +239,6 @@ impl Binaries {
     }
 }
 
-/// Returns the program's command-line arguments.
 fn arguments(root: Option<&str>) -> String {
     let root = root.map(|root| format!(" --root {}", quote(root)));
     format!("{} agent --stdio", root.unwrap_or_default())

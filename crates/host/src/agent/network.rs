@@ -123,7 +123,6 @@ impl Offers {
         Ok(offer)
     }
 
-    /// Stops serving.
     pub(super) fn end(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     }

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use crate::render::Inputs;
 use imgctl_base::image::{Descriptor, Digest};
 
-/// Facts about a host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
     pub hostname: String,
@@ -88,7 +87,6 @@ pub struct PeerSource {
     pub token: String,
 }
 
-/// One layer of a checkout.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CheckoutLayer {
     pub descriptor: Descriptor,
@@ -148,7 +146,6 @@ pub struct WritePart {
     pub is_last: bool,
 }
 
-/// Result of a checkout.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CheckedOut {
     /// Whether anything was written.
@@ -208,7 +205,6 @@ pub struct Outcome {
     pub log: String,
 }
 
-/// A file to write on a host.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct FileToWrite {
     pub path: String,

@@ -50,7 +50,6 @@ pub(super) enum Said {
     Noise,
 }
 
-/// Classifies one line.
 pub(super) fn said(line: &str) -> Said {
     let mut words = line.split_whitespace();
     let (first, second, third) = (words.next(), words.next(), words.next());

@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use imgctl_base::error::{Error, Result};
 
-/// Default SSH port.
 pub const SSH_PORT: u16 = 22;
 
 /// Maximum number of hosts in a list; a longer list is a mistake, such as `10.0.0.0/8`.

@@ -12,7 +12,6 @@ use imgctl_base::error::{Error, IoContext, Kind, Result};
 /// keeps the streams open, counted from the last byte.
 pub(super) const AFTER_THE_END: Duration = Duration::from_secs(2);
 
-/// Result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
     pub ended: Ended,

@@ -106,7 +106,6 @@ impl KnownHosts {
         Place { file: self.files.get(entry.file).cloned().unwrap_or_default(), line: entry.line }
     }
 
-    /// Checks the `key` that the host `name` presented.
     pub(super) fn check(&self, name: &str, key: &PublicKey) -> Verdict {
         if let Some(place) = self.revoked(key) {
             return Verdict::Revoked(place);

@@ -19,13 +19,11 @@ pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// The user that runs the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Privilege {
-    /// The user who logged in.
     User,
     /// root: directly if the login user is root, otherwise through sudo.
     Root,
 }
 
-/// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     Code(u8),

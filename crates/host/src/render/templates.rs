@@ -155,7 +155,6 @@ impl Data {
         Self { environment, facts: inputs.facts.clone(), strict: inputs.strict }
     }
 
-    /// Returns all data as one object.
     pub(super) fn object(&self) -> Value {
         let variables = || {
             self.environment.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str())))

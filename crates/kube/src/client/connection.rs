@@ -42,7 +42,6 @@ pub(super) struct ApiConnection {
     pub(super) sender: Mutex<Option<Sender>>,
 }
 
-/// A response.
 pub(super) struct Reply {
     pub(super) code: u16,
     pub(super) headers: HeaderMap,

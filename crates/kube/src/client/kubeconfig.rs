@@ -23,7 +23,6 @@ pub(super) struct Access {
     pub(super) credentials: Credentials,
 }
 
-/// Client credentials.
 #[derive(Debug)]
 pub(super) enum Credentials {
     /// PEM of the certificate with its chain, PEM of its key.

@@ -10,7 +10,6 @@ pub const MARK: &str = "imgctl.io/upgrade-id";
 /// Maximum number of attempts. The kubelet updates its Node every few seconds.
 const TRIES: u32 = 8;
 
-/// Owner of a Node's cordon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cordon {
     /// Set by imgctl: [`uncordon`] removes it.

@@ -35,7 +35,6 @@ pub enum OnTimeout {
     Delete,
 }
 
-/// Settings of a drain.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Timeout for all Pods together; zero: no limit.
@@ -70,7 +69,6 @@ impl Default for Options {
     }
 }
 
-/// Namespace and name of a Pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PodName {
     pub namespace: String,
@@ -94,7 +92,6 @@ impl fmt::Display for PodName {
     }
 }
 
-/// An event for a Pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodEvent {
     pub pod: PodName,
@@ -132,7 +129,6 @@ impl fmt::Display for PodEvent {
     }
 }
 
-/// Result of a drain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
     /// Number of removed Pods.

@@ -5,7 +5,6 @@ use serde_json::Value;
 use crate::api::{Answer, Api, ApiError};
 use crate::drain::PodName;
 
-/// Returns the Pods on a Node.
 pub(super) fn on_node(api: &dyn Api, node: &str) -> Answer<Vec<Value>> {
     api.list(&format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}"))
 }

@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use crate::drain::Options;
 
-/// Decision for a Pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Evict it, as far as its PodDisruptionBudget allows; contains what is lost with it, if

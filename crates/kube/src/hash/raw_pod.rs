@@ -11,7 +11,6 @@ use serde_json::{Map, Value, value::RawValue};
 
 use imgctl_base::error::{Error, Result};
 
-/// Role of a container in a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -41,7 +40,6 @@ pub struct Pod {
     pub containers: Vec<PodContainer>,
 }
 
-/// A container in a pod's spec.
 #[derive(Clone, Debug)]
 pub struct PodContainer {
     pub name: String,

@@ -48,7 +48,6 @@ pub enum Code {
     /// The container has no readable hash.
     #[serde(rename = "no-hash")]
     NoHash,
-    /// The pod is being deleted.
     #[serde(rename = "terminating")]
     Terminating,
     /// Depends on whether the new kubelet resizes pods in place.
@@ -72,10 +71,8 @@ pub enum Code {
     /// The pod runs an image of the release itself, which the new release replaces.
     #[serde(rename = "release")]
     Release,
-    /// The container runtime changes.
     #[serde(rename = "runtime")]
     Runtime,
-    /// The cgroup driver changes.
     #[serde(rename = "cgroup-driver")]
     CgroupDriver,
     /// One of the releases is older than those whose hashing is known.
@@ -83,7 +80,6 @@ pub enum Code {
     OldRelease,
 }
 
-/// The prediction for one container.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerPrediction {

@@ -102,7 +102,6 @@ pub struct ChangeRequest {
     pub rollback_all: bool,
 }
 
-/// A change to undo.
 #[derive(Clone, Debug)]
 pub struct UndoRequest {
     pub access: ClusterAccess,
@@ -122,14 +121,12 @@ pub fn nothing_said() -> Error {
     )
 }
 
-/// Observed state, and the plan for it.
 struct Prepared {
     world: World,
     desired: Desired,
     plan: Plan,
 }
 
-/// Plans a change.
 pub fn plan(request: &ChangeRequest, session: &Session<'_>) -> Result<Plan> {
     let reach = Reach::new("inplace", &request.access, false, session)?;
     let past = past(&reach, request.id.as_deref())?;

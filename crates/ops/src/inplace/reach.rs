@@ -158,7 +158,6 @@ impl Reach {
     }
 }
 
-/// Returns the host that a Node runs on.
 fn host_of<'a>(hosts: &'a [Host], node: &Node) -> Option<&'a Host> {
     let addresses = &node.status.addresses;
     hosts.iter().find(|host| {

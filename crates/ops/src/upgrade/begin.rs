@@ -44,7 +44,6 @@ pub struct Preview {
     pub steps: bool,
 }
 
-/// Upgrades a cluster.
 pub fn upgrade(request: &UpgradeRequest, session: &Session<'_>) -> Result<()> {
     let name = &request.cluster;
     let options = RunOptions { dry_run: request.preview.is_some(), ..request.options.clone() };
@@ -94,7 +93,6 @@ pub(crate) fn begin_newer(work: &Work<'_>, images: &[String]) -> Result<bool> {
     begin(work, &beginning)
 }
 
-/// Upgrade to plan and begin.
 struct Beginning {
     hops: Vec<UpgradeImage>,
     install: Vec<String>,
@@ -104,7 +102,6 @@ struct Beginning {
     preview: Option<Preview>,
 }
 
-/// Result of an attempt to begin.
 enum Begun {
     /// The attempt has ended; `true` if the cluster has reached its target.
     Ended(bool),

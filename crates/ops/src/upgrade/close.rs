@@ -88,7 +88,6 @@ pub(crate) fn tell_late(mirror: &Arc<Mirror>, session: &Session<'_>) {
     }
 }
 
-/// Fails if the plan has blockers.
 pub fn check_blockers(document: &Document) -> Result<()> {
     let blockers: Vec<_> = document.blockers().collect();
     if blockers.is_empty() {

@@ -39,7 +39,6 @@ use imgctl_store::store::Store;
 /// Interval at which a running upgrade checks for a pause request.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Request for a plan.
 pub(crate) struct PlanRequest {
     pub(crate) choices: Choices,
     pub(crate) direction: Direction,
@@ -138,7 +137,6 @@ pub(crate) fn plan_of(
     Ok((planned, observation))
 }
 
-/// Observes the current state of the cluster.
 fn observe_now(
     context: &ClusterContext,
     api: Option<&Result<Arc<dyn Api>, String>>,
@@ -221,7 +219,6 @@ pub(crate) struct Carrying<'a> {
     pub(crate) notes: Vec<String>,
 }
 
-/// Returns the pipeline of a document.
 pub(crate) fn pipeline_of(
     known: &ClusterSnapshot,
     install: &[String],

@@ -59,7 +59,6 @@ impl UpgradeImage {
 /// State of the cluster before the upgrade.
 #[derive(Clone, Debug)]
 pub(crate) enum Start {
-    /// The recorded state.
     Recorded,
     /// The state recorded before the cluster's target was recorded.
     Former(Box<Clusterfile>),
@@ -182,7 +181,6 @@ pub(crate) fn side_of(
     work.context(desired, images)
 }
 
-/// Returns the name of the cluster's rootfs image.
 pub(crate) fn rootfs_of(current: &Clusterfile) -> Result<String> {
     let rootfs = ImageKind::Rootfs.as_str();
     let mounts = &current.cluster.status.mounts;

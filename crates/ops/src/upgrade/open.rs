@@ -10,7 +10,6 @@ use imgctl_cluster::pipeline::journal::Past;
 use imgctl_cluster::upgrade::document::{Direction, Document, PauseAfter};
 use imgctl_cluster::upgrade::upgrade_store::{Ended, UpgradeStatus, UpgradeStore};
 
-/// An open upgrade to resume.
 #[derive(Clone, Debug)]
 pub struct ResumeRequest {
     pub cluster: String,
@@ -18,7 +17,6 @@ pub struct ResumeRequest {
     pub options: RunOptions,
 }
 
-/// Resumes the open upgrade or rollback.
 pub fn resume(request: &ResumeRequest, session: &Session<'_>) -> Result<()> {
     let name = &request.cluster;
     check_home(name, session)?;
@@ -45,7 +43,6 @@ pub fn pause(cluster: &str, session: &Session<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Progress of the open upgrade, and past upgrades.
 pub struct Progress {
     pub open: Option<Document>,
     pub status: Option<UpgradeStatus>,
@@ -56,7 +53,6 @@ pub struct Progress {
     pub copy: Option<Copy>,
 }
 
-/// Returns the progress of the open upgrade.
 pub fn progress(cluster: &str, session: &Session<'_>) -> Result<Progress> {
     let state = session.state(cluster)?;
     let copy = if state.clusterfile().exists() { None } else { here(cluster, session)? };
@@ -76,7 +72,6 @@ pub fn progress(cluster: &str, session: &Session<'_>) -> Result<Progress> {
     Ok(Progress { open, status, past, history: upgrades.history()?, copy })
 }
 
-/// An upgrade to abort.
 #[derive(Clone, Debug)]
 pub struct AbortRequest {
     pub cluster: String,
@@ -84,7 +79,6 @@ pub struct AbortRequest {
     pub force: bool,
 }
 
-/// Aborts the open upgrade or rollback.
 pub fn abort(request: &AbortRequest, session: &Session<'_>) -> Result<()> {
     let name = &request.cluster;
     check_home(name, session)?;

@@ -22,7 +22,6 @@ use imgctl_cluster::upgrade::plan::Planned;
 use imgctl_cluster::upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};
 use imgctl_host::agent::protocol::InventoryQuestion;
 
-/// What to roll back.
 #[derive(Clone, Debug)]
 pub struct RollbackRequest {
     pub cluster: String,
@@ -38,7 +37,6 @@ pub struct RollbackRequest {
     pub options: RunOptions,
 }
 
-/// Hosts to roll back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// One host, by ID or address.
@@ -82,7 +80,6 @@ impl Scope {
     }
 }
 
-/// Rolls back.
 pub fn rollback(request: &RollbackRequest, session: &Session<'_>) -> Result<()> {
     go_back(request, false, session)
 }

@@ -175,7 +175,6 @@ pub(super) fn size(a: &[Value], index: usize, limit: usize) -> Result<usize, Str
         .ok_or_else(|| format!("{int} is not between 0 and {limit}"))
 }
 
-/// Returns the argument as a map.
 pub(super) fn map(a: &[Value], index: usize) -> Result<Map, String> {
     match a.get(index) {
         Some(Value::Map(map)) => Ok(map.clone()),
@@ -185,7 +184,6 @@ pub(super) fn map(a: &[Value], index: usize) -> Result<Map, String> {
     }
 }
 
-/// Returns the argument as a list.
 pub(super) fn list(a: &[Value], index: usize) -> Result<Vec<Value>, String> {
     match a.get(index) {
         Some(Value::List(list)) => Ok(list.items().to_vec()),

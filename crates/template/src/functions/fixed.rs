@@ -287,7 +287,6 @@ fn certificate(name: &str) -> Answer {
     Ok(Value::object(Pair { certificate: Value::text(certificate), key: Value::text(key) }))
 }
 
-/// A certificate and its key.
 struct Pair {
     certificate: Value,
     key: Value,

@@ -7,7 +7,6 @@ use super::values;
 use crate::encode;
 use crate::value::Value;
 
-/// Functions in this file.
 pub(super) const GROUP: Group = &[
     ("json", "*", |a| encode::to_json(&a[0], true, false).map(Value::text)),
     ("join", "*s", |a| Ok(Value::text(texts(&a[0]).join(&text(a, 1))))),

@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::call::{Call, Group, int, text};
 use crate::value::Value;
 
-/// Functions in this file.
 pub(super) const GROUP: Group = &[
     // Returns the network of an address with prefix: `10.1.0.0/16` for `10.1.2.3/16`.
     ("ipNet", "s", |a| {

@@ -4,7 +4,6 @@ use super::call::{Answer, Call, Group, float, int, text};
 use crate::dialect::MOST_NUMBERS;
 use crate::value::Value;
 
-/// Functions in this file.
 pub(super) const GROUP: Group = &[
     ("int", "*", |a| Ok(Value::Int(int(a, 0)))),
     ("int64", "*", |a| Ok(Value::Int(int(a, 0)))),

@@ -111,7 +111,6 @@ pub(super) struct Node {
     pub(super) content: Content,
 }
 
-/// Content of a node.
 #[derive(Clone, Debug)]
 pub(super) enum Content {
     Null,
@@ -122,7 +121,6 @@ pub(super) enum Content {
     Map(Vec<Member>),
 }
 
-/// One member of a mapping.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) key: String,

@@ -12,7 +12,6 @@ use imgctl_base::suggest::closest;
 /// Maximum number of reported mistakes.
 const TOLD: usize = 20;
 
-/// Problems found in one file.
 pub(super) struct Problems<'a> {
     file: &'a str,
     found: Vec<(u64, String)>,
@@ -31,12 +30,10 @@ impl<'a> Problems<'a> {
         self.lenient
     }
 
-    /// Whether no mistake has been found so far.
     pub(super) fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
 
-    /// Adds a mistake on `line`.
     pub(super) fn add(&mut self, line: u64, message: impl Into<String>) {
         self.found.push((line, message.into()));
     }
@@ -151,7 +148,6 @@ impl<'n> Fields<'n> {
         self.get(name).map_or(&[], |node| list(node, &path, p))
     }
 
-    /// Reads a port number.
     pub(super) fn port(&mut self, name: &'static str, p: &mut Problems<'_>) -> Option<u16> {
         let path = self.path_of(name);
         let node = self.get(name)?;
@@ -216,7 +212,6 @@ pub(super) fn text(node: &Node, path: &str, problems: &mut Problems<'_>) -> Opti
     }
 }
 
-/// Reads `node` as a list of texts.
 pub(super) fn texts(node: &Node, path: &str, problems: &mut Problems<'_>) -> Vec<String> {
     list(node, path, problems)
         .iter()

@@ -16,7 +16,6 @@ const MAX_SECRET: u64 = 64 << 10;
 
 /// Environment that a Clusterfile's references resolve against; provided by cli/.
 pub struct Surroundings<'a> {
-    /// Looks up an environment variable.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
     /// Replacement for `~` in paths.
     pub home: Option<PathBuf>,
@@ -55,7 +54,6 @@ impl ClusterDocument {
         Ok(hosts)
     }
 
-    /// Returns the addresses of one entry.
     pub(crate) fn addresses_of(&self, group: &HostGroup) -> Result<Vec<Address>> {
         let port = self.ssh_of(group).port.unwrap_or(SSH_PORT);
         let mut addresses = Vec::new();

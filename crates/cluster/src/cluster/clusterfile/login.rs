@@ -28,7 +28,6 @@ pub struct Ssh {
     pub port: Option<u16>,
 }
 
-/// Location of a secret.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SecretSource {
     /// In the Clusterfile itself.
@@ -71,7 +70,6 @@ impl Ssh {
         read
     }
 
-    /// Whether nothing is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

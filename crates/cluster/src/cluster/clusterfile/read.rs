@@ -356,7 +356,6 @@ fn strategy_of(text: &str) -> Option<Strategy> {
     })
 }
 
-/// Reads `status`.
 pub(super) fn status(node: &Node, problems: &mut Problems<'_>) -> Status {
     let mut fields = Fields::of(node, "status", problems);
     let phase = fields.text("phase", problems).filter(|p| !p.is_empty());

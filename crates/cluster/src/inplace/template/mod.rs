@@ -33,7 +33,6 @@ pub(super) struct Change<'a> {
     pub(super) resources: &'a BTreeMap<String, Resources>,
 }
 
-/// Context of a template update.
 pub(super) struct Site<'a> {
     pub(super) api: &'a dyn Api,
     pub(super) journal: &'a Journal,

@@ -20,7 +20,6 @@ pub enum Decision {
     Stop(Error),
 }
 
-/// Returns the decision for `step`.
 pub fn decide(
     step: &Step,
     past: Option<&Past>,

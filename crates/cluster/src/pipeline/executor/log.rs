@@ -11,7 +11,6 @@ use jiff::Timestamp;
 /// Maximum length of a log, in bytes. Longer output is truncated; the host keeps the end of it.
 const LONGEST: u64 = 16 << 20;
 
-/// One step's log.
 pub(crate) struct StepLog {
     path: PathBuf,
     title: String,

@@ -28,7 +28,6 @@ use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::secret::Redactor;
 use imgctl_transfer::transfer::workers::lock;
 
-/// Options of an execution.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Maximum number of hosts at once.
@@ -77,7 +76,6 @@ impl Default for Options {
     }
 }
 
-/// Result of an execution.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     pub done: usize,
@@ -86,7 +84,6 @@ pub struct Summary {
     pub journal: String,
 }
 
-/// Environment of an execution.
 pub struct Surroundings<'a> {
     pub context: &'a ClusterContext,
     pub pool: Arc<dyn HostPool + Send>,
@@ -148,7 +145,6 @@ struct Failure {
     log: Option<PathBuf>,
 }
 
-/// One execution in progress.
 struct Run<'a> {
     plan: &'a Plan,
     context: &'a ClusterContext,

@@ -17,13 +17,11 @@ use imgctl_host::agent::tunnel::Tunnel;
 use imgctl_host::agent::{Agent, BlobOpener};
 use imgctl_transfer::transfer::workers::lock;
 
-/// All running steps.
 #[derive(Default)]
 pub(super) struct Running {
     steps: Mutex<HashMap<String, Arc<StepWatch>>>,
 }
 
-/// One running step.
 pub(crate) struct StepWatch {
     pub step: String,
     pub host: String,
@@ -81,7 +79,6 @@ impl Running {
         lock(&self.steps).remove(step);
     }
 
-    /// Returns the running steps.
     pub(super) fn steps(&self) -> Vec<Arc<StepWatch>> {
         lock(&self.steps).values().cloned().collect()
     }
@@ -152,7 +149,6 @@ impl StepWatch {
         taken
     }
 
-    /// Returns whether one of its commands was cancelled.
     pub(crate) fn was_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::SeqCst)
     }
@@ -176,13 +172,11 @@ impl Command {
     }
 }
 
-/// An agent whose commands are watched.
 struct WatchedAgent {
     agent: Arc<dyn Agent>,
     watch: Arc<StepWatch>,
 }
 
-/// Host pool whose agents are watched.
 pub(crate) struct WatchedPool {
     pub pool: Arc<dyn HostPool + Send>,
     pub watch: Arc<StepWatch>,

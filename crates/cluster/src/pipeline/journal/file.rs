@@ -118,12 +118,10 @@ impl Journal {
         &self.id
     }
 
-    /// Returns the path of the journal.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes a record.
     pub(crate) fn append(&self, record: &impl Serialize) -> Result<()> {
         self.append_all(std::slice::from_ref(record))
     }

@@ -16,7 +16,6 @@ use imgctl_base::fs::directory;
 /// plan.
 const LONGEST_LINE: u64 = 64 << 20;
 
-/// Recorded state of one step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PastStep {
     pub fingerprint: String,
@@ -56,7 +55,6 @@ pub struct Past {
 }
 
 impl Past {
-    /// Reads one file.
     pub fn read(path: &Path) -> Result<Self> {
         let mut past = Self {
             id: path
@@ -69,7 +67,6 @@ impl Past {
         Ok(past)
     }
 
-    /// Returns whether the journal is finished.
     pub fn is_done(&self) -> bool {
         self.finished == Some(Outcome::Done)
     }
@@ -133,7 +130,6 @@ impl Past {
     }
 }
 
-/// Returns the path of the journal `id`.
 pub fn path_of(directory: &Path, id: &str) -> PathBuf {
     directory.join(format!("{id}.jsonl"))
 }

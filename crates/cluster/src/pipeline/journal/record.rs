@@ -40,7 +40,6 @@ pub enum Record {
         /// Starts at 1. Increases only when the result of the previous attempt is known.
         attempt: u32,
     },
-    /// The step has ended.
     End {
         time: Timestamp,
         step: String,
@@ -53,7 +52,6 @@ pub enum Record {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message: Option<String>,
     },
-    /// The run has ended.
     Finish { time: Timestamp, outcome: Outcome },
 }
 

@@ -16,7 +16,6 @@ use imgctl_base::secret::Secret;
 /// Seconds by which certificates are backdated, because clocks of hosts can be slightly slow.
 const BACKDATED: u64 = 300;
 
-/// A certificate authority with its key.
 pub(crate) struct Authority {
     pub certificate: String,
     pub key: Key,
@@ -239,7 +238,6 @@ pub(crate) fn canonical(name: &str) -> String {
     }
 }
 
-/// A certificate with its key.
 pub struct Signed {
     pub certificate: String,
     pub key: Key,

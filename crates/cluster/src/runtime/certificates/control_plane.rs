@@ -31,7 +31,6 @@ pub(crate) struct Member {
     pub etcd: Option<(Vec<String>, Vec<String>)>,
 }
 
-/// Authority that signs a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signer {
     Cluster,

@@ -8,7 +8,6 @@ use x509_parser::{certificate::X509Certificate, extensions::GeneralName, pem::Pe
 
 use imgctl_base::error::{Error, Result};
 
-/// Fields of one certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Certificate {
     pub common_name: String,

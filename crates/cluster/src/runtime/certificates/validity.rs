@@ -7,7 +7,6 @@ use imgctl_base::error::{Error, Result};
 const DAY: u64 = 86_400;
 const HOUR: u64 = 3600;
 
-/// Validity periods of new certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     pub(crate) authorities: Duration,

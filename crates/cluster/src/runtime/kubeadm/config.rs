@@ -33,7 +33,6 @@ pub(super) struct Inputs<'a> {
     pub validity: Validity,
 }
 
-/// Configuration of one host.
 #[derive(Clone, Debug)]
 pub(super) struct Config {
     pub version: Version,
@@ -124,7 +123,6 @@ impl Config {
         !at(&self.documents.cluster, &["etcd", "external"]).is_object()
     }
 
-    /// Returns etcd's data directory.
     pub(crate) fn etcd_data(&self) -> &str {
         at(&self.documents.cluster, &["etcd", "local", "dataDir"])
             .as_str()
@@ -173,7 +171,6 @@ impl Config {
         join_port(&self.address, self.port)
     }
 
-    /// Returns the host's address in the cluster.
     pub(super) fn address(&self) -> &str {
         &self.address
     }

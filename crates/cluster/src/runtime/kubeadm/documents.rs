@@ -38,7 +38,6 @@ impl Documents {
         Ok(all)
     }
 
-    /// Reads a file of YAML documents.
     pub(super) fn read(text: &str) -> Result<Self> {
         let mut documents = Vec::new();
         for part in split(text) {
@@ -88,7 +87,6 @@ impl Documents {
         Ok(())
     }
 
-    /// Merges `over` on top.
     pub(crate) fn lay(&mut self, over: Self) {
         merge(&mut self.init, over.init);
         merge(&mut self.cluster, over.cluster);
@@ -261,7 +259,6 @@ const BY_NAME: [&str; 4] = ["extraArgs", "kubeletExtraArgs", "extraVolumes", "ex
 /// Lists that are sets.
 const SETS: [&str; 4] = ["certSANs", "serverCertSANs", "peerCertSANs", "excludeCIDRs"];
 
-/// Merges `over` into `base`.
 pub(super) fn merge(base: &mut Value, over: Value) {
     merge_field("", base, over);
 }

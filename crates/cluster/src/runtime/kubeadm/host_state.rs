@@ -16,7 +16,6 @@ pub(crate) struct HostState {
     pub(crate) cgroup_driver: String,
     /// Whether there is an `/etc/localtime`.
     pub(crate) local_time: bool,
-    /// Whether an audit policy is in place.
     pub(crate) audit_policy: bool,
     /// The host's addresses, for a host that is known by a name.
     pub addresses: Vec<String>,
@@ -40,7 +39,6 @@ impl HostState {
         }
     }
 
-    /// Inspects the host.
     pub(super) fn observe(site: &Site<'_>) -> Result<Self> {
         let mut text = String::new();
         for socket in SOCKETS {
@@ -66,7 +64,6 @@ impl HostState {
         Ok(state)
     }
 
-    /// Returns the host's address in the cluster.
     pub(super) fn address(&self, host: &Host) -> String {
         if host.ip().parse::<IpAddr>().is_ok() {
             return host.ip().to_owned();

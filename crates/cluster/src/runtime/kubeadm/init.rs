@@ -210,7 +210,6 @@ pub(super) struct Once<'a> {
     pub(super) again: &'a dyn Fn() -> Result<Option<Line>>,
 }
 
-/// Returns the paths of the markers.
 pub(super) fn markers(site: &Site<'_>) -> [String; 2] {
     [etc(site.context, BEGUN), etc(site.context, DONE)]
 }

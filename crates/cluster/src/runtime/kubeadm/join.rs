@@ -55,7 +55,6 @@ fn api_elsewhere() -> Action {
     )
 }
 
-/// Returns the actions that join a worker.
 pub(super) fn worker(
     context: &ClusterContext,
     host: &Host,

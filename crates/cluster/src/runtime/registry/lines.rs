@@ -151,7 +151,6 @@ pub(super) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Returns variables for a line.
 pub(super) fn variables<const N: usize>(pairs: [(&str, String); N]) -> BTreeMap<String, String> {
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
@@ -172,7 +171,6 @@ fn binary(context: &ClusterContext) -> String {
     format!("{}/bin/imgctl", context.paths.root())
 }
 
-/// Returns the unit file.
 pub(super) fn unit_text(context: &ClusterContext, access: &RegistryAccess) -> String {
     let users = if access.needs_login() {
         let path = format!("{}/{HTPASSWD}", context.paths.rootfs());

@@ -16,7 +16,6 @@ const CLEAN: (&str, &str) = ("clean-registry", "clean-registry.sh");
 /// program.
 const ANSWERS: Duration = Duration::from_secs(180);
 
-/// Reports whether `host` serves the embedded registry.
 pub(super) fn serves(context: &ClusterContext, host: &Host) -> bool {
     let hosts = context.registry_hosts();
     context.registry.is_some() && hosts.iter().any(|other| other.address == host.address)

@@ -21,7 +21,6 @@ const LIMIT: Duration = Duration::from_secs(30 * 60);
 pub(super) const UPGRADE_HOST: &str = "upgrade-host";
 pub(super) const UPGRADE: &str = "upgrade";
 
-/// One script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Script {
     pub(super) name: String,

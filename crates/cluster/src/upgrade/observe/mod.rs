@@ -27,9 +27,7 @@ use imgctl_transfer::transfer::workers::map;
 /// Image label with the supported Kubernetes versions.
 const SUPPORTS: &str = "app.alpha.sealer.io/supported-kube-version";
 
-/// Parameters of an observation.
 pub struct Question<'a> {
-    /// The current cluster context.
     pub context: &'a ClusterContext,
     /// `kubeadm`, `k3s`, `script`.
     pub runtime: &'a str,

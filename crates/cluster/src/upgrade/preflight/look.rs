@@ -65,7 +65,6 @@ impl<'a> Look<'a> {
     }
 }
 
-/// Creates a finding.
 pub(super) fn found(check: &str, severity: Severity, what: impl Into<String>) -> Finding {
     Finding {
         check: check.to_owned(),

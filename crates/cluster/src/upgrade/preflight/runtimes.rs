@@ -55,7 +55,6 @@ pub(super) fn upgrade_from(look: &Look<'_>) -> Vec<Finding> {
     found
 }
 
-/// Checks the container runtime of each Node.
 pub(super) fn container_runtimes(look: &Look<'_>) -> Vec<Finding> {
     let new = look.new_minors();
     let mut found = Vec::new();

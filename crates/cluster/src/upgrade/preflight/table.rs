@@ -8,7 +8,6 @@ use crate::upgrade::skew::{KUBELET_NEWER, KUBELET_SKEW, SERVER_SKEW};
 use crate::upgrade::{observation::Observation, preflight::look::Look, request::Request};
 use imgctl_base::error::{Error, Result};
 
-/// One check.
 pub(crate) struct Check {
     /// The ID for `--skip-check`; stable across releases.
     pub id: &'static str,

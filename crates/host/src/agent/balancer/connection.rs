@@ -108,7 +108,6 @@ async fn until(leave: &mut watch::Receiver<Option<Duration>>, wanted: bool) {
     }
 }
 
-/// Traffic on a connection.
 #[derive(Default)]
 struct Traffic {
     moves: AtomicU64,

@@ -25,7 +25,6 @@ use imgctl_base::fs::atomic::{self, Durability};
 use probe::Probe;
 use servers::Servers;
 
-/// Options of the load balancer.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Address to listen on, unless a socket is given.

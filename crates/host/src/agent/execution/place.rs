@@ -35,7 +35,6 @@ pub(super) struct Place {
 /// Record written before a command is started.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct State {
-    /// ID of the boot in which the command was started.
     pub(super) boot_id: String,
     /// Value in the environment of everything that the command starts.
     pub(super) marker: String,

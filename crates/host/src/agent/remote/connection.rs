@@ -48,7 +48,6 @@ const ERRORS: usize = 4 << 10;
 /// Maximum length of a refusal text, in bytes.
 const REFUSAL: usize = 64 << 10;
 
-/// A connection to a running agent.
 pub(super) struct Connection {
     sender: http2::SendRequest<Body>,
     errors: Arc<Mutex<Vec<u8>>>,
@@ -60,7 +59,6 @@ pub(super) struct Connection {
 pub(super) enum Trouble {
     /// The connection or the agent is gone. `has_begun` says whether the work was under way.
     Lost { error: Error, has_begun: bool },
-    /// The agent refused the request.
     Refused(Error),
 }
 
@@ -112,7 +110,6 @@ impl Connection {
         Ok(Self { sender, errors, ended: told })
     }
 
-    /// Whether the connection is unusable.
     pub(super) fn is_lost(&self) -> bool {
         self.sender.is_closed()
     }
@@ -147,7 +144,6 @@ impl Connection {
         Trouble::Lost { error: lost(&reason), has_begun }
     }
 
-    /// Makes a call and waits for the result.
     pub(super) async fn call<C: Call>(
         &self,
         call: &C,
@@ -228,7 +224,6 @@ async fn listen(mut stderr: Box<dyn AsyncRead + Send + Unpin>, errors: Arc<Mutex
     }
 }
 
-/// Body of a request.
 pub(super) enum Body {
     Whole(Option<Bytes>),
     Stream(BlobBody),
@@ -338,7 +333,6 @@ const SHOWN: usize = 200;
 
 pub(super) type Output = Box<dyn AsyncRead + Send + Unpin>;
 
-/// The host's answer.
 pub(super) enum Answered {
     /// The agent has greeted; the rest of the output is the connection.
     Agent(Output),

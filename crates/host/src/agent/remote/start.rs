@@ -26,7 +26,6 @@ enum Begun {
     Needs(String, String),
 }
 
-/// Starts the agent.
 pub(super) async fn start(transport: &dyn Transport, launch: &Launch) -> Result<Connection> {
     let (binaries, root) = (&launch.binaries, launch.root.as_deref());
     if transport.is_local() {

@@ -21,7 +21,6 @@ use crate::agent::tunnel::poll_block;
 use crate::agent::{network, wire};
 use imgctl_registry::server;
 
-/// Body of the answer to a request.
 pub(super) enum Answer {
     Registry(server::Body),
     Text(Option<Bytes>),

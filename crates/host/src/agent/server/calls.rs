@@ -38,7 +38,6 @@ const WAITING: usize = 64;
 /// How often to report progress.
 const TELL: Duration = Duration::from_millis(100);
 
-/// Answers the call `name`.
 pub(super) async fn answer(host: &Arc<Host>, name: &str, body: Incoming) -> Response<Answer> {
     let bytes = match Limited::new(body, MAX_CALL).collect().await {
         Ok(body) => body.to_bytes(),

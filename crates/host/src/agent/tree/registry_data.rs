@@ -28,7 +28,6 @@ const REGISTRY: &[u8] = b"registry";
 /// Suffix of a file's name until the file is complete.
 const TEMPORARY: &str = ".imgctl-part";
 
-/// Whether an entry belongs to the registry's data.
 pub(super) fn is_registry(path: &LayerPath) -> bool {
     path.components().next() == Some(REGISTRY)
 }

@@ -268,14 +268,12 @@ pub(super) struct Session {
     _via: Option<Arc<Ssh>>,
 }
 
-/// Reason why a channel was not opened.
 pub(super) enum NoChannel {
     /// The host's limit is reached.
     Full,
     Lost(String),
 }
 
-/// Counts an open channel.
 pub(super) struct Counted(Arc<Session>);
 
 impl Drop for Counted {

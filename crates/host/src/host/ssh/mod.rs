@@ -214,7 +214,6 @@ async fn on_reactor<T: Send + 'static>(
     task.await.map_err(|error| Error::failed("a connection ended unexpectedly").caused_by(error))?
 }
 
-/// Implements [`Transport`] for [`Ssh`].
 pub(super) struct SshTransport(pub(super) Arc<Ssh>);
 
 impl Transport for SshTransport {

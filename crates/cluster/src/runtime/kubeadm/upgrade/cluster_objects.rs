@@ -60,7 +60,6 @@ pub(super) fn keep(target: &Target) -> Action {
     })
 }
 
-/// Restores the objects to their previous state.
 pub(super) fn put_back(target: &Target) -> Action {
     let says = format!("kubectl replace: {}", names());
     let target = target.clone();

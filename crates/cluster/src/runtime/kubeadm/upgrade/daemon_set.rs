@@ -19,7 +19,6 @@ const GENERATION: &str = "deprecated.daemonset.template.generation";
 const READY_NODES: &str = r#"jsonpath={range .items[*]}{.metadata.name}|{.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}"#;
 const PODS: &str = r#"jsonpath={range .items[*]}{.metadata.name}|{.spec.nodeName}|{.metadata.labels.pod-template-generation}|{.metadata.deletionTimestamp}|{.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}"#;
 
-/// One Pod of the DaemonSet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Pod {
     name: String,
@@ -29,7 +28,6 @@ struct Pod {
     is_ready: bool,
 }
 
-/// State of the rollout.
 #[derive(Debug, PartialEq, Eq)]
 enum Rolls {
     /// All Ready Nodes have a new Pod, and it is Ready.

@@ -12,7 +12,6 @@ use imgctl_template::yaml;
 /// Directory of the kubelet's static Pod manifests.
 pub(super) const MANIFESTS: &str = "/etc/kubernetes/manifests";
 
-/// A parsed manifest.
 pub(super) struct Manifest {
     document: Value,
     name: String,

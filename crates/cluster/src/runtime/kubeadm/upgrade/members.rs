@@ -18,7 +18,6 @@ const HINT: &str = "on the control plane: `etcdctl endpoint status --cluster -w 
 /// State of etcd as reported by its members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Members {
-    /// IDs of the voting members.
     voting: BTreeSet<u64>,
     learners: usize,
     /// Endpoints that responded, with their status.

@@ -15,7 +15,6 @@ use imgctl_base::error::{Error, Result};
 #[derive(Clone)]
 pub(super) struct Target {
     pub(super) version: Version,
-    /// Directory of the backup on the host.
     pub(super) backup: String,
     /// Directory of all cluster files on the host.
     pub(super) root: String,
@@ -153,7 +152,6 @@ pub(super) fn own_name(site: &Site<'_>, kubectl: &Kubectl<'_>) -> Result<String>
     }
 }
 
-/// Returns the host's Node from the API.
 pub(super) fn own_node(site: &Site<'_>, kubectl: &Kubectl<'_>) -> Result<(String, Value)> {
     let name = own_name(site, kubectl)?;
     let node = kubectl
