@@ -100,6 +100,26 @@ impl Error {
         Self::new(Kind::BadContent, message)
     }
 
+    /// Returns an error for a check that found a problem ([`Kind::CheckFailed`]).
+    pub fn check_failed(message: impl Into<String>) -> Self {
+        Self::new(Kind::CheckFailed, message)
+    }
+
+    /// Returns an error for an object in use ([`Kind::Busy`]).
+    pub fn busy(message: impl Into<String>) -> Self {
+        Self::new(Kind::Busy, message)
+    }
+
+    /// Returns an error for what the operating system or a policy forbids ([`Kind::Denied`]).
+    pub fn denied(message: impl Into<String>) -> Self {
+        Self::new(Kind::Denied, message)
+    }
+
+    /// Returns an error for an unreachable or refusing machine ([`Kind::Network`]).
+    pub fn network(message: impl Into<String>) -> Self {
+        Self::new(Kind::Network, message)
+    }
+
     /// Returns an I/O error with the operation that failed; the kind follows from the error number.
     pub fn io(doing: impl Into<String>, source: impl Into<io::Error>) -> Self {
         let source = source.into();
@@ -258,7 +278,7 @@ impl<T, E: Into<io::Error>> IoContext<T> for std::result::Result<T, E> {
     }
 }
 
-/// Adds an outer message to an [`Error`].
+/// Adds an outer message to an [`Error`], or to what converts to one.
 pub trait Context<T> {
     /// `message` describes the enclosing operation.
     fn context(self, message: impl FnOnce() -> String) -> Result<T>;
@@ -267,13 +287,13 @@ pub trait Context<T> {
     fn found(self) -> Result<Option<T>>;
 }
 
-impl<T> Context<T> for Result<T> {
+impl<T, E: Into<Error>> Context<T> for Result<T, E> {
     fn context(self, message: impl FnOnce() -> String) -> Result<T> {
-        self.map_err(|error| error.context(message()))
+        self.map_err(|error| error.into().context(message()))
     }
 
     fn found(self) -> Result<Option<T>> {
-        match self {
+        match self.map_err(Into::into) {
             Err(error) if error.kind() == Kind::NotFound => Ok(None),
             outcome => outcome.map(Some),
         }

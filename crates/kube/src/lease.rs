@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::api::{Api, ApiError};
-use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
+use imgctl_base::error::{Context, Error, IoContext, Result};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 const NAME: &str = "imgctl";
@@ -79,7 +79,7 @@ struct Loss {
 
 /// Acquires the lock. A holder with the same identity counts as the same one: it was killed and
 /// resumes. `force` takes the lock from any other holder, who notices and stops. Fails with
-/// [`Kind::Busy`] if another holder renews the lock; `tell` receives the reason for a wait.
+/// [`Kind::Busy`](imgctl_base::error::Kind::Busy) if another holder renews the lock; `tell` receives the reason for a wait.
 pub fn hold(
     api: Arc<dyn Api>,
     holder: &Holder,
@@ -117,10 +117,9 @@ impl Held {
     pub fn check(&self) -> Result<()> {
         match &lock(&self.loss).to {
             None => Ok(()),
-            Some(other) => Err(Error::new(
-                Kind::Busy,
-                format!("the lock of the cluster (Lease kube-system/{NAME}) belongs to {other}"),
-            )
+            Some(other) => Err(Error::busy(format!(
+                "the lock of the cluster (Lease kube-system/{NAME}) belongs to {other}"
+            ))
             .hint("only one of the two may continue: stop the other one first")),
         }
     }
@@ -288,7 +287,7 @@ impl Contender {
                 Ok(Attempt::Held) => return Ok(true),
                 Ok(Attempt::Living(who, hint)) => {
                     let message = format!("the cluster is being changed by {who}");
-                    return Err(Error::new(Kind::Busy, message).hint(hint));
+                    return Err(Error::busy(message).hint(hint));
                 }
                 Ok(Attempt::Silent(who)) if !is_told => {
                     is_told = true;

@@ -86,15 +86,27 @@ pub enum Announcement<'a> {
 /// Outcome of a part of an operation.
 pub enum Outcome {
     /// A dry run: the steps. With an upgrade, its plan, whose blockers are an error.
-    Steps { steps: PlanView, upgrade: Option<Box<Document>> },
+    Steps {
+        steps: PlanView,
+        upgrade: Option<Box<Document>>,
+    },
     /// The steps are done, or there was nothing to do.
-    Changed { cluster: String, summary: Summary },
-    TornDown { cluster: String },
+    Changed {
+        cluster: String,
+        summary: Summary,
+    },
+    TornDown {
+        cluster: String,
+    },
     /// A dry run of an upgrade or a rollback. Blockers of the plan are an error.
     UpgradePlan(Box<Document>),
     /// A dry run, while this upgrade is in progress.
     UpgradeInProgress(Box<Document>),
-    UpToDate { cluster: String, image: String, findings: Vec<Finding> },
+    UpToDate {
+        cluster: String,
+        image: String,
+        findings: Vec<Finding>,
+    },
     /// An upgrade or a rollback has stopped where a pause was requested.
     Paused(Box<Document>),
     /// An upgrade or a rollback is complete.

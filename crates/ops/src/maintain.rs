@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::work::{RunOptions, Work};
 use crate::{front_end::Outcome, session::Session};
-use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_cluster::cluster::{clusterfile::Phase, context::ClusterContext, image::ClusterImage};
 use imgctl_cluster::inplace::drift::{self, Report};
 use imgctl_cluster::pipeline::status::{self, Status};
@@ -64,7 +64,7 @@ fn not_well(status: &Status) -> Error {
         }
     }
     let what = format!("cluster {} is not healthy: {}", status.cluster, ill.join(", "));
-    let error = Error::new(Kind::CheckFailed, what);
+    let error = Error::check_failed(what);
     if status.nodes.iter().any(|node| node.lacks_network) {
         error.hint(NETWORK_HINT)
     } else {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::{install::Additions, session::Session};
 use imgctl_base::error::{Context as _, Error, IoContext, Result};
-use imgctl_cluster::cluster::clusterfile::{self, Clusterfile, Ssh};
+use imgctl_cluster::cluster::clusterfile::{self, Clusterfile};
 use imgctl_cluster::cluster::context::{ClusterContext, Host, Paths};
 use imgctl_cluster::cluster::desired::{self, HostFlags};
 use imgctl_cluster::cluster::image::{ClusterImage, ImageKind};
@@ -49,112 +49,102 @@ pub struct RenderRequest {
 
 /// Returns the rendered files by path below the cluster's directory on the host.
 pub fn render(request: &RenderRequest, session: &Session<'_>) -> Result<BTreeMap<String, String>> {
-    let (context, host, configs) = context(request, session)?;
-    let files = files(&context, &host, &configs, request, session)?;
+    let view = View::of(request, session)?;
+    let files = view.files()?;
     if !files.is_empty() {
         return Ok(files);
     }
     Err(match &request.path {
-        Some(path) => Error::not_found(format!("no template produces {path} on {}", host.id())),
+        Some(path) => {
+            Error::not_found(format!("no template produces {path} on {}", view.host.id()))
+        }
         None => Error::not_found("the images have no templates".to_owned()),
     })
 }
 
-/// Returns the cluster context, and the host in it.
-fn context(
-    request: &RenderRequest,
-    session: &Session<'_>,
-) -> Result<(ClusterContext, Host, Vec<ConfigEdit>)> {
-    let mut clusterfile = match &request.origin {
-        Origin::Clusterfile(clusterfile) => (**clusterfile).clone(),
-        Origin::Cluster(name) => session.state(name)?.require()?.0,
-        Origin::Images { cluster, images } => {
-            let flags = HostFlags {
-                masters: Some(request.host.clone()),
-                ssh: Ssh::default(),
-                ..HostFlags::default()
-            };
-            let own = std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
-            Clusterfile::new(cluster, images, &flags, own)?
-        }
-    };
-    request.additions.add_to(&mut clusterfile);
-    let images = session.images(&clusterfile.cluster.images, &clusterfile.cluster.name, None)?;
-    let context = session.cluster_context(&clusterfile, images)?;
-    let mut hosts =
-        session.with_surroundings(|around| desired::choose(&clusterfile, &request.host, around))?;
-    match (hosts.pop(), hosts.is_empty()) {
-        (Some(host), true) => Ok((context, host, clusterfile.configs)),
-        _ => Err(Error::usage(format!("--host {} is not a single host", request.host))),
-    }
+/// A cluster as one of its hosts sees it.
+struct View<'a> {
+    context: ClusterContext,
+    host: Host,
+    configs: Vec<ConfigEdit>,
+    request: &'a RenderRequest,
+    session: &'a Session<'a>,
 }
 
-/// Returns the files of all trees. The same code renders them on the host; here it works in a directory with the images' text files.
-fn files(
-    context: &ClusterContext,
-    host: &Host,
-    configs: &[ConfigEdit],
-    request: &RenderRequest,
-    session: &Session<'_>,
-) -> Result<BTreeMap<String, String>> {
-    let store = session.store()?;
-    let (base, applications): (Vec<&ClusterImage>, Vec<&ClusterImage>) =
-        context.images.iter().partition(|image| image.kind != ImageKind::Application);
-    let mut trees = vec![("rootfs".to_owned(), base)];
-    if context.first() == Some(host) {
-        trees.extend(
-            applications
-                .into_iter()
-                .map(|image| (Paths::application_tree(&image.mount_name), vec![image])),
-        );
-    }
-    let mut all = BTreeMap::new();
-    for (tree, images) in trees {
-        let scratch = store.scratch_directory()?;
-        let inputs = inputs(context, host, &images, configs, request.strict);
-        let rendered = preview(store, scratch.path(), &images, &inputs)
-            .context(|| format!("cannot render {tree} for {}", host.id()))?;
-        for note in &rendered.notes {
-            session.front.note(note);
-        }
-        for path in rendered.files {
-            let wanted = request.path.as_deref().map(|path| path.trim_start_matches('/'));
-            if wanted.is_some_and(|wanted| wanted.trim_end_matches(".tmpl") != path) {
-                continue;
+impl<'a> View<'a> {
+    fn of(request: &'a RenderRequest, session: &'a Session<'_>) -> Result<Self> {
+        let mut clusterfile = match &request.origin {
+            Origin::Clusterfile(clusterfile) => (**clusterfile).clone(),
+            Origin::Cluster(name) => session.state(name)?.require()?.0,
+            Origin::Images { cluster, images } => {
+                let masters = Some(request.host.clone());
+                let flags = HostFlags { masters, ..HostFlags::default() };
+                let own = std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+                Clusterfile::new(cluster, images, &flags, own)?
             }
-            let file = scratch.path().join(&path);
-            let bytes = std::fs::read(&file).path("read", &file)?;
-            all.insert(format!("{tree}/{path}"), String::from_utf8_lossy(&bytes).into_owned());
+        };
+        request.additions.add_to(&mut clusterfile);
+        let images =
+            session.images(&clusterfile.cluster.images, &clusterfile.cluster.name, None)?;
+        let context = session.cluster_context(&clusterfile, images)?;
+        let mut hosts = session
+            .with_surroundings(|around| desired::choose(&clusterfile, &request.host, around))?;
+        match (hosts.pop(), hosts.is_empty()) {
+            (Some(host), true) => {
+                Ok(Self { context, host, configs: clusterfile.configs, request, session })
+            }
+            _ => Err(Error::usage(format!("--host {} is not a single host", request.host))),
         }
     }
-    Ok(all)
-}
 
-/// Returns the inputs of one tree's files, as sync passes them to the host.
-fn inputs(
-    context: &ClusterContext,
-    host: &Host,
-    images: &[&ClusterImage],
-    configs: &[ConfigEdit],
-    strict: bool,
-) -> Inputs {
-    let is_ours = |name: &str| images.iter().any(|image| image.name == name);
-    Inputs {
-        images: images
-            .iter()
-            .map(|image| ImageInputs {
-                name: image.name.clone(),
-                environment: image.environment.clone(),
-            })
-            .collect(),
-        environment: context.environment_on(host, None),
-        facts: context.facts_on(host, &Facts::default()),
-        configs: configs
-            .iter()
-            .filter(|config| config.image.as_deref().is_none_or(is_ours))
-            .cloned()
-            .collect(),
-        strict,
+    /// Returns the files of all trees. The same code renders them on the host; here it works in a
+    /// directory with the images' text files.
+    fn files(&self) -> Result<BTreeMap<String, String>> {
+        let store = self.session.store()?;
+        let (base, applications): (Vec<&ClusterImage>, Vec<&ClusterImage>) =
+            self.context.images.iter().partition(|image| image.kind != ImageKind::Application);
+        let mut trees = vec![("rootfs".to_owned(), base)];
+        if self.context.first() == Some(&self.host) {
+            let tree = |image: &'_ ClusterImage| Paths::application_tree(&image.mount_name);
+            trees.extend(applications.into_iter().map(|image| (tree(image), vec![image])));
+        }
+        let wanted = self.request.path.as_deref().map(|path| path.trim_start_matches('/'));
+        let mut all = BTreeMap::new();
+        for (tree, images) in trees {
+            let scratch = store.scratch_directory()?;
+            let rendered = preview(store, scratch.path(), &images, &self.inputs(&images))
+                .context(|| format!("cannot render {tree} for {}", self.host.id()))?;
+            for note in &rendered.notes {
+                self.session.front.note(note);
+            }
+            for path in rendered.files {
+                if wanted.is_some_and(|wanted| wanted.trim_end_matches(".tmpl") != path) {
+                    continue;
+                }
+                let file = scratch.path().join(&path);
+                let bytes = std::fs::read(&file).path("read", &file)?;
+                all.insert(format!("{tree}/{path}"), String::from_utf8_lossy(&bytes).into_owned());
+            }
+        }
+        Ok(all)
+    }
+
+    /// Returns the inputs of one tree's files, as sync passes them to the host.
+    fn inputs(&self, images: &[&ClusterImage]) -> Inputs {
+        let is_ours = |name: &str| images.iter().any(|image| image.name == name);
+        let of_image = |image: &&ClusterImage| ImageInputs {
+            name: image.name.clone(),
+            environment: image.environment.clone(),
+        };
+        let mut configs = self.configs.clone();
+        configs.retain(|config| config.image.as_deref().is_none_or(is_ours));
+        Inputs {
+            images: images.iter().map(of_image).collect(),
+            environment: self.context.environment_on(&self.host, None),
+            facts: self.context.facts_on(&self.host, &Facts::default()),
+            configs,
+            strict: self.request.strict,
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use jiff::Timestamp;
 
 use crate::session::Session;
-use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::error::{Error, Result};
 use imgctl_base::secret::Secret;
 use imgctl_cluster::cluster::clusterfile::{
     Clusterfile, CommandCondition, Condition, Mount, Phase,
@@ -213,7 +213,7 @@ pub(crate) fn password_of_hosts(
         context.name,
         problems.join("\n  ")
     );
-    Err(Error::new(Kind::CheckFailed, what).hint(
+    Err(Error::check_failed(what).hint(
         "pass the cluster's own password as --env registryPassword=PASSWORD or as a variable of \
          the Clusterfile: hosts have it in the configuration of their container runtime, and a \
          new one would lock them out",

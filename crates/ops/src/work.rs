@@ -454,7 +454,7 @@ pub(crate) fn steps(planned: &Planned) -> Result<PlanView> {
 
 /// Returns the error for a question that the user answered with no.
 pub(crate) fn declined() -> Error {
-    Error::new(Kind::Denied, "declined; nothing was changed")
+    Error::denied("declined; nothing was changed")
 }
 
 /// Takes the cluster's Lease. `held` is the lock of this controller.

@@ -27,9 +27,10 @@ impl From<Fault> for Stop {
     }
 }
 
-/// A template being evaluated: its source, its variables and its output so far.
+/// A template being evaluated: its source, dot, its variables and its output so far.
 struct State {
     source: Rc<Source>,
+    dot: Value,
     variables: Vec<(SmolStr, Value)>,
     out: String,
 }
@@ -57,10 +58,11 @@ impl Engine {
     pub(crate) fn execute(&mut self, template: &Tree, data: &Value) -> Result<String, Fault> {
         let mut state = State {
             source: template.source.clone(),
+            dot: data.clone(),
             variables: vec![(SmolStr::new_static("$"), data.clone())],
             out: String::new(),
         };
-        match self.walk(&mut state, &template.body, data) {
+        match self.walk(&mut state, &template.body) {
             Ok(()) => {
                 self.made(state.out.len())?;
                 Ok(state.out)
@@ -73,22 +75,37 @@ impl Engine {
         }
     }
 
-    fn walk(&mut self, state: &mut State, list: &ListNode, dot: &Value) -> Result<(), Stop> {
+    fn walk(&mut self, state: &mut State, list: &ListNode) -> Result<(), Stop> {
         self.nested += 1;
         let walked = if self.nested > self.dialect.limits().nested {
             Err(state.fault(list.pos, "templates are nested too deeply").into())
         } else {
-            list.nodes.iter().try_for_each(|node| self.node(state, node, dot))
+            list.nodes.iter().try_for_each(|node| self.node(state, node))
         };
         self.nested -= 1;
         walked
     }
 
-    fn node(&mut self, state: &mut State, node: &Node, dot: &Value) -> Result<(), Stop> {
+    /// Walks a list with another dot, if there is one.
+    fn walk_with(
+        &mut self,
+        state: &mut State,
+        list: &ListNode,
+        dot: Option<Value>,
+    ) -> Result<(), Stop> {
+        let outer = dot.map(|dot| std::mem::replace(&mut state.dot, dot));
+        let walked = self.walk(state, list);
+        if let Some(outer) = outer {
+            state.dot = outer;
+        }
+        walked
+    }
+
+    fn node(&mut self, state: &mut State, node: &Node) -> Result<(), Stop> {
         match node {
             Node::Text(text) => self.write(state, text.pos, &text.text)?,
             Node::Action(action) => {
-                let value = self.pipeline(state, &action.pipe, dot)?;
+                let value = self.pipeline(state, &action.pipe)?;
                 if action.pipe.decl.is_empty() {
                     match value {
                         Value::Nil => self.write(state, action.pos, "<no value>")?,
@@ -97,11 +114,11 @@ impl Engine {
                     }
                 }
             }
-            Node::If(branch) => self.branch(state, branch, dot, false)?,
-            Node::With(branch) => self.branch(state, branch, dot, true)?,
-            Node::Range(branch) => self.range(state, branch, dot)?,
-            Node::Template(call) => self.call_template(state, call, dot)?,
-            Node::List(list) => self.walk(state, list, dot)?,
+            Node::If(branch) => self.branch(state, branch, false)?,
+            Node::With(branch) => self.branch(state, branch, true)?,
+            Node::Range(branch) => self.range(state, branch)?,
+            Node::Template(call) => self.call_template(state, call)?,
+            Node::List(list) => self.walk(state, list)?,
             Node::Define(_) => {}
             Node::Break(_) => return Err(Stop::Break),
             Node::Continue(_) => return Err(Stop::Continue),
@@ -118,19 +135,13 @@ impl Engine {
         Ok(())
     }
 
-    fn branch(
-        &mut self,
-        state: &mut State,
-        branch: &BranchNode,
-        dot: &Value,
-        with: bool,
-    ) -> Result<(), Stop> {
+    fn branch(&mut self, state: &mut State, branch: &BranchNode, with: bool) -> Result<(), Stop> {
         let mark = state.variables.len();
-        let value = self.pipeline(state, &branch.pipe, dot)?;
+        let value = self.pipeline(state, &branch.pipe)?;
         let walked = if value.is_true() {
-            self.walk(state, &branch.body, if with { &value } else { dot })
+            self.walk_with(state, &branch.body, with.then_some(value))
         } else if let Some(body) = &branch.else_body {
-            self.walk(state, body, dot)
+            self.walk(state, body)
         } else {
             Ok(())
         };
@@ -138,14 +149,14 @@ impl Engine {
         walked
     }
 
-    fn range(&mut self, state: &mut State, branch: &BranchNode, dot: &Value) -> Result<(), Stop> {
+    fn range(&mut self, state: &mut State, branch: &BranchNode) -> Result<(), Stop> {
         let mark = state.variables.len();
-        let value = self.commands(state, &branch.pipe, dot)?;
+        let value = self.commands(state, &branch.pipe)?;
         let most = self.dialect.limits().turns;
         let turns = turns(&value, most).map_err(|message| state.fault(branch.pos, message))?;
         if turns.is_empty() {
             if let Some(body) = &branch.else_body {
-                self.walk(state, body, dot)?;
+                self.walk(state, body)?;
             }
             return Ok(());
         }
@@ -166,7 +177,7 @@ impl Engine {
                     state.variables.push((name.clone(), value));
                 }
             }
-            let walked = self.walk(state, &branch.body, &item);
+            let walked = self.walk_with(state, &branch.body, Some(item));
             state.variables.truncate(mark);
             match walked {
                 Ok(()) | Err(Stop::Continue) => {}
@@ -177,14 +188,9 @@ impl Engine {
         Ok(())
     }
 
-    fn call_template(
-        &mut self,
-        state: &mut State,
-        call: &TemplateNode,
-        dot: &Value,
-    ) -> Result<(), Stop> {
+    fn call_template(&mut self, state: &mut State, call: &TemplateNode) -> Result<(), Stop> {
         let data = match &call.pipe {
-            Some(pipe) => self.pipeline(state, pipe, dot)?,
+            Some(pipe) => self.pipeline(state, pipe)?,
             None => Value::Nil,
         };
         let place = |fault: Fault| fault.within(state.source.place(call.pos));
@@ -195,13 +201,8 @@ impl Engine {
     }
 
     /// Evaluates a pipeline and sets the variables it declares.
-    fn pipeline(
-        &mut self,
-        state: &mut State,
-        pipe: &PipeNode,
-        dot: &Value,
-    ) -> Result<Value, Fault> {
-        let value = self.commands(state, pipe, dot)?;
+    fn pipeline(&mut self, state: &mut State, pipe: &PipeNode) -> Result<Value, Fault> {
+        let value = self.commands(state, pipe)?;
         for name in &pipe.decl {
             if !pipe.is_assign {
                 state.variables.push((name.clone(), value.clone()));
@@ -212,12 +213,7 @@ impl Engine {
         Ok(value)
     }
 
-    fn commands(
-        &mut self,
-        state: &mut State,
-        pipe: &PipeNode,
-        dot: &Value,
-    ) -> Result<Value, Fault> {
+    fn commands(&mut self, state: &mut State, pipe: &PipeNode) -> Result<Value, Fault> {
         self.nested += 1;
         if self.nested > self.dialect.limits().nested {
             self.nested -= 1;
@@ -226,7 +222,7 @@ impl Engine {
         let mut value = Ok(None);
         for command in &pipe.commands {
             value = match value {
-                Ok(piped) => self.command(state, command, piped, dot).map(Some),
+                Ok(piped) => self.command(state, command, piped).map(Some),
                 failed => failed,
             };
         }
@@ -239,37 +235,36 @@ impl Engine {
         state: &mut State,
         command: &CommandNode,
         piped: Option<Value>,
-        dot: &Value,
     ) -> Result<Value, Fault> {
         let Some((first, rest)) = command.args.split_first() else {
             return Ok(Value::Nil);
         };
         match first {
-            Expr::Identifier(pos, name) => self.call(state, *pos, name, rest, piped, dot),
+            Expr::Identifier(pos, name) => self.call(state, *pos, name, rest, piped),
             Expr::Chain(pos, inner, fields) => {
                 if let Expr::Identifier(at, name) = inner.as_ref() {
-                    let value = self.call(state, *at, name, &[], None, dot)?;
-                    let arguments = self.arguments(state, rest, piped, dot)?;
+                    let value = self.call(state, *at, name, &[], None)?;
+                    let arguments = self.arguments(state, rest, piped)?;
                     return self.fields(state, *pos, value, fields, &arguments);
                 }
-                let value = self.expression(state, inner, dot)?;
-                let arguments = self.arguments(state, rest, piped, dot)?;
+                let value = self.expression(state, inner)?;
+                let arguments = self.arguments(state, rest, piped)?;
                 self.fields(state, *pos, value, fields, &arguments)
             }
             Expr::Field(pos, fields) => {
-                let arguments = self.arguments(state, rest, piped, dot)?;
-                self.fields(state, *pos, dot.clone(), fields, &arguments)
+                let arguments = self.arguments(state, rest, piped)?;
+                self.fields(state, *pos, state.dot.clone(), fields, &arguments)
             }
             Expr::Variable(pos, name, fields) if !fields.is_empty() => {
                 let value = self.variable(state, *pos, name)?;
-                let arguments = self.arguments(state, rest, piped, dot)?;
+                let arguments = self.arguments(state, rest, piped)?;
                 self.fields(state, *pos, value, fields, &arguments)
             }
             Expr::Nil(pos) => Err(state.fault(*pos, "nil is not a command")),
             other if piped.is_some() || !rest.is_empty() => {
                 Err(state.fault(other.pos(), "can't give argument to non-function"))
             }
-            other => self.expression(state, other, dot),
+            other => self.expression(state, other),
         }
     }
 
@@ -278,30 +273,24 @@ impl Engine {
         state: &mut State,
         expressions: &[Expr],
         piped: Option<Value>,
-        dot: &Value,
     ) -> Result<Vec<Value>, Fault> {
         let mut values = Vec::with_capacity(expressions.len() + 1);
         for expression in expressions {
-            values.push(self.expression(state, expression, dot)?);
+            values.push(self.expression(state, expression)?);
         }
         values.extend(piped);
         Ok(values)
     }
 
-    fn expression(
-        &mut self,
-        state: &mut State,
-        expression: &Expr,
-        dot: &Value,
-    ) -> Result<Value, Fault> {
+    fn expression(&mut self, state: &mut State, expression: &Expr) -> Result<Value, Fault> {
         Ok(match expression {
-            Expr::Dot(_) => dot.clone(),
-            Expr::Field(pos, fields) => self.fields(state, *pos, dot.clone(), fields, &[])?,
+            Expr::Dot(_) => state.dot.clone(),
+            Expr::Field(pos, fields) => self.fields(state, *pos, state.dot.clone(), fields, &[])?,
             Expr::Variable(pos, name, fields) => {
                 let value = self.variable(state, *pos, name)?;
                 self.fields(state, *pos, value, fields, &[])?
             }
-            Expr::Identifier(pos, name) => self.call(state, *pos, name, &[], None, dot)?,
+            Expr::Identifier(pos, name) => self.call(state, *pos, name, &[], None)?,
             Expr::String(_, text) => Value::text(text),
             Expr::Number(_, Number::Int(int)) => Value::Int(*int),
             Expr::Number(_, Number::Float(float)) => Value::Float(*float),
@@ -310,9 +299,9 @@ impl Engine {
             }
             Expr::Bool(_, bool) => Value::Bool(*bool),
             Expr::Nil(_) => Value::Nil,
-            Expr::Pipe(_, pipe) => self.pipeline(state, pipe, dot)?,
+            Expr::Pipe(_, pipe) => self.pipeline(state, pipe)?,
             Expr::Chain(pos, inner, fields) => {
-                let value = self.expression(state, inner, dot)?;
+                let value = self.expression(state, inner)?;
                 self.fields(state, *pos, value, fields, &[])?
             }
         })
@@ -382,12 +371,11 @@ impl Engine {
         name: &SmolStr,
         expressions: &[Expr],
         piped: Option<Value>,
-        dot: &Value,
     ) -> Result<Value, Fault> {
         if name == "and" || name == "or" {
-            return self.and_or(state, pos, name == "and", expressions, piped, dot);
+            return self.and_or(state, pos, name == "and", expressions, piped);
         }
-        let arguments = self.arguments(state, expressions, piped, dot)?;
+        let arguments = self.arguments(state, expressions, piped)?;
         let called = match name.as_str() {
             "include" | "tpl" if self.dialect == Dialect::Chart => {
                 self.run_text(state, name, &arguments)
@@ -433,11 +421,10 @@ impl Engine {
         and: bool,
         expressions: &[Expr],
         piped: Option<Value>,
-        dot: &Value,
     ) -> Result<Value, Fault> {
         let mut last = None;
         for expression in expressions {
-            let value = self.expression(state, expression, dot)?;
+            let value = self.expression(state, expression)?;
             if value.is_true() != and {
                 return Ok(value);
             }

@@ -74,6 +74,10 @@ impl ClusterContext {
         if named.is_empty() { self.first().into_iter().collect() } else { named }
     }
 
+    pub fn serves_registry(&self, host: &Host) -> bool {
+        self.registry_hosts().iter().any(|other| other.address == host.address)
+    }
+
     /// Identifies the files that rootfs and patches put on every host: scripts, programs,
     /// templates.
     pub(crate) fn rootfs_content(&self) -> String {

@@ -238,7 +238,7 @@ impl Held {
 }
 
 fn busy(directory: &Path, what: &str) -> Error {
-    let error = Error::new(Kind::Busy, format!("another command is running on {what}"));
+    let error = Error::busy(format!("another command is running on {what}"));
     let holder = read_text(&directory.join(HOLDER), MAX_HOLDER)
         .ok()
         .and_then(|text| serde_json::from_str::<Holder>(&text).ok());

@@ -108,14 +108,11 @@ impl Work<'_> {
         }
         self.newcomers()?;
         if !self.summary.left.is_empty() {
-            return Err(Error::new(
-                Kind::CheckFailed,
-                format!(
-                    "another client changed these Pods after the plan was made; they were skipped: \
+            return Err(Error::check_failed(format!(
+                "another client changed these Pods after the plan was made; they were skipped: \
                      {}",
-                    self.summary.left.join(", ")
-                ),
-            )
+                self.summary.left.join(", ")
+            ))
             .hint("inspect them, then make a new plan; templates were not changed"));
         }
         self.templates()?;
@@ -282,10 +279,7 @@ impl Work<'_> {
             }
             if flights.is_empty() && progress.elapsed() > engine.pace.ready_timeout {
                 let next = queue.front().map(PodPlan::full_name).unwrap_or_default();
-                return Err(Error::new(
-                    Kind::Failed,
-                    format!("cannot start with Pod {next}: {held}"),
-                ));
+                return Err(Error::failed(format!("cannot start with Pod {next}: {held}")));
             }
             std::thread::sleep(engine.pace.poll);
         }

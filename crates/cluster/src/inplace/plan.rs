@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::inplace::object::{Resources, Role};
 use crate::inplace::{request::Request, target::Target};
-use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Digest;
 
 /// Schema version of this document.
@@ -203,7 +203,7 @@ impl Plan {
         for problem in &self.problems {
             message.push_str(&format!("\n  {}: {}", problem.subject, problem.reason));
         }
-        let mut error = Error::new(Kind::CheckFailed, message);
+        let mut error = Error::check_failed(message);
         let mut told: Vec<&String> = Vec::new();
         for hint in self.problems.iter().filter_map(|one| one.hint.as_ref()) {
             if !told.contains(&hint) {

@@ -40,15 +40,9 @@ pub(super) fn start(
     let failed = || format!("cannot change Pod {}", plan.full_name());
     let path = pod_path(&plan.namespace, &plan.name);
     for _ in 0..ATTEMPTS {
-        let value = match api.get(&path) {
-            Ok(value) => value,
-            Err(error) if error.is_not_found() => return Ok(Started::Gone),
-            Err(error) => return Err(Error::from(error)).context(failed),
-        };
-        let pod: Pod = object::read(&value, "Pod")?;
-        if pod.metadata.uid != plan.uid || pod.is_going() {
+        let Some(pod) = living(api, &path, &plan.uid).context(failed)? else {
             return Ok(Started::Gone);
-        }
+        };
         let (mut images, mut sizes) = (BTreeMap::new(), BTreeMap::new());
         let ours = marks::state(&pod.metadata).filter(|state| state.id == id);
         for one in &plan.containers {
@@ -100,21 +94,27 @@ pub(super) fn start(
                 // The Pod was changed concurrently: read it and decide again.
                 Err(error) if error.is_conflict() => continue,
                 Err(error) if error.is_not_found() => return Ok(Started::Gone),
-                Err(error) => return Err(Error::from(error)).context(failed),
+                Err(error) => return Err(error).context(failed),
             }
         }
         if !sizes.is_empty() {
             let operations = resources_patch(&stored, &sizes)?;
-            let answer = api.patch(&format!("{path}/resize"), PatchKind::Json, &operations);
-            match answer {
+            match api.patch(&format!("{path}/resize"), PatchKind::Json, &operations) {
                 Ok(_) => {}
                 Err(error) if error.code == 409 => continue,
-                Err(error) => return Err(Error::from(error)).context(failed),
+                Err(error) => return Err(error).context(failed),
             }
         }
         return Ok(Started::Changed(Box::new(changed(plan, state, &stored))));
     }
     Err(Error::failed("another client keeps changing it")).context(failed)
+}
+
+/// Returns the Pod at `path`; `None` if it is gone, is going, or is another one of that name.
+fn living(api: &dyn Api, path: &str, uid: &str) -> Result<Option<Pod>> {
+    let Some(value) = api.get(path).found()? else { return Ok(None) };
+    let pod: Pod = object::read(&value, "Pod")?;
+    Ok((pod.metadata.uid == uid && !pod.is_going()).then_some(pod))
 }
 
 /// Returns whether the patch would store what the Pod already has: an earlier run requested the
@@ -135,9 +135,8 @@ fn is_admitted(api: &dyn Api, pod: &Pod, images: &BTreeMap<String, String>) -> R
     }
     let operations = images_patch(pod, images, state.as_ref(), &BTreeMap::new())?;
     let path = format!("{}?dryRun=All", pod.path());
-    let answer = api.patch(&path, PatchKind::Json, &operations);
     // An error of the dry run is reported by the actual patch.
-    let Ok(value) = answer else {
+    let Ok(value) = api.patch(&path, PatchKind::Json, &operations) else {
         return Ok(false);
     };
     let stored: Pod = object::read(&value, "Pod")?;
@@ -195,15 +194,9 @@ pub(crate) fn restore(api: &dyn Api, changed: &Changed, plan: &PodPlan) -> Resul
     let failed = || format!("cannot restore the previous image of Pod {}", plan.full_name());
     let path = pod_path(&plan.namespace, &plan.name);
     for _ in 0..ATTEMPTS {
-        let value = match api.get(&path) {
-            Ok(value) => value,
-            Err(error) if error.is_not_found() => return Ok(false),
-            Err(error) => return Err(Error::from(error)).context(failed),
-        };
-        let pod: Pod = object::read(&value, "Pod")?;
-        if pod.metadata.uid != changed.uid || pod.is_going() {
+        let Some(pod) = living(api, &path, &changed.uid).context(failed)? else {
             return Ok(false);
-        }
+        };
         let (mut images, mut sizes) = (BTreeMap::new(), BTreeMap::new());
         for (name, before) in &changed.state.containers {
             let Some(place) = pod.spec.container(name) else {
@@ -219,22 +212,16 @@ pub(crate) fn restore(api: &dyn Api, changed: &Changed, plan: &PodPlan) -> Resul
         }
         let operations = images_patch(&pod, &images, None, &BTreeMap::new())?;
         let answer = api.patch(&path, PatchKind::Json, &operations);
-        let answer = answer.and_then(|_| {
-            if sizes.is_empty() {
-                Ok(Value::Null)
-            } else {
-                match resources_patch(&pod, &sizes) {
-                    Ok(operations) => {
-                        api.patch(&format!("{path}/resize"), PatchKind::Json, &operations)
-                    }
-                    Err(_) => Ok(Value::Null),
-                }
+        let answer = answer.and_then(|_| match resources_patch(&pod, &sizes) {
+            Ok(operations) if !sizes.is_empty() => {
+                api.patch(&format!("{path}/resize"), PatchKind::Json, &operations)
             }
+            _ => Ok(Value::Null),
         });
         match answer {
             Ok(_) => return Ok(true),
             Err(error) if error.is_conflict() => {}
-            Err(error) => return Err(Error::from(error)).context(failed),
+            Err(error) => return Err(error).context(failed),
         }
     }
     Err(Error::failed("another client keeps changing it")).context(failed)
@@ -265,7 +252,6 @@ pub(crate) fn set_gate(api: &dyn Api, pod: &Pod, gate: &str, open: bool) -> Resu
     });
     let path = format!("{}/status", pod.path());
     api.patch(&path, PatchKind::Strategic, &document)
-        .map_err(Error::from)
         .context(|| format!("cannot set {gate} of Pod {}", pod.full_name()))?;
     Ok(())
 }
@@ -308,14 +294,11 @@ pub(super) fn images_patch(
             operations.push(json!({"op": "replace", "path": format!("{at}/image"), "value": to}));
         }
     }
-    let state = match state {
-        Some(state) => Some(serde_json::to_string(state).map_err(|error| {
-            Error::failed("cannot write the Pod's state as JSON").caused_by(error)
-        })?),
-        None => None,
-    };
     match state {
-        Some(text) => {
+        Some(state) => {
+            let text = serde_json::to_string(state).map_err(|error| {
+                Error::failed("cannot write the Pod's state as JSON").caused_by(error)
+            })?;
             if pod.metadata.annotations.is_empty() {
                 // Otherwise, a first annotation added concurrently would be lost.
                 operations.push(test("/metadata/resourceVersion", &pod.metadata.resource_version));

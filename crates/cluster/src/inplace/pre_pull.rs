@@ -70,13 +70,10 @@ pub fn pre_pull(
         return Ok(count);
     }
     problems.sort();
-    Err(Error::new(
-        Kind::CheckFailed,
-        format!(
-            "not every Node can pull the new image; nothing was changed:\n  {}",
-            problems.join("\n  ")
-        ),
-    )
+    Err(Error::check_failed(format!(
+        "not every Node can pull the new image; nothing was changed:\n  {}",
+        problems.join("\n  ")
+    ))
     .hint(
         "check the Node, its registry and its free space, then run the same command again; or pass \
          --pre-pull none to skip the pull",

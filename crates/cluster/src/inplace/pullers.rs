@@ -14,6 +14,7 @@ use crate::runtime::action::HostPool;
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::image::Digest;
 use imgctl_host::agent::{Agent, protocol::Run};
+use imgctl_host::host::quote::quote as quoted;
 use imgctl_kube::api::Api;
 
 /// Timeout for a pull, in seconds.
@@ -112,11 +113,6 @@ impl HostPuller<'_> {
     }
 }
 
-/// Quotes a single shell word.
-fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
 const JOB_TIMEOUT: Duration = Duration::from_secs(1800);
 const NAME: &str = "pull";
 /// Reasons why a container does not start although its image is present.
@@ -167,7 +163,6 @@ impl Puller for JobPuller<'_> {
         let collection = format!("/api/v1/namespaces/{}/pods", pod.namespace);
         self.api
             .create(&collection, &object)
-            .map_err(Error::from)
             .context(|| format!("cannot create Pod {}/{name}", pod.namespace))?;
         let pulled = self.wait(&path, image);
         self.remove(&path);
@@ -179,11 +174,8 @@ impl JobPuller<'_> {
     fn wait(&self, path: &str, image: &str) -> Result<Vec<String>> {
         let until = Instant::now() + JOB_TIMEOUT;
         loop {
-            let value = self
-                .api
-                .get(path)
-                .map_err(Error::from)
-                .context(|| format!("the Pod that pulls {image} is gone"))?;
+            let value =
+                self.api.get(path).context(|| format!("the Pod that pulls {image} is gone"))?;
             let pod: Pod = object::read(&value, "Pod")?;
             if let Some(status) = pod.status_of(NAME) {
                 let waiting = status.state.waiting.as_ref();

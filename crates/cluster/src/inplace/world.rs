@@ -217,7 +217,7 @@ impl World {
 
 /// Adds the requested path to the error of an answer.
 pub fn asked<T>(answer: Answer<T>, path: &str) -> Result<T> {
-    answer.map_err(Error::from).context(|| format!("cannot read {path}"))
+    answer.context(|| format!("cannot read {path}"))
 }
 
 fn pods(api: &dyn Api, namespace: &str) -> Result<Vec<Pod>> {

@@ -7,7 +7,7 @@
 use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::execution_context::ExecutionContext;
 use crate::runtime::{Action, action::Line};
-use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::error::Result;
 use imgctl_host::agent::protocol::HostsBlock;
 use imgctl_host::host::quote::quote as quoted;
 
@@ -85,9 +85,7 @@ pub(crate) fn clean(
     if execution.runtime.has_api() {
         actions.push(remove_pod_leftovers());
     }
-    let serves = |other: &&Host| other.address == host.address;
-    let registry_role = host.has_role(crate::cluster::context::REGISTRY);
-    if registry_role || context.registry_hosts().iter().any(serves) {
+    if host.has_role(crate::cluster::context::REGISTRY) || context.serves_registry(host) {
         actions.extend((execution.clean_registry)(context, host)?);
     }
     actions.push(set_names("hosts-clean", context, Vec::new()));
@@ -99,17 +97,7 @@ pub(crate) fn clean(
 /// removed.
 fn remove_files(context: &ClusterContext) -> Action {
     let root = context.paths.root();
-    Action::new("files", format!("remove {root}"), "", move |site| {
-        let left = site.agent.remove(std::slice::from_ref(&root))?;
-        if left.is_empty() {
-            return Ok(());
-        }
-        Err(Error::new(
-            Kind::CheckFailed,
-            format!("{}: left behind: {}", site.agent.host(), left.join(", ")),
-        )
-        .hint("unmount it or stop the processes that use it, then run the same command again"))
-    })
+    Action::new("files", format!("remove {root}"), "", move |site| site.remove(&root))
 }
 
 /// Returns the script named by the first of `labels` that the rootfs image has, otherwise `default`

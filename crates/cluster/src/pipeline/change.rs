@@ -90,6 +90,19 @@ pub struct Planned {
     pub behind: BTreeSet<String>,
 }
 
+impl Planned {
+    /// Removes the cluster's secrets from the plan.
+    pub fn new(
+        mut plan: Plan,
+        context: Arc<ClusterContext>,
+        execution: &ExecutionContext<'_>,
+    ) -> Self {
+        plan.redact(&redact::of_cluster(&context));
+        let pool = Arc::clone(&execution.pool);
+        Self { plan, context, pool, behind: BTreeSet::new() }
+    }
+}
+
 /// Queries the hosts and returns the plan. Changes nothing on them.
 pub fn plan(
     execution: &ExecutionContext<'_>,
@@ -140,18 +153,12 @@ pub fn plan(
     let mut plan = Plan::new(&change.verb, &context.name, &change.intent(&context));
     plan.notes.clone_from(&findings.notes);
     plan.destroys = !context.leaving.is_empty();
-    let planned = |mut plan: Plan, context: Arc<ClusterContext>, lost: BTreeSet<String>| Planned {
-        plan: {
-            plan.redact(&redact::of_cluster(&context));
-            plan
-        },
-        context,
-        pool: if lost.is_empty() {
-            Arc::clone(&execution.pool)
-        } else {
-            Arc::new(members::WithLosses { pool: Arc::clone(&execution.pool), lost })
-        },
-        behind: behind.clone(),
+    let planned = |plan: Plan, context: Arc<ClusterContext>, lost: BTreeSet<String>| {
+        let mut planned = Planned::new(plan, context, execution);
+        if !lost.is_empty() {
+            planned.pool = Arc::new(members::WithLosses { pool: planned.pool, lost });
+        }
+        Planned { behind: behind.clone(), ..planned }
     };
     let is_well = findings.problems.is_empty() && files.failed.is_empty();
     if change.is_empty(&context) && is_well && files.hosts.is_empty() {
@@ -160,7 +167,7 @@ pub fn plan(
     }
     plan.push(check_phase(&context, &new, &findings, &files));
     let mark = record::mark(execution, PhaseUpdate::InProcess);
-    plan.push(Phase::new("prepare", Order::Serial).lane(Lane::controller(vec![mark])));
+    plan.push(Phase::local("prepare", vec![mark]));
     plan.push(files.phase("sync"));
     let (leaving_masters, leaving_workers): (Vec<&Host>, Vec<&Host>) =
         context.leaving.iter().partition(|host| host.is_control_plane());
@@ -180,9 +187,7 @@ pub fn plan(
     commands(&mut plan, &context, change, &owned);
     if execution.runtime.has_api() && (!owned.is_empty() || !change.install.is_empty()) {
         let step = nodes::wait_step(&context, change.wait, &owned);
-        plan.push(
-            Phase::new("nodes", Order::Serial).lane(Lane::controller(step.into_iter().collect())),
-        );
+        plan.push(Phase::local("nodes", step.into_iter().collect()));
     }
     end(&mut plan, execution, &context, change);
     Ok(planned(plan, context, lost))
@@ -280,29 +285,18 @@ fn arrive(
     context: &ClusterContext,
     new: &[&Host],
 ) -> Result<()> {
-    let mut preflight = Phase::new("preflight", Order::Parallel).on_failure(OnFailure::FinishPhase);
-    let mut registry = Phase::new("registry", Order::Parallel);
-    let mut bootstrap_phase = Phase::new("bootstrap", Order::Parallel);
-    for host in new {
-        preflight = preflight.lane(Lane::on(host, bootstrap::preflight(context, host)));
-        bootstrap_phase =
-            bootstrap_phase.lane(Lane::on(host, bootstrap::prepare(execution, context, host)?));
-    }
-    for host in &context.hosts {
-        let is_new = new.contains(&host);
-        let mut actions = Vec::new();
-        if is_new {
-            actions.push(bootstrap::names(execution, context, host));
-        }
-        let serves = context.registry_hosts().iter().any(|other| other.address == host.address);
-        if serves && is_new {
+    let preflight = Phase::new("preflight", Order::Parallel).on_failure(OnFailure::FinishPhase);
+    let all = || new.iter().copied();
+    plan.push(preflight.over(all(), |host| Ok(bootstrap::preflight(context, host)))?);
+    plan.push(Phase::new("registry", Order::Parallel).over(all(), |host| {
+        let mut actions = vec![bootstrap::names(execution, context, host)];
+        if context.serves_registry(host) {
             actions.extend((execution.registry)(context, host)?);
         }
-        registry = registry.lane(Lane::on(host, actions));
-    }
-    plan.push(preflight);
-    plan.push(registry);
-    plan.push(bootstrap_phase);
+        Ok(actions)
+    })?);
+    let prepare = |host| bootstrap::prepare(execution, context, host);
+    plan.push(Phase::new("bootstrap", Order::Parallel).over(all(), prepare)?);
     Ok(())
 }
 
@@ -323,7 +317,7 @@ fn commands(plan: &mut Plan, context: &ClusterContext, change: &Change, new: &[H
             .iter()
             .map(|mount_name| image_commands::remove(context, mount_name))
             .collect();
-        plan.push(Phase::new("replaced", Order::Serial).lane(Lane::on(first, actions)));
+        plan.push(Phase::on("replaced", first, actions));
     }
 }
 

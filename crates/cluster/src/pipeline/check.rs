@@ -200,8 +200,7 @@ fn before_joining(
         }
     }
     let mut ports = question.runtime.ports(context, host);
-    let serves = context.registry_hosts().iter().any(|other| other.address == host.address);
-    if let Some(registry) = context.registry.as_ref().filter(|_| serves) {
+    if let Some(registry) = context.registry.as_ref().filter(|_| context.serves_registry(host)) {
         ports.push(registry.port);
     }
     ports.sort_unstable();

@@ -70,7 +70,10 @@ pub enum PhaseUpdate {
     /// The change has succeeded: the current state is the desired state.
     Success,
     /// These applications were installed, or failed to install.
-    Commands { images: Vec<String>, failed: Option<String> },
+    Commands {
+        images: Vec<String>,
+        failed: Option<String>,
+    },
     Failed(String),
     /// The cluster no longer exists.
     Gone,

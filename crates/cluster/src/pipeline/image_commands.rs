@@ -29,11 +29,10 @@ pub fn phase(
         ImageKind::Application => &first,
         ImageKind::Rootfs | ImageKind::Patch => hosts,
     };
-    let mut phase = Phase::new("guest", Order::Parallel);
-    for host in hosts {
-        phase = phase.lane(Lane::on(host, actions(context, image, host, replacement)));
-    }
-    phase
+    let guest = Phase::new("guest", Order::Parallel);
+    hosts.iter().fold(guest, |phase, host| {
+        phase.lane(Lane::on(host, actions(context, image, host, replacement)))
+    })
 }
 
 fn actions(
@@ -114,17 +113,7 @@ pub fn uninstall(context: &ClusterContext, image: &ClusterImage, host: &Host) ->
 pub fn remove(context: &ClusterContext, mount_name: &str) -> Action {
     let directory = directory(context, mount_name);
     let says = format!("remove {directory}");
-    Action::new(&format!("{mount_name}-files"), says, "", move |site| {
-        let left = site.agent.remove(std::slice::from_ref(&directory))?;
-        if left.is_empty() {
-            Ok(())
-        } else {
-            Err(imgctl_base::error::Error::new(
-                imgctl_base::error::Kind::CheckFailed,
-                format!("{}: left behind: {}", site.agent.host(), left.join(", ")),
-            ))
-        }
-    })
+    Action::new(&format!("{mount_name}-files"), says, "", move |site| site.remove(&directory))
 }
 
 /// Returns the lines of `image`, with `replacement` in place of its `CMD`. Drops elements that only

@@ -1,13 +1,13 @@
 //! Operations that keep a cluster's members or remove them all: reset, removal of an application,
 //! renewed certificates.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::ImageKind;
 use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate};
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
-use crate::pipeline::{change::Planned, image_commands, look, members, record, redact};
+use crate::pipeline::{bootstrap, change::Planned, image_commands, look, record};
 use crate::runtime::kubeadm::Kubeadm;
 use crate::runtime::kubeadm::renew::{Wanted, remember};
 use imgctl_base::error::{Error, Kind, Result};
@@ -19,17 +19,12 @@ pub fn reset(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Resu
     let context = Arc::new(look::informed(context, &looks));
     let mut plan = Plan::new("reset", &context.name, "");
     plan.destroys = true;
-    let order = |host: &&Host| !host.is_control_plane();
-    let (workers, masters): (Vec<&Host>, Vec<&Host>) = context.hosts.iter().partition(order);
     let mut unreachable = Phase::new("lost", Order::Parallel).on_failure(OnFailure::GoOn);
     let mut first = Phase::new("workers", Order::Parallel).on_failure(OnFailure::GoOn);
     let mut last = Phase::new("control-planes", Order::Serial).on_failure(OnFailure::GoOn);
-    let reversed: Vec<&Host> = masters.into_iter().rev().collect();
-    for (host, is_worker) in workers
-        .into_iter()
-        .map(|host| (host, true))
-        .chain(reversed.into_iter().map(|host| (host, false)))
-    {
+    let workers = context.hosts.iter().filter(|host| !host.is_control_plane());
+    let masters = context.hosts.iter().rev().filter(|host| host.is_control_plane());
+    for host in workers.chain(masters) {
         if let Some(Err(error)) = looks.get(&host.id()) {
             let message = format!("{} does not answer: {error}", host.id());
             if execution.force {
@@ -39,17 +34,16 @@ pub fn reset(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Resu
             unreachable = unreachable.lane(gone(host, error.kind(), message));
             continue;
         }
-        let lane = members::reset_lane(execution, &context, host)?;
-        if is_worker { first = first.lane(lane) } else { last = last.lane(lane) }
+        let lane = Lane::on(host, bootstrap::clean(execution, &context, host)?);
+        if host.is_control_plane() { last = last.lane(lane) } else { first = first.lane(lane) }
     }
     plan.push(first);
     plan.push(last);
     plan.push(unreachable);
     // Only after everything is removed; otherwise the next attempt still needs the Clusterfile.
     let mark = record::mark(execution, PhaseUpdate::Gone);
-    plan.push(Phase::new("record", Order::Serial).lane(Lane::controller(vec![mark])));
-    plan.redact(&redact::of_cluster(&context));
-    Ok(Planned { plan, context, pool: Arc::clone(&execution.pool), behind: BTreeSet::new() })
+    plan.push(Phase::local("record", vec![mark]));
+    Ok(Planned::new(plan, context, execution))
 }
 
 /// Reports a host that cannot be cleaned as a separate failure, after the others are clean.
@@ -93,16 +87,13 @@ pub fn uninstall(
     if let (Some(first), Some(found)) =
         (context.first(), context.images.iter().find(|one| one.name == image))
     {
-        plan.push(
-            Phase::new("uninstall", Order::Serial)
-                .lane(Lane::on(first, image_commands::uninstall(&context, found, first))),
-        );
+        let actions = image_commands::uninstall(&context, found, first);
+        plan.push(Phase::on("uninstall", first, actions));
     }
     let mut mark = record::mark(execution, PhaseUpdate::Success);
     mark.says = vec!["write the Clusterfile without it".to_owned()];
     plan.extend(record::phases(execution, &context, vec![mark]));
-    plan.redact(&redact::of_cluster(&context));
-    Ok(Planned { plan, context, pool: Arc::clone(&execution.pool), behind: BTreeSet::new() })
+    Ok(Planned::new(plan, context, execution))
 }
 
 /// Plans new names for the API's certificate and the certificates to renew. Either may be empty.
@@ -130,19 +121,20 @@ pub fn renew(
             &names.join(","),
             move |_| remember(&kept, &list),
         );
-        plan.push(Phase::new("prepare", Order::Serial).lane(Lane::controller(vec![step])));
+        plan.push(Phase::local("prepare", vec![step]));
     }
-    let mut phase = Phase::new("certificates", Order::Serial);
-    for host in context.control_planes() {
-        let mut actions = Vec::new();
-        if !names.is_empty() {
-            actions.extend(kubeadm.add_names(&context, host, names)?);
-        }
-        for what in renew {
-            actions.extend(kubeadm.renew(&context, host, &Wanted::parse(what)?)?);
-        }
-        phase = phase.lane(Lane::on(host, actions));
-    }
-    plan.push(phase);
-    Ok(Planned { plan, context, pool: Arc::clone(&execution.pool), behind: BTreeSet::new() })
+    plan.push(Phase::new("certificates", Order::Serial).over(
+        context.control_planes(),
+        |host| {
+            let mut actions = Vec::new();
+            if !names.is_empty() {
+                actions.extend(kubeadm.add_names(&context, host, names)?);
+            }
+            for what in renew {
+                actions.extend(kubeadm.renew(&context, host, &Wanted::parse(what)?)?);
+            }
+            Ok(actions)
+        },
+    )?);
+    Ok(Planned::new(plan, context, execution))
 }

@@ -30,17 +30,13 @@ pub fn phases(
     context: &ClusterContext,
     marks: Vec<Step>,
 ) -> Vec<Phase> {
-    let local = Phase::new("record", Order::Serial).lane(Lane::controller(marks));
     let mut remote = Phase::new("copy", Order::Parallel);
-    if execution.copy_state {
-        for host in context.control_planes() {
-            remote = remote.lane(Lane::on(host, [copies(execution, context)]));
-        }
+    for host in context.control_planes().filter(|_| execution.copy_state) {
+        remote = remote.lane(Lane::on(host, [copies(execution, context)]));
     }
-    let mut phases = vec![local, remote];
+    let mut phases = vec![Phase::local("record", marks), remote];
     if let Some(first) = context.first().filter(|_| execution.runtime.has_api()) {
-        let secret = secret(execution);
-        phases.push(Phase::new("mirror-state", Order::Serial).lane(Lane::on(first, [secret])));
+        phases.push(Phase::on("mirror-state", first, [secret(execution)]));
     }
     phases
 }

@@ -151,7 +151,7 @@ fn of_host(
     }
     let site = Asked { context, host, agent: &*agent, pool: pool.as_ref() };
     if let Some(registry) = &context.registry
-        && context.registry_hosts().iter().any(|other| other.address == host.address)
+        && context.serves_registry(host)
     {
         let line = format!(
             "timeout 3 bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}' 2>/dev/null",

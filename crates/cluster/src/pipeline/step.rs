@@ -122,10 +122,6 @@ impl Lane {
         Self { host: Some(host.clone()), steps: steps.into_iter().map(Into::into).collect() }
     }
 
-    pub(crate) fn controller(steps: Vec<Step>) -> Self {
-        Self { host: None, steps }
-    }
-
     /// Returns the host's part of step identifiers.
     pub(crate) fn id(&self) -> String {
         self.host.as_ref().map_or_else(|| CONTROLLER.to_owned(), Host::id)
@@ -203,6 +199,30 @@ impl Phase {
             self.lanes.push(lane);
         }
         self
+    }
+
+    /// Adds a lane for each host, with what `steps` returns for it.
+    pub(crate) fn over<'h, S: Into<Step>>(
+        self,
+        hosts: impl IntoIterator<Item = &'h Host>,
+        mut steps: impl FnMut(&'h Host) -> Result<Vec<S>>,
+    ) -> Result<Self> {
+        let mut hosts = hosts.into_iter();
+        hosts.try_fold(self, |phase, host| Ok(phase.lane(Lane::on(host, steps(host)?))))
+    }
+
+    /// Returns a phase of steps on the controller.
+    pub(crate) fn local(name: &str, steps: Vec<Step>) -> Self {
+        Self::new(name, Order::Serial).lane(Lane { host: None, steps })
+    }
+
+    /// Returns a phase of steps on one host.
+    pub(crate) fn on(
+        name: &str,
+        host: &Host,
+        steps: impl IntoIterator<Item = impl Into<Step>>,
+    ) -> Self {
+        Self::new(name, Order::Serial).lane(Lane::on(host, steps))
     }
 }
 
@@ -397,10 +417,7 @@ mod tests {
     fn steps_get_names_of_their_own_and_secrets_go() {
         let mut plan = Plan::new("run", "c", "");
         let step = |says: &str| Step::local("save", says, says, |_| Ok(()));
-        plan.push(
-            Phase::new("record", Order::Serial)
-                .lane(Lane::controller(vec![step("one hidden9"), step("two")])),
-        );
+        plan.push(Phase::local("record", vec![step("one hidden9"), step("two")]));
         plan.push(Phase::new("empty", Order::Parallel));
         let ids: Vec<_> = plan.steps().map(|step| step.id.as_str()).collect();
         assert_eq!(ids, ["record/controller/save", "record/controller/save-2"]);

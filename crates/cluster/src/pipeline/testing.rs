@@ -20,7 +20,7 @@ use crate::pipeline::execution_context::{
 use crate::pipeline::step::{BatchWork, StepContext};
 use crate::runtime::action::{HostPool, Line};
 use crate::runtime::{Action, Runtime};
-use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_host::agent::protocol::{
     CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Outcome,
@@ -87,10 +87,7 @@ pub struct SimulatedPool(pub Arc<Simulation>);
 impl HostPool for SimulatedPool {
     fn agent(&self, host: &Host) -> Result<Arc<dyn Agent>> {
         if self.0.behaviour.unreachable.contains(&host.address.name) {
-            return Err(Error::new(
-                Kind::Network,
-                format!("cannot reach {}: no route to host", host.id()),
-            ));
+            return Err(Error::network(format!("cannot reach {}: no route to host", host.id())));
         }
         let mut agents = lock(&self.0.agents);
         let agent = agents.entry(host.id()).or_insert_with(|| {
@@ -157,7 +154,7 @@ impl SimulatedAgent {
         let every = self.behaviour().loses_every;
         let call = self.simulation.calls.fetch_add(1, Ordering::Relaxed);
         if every > 0 && call % every == every - 1 {
-            Err(Error::new(Kind::Network, format!("{}: the connection was lost", self.name)))
+            Err(Error::network(format!("{}: the connection was lost", self.name)))
         } else {
             Ok(())
         }

@@ -42,6 +42,16 @@ impl Site<'_> {
         (self.output)(OutputLine { text: text.to_owned(), error_stream: false });
     }
 
+    /// Removes a file or tree of this host; fails if something is left behind.
+    pub(crate) fn remove(&self, path: &String) -> Result<()> {
+        let left = self.agent.remove(std::slice::from_ref(path))?;
+        if left.is_empty() {
+            return Ok(());
+        }
+        Err(Error::check_failed(format!("{}: left behind: {}", self.agent.host(), left.join(", ")))
+            .hint("unmount it or stop the processes that use it, then run the same command again"))
+    }
+
     /// Runs a shell line on this host and returns its stdout. On failure, the error includes the
     /// end of the output.
     pub fn run(&self, line: &Line) -> Result<String> {

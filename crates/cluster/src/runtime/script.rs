@@ -20,21 +20,12 @@ pub(crate) struct Script;
 impl Script {
     /// Returns the script of `label` on `host`; nothing if the image has none.
     fn optional(context: &ClusterContext, host: &Host, label: &str) -> Vec<Action> {
-        let Some(rootfs) = context.rootfs() else {
-            return Vec::new();
-        };
-        rootfs
-            .label(&[label])
-            .map(|value| {
-                Action::script(
-                    label,
-                    value,
-                    context.paths.scripts(),
-                    context.environment_on(host, Some(rootfs)),
-                )
-            })
-            .into_iter()
-            .collect()
+        let script = context.rootfs().and_then(|rootfs| {
+            let environment = context.environment_on(host, Some(rootfs));
+            let value = rootfs.label(&[label])?;
+            Some(Action::script(label, value, context.paths.scripts(), environment))
+        });
+        script.into_iter().collect()
     }
 }
 

@@ -90,7 +90,7 @@ impl Wants {
     /// such applications.
     pub fn of(context: &ClusterContext, host: &Host) -> Self {
         let is_first = context.first().is_some_and(|first| first.address == host.address);
-        let registry = context.registry_hosts().iter().any(|other| other.address == host.address);
+        let registry = context.serves_registry(host);
         let of_kind =
             |application| move |image: &&ClusterImage| is_application(image) == application;
         Self {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::sync::execute::{Origin, Watch};
-use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_host::agent::protocol::{
     CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Outcome,
@@ -99,7 +99,7 @@ impl TestHost {
         });
         match left {
             Ok(_) => Ok(()),
-            Err(_) => Err(Error::new(Kind::Network, format!("{}: lost", self.name))),
+            Err(_) => Err(Error::network(format!("{}: lost", self.name))),
         }
     }
 
@@ -133,7 +133,7 @@ impl Agent for TestHost {
     fn inventory(&self, question: &InventoryQuestion) -> Result<Inventory> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         if self.life.load(Ordering::Relaxed) == 0 {
-            return Err(Error::new(Kind::Network, format!("{}: lost", self.name)));
+            return Err(Error::network(format!("{}: lost", self.name)));
         }
         let trees = lock(&self.trees);
         let applied = lock(&self.applied);

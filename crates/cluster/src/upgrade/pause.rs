@@ -56,7 +56,6 @@ pub fn cut(plan: &mut Plan, after: PauseAfter, past: Option<&Past>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::step::{Lane, Order};
 
     const FORTH: [&str; 10] = [
         "stage",
@@ -74,12 +73,7 @@ mod tests {
     fn plan(phases: &[&str]) -> Plan {
         let mut plan = Plan::new("upgrade", "c", "");
         for &name in phases {
-            plan.push(Phase::new(name, Order::Serial).lane(Lane::controller(vec![Step::local(
-                name,
-                name,
-                name,
-                |_| Ok(()),
-            )])));
+            plan.push(Phase::local(name, vec![Step::local(name, name, name, |_| Ok(()))]));
         }
         plan
     }

@@ -49,7 +49,7 @@ pub fn plan(run: &UpgradeRun<'_>, execution: &ExecutionContext<'_>) -> Result<Pl
     let document = run.document;
     let mut plan = empty(document)?;
     let mark = record::mark(execution, PhaseUpdate::InProcess);
-    plan.push(Phase::new("prepare", Order::Serial).lane(Lane::controller(vec![mark])));
+    plan.push(Phase::local("prepare", vec![mark]));
     let trees = stage(&mut plan, run, execution)?;
     ready(&mut plan, run, &trees)?;
     match document.direction {
@@ -66,18 +66,14 @@ pub fn plan(run: &UpgradeRun<'_>, execution: &ExecutionContext<'_>) -> Result<Pl
         }
         plan.push(phase);
     }
-    plan.push(Phase::new("commit", Order::Serial).lane(Lane::controller(vec![run.commit.clone()])));
+    plan.push(Phase::local("commit", vec![run.commit.clone()]));
     Ok(plan)
 }
 
 /// Returns the pipeline without phases, with the name and intent of the document.
 pub fn empty(document: &Document) -> Result<Plan> {
-    let verb = match document.direction {
-        Direction::Forward => "upgrade",
-        Direction::Back => "rollback",
-    };
     let intent = format!("{} {}", document.id, document.digest()?);
-    let mut plan = Plan::new(verb, &document.cluster, &intent);
+    let mut plan = Plan::new(document.direction.verb(), &document.cluster, &intent);
     plan.notes.clone_from(&document.notes);
     // `run` may have started the upgrade, but is refused while it is open.
     plan.goes_on = "run `imgctl upgrade resume`";
@@ -212,7 +208,7 @@ fn ready(plan: &mut Plan, run: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
         let hooks = run.hooks(last)?;
         let mut actions: Vec<_> = hooks::can_upgrade(hooks, &step, document)?.into_iter().collect();
         actions.extend(hooks::run("pre-cluster", hooks, &step, document));
-        plan.push(Phase::new("ask", Order::Serial).lane(Lane::on(first, actions)));
+        plan.push(Phase::on("ask", first, actions));
     }
     for (number, context) in run.hops.iter().enumerate() {
         let mut pull = Phase::new(&numbered("pull", number), Order::Parallel)
@@ -230,12 +226,10 @@ fn ready(plan: &mut Plan, run: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
     if !forward {
         return Ok(());
     }
-    let mut backup = Phase::new("backup", Order::Parallel).on_failure(OnFailure::FinishPhase);
-    for host in run.hosts(&run.hops[0]) {
-        let (step, _) = run.step(0, host, run.place(host), trees)?;
-        backup = backup.lane(Lane::on(host, run.upgrader.backup(&step)?));
-    }
-    plan.push(backup);
+    let backup = Phase::new("backup", Order::Parallel).on_failure(OnFailure::FinishPhase);
+    plan.push(backup.over(run.hosts(&run.hops[0]), |host| {
+        run.upgrader.backup(&run.step(0, host, run.place(host), trees)?.0)
+    })?);
     let Some(first) = first else {
         return Ok(());
     };
@@ -247,7 +241,7 @@ fn ready(plan: &mut Plan, run: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
         .max_by_key(|host| host.is_control_plane());
     let here = target.state_directory.join("backup").join(&document.id);
     let keep = backup_copies::copy(&step.backup(), second, here);
-    plan.push(Phase::new("keep-backup", Order::Serial).lane(Lane::on(first, [keep])));
+    plan.push(Phase::on("keep-backup", first, [keep]));
     Ok(())
 }
 
@@ -260,10 +254,7 @@ fn forward(plan: &mut Plan, run: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
             let first = run.host(context, first)?;
             let (step, _) = run.step(number, first, Place::First, trees)?;
             let finish = run.upgrader.finish(&step)?;
-            plan.push(
-                Phase::new(&numbered(CONTROL_PLANE, number), Order::Serial)
-                    .lane(Lane::on(first, finish)),
-            );
+            plan.push(Phase::on(&numbered(CONTROL_PLANE, number), first, finish));
         }
         if document.hops[number].workers {
             workers(plan, run, trees, number)?;
@@ -272,8 +263,7 @@ fn forward(plan: &mut Plan, run: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
             let first = run.host(context, first)?;
             let (step, _) = run.step(number, first, Place::First, trees)?;
             let scripts = hooks::legacy_cluster(run.hooks(number)?, &step, document);
-            let name = numbered("legacy", number);
-            plan.push(Phase::new(&name, Order::Serial).lane(Lane::on(first, scripts)));
+            plan.push(Phase::on(&numbered("legacy", number), first, scripts));
         }
     }
     Ok(())
@@ -287,14 +277,10 @@ fn balancers(plan: &mut Plan, run: &UpgradeRun<'_>, trees: &Trees) -> Result<()>
     if run.document.control_planes.is_empty() || context.control_planes().count() < 2 {
         return Ok(());
     }
-    let mut phase = Phase::new(BALANCERS, Order::Parallel);
-    for host in run.hosts(context) {
-        if run.place(host) == Place::Worker {
-            let (step, _) = run.step(0, host, Place::Worker, trees)?;
-            phase = phase.lane(Lane::on(host, run.upgrader.before_control_planes(&step)?));
-        }
-    }
-    plan.push(phase);
+    let workers = run.hosts(context).into_iter().filter(|host| run.place(host) == Place::Worker);
+    plan.push(Phase::new(BALANCERS, Order::Parallel).over(workers, |host| {
+        run.upgrader.before_control_planes(&run.step(0, host, Place::Worker, trees)?.0)
+    })?);
     Ok(())
 }
 
@@ -448,19 +434,18 @@ fn verify(plan: &mut Plan, run: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
     let document = run.document;
     let last = run.hops.len() - 1;
     let target = &run.hops[last];
-    let mut phase = Phase::new("verify", Order::Parallel).on_failure(OnFailure::FinishPhase);
-    for host in run.hosts(target) {
+    let phase = Phase::new("verify", Order::Parallel).on_failure(OnFailure::FinishPhase);
+    plan.push(phase.over(run.hosts(target), |host| {
         let (step, _) = run.step(last, host, run.place(host), trees)?;
         let steps = run.upgrader.gate(&step)?.into_iter().map(Step::from);
-        phase = phase.lane(Lane::on(host, steps.map(Step::always)));
-    }
-    plan.push(phase);
+        Ok(steps.map(Step::always).collect())
+    })?);
     let forward = document.direction == Direction::Forward;
     if let Some(first) = document.control_planes.first().filter(|_| forward) {
         let first = run.host(target, first)?;
         let (step, _) = run.step(last, first, Place::First, trees)?;
         let hooks = hooks::run("post-cluster", run.hooks(last)?, &step, document);
-        plan.push(Phase::new("end", Order::Serial).lane(Lane::on(first, hooks)));
+        plan.push(Phase::on("end", first, hooks));
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::upgrade::document::{
 use crate::upgrade::observation::{HostSeen, Observation};
 use crate::upgrade::request::{Request, SCRIPT, Target};
 use crate::upgrade::{preflight, restarts, skew::may_lag};
-use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::error::{Error, Result};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Planned {
@@ -81,7 +81,7 @@ pub fn plan(observation: &Observation, request: &Request<'_>) -> Result<Planned>
         return Ok(Planned::Nothing(document.findings));
     }
     if nobody {
-        return Err(Error::new(Kind::Network, "no host of the cluster can be upgraded now")
+        return Err(Error::network("no host of the cluster can be upgraded now")
             .hint("run `imgctl status` to see why"));
     }
     document.id = match &request.id {
@@ -402,8 +402,7 @@ fn with_chain(error: Error, request: &Request<'_>, before: &Target) -> Error {
     if request.runtime == SCRIPT || minors.len() < 2 {
         return error;
     }
-    let error =
-        Error::new(Kind::Usage, "the versions are too far apart for one step").caused_by(error);
+    let error = Error::usage("the versions are too far apart for one step").caused_by(error);
     error.hint(format!(
         "control planes upgrade one minor at a time: {} → {}. Name an image of each: `imgctl \
          upgrade IMAGE-OF-{} … {} --hop auto`",

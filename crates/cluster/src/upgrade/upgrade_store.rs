@@ -20,7 +20,7 @@ use crate::pipeline::journal::{Journal, Past, Record, past};
 use crate::pipeline::{event::Outcome, step::journals};
 use crate::upgrade::document::{Direction, Document, Release};
 use crate::upgrade::observation::Observation;
-use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::fs::directory;
 
@@ -404,17 +404,14 @@ pub fn refuse_while_open(state: &Path, verb: &str) -> Result<()> {
     let Some(document) = UpgradeStore::of(state).open()? else {
         return Ok(());
     };
-    Err(Error::new(
-        Kind::Busy,
-        format!(
-            "cluster {} is in the middle of the upgrade {} from {} to {}: `{verb}` could undo part \
+    Err(Error::busy(format!(
+        "cluster {} is in the middle of the upgrade {} from {} to {}: `{verb}` could undo part \
              of it",
-            document.cluster,
-            document.id,
-            document.from.version,
-            document.target().version
-        ),
-    )
+        document.cluster,
+        document.id,
+        document.from.version,
+        document.target().version
+    ))
     .hint(
         "continue with `imgctl upgrade resume`, go back with `imgctl rollback`, or end it with \
          `imgctl upgrade abort`",

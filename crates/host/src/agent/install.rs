@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::agent::{facts, wire};
 use crate::host::quote::quote;
-use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::Hasher;
 
 /// Directory for agent programs on a host.
@@ -151,13 +151,10 @@ impl Binaries {
         }
         let name = facts::architecture(machine);
         self.find(machine)?.ok_or_else(|| {
-            Error::new(
-                Kind::NotFound,
-                format!(
-                    "its architecture is {name} ({machine}), and no imgctl for it is \
+            Error::not_found(format!(
+                "its architecture is {name} ({machine}), and no imgctl for it is \
                          available here"
-                ),
-            )
+            ))
             .hint(format!(
                 "pass one with IMGCTL_AGENT=FILE, or a directory that contains \
                  imgctl-linux-{name} with IMGCTL_AGENT_DIR=DIR"
@@ -247,6 +244,7 @@ fn arguments(root: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use imgctl_base::error::Kind;
 
     fn elf(machine: u16) -> Vec<u8> {
         let mut head = b"\x7fELF\x02\x01\x01".to_vec();

@@ -35,11 +35,20 @@ pub trait Agent: Send + Sync {
     /// Returns the host's name for messages.
     fn host(&self) -> &str;
 
+    /// Returns the agent for the calls that this one leaves to another; by default, those fail.
+    fn inner(&self) -> Result<&dyn Agent> {
+        Err(Error::failed(format!("{}: this is not supported", self.host())))
+    }
+
     /// Returns the facts about the host, which are requested once and then cached.
-    fn facts(&self) -> Result<Facts>;
+    fn facts(&self) -> Result<Facts> {
+        self.inner()?.facts()
+    }
 
     /// Returns which of the requested items the host has, in one round trip.
-    fn inventory(&self, question: &InventoryQuestion) -> Result<Inventory>;
+    fn inventory(&self, question: &InventoryQuestion) -> Result<Inventory> {
+        self.inner()?.inventory(question)
+    }
 
     /// Sends one blob to the host's store, resuming where an earlier attempt ended; `sent` receives
     /// the number of bytes as they are sent. The host verifies the digest.
@@ -48,14 +57,20 @@ pub trait Agent: Send + Sync {
         blob: &Descriptor,
         open: &BlobOpener<'_>,
         sent: &(dyn Fn(u64) + Sync),
-    ) -> Result<()>;
+    ) -> Result<()> {
+        self.inner()?.send_blob(blob, open, sent)
+    }
 
     /// Serves the host's blobs to other hosts over TCP until [`Agent::withdraw`] or the end of the
     /// agent.
-    fn offer(&self) -> Result<PeerSource>;
+    fn offer(&self) -> Result<PeerSource> {
+        self.inner()?.offer()
+    }
 
     /// Stops serving what [`Agent::offer`] offered.
-    fn withdraw(&self) -> Result<()>;
+    fn withdraw(&self) -> Result<()> {
+        self.inner()?.withdraw()
+    }
 
     /// Fetches blobs from another host's offer; returns those that the other host could not
     /// deliver.
@@ -64,57 +79,67 @@ pub trait Agent: Send + Sync {
         from: &PeerSource,
         blobs: &[Descriptor],
         fetched: &(dyn Fn(u64) + Sync),
-    ) -> Result<Vec<Digest>>;
+    ) -> Result<Vec<Digest>> {
+        self.inner()?.fetch(from, blobs, fetched)
+    }
 
     /// Unpacks layers from the host's store into a rendered tree and makes it the current one.
-    fn checkout(&self, request: &Checkout, done: &(dyn Fn(u64) + Sync)) -> Result<CheckedOut>;
+    fn checkout(&self, request: &Checkout, done: &(dyn Fn(u64) + Sync)) -> Result<CheckedOut> {
+        self.inner()?.checkout(request, done)
+    }
 
     /// Makes a tree that [`Agent::checkout`] has staged the current one; returns notes for the
     /// user.
     fn switch_tree(&self, request: &SwitchTree) -> Result<Vec<String>> {
-        Err(cannot(self.host(), &request.tree))
+        self.inner()?.switch_tree(request)
     }
 
     /// Runs a command detached from this connection and follows its output to the end. A key that
     /// has run before does not run again: its recorded outcome is returned. A running command is
     /// followed.
-    fn run(&self, request: &Run, output: &mut dyn FnMut(OutputLine)) -> Result<Outcome>;
+    fn run(&self, request: &Run, output: &mut dyn FnMut(OutputLine)) -> Result<Outcome> {
+        self.inner()?.run(request, output)
+    }
 
     /// Ends the command of `key` with SIGTERM, then SIGKILL.
-    fn cancel(&self, directory: &str, key: &str) -> Result<()>;
+    fn cancel(&self, directory: &str, key: &str) -> Result<()> {
+        self.inner()?.cancel(directory, key)
+    }
 
     /// Writes a file atomically; returns `true` if its content or mode changed.
-    fn write_file(&self, file: &FileToWrite) -> Result<bool>;
+    fn write_file(&self, file: &FileToWrite) -> Result<bool> {
+        self.inner()?.write_file(file)
+    }
 
     /// Reads a file of at most `limit` bytes; returns `None` if it is missing.
-    fn read_file(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>>;
+    fn read_file(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
+        self.inner()?.read_file(path, limit)
+    }
 
     /// Reads a part of a file, which must exist.
     fn read_part(&self, part: &ReadPart) -> Result<Vec<u8>> {
-        Err(cannot(self.host(), &part.path))
+        self.inner()?.read_part(part)
     }
 
     /// Writes a part of a file. Parts are written in order; the last one moves the file into place.
     fn write_part(&self, part: &WritePart) -> Result<()> {
-        Err(cannot(self.host(), &part.path))
+        self.inner()?.write_part(part)
     }
 
     /// Removes files and trees, but never across a mount point; returns what remains and why.
-    fn remove(&self, paths: &[String]) -> Result<Vec<String>>;
+    fn remove(&self, paths: &[String]) -> Result<Vec<String>> {
+        self.inner()?.remove(paths)
+    }
 
     /// Writes the marked block to the hosts file, or removes it if it is empty. All other content
     /// stays byte for byte. Returns `true` if the file changed.
-    fn set_hosts(&self, block: &HostsBlock) -> Result<bool>;
+    fn set_hosts(&self, block: &HostsBlock) -> Result<bool> {
+        self.inner()?.set_hosts(block)
+    }
 
     /// Opens a connection to a TCP port as the host sees it. `address` is an IP address of the host
     /// itself, possibly a loopback address.
     fn tunnel(&self, address: &str, port: u16) -> Result<Tunnel> {
-        let to = format!("{}: cannot reach {address} port {port}", self.host());
-        Err(Error::failed(to))
+        self.inner()?.tunnel(address, port)
     }
-}
-
-/// Error of agents without the capability, in tests and simulations.
-fn cannot(host: &str, what: &str) -> Error {
-    Error::failed(format!("{host}: this is not supported for {what}"))
 }

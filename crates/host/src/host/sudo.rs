@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::host::quote::quote;
 use crate::host::transport::{Channel, Ended};
-use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::secret::Secret;
 
 const PROMPT: &str = "[imgctl-sudo-asks]";
@@ -71,7 +71,7 @@ impl Sudo {
     pub(super) async fn pass(&self, channel: Channel) -> Result<Channel> {
         let outcome = tokio::time::timeout(PATIENCE, self.answer(channel)).await;
         outcome.unwrap_or_else(|_| {
-            Err(Error::new(Kind::Denied, format!("sudo on {} does not respond", self.host)))
+            Err(Error::denied(format!("sudo on {} does not respond", self.host)))
         })
     }
 
@@ -134,8 +134,7 @@ impl Sudo {
     }
 
     fn refusal(&self, why: &str) -> Error {
-        let error =
-            Error::new(Kind::Denied, format!("sudo on {} refuses {}: {why}", self.host, self.user));
+        let error = Error::denied(format!("sudo on {} refuses {}: {why}", self.host, self.user));
         if why.contains("password") {
             error.hint("pass the password with --sudo-passwd-file, or log in as root")
         } else if why.contains("terminal") {

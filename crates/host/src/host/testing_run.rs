@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use crate::host::command::{AFTER_THE_END, Output};
 use crate::host::reactor;
 use crate::host::transport::{Channel, Privilege, Transport};
-use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 
 /// Runs `line` and waits for it to end. `input` goes to its stdin, which is then closed
 /// (immediately without input). At most `limit` bytes of each output are kept; the rest is read and
@@ -27,14 +27,11 @@ pub(super) fn run(
             drive(channel, input.unwrap_or_default(), limit).await
         };
         tokio::time::timeout(timeout, whole).await.unwrap_or_else(|_| {
-            Err(Error::new(
-                Kind::Network,
-                format!(
-                    "a command did not end on {} within {} s",
-                    transport.label(),
-                    timeout.as_secs()
-                ),
-            ))
+            Err(Error::network(format!(
+                "a command did not end on {} within {} s",
+                transport.label(),
+                timeout.as_secs()
+            )))
         })
     })
 }

@@ -11,7 +11,7 @@ use crate::host::command::Output;
 use crate::host::quote::quote;
 use crate::host::reactor;
 use crate::host::transport::{Ended, Privilege, Transport};
-use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
+use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::fs::metadata::FileKind;
 use imgctl_base::fs::root::Root;
 use imgctl_base::fs::walk::{Found, Visit, walk};
@@ -144,10 +144,9 @@ fn feed(
             match tokio::time::timeout(PATIENCE, write).await {
                 // Either the command has ended or the connection is lost; its end tells which.
                 Ok(sent) => Ok(sent.is_ok()),
-                Err(_) => Err(Error::new(
-                    Kind::Network,
-                    format!("{} accepts no more bytes", transport.label()),
-                )),
+                Err(_) => {
+                    Err(Error::network(format!("{} accepts no more bytes", transport.label())))
+                }
             }
         })?;
         if !sent {

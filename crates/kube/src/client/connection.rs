@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Mutex;
 
 use crate::client::tls;
-use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::error::{Error, Result};
 
 /// Timeout for a connection, including its handshake.
 const CONNECT: Duration = Duration::from_secs(20);
@@ -68,7 +68,7 @@ impl ApiConnection {
             let (head, body) = response.into_parts();
             let body = Limited::new(body, LARGEST).collect().await;
             let body = body.map_err(|error| RequestError {
-                error: Error::new(Kind::Network, "its answer was cut off").caused_by(error),
+                error: Error::network("its answer was cut off").caused_by(error),
                 was_sent: true,
             })?;
             Ok(Reply { code: head.status.as_u16(), headers: head.headers, body: body.to_bytes() })
@@ -79,10 +79,7 @@ impl ApiConnection {
                 // The next caller must not wait for the same connection.
                 *self.sender.lock().await = None;
                 Err(RequestError {
-                    error: Error::new(
-                        Kind::Network,
-                        format!("no data within {} s", REQUEST.as_secs()),
-                    ),
+                    error: Error::network(format!("no data within {} s", REQUEST.as_secs())),
                     was_sent: true,
                 })
             }
@@ -102,7 +99,7 @@ impl ApiConnection {
         let made = tokio::time::timeout(CONNECT, self.connect()).await;
         let made = made.unwrap_or_else(|_| {
             let why = format!("no connection within {} s", CONNECT.as_secs());
-            Err(Error::new(Kind::Network, why))
+            Err(Error::network(why))
         })?;
         Ok(held.insert(made).clone())
     }
@@ -136,5 +133,5 @@ impl ApiConnection {
 }
 
 fn lost(error: hyper::Error) -> Error {
-    Error::new(Kind::Network, "the connection broke").caused_by(error)
+    Error::network("the connection broke").caused_by(error)
 }

@@ -4,7 +4,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 
-use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::error::{Error, Result};
 use imgctl_base::secret::Secret;
 
 /// Reads a file that a kubeconfig references, by its path as written there.
@@ -128,10 +128,9 @@ pub(super) fn parse(text: &[u8], path: &str, read: &Read<'_>) -> Result<Access> 
         }
         (_, _, Some(token)) => Credentials::Token(Secret::new(token.trim().to_owned())),
         _ => {
-            return Err(Error::new(
-                Kind::Denied,
-                format!("{path} has neither a client certificate nor a token"),
-            )
+            return Err(Error::denied(format!(
+                "{path} has neither a client certificate nor a token"
+            ))
             .hint("kubeconfigs whose credentials come from a command are not supported"));
         }
     };
@@ -162,6 +161,7 @@ fn place(server: &str) -> Option<(String, u16)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use imgctl_base::error::Kind;
 
     const TEXT: &str = "
 apiVersion: v1

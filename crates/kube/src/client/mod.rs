@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::runtime::{Handle, Runtime};
 
 use crate::api::{Answer, Api, ApiError, PatchKind};
-use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
+use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_host::agent::Agent;
 
 /// Paths of the administrator's kubeconfig on a control plane: kubeadm's, then k3s'.
@@ -95,16 +95,15 @@ async fn direct(host: &str, port: u16) -> Result<Stream> {
     let addresses: Vec<IpAddr> = match host.parse() {
         Ok(address) => vec![address],
         Err(_) => {
-            let unknown = |error| {
-                Error::new(Kind::Network, format!("cannot find the host {host}")).caused_by(error)
-            };
+            let unknown =
+                |error| Error::network(format!("cannot find the host {host}")).caused_by(error);
             let resolver = hickory_resolver::TokioResolver::builder_tokio().map_err(unknown)?;
             let resolver = resolver.build().map_err(unknown)?;
             let found = resolver.lookup_ip(host).await.map_err(unknown)?;
             found.iter().collect()
         }
     };
-    let mut failure = Error::new(Kind::Network, format!("the host {host} has no address"));
+    let mut failure = Error::network(format!("the host {host} has no address"));
     for address in addresses {
         let to = SocketAddr::new(address, port);
         match tokio::net::TcpStream::connect(to).await {
@@ -113,8 +112,7 @@ async fn direct(host: &str, port: u16) -> Result<Stream> {
                 return Ok(Box::new(stream));
             }
             Err(error) => {
-                failure =
-                    Error::new(Kind::Network, format!("cannot connect to {to}")).caused_by(error);
+                failure = Error::network(format!("cannot connect to {to}")).caused_by(error);
             }
         }
     }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::api::{Api, PatchKind};
-use imgctl_base::error::{Context, Error, Kind, Result};
+use imgctl_base::error::{Context, Error, Result};
 
 /// Annotation on a Node cordoned by imgctl: the id of the upgrade.
 pub const MARK: &str = "imgctl.io/upgrade-id";
@@ -62,7 +62,7 @@ fn change<T>(
     let path = format!("/api/v1/nodes/{node}");
     let doing = || format!("cannot {verb} Node {node}");
     for _ in 0..TRIES {
-        let object = api.get(&path).map_err(Error::from).context(doing)?;
+        let object = api.get(&path).context(doing)?;
         let (outcome, patch) = decide(&object);
         let Some(mut patch) = patch else {
             return Ok(outcome);
@@ -74,7 +74,7 @@ fn change<T>(
             Err(error) => return Err(Error::from(error)).context(doing),
         }
     }
-    Err(Error::new(Kind::Busy, "another client keeps changing it")).context(doing)
+    Err(Error::busy("another client keeps changing it")).context(doing)
 }
 
 #[cfg(test)]
@@ -82,6 +82,7 @@ mod tests {
     use super::*;
     use crate::api::ApiError;
     use crate::testing::stand_in::StandIn;
+    use imgctl_base::error::Kind;
 
     const PATH: &str = "/api/v1/nodes/n";
 

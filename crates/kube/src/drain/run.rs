@@ -9,7 +9,7 @@ use crate::api::{Api, ApiError};
 use crate::drain::pods::{self, is_terminating, uid};
 use crate::drain::verdict::{DaemonSets, Verdict, verdict};
 use crate::drain::{Drained, Happened, OnTimeout, Options, PodEvent, PodName, policy};
-use imgctl_base::error::{Context, Error, Kind, Result};
+use imgctl_base::error::{Context, Error, Result};
 
 /// Maximum time without a response from the API.
 const SILENCE: Duration = Duration::from_secs(120);
@@ -144,7 +144,7 @@ impl Drain<'_> {
         if !refused.is_empty() {
             refused.sort();
             let text = format!("these Pods must not be evicted:\n  {}", refused.join("\n  "));
-            return Err(Error::new(Kind::Denied, text));
+            return Err(Error::denied(text));
         }
         for (_, gone) in std::mem::replace(&mut self.waiting, seen) {
             self.tell(&gone.name, Happened::Gone);

@@ -3,6 +3,7 @@
 use super::*;
 use crate::failover::Failover;
 use crate::testing::stand_in::StandIn;
+use imgctl_base::error::Kind;
 
 const FAST: Times = Times { renew: Duration::from_millis(30), ttl: Duration::from_secs(1) };
 

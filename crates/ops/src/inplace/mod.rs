@@ -234,10 +234,10 @@ pub fn apply(request: &ChangeRequest, session: &Session<'_>) -> Result<()> {
     if let Some(expected) = &request.plan_digest
         && *expected != prepared.plan.digest
     {
-        return Err(Error::new(
-            Kind::CheckFailed,
-            format!("the plan is stale: the current state gives {}", prepared.plan.digest),
-        )
+        return Err(Error::check_failed(format!(
+            "the plan is stale: the current state gives {}",
+            prepared.plan.digest
+        ))
         .hint("run `imgctl inplace plan` to see the current plan"));
     }
     carry_out(&reach, &prepared, &id, &ids, &request.care, request.rollback_all, session)

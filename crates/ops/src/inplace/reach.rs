@@ -79,12 +79,7 @@ impl Reach {
                     None => None,
                 },
                 api,
-                images: Box::new(RegistryImages {
-                    embedded: Vec::new(),
-                    embedded_client: None,
-                    client: client_of(session)?,
-                    options: options_of(session)?,
-                }),
+                images: Box::new(images(None, session)?),
                 journals,
                 hosts: None,
                 _held: held,
@@ -101,7 +96,7 @@ impl Reach {
         let lease = |held| hold(every(), held, verb, false, Outage::Fail, session);
         Ok(Self {
             api,
-            images: Box::new(images(&context, session)?),
+            images: Box::new(images(Some(&context), session)?),
             journals: work.state.directory().join("inplace"),
             lease: held.as_ref().map(lease).transpose()?,
             hosts: Some(Hosts { pool, runs: context.paths.runs(), hosts: context.hosts }),
@@ -128,12 +123,9 @@ impl Reach {
         how: Option<PrePull>,
         world: &World,
     ) -> Result<Option<Box<dyn Puller + 'a>>> {
-        let how = how.unwrap_or(match self.hosts {
-            Some(_) => PrePull::Ssh,
-            None => PrePull::Job,
-        });
+        let usual = if self.hosts.is_some() { PrePull::Ssh } else { PrePull::Job };
         let job = JobPuller { api: &*self.api, poll: Duration::from_secs(1) };
-        Ok(match (how, &self.hosts) {
+        Ok(match (how.unwrap_or(usual), &self.hosts) {
             (PrePull::None, _) => None,
             (PrePull::Job, _) => Some(Box::new(job)),
             (PrePull::Ssh, None) => {
@@ -192,40 +184,32 @@ fn lease_if_allowed(
     }
 }
 
-/// Client options for clients that use other logins.
-fn options_of(session: &Session<'_>) -> Result<ClientOptions> {
-    let mut options = session.front.registry_options(Logins::Only(None))?;
+/// Digests are useful but not worth a long wait: a plan works without them.
+fn trying_once(session: &Session<'_>, logins: Logins) -> Result<ClientOptions> {
+    let mut options = session.front.registry_options(logins)?;
     options.attempts.get_or_insert(1);
     Ok(options)
 }
 
-/// Digests are useful but not worth a long wait: a plan works without them.
-fn client_of(session: &Session<'_>) -> Result<Client> {
-    let mut options = session.front.registry_options(Logins::OfUser)?;
-    options.attempts.get_or_insert(1);
-    Client::new(options)
-}
-
-fn images(context: &ClusterContext, session: &Session<'_>) -> Result<RegistryImages> {
-    let client = client_of(session)?;
-    let Some(own) = &context.registry else {
-        return Ok(RegistryImages {
-            embedded: Vec::new(),
-            embedded_client: None,
-            client,
-            options: options_of(session)?,
-        });
+/// `cluster`: the cluster whose own registry is asked first.
+fn images(cluster: Option<&ClusterContext>, session: &Session<'_>) -> Result<RegistryImages> {
+    let mut images = RegistryImages {
+        embedded: Vec::new(),
+        embedded_client: None,
+        client: Client::new(trying_once(session, Logins::OfUser)?)?,
+        options: trying_once(session, Logins::Only(None))?,
     };
-    let login = Login::Password { user: own.username.clone(), password: own.password.clone() };
-    let mut options = session.front.registry_options(Logins::Only(Some(login)))?;
-    // The registry runs on the cluster's own hosts, usually without TLS.
-    options.tls_verify = Some(false);
-    options.attempts = Some(1);
-    let hosts = context.registry_hosts();
-    Ok(RegistryImages {
-        embedded: hosts.iter().map(|host| format!("{}:{}", host.ip(), own.port)).collect(),
-        embedded_client: Some(Client::new(options)?),
-        client,
-        options: options_of(session)?,
-    })
+    if let Some(context) = cluster
+        && let Some(own) = &context.registry
+    {
+        let login = Login::Password { user: own.username.clone(), password: own.password.clone() };
+        let mut options = session.front.registry_options(Logins::Only(Some(login)))?;
+        // The registry runs on the cluster's own hosts, usually without TLS.
+        options.tls_verify = Some(false);
+        options.attempts = Some(1);
+        let hosts = context.registry_hosts();
+        images.embedded = hosts.iter().map(|host| format!("{}:{}", host.ip(), own.port)).collect();
+        images.embedded_client = Some(Client::new(options)?);
+    }
+    Ok(images)
 }

@@ -9,13 +9,13 @@ use crate::upgrade::execute::{
     Carrying, PlanRequest, carry, check_fresh, check_start, pipeline_of, plan_of,
 };
 use crate::upgrade::finish::{finish, leave_out, pairs};
-use crate::upgrade::images::{ClusterSnapshot, Start, UpgradeImage, UpgradeImages, know, sides};
+use crate::upgrade::images::{ClusterSnapshot, Start, UpgradeImage, know, sides};
 use crate::upgrade::{choices::GivenChoices, lag, resume::resume_in};
 use crate::work::{RunOptions, Work, declined, steps};
-use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::error::{Error, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_cluster::cluster::image::ImageKind;
-use imgctl_cluster::pipeline::{execution_context::ExecutionContext, step::Step};
+use imgctl_cluster::pipeline::step::Step;
 use imgctl_cluster::upgrade::document::{Choices, Direction, Document};
 use imgctl_cluster::upgrade::{plan::Planned, upgrade_store::UpgradeStore};
 
@@ -131,10 +131,10 @@ fn begin_from(
     let pairs = pairs(&beginning.choices)?;
     let front = &work.session.front;
     let name = work.state.name();
-    let upgrades = UpgradeStore::of(work.state.directory());
     let sides = sides(work, work.existing()?, start, &beginning.hops, &beginning.install)?;
     work.with_execution(sides.target(), false, |execution| {
-        let known = know(&sides, execution);
+        let known = know(&sides, work, execution);
+        let upgrades = &known.upgrades;
         let request = PlanRequest {
             choices: beginning.choices.clone(),
             direction: Direction::Forward,
@@ -142,9 +142,9 @@ fn begin_from(
             only,
             to_snapshot: false,
         };
-        let (planned, observation) = plan_of(work, &known, &request, execution)?;
+        let (planned, observation) = plan_of(&known, &request)?;
         if let (None, Planned::Nothing(_)) = (&beginning.saved, &planned)
-            && let Some((side, hosts)) = lag::behind(work, &known, &observation, execution)?
+            && let Some((side, hosts)) = lag::behind(&known, &observation)?
         {
             return Ok(Begun::Behind(side, hosts));
         }
@@ -169,7 +169,7 @@ fn begin_from(
             }
         };
         if let Some(wanted) = &beginning.preview {
-            front.show(&preview(document, wanted, &known, &sides, execution, work)?)?;
+            front.show(&preview(document, wanted, &known)?)?;
             return Ok(Begun::Ended(false));
         }
         check_blockers(&document)?;
@@ -181,15 +181,8 @@ fn begin_from(
         upgrades.keep_before(&document.id, &observation)?;
         let former = work.existing()?.without_secrets().write()?;
         upgrades.keep_former(&document.id, &former)?;
-        let carrying = Carrying {
-            document: &document,
-            pause_after: document.choices.pause_after,
-            commit: closing(&upgrades, &document)?,
-            again: Vec::new(),
-            snapshot: None,
-            notes: Vec::new(),
-        };
-        let outcome = carry(work, &known, &sides.install, &carrying, execution)?;
+        let carrying = Carrying::new(&document, closing(upgrades, &document)?);
+        let outcome = carry(&known, &carrying)?;
         front.show(&outcome)?;
         Ok(Begun::Ended(outcome.is_done()))
     })
@@ -217,8 +210,7 @@ fn meets_open(
                 path.display(),
                 open.id
             );
-            return Err(Error::new(Kind::Busy, what)
-                .hint("run `imgctl upgrade status` to see its progress"));
+            return Err(Error::busy(what).hint("run `imgctl upgrade status` to see its progress"));
         }
         return session.front.show(&Outcome::UpgradeInProgress(Box::new(open)));
     }
@@ -229,7 +221,7 @@ fn meets_open(
             open.from.version,
             open.target().version
         );
-        return Err(Error::new(Kind::Busy, what).hint(
+        return Err(Error::busy(what).hint(
             "run `imgctl upgrade resume` to continue it, `imgctl rollback` to roll back, or \
                `imgctl upgrade abort` to abort it",
         ));
@@ -238,7 +230,7 @@ fn meets_open(
     if !differ.is_empty() {
         let what =
             format!("the upgrade {} was started with a different {}", open.id, differ.join(", "));
-        return Err(Error::new(Kind::Busy, what).hint(
+        return Err(Error::busy(what).hint(
             "run `imgctl upgrade resume` to continue as planned; or run `imgctl rollback` or \
                `imgctl upgrade abort`, then start again",
         ));
@@ -279,14 +271,7 @@ fn split(
 }
 
 /// Saves the plan if the request wants it, and returns what to show.
-fn preview(
-    document: Document,
-    wanted: &Preview,
-    known: &ClusterSnapshot,
-    sides: &UpgradeImages,
-    execution: &ExecutionContext<'_>,
-    work: &Work<'_>,
-) -> Result<Outcome> {
+fn preview(document: Document, wanted: &Preview, known: &ClusterSnapshot<'_>) -> Result<Outcome> {
     if let Some(path) = &wanted.save {
         let text = document.to_json()?;
         atomic::write(path, text.as_bytes(), 0o600, Durability::Atomic)?;
@@ -294,14 +279,7 @@ fn preview(
     if !wanted.steps {
         return Ok(Outcome::UpgradePlan(Box::new(document)));
     }
-    let carrying = Carrying {
-        document: &document,
-        pause_after: None,
-        commit: Step::local("close", "close the upgrade", "", |_| Ok(())),
-        again: Vec::new(),
-        snapshot: None,
-        notes: Vec::new(),
-    };
-    let planned = pipeline_of(known, &sides.install, &carrying, execution, work.session.store()?)?;
+    let commit = Step::local("close", "close the upgrade", "", |_| Ok(()));
+    let planned = pipeline_of(known, &Carrying::new(&document, commit))?;
     Ok(Outcome::Steps { steps: steps(&planned)?, upgrade: Some(Box::new(document)) })
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::upgrade::images::ClusterSnapshot;
 use crate::{session::Session, work::controller};
-use imgctl_base::error::{Error, Kind, Result};
-use imgctl_cluster::cluster::context::ClusterContext;
-use imgctl_cluster::pipeline::{execution_context::ExecutionContext, step::Step};
+use imgctl_base::error::{Error, Result};
+use imgctl_cluster::pipeline::step::Step;
 use imgctl_cluster::upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};
 use imgctl_cluster::upgrade::{document::Document, mirror::Mirror};
 
@@ -56,13 +56,8 @@ fn parted(upgrades: &UpgradeStore, document: &Document, reopens: Option<String>)
 
 /// Closes an upgrade that does not continue, and reopens the unfinished upgrade that it was to roll
 /// back, if any. Returns the ID of the reopened one.
-pub(crate) fn abandon(
-    upgrades: &UpgradeStore,
-    document: &Document,
-    context: &ClusterContext,
-    execution: &ExecutionContext<'_>,
-    session: &Session<'_>,
-) -> Result<Option<String>> {
+pub(crate) fn abandon(document: &Document, known: &ClusterSnapshot<'_>) -> Result<Option<String>> {
+    let (upgrades, execution) = (&known.upgrades, known.execution);
     let reopens = match upgrades.part(&document.id)? {
         Some(reopens) => reopens,
         None => upgrades.instead(&document.id)?.filter(|id| {
@@ -75,8 +70,8 @@ pub(crate) fn abandon(
     };
     upgrades.end_for(document, UpgradeStatus::Aborted, &now(), reopens.as_deref())?;
     if execution.copy_state {
-        let mirror = Mirror::begin(context, &execution.pool, &document.id, &controller())?;
-        tell_late(&mirror, session);
+        let mirror = Mirror::begin(&known.from, &execution.pool, &document.id, &controller())?;
+        tell_late(&mirror, known.work.session);
     }
     Ok(reopens)
 }
@@ -98,7 +93,7 @@ pub fn check_blockers(document: &Document) -> Result<()> {
         let host = finding.host.as_ref().map(|host| format!("{host}: ")).unwrap_or_default();
         message.push_str(&format!("\n  {}: {host}{}", finding.check, finding.what));
     }
-    let mut error = Error::new(Kind::CheckFailed, message);
+    let mut error = Error::check_failed(message);
     for hint in blockers.iter().filter_map(|finding| finding.hint.as_ref()) {
         error = error.hint(hint.clone());
     }

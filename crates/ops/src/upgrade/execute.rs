@@ -28,13 +28,12 @@ use imgctl_cluster::upgrade::document::{Choices, Direction, Document, PauseAfter
 use imgctl_cluster::upgrade::pipeline::{self, UpgradeRun};
 use imgctl_cluster::upgrade::report::{Report, report};
 use imgctl_cluster::upgrade::request::{Request, SCRIPT, Target};
-use imgctl_cluster::upgrade::upgrade_store::{Again, UpgradeStatus, UpgradeStore};
+use imgctl_cluster::upgrade::upgrade_store::{Again, UpgradeStatus};
 use imgctl_cluster::upgrade::{
     hooks::Hooks, image_tree, mirror::Mirror, nodes, observation::Observation, observe, pause,
     plan, stale,
 };
 use imgctl_kube::{api::Api, lease};
-use imgctl_store::store::Store;
 
 /// Interval at which a running upgrade checks for a pause request.
 const LOOK: Duration = Duration::from_secs(1);
@@ -51,18 +50,17 @@ pub(crate) struct PlanRequest {
 
 /// Creates the plan. Only reads.
 pub(crate) fn plan_of(
-    work: &Work<'_>,
-    known: &ClusterSnapshot,
+    known: &ClusterSnapshot<'_>,
     request: &PlanRequest,
-    execution: &ExecutionContext<'_>,
 ) -> Result<(plan::Planned, Observation)> {
+    let (work, execution) = (known.work, known.execution);
     let upgrader = execution.runtime.upgrader()?;
-    let from = target(work, &known.from, &known.architectures, upgrader)?;
+    let from = target(known, &known.from, upgrader)?;
     let store = work.session.store()?;
     let (mut targets, mut warnings) = (Vec::new(), Vec::new());
     let mut version = from.version.clone();
     for context in &known.hops {
-        let mut target = target(work, context, &known.architectures, upgrader)?;
+        let mut target = target(known, context, upgrader)?;
         if request.direction == Direction::Forward
             && let Some(image) = context.rootfs()
             && target.digests() != from.digests()
@@ -87,11 +85,8 @@ pub(crate) fn plan_of(
         .chain([&from])
         .map(|target| (target.name.clone(), target.digests()))
         .collect();
-    let look = |images| {
-        let api = known.api.as_ref();
-        observe_now(&known.from, api, images, execution)
-    };
     let images: BTreeMap<_, _> = images;
+    let look = |images| observe_now(execution, &known.from, known.api.as_ref(), images);
     let mut observation = look(images.clone());
     if request.direction == Direction::Forward
         && !work.options.dry_run
@@ -110,7 +105,7 @@ pub(crate) fn plan_of(
         let releases: Vec<_> = std::iter::once((&known.from, from.version.as_str()))
             .chain(hops.map(|(context, target)| (context, target.version.as_str())))
             .collect();
-        lag::tell_versions(&mut observation, &releases, work, execution);
+        lag::tell_versions(known, &mut observation, &releases);
     }
     let permits = |from: &str, to: &str| match request.direction {
         Direction::Forward => upgrader.permits(from, to),
@@ -138,10 +133,10 @@ pub(crate) fn plan_of(
 }
 
 fn observe_now(
+    execution: &ExecutionContext<'_>,
     context: &ClusterContext,
     api: Option<&Result<Arc<dyn Api>, String>>,
     images: BTreeMap<String, BTreeMap<String, Digest>>,
-    execution: &ExecutionContext<'_>,
 ) -> Observation {
     observe::observe(&observe::Question {
         context,
@@ -159,26 +154,20 @@ fn observe_now(
 }
 
 /// Compares the result with the plan.
-fn look_back(
-    work: &Work<'_>,
-    known: &ClusterSnapshot,
-    document: &Document,
-    execution: &ExecutionContext<'_>,
-) -> Result<Report> {
-    let context = known.hops.last().unwrap_or(&known.from);
+fn look_back(known: &ClusterSnapshot<'_>, document: &Document) -> Result<Report> {
+    let (context, execution) = (known.target(), known.execution);
     let api = execution
         .runtime
         .has_api()
         .then(|| nodes::api(context, &*execution.pool).map_err(|error| error.chain().join(": ")));
-    let after = observe_now(context, api.as_ref(), BTreeMap::new(), execution);
-    let before = UpgradeStore::of(work.state.directory()).before(&document.id)?;
+    let after = observe_now(execution, context, api.as_ref(), BTreeMap::new());
+    let before = known.upgrades.before(&document.id)?;
     Ok(report(document, before.as_ref(), &after))
 }
 
 fn target(
-    work: &Work<'_>,
+    known: &ClusterSnapshot<'_>,
     context: &ClusterContext,
-    architectures: &BTreeSet<String>,
     upgrader: &dyn Upgrader,
 ) -> Result<Target> {
     let rootfs = context
@@ -186,13 +175,13 @@ fn target(
         .ok_or_else(|| Error::usage(format!("cluster {} has no rootfs image", context.name)))?;
     let own = Platform::host().architecture;
     let mut images = BTreeMap::new();
-    for architecture in architectures {
+    for architecture in &known.architectures {
         if *architecture == own {
             images.insert(architecture.clone(), rootfs.clone());
             continue;
         }
         let platform = Platform::parse(&format!("linux/{architecture}"))?;
-        let store = work.session.store()?;
+        let store = known.work.session.store()?;
         if let Ok(image) = ClusterImage::load(store, &context.name, &rootfs.name, Some(&platform)) {
             images.insert(architecture.clone(), image);
         }
@@ -219,45 +208,41 @@ pub(crate) struct Carrying<'a> {
     pub(crate) notes: Vec<String>,
 }
 
-pub(crate) fn pipeline_of(
-    known: &ClusterSnapshot,
-    install: &[String],
-    carrying: &Carrying<'_>,
-    execution: &ExecutionContext<'_>,
-    store: &Store,
-) -> Result<Planned> {
+impl<'a> Carrying<'a> {
+    pub(crate) fn new(document: &'a Document, commit: Step) -> Self {
+        Self {
+            document,
+            pause_after: document.choices.pause_after,
+            commit,
+            again: Vec::new(),
+            snapshot: None,
+            notes: Vec::new(),
+        }
+    }
+}
+
+pub(crate) fn pipeline_of(known: &ClusterSnapshot<'_>, carrying: &Carrying<'_>) -> Result<Planned> {
+    let (execution, store) = (known.execution, known.work.session.store()?);
     let run = UpgradeRun {
         document: carrying.document,
         from: Arc::clone(&known.from),
         hops: known.hops.clone(),
         upgrader: execution.runtime.upgrader()?,
         hooks: known.hops.iter().map(|context| Hooks::of(context, store)).collect::<Result<_>>()?,
-        install: install.to_vec(),
+        install: known.install.clone(),
         commit: carrying.commit.clone(),
         snapshot: carrying.snapshot.clone(),
     };
-    let mut plan = pipeline::plan(&run, execution)?;
-    let context = known.hops.last().unwrap_or(&known.from);
-    plan.redact(&imgctl_cluster::pipeline::redact::of_cluster(context));
-    Ok(Planned {
-        plan,
-        context: Arc::clone(context),
-        pool: Arc::clone(&execution.pool),
-        behind: BTreeSet::new(),
-    })
+    let plan = pipeline::plan(&run, execution)?;
+    Ok(Planned::new(plan, Arc::clone(known.target()), execution))
 }
 
 /// Carries out a document from where it stopped.
-pub(crate) fn carry(
-    work: &Work<'_>,
-    known: &ClusterSnapshot,
-    install: &[String],
-    carrying: &Carrying<'_>,
-    execution: &ExecutionContext<'_>,
-) -> Result<Outcome> {
+pub(crate) fn carry(known: &ClusterSnapshot<'_>, carrying: &Carrying<'_>) -> Result<Outcome> {
+    let (work, execution, upgrades) = (known.work, known.execution, &known.upgrades);
     let document = carrying.document;
     check_identity(document, known)?;
-    let mut planned = pipeline_of(known, install, carrying, execution, work.session.store()?)?;
+    let mut planned = pipeline_of(known, carrying)?;
     let past = unfinished(&planned.plan, &planned.context)?;
     let is_cut = carrying
         .pause_after
@@ -279,9 +264,8 @@ pub(crate) fn carry(
         })
         .map(|step| step.id.clone())
         .collect();
-    let upgrades = UpgradeStore::of(work.state.directory());
     planned.plan.aside = upgrades.part(&document.id)?.is_some();
-    upgrades.keep_install(&document.id, install)?;
+    upgrades.keep_install(&document.id, &known.install)?;
     upgrades.begin(document)?;
     let mirror = if execution.copy_state {
         Some(Mirror::begin(&known.from, &execution.pool, &document.id, &controller())?)
@@ -301,7 +285,7 @@ pub(crate) fn carry(
         ended.store(true, Ordering::SeqCst);
         outcome
     });
-    let went = went(outcome, is_cut, work, known, carrying, execution);
+    let went = went(outcome, is_cut, known, carrying);
     if let Some(mirror) = &mirror {
         tell_late(mirror, work.session);
     }
@@ -312,14 +296,11 @@ pub(crate) fn carry(
 fn went(
     outcome: Result<Summary>,
     is_cut: bool,
-    work: &Work<'_>,
-    known: &ClusterSnapshot,
+    known: &ClusterSnapshot<'_>,
     carrying: &Carrying<'_>,
-    execution: &ExecutionContext<'_>,
 ) -> Result<Outcome> {
-    let document = carrying.document;
+    let (document, upgrades) = (carrying.document, &known.upgrades);
     let paused = || Outcome::Paused(Box::new(document.clone()));
-    let upgrades = UpgradeStore::of(work.state.directory());
     let pause_file = upgrades.pause_file(&document.id)?;
     match outcome {
         Ok(_) if is_cut => {
@@ -327,13 +308,13 @@ fn went(
             Ok(paused())
         }
         Ok(summary) => Ok(Outcome::Upgraded(Box::new(Upgraded {
-            report: look_back(work, known, document, execution)?,
+            report: look_back(known, document)?,
             document: document.clone(),
             summary,
             notes: carrying.notes.clone(),
         }))),
         // The new holder of the Lease records how the upgrade continues.
-        Err(error) if work.check_lease().is_err() => Err(error),
+        Err(error) if known.work.check_lease().is_err() => Err(error),
         Err(error) if error.kind() == Kind::Interrupted && pause_file.exists() => {
             upgrades.set_status(&document.id, UpgradeStatus::Paused)?;
             Ok(paused())
@@ -383,31 +364,27 @@ fn watch(file: &Path, interrupt: &Interrupt, ended: &AtomicBool) {
 }
 
 /// Fails unless a resumed upgrade finds the cluster that it was planned for.
-fn check_identity(document: &Document, known: &ClusterSnapshot) -> Result<()> {
+fn check_identity(document: &Document, known: &ClusterSnapshot<'_>) -> Result<()> {
     if let (Some(before), Some(Ok(api))) = (&document.identity.kube_system, &known.api) {
         let now = api.get("/api/v1/namespaces/kube-system").map_err(Error::from)?;
         if now["metadata"]["uid"] != before.as_str() {
-            return Err(Error::new(
-                Kind::CheckFailed,
-                format!("this is not the cluster that {} was planned for", document.id),
-            )
+            return Err(Error::check_failed(format!(
+                "this is not the cluster that {} was planned for",
+                document.id
+            ))
             .hint("run `imgctl upgrade abort` to discard the plan"));
         }
     }
-    let context = known.hops.last().unwrap_or(&known.from);
-    let now: BTreeSet<String> = context.hosts.iter().map(Host::id).collect();
+    let now: BTreeSet<String> = known.target().hosts.iter().map(Host::id).collect();
     let then: BTreeSet<String> = document.hosts.keys().cloned().collect();
     if now != then {
         let list = |ids: Vec<&String>| ids.into_iter().cloned().collect::<Vec<_>>().join(", ");
-        return Err(Error::new(
-            Kind::CheckFailed,
-            format!(
-                "the hosts differ from those of the plan {}: added {}, removed {}",
-                document.id,
-                list(now.difference(&then).collect()),
-                list(then.difference(&now).collect())
-            ),
-        )
+        return Err(Error::check_failed(format!(
+            "the hosts differ from those of the plan {}: added {}, removed {}",
+            document.id,
+            list(now.difference(&then).collect()),
+            list(then.difference(&now).collect())
+        ))
         .hint("make a new plan"));
     }
     Ok(())
@@ -419,10 +396,11 @@ pub(crate) fn check_fresh(document: &Document, observation: &Observation) -> Res
     if changes.is_empty() {
         return Ok(());
     }
-    let error = Error::new(
-        Kind::CheckFailed,
-        format!("the plan {} is stale:\n  {}", document.id, changes.join("\n  ")),
-    );
+    let error = Error::check_failed(format!(
+        "the plan {} is stale:\n  {}",
+        document.id,
+        changes.join("\n  ")
+    ));
     Err(error.hint("make a new plan with --plan"))
 }
 
@@ -436,5 +414,5 @@ pub(crate) fn check_start(document: &Document, work: &Work<'_>) -> Result<()> {
         "the plan {} is stale: cluster {} is now {now}, but was {} when the plan was made",
         document.id, document.cluster, document.from.image
     );
-    Err(Error::new(Kind::CheckFailed, message).hint("make a new plan with --plan"))
+    Err(Error::check_failed(message).hint("make a new plan with --plan"))
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::work::{Prepared, Work};
-use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Digest, Platform};
 use imgctl_cluster::cluster::clusterfile::{self, Clusterfile, Mount};
 use imgctl_cluster::cluster::context::ClusterContext;
@@ -171,7 +171,7 @@ pub(crate) fn side_of(
             "the plan is stale: {} is now {}, but was {wanted} when the plan was made",
             side.name, found.digest
         );
-        return Err(Error::new(Kind::CheckFailed, what).hint(format!(
+        return Err(Error::check_failed(what).hint(format!(
             "point the name back to the planned image: imgctl pull {0}@{wanted} && imgctl tag \
              {0}@{wanted} {0}",
             side.name.split('@').next().unwrap_or(&side.name)
@@ -197,16 +197,31 @@ pub(crate) fn rootfs_of(current: &Clusterfile) -> Result<String> {
         })
 }
 
-/// Facts about the cluster after the hosts were queried.
-pub(crate) struct ClusterSnapshot {
+/// The cluster of an upgrade after its hosts were queried, and what the upgrade works with.
+pub(crate) struct ClusterSnapshot<'a> {
+    pub(crate) work: &'a Work<'a>,
+    pub(crate) execution: &'a ExecutionContext<'a>,
+    pub(crate) upgrades: UpgradeStore,
+    /// Names of the other images to install.
+    pub(crate) install: Vec<String>,
     pub(crate) from: Arc<ClusterContext>,
     pub(crate) hops: Vec<Arc<ClusterContext>>,
     pub(crate) api: Option<Result<Arc<dyn Api>, String>>,
     pub(crate) architectures: BTreeSet<String>,
 }
 
+impl ClusterSnapshot<'_> {
+    pub(crate) fn target(&self) -> &Arc<ClusterContext> {
+        self.hops.last().unwrap_or(&self.from)
+    }
+}
+
 /// Queries the facts of all hosts.
-pub(crate) fn know(sides: &UpgradeImages, execution: &ExecutionContext<'_>) -> ClusterSnapshot {
+pub(crate) fn know<'a>(
+    sides: &UpgradeImages,
+    work: &'a Work<'_>,
+    execution: &'a ExecutionContext<'_>,
+) -> ClusterSnapshot<'a> {
     let looks = look::look(&sides.from.context.hosts, &execution.pool, execution.parallel);
     let informed = |prepared: &Prepared| Arc::new(look::informed(&prepared.context, &looks));
     let from = informed(&sides.from);
@@ -215,6 +230,10 @@ pub(crate) fn know(sides: &UpgradeImages, execution: &ExecutionContext<'_>) -> C
         .has_api()
         .then(|| nodes::api(&from, &*execution.pool).map_err(|error| error.chain().join(": ")));
     ClusterSnapshot {
+        work,
+        execution,
+        upgrades: UpgradeStore::of(work.state.directory()),
+        install: sides.install.clone(),
         api,
         hops: sides.hops.iter().map(informed).collect(),
         architectures: looks

@@ -4,25 +4,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::upgrade::images::{ClusterSnapshot, UpgradeImage, informed, side_of};
-use crate::work::Work;
 use imgctl_base::error::Result;
 use imgctl_cluster::cluster::context::{ClusterContext, Host};
 use imgctl_cluster::cluster::image::ClusterImage;
 use imgctl_cluster::pipeline::execution_context::{ExecutionContext, Then};
 use imgctl_cluster::sync::tree::ROOTFS;
-use imgctl_cluster::upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};
+use imgctl_cluster::upgrade::upgrade_store::UpgradeStatus;
 use imgctl_cluster::upgrade::{document::Direction, observation::Observation};
 
 /// Sets the version of each host from its tree. `releases` are cluster contexts with their
 /// versions; a host that has none of their trees gets no version.
 pub(crate) fn tell_versions(
+    known: &ClusterSnapshot<'_>,
     observation: &mut Observation,
     releases: &[(&Arc<ClusterContext>, &str)],
-    work: &Work<'_>,
-    execution: &ExecutionContext<'_>,
 ) {
     for (context, version) in releases {
-        let trees = trees(context, observation, work, execution);
+        let trees = trees(known, context, observation);
         for host in &mut observation.hosts {
             if host.version.is_none()
                 && host.tree.is_some()
@@ -37,15 +35,14 @@ pub(crate) fn tell_versions(
 /// Returns the hosts that kept the former image when the cluster moved to its present one, and that
 /// image. These hosts were unreachable then, or have been rolled back since.
 pub(crate) fn behind(
-    work: &Work<'_>,
-    known: &ClusterSnapshot,
+    known: &ClusterSnapshot<'_>,
     observation: &Observation,
-    execution: &ExecutionContext<'_>,
 ) -> Result<Option<(UpgradeImage, Vec<String>)>> {
+    let (work, execution) = (known.work, known.execution);
     let Some(current) = known.from.rootfs() else {
         return Ok(None);
     };
-    let history = UpgradeStore::of(work.state.directory()).history()?;
+    let history = known.upgrades.history()?;
     let last = history.iter().rev().find(|ended| {
         ended.direction == Direction::Forward
             && ended.end == UpgradeStatus::Committed
@@ -54,8 +51,7 @@ pub(crate) fn behind(
     });
     let Some(last) = last else { return Ok(None) };
     let side = UpgradeImage::of(&last.from);
-    let present = known.hops.last().unwrap_or(&known.from);
-    let others = with_other_rootfs(present, observation, execution)?;
+    let others = with_other_rootfs(known.target(), observation, execution)?;
     if execution.runtime.has_api() {
         let behind: Vec<String> = others.into_iter().collect();
         return Ok(Some((side, behind)).filter(|(_, behind)| !behind.is_empty()));
@@ -65,7 +61,7 @@ pub(crate) fn behind(
         return Ok(None);
     };
     let former = informed(&former, execution);
-    let trees = trees(&former, observation, work, execution);
+    let trees = trees(known, &former, observation);
     // Different variables yield a different tree of the former image.
     let older = if others.is_empty() {
         BTreeSet::new()
@@ -105,18 +101,16 @@ fn reachable(context: &ClusterContext, observation: &Observation) -> Vec<Host> {
 
 /// Returns the trees that a cluster context renders from its images, by host, for reachable hosts.
 fn trees(
+    known: &ClusterSnapshot<'_>,
     context: &Arc<ClusterContext>,
     observation: &Observation,
-    work: &Work<'_>,
-    execution: &ExecutionContext<'_>,
 ) -> BTreeMap<String, String> {
+    let (session, execution) = (known.work.session, known.execution);
     let mut found = BTreeMap::new();
     // A name that refers to another image by now would give wrong results.
     let is_here = context.rootfs().is_some_and(|rootfs| {
-        let read = work
-            .session
-            .store()
-            .and_then(|store| ClusterImage::load(store, &context.name, &rootfs.name, None));
+        let load = |store| ClusterImage::load(store, &context.name, &rootfs.name, None);
+        let read = session.store().and_then(load);
         read.is_ok_and(|image| image.digest == rootfs.digest)
     });
     let hosts = reachable(context, observation);

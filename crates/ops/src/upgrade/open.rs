@@ -5,7 +5,7 @@ use crate::upgrade::images::{UpgradeImages, is_recorded, know};
 use crate::upgrade::resume::{Copy, check_home, here, release_nodes, resume_in};
 use crate::upgrade::{close::abandon, finish::finish};
 use crate::work::{RunOptions, Work};
-use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::error::{Error, Result};
 use imgctl_cluster::pipeline::journal::Past;
 use imgctl_cluster::upgrade::document::{Direction, Document, PauseAfter};
 use imgctl_cluster::upgrade::upgrade_store::{Ended, UpgradeStatus, UpgradeStore};
@@ -92,14 +92,11 @@ pub fn abort(request: &AbortRequest, session: &Session<'_>) -> Result<()> {
     let current = work.existing()?.clone();
     let forward = open.direction == Direction::Forward;
     if forward && is_recorded(&open, &work)? {
-        return Err(Error::new(
-            Kind::CheckFailed,
-            format!(
-                "cannot abort the upgrade {}: all hosts are at {}, and that is recorded",
-                open.id,
-                open.target().version
-            ),
-        )
+        return Err(Error::check_failed(format!(
+            "cannot abort the upgrade {}: all hosts are at {}, and that is recorded",
+            open.id,
+            open.target().version
+        ))
         .hint(
             "run `imgctl upgrade resume` to close it; after that, `imgctl rollback` to roll \
                back",
@@ -121,15 +118,12 @@ pub fn abort(request: &AbortRequest, session: &Session<'_>) -> Result<()> {
         } else {
             ("run `imgctl upgrade resume` to continue the rollback", "leaves them as they are")
         };
-        return Err(Error::new(
-            Kind::CheckFailed,
-            format!(
-                "cannot abort the {} {}: it has touched {}",
-                open.direction.verb(),
-                open.id,
-                touched.join(", ")
-            ),
-        )
+        return Err(Error::check_failed(format!(
+            "cannot abort the {} {}: it has touched {}",
+            open.direction.verb(),
+            open.id,
+            touched.join(", ")
+        ))
         .hint(format!("{ways}; --force {leaves}")));
     }
     let prepared = work.recorded(current)?;
@@ -139,12 +133,12 @@ pub fn abort(request: &AbortRequest, session: &Session<'_>) -> Result<()> {
             hops: Vec::new(),
             install: Vec::new(),
         };
-        let known = know(&sides, execution);
-        release_nodes(&known, session)?;
+        let known = know(&sides, &work, execution);
+        release_nodes(&known)?;
         if let Some(past) = past.as_ref().filter(|_| touched.is_empty()) {
             upgrades.close_journal(work.state.directory(), past)?;
         }
-        abandon(&upgrades, &open, &known.from, execution, session)
+        abandon(&open, &known)
     })?;
     session.front.say(&format!(
         "{} is aborted; its files stay on the hosts and are reused if it starts again",

@@ -39,7 +39,7 @@ pub(crate) fn resume_in(
         _ => sides.target(),
     };
     let outcome = work.with_execution(prepared, false, |execution| {
-        let known = know(&sides, execution);
+        let known = know(&sides, work, execution);
         let carrying = Carrying {
             document: open,
             pause_after,
@@ -49,10 +49,10 @@ pub(crate) fn resume_in(
             notes: after.told,
         };
         if work.options.dry_run {
-            let planned = pipeline_of(&known, &install, &carrying, execution, session.store()?)?;
+            let planned = pipeline_of(&known, &carrying)?;
             return Ok(Outcome::Steps { steps: steps(&planned)?, upgrade: None });
         }
-        carry(work, &known, &install, &carrying, execution)
+        carry(&known, &carrying)
     })?;
     session.front.show(&outcome)?;
     Ok(outcome.is_done())
@@ -99,7 +99,7 @@ pub(crate) fn check_home(cluster: &str, session: &Session<'_>) -> Result<()> {
 }
 
 /// Uncordons the Nodes that an imgctl upgrade has cordoned.
-pub(crate) fn release_nodes(known: &ClusterSnapshot, session: &Session<'_>) -> Result<()> {
+pub(crate) fn release_nodes(known: &ClusterSnapshot<'_>) -> Result<()> {
     let Some(Ok(api)) = &known.api else {
         return Ok(());
     };
@@ -108,7 +108,7 @@ pub(crate) fn release_nodes(known: &ClusterSnapshot, session: &Session<'_>) -> R
         let name = node["metadata"]["name"].as_str().unwrap_or_default();
         let mark = &node["metadata"]["annotations"][imgctl_kube::drain::MARK];
         if mark.is_string() && imgctl_kube::drain::uncordon(&**api, name)? {
-            session.front.say(&format!("Node {name} is schedulable again"));
+            known.work.session.front.say(&format!("Node {name} is schedulable again"));
         }
     }
     Ok(())

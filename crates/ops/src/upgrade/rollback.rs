@@ -13,9 +13,9 @@ use crate::upgrade::images::{
 };
 use crate::upgrade::resume::{check_home, release_nodes, resume_in};
 use crate::work::{RunOptions, Work, declined};
-use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_cluster::cluster::context::{Host, MASTER};
-use imgctl_cluster::pipeline::execution_context::{ExecutionContext, Then};
+use imgctl_cluster::pipeline::execution_context::Then;
 use imgctl_cluster::sync::tree::ROOTFS;
 use imgctl_cluster::upgrade::document::{Choices, Direction, Document};
 use imgctl_cluster::upgrade::plan::Planned;
@@ -116,19 +116,19 @@ pub(crate) fn go_back(
     // A partial rollback of a closed upgrade does not change the cluster's version.
     let prepared = if is_whole || open.is_some() { sides.target() } else { &sides.from };
     let outcome = work.with_execution(prepared, false, |execution| {
-        let known = know(&sides, execution);
+        let known = know(&sides, &work, execution);
         let nothing = || {
             if !looks_only {
-                release_nodes(&known, session)?;
+                release_nodes(&known)?;
                 if let Some(open) = open.as_ref().filter(|_| is_whole) {
-                    start_over(open, &upgrades, &known, execution, session)?;
+                    start_over(open, &known)?;
                 }
             }
             Ok(Outcome::NothingToRollBack)
         };
         let touched = match &request.from_snapshot {
             Some(_) => BTreeMap::new(),
-            None => touched(&known, scope, execution)?,
+            None => touched(&known, scope)?,
         };
         let only = match &request.from_snapshot {
             Some(_) => known.from.hosts.iter().map(Host::id).collect(),
@@ -145,7 +145,7 @@ pub(crate) fn go_back(
             only,
             to_snapshot: request.from_snapshot.is_some(),
         };
-        let (planned, _) = plan_of(&work, &known, &plan_request, execution)?;
+        let (planned, _) = plan_of(&known, &plan_request)?;
         let Planned::Upgrade(mut document) = planned else {
             return nothing();
         };
@@ -170,16 +170,13 @@ pub(crate) fn go_back(
             upgrades.keep_part(&document.id, reopens)?;
         }
         let carrying = Carrying {
-            document: &document,
-            pause_after: document.choices.pause_after,
-            commit: closing(&upgrades, &document)?,
-            again: Vec::new(),
             snapshot: request.from_snapshot.clone(),
             notes: after.told,
+            ..Carrying::new(&document, closing(&upgrades, &document)?)
         };
-        let outcome = carry(&work, &known, &[], &carrying, execution)?;
+        let outcome = carry(&known, &carrying)?;
         if outcome.is_done() {
-            release_nodes(&known, session)?;
+            release_nodes(&known)?;
         }
         Ok(outcome)
     })?;
@@ -195,7 +192,7 @@ fn check_same_way(
 ) -> Result<()> {
     let other = |what: String| {
         let message = format!("the rollback {} is in progress and {what}", back.id);
-        Err(Error::new(Kind::Busy, message).hint(
+        Err(Error::busy(message).hint(
             "run `imgctl upgrade resume` to continue it, or `imgctl upgrade abort` and then this \
              command again",
         ))
@@ -265,11 +262,8 @@ fn upgrade_of(snapshot: &Path) -> Option<&str> {
 
 /// Returns by host ID whether a host's files differ from those of the former version. Queries only
 /// the relevant hosts: those of the scope, and all workers before a control plane is rolled back.
-fn touched(
-    known: &ClusterSnapshot,
-    scope: &Scope,
-    execution: &ExecutionContext<'_>,
-) -> Result<BTreeMap<String, bool>> {
+fn touched(known: &ClusterSnapshot<'_>, scope: &Scope) -> Result<BTreeMap<String, bool>> {
+    let execution = known.execution;
     let all = &known.from.hosts;
     let has_control_plane = all.iter().any(|host| host.is_control_plane() && scope.holds(host));
     let asked: Vec<Host> = all
@@ -309,7 +303,7 @@ fn touched(
 /// Explains why hosts of the scope are skipped: they already have the former files.
 fn tell_who_is_back(
     document: &mut Document,
-    known: &ClusterSnapshot,
+    known: &ClusterSnapshot<'_>,
     scope: &Scope,
     touched: &BTreeMap<String, bool>,
 ) {
@@ -326,7 +320,7 @@ fn tell_who_is_back(
 }
 
 fn chosen(
-    known: &ClusterSnapshot,
+    known: &ClusterSnapshot<'_>,
     scope: &Scope,
     touched: &BTreeMap<String, bool>,
 ) -> Result<Vec<String>> {
@@ -347,13 +341,10 @@ fn chosen(
         .filter(|id| touched.get(id) == Some(&true))
         .collect();
     if chosen.iter().any(|host| host.is_control_plane()) && !newer.is_empty() {
-        return Err(Error::new(
-            Kind::CheckFailed,
-            format!(
-                "{} would be newer than a control plane: workers must be rolled back first",
-                newer.join(", ")
-            ),
-        )
+        return Err(Error::check_failed(format!(
+            "{} would be newer than a control plane: workers must be rolled back first",
+            newer.join(", ")
+        ))
         .hint("run `imgctl rollback --scope workers` first, or pass --scope cluster"));
     }
     Ok(chosen.into_iter().map(Host::id).collect())
@@ -362,7 +353,7 @@ fn chosen(
 /// Fails if control planes went through several minor versions: only a snapshot can roll them back.
 fn check_reach(
     there: &Document,
-    known: &ClusterSnapshot,
+    known: &ClusterSnapshot<'_>,
     only: &[String],
     request: &RollbackRequest,
 ) -> Result<()> {
@@ -372,15 +363,12 @@ fn check_reach(
         && request.from_snapshot.is_none()
         && only.iter().any(is_control_plane)
     {
-        return Err(Error::new(
-            Kind::CheckFailed,
-            format!(
-                "{} spans {} versions: control planes cannot be rolled back that far without a \
+        return Err(Error::check_failed(format!(
+            "{} spans {} versions: control planes cannot be rolled back that far without a \
                  snapshot",
-                there.id,
-                there.hops.len()
-            ),
-        )
+            there.id,
+            there.hops.len()
+        ))
         .hint(
             "pass --from-snapshot to restore the cluster's backup; everything written since is \
              lost",
@@ -391,16 +379,10 @@ fn check_reach(
 
 /// Closes an open upgrade that has touched no host: the same upgrade starts over, with its checks
 /// and a backup of its own.
-fn start_over(
-    open: &Document,
-    upgrades: &UpgradeStore,
-    known: &ClusterSnapshot,
-    execution: &ExecutionContext<'_>,
-    session: &Session<'_>,
-) -> Result<()> {
+fn start_over(open: &Document, known: &ClusterSnapshot<'_>) -> Result<()> {
     let state = &known.from.state_directory;
-    if let Some(past) = upgrades.journal(state, open)? {
-        upgrades.close_journal(state, &past)?;
+    if let Some(past) = known.upgrades.journal(state, open)? {
+        known.upgrades.close_journal(state, &past)?;
     }
-    abandon(upgrades, open, &known.from, execution, session).map(|_| ())
+    abandon(open, known).map(|_| ())
 }

@@ -13,7 +13,7 @@ use crate::inplace::object::{self, Workload};
 use crate::inplace::request::WorkloadKind;
 use crate::inplace::template::{Change, Site, has};
 use crate::inplace::world::{Known, asked, workloads};
-use imgctl_base::error::{Error, Result};
+use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_kube::api::PatchKind;
 
 pub(super) fn sync(
@@ -115,14 +115,8 @@ fn remove_doubles(
             "preconditions": {"uid": own.uid, "resourceVersion": own.resource_version},
             "propagationPolicy": "Background",
         });
-        match site.api.delete(&path, &options) {
-            Ok(_) => {}
-            Err(error) if error.is_not_found() => {}
-            Err(error) => {
-                return Err(Error::from(error)
-                    .context(format!("cannot remove the old {}", set.full_name())));
-            }
-        }
+        let answer = site.api.delete(&path, &options);
+        answer.found().context(|| format!("cannot remove the old {}", set.full_name()))?;
         // The controller would still find a ReplicaSet that is slow to disappear.
         if let Ok(left) = site.api.get(&path) {
             let left: Workload = object::read(&left, "ReplicaSet")?;

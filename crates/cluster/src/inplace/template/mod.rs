@@ -54,10 +54,11 @@ pub(super) fn sync(
         None => None,
         Some(Ok(held)) if site.ids.contains(&held.id) => Some(held),
         Some(Ok(held)) => {
-            return Err(Error::new(
-                Kind::Busy,
-                format!("run {} is changing the template of {}", held.id, known.full_name()),
-            ));
+            return Err(Error::busy(format!(
+                "run {} is changing the template of {}",
+                held.id,
+                known.full_name()
+            )));
         }
         Some(Err(why)) => return Err(Error::failed(format!("{}: {why}", known.full_name()))),
     };
@@ -178,9 +179,7 @@ impl Site<'_> {
 
     fn patch(&self, known: &Known, kind: PatchKind, patch: &Value) -> Result<Workload> {
         let answer = self.api.patch(&known.path(), kind, patch);
-        let value = answer
-            .map_err(Error::from)
-            .context(|| format!("cannot change {}", known.full_name()))?;
+        let value = answer.context(|| format!("cannot change {}", known.full_name()))?;
         object::read(&value, known.kind.as_str())
     }
 
@@ -220,8 +219,7 @@ impl Site<'_> {
                 // The controller may write its status at any time.
                 Err(error) if error.is_conflict() && attempt < ATTEMPTS => {}
                 Err(error) => {
-                    return Err(Error::from(error))
-                        .context(|| format!("cannot change {}", known.full_name()));
+                    return Err(error).context(|| format!("cannot change {}", known.full_name()));
                 }
             }
         }
@@ -375,14 +373,8 @@ fn relabel(
             .collect();
         let operations =
             crate::inplace::pod_change::images_patch(pod, &wanted, state.as_ref(), &labels)?;
-        match site.api.patch(&pod.path(), PatchKind::Json, &operations) {
-            Ok(_) => {}
-            Err(error) if error.is_not_found() => {}
-            Err(error) => {
-                return Err(Error::from(error))
-                    .context(|| format!("cannot label Pod {}", pod.full_name()));
-            }
-        }
+        let answer = site.api.patch(&pod.path(), PatchKind::Json, &operations);
+        answer.found().context(|| format!("cannot label Pod {}", pod.full_name()))?;
     }
     Ok(pods.len())
 }

@@ -3,7 +3,7 @@
 use crate::pipeline::journal::{Past, PastStep};
 use crate::pipeline::{event::Outcome, step::Step};
 use crate::runtime::action::Repeat;
-use imgctl_base::error::{Error, Kind};
+use imgctl_base::error::Error;
 
 /// What to do about a step.
 #[derive(Debug)]
@@ -73,10 +73,10 @@ pub fn unknown(step: &Step, why: &str, past: &PastStep) -> Error {
 
 /// Same as `unknown`, without a log.
 pub(crate) fn unknown_end(step: &Step, why: &str) -> Error {
-    Error::new(
-        Kind::Failed,
-        format!("the outcome of step {} is unknown, and it must not run twice: {why}", step.id),
-    )
+    Error::failed(format!(
+        "the outcome of step {} is unknown, and it must not run twice: {why}",
+        step.id
+    ))
     .hint(format!(
         "inspect the host; then run the same command with --assume-done {id} if the work is done, \
          or with --redo {id} if it is not",

@@ -233,7 +233,7 @@ impl<'a> Run<'a> {
         let failures = lock(&self.failures);
         let outcome = if !failures.is_empty() && !failures.iter().all(is_interruption) {
             Outcome::Failed
-        } else if self.interrupt.is_asked() && self.is_short() {
+        } else if self.interrupt.is_asked() && self.ended() < self.plan.steps().count() {
             Outcome::Interrupted
         } else if failures.is_empty() && self.plan.is_partial {
             Outcome::Paused
@@ -294,23 +294,23 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns whether steps remain that are neither done nor skipped.
-    fn is_short(&self) -> bool {
-        let ended = self.done.load(Ordering::SeqCst) + self.skipped.load(Ordering::SeqCst);
-        ended < self.plan.steps().count()
+    /// Returns the number of steps that are done or skipped.
+    fn ended(&self) -> usize {
+        self.done.load(Ordering::SeqCst) + self.skipped.load(Ordering::SeqCst)
     }
 
     fn has_failed(&self) -> bool {
-        let failures = lock(&self.failures);
-        !failures.is_empty()
+        !lock(&self.failures).is_empty()
     }
 
-    /// Records a failure and reports it. No new step starts after it.
-    fn fail(&self, failure: Failure) {
-        self.fail_of(OnFailure::Stop, failure);
+    /// Tells the operator, whatever the verbosity.
+    fn announce(&self, text: &str) {
+        let message = self.redactor.redact(text).into_owned();
+        self.listener.event(&Event::Note { host: None, message });
     }
 
-    /// Same as `fail`, in a phase that may tolerate failures.
+    /// Records a failure in a phase of this `kind` and reports it. No new step starts after it,
+    /// unless the phase tolerates it.
     fn fail_of(&self, kind: OnFailure, failure: Failure) {
         self.listener.event(&Event::Failure {
             host: failure.host.clone(),
@@ -323,11 +323,7 @@ impl<'a> Run<'a> {
         let mut failures = lock(&self.failures);
         failures.push(failure);
         let hosts: BTreeSet<&str> = failures.iter().map(|one| one.host.as_str()).collect();
-        let stops = match kind {
-            OnFailure::Tolerate(most) => hosts.len() > most,
-            _ => true,
-        };
-        if stops {
+        if !matches!(kind, OnFailure::Tolerate(most) if hosts.len() <= most) {
             self.stop.store(true, Ordering::SeqCst);
         }
     }
@@ -380,9 +376,7 @@ impl<'a> Run<'a> {
     fn interrupted(&self) -> Error {
         Error::new(
             Kind::Interrupted,
-            format!("stopped on request; {} steps are done", {
-                self.done.load(Ordering::SeqCst) + self.skipped.load(Ordering::SeqCst)
-            }),
+            format!("stopped on request; {} steps are done", self.ended()),
         )
         .hint(format!("{} to continue (journal {})", self.plan.goes_on, self.journal.id()))
     }

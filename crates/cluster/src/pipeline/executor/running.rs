@@ -8,13 +8,8 @@ use std::time::{Duration, Instant};
 use crate::cluster::context::Host;
 use crate::runtime::{action::HostPool, wait::WAITING};
 use imgctl_base::error::Result;
-use imgctl_base::image::{Descriptor, Digest};
-use imgctl_host::agent::protocol::{
-    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Outcome,
-    OutputLine, PeerSource, ReadPart, Run, SwitchTree, WritePart,
-};
-use imgctl_host::agent::tunnel::Tunnel;
-use imgctl_host::agent::{Agent, BlobOpener};
+use imgctl_host::agent::Agent;
+use imgctl_host::agent::protocol::{Outcome, OutputLine, Run};
 use imgctl_transfer::transfer::workers::lock;
 
 #[derive(Default)]
@@ -193,54 +188,8 @@ impl Agent for WatchedAgent {
         self.agent.host()
     }
 
-    fn facts(&self) -> Result<Facts> {
-        self.agent.facts()
-    }
-
-    fn inventory(&self, question: &InventoryQuestion) -> Result<Inventory> {
-        self.agent.inventory(question)
-    }
-
-    fn send_blob(
-        &self,
-        blob: &Descriptor,
-        open: &BlobOpener<'_>,
-        sent: &(dyn Fn(u64) + Sync),
-    ) -> Result<()> {
-        self.agent.send_blob(blob, open, sent)
-    }
-
-    fn offer(&self) -> Result<PeerSource> {
-        self.agent.offer()
-    }
-
-    fn withdraw(&self) -> Result<()> {
-        self.agent.withdraw()
-    }
-
-    fn fetch(
-        &self,
-        from: &PeerSource,
-        blobs: &[Descriptor],
-        fetched: &(dyn Fn(u64) + Sync),
-    ) -> Result<Vec<Digest>> {
-        self.agent.fetch(from, blobs, fetched)
-    }
-
-    fn checkout(&self, request: &Checkout, done: &(dyn Fn(u64) + Sync)) -> Result<CheckedOut> {
-        self.agent.checkout(request, done)
-    }
-
-    fn switch_tree(&self, request: &SwitchTree) -> Result<Vec<String>> {
-        self.agent.switch_tree(request)
-    }
-
-    fn read_part(&self, part: &ReadPart) -> Result<Vec<u8>> {
-        self.agent.read_part(part)
-    }
-
-    fn write_part(&self, part: &WritePart) -> Result<()> {
-        self.agent.write_part(part)
+    fn inner(&self) -> Result<&dyn Agent> {
+        Ok(&*self.agent)
     }
 
     fn run(&self, request: &Run, output: &mut dyn FnMut(OutputLine)) -> Result<Outcome> {
@@ -260,30 +209,6 @@ impl Agent for WatchedAgent {
             *lock(&self.watch.unknown) = Some(why.to_owned());
         }
         Ok(outcome)
-    }
-
-    fn cancel(&self, directory: &str, key: &str) -> Result<()> {
-        self.agent.cancel(directory, key)
-    }
-
-    fn write_file(&self, file: &FileToWrite) -> Result<bool> {
-        self.agent.write_file(file)
-    }
-
-    fn read_file(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
-        self.agent.read_file(path, limit)
-    }
-
-    fn remove(&self, paths: &[String]) -> Result<Vec<String>> {
-        self.agent.remove(paths)
-    }
-
-    fn set_hosts(&self, block: &HostsBlock) -> Result<bool> {
-        self.agent.set_hosts(block)
-    }
-
-    fn tunnel(&self, address: &str, port: u16) -> Result<Tunnel> {
-        self.agent.tunnel(address, port)
     }
 }
 

@@ -1,14 +1,15 @@
 //! Runs a phase that handles several hosts in one operation, with a separate outcome for each.
 
-use std::sync::Mutex;
-use std::{collections::HashMap, path::PathBuf, sync::atomic::Ordering, time::Instant};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, atomic::Ordering};
+use std::{path::PathBuf, time::Instant};
 
 use jiff::Timestamp;
 
 use crate::pipeline::event::{Event, Outcome};
-use crate::pipeline::executor::{Failure, Run, millis};
-use crate::pipeline::executor::{lanes::Ending, log::StepLog, running::WatchedPool};
-use crate::pipeline::step::{BatchWork, Phase, Step, StepContext};
+use crate::pipeline::executor::lanes::{Ending, Task};
+use crate::pipeline::executor::{Run, running::WatchedPool};
+use crate::pipeline::step::{BatchWork, Lane, Phase, Step, StepContext};
 use crate::pipeline::{journal::Record, redact};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_transfer::transfer::workers::lock;
@@ -17,8 +18,7 @@ use imgctl_transfer::transfer::workers::lock;
 pub(super) fn run(run: &Run<'_>, phase: &Phase, work: &dyn BatchWork) {
     let steps: HashMap<String, &Step> =
         phase.lanes.iter().filter_map(|lane| Some((lane.id(), lane.steps.first()?))).collect();
-    let mut pending: Vec<String> =
-        phase.lanes.iter().map(crate::pipeline::step::Lane::id).collect();
+    let mut pending: Vec<String> = phase.lanes.iter().map(Lane::id).collect();
     for attempt in 0..=run.options.retries {
         let last = attempt == run.options.retries || run.interrupt.is_asked();
         pending = round(run, phase, work, &steps, &pending, last);
@@ -42,36 +42,24 @@ fn round(
         let past = run.past.and_then(|past| past.steps.get(&step.id));
         past.map_or(1, |past| past.attempt + 1)
     };
-    let begun: Vec<Record> = pending
+    let tasks: Vec<Task<'_>> = pending
         .iter()
-        .filter_map(|host| steps.get(host))
-        .map(|step| Record::Begin {
-            time: Timestamp::now(),
-            step: step.id.clone(),
-            fingerprint: step.fingerprint.clone(),
-            attempt: attempt_of(step),
-        })
+        .filter_map(|host| Some(Task { run, phase, host, step: steps.get(host)? }))
         .collect();
+    let begun: Vec<Record> =
+        tasks.iter().map(|task| task.begin_record(attempt_of(task.step))).collect();
     if let Err(error) = run.journal.append_all(&begun) {
-        if let Some((host, step)) = pending.first().and_then(|host| Some((host, steps.get(host)?)))
-        {
-            failed(run, step, host, attempt_of(step), error);
+        if let Some(task) = tasks.first() {
+            task.fail(attempt_of(task.step), Outcome::Failed, error, None);
         }
         return Vec::new();
     }
-    for (host, step) in pending.iter().filter_map(|host| Some((host, steps.get(host)?))) {
-        run.listener.event(&Event::StepStart {
-            phase: phase.name.clone(),
-            host: host.clone(),
-            step: step.id.clone(),
-            attempt: attempt_of(step),
-            says: step.says.clone(),
-            bytes: (step.bytes > 0).then_some(step.bytes),
-        });
+    for task in &tasks {
+        task.tell_begin(attempt_of(task.step));
     }
     let started = Instant::now();
     let moved = Mutex::new(HashMap::<String, u64>::new());
-    let open = Mutex::new(pending.iter().cloned().collect::<std::collections::BTreeSet<_>>());
+    let open = Mutex::new(pending.iter().cloned().collect::<BTreeSet<_>>());
     let again = Mutex::new(Vec::new());
     let ended = |host: &str, result: Result<()>| {
         let Some(step) = steps.get(host) else { return };
@@ -85,57 +73,33 @@ fn round(
             Err(error) if error.kind() == Kind::Network => Outcome::Lost,
             Err(_) => Outcome::Failed,
         };
+        let task = Task { run, phase, host, step };
+        let attempt = attempt_of(step);
         // Such work prints nothing; its error is written to the log of the step.
-        let log = result.as_ref().err().and_then(|error| logged(run, step, host, outcome, error));
-        let shown = log.as_ref().map(|log| log.display().to_string());
+        let log = result.as_ref().err().and_then(|error| logged(&task, outcome, error));
         let ending = Ending {
             outcome,
-            attempt: attempt_of(step),
+            attempt,
             duration: started.elapsed(),
-            log: shown.clone(),
+            log: log.as_ref().map(|log| log.display().to_string()),
             message: result.as_ref().err().map(ToString::to_string),
         };
-        let written = ending.write(run, step);
-        run.listener.event(&Event::StepEnd {
-            phase: phase.name.clone(),
-            host: host.to_owned(),
-            step: step.id.clone(),
-            outcome,
-            attempt: attempt_of(step),
-            duration_ms: millis(started.elapsed()),
-            recalled: false,
-            log: shown,
-        });
-        match (result, written) {
+        match (result, task.end(ending, false)) {
             (Ok(()), Ok(())) => {
                 run.done.fetch_add(1, Ordering::SeqCst);
             }
             (Err(error), _) if outcome == Outcome::Lost && !last => {
-                run.listener.event(&Event::Note {
-                    host: Some(host.to_owned()),
-                    message: format!("{error}; retrying"),
-                });
+                task.note(format!("{error}; retrying"));
                 lock(&again).push(host.to_owned());
             }
-            (Err(error), _) | (Ok(()), Err(error)) => run.fail(Failure {
-                step: step.id.clone(),
-                host: host.to_owned(),
-                attempt: attempt_of(step),
-                outcome,
-                error,
-                log,
-            }),
+            (Err(error), _) | (Ok(()), Err(error)) => {
+                task.fail(attempt, outcome, error, log);
+            }
         }
     };
     let watch = run.running.began(&phase.name, &phase.name);
-    let pool = WatchedPool {
-        pool: std::sync::Arc::clone(&run.pool),
-        watch: std::sync::Arc::clone(&watch),
-    };
-    let announce = |text: &str| {
-        run.listener
-            .event(&Event::Note { host: None, message: run.redactor.redact(text).into_owned() });
-    };
+    let pool = WatchedPool { pool: Arc::clone(&run.pool), watch: Arc::clone(&watch) };
+    let announce = |text: &str| run.announce(text);
     let step = StepContext { pool: &pool, note: &announce, announce: &announce };
     let progress = |host: &str, bytes: u64| {
         watch.hears("");
@@ -153,10 +117,7 @@ fn round(
     };
     work.run(&step, pending, &progress, &ended, run.interrupt.urgent_flag());
     run.running.ended(&phase.name);
-    let left: Vec<String> = {
-        let open = lock(&open);
-        open.iter().cloned().collect()
-    };
+    let left = lock(&open).clone();
     for host in left {
         let error = if run.interrupt.is_asked() {
             Error::new(Kind::Interrupted, "stopped on request")
@@ -169,17 +130,9 @@ fn round(
 }
 
 /// Writes the full error and all its hints to the step's log.
-fn logged(
-    run: &Run<'_>,
-    step: &Step,
-    host: &str,
-    outcome: Outcome,
-    error: &Error,
-) -> Option<PathBuf> {
-    let place = run.places.get(step.id.as_str()).copied().unwrap_or(0);
-    let state = &run.context.state_directory;
-    let log = StepLog::new(state, run.journal.id(), host, place, &step.name);
-    log.line(&format!("# {} {}: {}", Timestamp::now(), step.id, outcome.word()));
+fn logged(task: &Task<'_>, outcome: Outcome, error: &Error) -> Option<PathBuf> {
+    let log = task.log();
+    log.line(&format!("# {} {}: {}", Timestamp::now(), task.step.id, outcome.word()));
     for message in error.chain() {
         log.line(&message);
     }
@@ -187,15 +140,4 @@ fn logged(
         log.line(&format!("hint: {hint}"));
     }
     log.path()
-}
-
-fn failed(run: &Run<'_>, step: &Step, host: &str, attempt: u32, error: Error) {
-    run.fail(Failure {
-        step: step.id.clone(),
-        host: host.to_owned(),
-        attempt,
-        outcome: Outcome::Failed,
-        error,
-        log: None,
-    });
 }

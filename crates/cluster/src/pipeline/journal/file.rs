@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::pipeline::journal::{past, record::Chain};
-use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::atomic::sync_directory;
 use imgctl_base::fs::lock::{Lock, Mode};
 
@@ -182,11 +182,7 @@ impl Journal {
     }
 
     fn lost(&self, why: &str) -> Error {
-        Error::new(
-            Kind::Failed,
-            format!("cannot write the journal {}: {why}", self.path.display()),
-        )
-        .hint(
+        Error::failed(format!("cannot write the journal {}: {why}", self.path.display())).hint(
             "no new steps start without a journal; free space there and run the same command again",
         )
     }
@@ -198,7 +194,7 @@ impl Journal {
 
 fn lock(id: &str, path: &Path) -> Result<Lock> {
     Lock::try_acquire(path, Mode::Exclusive)?
-        .ok_or_else(|| Error::new(Kind::Busy, format!("run {id} is active in another process")))
+        .ok_or_else(|| Error::busy(format!("run {id} is active in another process")))
 }
 
 #[cfg(test)]
@@ -207,6 +203,7 @@ mod tests {
     use crate::pipeline::event::Outcome;
     use crate::pipeline::journal::past::Past;
     use crate::pipeline::journal::record::Record;
+    use imgctl_base::error::Kind;
 
     fn begin(step: &str) -> Record {
         Record::Begin {

@@ -52,7 +52,10 @@ pub enum Record {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message: Option<String>,
     },
-    Finish { time: Timestamp, outcome: Outcome },
+    Finish {
+        time: Timestamp,
+        outcome: Outcome,
+    },
 }
 
 /// `,"chain":"` before the digits, `"}` after them.

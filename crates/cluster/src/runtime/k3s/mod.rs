@@ -74,16 +74,15 @@ fn node_name(site: &Site<'_>, host: &Host) -> Result<String> {
 
 /// Runs kubectl on the first control plane that responds.
 fn kubectl(site: &Site<'_>, arguments: &str, suffix: &str) -> Result<String> {
+    first_answer(site, &Line::repeatable(format!("{KUBECTL} {arguments}")), suffix)
+}
+
+/// Runs a line on the first control plane that responds.
+fn first_answer(site: &Site<'_>, line: &Line, suffix: &str) -> Result<String> {
     let mut last = None;
     for host in site.context.control_planes() {
-        let attempt = site.pool.agent(host).and_then(|agent| {
-            site.run_on(
-                &*agent,
-                &Line::repeatable(format!("{KUBECTL} {arguments}")),
-                &format!("-{suffix}"),
-            )
-        });
-        match attempt {
+        let agent = site.pool.agent(host);
+        match agent.and_then(|agent| site.run_on(&*agent, line, &format!("-{suffix}"))) {
             Ok(text) => return Ok(text),
             Err(error) => last = Some(error),
         }

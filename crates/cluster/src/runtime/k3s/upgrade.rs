@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::cluster::image::ClusterImage;
 use crate::runtime::action::{self, Line, Site};
-use crate::runtime::k3s::{K3s, KUBECTL, PAPERS, node_name};
+use crate::runtime::k3s::{K3s, KUBECTL, PAPERS, first_answer, node_name};
 use crate::runtime::kubectl::{self, quoted};
 use crate::runtime::upgrade::{Move, Place, Upgrader};
 use crate::runtime::{Action, load_balancer, version, wait::until_well};
@@ -272,19 +272,8 @@ fn put_back(unchanged: &str) -> String {
 
 /// Queries the first server that responds. Keeps the response out of the log.
 fn ask(site: &Site<'_>, arguments: &str, suffix: &str) -> Result<String> {
-    let mut last = None;
-    for host in site.context.control_planes() {
-        let line = Line::query(format!("{KUBECTL} --request-timeout=10s {arguments}"));
-        let answer = site
-            .pool
-            .agent(host)
-            .and_then(|agent| site.run_on(&*agent, &line, &format!("-{suffix}")));
-        match answer {
-            Ok(text) => return Ok(text),
-            Err(error) => last = Some(error),
-        }
-    }
-    Err(last.unwrap_or_else(|| Error::failed("no server is left to ask")))
+    let line = Line::query(format!("{KUBECTL} --request-timeout=10s {arguments}"));
+    first_answer(site, &line, suffix)
 }
 
 fn servers(site: &Site<'_>) -> Result<Option<String>> {

@@ -8,7 +8,7 @@ use crate::runtime::kubeadm::config::{API_NAME, Config};
 use crate::runtime::kubeadm::place::{self, write};
 use crate::runtime::kubeadm::settings::{Settings, etc};
 use crate::runtime::{certificates::pki, kubectl::ADMIN_CONF};
-use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::protocol::HostsBlock;
 
 pub(super) const API_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
@@ -261,9 +261,7 @@ impl Once<'_> {
 
     fn foreign(&self, site: &Site<'_>) -> Error {
         let host = site.agent.host();
-        Error::new(
-            Kind::Busy,
-            format!("{host}: {} exists, but this cluster did not create it", self.proof),
+        Error::busy(format!("{host}: {} exists, but this cluster did not create it", self.proof),
         )
         .hint(format!(
             "the host belongs to another cluster; if that is no longer needed, run `kubeadm reset \

@@ -16,7 +16,6 @@ mod leave;
 mod lvscare;
 mod place;
 pub mod renew;
-mod reset;
 mod settings;
 #[cfg(test)]
 mod stand_in_tests;
@@ -177,7 +176,7 @@ impl Runtime for Kubeadm<'_> {
     fn reset(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         let of = self.of(context, host);
         let data = of.as_ref().map_or("/var/lib/etcd", |(_, planned)| planned.etcd_data());
-        Ok(reset::actions(context, host, data))
+        Ok(leave::reset(context, host, data))
     }
 
     /// A control plane gets its own entry for the API name while it joins.

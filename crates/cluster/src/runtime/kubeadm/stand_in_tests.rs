@@ -10,7 +10,6 @@ use super::*;
 use crate::cluster::context::{MASTER, NODE};
 use crate::runtime::kubeadm::tests::{context, host};
 use crate::runtime::{HostPool, action::Site};
-use imgctl_base::error::Kind;
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_host::agent::protocol::{
     CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Outcome,
@@ -224,7 +223,7 @@ pub(in crate::runtime::kubeadm) struct Hosts(pub(in crate::runtime::kubeadm) Vec
 impl HostPool for Hosts {
     fn agent(&self, host: &Host) -> Result<Arc<dyn Agent>> {
         let found = self.0.iter().find(|one| one.ip == host.ip());
-        let found = found.ok_or_else(|| Error::new(Kind::Network, "cannot be reached"))?;
+        let found = found.ok_or_else(|| Error::network("cannot be reached"))?;
         Ok(Arc::clone(found) as Arc<dyn Agent>)
     }
 }

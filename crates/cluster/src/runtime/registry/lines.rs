@@ -21,8 +21,7 @@ const UNIT: &str = "IMGCTL_UNIT";
 pub(super) fn link_data(context: &ClusterContext, access: &RegistryAccess) -> Line {
     Line {
         environment: variables([(DATA, access.data.clone()), (TREE, context.paths.registry())]),
-        again: true,
-        ..Line::new(LINK_DATA)
+        ..Line::repeatable(LINK_DATA)
     }
 }
 
@@ -49,8 +48,7 @@ ln -sT "$tree" "$data""#;
 pub(super) fn unlink_data(context: &ClusterContext, access: &RegistryAccess) -> Line {
     Line {
         environment: variables([(DATA, access.data.clone()), (TREE, context.paths.registry())]),
-        again: true,
-        ..Line::new(
+        ..Line::repeatable(
             r#"# the link to the registry's data
 [ -L "$IMGCTL_DATA" ] || exit 0
 if [ ! -e "$IMGCTL_DATA" ] || [ "$(readlink -f "$IMGCTL_DATA")" = "$(readlink -f "$IMGCTL_REGISTRY")" ]; then
@@ -143,12 +141,7 @@ fn asking(access: &RegistryAccess, line: &str) -> Line {
         let login = format!("{}:{}", access.username, access.password.expose());
         variables.insert(LOGIN.to_owned(), STANDARD.encode(login));
     }
-    Line { environment: variables, again: true, ..Line::new(format!("{ASK}{line}")) }
-}
-
-/// Quotes one shell word.
-pub(super) fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
+    Line { environment: variables, ..Line::repeatable(format!("{ASK}{line}")) }
 }
 
 pub(super) fn variables<const N: usize>(pairs: [(&str, String); N]) -> BTreeMap<String, String> {
@@ -222,7 +215,7 @@ pub(super) fn start_unit(context: &ClusterContext, access: &RegistryAccess) -> A
             mode: 0o644,
             content: text.clone().into_bytes(),
         })?;
-        let mut line = Line { environment: environment.clone(), again: true, ..Line::new(START) };
+        let mut line = Line { environment: environment.clone(), ..Line::repeatable(START) };
         let changed = if changed { "1" } else { "" };
         line.environment.insert(CHANGED.to_owned(), changed.to_owned());
         site.run(&line).map(|_| ())
@@ -259,8 +252,7 @@ fi"#;
 pub(super) fn stop_unit(context: &ClusterContext) -> Action {
     let line = Line {
         environment: variables([(UNIT, unit_name(context)), (BINARY, binary(context))]),
-        again: true,
-        ..Line::new(
+        ..Line::repeatable(
             r#"# imgctl's own registry
 file=/etc/systemd/system/$IMGCTL_UNIT
 if [ -e "$file" ]; then

@@ -8,6 +8,7 @@ use crate::cluster::registry_access::{HTPASSWD, htpasswd};
 use crate::runtime::{Action, ImageFiles, action::Line, registry::lines};
 use imgctl_base::error::Result;
 use imgctl_host::agent::protocol::FileToWrite;
+use imgctl_host::host::quote::quote;
 
 /// Labels and default scripts of images that include their own registry.
 const START: (&str, &str) = ("init-registry", "init-registry.sh");
@@ -17,8 +18,7 @@ const CLEAN: (&str, &str) = ("clean-registry", "clean-registry.sh");
 const ANSWERS: Duration = Duration::from_secs(180);
 
 pub(super) fn serves(context: &ClusterContext, host: &Host) -> bool {
-    let hosts = context.registry_hosts();
-    context.registry.is_some() && hosts.iter().any(|other| other.address == host.address)
+    context.registry.is_some() && context.serves_registry(host)
 }
 
 /// Starts the registry on `host`. Does nothing on a host that is not a registry host. Idempotent.
@@ -72,10 +72,7 @@ pub fn clean_steps(
             // A partially set up host can lack the scripts.
             let line = Line {
                 environment: context.environment_on(host, context.rootfs()),
-                ..Line::new(format!(
-                    "cd {} 2>/dev/null || exit 0\nbash {value}",
-                    lines::quoted(&scripts)
-                ))
+                ..Line::new(format!("cd {} 2>/dev/null || exit 0\nbash {value}", quote(&scripts)))
             };
             Action::command("registry-clean", line)
         }

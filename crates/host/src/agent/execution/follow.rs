@@ -7,7 +7,7 @@ use crate::agent::execution::log::Reader;
 use crate::agent::execution::place::{Place, Record};
 use crate::agent::execution::supervisor::GRACE;
 use crate::agent::protocol::{Outcome, OutputLine};
-use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 
 /// First and longest pause before checking for more output.
 const SHORTEST: Duration = Duration::from_millis(2);
@@ -46,7 +46,7 @@ pub(super) fn follow(
             return Ok(Followed::Died);
         }
         if gone() {
-            return Err(Error::new(Kind::Busy, "the caller is gone; the command continues to run"));
+            return Err(Error::busy("the caller is gone; the command continues to run"));
         }
         pause = if any { SHORTEST } else { (pause * 2).min(LONGEST) };
         std::thread::sleep(pause);
@@ -78,10 +78,9 @@ pub fn cancel(directory: &str, key: &str) -> Result<()> {
     while place.try_lock_alive()?.is_none() {
         std::fs::write(place.cancel_file(), b"").path("write", place.cancel_file())?;
         if begun.elapsed() > GRACE + Duration::from_secs(20) {
-            return Err(Error::new(
-                Kind::Busy,
-                format!("cannot cancel {key}: its supervisor does not respond"),
-            )
+            return Err(Error::busy(format!(
+                "cannot cancel {key}: its supervisor does not respond"
+            ))
             .hint(format!("its files are in {}", place.directory().display())));
         }
         std::thread::sleep(LOOK);

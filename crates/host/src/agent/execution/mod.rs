@@ -26,7 +26,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crate::agent::protocol::{Outcome, OutputLine, Run};
-use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::error::{Error, Result};
 
 pub use follow::cancel;
 
@@ -38,7 +38,7 @@ pub struct Caller<'a> {
     /// The supervisor binary: imgctl itself, normally `/proc/self/exe`.
     pub program: &'a Path,
     /// Polled from time to time; if it returns `true`, following ends (the command does not) with
-    /// [`Kind::Busy`].
+    /// [`Kind::Busy`](imgctl_base::error::Kind::Busy).
     pub gone: &'a dyn Fn() -> bool,
 }
 
@@ -66,10 +66,10 @@ pub fn run(
             start::Begun::Lost => again = false,
         }
     }
-    Err(Error::new(
-        Kind::Busy,
-        format!("cannot run {}: other processes keep running the same command", request.key),
-    ))
+    Err(Error::busy(format!(
+        "cannot run {}: other processes keep running the same command",
+        request.key
+    )))
 }
 
 /// Runs the supervisor if `arguments`, a command line without the program, ask for it. The binary

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::agent::execution::place::{Place, Record};
 use crate::agent::execution::{SUPERVISOR, surroundings};
 use crate::agent::protocol::Run;
-use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::atomic::remove_tree;
 
 /// Maximum number of attempts after another caller was faster or a supervisor died.
@@ -122,7 +122,7 @@ fn start(place: &Place, request: &Run, program: &Path) -> Result<Begun> {
         Ok(Said::Started) => Ok(Begun::Runs { ours: true }),
         Ok(Said::Taken) => Ok(Begun::Lost),
         Ok(Said::Failed { message, hint }) => {
-            let error = Error::new(Kind::Failed, message);
+            let error = Error::failed(message);
             Err(match hint {
                 Some(hint) => error.hint(hint),
                 None => error,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::agent::protocol::Run;
-use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::secret::{Redactor, Secret, is_secret_name};
 
 /// Default search path for programs, if the request sets none.
@@ -100,10 +100,9 @@ pub(super) fn workdir(request: &Run) -> Result<PathBuf> {
     let path = PathBuf::from(workdir);
     let metadata = std::fs::metadata(&path).path("enter the working directory", &path)?;
     if !metadata.is_dir() {
-        return Err(Error::new(
-            Kind::NotFound,
-            format!("cannot enter the working directory {workdir}: it is not a directory"),
-        ));
+        return Err(Error::not_found(format!(
+            "cannot enter the working directory {workdir}: it is not a directory"
+        )));
     }
     Ok(path)
 }

@@ -58,7 +58,10 @@ pub(super) struct Connection {
 /// Why a request got no answer.
 pub(super) enum Trouble {
     /// The connection or the agent is gone. `has_begun` says whether the work was under way.
-    Lost { error: Error, has_begun: bool },
+    Lost {
+        error: Error,
+        has_begun: bool,
+    },
     Refused(Error),
 }
 
@@ -201,7 +204,7 @@ impl Connection {
 }
 
 fn lost(why: &str) -> Error {
-    Error::new(Kind::Network, format!("the connection to the agent was lost: {why}"))
+    Error::network(format!("the connection to the agent was lost: {why}"))
 }
 
 /// Reads the text of a refusal.
@@ -390,10 +393,7 @@ pub(super) async fn greeted(mut output: Output) -> Result<Answered> {
     };
     match tokio::time::timeout(PATIENCE, reading).await {
         Ok(answered) => answered,
-        Err(_) => Err(Error::new(
-            Kind::Network,
-            format!("no agent answered within {} s", PATIENCE.as_secs()),
-        )),
+        Err(_) => Err(Error::network(format!("no agent answered within {} s", PATIENCE.as_secs()))),
     }
 }
 

@@ -119,7 +119,7 @@ async fn upload(transport: &dyn Transport, binary: &Binary, directory: &str) -> 
         tokio::join!(sending, noise.read_to_end(&mut said), told.read_to_end(&mut text),);
     let ended = match tokio::time::timeout(SILENCE, ended).await {
         Ok(ended) => ended?,
-        Err(_) => return Err(Error::new(Kind::Network, "the host does not respond")),
+        Err(_) => return Err(Error::network("the host does not respond")),
     };
     if ended == Ended::Code(0) {
         return Ok(());

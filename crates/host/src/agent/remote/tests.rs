@@ -149,7 +149,7 @@ fn a_source_that_fails_and_bytes_of_another_blob_are_errors() {
     let error = host.remote.send_blob(&descriptor(&bytes), &short, &|_| {});
     let error = error.unwrap_err();
     assert!(error.to_string().contains("too early"), "{error}");
-    let denied = |_| -> Result<Box<dyn Read + Send>> { Err(Error::new(Kind::Denied, "no")) };
+    let denied = |_| -> Result<Box<dyn Read + Send>> { Err(Error::denied("no")) };
     let error = host.remote.send_blob(&descriptor(&bytes), &denied, &|_| {});
     assert_eq!(error.unwrap_err().kind(), Kind::Denied);
     let other = |_| -> Result<Box<dyn Read + Send>> {

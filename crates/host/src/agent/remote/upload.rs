@@ -81,7 +81,7 @@ impl Upload<'_> {
                 Put::Elsewhere => offset = runtime.block_on(self.look(connection))?,
             }
         }
-        Err(Trouble::Refused(Error::new(Kind::Busy, "another client is sending the same blob")))
+        Err(Trouble::Refused(Error::busy("another client is sending the same blob")))
     }
 
     fn address(&self) -> String {

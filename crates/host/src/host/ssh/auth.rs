@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 use crate::host::ssh::client::Client;
 use crate::host::ssh::keys::{Key, KeyCache};
 use crate::host::ssh::target::Target;
-use imgctl_base::error::{Error, Kind};
+use imgctl_base::error::Error;
 
 /// Timeout for the agent, which may ask its owner to touch a hardware key.
 const AGENT_PATIENCE: Duration = Duration::from_secs(60);
@@ -280,13 +280,10 @@ impl Attempts {
             format!("tried: {}", self.tried.join(", "))
         };
         let offered = self.offered.as_deref().unwrap_or("nothing");
-        let mut error = Error::new(
-            Kind::Denied,
-            format!(
-                "{} does not let {} log in; {tried}; it accepts: {offered}",
-                target.label, target.user
-            ),
-        );
+        let mut error = Error::denied(format!(
+            "{} does not let {} log in; {tried}; it accepts: {offered}",
+            target.label, target.user
+        ));
         if !self.notes.is_empty() {
             error = error.caused_by(self.notes.join("; "));
         }
@@ -346,9 +343,6 @@ async fn answer_questions(
 }
 
 fn lost(target: &Target, error: russh::Error) -> Error {
-    Error::new(
-        Kind::Network,
-        format!("the connection to {} was lost while logging in", target.label),
-    )
-    .caused_by(error)
+    Error::network(format!("the connection to {} was lost while logging in", target.label))
+        .caused_by(error)
 }

@@ -18,7 +18,7 @@ use crate::host::ssh::Ssh;
 use crate::host::ssh::client::{Client, Lost};
 use crate::host::ssh::dial::Dialled;
 use crate::host::transport::{Channel, Ended, Guarded, Pieces, held};
-use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::error::{Error, Result};
 
 /// Maximum number of unread pieces of up to 32 KiB, for each output.
 const QUEUE: usize = 32;
@@ -40,14 +40,11 @@ pub(super) async fn start(
         match read.wait().await {
             Some(ChannelMsg::Success) => break,
             Some(ChannelMsg::Failure) => {
-                return Err(Error::new(
-                    Kind::Denied,
-                    format!("{label} does not allow commands to be run"),
-                )
-                .hint(
-                    "check for ForceCommand, and for `command=` and `restrict` in \
+                return Err(Error::denied(format!("{label} does not allow commands to be run"))
+                    .hint(
+                        "check for ForceCommand, and for `command=` and `restrict` in \
                        authorized_keys on the host",
-                ));
+                    ));
             }
             Some(ChannelMsg::Close) | None => return Err(lost(&counted)),
             Some(_) => {}
@@ -91,7 +88,7 @@ pub(super) async fn start(
 }
 
 pub(super) fn connection_lost(label: &str, why: &str) -> Error {
-    Error::new(Kind::Network, format!("the connection to {label} was lost"))
+    Error::network(format!("the connection to {label} was lost"))
         .caused_by(why.to_owned())
         .hint("check that the host is up, then run the same command again")
 }

@@ -13,7 +13,7 @@ use russh::{Preferred, cipher};
 use crate::host::known_hosts::{self, KnownHosts, Place, Verdict, name_of};
 use crate::host::login::HostKeys;
 use crate::host::ssh::target::Target;
-use imgctl_base::error::{Error, Kind};
+use imgctl_base::error::Error;
 
 /// Supported by every OpenSSH of the last ten years, and needs half the CPU time of the default
 /// order.
@@ -161,14 +161,11 @@ impl Client {
 
     fn unknown(&self, key: &PublicKey) -> Error {
         let label = &self.target.label;
-        Error::new(
-            Kind::Denied,
-            format!(
-                "the key of {label} is not known ({} {})",
-                key.algorithm(),
-                key.fingerprint(HashAlg::Sha256)
-            ),
-        )
+        Error::denied(format!(
+            "the key of {label} is not known ({} {})",
+            key.algorithm(),
+            key.fingerprint(HashAlg::Sha256)
+        ))
         .hint(format!(
             "compare it with the host's own (`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` \
              there), then add it: ssh-keyscan -p {} {} >> {}; or drop --strict-host-key",
@@ -179,15 +176,12 @@ impl Client {
     }
 
     fn changed(&self, name: &str, key: &PublicKey, place: &Place) -> Error {
-        Error::new(
-            Kind::Denied,
-            format!(
-                "the key of {} is not the one in {place}: it shows {} {}",
-                self.target.label,
-                key.algorithm(),
-                key.fingerprint(HashAlg::Sha256)
-            ),
-        )
+        Error::denied(format!(
+            "the key of {} is not the one in {place}: it shows {} {}",
+            self.target.label,
+            key.algorithm(),
+            key.fingerprint(HashAlg::Sha256)
+        ))
         .hint("the connection may be intercepted, or the host was reinstalled: find out which")
         .hint(format!(
             "if the host was reinstalled: ssh-keygen -f {} -R '{name}', then try again",
@@ -196,14 +190,11 @@ impl Client {
     }
 
     fn revoked(&self, key: &PublicKey, place: &Place) -> Error {
-        Error::new(
-            Kind::Denied,
-            format!(
-                "the key of {} ({}) is revoked in {place}",
-                self.target.label,
-                key.fingerprint(HashAlg::Sha256)
-            ),
-        )
+        Error::denied(format!(
+            "the key of {} ({}) is revoked in {place}",
+            self.target.label,
+            key.fingerprint(HashAlg::Sha256)
+        ))
         .hint("the host needs a new key")
     }
 
@@ -224,7 +215,7 @@ impl Client {
             return self.check_key(&key);
         }
         let refused = |why: String| {
-            Error::new(Kind::Denied, format!("the certificate of {} {why}", self.target.label))
+            Error::denied(format!("the certificate of {} {why}", self.target.label))
                 .hint("have the host's key signed again (ssh-keygen -s CA -h -n NAME …)")
         };
         if certificate.cert_type() != CertType::Host {

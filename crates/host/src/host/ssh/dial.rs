@@ -22,7 +22,7 @@ use crate::host::ssh::auth::{Attempts, Outcome};
 use crate::host::ssh::client::{Client, Fault, Lost, config};
 use crate::host::ssh::keys::KeyCache;
 use crate::host::ssh::target::Target;
-use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::error::{Error, Result};
 
 /// Maximum number of connections to a host that closes them after a number of login attempts.
 const MOST_CALLS: usize = 6;
@@ -60,20 +60,17 @@ pub(super) async fn dial(
             Ok(Ok(Outcome::Again)) => tracing::debug!("{}: calling again", target.label),
             Ok(Err(error)) => return Err(error),
             Err(_) => {
-                return Err(Error::new(
-                    Kind::Network,
-                    format!("{} does not respond to the login of {}", target.label, target.user),
-                ));
+                return Err(Error::network(format!(
+                    "{} does not respond to the login of {}",
+                    target.label, target.user
+                )));
             }
         }
     }
-    Err(Error::new(
-        Kind::Denied,
-        format!(
-            "{} ended the connection after too many attempts to log in as {}",
-            target.label, target.user
-        ),
-    )
+    Err(Error::denied(format!(
+        "{} ended the connection after too many attempts to log in as {}",
+        target.label, target.user
+    ))
     .hint(
         "pass the key that it accepts (--pk FILE) and remove the others from the agent, or set \
            IdentitiesOnly in ~/.ssh/config",
@@ -177,7 +174,7 @@ fn base(target: &Target) -> Error {
     } else {
         format!("{called}, port {}", address.port)
     };
-    Error::new(Kind::Network, format!("cannot connect to {label} ({where_})"))
+    Error::network(format!("cannot connect to {label} ({where_})"))
         .hint("check the address and the port (--port), and that no firewall blocks the connection")
 }
 
@@ -199,10 +196,8 @@ fn understand(target: &Target, error: russh::Error) -> Trouble {
         _ => false,
     };
     if let E::NoCommonAlgo { .. } = &error {
-        let told = Error::new(
-            Kind::Network,
-            format!("{} and imgctl have no algorithm in common", target.label),
-        );
+        let told =
+            Error::network(format!("{} and imgctl have no algorithm in common", target.label));
         return Trouble::Final(told.caused_by(error).hint("update sshd on the host"));
     }
     let told = base(target).caused_by(error);
@@ -239,7 +234,7 @@ pub(super) async fn resolve(name: &str, port: u16, patience: Duration) -> Result
 
 /// The error kind is not retried: a misspelled name stays wrong.
 fn unknown(name: &str) -> Error {
-    Error::new(Kind::NotFound, format!("cannot find the address of {name}")).hint(
+    Error::not_found(format!("cannot find the address of {name}")).hint(
         "use its IP address, or add the name to /etc/hosts or the name servers of this machine",
     )
 }
@@ -265,6 +260,7 @@ fn resolver() -> Result<&'static TokioResolver> {
 mod tests {
     use super::*;
     use crate::host::reactor::block_on;
+    use imgctl_base::error::Kind;
 
     #[test]
     fn addresses_need_no_server_and_etc_hosts_counts() {

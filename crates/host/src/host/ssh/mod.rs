@@ -20,7 +20,7 @@ use crate::host::reactor;
 use crate::host::sudo::Sudo;
 use crate::host::transport::{BoxFuture, Channel, Privilege, Transport};
 use channel::{Counted, NoChannel, Session, connection_lost};
-use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::error::{Error, Result};
 
 pub(super) use keys::KeyCache;
 pub(super) use target::{Hop, Target, configured, parse_jump};
@@ -86,14 +86,11 @@ impl Ssh {
             return Ok(Arc::clone(session));
         }
         if alive.len() >= MOST_SESSIONS {
-            return Err(Error::new(
-                Kind::Busy,
-                format!(
-                    "{} accepts no more commands at once: {} connections are full",
-                    self.target.label,
-                    alive.len()
-                ),
-            )
+            return Err(Error::busy(format!(
+                "{} accepts no more commands at once: {} connections are full",
+                self.target.label,
+                alive.len()
+            ))
             .hint("raise MaxSessions in /etc/ssh/sshd_config on the host"));
         }
         let dialled = dial::dial(&self.target, self.via.as_ref(), &self.keys).await?;
@@ -165,9 +162,7 @@ impl Ssh {
     }
 
     fn no_tunnel(&self, to: &Address, reason: &russh::ChannelOpenFailure) -> Error {
-        Error::new(
-            Kind::Network,
-            format!("{} does not forward a connection to {to}", self.target.label),
+        Error::network(format!("{} does not forward a connection to {to}", self.target.label),
         )
         .caused_by(format!("{reason:?}"))
         .hint("check that the host is up, and that AllowTcpForwarding is not `no` on the jump host")

@@ -11,7 +11,7 @@ use crate::runtime::kubeadm::upgrade::etcd_manifest::{MANIFESTS, Manifest};
 use crate::runtime::kubeadm::upgrade::{apply::COMPONENTS, target::Target};
 use crate::runtime::kubeadm::{place, settings::etc};
 use crate::runtime::kubectl::quoted;
-use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::error::{Error, Result};
 use imgctl_template::yaml;
 
 /// Makes kubeadm render the manifests that it would install into a separate directory.
@@ -106,7 +106,7 @@ pub(super) fn check(
         site.agent.host(),
         problems.join("\n")
     );
-    Err(Error::new(Kind::CheckFailed, message).hint(
+    Err(Error::check_failed(message).hint(
         "change extraArgs in the ConfigMap kube-system/kubeadm-config, or the image's patches/, \
          then run `imgctl upgrade resume`",
     ))
