@@ -7,6 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::testing::stand_in::StandIn;
 use crate::testing::stand_in::serve::{Served, serve};
+use imgctl_base::error::Kind;
 use imgctl_host::agent::remote::testing::{self, Host, runtime};
 
 /// Not a test: the agent that the tests start.
