@@ -1,7 +1,10 @@
-//! Flags without effect that scripts for sealos and buildah pass: accepted with a note that
-//! explains why, so that the scripts keep working. Hidden from the help.
+//! Flags that scripts for sealos, buildah and docker pass. Those without effect are accepted with a
+//! note that explains why, so that the scripts keep working; those that a script relies on are refused
+//! with the reason and the way out. Hidden from the help.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use imgctl_base::error::Error;
 
 /// Flags without effect for one reason, which completes "--flag has no effect: …". A letter before
 /// the name is a short flag.
@@ -35,6 +38,79 @@ const NO_CONTAINERS: &str = "there are no intermediate containers";
 const NO_SIGNATURES: &str =
     "signatures are stored with images in registries: imgctl sign, imgctl verify";
 const COMPRESSION: Group = (MaybeBool, "use --compression none", &["D,disable-compression"]);
+const BLOBS: Group = (Value, "the store keeps every blob once", &["blob-cache"]);
+
+/// A flag that is refused, why, and what to do instead.
+type Refused = (Takes, &'static str, &'static str, &'static str);
+
+const DECRYPTION: Refused = (
+    Value,
+    "decryption-key",
+    "imgctl does not decrypt layers",
+    "decrypt the image first: skopeo copy --decryption-key KEY docker://NAME oci-archive:FILE",
+);
+const SIGN_BY: Refused = (
+    Value,
+    "sign-by",
+    "signatures are made after the push",
+    "push the image, then run `imgctl sign --key FILE NAME`",
+);
+const ENCRYPTION: &str = "imgctl does not encrypt layers";
+const ENCRYPT: &str = "save the image, then encrypt it: skopeo copy --encryption-key KEY oci-archive:FILE docker://NAME";
+const MERGE_STORES: &str = "merge writes to the store";
+const RUN_RIGHTS: &str = "a RUN step can do no more than its sandbox allows";
+
+/// Flags of individual verbs, and of `manifest push`, that are refused.
+const REFUSED: &[(&str, &[Refused])] = &[
+    ("build", REFUSED_OF_BUILD),
+    (
+        "merge",
+        &[
+            DECRYPTION,
+            (Value, "output", MERGE_STORES, "run `imgctl save` or `imgctl export` on the result"),
+            (MaybeBool, "push", MERGE_STORES, "run `imgctl push` on the result"),
+            (Value, "manifest", MERGE_STORES, "run `imgctl manifest add` with the result"),
+        ],
+    ),
+    ("pull", &[DECRYPTION]),
+    (
+        "push",
+        &[
+            SIGN_BY,
+            (Value, "encryption-key", ENCRYPTION, ENCRYPT),
+            (Value, "encrypt-layer", ENCRYPTION, ENCRYPT),
+        ],
+    ),
+    ("manifest push", &[SIGN_BY]),
+];
+
+const REFUSED_OF_BUILD: &[Refused] = &[
+    DECRYPTION,
+    (
+        Value,
+        "cap-add",
+        RUN_RIGHTS,
+        "use `RUN --security=insecure` and --allow security.insecure for a step that needs more",
+    ),
+    (
+        Value,
+        "device",
+        RUN_RIGHTS,
+        "use `RUN --security=insecure` and --allow security.insecure for a step that needs devices",
+    ),
+    (
+        Value,
+        "volume",
+        "directories of this machine are not in RUN steps: the image would depend on them",
+        "use `RUN --mount=type=bind,from=NAME` with --build-context NAME=DIR, or type=cache",
+    ),
+    (
+        Value,
+        "security-opt",
+        "the sandbox of RUN steps is fixed",
+        "use `RUN --security=insecure` and --allow security.insecure for a step that needs more",
+    ),
+];
 
 /// Flags of individual verbs.
 const VERBS: &[(&str, &[Group])] = &[
@@ -43,15 +119,24 @@ const VERBS: &[(&str, &[Group])] = &[
     (
         "merge",
         &[
-            (MaybeBool, "embedded images do not change", &["all"]),
+            (
+                MaybeBool,
+                "embedded images do not change",
+                &["all", "save-image", "registry-namespace"],
+            ),
             (Value, "embedded images do not change", &["max-pull-procs"]),
-            (MaybeBool, "nothing is built", &["no-cache"]),
+            (MaybeBool, NOTHING_BUILT, MERGE_SWITCHES),
+            (Value, NOTHING_BUILT, MERGE_VALUES),
             (MaybeBool, NO_CONTAINERS, &["rm", "force-rm"]),
+            (MaybeBool, NO_SIGNATURES, &["disable-content-trust"]),
+            (Value, NO_SIGNATURES, &["sign-by"]),
+            COMPRESSION,
+            BLOBS,
         ],
     ),
     ("pull", PULL),
     ("copy", PULL),
-    ("push", &[(MaybeBool, NO_SIGNATURES, &["disable-content-trust"]), COMPRESSION]),
+    ("push", &[(MaybeBool, NO_SIGNATURES, &["disable-content-trust"]), COMPRESSION, BLOBS]),
     (
         "save",
         &[
@@ -63,7 +148,87 @@ const VERBS: &[(&str, &[Group])] = &[
 ];
 
 const PULL: &[Group] =
-    &[(MaybeBool, NO_SIGNATURES, &["disable-content-trust", "remove-signatures"])];
+    &[(MaybeBool, NO_SIGNATURES, &["disable-content-trust", "remove-signatures"]), BLOBS];
+
+const NOTHING_BUILT: &str = "merge only combines layers";
+
+/// Flags of `build` that `merge` of sealos also has.
+const MERGE_SWITCHES: &[&str] = &[
+    "no-cache",
+    "layers",
+    "squash",
+    "http-proxy",
+    "stdin",
+    "identity-label",
+    "log-rusage",
+    "logsplit",
+    "no-hosts",
+    "no-hostname",
+    "omit-history",
+    "skip-unused-stages",
+    "compress",
+    "reproducible",
+];
+const MERGE_VALUES: &[&str] = &[
+    "isolation",
+    "cgroupns",
+    "ipc",
+    "pid",
+    "uts",
+    "userns",
+    "runtime",
+    "runtime-flag",
+    "cache-from",
+    "cache-to",
+    "cache-ttl",
+    "ulimit",
+    "shm-size",
+    "m,memory",
+    "memory-swap",
+    "cpu-shares",
+    "cpu-period",
+    "cpu-quota",
+    "cpuset-cpus",
+    "cpuset-mems",
+    "cgroup-parent",
+    "dns",
+    "dns-option",
+    "dns-search",
+    "logfile",
+    "rusage-logfile",
+    "cni-config-dir",
+    "cni-plugin-path",
+    "cpp-flag",
+    "hooks-dir",
+    "group-add",
+    "userns-uid-map-user",
+    "userns-gid-map-group",
+    "build-arg",
+    "build-arg-file",
+    "build-context",
+    "f,file",
+    "from",
+    "target",
+    "ignorefile",
+    "jobs",
+    "network",
+    "secret",
+    "ssh",
+    "add-host",
+    "cap-add",
+    "cap-drop",
+    "device",
+    "volume",
+    "security-opt",
+    "allow",
+    "unsetenv",
+    "os-version",
+    "os-feature",
+    "format",
+    "compression-level",
+    "iidfile",
+    "metadata-file",
+];
 
 const BUILD: &[Group] = &[
     (
@@ -97,6 +262,21 @@ const BUILD: &[Group] = &[
     (Value, "RUN steps use this machine's resolv.conf", &["dns", "dns-option", "dns-search"]),
     (MaybeBool, "no such label is written", &["identity-label"]),
     (Value, "redirect stderr instead", &["logfile"]),
+    BLOBS,
+    (Value, "RUN steps have the capabilities of Docker's default", &["cap-drop"]),
+    (Value, "RUN steps have no network of their own", &["cni-config-dir", "cni-plugin-path"]),
+    (MaybeBool, "layers are always compressed, unless --compression none", &["compress"]),
+    (Value, "Kubefiles are not preprocessed", &["cpp-flag"]),
+    (Value, "RUN steps have the groups of their USER", &["group-add"]),
+    (Value, "RUN steps have no OCI hooks", &["hooks-dir"]),
+    (MaybeBool, "resource usage is not recorded", &["log-rusage"]),
+    (Value, "resource usage is not recorded", &["rusage-logfile"]),
+    (MaybeBool, "all platforms log to stderr", &["logsplit"]),
+    (MaybeBool, "/etc/hosts of RUN steps is not part of the image", &["no-hosts", "no-hostname"]),
+    (MaybeBool, "only the stages that the target needs are built", &["skip-unused-stages"]),
+    (Value, "imgctl determines the mapping", &["userns-uid-map-user", "userns-gid-map-group"]),
+    (Value, "imgctl builds by itself", &["builder"]),
+    (Value, "the cache is by content; --no-cache runs all steps", &["no-cache-filter"]),
     (Nothing, "RUN steps have no input", &["stdin"]),
 ];
 
@@ -118,7 +298,17 @@ fn flags(groups: &'static [Group]) -> impl Iterator<Item = Flag> {
 }
 
 /// Adds the flags to the grammar.
-pub(crate) fn extend(command: Command) -> Command {
+pub(crate) fn extend(mut command: Command) -> Command {
+    for (path, refused) in REFUSED {
+        let (verb, inner) = path.split_once(' ').unwrap_or((path, ""));
+        let add = |command: Command| command.args(refused.iter().map(refusing));
+        if command.find_subcommand(verb).is_some() {
+            command = command.mut_subcommand(verb, |verb| match inner {
+                "" => add(verb),
+                inner => verb.mut_subcommand(inner, add),
+            });
+        }
+    }
     let mut command = command.args(flags(GLOBAL).map(|flag| argument(&flag).global(true)));
     for (verb, groups) in VERBS {
         // clap panics on an unknown name; the test below reports it instead.
@@ -141,6 +331,27 @@ fn argument(flag: &Flag) -> Arg {
             .require_equals(true)
             .default_missing_value("true"),
     }
+}
+
+fn refusing((takes, long, ..): &Refused) -> Arg {
+    argument(&Flag { long, short: None, takes: *takes, why: "" })
+}
+
+/// Returns the error for the first flag on the command line that is refused.
+pub(crate) fn refusal(matches: &ArgMatches) -> Option<Error> {
+    let (verb, matches) = matches.subcommand()?;
+    REFUSED.iter().find_map(|(path, refused)| {
+        let (outer, inner) = path.split_once(' ').unwrap_or((path, ""));
+        let matches = match inner {
+            _ if outer != verb => None,
+            "" => Some(matches),
+            inner => matches.subcommand().filter(|(name, _)| *name == inner).map(|found| found.1),
+        }?;
+        let (_, long, why, hint) = refused.iter().find(|(_, long, ..)| {
+            matches.value_source(long) == Some(clap::parser::ValueSource::CommandLine)
+        })?;
+        Some(Error::usage(format!("--{long} is not supported: {why}")).hint(*hint))
+    })
 }
 
 /// Returns a note for each of these flags on the command line.

@@ -20,11 +20,26 @@ pub(crate) struct PlatformArg {
     /// Platform, if the image has several [default: this machine's]
     #[arg(long, value_name = "OS/ARCH")]
     platform: Option<String>,
+
+    /// Architecture (short for --platform linux/ARCH)
+    #[arg(long, conflicts_with = "platform", hide = true)]
+    arch: Option<String>,
+
+    /// Operating system
+    #[arg(long, conflicts_with = "platform", hide = true)]
+    os: Option<String>,
+
+    /// Variant of the architecture
+    #[arg(long, requires = "arch", hide = true)]
+    variant: Option<String>,
 }
 
 impl PlatformArg {
     /// Returns the requested platform.
     pub(crate) fn wanted(&self) -> Result<Option<Platform>> {
+        if self.arch.is_some() || self.os.is_some() {
+            return Ok(Some(platform_of(&self.os, &self.arch, &self.variant)));
+        }
         self.platform.as_deref().map(Platform::parse).transpose()
     }
 

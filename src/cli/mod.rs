@@ -42,6 +42,9 @@ pub(crate) fn run(arguments: &[OsString], environment: Vec<(OsString, OsString)>
     };
     let outcome = Settings::resolve(&globals, &environment).and_then(|settings| {
         let context = Context::new(settings, environment);
+        if let Some(refusal) = accepted::refusal(&matches) {
+            return Err(refusal);
+        }
         for note in accepted::notes(&matches) {
             context.ui.note(&note);
         }

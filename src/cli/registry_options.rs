@@ -35,6 +35,10 @@ pub(crate) struct RegistryArgs {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) tls_verify: Option<bool>,
 
+    /// Same as --tls-verify=false (for scripts for docker)
+    #[arg(long, hide = true, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", conflicts_with = "tls_verify")]
+    pub(crate) insecure: Option<bool>,
+
     /// Policy for which images may be used [default: ~/.config/containers/policy.json,
     /// /etc/containers/policy.json]
     #[arg(long, value_name = "FILE")]
@@ -108,7 +112,10 @@ impl RegistryArgs {
                 search_path: search_path(environment),
             },
             registries,
-            tls_verify: self.tls_verify,
+            tls_verify: match self.insecure {
+                Some(true) => Some(false),
+                _ => self.tls_verify,
+            },
             proxies: proxies(environment)?,
             attempts: self.retry,
             gate: Some(Arc::new(guard(self.signature_policy.as_deref(), environment))),

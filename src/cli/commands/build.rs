@@ -1,72 +1,119 @@
 //! `imgctl build`.
 
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::Path;
 
 use serde_json::json;
 
 pub(crate) use crate::cli::commands::build_options::BuildArgs;
-use crate::cli::commands::{build_embedding, build_options};
-use crate::cli::context::Context;
+use crate::cli::commands::{build_embedding, build_options, build_output};
+use crate::cli::{context::Context, registry_options::RegistryArgs};
+use crate::ui::terminal::Stdout;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
-use imgctl_base::image::Digest;
+use imgctl_build::build::deliver::{Delivery, deliver};
 use imgctl_build::build::{self, Built};
-use imgctl_transfer::trust::provenance::{self, Invocation};
+use imgctl_transfer::transfer::publish::Published;
+use imgctl_transfer::trust::provenance;
 use imgctl_transfer::trust::sbom::{self, SbomOptions};
 
-/// Builds the image, or checks the Kubefile.
+/// Builds the image and brings it where it is wanted, or checks the Kubefile.
 pub(crate) fn run(args: &BuildArgs, context: &Context) -> Result<()> {
-    let options = build_options::resolve(args, context)?;
+    let mut options = build_options::resolve(args, context)?;
     if args.check {
         return check(&options, context);
     }
+    let store = context.store()?;
+    let reporter = context.ui.reporter();
     if args.embed.images_report {
-        let report = build::embedding::report(context.store()?, &options, context.ui.reporter())?;
+        let report = build::embedding::report(store, &options, reporter)?;
         return build_embedding::show(&report, context);
     }
-    if args.sbom.is_some() && options.platforms.len() > 1 {
+    let outputs = build_output::resolve(&args.output, &mut options, context)?;
+    let one = options.platforms.len() < 2 && !options.all_platforms;
+    if outputs.sbom.is_some() && !one {
         return Err(Error::usage(
-            "--sbom supports only one platform, as each has its own contents",
+            "--sbom FILE supports only one platform, as each has its own contents",
         )
-        .hint("run `imgctl sbom --platform` on the built image"));
+        .hint("attach one to each with --attest type=sbom, or run `imgctl sbom --platform`"));
     }
-    let built = build::build(context.store()?, &options, context.ui.reporter())?;
+    let client = match outputs.insecure && args.registry.tls_verify.is_none() {
+        true => {
+            let registry = RegistryArgs { tls_verify: Some(false), ..args.registry.clone() };
+            registry.client(context)?
+        }
+        false => match &options.base_images.client {
+            Some(client) => client.clone(),
+            None => args.registry.client(context)?,
+        },
+    };
+    let built = build::build(store, &options, reporter)?;
+    if let Some(path) = &outputs.provenance {
+        let (root, names) = (&built.descriptor, &built.names);
+        let text = provenance::statement(store, root, names, &built.invocation)?;
+        std::fs::write(path, text).path("write", path)?;
+    }
+    if let Some(path) = &outputs.sbom {
+        write_sbom(path, &built, context)?;
+    }
+    let stdout = || -> Box<dyn Write + Send> { Box::new(Stdout::new()) };
+    let delivery = &outputs.delivery;
+    let published = deliver(store, &client, &built, delivery, &stdout, reporter)?;
     if let Some(path) = &args.iidfile {
         write(path, &built.image_id.to_string())?;
     }
     if let Some(path) = &args.metadata_file {
-        let text = serde_json::to_string_pretty(&metadata(&built))
+        let text = serde_json::to_string_pretty(&metadata(&built, &published))
             .map_err(|error| Error::failed("cannot write the metadata").caused_by(error))?;
         write(path, &format!("{text}\n"))?;
     }
-    if let Some(path) = &args.provenance {
-        let invocation = Invocation {
-            file_digest: kubefile_digest(args, &built.file),
-            file: built.file.clone(),
-            build_args: options.build_args.clone(),
-            target: options.target.clone(),
-        };
-        let store = context.store()?;
-        let text = provenance::statement(store, &built.descriptor, &built.names, &invocation)?;
-        std::fs::write(path, text).path("write", path)?;
-    }
-    if let Some(path) = &args.sbom {
-        write_sbom(path, &built, context)?;
-    }
+    show(&built, &published, delivery, context)
+}
+
+fn show(
+    built: &Built,
+    published: &[Published],
+    delivery: &Delivery,
+    context: &Context,
+) -> Result<()> {
     if context.ui.is_json() {
+        let pushed = |place: &Published| {
+            json!({
+                "name": place.name.to_string(),
+                "digest": place.report.root.digest,
+                "upToDate": place.report.up_to_date,
+                "bytesCopied": place.report.moved.bytes,
+            })
+        };
         return context.ui.json(&json!({
             "id": built.image_id,
             "digest": built.descriptor.digest,
             "mediaType": built.descriptor.media_type,
             "size": built.descriptor.size,
-            "names": names(&built),
+            "names": names(built),
             "manifests": built.manifests,
             "file": built.file,
             "steps": built.steps,
             "cachedSteps": built.cached_steps,
+            "pushed": published.iter().map(pushed).collect::<Vec<_>>(),
         }));
     }
-    for name in names(&built) {
+    for name in names(built) {
         context.ui.say(&format!("named {name}"));
+    }
+    for place in published.iter().filter(|place| place.name.tag().is_some()) {
+        let digest = &place.report.root.digest;
+        context.ui.say(&match place.report.up_to_date {
+            true => format!("{} is up to date ({digest})", place.name),
+            false => format!("pushed {} ({digest})", place.name),
+        });
+    }
+    if delivery.uses_stdout() {
+        return Ok(());
+    }
+    let mut by_digest = published.iter().filter(|place| place.name.digest().is_some()).peekable();
+    if by_digest.peek().is_some() {
+        // For `imgctl manifest create LIST $(imgctl build -q …)`.
+        return by_digest.try_for_each(|place| context.ui.line(&place.name.to_string()));
     }
     // Scripts written for buildah expect the image ID on the last line of stdout.
     context.ui.line(built.image_id.hex())
@@ -80,15 +127,6 @@ fn write_sbom(path: &Path, built: &Built, context: &Context) -> Result<()> {
     let options = SbomOptions { files: true, timestamp: None };
     let text = sbom::document(store, &image, &options, context.ui.reporter())?;
     std::fs::write(path, text).path("write", path)
-}
-
-/// Returns the digest of the Kubefile if it is a file that can be read again.
-fn kubefile_digest(args: &BuildArgs, name: &str) -> Option<Digest> {
-    let here = args.file.as_ref().map(|_| PathBuf::from(name));
-    here.into_iter()
-        .chain([args.context.join(name)])
-        .find_map(|path| std::fs::read(path).ok())
-        .map(|bytes| Digest::of(&bytes))
 }
 
 fn check(options: &build::Options, context: &Context) -> Result<()> {
@@ -106,12 +144,18 @@ fn names(built: &Built) -> Vec<String> {
 }
 
 /// Returns the members that BuildKit writes, for scripts that look them up.
-fn metadata(built: &Built) -> serde_json::Value {
+fn metadata(built: &Built, published: &[Published]) -> serde_json::Value {
+    let mut names = names(built);
+    for name in published.iter().map(|place| place.name.to_string()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
     json!({
         "containerimage.config.digest": built.image_id,
         "containerimage.descriptor": built.descriptor,
         "containerimage.digest": built.descriptor.digest,
-        "image.name": names(built).join(","),
+        "image.name": names.join(","),
     })
 }
 

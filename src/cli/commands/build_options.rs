@@ -5,13 +5,17 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::commands::build_embedding::EmbedArgs;
+use crate::cli::commands::{
+    build_embedding::EmbedArgs, build_output::OutputArgs, build_overrides::OverrideArgs,
+};
 use crate::cli::image_options::{PolicyArg, parsed, platform_of};
 use crate::cli::names::{pairs, pairs_or_environment, references, split};
 use crate::cli::{context::Context, environment::Environment, registry_options::RegistryArgs};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::Platform;
-use imgctl_build::build::options::{ContextSource, NamedContext, Network, SecretSource};
+use imgctl_build::build::options::{
+    Attestations, ContextSource, NamedContext, Network, SecretSource,
+};
 use imgctl_build::build::{Format as BuildFormat, Options, base_image::BaseImages};
 use imgctl_store::layer::Compression;
 
@@ -26,6 +30,9 @@ Examples:
   imgctl build -t etcd:v1 .
   imgctl build -f Kubefile -t app:v1 --build-arg VERSION=1.2 --platform linux/amd64,linux/arm64 .
   tar c . | imgctl build -t app:v1 -
+  imgctl build --push -t registry.example.com/team/app:v1 --attest type=sbom .
+  imgctl build -o type=registry,name=registry.example.com/team/app,push-by-digest=true .
+  imgctl build -o type=oci,dest=app.tar .
   imgctl build --images-report .
   imgctl build --update-lock -t app:v1 . && imgctl build --locked -t app:v1 .
   imgctl build --check ."
@@ -70,6 +77,13 @@ pub(crate) struct BuildArgs {
     /// Platforms to build for; more than one produces an index
     #[arg(long = "platform", value_name = "OS/ARCH", value_delimiter = ',')]
     pub(crate) platforms: Vec<String>,
+
+    /// Build for all platforms for which every base image is available
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+        default_value_t = false, default_missing_value = "true", hide_default_value = true,
+        hide_possible_values = true, action = clap::ArgAction::Set,
+        conflicts_with_all = ["platforms", "arch", "os"])]
+    pub(crate) all_platforms: bool,
 
     /// Architecture to build for (short for --platform linux/ARCH)
     #[arg(long, conflicts_with = "platforms", hide = true)]
@@ -158,14 +172,6 @@ pub(crate) struct BuildArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) metadata_file: Option<PathBuf>,
 
-    /// Write SLSA provenance of the image to a file, as an in-toto statement
-    #[arg(long, value_name = "FILE")]
-    pub(crate) provenance: Option<PathBuf>,
-
-    /// Write an SPDX SBOM of the image to a file
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["check", "images_report"])]
-    pub(crate) sbom: Option<PathBuf>,
-
     /// Squash everything that the Kubefile adds into one layer
     #[arg(long)]
     pub(crate) squash: bool,
@@ -182,6 +188,12 @@ pub(crate) struct BuildArgs {
     /// processors]
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<usize>,
+
+    #[command(flatten)]
+    pub(crate) overrides: OverrideArgs,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 
     #[command(flatten)]
     pub(crate) embed: EmbedArgs,
@@ -220,10 +232,9 @@ pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {
         ignore_file: args.ignorefile.clone(),
         tags: references(&args.tags)?,
         platforms: platforms(args)?,
+        all_platforms: args.all_platforms,
         target: args.target.clone(),
-        build_args: pairs_or_environment(&args.build_args, "--build-arg", environment)?
-            .into_iter()
-            .collect(),
+        build_args: args.overrides.arguments(&args.build_args, environment)?,
         build_contexts: build_contexts(&args.build_contexts)?,
         env: pairs_or_environment(&args.env, "--env", environment)?,
         unset_env: args.unsetenv.clone(),
@@ -250,6 +261,8 @@ pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {
         executable: std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe")),
         proxy_env: proxies(args.http_proxy, environment)?,
         embed: args.embed.options()?,
+        attest: Attestations::default(),
+        overrides: args.overrides.overrides(),
     })
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::image_options::{PlatformArg, PolicyArg};
+use crate::cli::image_options::{PlatformArg, PolicyArg, platform_of};
 use crate::cli::names::{pairs, references};
 use crate::cli::{context::Context, registry_options::RegistryArgs};
 use imgctl_base::error::{Error, Result};
@@ -40,6 +40,18 @@ pub(crate) struct MergeArgs {
     /// Platforms to merge; more than one produces an index
     #[arg(long = "platform", value_name = "OS/ARCH", value_delimiter = ',')]
     platforms: Vec<String>,
+
+    /// Architecture to merge (short for --platform linux/ARCH)
+    #[arg(long, conflicts_with = "platforms", hide = true)]
+    arch: Option<String>,
+
+    /// Operating system to merge
+    #[arg(long, conflicts_with = "platforms", hide = true)]
+    os: Option<String>,
+
+    /// Variant of the architecture to merge
+    #[arg(long, requires = "arch", hide = true)]
+    variant: Option<String>,
 
     /// Add a label (may be repeated)
     #[arg(long = "label", value_name = "NAME=VALUE")]
@@ -81,7 +93,9 @@ pub(crate) fn merge(args: &MergeArgs, context: &Context) -> Result<()> {
         compression: Compression::parse(&args.compression, None)?,
     };
     let tags = references(&args.tags)?;
-    let platforms = if args.platforms.is_empty() {
+    let platforms = if args.arch.is_some() || args.os.is_some() {
+        vec![Some(platform_of(&args.os, &args.arch, &args.variant))]
+    } else if args.platforms.is_empty() {
         vec![None]
     } else {
         args.platforms.iter().map(|text| Platform::parse(text).map(Some)).collect::<Result<_>>()?

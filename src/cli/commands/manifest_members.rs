@@ -9,7 +9,7 @@ use crate::cli::{
     registry_options::RegistryArgs,
 };
 use imgctl_base::error::{Error, Kind, Result};
-use imgctl_base::image::{Platform, Reference};
+use imgctl_base::image::Reference;
 use imgctl_transfer::transfer::location::Location;
 use imgctl_transfer::transfer::manifest_list::{Choice, Details, Member, in_registry, in_store};
 
@@ -68,11 +68,6 @@ impl DetailArgs {
         }
         Choice::One(platform_of(&self.os, &self.arch, &self.variant))
     }
-}
-
-/// Returns the choice of all platforms, or of this machine's.
-pub(super) fn own_platform(all: bool) -> Choice {
-    if all { Choice::All } else { Choice::One(Platform::host()) }
 }
 
 /// Returns the members that `name` refers to: an image in the store, or otherwise in a registry.

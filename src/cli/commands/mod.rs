@@ -8,6 +8,8 @@ pub(crate) mod attach;
 pub(crate) mod build;
 pub(crate) mod build_embedding;
 pub(crate) mod build_options;
+pub(crate) mod build_output;
+mod build_overrides;
 pub(crate) mod cluster;
 pub(crate) mod diff;
 pub(crate) mod edit;

@@ -6,11 +6,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use imgctl_base::error::{Kind, Result};
-use imgctl_base::image::{Descriptor, Digest, Platform, Reference};
+use imgctl_base::error::{Context as _, Error, Kind, Result};
+use imgctl_base::image::reference::LOCAL_REGISTRY;
+use imgctl_base::image::{Descriptor, Digest, Platform, Reference, media_type};
 use imgctl_base::progress::Reporter;
 use imgctl_registry::Client;
+use imgctl_store::store::images::is_platform;
 use imgctl_store::store::{Image, Store};
+use imgctl_transfer::transfer::manifest_list::{self, Choice, Member};
 use imgctl_transfer::transfer::plan::{Platforms, Selection};
 use imgctl_transfer::transfer::pull::{Policy, PullOptions, pull};
 
@@ -62,6 +65,63 @@ impl BaseImages {
         Ok(image)
     }
 
+    /// Returns the platforms for which all of the images `names` are available.
+    pub(super) fn common_platforms(&self, store: &Store, names: &[&str]) -> Result<Vec<Platform>> {
+        let mut common: Option<Vec<Platform>> = None;
+        for name in names {
+            let offered = self
+                .platforms(store, name)
+                .context(|| format!("cannot find out for which platforms {name} is available"))?;
+            common = Some(match common {
+                None => offered,
+                Some(mut common) => {
+                    let is_offered =
+                        |one: &Platform| offered.iter().any(|o| o.distance_to(one).is_some());
+                    common.retain(is_offered);
+                    common
+                }
+            });
+        }
+        match common {
+            Some(common) if !common.is_empty() => Ok(common),
+            Some(_) => Err(Error::not_found("the base images have no platform in common")
+                .hint("choose platforms with --platform")),
+            None => Err(Error::usage(
+                "--all-platforms takes the platforms from base images, and no stage starts from one",
+            )
+            .hint("name the platforms: --platform linux/amd64,linux/arm64")),
+        }
+    }
+
+    /// Returns the platforms of an image: those of an index in the store, otherwise those that the
+    /// registry has, otherwise that of the image in the store.
+    fn platforms(&self, store: &Store, name: &str) -> Result<Vec<Platform>> {
+        let here = store.resolve(name).and_then(|named| {
+            let is_index = media_type::is_index(&named.descriptor.media_type);
+            Ok((is_index, manifest_list::in_store(store, &named, &Choice::All)?))
+        });
+        let may_ask = self.policy != Policy::Never && Digest::parse(name).is_err();
+        let (client, here) = match (here, &self.client) {
+            (Ok((true, members)), _) => return Ok(offered(members)),
+            (here, Some(client)) if may_ask => (client, here),
+            (here, _) => return here.map(|(_, members)| offered(members)),
+        };
+        let mut failed = None;
+        for candidate in client.candidates(&Reference::parse(name)?)? {
+            if candidate.registry() == Some(LOCAL_REGISTRY) {
+                continue;
+            }
+            match manifest_list::in_registry(client, &candidate, &Choice::All) {
+                Ok(members) => return Ok(offered(members)),
+                Err(error) => failed = Some(error),
+            }
+        }
+        match (here, failed) {
+            (Ok((_, members)), _) => Ok(offered(members)),
+            (Err(_), Some(error)) | (Err(error), None) => Err(error),
+        }
+    }
+
     fn look(
         &self,
         store: &Store,
@@ -108,6 +168,18 @@ impl BaseImages {
         let name = pulled.reference.to_string();
         named(store, &name, &pulled.descriptor, platform)
     }
+}
+
+/// The platforms of images, without attestations.
+fn offered(members: Vec<Member>) -> Vec<Platform> {
+    let images = members.into_iter().map(|member| member.descriptor);
+    let mut offered = Vec::new();
+    for platform in images.filter(is_platform).filter_map(|image| image.platform) {
+        if !offered.contains(&platform) {
+            offered.push(platform);
+        }
+    }
+    offered
 }
 
 fn named(store: &Store, name: &str, descriptor: &Descriptor, platform: &Platform) -> Result<Image> {

@@ -1,9 +1,11 @@
 //! Executes a plan: runs every needed stage on its own thread; each waits for the stages it needs.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use crate::build::attest;
 use crate::build::context;
 use crate::build::embedding;
 use crate::build::file::{self, Source};
@@ -26,15 +28,19 @@ use imgctl_store::store::Store;
 /// Builds according to `options` and names the result.
 pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Result<Built> {
     let options = &with_source_date_epoch(options)?;
+    attest::check(options)?;
     let (directory, source) = file::load(store, options)?;
-    let kubefile = source.parse()?;
+    let mut kubefile = source.parse()?;
+    if let (Some(image), Some(first)) = (&options.overrides.from, kubefile.stages.first_mut()) {
+        first.from.image.clone_from(image);
+    }
     reporter.note(&format!("building from {}", source.name));
     let context = file::context_tree(options, directory.as_ref(), &source)?;
     let lease = store.lease()?;
     let cache = StepCache::new(store, !options.no_cache);
     let files =
         Mutex::new(open_stat_cache(store, options, directory.as_ref().map(|d| d.path.as_path())));
-    let platforms = &*options.platforms_or_own();
+    let platforms = &*platforms(store, options, &source, &kubefile, reporter)?;
     let embedding = embedding::prepare(store, options, context.as_ref(), platforms, reporter)?;
     let mut written = Vec::new();
     let mut counts = (0, 0);
@@ -63,7 +69,7 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
         written.push(output::write_image(store, options, &image)?);
     }
     save_stat_cache(files, reporter);
-    finish(store, options, &source, written, counts)
+    finish(store, options, &source, written, counts, reporter)
 }
 
 /// The build argument is equivalent to the environment variable (reproducible-builds.org, as in
@@ -86,26 +92,57 @@ fn finish(
     source: &Source,
     written: Vec<Written>,
     (cached_steps, steps): (usize, usize),
+    reporter: &dyn Reporter,
 ) -> Result<Built> {
     let Some(first) = written.first() else {
         return Err(Error::usage("there is no platform to build for"));
     };
     let image_id = first.config.clone();
-    let descriptor = match written.as_slice() {
-        [single] => single.descriptor.clone(),
-        several => output::write_index(store, options, several)?,
-    };
     let names: Vec<_> = options.tags.iter().map(Reference::qualified).collect();
+    let attested = attest::documents(store, options, source, &names, &written, reporter)?;
+    let entries = attest::entries(store, options, &names, &attested)?;
+    let descriptor = match written.as_slice() {
+        [single] if entries.is_empty() => single.descriptor.clone(),
+        several => output::write_index(store, options, several, entries)?,
+    };
     store.tag(&names, &descriptor)?;
     Ok(Built {
         descriptor,
         image_id,
         manifests: written.into_iter().map(|image| image.descriptor).collect(),
         names,
+        attested,
         file: source.name.clone(),
+        invocation: attest::invocation(options, source),
         cached_steps,
         steps,
     })
+}
+
+/// Returns the platforms to build for.
+fn platforms<'a>(
+    store: &Store,
+    options: &'a Options,
+    source: &Source,
+    kubefile: &Kubefile,
+    reporter: &dyn Reporter,
+) -> Result<Cow<'a, [Platform]>> {
+    if !options.all_platforms {
+        return Ok(options.platforms_or_own());
+    }
+    let host = Platform::host();
+    let globals = global_scope(source, kubefile, options, &host)?;
+    let target = options.target.as_deref();
+    let plan = plan::plan(source, kubefile, target, &options.build_contexts, &globals, &host)?;
+    let fixed = |stage: &&StagePlan| {
+        kubefile.stages.get(stage.index).is_some_and(|stage| stage.from.platform.is_some())
+    };
+    let free: Vec<&StagePlan> = plan.stages.iter().filter(|stage| !fixed(stage)).collect();
+    let bases: Vec<&str> = plan::images(&free, &options.build_contexts);
+    let platforms = options.base_images.common_platforms(store, &bases)?;
+    let list: Vec<String> = platforms.iter().map(ToString::to_string).collect();
+    reporter.note(&format!("building for {}", list.join(", ")));
+    Ok(Cow::Owned(platforms))
 }
 
 fn open_stat_cache(store: &Store, options: &Options, context: Option<&Path>) -> StatCache {

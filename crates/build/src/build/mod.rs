@@ -4,10 +4,12 @@
 //! `Reporter`.
 
 mod archive;
+mod attest;
 pub mod base_image;
 mod chmod;
 mod context;
 mod copy;
+pub mod deliver;
 mod download;
 pub mod embedding;
 mod engine;

@@ -9,6 +9,8 @@ use crate::embed::plan::Naming;
 use crate::embed::search::SearchOptions;
 use imgctl_base::image::{Descriptor, Digest, Platform, Reference};
 use imgctl_store::layer::Compression;
+use imgctl_transfer::trust::attestation::Document;
+use imgctl_transfer::trust::provenance::Invocation;
 
 /// Family of media types of the result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,6 +69,8 @@ pub struct Options {
     pub tags: Vec<Reference>,
     /// Several platforms make an index; empty = this machine's platform.
     pub platforms: Vec<Platform>,
+    /// All platforms for which every base image is available, instead of `platforms`.
+    pub all_platforms: bool,
     pub target: Option<String>,
     /// `--build-arg`, in order; a name without a value takes its value from the environment (done
     /// by cli/).
@@ -106,6 +110,9 @@ pub struct Options {
     pub proxy_env: BTreeMap<String, String>,
     /// Options for embedded container images.
     pub embed: EmbedOptions,
+    /// Statements to make about the result.
+    pub attest: Attestations,
+    pub overrides: Overrides,
 }
 
 impl Options {
@@ -161,6 +168,54 @@ impl Default for EmbedOptions {
     }
 }
 
+/// Changes to what the Kubefile says; none by default.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    /// Image of the first FROM (`--from`).
+    pub from: Option<String>,
+    /// Leaves out the history (`--omit-history`).
+    pub omit_history: bool,
+    /// `--os-version` and `--os-feature`.
+    pub os_version: Option<String>,
+    pub os_features: Vec<String>,
+}
+
+/// Requested statements about the result; none by default.
+#[derive(Clone, Debug, Default)]
+pub struct Attestations {
+    pub sbom: bool,
+    pub provenance: Option<Detail>,
+    /// URI of what runs the build (`builder-id`).
+    pub builder: Option<String>,
+    pub form: Form,
+}
+
+/// Extent of the provenance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Without build arguments.
+    Min,
+    Max,
+}
+
+/// Where the statements go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// Into the index, next to the images, as BuildKit does.
+    #[default]
+    Index,
+    /// To registries, as artifacts that refer to the images.
+    Referrers,
+    Both,
+}
+
+/// The documents about one platform's image.
+#[derive(Clone, Debug)]
+pub struct Attested {
+    pub subject: Descriptor,
+    pub documents: Vec<Document>,
+}
+
 /// Result of a build.
 #[derive(Clone, Debug)]
 pub struct Built {
@@ -171,8 +226,12 @@ pub struct Built {
     /// One manifest per platform.
     pub manifests: Vec<Descriptor>,
     pub names: Vec<Reference>,
+    /// The documents about each of `manifests`, if any were requested.
+    pub attested: Vec<Attested>,
     /// Name of the Kubefile, for messages.
     pub file: String,
+    /// The parameters of the build, for its provenance.
+    pub invocation: Invocation,
     /// Number of steps taken from the cache, and of all steps.
     pub cached_steps: usize,
     pub steps: usize,

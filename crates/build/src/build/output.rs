@@ -62,13 +62,15 @@ pub(crate) fn write_image(store: &Store, options: &Options, image: &StageImage) 
     Ok(Written { descriptor, config: config_digest })
 }
 
-/// Writes the index of several platforms' images.
+/// Writes the index of several platforms' images and of the attestations about them.
 pub(super) fn write_index(
     store: &Store,
     options: &Options,
     images: &[Written],
+    attestations: Vec<Descriptor>,
 ) -> Result<Descriptor> {
-    let mut index = Index::new(images.iter().map(|image| image.descriptor.clone()).collect());
+    let images = images.iter().map(|image| image.descriptor.clone());
+    let mut index = Index::new(images.chain(attestations).collect());
     let index_type = match options.format {
         Format::Oci => media_type::OCI_INDEX,
         Format::Docker => media_type::DOCKER_LIST,
@@ -90,6 +92,16 @@ fn config(options: &Options, image: &StageImage, created: Option<&str>) -> Resul
     for history in &mut config.history {
         // Entries of the base image keep their time; those of this build have none yet.
         history.created = history.created.take().or_else(|| config.created.clone());
+    }
+    let overrides = &options.overrides;
+    if overrides.omit_history {
+        config.history.clear();
+    }
+    if overrides.os_version.is_some() {
+        config.os_version.clone_from(&overrides.os_version);
+    }
+    if !overrides.os_features.is_empty() {
+        config.os_features.clone_from(&overrides.os_features);
     }
     let container = &mut config.config;
     container.env.retain(|pair| {

@@ -90,6 +90,28 @@ pub(super) fn plan(
     Ok(BuildPlan { stages: needed.into_values().collect(), globals: globals.values() })
 }
 
+/// Returns the images that the stages start from, each once.
+pub(super) fn images<'a>(
+    stages: &[&'a StagePlan],
+    contexts: &'a BTreeMap<String, NamedContext>,
+) -> Vec<&'a str> {
+    let image = |stage: &&'a StagePlan| match &stage.base {
+        From::Image(name) => Some(name.as_str()),
+        From::Context(name) => match contexts.get(name) {
+            Some(NamedContext::Image(image)) => Some(image.as_str()),
+            _ => None,
+        },
+        From::Scratch | From::Stage(_) => None,
+    };
+    let mut images: Vec<&str> = Vec::new();
+    for image in stages.iter().filter_map(image) {
+        if !images.contains(&image) {
+            images.push(image);
+        }
+    }
+    images
+}
+
 struct Planner<'a> {
     source: &'a Source,
     kubefile: &'a Kubefile,

@@ -48,6 +48,7 @@ impl Bench {
             ignore_file: None,
             tags: vec![Reference::parse("test").unwrap()],
             platforms: Vec::new(),
+            all_platforms: false,
             target: None,
             build_args: BTreeMap::new(),
             build_contexts: BTreeMap::new(),
@@ -71,6 +72,8 @@ impl Bench {
             executable: PathBuf::from("/proc/self/exe"),
             proxy_env: BTreeMap::new(),
             embed: EmbedOptions::default(),
+            attest: super::options::Attestations::default(),
+            overrides: super::options::Overrides::default(),
         }
     }
 

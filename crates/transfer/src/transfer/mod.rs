@@ -19,6 +19,7 @@ mod names;
 mod oci_layout;
 mod output;
 pub mod plan;
+pub mod publish;
 pub mod pull;
 pub mod push;
 pub mod recompress_image;

@@ -6,6 +6,7 @@
 //! as values.
 
 pub mod attachment;
+pub mod attestation;
 mod bundle;
 mod fetch;
 mod gpg;

@@ -16,8 +16,10 @@ use imgctl_store::store::Store;
 /// Media type of the statement, and its artifact type as a referrer.
 pub const MEDIA_TYPE: &str = "application/vnd.in-toto+json";
 
-const STATEMENT: &str = "https://in-toto.io/Statement/v1";
-const PREDICATE: &str = "https://slsa.dev/provenance/v1";
+/// Type of the predicate.
+pub const PREDICATE: &str = "https://slsa.dev/provenance/v1";
+
+pub(crate) const STATEMENT: &str = "https://in-toto.io/Statement/v1";
 const BUILD_TYPE: &str = "urn:imgctl:kubefile:v1";
 const BUILDER: &str = "urn:imgctl";
 
@@ -36,6 +38,10 @@ pub struct Invocation {
     pub file_digest: Option<Digest>,
     pub build_args: BTreeMap<String, String>,
     pub target: Option<String>,
+    /// Leave out the build arguments (BuildKit's `mode=min`).
+    pub minimal: bool,
+    /// URI of what runs the build, such as a CI job; `None` = imgctl.
+    pub builder: Option<String>,
 }
 
 /// Writes the statement about `root` and the images below it.
@@ -70,7 +76,10 @@ pub fn statement(
     if let Some(digest) = &invocation.file_digest {
         kubefile["digest"] = digest_set(digest);
     }
-    let mut parameters = json!({ "kubefile": kubefile, "buildArgs": arguments(invocation) });
+    let mut parameters = json!({ "kubefile": kubefile });
+    if !invocation.minimal {
+        parameters["buildArgs"] = arguments(invocation);
+    }
     if let Some(target) = &invocation.target {
         parameters["target"] = target.as_str().into();
     }
@@ -86,7 +95,7 @@ pub fn statement(
             },
             "runDetails": {
                 "builder": {
-                    "id": BUILDER,
+                    "id": invocation.builder.as_deref().unwrap_or(BUILDER),
                     "version": { "imgctl": env!("CARGO_PKG_VERSION") },
                 },
             },
@@ -102,7 +111,7 @@ fn material(name: &str, digest: &Digest) -> Value {
     json!({ "uri": format!("docker://{name}"), "digest": digest_set(digest) })
 }
 
-fn digest_set(digest: &Digest) -> Value {
+pub(crate) fn digest_set(digest: &Digest) -> Value {
     json!({ digest.algorithm().as_str(): digest.hex() })
 }
 

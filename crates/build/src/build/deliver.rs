@@ -1,0 +1,237 @@
+//! Brings a built image to where it is wanted: into a manifest list of the store, to files, then to
+//! registries. The names in registries come last: whatever fails before leaves them as they were.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use crate::build::options::{Built, Form, Options};
+use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
+use imgctl_base::image::Reference;
+use imgctl_base::progress::Reporter;
+use imgctl_registry::{Client, Repository};
+use imgctl_store::layer::Compression;
+use imgctl_store::mount::{checkout, tar_export};
+use imgctl_store::store::{Image, Named, Store};
+use imgctl_transfer::transfer::engine::JOBS;
+use imgctl_transfer::transfer::manifest_list::{self, Choice, Details, ManifestList};
+use imgctl_transfer::transfer::publish::{self, Place, Published};
+use imgctl_transfer::transfer::{self, ArchiveFormat, Output, SaveOptions};
+use imgctl_transfer::trust::referrer::{self, Attachment};
+
+/// All destinations of an image beside the store.
+#[derive(Clone, Debug, Default)]
+pub struct Delivery {
+    /// The manifest list of the store that gets the image; created if it does not exist.
+    pub list: Option<Reference>,
+    pub exports: Vec<Export>,
+    pub places: Vec<Place>,
+    pub form: Form,
+}
+
+/// An image in a file or directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Export {
+    Archive {
+        format: ArchiveFormat,
+        to: To,
+    },
+    /// The files of the image in a directory; of several platforms, in a directory each.
+    Files(PathBuf),
+    /// The files of the image in a tar.
+    Tar(To),
+}
+
+/// A file, or standard output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum To {
+    Path(PathBuf),
+    Stdout,
+}
+
+/// Opens standard output for an archive.
+pub type Stdout<'a> = dyn Fn() -> Box<dyn Write + Send> + 'a;
+
+impl Delivery {
+    /// Fails if an output cannot have what will be built; called before the build.
+    pub fn check(&self, options: &Options) -> Result<()> {
+        self.check_platforms(options.platforms.len())?;
+        let to_stdout = |export: &&Export| {
+            matches!(export, Export::Archive { to: To::Stdout, .. } | Export::Tar(To::Stdout))
+        };
+        if self.exports.iter().filter(to_stdout).count() > 1 {
+            return Err(Error::usage("only one output can go to standard output"));
+        }
+        match &self.list {
+            Some(list) if options.tags.iter().any(|tag| tag.qualified() == list.qualified()) => {
+                Err(Error::usage(format!("{list} cannot name both the image and a manifest list"))
+                    .hint("give -t and --manifest different names"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_platforms(&self, platforms: usize) -> Result<()> {
+        let refuse = |what: &str, hint: &str| {
+            Err(Error::usage(format!("{what} holds one platform, and {platforms} are built"))
+                .hint(hint))
+        };
+        for export in &self.exports {
+            match export {
+                Export::Archive { format: ArchiveFormat::DockerArchive, .. } if platforms > 1 => {
+                    return refuse("a docker archive", "use type=oci, or build one platform");
+                }
+                Export::Tar(_) if platforms > 1 => {
+                    return refuse("a tar of files", "use type=local, or build one platform");
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether anything goes to standard output.
+    pub fn uses_stdout(&self) -> bool {
+        let is_stdout = |export: &Export| match export {
+            Export::Archive { to, .. } | Export::Tar(to) => *to == To::Stdout,
+            Export::Files(_) => false,
+        };
+        self.exports.iter().any(is_stdout)
+    }
+}
+
+/// Delivers what was built; returns the places in registries that have it now.
+pub fn deliver(
+    store: &Store,
+    client: &Client,
+    built: &Built,
+    delivery: &Delivery,
+    stdout: &Stdout<'_>,
+    reporter: &dyn Reporter,
+) -> Result<Vec<Published>> {
+    delivery.check_platforms(built.manifests.len())?;
+    let job = Job { store, built, stdout, reporter };
+    for export in &delivery.exports {
+        job.export(export).context(|| format!("the image is built, but not in {export}"))?;
+    }
+    let image = Named { reference: built.names.first().cloned(), ..job.unnamed() };
+    let attach = |repository: &Repository| match delivery.form {
+        Form::Index => Ok(()),
+        Form::Referrers | Form::Both => job.attach(repository),
+    };
+    let published =
+        publish::publish(store, client, &image, &delivery.places, JOBS, &attach, reporter)
+            .context(|| "the image is built, but not pushed".to_owned())?;
+    if let Some(list) = &delivery.list {
+        job.add_to(list).context(|| format!("the image is built, but not in the list {list}"))?;
+    }
+    Ok(published)
+}
+
+struct Job<'a> {
+    store: &'a Store,
+    built: &'a Built,
+    stdout: &'a Stdout<'a>,
+    reporter: &'a dyn Reporter,
+}
+
+impl Job<'_> {
+    fn unnamed(&self) -> Named {
+        Named { reference: None, descriptor: self.built.descriptor.clone() }
+    }
+
+    fn add_to(&self, list: &Reference) -> Result<()> {
+        let members = manifest_list::in_store(self.store, &self.unnamed(), &Choice::All)?;
+        let mut list = ManifestList::create(self.store, list, true)?;
+        for member in members {
+            list.add(member, &Details::default())?;
+        }
+        list.save().map(drop)
+    }
+
+    fn export(&self, export: &Export) -> Result<()> {
+        match export {
+            Export::Archive { format, to } => {
+                let named =
+                    |name: &Reference| Named { reference: Some(name.clone()), ..self.unnamed() };
+                let mut images: Vec<Named> = self.built.names.iter().map(named).collect();
+                if images.is_empty() {
+                    images.push(self.unnamed());
+                }
+                let output = match to {
+                    To::Path(path) => Output::Path(path),
+                    To::Stdout => Output::Stream((self.stdout)()),
+                };
+                // Of an index with attestations, the docker formats take the image.
+                let options = SaveOptions { format: *format, ..SaveOptions::default() };
+                transfer::save(self.store, &images, &options, output, self.reporter)
+            }
+            Export::Files(directory) => self.files(directory),
+            Export::Tar(to) => {
+                let (image, none) = (self.image(0)?, Compression::None);
+                match to {
+                    To::Path(path) => {
+                        tar_export::to_file(self.store, &image, path, none, self.reporter)
+                    }
+                    To::Stdout => {
+                        let stdout = (self.stdout)();
+                        tar_export::to_writer(self.store, &image, stdout, none, self.reporter)
+                            .map(drop)
+                    }
+                }
+            }
+        }
+    }
+
+    fn image(&self, index: usize) -> Result<Image> {
+        let manifest = self.built.manifests.get(index);
+        let manifest = manifest.ok_or_else(|| Error::failed("no image was built"))?;
+        self.store.image_at(manifest, None)
+    }
+
+    /// Writes the files of each platform, with the documents about them, as BuildKit does.
+    fn files(&self, directory: &Path) -> Result<()> {
+        let is_split = self.built.manifests.len() > 1;
+        for index in 0..self.built.manifests.len() {
+            let image = self.image(index)?;
+            let platform = image.config.platform().to_string().replace('/', "_");
+            let target = if is_split { directory.join(platform) } else { directory.to_owned() };
+            for note in checkout::export(self.store, &image, &target, self.reporter)? {
+                self.reporter.note(&note);
+            }
+            for document in self.built.attested.get(index).into_iter().flat_map(|a| &a.documents) {
+                let path = target.join(document.file_name());
+                std::fs::write(&path, document.bytes()).path("write", &path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Attaches the documents to the images, which `repository` has.
+    fn attach(&self, repository: &Repository) -> Result<()> {
+        for attested in &self.built.attested {
+            for document in &attested.documents {
+                let attachment = Attachment {
+                    artifact_type: document.media_type(),
+                    media_type: document.media_type(),
+                    content: document.bytes(),
+                    annotations: &[],
+                };
+                referrer::attach(repository, &attested.subject, &attachment)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for Export {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Archive { to: To::Path(path), .. }
+            | Self::Tar(To::Path(path))
+            | Self::Files(path) => write!(f, "{}", path.display()),
+            Self::Archive { to: To::Stdout, .. } | Self::Tar(To::Stdout) => {
+                f.write_str("standard output")
+            }
+        }
+    }
+}
