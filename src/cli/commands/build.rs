@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-pub(crate) use crate::cli::commands::build_options::BuildArgs;
+pub(crate) use crate::cli::commands::build_args::BuildArgs;
 use crate::cli::commands::{build_embedding, build_options, build_output};
 use crate::cli::{context::Context, registry_options::RegistryArgs};
 use crate::ui::terminal::Stdout;
@@ -13,8 +13,6 @@ use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_build::build::deliver::{Delivery, deliver};
 use imgctl_build::build::{self, Built};
 use imgctl_transfer::transfer::publish::Published;
-use imgctl_transfer::trust::provenance;
-use imgctl_transfer::trust::sbom::{self, SbomOptions};
 
 /// Builds the image and brings it where it is wanted, or checks the Kubefile.
 pub(crate) fn run(args: &BuildArgs, context: &Context) -> Result<()> {
@@ -47,14 +45,7 @@ pub(crate) fn run(args: &BuildArgs, context: &Context) -> Result<()> {
         },
     };
     let built = build::build(store, &options, reporter)?;
-    if let Some(path) = &outputs.provenance {
-        let (root, names) = (&built.descriptor, &built.names);
-        let text = provenance::statement(store, root, names, &built.invocation)?;
-        std::fs::write(path, text).path("write", path)?;
-    }
-    if let Some(path) = &outputs.sbom {
-        write_sbom(path, &built, context)?;
-    }
+    outputs.write_documents(&built, context)?;
     let stdout = || -> Box<dyn Write + Send> { Box::new(Stdout::new()) };
     let delivery = &outputs.delivery;
     let published = deliver(store, &client, &built, delivery, &stdout, reporter)?;
@@ -117,16 +108,6 @@ fn show(
     }
     // Scripts written for buildah expect the image ID on the last line of stdout.
     context.ui.line(built.image_id.hex())
-}
-
-/// Writes the same document as `imgctl sbom`.
-fn write_sbom(path: &Path, built: &Built, context: &Context) -> Result<()> {
-    let store = context.store()?;
-    let mut image = store.image_at(&built.descriptor, None)?;
-    image.reference = built.names.first().cloned();
-    let options = SbomOptions { files: true, timestamp: None };
-    let text = sbom::document(store, &image, &options, context.ui.reporter())?;
-    std::fs::write(path, text).path("write", path)
 }
 
 fn check(options: &build::Options, context: &Context) -> Result<()> {

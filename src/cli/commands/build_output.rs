@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 
 use crate::cli::{context::Context, names::references};
-use imgctl_base::error::{Error, Result};
+use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::image::Reference;
 use imgctl_build::build::deliver::{Delivery, Export, To};
 use imgctl_build::build::options::{Attestations, Detail, Form};
-use imgctl_build::build::{Format, Options};
+use imgctl_build::build::{Built, Format, Options};
 use imgctl_store::layer::Compression;
 use imgctl_transfer::transfer::{ArchiveFormat, publish::Place};
+use imgctl_transfer::trust::provenance;
+use imgctl_transfer::trust::sbom::{self, SbomOptions};
 
 /// Destinations and attestations of the result.
 #[derive(Args, Debug, Default)]
@@ -43,7 +45,7 @@ pub(crate) struct OutputArgs {
 
     /// Form of attestations: in the image's index as BuildKit writes them, as referrers of the image,
     /// or both [default: buildkit]
-    #[arg(long, value_enum, value_name = "buildkit|referrers|both")]
+    #[arg(long, value_enum, value_name = "buildkit|referrers|both", hide_possible_values = true)]
     attest_form: Option<FormArg>,
 
     /// Write SLSA provenance of the image to a file, as an in-toto statement; with `true`, mode=min or
@@ -131,6 +133,24 @@ pub(crate) fn resolve(
 }
 
 impl Outputs {
+    /// Writes the documents that were asked for as files.
+    pub(crate) fn write_documents(&self, built: &Built, context: &Context) -> Result<()> {
+        let (store, root) = (context.store()?, &built.descriptor);
+        if let Some(path) = &self.provenance {
+            let text = provenance::statement(store, root, &built.names, &built.invocation)?;
+            std::fs::write(path, text).path("write", path)?;
+        }
+        if let Some(path) = &self.sbom {
+            let mut image = store.image_at(root, None)?;
+            image.reference = built.names.first().cloned();
+            // The same document as that of `imgctl sbom`.
+            let contents = SbomOptions { files: true, timestamp: None };
+            let text = sbom::document(store, &image, &contents, context.ui.reporter())?;
+            std::fs::write(path, text).path("write", path)?;
+        }
+        Ok(())
+    }
+
     fn attest(
         &mut self,
         args: &OutputArgs,
@@ -141,8 +161,8 @@ impl Outputs {
         for spec in &args.attest {
             let fields = Fields::parse(spec, "--attest")?;
             match fields.get("type") {
-                Some("sbom") => sbom(&fields, &mut asked, context)?,
-                Some("provenance") => provenance(&fields, &mut asked, context)?,
+                Some("sbom") => sbom_fields(&fields, &mut asked, context)?,
+                Some("provenance") => provenance_fields(&fields, &mut asked, context)?,
                 other => {
                     let other = other.unwrap_or_default();
                     return Err(Error::usage(format!("--attest does not support type={other}"))
@@ -155,7 +175,7 @@ impl Outputs {
             Some(text) => match switch(text) {
                 Some(on) => asked.sbom = on,
                 None if text.starts_with("generator=") => {
-                    sbom(&Fields::parse(text, "--sbom")?, &mut asked, context)?;
+                    sbom_fields(&Fields::parse(text, "--sbom")?, &mut asked, context)?;
                 }
                 None => self.sbom = Some(PathBuf::from(text)),
             },
@@ -167,7 +187,7 @@ impl Outputs {
             Some(text) => match switch(text) {
                 Some(on) => asked.provenance = on.then_some(Detail::Min),
                 None if KEYS.iter().any(|key| text.starts_with(key)) => {
-                    provenance(&Fields::parse(text, "--provenance")?, &mut asked, context)?;
+                    provenance_fields(&Fields::parse(text, "--provenance")?, &mut asked, context)?;
                 }
                 None => self.provenance = Some(PathBuf::from(text)),
             },
@@ -192,7 +212,7 @@ impl Outputs {
     }
 }
 
-fn sbom(fields: &Fields, asked: &mut Attestations, context: &Context) -> Result<()> {
+fn sbom_fields(fields: &Fields, asked: &mut Attestations, context: &Context) -> Result<()> {
     asked.sbom = true;
     for (key, value) in &fields.0 {
         match (key.as_str(), switch(value)) {
@@ -207,7 +227,7 @@ fn sbom(fields: &Fields, asked: &mut Attestations, context: &Context) -> Result<
     Ok(())
 }
 
-fn provenance(fields: &Fields, asked: &mut Attestations, context: &Context) -> Result<()> {
+fn provenance_fields(fields: &Fields, asked: &mut Attestations, context: &Context) -> Result<()> {
     let mut detail = Some(Detail::Min);
     for (key, value) in &fields.0 {
         match (key.as_str(), value.as_str(), switch(value)) {

@@ -5,12 +5,12 @@ use std::ffi::OsStr;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::cli::commands::manifest_members::{DetailArgs, members};
+use crate::cli::commands::manifest_members::{DetailArgs, choice, members};
 use crate::cli::commands::{push, store};
-use crate::cli::{context::Context, image_options::platform_of, registry_options::RegistryArgs};
+use crate::cli::{context::Context, registry_options::RegistryArgs};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest, Reference, manifest::MAX_DOCUMENT};
-use imgctl_transfer::transfer::manifest_list::{self, Choice, Details, ManifestList};
+use imgctl_transfer::transfer::manifest_list::{self, Details, ManifestList};
 use imgctl_transfer::transfer::{
     location::Location, registry::RegistrySource, source::ImageSource,
 };
@@ -110,10 +110,7 @@ struct CreateArgs {
 
 fn create(args: &CreateArgs, context: &Context) -> Result<()> {
     let name = Reference::parse(&args.list)?;
-    let choice = match args.all {
-        true => Choice::All,
-        false => Choice::One(platform_of(&args.os, &args.arch, &None)),
-    };
+    let choice = choice(args.all, &args.os, &args.arch);
     let mut found = Vec::new();
     for image in &args.images {
         found.extend(members(image, &choice, &args.registry, context)?);

@@ -70,6 +70,11 @@ impl DetailArgs {
     }
 }
 
+/// Returns the choice of all platforms, or of this one, with this machine's for what is missing.
+pub(super) fn choice(all: bool, os: &Option<String>, arch: &Option<String>) -> Choice {
+    if all { Choice::All } else { Choice::One(platform_of(os, arch, &None)) }
+}
+
 /// Returns the members that `name` refers to: an image in the store, or otherwise in a registry.
 pub(super) fn members(
     name: &str,

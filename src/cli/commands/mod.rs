@@ -6,6 +6,7 @@ pub(crate) mod agent;
 pub(crate) mod archives;
 pub(crate) mod attach;
 pub(crate) mod build;
+pub(crate) mod build_args;
 pub(crate) mod build_embedding;
 pub(crate) mod build_options;
 pub(crate) mod build_output;
