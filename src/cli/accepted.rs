@@ -238,7 +238,6 @@ const BUILD: &[Group] = &[
     ),
     (MaybeBool, "each step is a layer and is cached, unless --squash", &["layers"]),
     (MaybeBool, NO_CONTAINERS, &["rm", "force-rm"]),
-    (Value, "the build cache stays in the store", &["cache-from", "cache-to"]),
     (Value, "use imgctl prune --filter until=…", &["cache-ttl"]),
     (Value, NO_SIGNATURES, &["sign-by"]),
     (MaybeBool, NO_SIGNATURES, &["disable-content-trust"]),

@@ -16,6 +16,7 @@ mod common;
 mod agent;
 mod agent_tree;
 mod archives;
+mod build_cache;
 mod build_output;
 mod cache_mounts;
 mod cli;

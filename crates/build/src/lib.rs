@@ -4,4 +4,5 @@
 //! Must not depend on clusters or hosts.
 
 pub mod build;
+pub mod cache;
 pub mod embed;

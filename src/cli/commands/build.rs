@@ -57,6 +57,7 @@ pub(crate) fn run(args: &BuildArgs, context: &Context) -> Result<()> {
             .map_err(|error| Error::failed("cannot write the metadata").caused_by(error))?;
         write(path, &format!("{text}\n"))?;
     }
+    build::export_cache(store, &options, &built, reporter)?;
     show(&built, &published, delivery, context)
 }
 

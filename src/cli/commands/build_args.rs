@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::cli::commands::{
-    build_embedding::EmbedArgs, build_output::OutputArgs, build_overrides::OverrideArgs,
+    build_cache::CacheArgs, build_embedding::EmbedArgs, build_output::OutputArgs,
+    build_overrides::OverrideArgs,
 };
 use crate::cli::{image_options::PolicyArg, registry_options::RegistryArgs};
 
@@ -23,6 +24,7 @@ Examples:
   imgctl build --push -t registry.example.com/team/app:v1 --attest type=sbom .
   imgctl build -o type=registry,name=registry.example.com/team/app,push-by-digest=true .
   imgctl build -o type=oci,dest=app.tar .
+  imgctl build --cache-from reg.io/app/cache --cache-to reg.io/app/cache -t app:v1 .
   imgctl build --images-report .
   imgctl build --update-lock -t app:v1 . && imgctl build --locked -t app:v1 .
   imgctl build --check ."
@@ -109,6 +111,9 @@ pub(crate) struct BuildArgs {
     /// Run every step without the build cache
     #[arg(long)]
     pub(crate) no_cache: bool,
+
+    #[command(flatten)]
+    pub(crate) cache: CacheArgs,
 
     /// Layer compression
     #[arg(long, value_name = "zstd|gzip|none")]

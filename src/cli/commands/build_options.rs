@@ -12,7 +12,7 @@ use imgctl_base::image::Platform;
 use imgctl_build::build::options::{
     Attestations, ContextSource, NamedContext, Network, SecretSource,
 };
-use imgctl_build::build::{Format as BuildFormat, Options, base_image::BaseImages};
+use imgctl_build::build::{BaseImages, Format as BuildFormat, Options};
 use imgctl_store::layer::Compression;
 
 /// Resolves every value that a build depends on.
@@ -35,6 +35,7 @@ pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {
         annotations: pairs(&args.annotations, "--annotation")?,
         base_images: BaseImages::new(args.registry.client(context)?, args.policy().policy()),
         no_cache: args.no_cache,
+        cache: args.cache.options(context)?,
         compression: compression(args, format)?,
         format,
         timestamp: timestamp(args, environment)?,

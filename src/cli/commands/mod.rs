@@ -7,6 +7,7 @@ pub(crate) mod archives;
 pub(crate) mod attach;
 pub(crate) mod build;
 pub(crate) mod build_args;
+pub(crate) mod build_cache;
 pub(crate) mod build_embedding;
 pub(crate) mod build_options;
 pub(crate) mod build_output;

@@ -1,7 +1,7 @@
 //! Executes a plan: runs every needed stage on its own thread; each waits for the stages it needs.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -16,6 +16,8 @@ use crate::build::scope::{self, Scope};
 use crate::build::shared::{Results, Shared, StageImage};
 use crate::build::stage::Stage;
 use crate::build::step_cache::{StatCache, StepCache};
+use crate::cache::export::Collected;
+use crate::cache::import;
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::image::{Platform, Reference};
 use imgctl_base::progress::Reporter;
@@ -29,6 +31,8 @@ use imgctl_store::store::Store;
 pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Result<Built> {
     let options = &with_source_date_epoch(options)?;
     attest::check(options)?;
+    let sources = if options.no_cache { &[] } else { options.cache.from.as_slice() };
+    let importing = import::start(sources, store, options.base_images.client.as_ref());
     let (directory, source) = file::load(store, options)?;
     let mut kubefile = source.parse()?;
     if let (Some(image), Some(first)) = (&options.overrides.from, kubefile.stages.first_mut()) {
@@ -37,12 +41,13 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
     reporter.note(&format!("building from {}", source.name));
     let context = file::context_tree(options, directory.as_ref(), &source)?;
     let lease = store.lease()?;
-    let cache = StepCache::new(store, !options.no_cache);
     let files =
         Mutex::new(open_stat_cache(store, options, directory.as_ref().map(|d| d.path.as_path())));
     let platforms = &*platforms(store, options, &source, &kubefile, reporter)?;
     let embedding = embedding::prepare(store, options, context.as_ref(), platforms, reporter)?;
+    let cache = StepCache::new(store, !options.no_cache, importing.finish(reporter));
     let mut written = Vec::new();
+    let mut result = BTreeSet::new();
     let mut counts = (0, 0);
     for platform in platforms {
         let results = Results::default();
@@ -66,10 +71,14 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
         if let Some(embedding) = &embedding {
             image = embedding.add_to(&shared, image)?;
         }
+        result.extend(image.layers.iter().map(|layer| layer.descriptor.digest.clone()));
         written.push(output::write_image(store, options, &image)?);
     }
     save_stat_cache(files, reporter);
-    finish(store, options, &source, written, counts, reporter)
+    let mut built = finish(store, options, &source, written, counts, reporter)?;
+    built.cache = cache.collected(result);
+    built.imported = Arc::clone(cache.imported());
+    Ok(built)
 }
 
 /// The build argument is equivalent to the environment variable (reproducible-builds.org, as in
@@ -116,6 +125,8 @@ fn finish(
         invocation: attest::invocation(options, source),
         cached_steps,
         steps,
+        cache: Collected::default(),
+        imported: Arc::default(),
     })
 }
 

@@ -11,7 +11,7 @@ use std::io::Read as _;
 use std::sync::Mutex;
 
 use crate::build::items::{self, Content, Item, NO_TIME, Opened, read_xattrs};
-use crate::build::step_cache::{CachedLayer, Key, Known, StatCache, StepCache};
+use crate::build::step_cache::{Basis, CachedLayer, Key, Known, StatCache, StepCache};
 use crate::embed::split;
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::image::descriptor::LAYER_KIND;
@@ -79,25 +79,47 @@ impl LayerMaker<'_> {
         let total: u64 = items.iter().map(|item| item.entry.size()).sum();
         let unknown: u64 =
             items.iter().filter(|item| item.digest.is_none()).map(|i| size(&i)).sum();
-        if unknown * READ_FIRST <= total {
+        if unknown * READ_FIRST <= total || !self.cache.imported().is_empty() {
             for item in items.iter_mut().filter(|item| item.digest.is_none()) {
                 self.read_ahead(item)?;
             }
-            if let Some(layer) = self.cached(kind, &items)? {
-                return Ok(layer);
+            let key = self.key(kind, &items);
+            let known = match self.recorded(&key)? {
+                None => self.imported(kind, &key, &items)?,
+                known => known,
+            };
+            if let Some(layer) = known {
+                return Ok(StageLayer { layer, from_cache: true });
             }
         }
         let newest = self.settle_times(&mut items);
         let layer = self.write(kind, &mut items, newest)?;
         let key = self.key(kind, &items);
         // All digests are known only now: the same content may be stored with other times.
-        if let Some(layers) = self.cache.get(self.store, self.lease, &key)?
-            && let [known] = layers.as_slice()
-        {
-            return Ok(StageLayer { layer: known.clone(), from_cache: true });
+        if let Some(layer) = self.recorded(&key)? {
+            return Ok(StageLayer { layer, from_cache: true });
         }
-        self.cache.put(&key, std::slice::from_ref(&layer))?;
+        self.record(&key, &layer)?;
         Ok(StageLayer { layer, from_cache: false })
+    }
+
+    /// Records the only layer of a step whose key covers its content.
+    pub(super) fn record(&self, key: &str, layer: &CachedLayer) -> Result<()> {
+        let layers = std::slice::from_ref(layer);
+        self.cache.used(key, Basis::Content, layers);
+        self.cache.put(key, layers)
+    }
+
+    /// Returns the only layer recorded under a key that covers its content.
+    fn recorded(&self, key: &str) -> Result<Option<CachedLayer>> {
+        let found = self.cache.get(self.store, self.lease, key)?;
+        Ok(found.and_then(|layers| match layers.as_slice() {
+            [layer] => {
+                self.cache.used(key, Basis::Content, &layers);
+                Some(layer.clone())
+            }
+            _ => None,
+        }))
     }
 
     /// Adds `items` to a key, without their times.
@@ -111,14 +133,6 @@ impl LayerMaker<'_> {
             key.add(&item.digest.unwrap_or_default());
         }
         Ok(())
-    }
-
-    fn cached(&self, kind: LayerKind, items: &[Item]) -> Result<Option<StageLayer>> {
-        let found = self.cache.get(self.store, self.lease, &self.key(kind, items))?;
-        Ok(found.and_then(|layers| match layers.as_slice() {
-            [layer] => Some(StageLayer { layer: layer.clone(), from_cache: true }),
-            _ => None,
-        }))
     }
 
     /// Fills in the digests that the stat cache knows.
@@ -178,7 +192,7 @@ impl LayerMaker<'_> {
     }
 
     /// The embedded registry's content is already compressed (design: registry layers are plain).
-    fn compression_of(&self, kind: LayerKind) -> Compression {
+    pub(super) fn compression_of(&self, kind: LayerKind) -> Compression {
         if kind == LayerKind::Registry { Compression::None } else { self.compression }
     }
 
@@ -197,7 +211,13 @@ impl LayerMaker<'_> {
         newest
     }
 
-    fn write(&self, kind: LayerKind, items: &mut [Item], newest: i64) -> Result<CachedLayer> {
+    /// Writes and stores a layer of items whose times are settled.
+    pub(super) fn write(
+        &self,
+        kind: LayerKind,
+        items: &mut [Item],
+        newest: i64,
+    ) -> Result<CachedLayer> {
         let compression = self.compression_of(kind);
         let total = items.iter().map(|item| item.entry.size()).sum();
         let task = self.reporter.start(&format!("writing {kind} layer"), Unit::Bytes, Some(total));

@@ -13,7 +13,9 @@ pub mod deliver;
 mod download;
 pub mod embedding;
 mod engine;
+mod export_cache;
 mod file;
+mod imported_step;
 mod instructions;
 mod items;
 mod layer_step;
@@ -30,5 +32,7 @@ mod step_cache;
 #[cfg(test)]
 mod tests;
 
+pub use base_image::BaseImages;
 pub use engine::{build, check};
+pub use export_cache::export_cache;
 pub use options::{Built, Format, Options};

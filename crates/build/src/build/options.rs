@@ -3,8 +3,12 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::build::base_image::BaseImages;
+use crate::cache::CacheOptions;
+use crate::cache::export::Collected;
+use crate::cache::import::Imported;
 use crate::embed::plan::Naming;
 use crate::embed::search::SearchOptions;
 use imgctl_base::image::{Descriptor, Digest, Platform, Reference};
@@ -84,6 +88,8 @@ pub struct Options {
     /// Source of images in FROM and --from; its client also fetches embedded images.
     pub base_images: BaseImages,
     pub no_cache: bool,
+    /// Caches to read and to write besides the store's (`--cache-from`, `--cache-to`).
+    pub cache: CacheOptions,
     pub compression: Compression,
     pub format: Format,
     /// Upper limit of mtimes and value of `created` (`--timestamp`, `SOURCE_DATE_EPOCH`,
@@ -235,4 +241,7 @@ pub struct Built {
     /// Number of steps taken from the cache, and of all steps.
     pub cached_steps: usize,
     pub steps: usize,
+    /// What `export_cache` writes.
+    pub(crate) cache: Collected,
+    pub(crate) imported: Arc<Imported>,
 }

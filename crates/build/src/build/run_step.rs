@@ -12,7 +12,7 @@ use crate::build::run::spec::{self, Exit, MountKind, RunSpec, SandboxMount, Secu
 use crate::build::run::{self, passwd};
 use crate::build::run_mounts::{Mounts, mount_key};
 use crate::build::stage::{DEFAULT_PATH, Stage};
-use crate::build::step_cache::Key;
+use crate::build::step_cache::{Basis, Key};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::fs::root::Root;
 use imgctl_base::progress::Reporter;
@@ -55,13 +55,21 @@ impl Stage<'_> {
             self.shared.reporter.note(&format!("option {option} of --mount has no effect here"));
         }
         let key = self.run_key(step, &mounts, network)?;
-        if let Some(layers) = self.shared.cache.get(self.shared.store, self.shared.lease, &key)? {
+        let cache = self.shared.cache;
+        let known = match cache.get(self.shared.store, self.shared.lease, &key)? {
+            None => self.layer_maker().fetched(&key, Basis::Run, &|_, _| Ok(())),
+            known => known,
+        };
+        if let Some(layers) = known {
+            cache.used(&key, Basis::Run, &layers);
+            cache.put(&key, &layers)?;
             let cached = |layer| StageLayer { layer, from_cache: true };
             return self.add_layers(layers.into_iter().map(cached).collect(), text);
         }
         let layers = self.execute_run(step, &mounts, network)?;
         let records: Vec<_> = layers.iter().map(|layer| layer.layer.clone()).collect();
-        self.shared.cache.put(&key, &records)?;
+        cache.used(&key, Basis::Run, &records);
+        cache.put(&key, &records)?;
         self.add_layers(layers, text)
     }
 

@@ -4,31 +4,26 @@
 //! A record is a small JSON file `cache/steps/<key>`; its `digests` tell prune which blobs to keep.
 //! A record whose blobs are missing does not count.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use crate::cache::export::{Collected, Used};
+use crate::cache::import::Imported;
+pub(crate) use crate::cache::records::{Basis, CachedLayer};
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::fs::metadata::Metadata;
-use imgctl_base::image::{Descriptor, Digest};
+use imgctl_base::image::Digest;
 use imgctl_store::store::{Lease, Store};
 
 /// Changed when the same inputs produce different bytes than before.
 const SEMANTICS: &str = "imgctl build 1";
 /// Maximum size of a record, in bytes.
 const MAX_RECORD: u64 = 1 << 20;
-
-/// A layer as stored in the cache and used by a stage.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct CachedLayer {
-    /// Media type, digest, size, and the layer's kind as an annotation.
-    pub descriptor: Descriptor,
-    pub diff_id: Digest,
-    /// Newest modification time inside, in seconds since 1970; the source of `created`.
-    pub newest: i64,
-}
 
 #[derive(Serialize, Deserialize)]
 struct Record {
@@ -67,17 +62,47 @@ impl Key {
     }
 }
 
-/// The cache in a store. With `--no-cache`, nothing is read but results are still recorded.
+/// The cache in a store, with those that were imported for this build. With `--no-cache`, nothing is
+/// read but results are still recorded.
 #[derive(Clone, Debug)]
 pub(crate) struct StepCache {
     directory: PathBuf,
     read: bool,
+    imported: Arc<Imported>,
+    used: Arc<Mutex<Used>>,
 }
 
 impl StepCache {
     /// Returns the step cache of `store`; without `read`, every lookup misses.
-    pub(super) fn new(store: &Store, read: bool) -> Self {
-        Self { directory: store.cache_directory().join("steps"), read }
+    pub(super) fn new(store: &Store, read: bool, imported: Imported) -> Self {
+        Self {
+            directory: store.cache_directory().join("steps"),
+            read,
+            imported: Arc::new(imported),
+            used: Arc::default(),
+        }
+    }
+
+    /// Returns the same cache, read even with `--no-cache`.
+    pub(crate) fn reading(&self) -> Self {
+        Self { read: true, ..self.clone() }
+    }
+
+    /// Returns the imported caches.
+    pub(crate) fn imported(&self) -> &Arc<Imported> {
+        &self.imported
+    }
+
+    /// Records that this build has used the layers of a step, for exports.
+    pub(crate) fn used(&self, key: &str, basis: Basis, layers: &[CachedLayer]) {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        used.insert(key.to_owned(), (basis, layers.to_vec()));
+    }
+
+    /// Returns what the build leaves for exports; `result` are the layers of its images.
+    pub(super) fn collected(&self, result: BTreeSet<Digest>) -> Collected {
+        let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        Collected { used: used.clone(), result }
     }
 
     /// Returns the layers recorded under `key` if all of them still exist. They are leased before

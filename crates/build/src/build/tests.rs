@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::base_image::BaseImages;
 use super::options::{ContextSource, EmbedOptions, Format, Network, Options};
 use super::{Built, build};
+use crate::cache::CacheOptions;
 use imgctl_base::error::Kind;
 use imgctl_base::image::{ContainerConfig, LayerKind, Reference};
 use imgctl_base::progress::Silent;
@@ -58,6 +59,7 @@ impl Bench {
             annotations: BTreeMap::new(),
             base_images: BaseImages::default(),
             no_cache: false,
+            cache: CacheOptions::default(),
             compression: Compression::default(),
             format: Format::Oci,
             timestamp: None,

@@ -23,7 +23,7 @@ const MAX_FILE: u64 = 4 << 20;
 const MAX_OFFERED: usize = 4;
 
 /// Known locations of blobs in registries.
-pub(crate) struct KnownBlobs {
+pub struct KnownBlobs {
     directory: PathBuf,
     /// Parsed files by registry, read on first use.
     read: Mutex<HashMap<String, Arc<Places>>>,
@@ -34,19 +34,19 @@ type Places = HashMap<Digest, Vec<String>>;
 
 impl KnownBlobs {
     /// Returns the cache kept with `store`. Reads nothing yet.
-    pub(super) fn of(store: &Store) -> Self {
+    pub fn of(store: &Store) -> Self {
         Self { directory: store.cache_directory().join("known-blobs"), read: Mutex::default() }
     }
 
     /// Repositories of `registry` that had this blob, most likely first.
-    pub(super) fn repositories(&self, registry: &str, digest: &Digest) -> Vec<String> {
+    pub fn repositories(&self, registry: &str, digest: &Digest) -> Vec<String> {
         let places = self.places(registry);
         let known = places.get(digest).into_iter().flatten();
         known.rev().take(MAX_OFFERED).cloned().collect()
     }
 
     /// Records that `repository` (with its registry) has these blobs.
-    pub(super) fn remember<'a>(
+    pub fn remember<'a>(
         &self,
         repository: &Reference,
         digests: impl IntoIterator<Item = &'a Digest>,

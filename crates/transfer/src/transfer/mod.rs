@@ -4,7 +4,7 @@
 pub mod copy;
 mod docker_archive;
 pub mod engine;
-mod known_blobs;
+pub mod known_blobs;
 pub(crate) mod layout;
 pub mod load;
 #[cfg(test)]

@@ -12,14 +12,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::build::embedding::{Made, documents_of};
 use crate::build::items::{LayerTar, RangeReader};
 use crate::build::shared::Shared;
-use crate::build::step_cache::{CachedLayer, Key, StepCache};
+use crate::build::step_cache::{Basis, CachedLayer, Key, StepCache};
 use crate::embed::plan::{DIRECTORY, File, LayerPlan};
 use crate::embed::resolve::{Origin, ResolvedImage};
-use imgctl_base::error::{Context as _, Error, Result};
+use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
 use imgctl_base::image::{Descriptor, Digest, Hasher, LayerKind};
 use imgctl_base::progress::{Task, Unit};
 use imgctl_registry::layout::paths;
-use imgctl_store::layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter};
+use imgctl_store::layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter, Toc};
 
 /// State shared by all threads.
 struct Work<'a> {
@@ -37,7 +37,7 @@ pub(super) fn write(
     plans: &[LayerPlan],
     made: &Made,
 ) -> Result<Vec<CachedLayer>> {
-    let work = Work { shared, images, cache: StepCache::new(shared.store, true), made };
+    let work = Work { shared, images, cache: shared.cache.reading(), made };
     // Starts with the largest, so that none of the large ones is left for the end.
     let mut order: Vec<usize> = (0..plans.len()).collect();
     order.sort_by_key(|index| {
@@ -84,8 +84,14 @@ impl Work<'_> {
         let known = self.cache.get(store, self.shared.lease, &key)?;
         let layer = match known.as_deref() {
             Some([layer]) => layer.clone(),
-            _ => self.write(plan, entries).context(|| format!("cannot embed {}", plan.title))?,
+            _ => match self.fetched(&key, &entries) {
+                Some(layer) => layer,
+                None => {
+                    self.write(plan, entries).context(|| format!("cannot embed {}", plan.title))?
+                }
+            },
         };
+        self.cache.used(&key, Basis::Embedded, std::slice::from_ref(&layer));
         self.remember(&key, plan, &layer)?;
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         made.insert(key, layer.clone());
@@ -100,6 +106,54 @@ impl Work<'_> {
             key.add(file.map_or("", |file| file.digest().hex()).as_bytes());
         }
         key.finish()
+    }
+
+    /// Fetches the layer from an imported cache and verifies all that is in it.
+    fn fetched(&self, key: &str, entries: &[(Entry, Option<&File>)]) -> Option<CachedLayer> {
+        let maker = self.shared.layer_maker();
+        let accept = |layer: &CachedLayer, toc: &Toc| self.verify(layer, toc, entries);
+        match maker.fetched(key, Basis::Embedded, &accept)?.as_slice() {
+            [layer] => Some(layer.clone()),
+            _ => None,
+        }
+    }
+
+    /// Fails unless the layer has exactly these entries, each with the content of its digest.
+    fn verify(
+        &self,
+        layer: &CachedLayer,
+        toc: &Toc,
+        entries: &[(Entry, Option<&File>)],
+    ) -> Result<()> {
+        let other = || Error::bad_content("it does not have the embedded images");
+        if toc.entries.len() != entries.len() {
+            return Err(other());
+        }
+        let tar = LayerTar::new(self.shared.store, layer.descriptor.digest.clone()).open()?;
+        for (listed, (entry, file)) in toc.entries.iter().zip(entries) {
+            if listed.entry != *entry {
+                return Err(other());
+            }
+            let Some(file) = file else { continue };
+            let mut content = RangeReader::new(Arc::clone(&tar), listed.offset, file.size());
+            let expected = match file {
+                File::Link(digest) => Digest::of(digest.to_string().as_bytes()),
+                File::Document(_, bytes) => Digest::of(bytes),
+                File::Blob(descriptor, _) => descriptor.digest.clone(),
+            };
+            let mut hasher = Hasher::with(expected.algorithm());
+            let mut buffer = vec![0; 256 << 10];
+            loop {
+                match content.read(&mut buffer).doing(|| format!("cannot read {}", entry.path))? {
+                    0 => break,
+                    count => hasher.update(&buffer[..count]),
+                }
+            }
+            if hasher.finish() != expected {
+                return Err(other());
+            }
+        }
+        Ok(())
     }
 
     /// Records the layer, its images' documents, and the blobs that it holds.

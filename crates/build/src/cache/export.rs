@@ -1,0 +1,253 @@
+//! Writes a cache: the records of this build merged with those that are there. Layers first, then the
+//! records, the name last, so that the name is the old cache or the new one at every moment.
+//!
+//! Registries have no locks. A writer looks at the name before and after it sets it, and merges again
+//! if another writer came between.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Seek as _, SeekFrom};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::cache::artifact::{self, Artifact, Found};
+use crate::cache::import::Imported;
+use crate::cache::open::open;
+use crate::cache::options::{Mode, Target};
+use crate::cache::place::CachePlace;
+use crate::cache::records::{Basis, CachedLayer, RecordedLayer, Records, Step};
+use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
+use imgctl_base::image::Digest;
+use imgctl_registry::Client;
+use imgctl_store::store::Store;
+use imgctl_transfer::transfer::engine::JOBS;
+use imgctl_transfer::transfer::workers;
+
+/// How often a writer merges with others before it gives up.
+const TRIES: u32 = 8;
+/// Least time after which a writer looks whether another one has replaced its cache.
+const SETTLE: Duration = Duration::from_millis(20);
+
+/// The steps that a build has used or made, by key.
+pub(crate) type Used = BTreeMap<String, (Basis, Vec<CachedLayer>)>;
+
+/// What a build leaves for its exports.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Collected {
+    pub(crate) used: Used,
+    /// Layers of the result.
+    pub(crate) result: BTreeSet<Digest>,
+}
+
+/// An exported cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exported {
+    /// Where it is.
+    pub place: String,
+    /// Manifest or index of the cache.
+    pub digest: Digest,
+    /// Number of its records.
+    pub steps: usize,
+    /// Bytes of layers that were sent.
+    pub sent: u64,
+    /// Nothing had to be written.
+    pub unchanged: bool,
+}
+
+/// Writes one cache; `today` is the number of days since 1970.
+pub(crate) fn export(
+    target: &Target,
+    collected: &Collected,
+    imported: &Imported,
+    store: &Store,
+    client: Option<&Client>,
+    today: u32,
+) -> Result<Exported> {
+    let place = open(&target.place, store, client)?;
+    let _lock = place.lock()?;
+    let days = u32::try_from(target.max_age.as_secs() / 86_400).unwrap_or(u32::MAX);
+    let export = Export {
+        name: target.place.to_string(),
+        place: &*place,
+        store,
+        used: collected
+            .used
+            .iter()
+            .filter(|(_, (_, layers))| {
+                let in_result =
+                    |layer: &CachedLayer| collected.result.contains(&layer.descriptor.digest);
+                target.mode == Mode::Max || layers.iter().all(in_result)
+            })
+            .map(|(key, (basis, layers))| (key.as_str(), (*basis, layers.as_slice())))
+            .collect(),
+        since: today.saturating_sub(days),
+        today,
+        sent: AtomicU64::new(0),
+    };
+    export.run(imported.at(&target.place).cloned())
+}
+
+struct Export<'a> {
+    name: String,
+    place: &'a dyn CachePlace,
+    store: &'a Store,
+    used: BTreeMap<&'a str, (Basis, &'a [CachedLayer])>,
+    /// Records that were last used before this day are dropped.
+    since: u32,
+    today: u32,
+    sent: AtomicU64,
+}
+
+impl Export<'_> {
+    fn run(&self, base: Option<Found>) -> Result<Exported> {
+        let mut base = base.unwrap_or_default();
+        // A registry may have lost layers of the cache that it lists.
+        let mut is_base_sure = true;
+        for _ in 0..TRIES {
+            let current = self.place.digest()?;
+            if base.root != current {
+                base = self.found(current.clone())?;
+            }
+            let known = if is_base_sure { base.records.layers() } else { BTreeMap::new() };
+            let merged = self.merged(&base.records, &known)?;
+            if is_base_sure
+                && merged == base.records
+                && let Some(digest) = &base.root
+            {
+                return Ok(self.exported(digest.clone(), &merged, true));
+            }
+            let artifact = artifact::artifact(&merged)?;
+            match self.write(&merged, &artifact, &known) {
+                Err(error) if is_base_sure && !base.records.steps.is_empty() => {
+                    tracing::debug!("writing all of the cache again: {error}");
+                    is_base_sure = false;
+                    continue;
+                }
+                written => written?,
+            }
+            let begun = Instant::now();
+            if self.place.digest()? != current {
+                continue;
+            }
+            let (root, bytes) = &artifact.root;
+            self.place.put_root(root, bytes)?;
+            // Another writer may have looked before this one wrote, and write after it. It has had
+            // as long as this one's own requests took.
+            std::thread::sleep(begun.elapsed().min(Duration::from_secs(1)).max(SETTLE));
+            if self.place.digest()?.as_ref() == Some(&root.digest) {
+                let layers: Vec<&Digest> = merged.layers().into_keys().collect();
+                self.place.remember(&layers);
+                return Ok(self.exported(root.digest.clone(), &merged, false));
+            }
+            is_base_sure = true;
+        }
+        Err(Error::new(Kind::Busy, format!("other builds write {} all the time", self.name))
+            .hint("give each of them a build cache of its own"))
+    }
+
+    fn exported(&self, digest: Digest, records: &Records, unchanged: bool) -> Exported {
+        let sent = self.sent.load(Ordering::Relaxed);
+        Exported { place: self.name.clone(), digest, steps: records.steps.len(), sent, unchanged }
+    }
+
+    /// Returns the cache that is there; one that cannot be read is replaced.
+    fn found(&self, current: Option<Digest>) -> Result<Found> {
+        match artifact::read(self.place) {
+            Err(error) if error.kind() == Kind::BadContent => {
+                let why = error.chain().join(": ");
+                tracing::warn!("the build cache {} is replaced: {why}", self.name);
+                Ok(Found { root: current, records: Records::default() })
+            }
+            found => found,
+        }
+    }
+
+    /// Returns the records to write. What names a layer that is neither there nor here is left out.
+    fn merged(&self, base: &Records, known: &BTreeMap<&Digest, &RecordedLayer>) -> Result<Records> {
+        let mut ours = BTreeMap::new();
+        for (key, (basis, layers)) in &self.used {
+            let old = base.steps.get(*key).filter(|old| {
+                let same = old.layers.iter().zip(*layers).all(|(old, layer)| old.names(layer));
+                same && old.basis == *basis && old.layers.len() == layers.len()
+            });
+            let recorded = match old {
+                Some(old) => Some(old.layers.clone()),
+                None => self.recorded(*basis, layers)?,
+            };
+            if let Some(layers) = recorded {
+                let step = Step { basis: *basis, used: self.today, layers };
+                ours.insert((*key).to_owned(), step);
+            }
+        }
+        let mut merged = base.merged(&Records::new(ours), self.since, self.today);
+        let mut missing = BTreeSet::new();
+        for (digest, layer) in merged.layers() {
+            if !known.contains_key(digest)
+                && !self.store.claim_blob(digest, layer.size)?
+                && !self.place.has_blob(&layer.descriptor())?
+            {
+                missing.insert(digest.clone());
+            }
+        }
+        merged
+            .steps
+            .retain(|_, step| step.layers.iter().all(|layer| !missing.contains(&layer.digest)));
+        Ok(merged)
+    }
+
+    fn recorded(&self, basis: Basis, layers: &[CachedLayer]) -> Result<Option<Vec<RecordedLayer>>> {
+        let mut recorded = Vec::new();
+        for layer in layers {
+            let times = match basis {
+                Basis::Content => match self.store.toc(&layer.descriptor.digest, &layer.diff_id) {
+                    Ok(toc) => toc.entries.iter().map(|e| e.entry.mtime.seconds).collect(),
+                    Err(error) if error.kind() == Kind::NotFound => return Ok(None),
+                    Err(error) => return Err(error),
+                },
+                Basis::Run | Basis::Embedded => Vec::new(),
+            };
+            let Some(layer) = RecordedLayer::new(layer, times.into_iter()) else {
+                return Ok(None);
+            };
+            recorded.push(layer);
+        }
+        Ok(Some(recorded))
+    }
+
+    /// Writes everything but the name.
+    fn write(
+        &self,
+        records: &Records,
+        artifact: &Artifact,
+        known: &BTreeMap<&Digest, &RecordedLayer>,
+    ) -> Result<()> {
+        let mut layers: Vec<&RecordedLayer> = records.layers().into_values().collect();
+        layers.retain(|layer| !known.contains_key(&layer.digest));
+        layers.sort_by_key(|layer| std::cmp::Reverse(layer.size));
+        workers::for_each(layers, JOBS, &AtomicBool::new(false), |layer| {
+            let digest = &layer.digest;
+            let open = |offset| -> Result<Box<dyn Read + Send>> {
+                let mut file = self.store.open_blob(digest)?;
+                file.seek(SeekFrom::Start(offset))
+                    .doing(|| format!("cannot read blob {digest}"))?;
+                Ok(Box::new(file))
+            };
+            let sent = self.place.put_blob(&layer.descriptor(), &open);
+            self.sent.fetch_add(
+                sent.context(|| format!("cannot write layer {digest}"))?,
+                Ordering::Relaxed,
+            );
+            Ok(())
+        })?;
+        for (descriptor, bytes) in &artifact.blobs {
+            let open = |offset: u64| -> Result<Box<dyn Read + Send>> {
+                let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+                Ok(Box::new(std::io::Cursor::new(bytes[start..].to_vec())))
+            };
+            self.place.put_blob(descriptor, &open)?;
+        }
+        for (descriptor, bytes) in artifact.parts.iter().chain([&artifact.root]) {
+            self.place.put_document(descriptor, bytes)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,19 @@
+//! The build cache that travels: the records of steps, with the layers that they name, as an artifact
+//! in a registry or in a directory.
+//!
+//! A record is a hint, never content: whoever uses one verifies what it names. Must not know
+//! Kubefiles, steps or how layers are made.
+
+mod artifact;
+pub(crate) mod directory;
+pub(crate) mod export;
+pub(crate) mod import;
+pub(crate) mod open;
+pub mod options;
+pub mod place;
+pub(crate) mod records;
+pub(crate) mod registry;
+
+pub use export::Exported;
+pub use options::{CacheOptions, Mode, Source, Target, Trust};
+pub use place::Place;
