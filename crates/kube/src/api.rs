@@ -93,3 +93,12 @@ pub trait Api: Send + Sync {
     /// `options` is a `DeleteOptions`, or null.
     fn delete(&self, path: &str, options: &Value) -> Answer<Value>;
 }
+
+/// Percent-encodes a value for the query of a path.
+pub fn encoded(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let encode = |byte: u8| {
+        if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }
+    };
+    text.bytes().map(encode).collect()
+}

@@ -20,7 +20,6 @@ pub struct HostSelection {
 }
 
 impl HostSelection {
-    /// Returns the hosts and the connections to them.
     pub fn resolve(&self, session: &Session<'_>) -> Result<(Vec<Host>, Connections)> {
         let (login, port) = (&session.ssh.login, session.ssh.port.unwrap_or(SSH_PORT));
         let ips = parse_list(self.list.as_deref().unwrap_or_default(), port)?;

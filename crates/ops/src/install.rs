@@ -30,7 +30,6 @@ impl Additions {
     }
 }
 
-/// Images to install.
 #[derive(Clone, Debug)]
 pub struct Installation {
     pub cluster: String,

@@ -20,7 +20,6 @@ use imgctl_cluster::runtime::{HostPool, choice};
 use imgctl_kube::client;
 
 pub struct ClusterStatus {
-    /// Phase as recorded.
     pub phase: Option<Phase>,
     pub status: Status,
     /// Where Pods run other images than their templates specify; `None` if the API cannot be

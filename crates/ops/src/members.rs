@@ -29,7 +29,6 @@ pub fn add(request: &Addition, session: &Session<'_>) -> Result<()> {
 #[derive(Clone, Debug)]
 pub struct Removal {
     pub cluster: String,
-    /// Lists of hosts.
     pub hosts: Vec<String>,
     /// Also removes hosts that do not answer, without cleaning them up.
     pub force: bool,
@@ -87,10 +86,7 @@ pub(crate) fn add_new_hosts(
             if present.contains(&address) {
                 known.push(address.to_string());
             } else {
-                // Brackets keep the port of an IPv6 address apart.
-                let name = &address.name;
-                let name = if name.contains(':') { &format!("[{name}]") } else { name };
-                new.push(format!("{name}:{}", address.port));
+                new.push(address::join_port(&address.name, address.port));
             }
         }
         Ok((!new.is_empty()).then(|| new.join(",")))

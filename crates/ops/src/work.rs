@@ -16,7 +16,7 @@ use imgctl_cluster::cluster::context::{ClusterContext, Host};
 use imgctl_cluster::cluster::diff::{self, diff};
 use imgctl_cluster::cluster::image::{ClusterImage, ImageKind, check_together};
 use imgctl_cluster::cluster::registry_access::{self, ImageSays};
-use imgctl_cluster::cluster::state::{Held, State};
+use imgctl_cluster::cluster::state::{Held, State, own_name};
 use imgctl_cluster::pipeline::change::{Change, Planned};
 use imgctl_cluster::pipeline::event::{Both, Listener, NullListener};
 use imgctl_cluster::pipeline::execution_context::{ExecutionContext, StateStore};
@@ -429,7 +429,7 @@ impl<'a> Work<'a> {
         let options = Options {
             redo: [&options.execution.redo, again].concat(),
             sync: self.session.controller.sync,
-            controller: controller(),
+            controller: own_name(),
             ..options.execution.clone()
         };
         if let Some(lease) = self.lease.get() {
@@ -472,17 +472,12 @@ pub(crate) fn hold(
     };
     let holder = lease::Holder {
         identity: held.identity()?,
-        host: controller(),
+        host: own_name(),
         user: session.controller.user.clone().unwrap_or_else(uid),
         verb: verb.to_owned(),
     };
     let note = |what: &str| session.front.note(what);
     lease::hold(api, &holder, takes_over, outage, lease::Times::default(), &note)
-}
-
-/// Returns this machine's name, for journals and leases.
-pub(crate) fn controller() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// Applies `--cmd` to the image that it is meant for: the last of the installed ones.

@@ -11,11 +11,10 @@ use std::rc::Rc;
 use crate::dialect::{Dialect, MOST_INCLUDES, MOST_MADE, Missing};
 use crate::source::{Fault, Parsed, Tree, parse};
 use crate::value::Value;
-use imgctl_base::error::{Error, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 
 /// A parsed `tpl` argument and the templates that it defines.
 type TplText = (Rc<Tree>, Rc<Templates>);
-/// Templates by name.
 type Templates = HashMap<String, Rc<Tree>>;
 
 /// Named templates that can call each other: those of a chart and its dependencies, or those of one
@@ -194,9 +193,8 @@ impl Template {
     /// Renders the template with `data` as dot. What the template does to the data is gone
     /// afterwards.
     pub fn render<T: serde::Serialize + ?Sized>(&self, data: &T) -> Result<String> {
-        let data = serde_json::to_value(data).map_err(|error| {
-            Error::failed("cannot prepare the template's data").caused_by(error)
-        })?;
+        let data =
+            serde_json::to_value(data).doing(|| "cannot prepare the template's data".to_owned())?;
         let data = Value::from_json(&data, self.dialect.numbers());
         let mut engine = Engine::new(self.dialect, self.missing);
         engine.environment.clone_from(&self.environment);

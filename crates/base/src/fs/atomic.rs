@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -39,6 +40,19 @@ pub fn write(path: &Path, bytes: &[u8], mode: u32, durability: Durability) -> Re
         sync_directory(directory)?;
     }
     Ok(())
+}
+
+/// Writes a durable file that only its owner may read, in directories that only the owner may
+/// enter.
+pub fn write_private(path: &Path, text: &str) -> Result<()> {
+    make_private(parent_of(path))?;
+    write(path, text.as_bytes(), 0o600, Durability::Durable)
+}
+
+/// Creates a directory that only its owner may enter, and likewise its missing parents.
+pub fn make_private(directory: &Path) -> Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(directory).path("make", directory)
 }
 
 /// Syncs a directory so that its entries survive power loss.

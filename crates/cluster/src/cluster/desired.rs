@@ -238,10 +238,8 @@ impl ClusterDocument {
 
     fn first_control_plane(&self) -> Result<Option<Address>> {
         let is_master = |group: &&HostGroup| group.roles.iter().any(|role| role == MASTER);
-        match self.hosts.iter().find(is_master) {
-            Some(group) => Ok(self.addresses_of(group)?.into_iter().next()),
-            None => Ok(None),
-        }
+        let first = self.hosts.iter().find(is_master).map(|group| self.addresses_of(group));
+        Ok(first.transpose()?.and_then(|addresses| addresses.into_iter().next()))
     }
 
     /// Returns the host that an address refers to: the same address, or the only one with that
@@ -338,11 +336,7 @@ pub fn choose(
 
 /// Returns the address as sealos writes it: always with the port.
 fn written(address: &Address) -> String {
-    if address.name.contains(':') {
-        format!("[{}]:{}", address.name, address.port)
-    } else {
-        format!("{}:{}", address.name, address.port)
-    }
+    address::join_port(&address.name, address.port)
 }
 
 #[cfg(test)]

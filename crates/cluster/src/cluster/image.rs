@@ -58,7 +58,6 @@ pub struct ClusterImage {
     /// Name of its directories: `<cluster>-<8 characters of the manifest's digest>`.
     pub mount_name: String,
     pub kind: ImageKind,
-    /// Digest of the manifest.
     pub digest: Digest,
     pub labels: BTreeMap<String, String>,
     /// `ENV` of the image, without `PATH`.

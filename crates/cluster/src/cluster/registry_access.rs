@@ -2,14 +2,14 @@
 //! the user's settings, and a random password if none is given. Must not depend on how the registry
 //! is started.
 
-use std::path::{Path, PathBuf};
-use std::{collections::BTreeMap, os::unix::fs::DirBuilderExt};
+use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde_json::Value;
 
 use crate::cluster::context::RegistryAccess;
-use imgctl_base::error::{Context, Error, IoContext, Result};
-use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::error::{Context, Error, Result};
+use imgctl_base::fs::atomic::write_private;
 use imgctl_base::fs::directory::read_text;
 use imgctl_base::secret::Secret;
 use imgctl_registry::server::hash_password;
@@ -103,7 +103,7 @@ pub fn decide(
 
 /// Stores a generated password for later runs, readable only by its owner.
 pub fn remember(access: &RegistryAccess, state: &Path) -> Result<()> {
-    keep(&state.join(KEPT_PASSWORD), access.password.expose())
+    write_private(&state.join(KEPT_PASSWORD), access.password.expose())
 }
 
 /// Returns the content of [`HTPASSWD`]; `None` if the registry requires no login. The hash of a
@@ -126,7 +126,7 @@ pub fn htpasswd(access: &RegistryAccess, state: &Path) -> Result<Option<String>>
         return Ok(Some(kept));
     }
     let line = format!("{user}:{}\n", hash_password(&access.password)?);
-    keep(&path, &line)?;
+    write_private(&path, &line)?;
     Ok(Some(line))
 }
 
@@ -150,25 +150,24 @@ fn kept_or_drawn(state: &Path, image: &BTreeMap<String, String>) -> Result<(Stri
         let password = image.get(PASSWORD_VARIABLE).map(String::as_str);
         return Ok((password.unwrap_or(SEALOS_PASSWORD).to_owned(), false));
     }
-    Ok((draw()?, true))
+    // With only digits, YAML would read a number.
+    Ok((format!("p{}", random(LETTERS, PASSWORD_LENGTH - 1)?), true))
 }
 
-fn draw() -> Result<String> {
-    let mut password = String::with_capacity(PASSWORD_LENGTH);
+/// Returns random characters of `letters`, each equally likely.
+pub(crate) fn random(letters: &[u8], length: usize) -> Result<String> {
+    let mut text = String::with_capacity(length);
     let mut bytes = [0; 64];
-    // With only digits, YAML would read a number.
-    password.push('p');
-    while password.len() < PASSWORD_LENGTH {
+    // Bytes beyond the last whole multiple would favour the first letters.
+    let fair = 256 / letters.len() * letters.len();
+    while text.len() < length {
         aws_lc_rs::rand::fill(&mut bytes)
             .map_err(|_| Error::failed("cannot read random numbers from the system"))?;
-        // Bytes beyond the last whole multiple would favour the first letters.
-        let fair = 256 / LETTERS.len() * LETTERS.len();
-        let letters = bytes.iter().map(|&byte| usize::from(byte));
-        let letters = letters.filter(|&byte| byte < fair);
-        let wanted = PASSWORD_LENGTH - password.len();
-        password.extend(letters.take(wanted).map(|byte| char::from(LETTERS[byte % LETTERS.len()])));
+        let drawn = bytes.iter().map(|&byte| usize::from(byte)).filter(|&byte| byte < fair);
+        let wanted = length - text.len();
+        text.extend(drawn.take(wanted).map(|byte| char::from(letters[byte % letters.len()])));
     }
-    Ok(password)
+    Ok(text)
 }
 
 fn render(text: &str, variables: &BTreeMap<String, String>) -> Result<String> {
@@ -234,16 +233,6 @@ fn data(text: &str) -> Result<String> {
         Err(Error::usage(format!("`{text}` cannot be a registry's data directory"))
             .hint(format!("use an absolute path of at least two components, such as {DATA}")))
     }
-}
-
-fn keep(path: &Path, text: &str) -> Result<()> {
-    let directory = path.parent().map(PathBuf::from).unwrap_or_default();
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&directory)
-        .path("create the directory", &directory)?;
-    atomic::write(path, text.as_bytes(), 0o600, Durability::Durable)
 }
 
 #[cfg(test)]

@@ -1,19 +1,22 @@
 //! State that the controller keeps of each cluster: `~/.sealos/<cluster>/` in sealos' layout, plus
 //! `journal/` and `logs/`. Mode 0700, because it contains passwords and private keys.
 
-use std::io::{ErrorKind, Read};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::clusterfile::{self, Clusterfile};
 use crate::cluster::name;
-use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
+use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::fs::directory::read_text;
 use imgctl_base::fs::lock::{Lock, Mode};
 use imgctl_base::image::{Digest, time::rfc3339};
 
+/// One byte more than a Clusterfile may have: the parser tells of it.
+const LONGEST: u64 = clusterfile::MAX_LENGTH as u64 + 1;
 const CLUSTERFILE: &str = "Clusterfile";
 const LOCK: &str = ".lock";
 const HOLDER: &str = ".lock.holder";
@@ -82,17 +85,8 @@ impl State {
 
     /// Creates the directory and its subdirectories, readable only by their owner.
     pub fn prepare(&self) -> Result<()> {
-        let mut builder = std::fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700);
-        for directory in [
-            self.directory.clone(),
-            self.etc(),
-            self.pki(),
-            self.tmp(),
-            self.journal(),
-            self.logs(),
-        ] {
-            builder.create(&directory).path("make", &directory)?;
+        for directory in [self.etc(), self.pki(), self.tmp(), self.journal(), self.logs()] {
+            atomic::make_private(&directory)?;
         }
         // sealos makes it readable by everyone.
         std::fs::set_permissions(&self.directory, PermissionsExt::from_mode(0o700))
@@ -102,9 +96,8 @@ impl State {
     /// Returns the stored Clusterfile with notes on it; `None` if the cluster does not exist.
     pub fn load(&self) -> Result<Option<(Clusterfile, Vec<String>)>> {
         let path = self.clusterfile();
-        let text = match read_text(&path, clusterfile::MAX_LENGTH as u64) {
-            Err(error) if error.kind() == Kind::NotFound => return Ok(None),
-            text => text?,
+        let Some(text) = read_text(&path, LONGEST)? else {
+            return Ok(None);
         };
         let (mut read, mut notes) = clusterfile::read_stored(&text, &path.display().to_string())
             .context(|| format!("cannot use the state of cluster `{}`", self.name))?;
@@ -139,10 +132,9 @@ impl State {
     /// back to the Clusterfile.
     fn adopt(&self, read: &mut Clusterfile) -> Result<Option<String>> {
         let path = self.etc().join("kubeadm-init.yaml");
-        if !read.documents.is_empty() || !path.is_file() {
+        let Some(text) = read_text(&path, LONGEST)?.filter(|_| read.documents.is_empty()) else {
             return Ok(None);
-        }
-        let text = read_text(&path, clusterfile::MAX_LENGTH as u64)?;
+        };
         let (generated, _) = clusterfile::read_additions(&text, &path.display().to_string())
             .context(|| format!("cannot import cluster `{}` from sealos", self.name))?;
         let count = generated.documents.len();
@@ -163,8 +155,7 @@ impl State {
             )));
         }
         self.prepare()?;
-        let text = clusterfile.write()?;
-        atomic::write(&self.clusterfile(), text.as_bytes(), 0o600, Durability::Durable)
+        atomic::write_private(&self.clusterfile(), &clusterfile.write()?)
             .context(|| format!("cannot store the state of cluster `{}`", self.name))
     }
 
@@ -218,9 +209,8 @@ impl Held {
             verb: verb.to_owned(),
             since: rfc3339(now),
         };
-        let text = serde_json::to_vec(&holder).map_err(|error| {
-            Error::failed("cannot record the holder of the lock").caused_by(error)
-        })?;
+        let text = serde_json::to_vec(&holder)
+            .doing(|| "cannot record the holder of the lock".to_owned())?;
         atomic::write(&directory.join(HOLDER), &text, 0o600, Durability::Atomic)?;
         Ok(Self { lock })
     }
@@ -229,7 +219,7 @@ impl Held {
     /// machine is rebooted, and different for a copy of the directory.
     pub fn identity(&self) -> Result<String> {
         let boot = Path::new("/proc/sys/kernel/random/boot_id");
-        let boot = read_text(boot, MAX_HOLDER)?;
+        let boot = read_text(boot, MAX_HOLDER)?.unwrap_or_default();
         let (device, inode) = self.lock.place().doing(|| "cannot identify a lock".to_owned())?;
         let host = own_name();
         let digest = Digest::of(format!("{host} {boot} {device} {inode}").as_bytes());
@@ -241,6 +231,7 @@ fn busy(directory: &Path, what: &str) -> Error {
     let error = Error::busy(format!("another command is running on {what}"));
     let holder = read_text(&directory.join(HOLDER), MAX_HOLDER)
         .ok()
+        .flatten()
         .and_then(|text| serde_json::from_str::<Holder>(&text).ok());
     match holder {
         Some(holder) => error.hint(format!(
@@ -261,28 +252,17 @@ struct Holder {
     since: String,
 }
 
-/// Returns this machine's name.
-fn own_name() -> String {
+/// Name of this machine, for locks, journals and leases.
+pub fn own_name() -> String {
     let uname = rustix::system::uname();
     uname.nodename().to_string_lossy().into_owned()
-}
-
-fn read_text(path: &Path, limit: u64) -> Result<String> {
-    let mut text = String::new();
-    let length = std::fs::File::open(path)
-        .and_then(|file| file.take(limit + 1).read_to_string(&mut text))
-        .path("read", path)?;
-    if length as u64 > limit {
-        Err(Error::bad_content(format!("{} is longer than {limit} bytes", path.display())))
-    } else {
-        Ok(text)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cluster::clusterfile::ClusterDocument;
+    use imgctl_base::error::Kind;
 
     fn named(name: &str) -> Clusterfile {
         Clusterfile {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use crate::cluster::clusterfile::{self, ClusterDocument, Clusterfile, HostGroup};
 use crate::cluster::state::State;
 use imgctl_base::error::{Context as _, Result};
-use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::fs::atomic;
 use imgctl_base::fs::directory::read_text;
 use imgctl_host::host::address::Address;
 
@@ -72,8 +72,7 @@ impl State {
         document.hosts = kept;
         let file = Clusterfile { cluster: document, ..Clusterfile::default() };
         self.prepare()?;
-        let path = self.touched_file();
-        atomic::write(&path, file.write()?.as_bytes(), 0o600, Durability::Durable)
+        atomic::write_private(&self.touched_file(), &file.write()?)
             .context(|| format!("cannot record the hosts that cluster `{}` touched", self.name()))
     }
 }

@@ -14,7 +14,6 @@ pub fn read<T: serde::de::DeserializeOwned>(value: &Value, what: &str) -> Result
     })
 }
 
-/// `metadata`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Meta {
@@ -294,7 +293,6 @@ impl Node {
     }
 }
 
-/// A PodDisruptionBudget.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Budget {
@@ -406,20 +404,6 @@ impl Selector {
                 }
             })
     }
-}
-
-/// Encodes a value for the query of a URL.
-pub(crate) fn encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                encoded.push(char::from(byte));
-            }
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
 }
 
 #[cfg(test)]

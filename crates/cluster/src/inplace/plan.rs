@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::inplace::object::{Resources, Role};
 use crate::inplace::{request::Request, target::Target};
-use imgctl_base::error::{Error, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::Digest;
 
 /// Schema version of this document.
@@ -183,13 +183,12 @@ impl Plan {
             self.groups.iter().map(|(uid, group)| (uid, &group.template)).collect();
         let all =
             serde_json::json!([SCHEMA, self.request, self.rollback, self.images, templates, pods]);
-        let bytes = serde_json::to_vec(&all)
-            .map_err(|error| Error::failed("cannot write the plan as JSON").caused_by(error))?;
+        let bytes =
+            serde_json::to_vec(&all).doing(|| "cannot write the plan as JSON".to_owned())?;
         self.digest = Digest::of(&bytes).to_string();
         Ok(())
     }
 
-    /// Returns the Pods that have to be changed.
     pub fn work(&self) -> impl Iterator<Item = &PodPlan> {
         self.pods.iter().filter(|pod| pod.is_work())
     }

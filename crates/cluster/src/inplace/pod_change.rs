@@ -11,7 +11,7 @@ use crate::inplace::marks::{self, Before, PodState, escaped};
 use crate::inplace::object::{self, Place, Pod, Resources, pod_path};
 use crate::inplace::plan::{PodPlan, Verdict};
 use crate::inplace::{completion::Changed, verdict::same};
-use imgctl_base::error::{Context as _, Error, Result};
+use imgctl_base::error::{Context as _, Error, IoContext, Result};
 use imgctl_kube::api::{Api, PatchKind};
 
 /// The readiness gate that other tools close for the same purpose.
@@ -296,9 +296,8 @@ pub(super) fn images_patch(
     }
     match state {
         Some(state) => {
-            let text = serde_json::to_string(state).map_err(|error| {
-                Error::failed("cannot write the Pod's state as JSON").caused_by(error)
-            })?;
+            let text = serde_json::to_string(state)
+                .doing(|| "cannot write the Pod's state as JSON".to_owned())?;
             if pod.metadata.annotations.is_empty() {
                 // Otherwise, a first annotation added concurrently would be lost.
                 operations.push(test("/metadata/resourceVersion", &pod.metadata.resource_version));

@@ -11,7 +11,7 @@ use crate::cluster::context::Host;
 use crate::inplace::object::{self, Pod, pod_path};
 use crate::inplace::{plan::PodPlan, pre_pull::Puller};
 use crate::runtime::action::HostPool;
-use imgctl_base::error::{Context as _, Error, Kind, Result};
+use imgctl_base::error::{Context as _, Error, IoContext, Kind, Result};
 use imgctl_base::image::Digest;
 use imgctl_host::agent::{Agent, protocol::Run};
 use imgctl_host::host::quote::quote as quoted;
@@ -45,10 +45,8 @@ impl Puller for HostPuller<'_> {
         }
         self.run(&*agent, &format!("crictl pull -- {image} >&2"))?;
         let shown = self.run(&*agent, &format!("crictl inspecti -o json -- {image}"))?;
-        let shown: Value = serde_json::from_str(&shown).map_err(|error| {
-            Error::bad_content(format!("{}: crictl did not return JSON", agent.host()))
-                .caused_by(error)
-        })?;
+        let shown: Value = serde_json::from_str(&shown)
+            .doing(|| format!("{}: crictl did not return JSON", agent.host()))?;
         let status = &shown["status"];
         let names = status["repoDigests"].as_array().into_iter().flatten();
         let mut found: Vec<String> = names

@@ -170,7 +170,6 @@ impl WorkloadKind {
     }
 }
 
-/// `--template`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TemplatePolicy {
@@ -183,7 +182,6 @@ pub enum TemplatePolicy {
     Sync,
 }
 
-/// `--verify`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verify {

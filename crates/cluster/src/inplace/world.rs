@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::inplace::object::{self, Budget, Node, Pod, Workload, encoded};
+use crate::inplace::object::{self, Budget, Node, Pod, Workload};
 use crate::inplace::request::{Selection, WorkloadKind};
 use imgctl_base::error::{Context as _, Error, Kind, Result};
-use imgctl_kube::api::{Answer, Api};
+use imgctl_kube::api::{Answer, Api, encoded};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Known {

@@ -47,7 +47,7 @@ fn set_names(name: &str, context: &ClusterContext, entries: Vec<(String, String)
         format!("hosts file: {}", lines.join(", "))
     };
     let block = HostsBlock { cluster: context.name.clone(), entries };
-    Action::new(name, says, "", move |site| site.agent.set_hosts(&block).map(|_| ()))
+    Action::new(name, says, move |site| site.agent.set_hosts(&block).map(|_| ()))
 }
 
 /// Returns the actions for the container runtime, the image's `init`, and the runtime's own
@@ -97,7 +97,7 @@ pub(crate) fn clean(
 /// removed.
 fn remove_files(context: &ClusterContext) -> Action {
     let root = context.paths.root();
-    Action::new("files", format!("remove {root}"), "", move |site| site.remove(&root))
+    Action::new("files", format!("remove {root}"), move |site| site.remove(&root))
 }
 
 /// Returns the script named by the first of `labels` that the rootfs image has, otherwise `default`

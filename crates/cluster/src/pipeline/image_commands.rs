@@ -113,7 +113,7 @@ pub fn uninstall(context: &ClusterContext, image: &ClusterImage, host: &Host) ->
 pub fn remove(context: &ClusterContext, mount_name: &str) -> Action {
     let directory = directory(context, mount_name);
     let says = format!("remove {directory}");
-    Action::new(&format!("{mount_name}-files"), says, "", move |site| site.remove(&directory))
+    Action::new(&format!("{mount_name}-files"), says, move |site| site.remove(&directory))
 }
 
 /// Returns the lines of `image`, with `replacement` in place of its `CMD`. Drops elements that only

@@ -47,7 +47,7 @@ fn copies(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Step {
     let state_store = Arc::clone(&execution.state_store);
     let directory = format!("{}/state", context.paths.root());
     let says = format!("keep a copy of the Clusterfile, without secrets, in {directory}");
-    let action = Action::new("state", says, "", move |site| {
+    let action = Action::new("state", says, move |site| {
         for file in state_store.copies()? {
             site.agent
                 .write_file(&FileToWrite { path: format!("{directory}/{}", file.path), ..file })?;
@@ -61,7 +61,7 @@ fn copies(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Step {
 fn secret(execution: &ExecutionContext<'_>) -> Step {
     let state_store = Arc::clone(&execution.state_store);
     let says = "kubectl apply: Secret kube-system/imgctl-cluster with the Clusterfile";
-    let action = Action::new("secret", says, "", move |site| {
+    let action = Action::new("secret", says, move |site| {
         let manifest = serde_json::json!({
             "apiVersion": "v1",
             "kind": "Secret",

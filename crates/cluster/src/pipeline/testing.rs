@@ -34,7 +34,6 @@ use imgctl_host::host::{address::Address, login::Login};
 pub struct Behaviour {
     /// Directory that records executed commands; `None`: in memory.
     pub directory: Option<PathBuf>,
-    /// Duration of a command.
     pub duration: Duration,
     /// Commands whose line contains the first text fail on hosts whose address ends in the second.
     pub fails: Option<(String, String)>,
@@ -81,7 +80,6 @@ impl Simulation {
     }
 }
 
-/// Pool of simulated hosts.
 pub struct SimulatedPool(pub Arc<Simulation>);
 
 impl HostPool for SimulatedPool {
@@ -453,7 +451,6 @@ pub fn hosts(masters: usize, workers: usize) -> Vec<Host> {
         .collect()
 }
 
-/// Returns the facts of a simulated host.
 pub fn facts(host: &Host) -> Facts {
     Facts {
         hostname: format!("host-{}", host.address.name.replace('.', "-")),

@@ -198,9 +198,18 @@ pub struct Action {
 }
 
 impl Action {
-    /// Creates an action from a closure. `inputs` is everything that it depends on besides its
-    /// name.
+    /// Creates an action from a closure.
     pub fn new(
+        name: &str,
+        says: impl Into<String>,
+        does: impl Fn(&Site<'_>) -> Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        Self::depending_on(name, says, "", does)
+    }
+
+    /// Creates an action from a closure. `inputs` is everything that it depends on besides its name
+    /// and what it says.
+    pub fn depending_on(
         name: &str,
         says: impl Into<String>,
         inputs: &str,
@@ -226,7 +235,7 @@ impl Action {
         }
         says.push_str(&line.line);
         let inputs = format!("{:?} {:?}", line.environment, line.input);
-        Self::new(name, says, &inputs, move |site| site.run(&line).map(|_| ()))
+        Self::depending_on(name, says, &inputs, move |site| site.run(&line).map(|_| ()))
     }
 
     /// Creates an action that runs a script of the image: `bash` with the label's value, in the
@@ -253,7 +262,9 @@ impl Action {
         let says = format!("write {path} (mode {mode:04o}, {} bytes)", text.len());
         let file = FileToWrite { path, mode, content: text.into_bytes() };
         let inputs = Digest::of(&file.content).to_string();
-        Self::new(name, says, &inputs, move |site| site.agent.write_file(&file).map(|_| ()))
+        Self::depending_on(name, says, &inputs, move |site| {
+            site.agent.write_file(&file).map(|_| ())
+        })
     }
 
     /// Adds image content, such as a script's text, to the fingerprint, so that the action runs

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::cluster::context::Host;
 use crate::runtime::action::{Line, Site};
-use imgctl_base::error::{Context, Error, Result};
+use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::image::Digest;
 use imgctl_host::agent::Agent;
 
@@ -234,9 +234,7 @@ fn node_with(nodes: &str, address: &str) -> Option<String> {
 }
 
 fn parsed(arguments: &[&str], text: &str) -> Result<Value> {
-    serde_json::from_str(text).map_err(|error| {
-        Error::bad_content(format!("`{}` did not return JSON", command(arguments))).caused_by(error)
-    })
+    serde_json::from_str(text).doing(|| format!("`{}` did not return JSON", command(arguments)))
 }
 
 /// Returns the shell line; arguments can contain any characters.

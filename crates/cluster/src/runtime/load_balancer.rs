@@ -8,6 +8,7 @@
 use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::Action;
 use crate::runtime::action::{Line, Site};
+use imgctl_host::host::address::join_port;
 
 /// Port of the API on control planes and of the load balancer on workers.
 pub(crate) const API_PORT: u16 = 6443;
@@ -48,11 +49,7 @@ fn state_file(context: &ClusterContext) -> String {
 }
 
 fn server(host: &Host) -> String {
-    if host.ip().contains(':') {
-        format!("[{}]:{API_PORT}", host.ip())
-    } else {
-        format!("{}:{API_PORT}", host.ip())
-    }
+    join_port(host.ip(), API_PORT)
 }
 
 /// Returns `address:port` of each control plane, one per line. A load balancer of an earlier imgctl
@@ -185,7 +182,7 @@ pub(crate) fn put_back(context: &ClusterContext) -> Vec<Action> {
         return Vec::new();
     }
     let says = "return this API server to the workers' load balancers";
-    let action = Action::new("balancers-back", says, "", |site| {
+    let action = Action::new("balancers-back", says, |site| {
         tell_workers(site, false);
         Ok(())
     });

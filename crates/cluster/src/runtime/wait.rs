@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::runtime::action::Site;
+use crate::runtime::action::{Action, Site};
 use imgctl_base::error::{Error, Result};
 
 const PAUSE: Duration = Duration::from_secs(2);
@@ -10,6 +10,18 @@ const PAUSE: Duration = Duration::from_secs(2);
 pub const WAITING: &str = "waiting: ";
 /// Time reserved before an action's timeout, so that its final message is reported.
 const MARGIN: Duration = Duration::from_secs(10);
+
+/// Creates an action that waits until the check passes, for at most `patience`.
+pub(crate) fn waiting(
+    name: &str,
+    says: impl Into<String>,
+    patience: Duration,
+    hint: &'static str,
+    complaint: impl Fn(&Site<'_>) -> Result<Option<String>> + Send + Sync + 'static,
+) -> Action {
+    let does = move |site: &Site<'_>| until_well(site, patience, hint, &|| complaint(site));
+    Action::new(name, says, does).within(patience + MARGIN * 2)
+}
 
 /// Repeats the check until it passes or `patience` expires. A failed check counts as a complaint,
 /// because servers restart meanwhile.

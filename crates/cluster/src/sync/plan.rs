@@ -6,7 +6,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use serde::ser::{Serialize, SerializeSeq, SerializeStruct, Serializer};
+use serde::ser::{Serialize, Serializer};
+use serde_json::json;
 
 use crate::cluster::{context::Host, image::ImageKind};
 use crate::sync::brief::{Brief, Wants};
@@ -364,52 +365,23 @@ impl fmt::Display for SyncPlan {
 
 impl Serialize for SyncPlan {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut plan = serializer.serialize_struct("SyncPlan", 3)?;
-        plan.serialize_field("bytes", &self.bytes())?;
-        plan.serialize_field("hosts", &Hosts(self))?;
-        plan.serialize_field("failed", &Failed(self))?;
-        plan.end()
-    }
-}
-
-struct Hosts<'a>(&'a SyncPlan);
-
-impl Serialize for Hosts<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(serde::Serialize)]
-        struct Line<'a> {
-            host: String,
-            layers: usize,
-            bytes: u64,
-            changes: Vec<Change<'a>>,
-        }
-        let mut list = serializer.serialize_seq(Some(self.0.hosts.len()))?;
-        for host in &self.0.hosts {
-            list.serialize_element(&Line {
-                host: host.host.id(),
-                layers: host.missing(self.0).count(),
-                bytes: host.bytes(self.0),
-                changes: host.changes.iter().map(Change::from).collect(),
-            })?;
-        }
-        list.end()
-    }
-}
-
-struct Failed<'a>(&'a SyncPlan);
-
-impl Serialize for Failed<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(serde::Serialize)]
-        struct Line {
-            host: String,
-            error: String,
-        }
-        let mut list = serializer.serialize_seq(Some(self.0.failed.len()))?;
-        for (host, error) in &self.0.failed {
-            list.serialize_element(&Line { host: host.id(), error: error.to_string() })?;
-        }
-        list.end()
+        let hosts: Vec<_> = self
+            .hosts
+            .iter()
+            .map(|host| {
+                json!({
+                    "host": host.host.id(),
+                    "layers": host.missing(self).count(),
+                    "bytes": host.bytes(self),
+                    "changes": host.changes.iter().map(Change::from).collect::<Vec<_>>(),
+                })
+            })
+            .collect();
+        let failed = self.failed.iter();
+        let failed: Vec<_> = failed
+            .map(|(host, error)| json!({ "host": host.id(), "error": error.to_string() }))
+            .collect();
+        json!({ "bytes": self.bytes(), "hosts": hosts, "failed": failed }).serialize(serializer)
     }
 }
 

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use crate::cluster::context::{Host, Paths};
 use crate::cluster::image::ClusterImage;
 use crate::sync::brief::{Brief, Wants, is_application, is_mixed};
-use imgctl_base::error::{Error, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::Digest;
 use imgctl_host::agent::protocol::{Checkout, CheckoutLayer, Facts};
 use imgctl_host::render::{ImageInputs, Inputs};
@@ -144,8 +144,7 @@ impl Tree {
         // The finished tree does not show whether its layers' `registry/` was left out.
         let applies = registry && self.mixed;
         let parts = (FORMAT, &self.name, layers, applies, inputs);
-        let text = serde_json::to_vec(&parts)
-            .map_err(|error| Error::failed("cannot name a tree").caused_by(error))?;
+        let text = serde_json::to_vec(&parts).doing(|| "cannot name a tree".to_owned())?;
         Ok(Digest::of(&text).hex()[..ID_LENGTH].to_owned())
     }
 

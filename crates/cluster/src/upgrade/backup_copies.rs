@@ -1,15 +1,16 @@
 //! Copies the backups of the first control plane to a second host and to the controller, so that a
 //! rollback remains possible after the loss of one machine.
 
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::{fs::File, io::Write};
 
 use crate::cluster::context::Host;
 use crate::runtime::Action;
 use crate::runtime::action::{Line, Site};
-use imgctl_base::error::{Error, IoContext, Result};
-use imgctl_base::fs::atomic::sync_directory;
+use imgctl_base::error::{Context as _, Error, IoContext, Result};
+use imgctl_base::fs::atomic::{make_private, sync_directory};
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{ReadPart, WritePart};
 
@@ -25,12 +26,9 @@ pub(super) fn copy(directory: &str, second: Option<&Host>, here: PathBuf) -> Act
     if let Some(second) = &second {
         says.push_str(&format!(" and to {}", second.id()));
     }
-    Action::new("keep-backup", says, "", move |site| {
+    Action::new("keep-backup", says, move |site| {
         for file in files(site, &directory)? {
-            let other = match &second {
-                Some(host) => Some(site.pool.agent(host)?),
-                None => None,
-            };
+            let other = second.as_ref().map(|host| site.pool.agent(host)).transpose()?;
             let path = format!("{directory}/{}", file.name);
             let target = here.join(&file.name);
             carry(site.agent, &path, file.size, other.as_deref(), &target)?;
@@ -43,31 +41,37 @@ pub(super) fn copy(directory: &str, second: Option<&Host>, here: PathBuf) -> Act
 pub(super) fn bring(file: &Path, there: &str) -> Action {
     let (file, there) = (file.to_owned(), there.to_owned());
     let says = format!("send {} to {there}", file.display());
-    Action::new("snapshot", says, "", move |site| send(site.agent, &file, &there))
+    Action::new("snapshot", says, move |site| send(site.agent, &file, &there))
 }
 
 /// Sends a file from the controller to `path` on a host.
 fn send(agent: &dyn Agent, file: &Path, path: &str) -> Result<()> {
-    use std::io::Read;
     let mut source = File::open(file).path("open", file)?;
     let size = source.metadata().path("look at", file)?.len();
-    let mut offset = 0;
+    write_parts(agent, path, &mut source, size)
+        .context(|| format!("cannot send {}", file.display()))
+}
+
+/// Writes `size` bytes of `content` to `path` on a host, part by part.
+pub(super) fn write_parts(
+    agent: &dyn Agent,
+    path: &str,
+    content: &mut dyn Read,
+    size: u64,
+) -> Result<()> {
+    let (path, mut offset) = (path.to_owned(), 0);
     loop {
-        let mut content = Vec::new();
-        Read::by_ref(&mut source).take(PART).read_to_end(&mut content).path("read", file)?;
-        let length = content.len() as u64;
-        let is_last = offset + length >= size;
-        agent.write_part(&WritePart {
-            path: path.to_owned(),
-            mode: 0o600,
-            offset,
-            content,
-            is_last,
-        })?;
-        offset += length;
+        let mut part = Vec::new();
+        Read::take(&mut *content, PART)
+            .read_to_end(&mut part)
+            .doing(|| "cannot read it".to_owned())?;
+        let end = offset + part.len() as u64;
+        let (path, is_last) = (path.clone(), end >= size || part.is_empty());
+        agent.write_part(&WritePart { path, mode: 0o600, offset, content: part, is_last })?;
         if is_last {
             return Ok(());
         }
+        offset = end;
     }
 }
 
@@ -121,11 +125,7 @@ fn carry(
     here: &Path,
 ) -> Result<()> {
     let directory = here.parent().unwrap_or(Path::new("."));
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)
-        .path("make", directory)?;
+    make_private(directory)?;
     let partial = here.with_extension("part");
     let mut local = File::options()
         .write(true)

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::runtime::upgrade::Renewal;
-use imgctl_base::error::{Error, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::Digest;
 
 pub use imgctl_kube::drain::OnTimeout;
@@ -83,7 +83,6 @@ pub struct Release {
     pub workers: bool,
 }
 
-/// `--strategy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
@@ -93,7 +92,6 @@ pub enum Strategy {
     Replace,
 }
 
-/// `--kubelet-swap`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KubeletSwap {
@@ -102,7 +100,6 @@ pub enum KubeletSwap {
     InPlace,
 }
 
-/// `--hop`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HopMode {
@@ -112,7 +109,6 @@ pub enum HopMode {
     Single,
 }
 
-/// `--pause-after`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PauseAfter {
@@ -122,7 +118,6 @@ pub enum PauseAfter {
     Batch,
 }
 
-/// `--on-failure`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnFailure {
@@ -217,7 +212,6 @@ pub struct HostBefore {
     pub architecture: String,
     /// The host's Kubernetes Node, if it has one.
     pub node: Option<String>,
-    /// Its current version.
     pub version: Option<String>,
     /// An administrator had cordoned the Node, so it stays cordoned.
     pub(crate) was_unschedulable: bool,
@@ -273,8 +267,7 @@ impl Document {
         decided.findings.clear();
         decided.notes.clear();
         decided.restarts.clear();
-        let bytes = serde_json::to_vec(&decided)
-            .map_err(|error| Error::failed("cannot name the plan").caused_by(error))?;
+        let bytes = serde_json::to_vec(&decided).doing(|| "cannot name the plan".to_owned())?;
         Ok(Digest::of(&bytes))
     }
 
@@ -286,9 +279,8 @@ impl Document {
 
     /// Parses the output of [`Document::to_json`].
     pub fn parse(bytes: &[u8], name: &str) -> Result<Self> {
-        let document: Self = serde_json::from_slice(bytes).map_err(|error| {
-            Error::bad_content(format!("{name} is not a plan")).caused_by(error)
-        })?;
+        let document: Self =
+            serde_json::from_slice(bytes).doing(|| format!("{name} is not a plan"))?;
         match document.schema {
             SCHEMA => Ok(document),
             other => Err(Error::bad_content(format!(
@@ -299,8 +291,7 @@ impl Document {
     }
 
     pub fn to_json(&self) -> Result<String> {
-        serde_json::to_string_pretty(self)
-            .map_err(|error| Error::failed("cannot write the plan").caused_by(error))
+        serde_json::to_string_pretty(self).doing(|| "cannot write the plan".to_owned())
     }
 }
 

@@ -79,7 +79,7 @@ pub(super) fn switch(step: &Move<'_>, tree: &str) -> Action {
     let version = step.to.rootfs().map_or_else(String::new, |image| format!(" ({})", image.name));
     let short = tree.get(..12).unwrap_or(tree);
     let says = format!("switch {ROOTFS} to {short}{version}");
-    Action::new("switch", says, tree, move |site| {
+    Action::depending_on("switch", says, tree, move |site| {
         for note in site.agent.switch_tree(&request)? {
             (site.output)(imgctl_host::agent::protocol::OutputLine {
                 text: note,
@@ -93,7 +93,7 @@ pub(super) fn switch(step: &Move<'_>, tree: &str) -> Action {
 /// Waits; the gate that follows detects failures during this time.
 fn bake(seconds: u64) -> Action {
     let says = format!("wait {seconds} s, then check again");
-    Action::new("bake", says, "", move |site| {
+    Action::new("bake", says, move |site| {
         let limit = site.timeout.unwrap_or(Duration::MAX);
         let wanted = Duration::from_secs(seconds);
         if wanted > limit {

@@ -19,13 +19,13 @@ use crate::cluster::context::{ClusterContext, Host, Paths};
 use crate::pipeline::event::{Event, Listener};
 use crate::pipeline::{journal::past, step::journals};
 use crate::runtime::action::HostPool;
+use crate::upgrade::backup_copies::write_parts;
 use crate::upgrade::upgrade_store::{STATE, UpgradeStore};
 use imgctl_base::error::{Error, IoContext, Result};
-use imgctl_base::{fs::directory, image::Digest};
-use imgctl_host::agent::{Agent, protocol::WritePart};
+use imgctl_base::fs::directory;
+use imgctl_base::image::{Digest, time::rfc3339};
+use imgctl_host::agent::Agent;
 
-/// Bytes per transferred part.
-const PART: usize = 4 << 20;
 /// How long to wait for a healthy host before skipping it.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Pause before retrying a host after a failure.
@@ -285,12 +285,11 @@ impl Mirror {
             }
         }
         let copied = Copied {
-            time: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            time: rfc3339(jiff::Timestamp::now().as_second()),
             controller: self.controller.clone(),
             journals: all.clone(),
         };
-        let text = serde_json::to_vec(&copied)
-            .map_err(|error| Error::failed("cannot record the copies").caused_by(error))?;
+        let text = serde_json::to_vec(&copied).doing(|| "cannot record the copies".to_owned())?;
         kept.journals = Some(all);
         self.put(agent, TELLING, &text)
     }
@@ -312,22 +311,7 @@ impl Mirror {
 
     fn put(&self, agent: &dyn Agent, name: &str, content: &[u8]) -> Result<()> {
         let path = format!("{}/{name}", self.directory);
-        let mut offset = 0;
-        loop {
-            let end = content.len().min(offset + PART);
-            let is_last = end == content.len();
-            agent.write_part(&WritePart {
-                path: path.clone(),
-                mode: 0o600,
-                offset: offset as u64,
-                content: content.get(offset..end).unwrap_or_default().to_vec(),
-                is_last,
-            })?;
-            if is_last {
-                return Ok(());
-            }
-            offset = end;
-        }
+        write_parts(agent, &path, &mut &*content, content.len() as u64)
     }
 
     fn remove(&self, agent: &dyn Agent, name: &str) -> Result<()> {

@@ -50,7 +50,7 @@ pub fn any_api(context: &ClusterContext, pool: &Arc<dyn HostPool + Send>) -> Fai
 pub(super) fn cordon(node: &str, id: &str) -> Action {
     let (node, id) = (node.to_owned(), id.to_owned());
     let says = format!("cordon Node {node}");
-    Action::new("cordon", says, "", move |site| {
+    Action::new("cordon", says, move |site| {
         let api = api(site.context, site.pool)?;
         if drain::cordon(&*api, &node, &id)? == Cordon::Others {
             say(site, &format!("Node {node} was already cordoned and stays cordoned"));
@@ -73,7 +73,7 @@ pub(super) fn drain(node: &str, id: &str, choices: &Choices) -> Action {
         format!("drain Node {node}: evict its Pods within {} s", choices.drain_timeout_seconds);
     let inputs = format!("{options:?}");
     let limit = options.timeout;
-    let action = Action::new("drain", says, &inputs, move |site| {
+    let action = Action::depending_on("drain", says, &inputs, move |site| {
         let api = api(site.context, site.pool)?;
         let told = |event: drain::PodEvent| say(site, &event.to_string());
         let gone = empty(&*api, &node, &id, &options, &told)?;
@@ -111,7 +111,7 @@ fn empty(
 pub(super) fn uncordon(node: &str) -> Action {
     let node = node.to_owned();
     let says = format!("uncordon Node {node}, unless it was already cordoned");
-    Action::new("uncordon", says, "", move |site| {
+    Action::new("uncordon", says, move |site| {
         let api = api(site.context, site.pool)?;
         drain::uncordon(&*api, &node).map(|_| ())
     })

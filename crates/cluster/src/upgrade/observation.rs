@@ -85,7 +85,6 @@ pub struct ManifestSeen {
     /// Image of the first container; the fields below also describe this container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Command and arguments.
     pub arguments: Vec<String>,
     pub environment: Vec<String>,
     pub(crate) has_limits: bool,

@@ -27,7 +27,6 @@ pub const BATCH: &str = "workers";
 /// Inputs for executing a document.
 pub struct UpgradeRun<'a> {
     pub document: &'a Document,
-    /// The current cluster context.
     pub from: Arc<ClusterContext>,
     /// The cluster context after each hop of the document; the last is the target.
     pub hops: Vec<Arc<ClusterContext>>,

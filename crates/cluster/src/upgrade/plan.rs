@@ -10,7 +10,7 @@ use crate::upgrade::document::{
 use crate::upgrade::observation::{HostSeen, Observation};
 use crate::upgrade::request::{Request, SCRIPT, Target};
 use crate::upgrade::{preflight, restarts, skew::may_lag};
-use imgctl_base::error::{Error, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Planned {
@@ -71,8 +71,7 @@ pub fn plan(observation: &Observation, request: &Request<'_>) -> Result<Planned>
         restarts: BTreeMap::new(),
     };
     for (id, one) in restarts::foretell(&document, observation, request) {
-        let value = serde_json::to_value(one)
-            .map_err(|error| Error::failed("cannot write the plan").caused_by(error))?;
+        let value = serde_json::to_value(one).doing(|| "cannot write the plan".to_owned())?;
         document.restarts.insert(id, value);
     }
     preflight::run(&mut document, observation, request);

@@ -19,7 +19,6 @@ pub struct Report {
 #[serde(rename_all = "camelCase")]
 pub struct HostReport {
     pub host: String,
-    /// Its version now.
     pub version: Option<String>,
     /// Deviations from the plan.
     pub problems: Vec<String>,

@@ -31,7 +31,6 @@ pub struct Request<'a> {
     pub targets: Vec<Target>,
     pub choices: Choices,
     pub direction: Direction,
-    /// `--id`.
     pub id: Option<String>,
     /// `--scope`: IDs of the hosts to upgrade; empty for all.
     pub only: Vec<String>,

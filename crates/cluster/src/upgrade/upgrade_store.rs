@@ -21,7 +21,7 @@ use crate::pipeline::{event::Outcome, step::journals};
 use crate::upgrade::document::{Direction, Document, Release};
 use crate::upgrade::observation::Observation;
 use imgctl_base::error::{Error, IoContext, Result};
-use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::fs::atomic::{self, write_private as write};
 use imgctl_base::fs::directory;
 
 /// Maximum size of a file that is read, in bytes.
@@ -99,7 +99,6 @@ pub struct UpgradeStore {
 }
 
 impl UpgradeStore {
-    /// Returns the store in the state directory of a cluster.
     pub fn of(state: &Path) -> Self {
         Self { directory: state.join("upgrade") }
     }
@@ -121,7 +120,6 @@ impl UpgradeStore {
     /// Begins the upgrade; from now on it is the one to resume.
     pub fn begin(&self, document: &Document) -> Result<()> {
         let directory = self.of_id(&document.id)?;
-        make(&directory)?;
         write(&directory.join("plan.json"), &document.to_json()?)?;
         atomic::remove_tree(&directory.join("pause"))?;
         self.change(|state| {
@@ -138,9 +136,7 @@ impl UpgradeStore {
         instead: Option<&str>,
         snapshot: Option<&Path>,
     ) -> Result<()> {
-        let directory = self.of_id(&document.id)?;
-        make(&directory)?;
-        write(&directory.join("plan.json"), &document.to_json()?)?;
+        write(&self.of_id(&document.id)?.join("plan.json"), &document.to_json()?)?;
         let snapshot =
             snapshot.map(|path| std::path::absolute(path).path("use", path)).transpose()?;
         self.change(|state| {
@@ -163,16 +159,14 @@ impl UpgradeStore {
 
     /// Stores the observation of the cluster before `id`.
     pub fn keep_before(&self, id: &str, before: &Observation) -> Result<()> {
-        let directory = self.of_id(id)?;
-        make(&directory)?;
         let mut before = before.clone();
         for host in &mut before.hosts {
             // Container environments may hold secrets, and nothing reads them later.
             host.containers.clear();
         }
-        let text = serde_json::to_string(&before)
-            .map_err(|error| Error::failed("cannot write the observation").caused_by(error))?;
-        write(&directory.join("before.json"), &text)
+        let text =
+            serde_json::to_string(&before).doing(|| "cannot write the observation".to_owned())?;
+        write(&self.of_id(id)?.join("before.json"), &text)
     }
 
     /// See [`UpgradeStore::keep_before`]; returns `None` if it is missing or malformed.
@@ -210,9 +204,7 @@ impl UpgradeStore {
     /// Stores the cluster's Clusterfile from before `id`: once the new one is recorded, no other
     /// copy of the previous one exists.
     pub fn keep_former(&self, id: &str, clusterfile: &str) -> Result<()> {
-        let directory = self.of_id(id)?;
-        make(&directory)?;
-        write(&directory.join("former"), clusterfile)
+        write(&self.of_id(id)?.join("former"), clusterfile)
     }
 
     /// See [`UpgradeStore::keep_former`]; `None` for upgrades begun by older versions.
@@ -220,7 +212,6 @@ impl UpgradeStore {
         read(&self.of_id(id)?.join("former"))
     }
 
-    /// Images to install at the end of `id`.
     pub fn install(&self, id: &str) -> Result<Vec<String>> {
         Ok(self.progress(id)?.install)
     }
@@ -324,10 +315,10 @@ impl UpgradeStore {
     fn of_id(&self, id: &str) -> Result<PathBuf> {
         let plain = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
         let good = !id.is_empty() && !id.starts_with('.') && id.chars().all(plain);
-        match good {
-            true => Ok(self.directory.join(id)),
-            false => Err(Error::usage(format!("`{id}` is not a valid upgrade name"))),
+        if !good {
+            return Err(Error::usage(format!("`{id}` is not a valid upgrade name")));
         }
+        Ok(self.directory.join(id))
     }
 
     fn progress(&self, id: &str) -> Result<Progress> {
@@ -347,10 +338,8 @@ impl UpgradeStore {
     fn change(&self, change: impl FnOnce(&mut State)) -> Result<()> {
         let mut state = self.state()?;
         change(&mut state);
-        let text = serde_json::to_string_pretty(&state).map_err(|error| {
-            Error::failed("cannot write the state of upgrades").caused_by(error)
-        })?;
-        make(&self.directory)?;
+        let text = serde_json::to_string_pretty(&state)
+            .doing(|| "cannot write the state of upgrades".to_owned())?;
         write(&self.directory.join(STATE), &text)
     }
 
@@ -430,23 +419,12 @@ pub fn word(status: UpgradeStatus) -> &'static str {
     }
 }
 
-fn make(directory: &Path) -> Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).path("make", directory)
-}
-
-fn write(path: &Path, text: &str) -> Result<()> {
-    atomic::write(path, text.as_bytes(), 0o600, Durability::Durable)
-}
-
 fn read(path: &Path) -> Result<Option<String>> {
     directory::read_text(path, LONGEST)
 }
 
 fn parsed<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T> {
-    serde_json::from_str(text).map_err(|error| {
-        Error::bad_content(format!("{} cannot be read", path.display())).caused_by(error)
-    })
+    serde_json::from_str(text).doing(|| format!("{} cannot be read", path.display()))
 }
 
 #[cfg(test)]

@@ -167,7 +167,6 @@ pub(super) struct HostsSet {
     pub(super) notes: Vec<String>,
 }
 
-/// A file's bytes.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Content(#[serde(with = "base64_bytes")] pub(super) Vec<u8>);
 

@@ -21,12 +21,16 @@ pub struct Address {
 
 impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (self.name.contains(':'), self.port) {
-            (_, SSH_PORT) => write!(f, "{}", self.name),
-            (false, port) => write!(f, "{}:{port}", self.name),
-            (true, port) => write!(f, "[{}]:{port}", self.name),
+        match self.port {
+            SSH_PORT => write!(f, "{}", self.name),
+            port => write!(f, "{}", join_port(&self.name, port)),
         }
     }
+}
+
+/// Returns `address:port`, with brackets around an IPv6 address.
+pub fn join_port(address: &str, port: u16) -> String {
+    if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
 }
 
 /// Parses a list in the format of `--masters` and `--nodes`: comma-separated items, each `ip`,

@@ -5,7 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::hmac;
@@ -16,6 +16,7 @@ use russh::keys::{Algorithm, PublicKey};
 use crate::host::address::{Address, SSH_PORT};
 use crate::host::pattern;
 use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::fs::atomic::make_private;
 use imgctl_base::fs::lock::{Lock, Mode};
 
 /// Maximum size of a known_hosts file, in bytes. Fleets of thousands of hosts need about a
@@ -159,13 +160,7 @@ pub(super) fn learn(files: &[PathBuf], name: &str, key: &PublicKey) -> Result<Ve
     };
     let directory = file.parent().filter(|path| !path.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
-    if !directory.exists() {
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)
-            .path("create the directory", directory)?;
-    }
+    make_private(directory)?;
     // A device such as /dev/null means that no keys are stored.
     if file.metadata().is_ok_and(|data| data.file_type().is_char_device()) {
         return Ok(Verdict::Unknown);

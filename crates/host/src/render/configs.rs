@@ -118,18 +118,13 @@ fn read_list(text: &str) -> Result<Vec<ConfigEdit>> {
             found.unwrap_or_default().to_owned()
         };
         let name = text("/metadata/name");
-        let strategy = match text("/spec/strategy").as_str() {
-            "" | "override" => Strategy::Override,
-            "insert" => Strategy::Insert,
-            "append" => Strategy::Append,
-            "merge" => Strategy::Merge,
-            other => {
-                return Err(Error::usage(format!(
-                    "the Config {name} has the unknown strategy `{other}`: use override, insert, \
-                     append or merge"
-                )));
-            }
-        };
+        let strategy = text("/spec/strategy");
+        let strategy = Strategy::parse(&strategy).ok_or_else(|| {
+            Error::usage(format!(
+                "the Config {name} has the unknown strategy `{strategy}`: use override, insert, \
+                 append or merge"
+            ))
+        })?;
         configs.push(ConfigEdit {
             path: text("/spec/path"),
             image: None,

@@ -33,7 +33,6 @@ pub struct Inputs {
     pub strict: bool,
 }
 
-/// Inputs from one image.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ImageInputs {
     /// Name as in the Clusterfile's `spec.image`.
@@ -66,6 +65,16 @@ pub enum Strategy {
     Append,
     /// Merges YAML into YAML; preserves comments and key order.
     Merge,
+}
+
+impl Strategy {
+    /// Parses the name in a Config document; none means `override`.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "" => Some(Self::Override),
+            name => serde_json::from_value(name.into()).ok(),
+        }
+    }
 }
 
 /// File in an image's root that contains the image's own Config documents.

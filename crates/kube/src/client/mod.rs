@@ -19,7 +19,7 @@ use tokio::runtime::{Handle, Runtime};
 
 use crate::api::{Answer, Api, ApiError, PatchKind};
 use imgctl_base::error::{Context, Error, IoContext, Result};
-use imgctl_host::agent::Agent;
+use imgctl_host::{agent::Agent, host::address::join_port};
 
 /// Paths of the administrator's kubeconfig on a control plane: kubeadm's, then k3s'.
 const KUBECONFIGS: [&str; 2] = ["/etc/kubernetes/admin.conf", "/etc/rancher/k3s/k3s.yaml"];
@@ -138,11 +138,7 @@ impl Client {
                 Some(value)
             }
         };
-        let authority = if access.host.contains(':') {
-            format!("[{}]:{}", access.host, access.port)
-        } else {
-            format!("{}:{}", access.host, access.port)
-        };
+        let authority = join_port(&access.host, access.port);
         Ok(Self {
             line: ApiConnection {
                 dial: dial(runtime.handle().clone()),
@@ -284,7 +280,10 @@ impl Api for Client {
             }
             match page["metadata"]["continue"].as_str() {
                 Some(token) if !token.is_empty() => {
-                    next = format!("{path}{separator}limit={PAGE}&continue={}", encoded(token));
+                    next = format!(
+                        "{path}{separator}limit={PAGE}&continue={}",
+                        crate::api::encoded(token)
+                    );
                 }
                 _ => return Ok(items),
             }
@@ -311,11 +310,6 @@ impl Api for Client {
     fn delete(&self, path: &str, options: &Value) -> Answer<Value> {
         self.write(&Method::DELETE, path, "application/json", options)
     }
-}
-
-/// Encodes a base64 token: characters with a meaning in a query are escaped.
-fn encoded(token: &str) -> String {
-    token.replace('%', "%25").replace('+', "%2B").replace('/', "%2F").replace('=', "%3D")
 }
 
 fn parsed(body: &[u8]) -> Answer<Value> {

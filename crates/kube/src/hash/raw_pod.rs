@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
 
-use imgctl_base::error::{Error, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -98,8 +98,8 @@ struct RawSpec {
 /// Reads a `PodList` or a single `Pod` from the raw answer of the API server or a kubelet. Fails
 /// with [`imgctl_base::error::Kind::BadContent`] if the bytes are neither.
 pub fn pods(bytes: &[u8]) -> Result<Vec<Pod>> {
-    let list: RawList = serde_json::from_slice(bytes)
-        .map_err(|error| Error::bad_content("the list of pods cannot be read").caused_by(error))?;
+    let list: RawList =
+        serde_json::from_slice(bytes).doing(|| "the list of pods cannot be read".to_owned())?;
     let raw = match (list.items, list.spec, list.kind.as_deref()) {
         (Some(items), ..) => items,
         (None, Some(spec), _) => vec![RawPod { metadata: list.metadata.unwrap_or_default(), spec }],
@@ -152,8 +152,8 @@ fn pod(raw: RawPod) -> Result<Pod> {
 }
 
 fn container(raw: Box<RawValue>, role: Role) -> Result<PodContainer> {
-    let spec: Map<String, Value> = serde_json::from_str(raw.get())
-        .map_err(|error| Error::bad_content("a container cannot be read").caused_by(error))?;
+    let spec: Map<String, Value> =
+        serde_json::from_str(raw.get()).doing(|| "a container cannot be read".to_owned())?;
     let text = |key: &str| spec.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let role = match role {
         Role::Init if text("restartPolicy") == "Always" => Role::Sidecar,

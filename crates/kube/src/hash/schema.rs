@@ -40,7 +40,6 @@ pub(super) enum Shape {
 }
 
 impl Struct {
-    /// Returns the fields that `minor` has.
     pub(super) fn fields(&'static self, minor: Minor) -> impl Iterator<Item = &'static Field> {
         self.fields.iter().filter(move |field| field.since <= minor.0)
     }

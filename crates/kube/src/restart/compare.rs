@@ -52,13 +52,7 @@ impl std::fmt::Display for Mismatch {
 impl Mismatch {
     /// Returns the container of the same name that runs after the change.
     pub fn successor<'a>(&self, after: &'a [RunningContainer]) -> Option<&'a RunningContainer> {
-        let it = &self.predicted;
-        after.iter().find(|now| {
-            now.running
-                && now.container == it.container
-                && now.pod == it.pod
-                && now.namespace == it.namespace
-        })
+        after.iter().find(|now| is_of(now, &self.predicted))
     }
 }
 
@@ -87,15 +81,16 @@ pub fn compare(prediction: &Prediction, after: &[RunningContainer]) -> Compariso
     comparison
 }
 
+fn is_of(now: &RunningContainer, predicted: &ContainerPrediction) -> bool {
+    now.running
+        && now.container == predicted.container
+        && now.pod == predicted.pod
+        && now.namespace == predicted.namespace
+}
+
 fn actual(predicted: &ContainerPrediction, after: &[RunningContainer]) -> Actual {
-    let mut alike = after.iter().filter(|now| {
-        now.running
-            && now.container == predicted.container
-            && now.pod == predicted.pod
-            && now.namespace == predicted.namespace
-    });
     let mut best = Actual::Gone;
-    for now in &mut alike {
+    for now in after.iter().filter(|now| is_of(now, predicted)) {
         if now.id == predicted.id {
             return Actual::Kept;
         }

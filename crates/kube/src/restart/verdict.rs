@@ -20,63 +20,45 @@ pub enum Verdict {
 
 /// Reason for a verdict; one code per cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Code {
     /// The new kubelet computes the hash that the container already has.
-    #[serde(rename = "same-hash")]
     SameHash,
     /// Kubelets do not compare the hash of this type of container.
-    #[serde(rename = "not-compared")]
     NotCompared,
     /// The new kubelet is declared to accept hashes of the old one.
-    #[serde(rename = "declared-compatible")]
     DeclaredCompatible,
     /// The formula changes between 1.30 and 1.31.
     #[serde(rename = "formula-1.31")]
     Formula131,
     /// Name or image in the pod's spec differ from those the container was started with.
-    #[serde(rename = "image-string")]
     ImageString,
     /// The container uses fields that only one of the two kubelets reads.
-    #[serde(rename = "fields")]
     Fields,
     /// The present hash cannot be reproduced from the spec.
-    #[serde(rename = "not-reproducible")]
     NotReproducible,
     /// The API server does not have the container's pod.
-    #[serde(rename = "no-spec")]
     NoSpec,
     /// The container has no readable hash.
-    #[serde(rename = "no-hash")]
     NoHash,
-    #[serde(rename = "terminating")]
     Terminating,
     /// Depends on whether the new kubelet resizes pods in place.
-    #[serde(rename = "resize")]
     Resize,
     /// The new API server fills in a field that the kubelet hashes.
-    #[serde(rename = "server-defaults")]
     ServerDefaults,
     /// Not every patch release of the new kubelet compares sidecars.
-    #[serde(rename = "sidecar")]
     Sidecar,
     /// The spec has control characters that Go releases serialize differently.
-    #[serde(rename = "control-characters")]
     ControlCharacters,
     /// The new kubelet gives the static pod another uid.
-    #[serde(rename = "static-pod")]
     StaticPod,
     /// The new kubelet may give the static pod another uid.
-    #[serde(rename = "static-pod-perhaps")]
     StaticPodPerhaps,
     /// The pod runs an image of the release itself, which the new release replaces.
-    #[serde(rename = "release")]
     Release,
-    #[serde(rename = "runtime")]
     Runtime,
-    #[serde(rename = "cgroup-driver")]
     CgroupDriver,
     /// One of the releases is older than those whose hashing is known.
-    #[serde(rename = "old-release")]
     OldRelease,
 }
 

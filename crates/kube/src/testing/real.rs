@@ -17,7 +17,6 @@ pub(crate) fn is_recording() -> bool {
     tests::told("IMGCTL_RECORD").is_some()
 }
 
-/// Returns the directory of the recordings.
 pub(crate) fn recorded() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/kube/recorded")
 }

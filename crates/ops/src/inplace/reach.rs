@@ -1,7 +1,6 @@
 //! Access to the API of a cluster, its hosts and registries: through the cluster's Clusterfile, or
 //! a kubeconfig.
 
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +8,7 @@ use std::time::Duration;
 use crate::work::{RunOptions, Work, hold};
 use crate::{front_end::Logins, session::Session};
 use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_base::fs::atomic::make_private;
 use imgctl_base::image::Digest;
 use imgctl_cluster::cluster::context::{ClusterContext, Host};
 use imgctl_cluster::cluster::state::Held;
@@ -162,8 +162,7 @@ fn lock_of(kubeconfig: &Path, journals: &Path, verb: &str, now: i64) -> Result<H
     let path = std::path::absolute(kubeconfig).path("use", kubeconfig)?;
     let name = Digest::of(path.as_os_str().as_encoded_bytes());
     let directory = journals.join("locks").join(name.short());
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true).mode(0o700).create(&directory).path("make", &directory)?;
+    make_private(&directory)?;
     Held::acquire(&directory, &format!("the cluster of {}", path.display()), verb, now)
 }
 

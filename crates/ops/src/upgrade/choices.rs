@@ -1,6 +1,6 @@
 //! The choices of an operator, and which of them were given explicitly.
 
-use imgctl_base::error::{Error, Result};
+use imgctl_base::error::{IoContext, Result};
 use imgctl_cluster::upgrade::document::{Choices, HopMode};
 
 /// Choices for an upgrade or a rollback, with the options that set them.
@@ -51,8 +51,7 @@ impl GivenChoices {
     /// Returns the given options that differ from the recorded choices.
     pub fn against(&self, decided: &Choices, images: usize) -> Result<Vec<&'static str>> {
         let value = |choices: &Choices| {
-            serde_json::to_value(choices)
-                .map_err(|error| Error::failed("cannot compare options").caused_by(error))
+            serde_json::to_value(choices).doing(|| "cannot compare options".to_owned())
         };
         let (wanted, decided) = (value(&self.decide(images))?, value(decided)?);
         let differs =

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::session::Session;
 use crate::upgrade::images::ClusterSnapshot;
-use crate::{session::Session, work::controller};
 use imgctl_base::error::{Error, Result};
+use imgctl_cluster::cluster::state::own_name;
 use imgctl_cluster::pipeline::step::Step;
 use imgctl_cluster::upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};
 use imgctl_cluster::upgrade::{document::Document, mirror::Mirror};
@@ -70,7 +71,7 @@ pub(crate) fn abandon(document: &Document, known: &ClusterSnapshot<'_>) -> Resul
     };
     upgrades.end_for(document, UpgradeStatus::Aborted, &now(), reopens.as_deref())?;
     if execution.copy_state {
-        let mirror = Mirror::begin(&known.from, &execution.pool, &document.id, &controller())?;
+        let mirror = Mirror::begin(&known.from, &execution.pool, &document.id, &own_name())?;
         tell_late(&mirror, known.work.session);
     }
     Ok(reopens)

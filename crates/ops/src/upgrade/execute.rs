@@ -12,11 +12,12 @@ use jiff::Timestamp;
 use crate::front_end::{Outcome, Upgraded};
 use crate::upgrade::images::{ClusterSnapshot, rootfs_of};
 use crate::upgrade::{close::tell_late, lag};
-use crate::work::{Work, controller};
+use crate::work::Work;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Digest, Platform};
 use imgctl_cluster::cluster::context::{ClusterContext, Host};
 use imgctl_cluster::cluster::image::ClusterImage;
+use imgctl_cluster::cluster::state::own_name;
 use imgctl_cluster::pipeline::event::{Listener, NullListener};
 use imgctl_cluster::pipeline::executor::{Summary, unfinished};
 use imgctl_cluster::pipeline::{
@@ -268,7 +269,7 @@ pub(crate) fn carry(known: &ClusterSnapshot<'_>, carrying: &Carrying<'_>) -> Res
     upgrades.keep_install(&document.id, &known.install)?;
     upgrades.begin(document)?;
     let mirror = if execution.copy_state {
-        Some(Mirror::begin(&known.from, &execution.pool, &document.id, &controller())?)
+        Some(Mirror::begin(&known.from, &execution.pool, &document.id, &own_name())?)
     } else {
         None
     };

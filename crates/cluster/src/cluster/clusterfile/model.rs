@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::cluster::clusterfile::login::Ssh;
@@ -35,9 +36,7 @@ pub struct ClusterDocument {
     pub metadata: Map<String, Value>,
     /// `spec.image`, in installation order.
     pub images: Vec<String>,
-    /// `spec.ssh`.
     pub ssh: Ssh,
-    /// `spec.hosts`.
     pub hosts: Vec<HostGroup>,
     /// `spec.env`.
     pub environment: BTreeMap<String, String>,
@@ -70,7 +69,6 @@ pub struct Status {
     pub extra: Map<String, Value>,
 }
 
-/// `status.phase`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     InProcess,
@@ -96,43 +94,57 @@ impl Phase {
 }
 
 /// `status.mounts[]`: an image installed in the cluster.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Mount {
     /// Name of the image's directories on hosts.
     pub name: String,
     /// `rootfs`, `patch`, `application`.
+    #[serde(rename = "type")]
     pub kind: String,
     /// As in `spec.image`.
+    #[serde(rename = "imageName")]
     pub image: String,
     /// Directory where sealos mounted the image; written empty.
     pub mount_point: String,
     /// Digest of the manifest; sealos writes none.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
+    #[serde(rename = "env", skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    #[serde(rename = "cmd", skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub entrypoint: Vec<String>,
     /// Unknown members.
+    #[serde(flatten)]
     pub extra: Map<String, Value>,
 }
 
-/// `status.conditions[]`.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Condition {
     /// `ApplyClusterSuccess`, `ApplyClusterError`.
+    #[serde(rename = "type")]
     pub kind: String,
     pub status: String,
     /// RFC 3339.
+    #[serde(rename = "lastHeartbeatTime", skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
 /// `status.commandCondition[]`: results of installations.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CommandCondition {
     /// `ApplyCommandSuccess`, `ApplyCommandError`, `ApplyCommandCancelled`.
+    #[serde(flatten)]
     pub condition: Condition,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<String>,
 }
 

@@ -317,8 +317,8 @@ fn config(node: &Node, problems: &mut Problems<'_>) -> Option<ConfigEdit> {
     let mut fields = Fields::of(spec, "spec", problems);
     let path = fields.text("path", problems);
     let image = fields.text("match", problems).filter(|m| !m.is_empty());
-    let strategy = fields.text("strategy", problems);
-    let strategy = strategy.map_or(Some(Strategy::Override), |text| strategy_of(&text));
+    let strategy = fields.text("strategy", problems).unwrap_or_default();
+    let strategy = Strategy::parse(&strategy);
     if strategy.is_none() {
         problems.add(spec.line, "`spec.strategy` must be override, insert, append or merge");
     }
@@ -344,16 +344,6 @@ fn config(node: &Node, problems: &mut Problems<'_>) -> Option<ConfigEdit> {
         Some(_) => {}
     }
     Some(ConfigEdit { name: name?, path: path?, image, strategy: strategy?, data: data? })
-}
-
-fn strategy_of(text: &str) -> Option<Strategy> {
-    Some(match text {
-        "" | "override" => Strategy::Override,
-        "insert" => Strategy::Insert,
-        "append" => Strategy::Append,
-        "merge" => Strategy::Merge,
-        _ => return None,
-    })
 }
 
 pub(super) fn status(node: &Node, problems: &mut Problems<'_>) -> Status {

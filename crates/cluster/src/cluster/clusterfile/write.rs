@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::cluster::clusterfile::model::{
-    ClusterDocument, Clusterfile, CommandCondition, Condition, HostGroup, Mount, Status,
-};
+use crate::cluster::clusterfile::model::{ClusterDocument, Clusterfile, HostGroup, Status};
 use crate::cluster::clusterfile::read::API_VERSION;
 use imgctl_base::error::Result;
-use imgctl_host::render::{ConfigEdit, Strategy};
+use imgctl_host::render::ConfigEdit;
 use imgctl_template::yaml;
 
 impl Clusterfile {
@@ -73,13 +72,7 @@ fn config(config: &ConfigEdit) -> Value {
     let mut spec = Map::new();
     spec.insert("path".into(), config.path.as_str().into());
     put(&mut spec, "match", &config.image);
-    let strategy = match config.strategy {
-        Strategy::Override => "override",
-        Strategy::Insert => "insert",
-        Strategy::Append => "append",
-        Strategy::Merge => "merge",
-    };
-    spec.insert("strategy".into(), strategy.into());
+    spec.insert("strategy".into(), json!(config.strategy));
     spec.insert("data".into(), config.data.as_str().into());
     json!({
         "apiVersion": API_VERSION,
@@ -93,62 +86,12 @@ fn status(status: &Status) -> Map<String, Value> {
     let mut object = Map::new();
     let phase = status.phase.map(|phase| phase.as_str().to_owned());
     put(&mut object, "phase", &phase);
-    put_values(&mut object, "mounts", status.mounts.iter().map(mount));
-    put_values(
-        &mut object,
-        "conditions",
-        status.conditions.iter().map(|one| condition(one).into()),
-    );
-    put_values(
-        &mut object,
-        "commandCondition",
-        status.command_conditions.iter().map(command_condition),
-    );
+    put_values(&mut object, "mounts", &status.mounts);
+    put_values(&mut object, "conditions", &status.conditions);
+    put_values(&mut object, "commandCondition", &status.command_conditions);
     put_list(&mut object, "env", &pairs(&status.environment));
     object.extend(status.extra.clone());
     object
-}
-
-fn mount(mount: &Mount) -> Value {
-    let mut object = Map::new();
-    for (name, text) in [
-        ("name", &mount.name),
-        ("type", &mount.kind),
-        ("imageName", &mount.image),
-        ("mountPoint", &mount.mount_point),
-    ] {
-        object.insert(name.to_owned(), text.as_str().into());
-    }
-    put(&mut object, "digest", &mount.digest);
-    for (name, table) in [("env", &mount.environment), ("labels", &mount.labels)] {
-        if !table.is_empty() {
-            object.insert(name.to_owned(), json!(table));
-        }
-    }
-    put_list(&mut object, "cmd", &mount.command);
-    put_list(&mut object, "entrypoint", &mount.entrypoint);
-    object.extend(mount.extra.clone());
-    object.into()
-}
-
-fn condition(condition: &Condition) -> Map<String, Value> {
-    let mut object = Map::new();
-    for (name, text) in [("type", &condition.kind), ("status", &condition.status)] {
-        object.insert(name.to_owned(), text.as_str().into());
-    }
-    put(&mut object, "lastHeartbeatTime", &condition.time);
-    for (name, text) in [("reason", &condition.reason), ("message", &condition.message)] {
-        if !text.is_empty() {
-            object.insert(name.to_owned(), text.as_str().into());
-        }
-    }
-    object
-}
-
-fn command_condition(outcome: &CommandCondition) -> Value {
-    let mut object = condition(&outcome.condition);
-    put_list(&mut object, "images", &outcome.images);
-    object.into()
 }
 
 fn put(object: &mut Map<String, Value>, name: &str, text: &Option<String>) {
@@ -163,13 +106,9 @@ fn put_list(object: &mut Map<String, Value>, name: &str, texts: &[String]) {
     }
 }
 
-fn put_values(
-    object: &mut Map<String, Value>,
-    name: &str,
-    values: impl ExactSizeIterator<Item = Value>,
-) {
-    if values.len() > 0 {
-        object.insert(name.to_owned(), values.collect());
+fn put_values(object: &mut Map<String, Value>, name: &str, values: &[impl Serialize]) {
+    if !values.is_empty() {
+        object.insert(name.to_owned(), json!(values));
     }
 }
 

@@ -21,7 +21,7 @@ use crate::inplace::request::{Pace, WorkloadKind};
 use crate::inplace::verdict::same;
 use crate::inplace::world::{Known, World, asked};
 use crate::pipeline::interrupt::Interrupt;
-use imgctl_base::error::{Context as _, Error, Kind, Result};
+use imgctl_base::error::{Context as _, Error, IoContext, Kind, Result};
 use imgctl_kube::api::{Api, PatchKind};
 
 /// Maximum number of attempts if a workload changes between the read and the patch.
@@ -161,8 +161,7 @@ fn strategy(value: &Value) -> Value {
 }
 
 fn written<T: serde::Serialize>(value: &T) -> Result<String> {
-    serde_json::to_string(value)
-        .map_err(|error| Error::failed("cannot write an annotation as JSON").caused_by(error))
+    serde_json::to_string(value).doing(|| "cannot write an annotation as JSON".to_owned())
 }
 
 impl Site<'_> {

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::pipeline::journal::{past, record::Chain};
 use imgctl_base::error::{Error, IoContext, Result};
-use imgctl_base::fs::atomic::sync_directory;
+use imgctl_base::fs::atomic::{make_private, sync_directory};
 use imgctl_base::fs::lock::{Lock, Mode};
 
 /// Called after each record that is on disk, with the number of records in this run.
@@ -55,11 +55,7 @@ impl Journal {
     }
 
     fn create_as(directory: &Path, id: &str, sync: bool) -> Result<Self> {
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)
-            .path("create the directory", directory)?;
+        make_private(directory)?;
         let path = past::path_of(directory, id);
         let file = OpenOptions::new()
             .append(true)
@@ -130,8 +126,8 @@ impl Journal {
     pub(crate) fn append_all(&self, records: &[impl Serialize]) -> Result<()> {
         let mut lines = Vec::new();
         for record in records {
-            let line = serde_json::to_vec(record)
-                .map_err(|error| Error::failed("cannot write a record as JSON").caused_by(error))?;
+            let line =
+                serde_json::to_vec(record).doing(|| "cannot write a record as JSON".to_owned())?;
             lines.push(line);
         }
         let mut queue = self.queue();

@@ -43,7 +43,6 @@ pub struct Past {
     pub destroys: bool,
     pub aside: bool,
     pub started: Option<Timestamp>,
-    /// Time of the last record.
     pub last: Option<Timestamp>,
     /// Number of runs that used this journal.
     pub runs: u32,

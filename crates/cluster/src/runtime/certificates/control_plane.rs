@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::runtime::certificates::authority::{Authority, Leaf, Signed, Use};
 use crate::runtime::certificates::pki::Pki;
 use imgctl_base::error::{Error, Result};
+use imgctl_host::host::address::join_port;
 use imgctl_template::yaml;
 
 /// Group of administrators since 1.29; earlier versions use `system:masters`.
@@ -121,11 +122,7 @@ impl Member {
     /// control plane that bootstraps the cluster: all other hosts get theirs from the API.
     pub(crate) fn identities(&self, first: bool) -> Vec<Identity> {
         let shared = format!("https://{}", self.endpoint);
-        let own = if self.address.contains(':') {
-            format!("https://[{}]:{}", self.address, self.api_port)
-        } else {
-            format!("https://{}:{}", self.address, self.api_port)
-        };
+        let own = format!("https://{}", join_port(&self.address, self.api_port));
         let administrators = if self.minor < 29 { MASTERS } else { ADMINISTRATORS };
         let identity = |file, user: &str, name: &str, group, server: &str| Identity {
             file,

@@ -3,8 +3,8 @@
 use std::{path::Path, time::Duration};
 
 use crate::runtime::certificates::authority::{Algorithm, Authority, Key};
-use imgctl_base::error::{Context, Error, IoContext, Result};
-use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::error::{Context, Error, Result};
+use imgctl_base::fs::atomic::write_private;
 use imgctl_base::fs::directory::read_text;
 
 /// Root of trust for all other certificates and tokens.
@@ -91,12 +91,12 @@ fn authority(
                     .context(|| format!("cannot use the key {}", key_path.display()))?,
                 None => {
                     let key = Key::generate(algorithm)?;
-                    write(&key_path, key.pem.expose())?;
+                    write_private(&key_path, key.pem.expose())?;
                     key
                 }
             };
             let authority = Authority::create(name, key, validity)?;
-            write(&certificate_path, &authority.certificate)?;
+            write_private(&certificate_path, &authority.certificate)?;
             Ok(authority)
         }
     }
@@ -108,24 +108,13 @@ fn service_accounts(directory: &Path, algorithm: Algorithm) -> Result<Key> {
         Some(pem) => Key::parse(&pem).context(|| format!("cannot use {}", path.display()))?,
         None => {
             let key = Key::generate(algorithm)?;
-            write(&path, key.pem.expose())?;
+            write_private(&path, key.pem.expose())?;
             key
         }
     };
     let public = directory.join("sa.pub");
     if read_text(&public, LONGEST)?.is_none() {
-        write(&public, &key.public_pem())?;
+        write_private(&public, &key.public_pem())?;
     }
     Ok(key)
-}
-
-/// Writes a file that only the owner can read, in directories that only the owner can access.
-pub fn write(path: &Path, text: &str) -> Result<()> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    if let Some(parent) = path.parent() {
-        let mut builder = std::fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700);
-        builder.create(parent).path("create", parent)?;
-    }
-    atomic::write(path, text.as_bytes(), 0o600, Durability::Durable)
 }

@@ -6,11 +6,13 @@
 use serde_json::{Map, Value, json};
 
 use crate::cluster::context::{ClusterContext, Host};
+use crate::cluster::registry_access::random;
 use crate::runtime::{ImageFiles, action::Site, load_balancer::API_PORT};
-use imgctl_base::error::{Context, Error, IoContext, Result};
-use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::error::{Context, Error, Result};
+use imgctl_base::fs::atomic::write_private;
 use imgctl_base::fs::directory::read_text;
 use imgctl_host::agent::protocol::FileToWrite;
+use imgctl_host::host::address::join_port;
 use imgctl_template::yaml;
 
 /// Name that hosts use to reach the API.
@@ -177,14 +179,7 @@ fn defaults() -> Map<String, Value> {
 fn server_url(context: &ClusterContext, role: Role) -> Option<String> {
     match role {
         Role::First => None,
-        Role::Server => {
-            let first = context.first()?.ip();
-            Some(if first.contains(':') {
-                format!("https://[{first}]:{API_PORT}")
-            } else {
-                format!("https://{first}:{API_PORT}")
-            })
-        }
+        Role::Server => Some(format!("https://{}", join_port(context.first()?.ip(), API_PORT))),
         Role::Agent => Some(format!("https://{API_NAME}:{API_PORT}")),
     }
 }
@@ -265,25 +260,16 @@ pub(super) fn deliver_tokens(site: &Site<'_>, role: Role) -> Result<()> {
 /// Returns the token from the cluster's state. If it is missing because another controller created
 /// the cluster, reads it from a server. Generates it for the first server.
 fn kept(site: &Site<'_>, name: &str, role: Role) -> Result<String> {
-    let directory = site.state().join("etc");
-    let path = directory.join(name);
+    let path = site.state().join("etc").join(name);
     if let Some(text) = read_text(&path, 4 << 10)?.filter(|text| !text.trim().is_empty()) {
         return Ok(text.trim().to_owned());
     }
     let token = match role {
-        Role::First => draw()?,
+        Role::First => random(b"0123456789abcdef", 48)?,
         Role::Server | Role::Agent => of_servers(site, name)?,
     };
-    std::fs::create_dir_all(&directory).path("create", &directory)?;
-    atomic::write(&path, token.as_bytes(), 0o600, Durability::Durable)?;
+    write_private(&path, &token)?;
     Ok(token)
-}
-
-fn draw() -> Result<String> {
-    let mut bytes = [0_u8; 24];
-    aws_lc_rs::rand::fill(&mut bytes)
-        .map_err(|_| Error::failed("cannot read random numbers from the system"))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn of_servers(site: &Site<'_>, name: &str) -> Result<String> {

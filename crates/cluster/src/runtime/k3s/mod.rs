@@ -12,8 +12,8 @@ use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Line, Site};
 use crate::runtime::load_balancer::{self, API_PORT};
 use crate::runtime::{Action, ImageFiles, Runtime, upgrade::Upgrader};
-use imgctl_base::error::{Error, IoContext, Result};
-use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::error::{Error, Result};
+use imgctl_base::fs::atomic::write_private;
 
 const CONFIG: &str = "/etc/rancher/k3s/config.yaml";
 const KUBECTL: &str = "k3s kubectl";
@@ -46,7 +46,7 @@ impl<'a> K3s<'a> {
         let role_word = role.word();
         Ok(vec![
             Action::file("k3s-config", CONFIG.to_owned(), 0o600, content),
-            Action::new(
+            Action::depending_on(
                 "k3s-token",
                 format!("write {} (mode 0600)", role.token_file()),
                 role_word,
@@ -114,7 +114,6 @@ impl Runtime for K3s<'_> {
         actions.push(Action::new(
             "kubeconfig",
             "fetch /etc/rancher/k3s/k3s.yaml to the controller as etc/admin.conf",
-            "",
             fetch_kubeconfig,
         ));
         Ok(actions)
@@ -143,7 +142,6 @@ impl Runtime for K3s<'_> {
         Ok(vec![Action::new(
             "node-ready",
             format!("{KUBECTL} wait --for=condition=Ready node/<this host> --timeout=300s"),
-            "",
             |site| {
                 let name = node_name(site, site.host)?;
                 // The Node object appears a few seconds after the service starts.
@@ -177,7 +175,6 @@ impl Runtime for K3s<'_> {
                     "{KUBECTL} drain <{}> --ignore-daemonsets --delete-emptydir-data --timeout=300s",
                     host.ip()
                 ),
-                "",
                 move |site| {
                     let name = node_name(site, &leaving)?;
                     kubectl(
@@ -194,7 +191,6 @@ impl Runtime for K3s<'_> {
             Action::new(
                 "delete-node",
                 format!("{KUBECTL} delete node <{}>", host.ip()),
-                "",
                 move |site| {
                     let name = node_name(site, &gone)?;
                     kubectl(site, &format!("delete node {name} --ignore-not-found"), "delete")
@@ -259,9 +255,7 @@ fn fetch_kubeconfig(site: &Site<'_>) -> Result<()> {
         .replace("https://127.0.0.1:", &format!("https://{API_NAME}:"))
         .replace("https://0.0.0.0:", &format!("https://{API_NAME}:"))
         .replace("https://[::1]:", &format!("https://{API_NAME}:"));
-    let directory = site.state().join("etc");
-    std::fs::create_dir_all(&directory).path("create", &directory)?;
-    atomic::write(&directory.join("admin.conf"), text.as_bytes(), 0o600, Durability::Durable)?;
+    write_private(&site.state().join("etc/admin.conf"), &text)?;
     site.run(&Line::repeatable(format!(
             "mkdir -p \"$HOME/.kube\" && [ -e \"$HOME/.kube/config\" ] || ln -s {SOURCE} \"$HOME/.kube/config\""
         )))

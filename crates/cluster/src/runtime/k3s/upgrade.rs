@@ -10,7 +10,7 @@ use crate::runtime::action::{self, Line, Site};
 use crate::runtime::k3s::{K3s, KUBECTL, PAPERS, first_answer, node_name};
 use crate::runtime::kubectl::{self, quoted};
 use crate::runtime::upgrade::{Move, Place, Upgrader};
-use crate::runtime::{Action, load_balancer, version, wait::until_well};
+use crate::runtime::{Action, load_balancer, version, wait::waiting};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::semver::Version;
 
@@ -112,15 +112,13 @@ impl Upgrader for K3s<'_> {
         if step.place == Place::Worker {
             return Ok(Vec::new());
         }
-        Ok(vec![
-            Action::new(
-                "servers-ready",
-                "all servers are Ready, and each etcd member votes",
-                "",
-                |site| until_well(site, Duration::from_secs(90), HINT, &|| servers(site)),
-            )
-            .within(Duration::from_secs(120)),
-        ])
+        Ok(vec![waiting(
+            "servers-ready",
+            "all servers are Ready, and each etcd member votes",
+            Duration::from_secs(90),
+            HINT,
+            servers,
+        )])
     }
 
     fn apply(&self, step: &Move<'_>) -> Result<Vec<Action>> {
@@ -161,33 +159,24 @@ impl Upgrader for K3s<'_> {
         let wanted = wanted(step)?;
         let mut actions = Vec::new();
         if step.place != Place::Worker {
-            actions.push(gate(
-                "gate-api",
-                "the API of this host is ready and live".to_owned(),
-                |site| {
-                    for path in ["/readyz?verbose", "/livez"] {
-                        let question =
-                            format!("{KUBECTL} get --raw '{path}' --request-timeout=10s");
-                        site.run_on(site.agent, &Line::query(question), "-raw")?;
-                    }
-                    Ok(None)
-                },
-            ));
-            actions.push(gate(
-                "gate-servers",
-                "all servers are Ready, and each etcd member votes".to_owned(),
-                servers,
-            ));
+            let says = "the API of this host is ready and live";
+            actions.push(waiting("gate-api", says, PATIENCE, HINT, |site| {
+                for path in ["/readyz?verbose", "/livez"] {
+                    let question = format!("{KUBECTL} get --raw '{path}' --request-timeout=10s");
+                    site.run_on(site.agent, &Line::query(question), "-raw")?;
+                }
+                Ok(None)
+            }));
+            let says = "all servers are Ready, and each etcd member votes";
+            actions.push(waiting("gate-servers", says, PATIENCE, HINT, servers));
         }
         let started = format!("{}/kubelet-started", step.backup());
-        actions.push(gate(
-            "gate-node",
-            format!(
-                "the Node is Ready with {wanted}, has reported since the restart and is under no \
-                 pressure"
-            ),
-            move |site| own_node(site, &wanted, &started),
-        ));
+        let says = format!(
+            "the Node is Ready with {wanted}, has reported since the restart and is under no \
+             pressure"
+        );
+        let node = move |site: &Site<'_>| own_node(site, &wanted, &started);
+        actions.push(waiting("gate-node", says, PATIENCE, HINT, node));
         Ok(actions)
     }
 
@@ -212,15 +201,6 @@ fn out_of_service(step: &Move<'_>, action: Action) -> Action {
         Place::Worker => action,
         _ => load_balancer::taken_out_before(step.to, action),
     }
-}
-
-fn gate(
-    name: &str,
-    says: String,
-    complaint: impl Fn(&Site<'_>) -> Result<Option<String>> + Send + Sync + 'static,
-) -> Action {
-    Action::new(name, says, "", move |site| until_well(site, PATIENCE, HINT, &|| complaint(site)))
-        .within(LIMIT)
 }
 
 /// Backs up the host's k3s files before the host is changed.

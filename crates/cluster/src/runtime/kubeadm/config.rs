@@ -14,6 +14,7 @@ use crate::runtime::kubeadm::host_state::{HostState, unix, variable};
 use crate::runtime::kubeadm::{defaults, write};
 use crate::runtime::{kubeadm::version::Version, load_balancer::API_PORT};
 use imgctl_base::error::{Context, Error, Result};
+use imgctl_host::host::address::join_port;
 
 /// Name that hosts use to reach the API.
 pub(crate) const API_NAME: &str = "apiserver.cluster.local";
@@ -255,11 +256,6 @@ impl Config {
         }
         Ok(())
     }
-}
-
-/// Returns `address:port`, with brackets around an IPv6 address.
-pub(crate) fn join_port(address: &str, port: u16) -> String {
-    if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
 }
 
 /// Sets the values that documents cannot change.

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use crate::runtime::action::{Line, Site};
-use crate::runtime::{kubeadm::config::join_port, kubectl::Kubectl};
-use imgctl_base::error::{Error, Result};
-use imgctl_host::agent::Agent;
+use crate::runtime::kubectl::Kubectl;
+use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_host::{agent::Agent, host::address::join_port};
 
 /// etcdctl flags to query a member on its own host.
 pub(super) const FLAGS: &str = "--endpoints https://127.0.0.1:2379 --cacert /etc/kubernetes/pki/etcd/ca.crt \
@@ -50,8 +50,7 @@ fn members(site: &Site<'_>, kubectl: &Kubectl<'_>) -> Result<Option<Value>> {
     let Some(text) = etcdctl(site, kubectl.agent(), &[], "member list -w json", "members")? else {
         return Ok(None);
     };
-    let list = serde_json::from_str(&text)
-        .map_err(|error| Error::bad_content("etcdctl did not return JSON").caused_by(error))?;
+    let list = serde_json::from_str(&text).doing(|| "etcdctl did not return JSON".to_owned())?;
     Ok(Some(list))
 }
 

@@ -16,17 +16,13 @@ const HINT: &str =
 pub(super) fn actions(host: &Host) -> Vec<Action> {
     let mut actions = Vec::new();
     if host.is_control_plane() {
-        actions.push(Action::new(
-            "api-ready",
-            "wait for `kubectl get --raw /readyz`",
-            "",
-            |site| wait(site, &|| Kubectl::here(site)?.ready().map(|()| None)),
-        ));
+        actions.push(Action::new("api-ready", "wait for `kubectl get --raw /readyz`", |site| {
+            wait(site, &|| Kubectl::here(site)?.ready().map(|()| None))
+        }));
     }
     actions.push(Action::new(
         "node-ready",
         "wait until the Node is Ready, or lacks nothing but the Pod network",
-        "",
         node_ready,
     ));
     actions

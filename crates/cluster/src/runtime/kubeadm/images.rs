@@ -18,7 +18,7 @@ pub(super) fn action(context: &ClusterContext, settings: &Settings) -> Action {
     let says =
         format!("crictl pull each of `kubeadm config images list --config {}`", etc(context, FILE));
     let settings = settings.clone();
-    Action::new("images", says, "", move |site| pull_those(site, &settings, Wanted::All))
+    Action::new("images", says, move |site| pull_those(site, &settings, Wanted::All))
         .bringing(&context.registry_content())
         .within(LONG)
 }
@@ -31,7 +31,6 @@ pub(super) fn try_out(settings: &Settings) -> Action {
     Action::new(
         "image-pull",
         "crictl pull the pause image, to check that the Node can",
-        "",
         move |site| pull_those(site, &settings, Wanted::Pause),
     )
     .within(LONG)

@@ -7,8 +7,9 @@ use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::kubeadm::config::{API_NAME, Config};
 use crate::runtime::kubeadm::place::{self, write};
 use crate::runtime::kubeadm::settings::{Settings, etc};
-use crate::runtime::{certificates::pki, kubectl::ADMIN_CONF};
+use crate::runtime::kubectl::ADMIN_CONF;
 use imgctl_base::error::{Error, Result};
+use imgctl_base::fs::atomic::write_private;
 use imgctl_host::agent::protocol::HostsBlock;
 
 pub(super) const API_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
@@ -39,7 +40,7 @@ pub(super) fn actions(
     let file = etc(context, CONFIG);
     let text = planned.init_text()?;
     let config = settings.clone();
-    actions.push(Action::new(
+    actions.push(Action::depending_on(
         "kubeadm-config",
         format!("write {file} (mode 0600):\n{}", shown(&text)),
         &text,
@@ -54,7 +55,7 @@ pub(super) fn actions(
     let line = command(&file, IGNORED);
     let resumed = command(&file, &format!("{IGNORED},{LEFT_BEHIND}"));
     actions.push(
-        Action::new("kubeadm-init", line.clone(), "", move |site| {
+        Action::new("kubeadm-init", line.clone(), move |site| {
             Once {
                 proof: API_MANIFEST,
                 line: Line::new(line.clone()),
@@ -69,9 +70,8 @@ pub(super) fn actions(
     actions.push(Action::new(
         "admin-conf",
         "fetch /etc/kubernetes/admin.conf to the controller as etc/admin.conf",
-        "",
         |site| match place::read(site.agent, ADMIN_CONF)? {
-            Some(text) => pki::write(&site.state().join("etc/admin.conf"), &text),
+            Some(text) => write_private(&site.state().join("etc/admin.conf"), &text),
             None => Ok(()),
         },
     ));
@@ -102,7 +102,6 @@ pub(super) fn before(settings: &Settings, planned: &Config, first: bool) -> Vec<
         Action::new(
             "audit-policy",
             "write /etc/kubernetes/audit-policy.yml (from the image's statics/)",
-            "",
             move |site| {
                 let (_, config) = policy.config(site)?;
                 place::audit_policy(site, &config)
@@ -114,7 +113,6 @@ pub(super) fn before(settings: &Settings, planned: &Config, first: bool) -> Vec<
                 "write below /etc/kubernetes: the authorities pki/ca, pki/etcd/ca, pki/front-proxy-ca, pki/sa; {}",
                 names.join(", ")
             ),
-            "",
             move |site| {
                 let (_, config) = certificates.config(site)?;
                 place::control_plane(site, &certificates, &config, first)
@@ -125,7 +123,7 @@ pub(super) fn before(settings: &Settings, planned: &Config, first: bool) -> Vec<
 
 /// Resolves the API name to this host itself.
 pub(super) fn api_name(host: &Host) -> Action {
-    Action::new("api-name", format!("hosts file: {} {API_NAME}", host.ip()), "", |site| {
+    Action::new("api-name", format!("hosts file: {} {API_NAME}", host.ip()), |site| {
         set_api_name(site, &own_address(site)?)
     })
 }

@@ -7,8 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use crate::cluster::context::{ClusterContext, Host};
+use crate::cluster::registry_access::random;
 use crate::runtime::action::{Action, Line, Site};
-use crate::runtime::kubeadm::config::{API_NAME, Config, join_port, lvscare_image};
+use crate::runtime::kubeadm::config::{API_NAME, Config, lvscare_image};
 use crate::runtime::kubeadm::init::{self, API_MANIFEST, IGNORED, Once};
 use crate::runtime::kubeadm::settings::{Settings, etc, pki_directory};
 use crate::runtime::kubeadm::{etcd, images, lvscare, place};
@@ -16,6 +17,7 @@ use crate::runtime::kubectl::{Condition, Kubectl};
 use crate::runtime::{certificates::pki::Pki, kubeadm::defaults::PAPERS, load_balancer};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::secret::Secret;
+use imgctl_host::host::address::join_port;
 
 const LONG: Duration = Duration::from_secs(30 * 60);
 const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
@@ -44,7 +46,6 @@ fn api_elsewhere() -> Action {
     Action::new(
         "api-name-elsewhere",
         format!("hosts file: <a control plane that answers> {API_NAME}"),
-        "",
         |site| {
             if init::is_done(site, API_MANIFEST)? {
                 return Ok(());
@@ -90,7 +91,7 @@ fn join(
     let shown: String = text.lines().map(|line| format!("    {line}\n")).collect();
     let settings = settings.clone();
     let says = format!("write {path} (mode 0600):\n{shown}{command}");
-    let action = Action::new("kubeadm-join", says, &text, move |site| {
+    let action = Action::depending_on("kubeadm-join", says, &text, move |site| {
         let joining = Joining { site, settings: &settings, control_plane };
         joining.run(&command)
     });
@@ -175,7 +176,7 @@ pub(super) struct Token {
 
 impl Token {
     pub(super) fn generate() -> Result<Self> {
-        Ok(Self { id: random(6)?, secret: Secret::new(random(16)?) })
+        Ok(Self { id: random(ALPHABET, 6)?, secret: Secret::new(random(ALPHABET, 16)?) })
     }
 
     /// Returns the complete token: for configuration files only.
@@ -220,20 +221,6 @@ impl Token {
     fn object(&self) -> String {
         format!("bootstrap-token-{}", self.id)
     }
-}
-
-/// Returns random characters, each equally likely.
-fn random(length: usize) -> Result<String> {
-    let mut text = String::with_capacity(length);
-    while text.len() < length {
-        let mut bytes = [0_u8; 32];
-        aws_lc_rs::rand::fill(&mut bytes)
-            .map_err(|_| Error::failed("cannot read random numbers from the system"))?;
-        let fair = bytes.iter().filter(|byte| **byte < 252);
-        let characters = fair.map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()]));
-        text.extend(characters.take(length - text.len()));
-    }
-    Ok(text)
 }
 
 #[cfg(test)]

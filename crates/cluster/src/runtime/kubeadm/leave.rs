@@ -35,7 +35,6 @@ pub(super) fn actions(
                 "kubectl drain <the Node of {address}> --ignore-daemonsets --delete-emptydir-data \
                  --timeout={DRAIN_SECONDS}s"
             ),
-            "",
             |site| {
                 let kubectl = Kubectl::anywhere(site)?;
                 match kubectl.own_node()? {
@@ -58,14 +57,12 @@ pub(super) fn actions(
             format!(
                 "kubeadm reset phase remove-etcd-member on {address}; etcdctl member list elsewhere"
             ),
-            "",
             remove_etcd_member,
         ));
     }
     actions.push(Action::new(
         "delete-node",
         format!("kubectl delete node <the Node of {address}>"),
-        "",
         |site| {
             let kubectl = Kubectl::anywhere(site)?;
             match kubectl.own_node()? {
@@ -119,7 +116,7 @@ pub(super) fn reset(context: &ClusterContext, host: &Host, etcd_data: &str) -> V
     let mut trees: Vec<String> = TREES.map(str::to_owned).to_vec();
     trees.push(etcd_data.to_owned());
     let says = format!("remove {}, $HOME/.kube/config", trees.join(", "));
-    actions.push(Action::new("files", says, "", move |site| remove(site, &trees)));
+    actions.push(Action::new("files", says, move |site| remove(site, &trees)));
     actions
 }
 

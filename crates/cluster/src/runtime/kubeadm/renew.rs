@@ -4,13 +4,14 @@ use serde_json::Value;
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Line, Site};
-use crate::runtime::certificates::{control_plane, inspect, pki};
+use crate::runtime::certificates::{control_plane, inspect};
 use crate::runtime::kubeadm::settings::{Settings, alt_names, alt_names_file, etc};
 use crate::runtime::kubeadm::{Kubeadm, health, init, place};
 use crate::runtime::{
     certificates::authority::canonical, kubeadm::documents::set, kubectl::Kubectl,
 };
 use imgctl_base::error::{Error, Result};
+use imgctl_base::fs::atomic::write_private;
 use imgctl_template::yaml;
 
 /// Paths below `/etc/kubernetes`.
@@ -77,7 +78,7 @@ pub fn remember(context: &ClusterContext, names: &[String]) -> Result<()> {
         }
     }
     let text: String = all.iter().map(|name| format!("{name}\n")).collect();
-    pki::write(&alt_names_file(&context.state_directory), &text)
+    write_private(&alt_names_file(&context.state_directory), &text)
 }
 
 impl Kubeadm<'_> {
@@ -95,7 +96,6 @@ impl Kubeadm<'_> {
         let mut actions = vec![Action::new(
             "api-certificate",
             format!("re-sign pki/apiserver.crt with {list}"),
-            "",
             move |site| names_into_certificate(site, &settings),
         )];
         actions.push(restart("kube-apiserver"));
@@ -107,7 +107,6 @@ impl Kubeadm<'_> {
                 format!(
                     "kubeadm init phase upload-config kubeadm --config <kubeadm-config with {list}>"
                 ),
-                "",
                 move |site| names_into_configuration(site, &names),
             ));
         }
@@ -131,7 +130,7 @@ impl Kubeadm<'_> {
         };
         let restarted = restarted_by(&wanted);
         let inputs = format!("{wanted:?}");
-        let mut actions = vec![Action::new("renew", says, &inputs, move |site| {
+        let mut actions = vec![Action::depending_on("renew", says, &inputs, move |site| {
             renew(site, &settings, first, &wanted)
         })];
         for component in &restarted {
@@ -191,7 +190,7 @@ fn renew(site: &Site<'_>, settings: &Settings, first: bool, wanted: &Wanted) -> 
             place::place_identity(site.agent, settings, &config, &pki, &identity, true)?;
             if first && identity.file == "admin.conf" {
                 let text = place::read(site.agent, &path)?.unwrap_or_default();
-                pki::write(&site.state().join("etc/admin.conf"), &text)?;
+                write_private(&site.state().join("etc/admin.conf"), &text)?;
             }
         }
     }

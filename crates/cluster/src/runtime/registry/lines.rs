@@ -209,7 +209,7 @@ pub(super) fn start_unit(context: &ClusterContext, access: &RegistryAccess) -> A
     );
     let environment = variables([(BINARY, binary(context)), (UNIT, unit_name(context))]);
     let inputs = text.clone();
-    Action::new("registry-start", says, &inputs, move |site| {
+    Action::depending_on("registry-start", says, &inputs, move |site| {
         let changed = site.agent.write_file(&FileToWrite {
             path: path.clone(),
             mode: 0o644,
@@ -265,5 +265,5 @@ rm -f "$IMGCTL_BINARY" "$IMGCTL_BINARY.new""#,
     };
     let says = format!("stop and remove {}", unit_name(context));
     let inputs = line.line.clone();
-    Action::new("registry-clean", says, &inputs, move |site| site.run(&line).map(|_| ()))
+    Action::depending_on("registry-clean", says, &inputs, move |site| site.run(&line).map(|_| ()))
 }

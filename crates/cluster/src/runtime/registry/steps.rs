@@ -89,7 +89,7 @@ fn says(line: Line, name: &str, doing: &str) -> Action {
         None => format!("{doing} the registry answers"),
     };
     let inputs = line.line.clone();
-    Action::new(name, says, &inputs, move |site| site.run(&line).map(|_| ()))
+    Action::depending_on(name, says, &inputs, move |site| site.run(&line).map(|_| ()))
 }
 
 /// Returns the image's own script: the label's value, or the default script if it exists.
@@ -120,7 +120,7 @@ fn users(context: &ClusterContext, access: &RegistryAccess) -> Action {
     let says = format!("write {path} (mode 0600, user {})", access.username);
     let access = access.clone();
     let inputs = imgctl_base::image::Digest::of(access.password.expose().as_bytes()).to_string();
-    Action::new("registry-users", says, &inputs, move |site| {
+    Action::depending_on("registry-users", says, &inputs, move |site| {
         let Some(text) = htpasswd(&access, site.state())? else {
             return Ok(());
         };

@@ -128,7 +128,7 @@ impl Upgrader for Script {
                     "no backup is created: image {} has no label `backup`",
                     moment.image.name
                 );
-                Ok(vec![Action::new("no-backup", note.clone(), "", move |site| {
+                Ok(vec![Action::new("no-backup", note.clone(), move |site| {
                     site.say(&note);
                     Ok(())
                 })])

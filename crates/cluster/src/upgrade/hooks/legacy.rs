@@ -116,7 +116,7 @@ pub(super) fn run(
                 ..Line::default()
             };
             let inputs = format!("{} {:?}", line.line, line.environment);
-            Action::new(&name, says, &inputs, move |site| site.run(&line).map(|_| ()))
+            Action::depending_on(&name, says, &inputs, move |site| site.run(&line).map(|_| ()))
                 .once()
                 .within(LIMIT)
         })

@@ -54,7 +54,7 @@ pub(super) fn run(
         let says = format!("run {called}");
         let inputs = format!("{:?}", line.environment);
         let id = format!("{moment}-{}", slug(name));
-        Action::new(&id, says, &inputs, move |site| ask(site, &line, &called))
+        Action::depending_on(&id, says, &inputs, move |site| ask(site, &line, &called))
     };
     hooks.of_moment(moment).iter().map(one).collect()
 }
@@ -144,7 +144,7 @@ pub(super) fn can_upgrade(
         ..Line::default()
     };
     let says = format!("ask the image whether it can upgrade the current release: {what}");
-    Ok(Some(Action::new("can-upgrade", says, "", move |site| site.run(&line).map(|_| ()))))
+    Ok(Some(Action::new("can-upgrade", says, move |site| site.run(&line).map(|_| ()))))
 }
 
 fn environment(moment: &str, step: &Move<'_>, document: &Document) -> BTreeMap<String, String> {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::upgrade::observation::{
     ApiSeen, DeprecatedSeen, NodeAddress, NodeSeen, PodSeen, WebhookSeen, WorkloadSeen,
 };
-use imgctl_kube::api::{Answer, Api};
+use imgctl_kube::api::{Answer, Api, encoded};
 use imgctl_kube::drain::blocked;
 
 /// Pods per page, and the maximum number of pages.
@@ -121,22 +121,8 @@ fn raw_pods(api: &dyn Api) -> Answer<Vec<String>> {
         if token.is_empty() || pages.len() >= MOST_PAGES {
             return Ok(pages);
         }
-        path = format!("/api/v1/pods?limit={PAGE}&continue={}", escaped(&token));
+        path = format!("/api/v1/pods?limit={PAGE}&continue={}", encoded(&token));
     }
-}
-
-/// Percent-encodes text for a query.
-fn escaped(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-    let mut written = String::new();
-    for byte in text.bytes() {
-        if plain(byte) {
-            written.push(char::from(byte));
-        } else {
-            written.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    written
 }
 
 /// Queries single objects.

@@ -224,9 +224,7 @@ fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>> {
 }
 
 fn write<T: Serialize>(path: &Path, value: &T) -> Result<()> {
-    let bytes = serde_json::to_vec(value).map_err(|error| {
-        Error::failed(format!("cannot write {}", path.display())).caused_by(error)
-    })?;
+    let bytes = serde_json::to_vec(value).doing(|| format!("cannot write {}", path.display()))?;
     atomic::write(path, &bytes, 0o600, Durability::Durable)
 }
 

@@ -96,9 +96,8 @@ fn end_of_the_dead(place: &Place) -> Result<Option<Record>> {
 
 fn start(place: &Place, request: &Run, program: &Path) -> Result<Begun> {
     let doing = || format!("cannot start the supervisor of {}", request.key);
-    let request_bytes = serde_json::to_vec(request).map_err(|error| {
-        Error::failed("cannot pass the command to its supervisor").caused_by(error)
-    })?;
+    let request_bytes = serde_json::to_vec(request)
+        .doing(|| "cannot pass the command to its supervisor".to_owned())?;
     let (mut ours, theirs) = UnixStream::pair().doing(doing)?;
     let mut child = Command::new(program)
         .arg(SUPERVISOR)

@@ -19,7 +19,7 @@ use crate::agent::execution::place::{Place, Record, State};
 use crate::agent::execution::start::Said;
 use crate::agent::execution::surroundings;
 use crate::agent::protocol::Run;
-use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::error::{IoContext, Result};
 use imgctl_base::fs::lock::Lock;
 
 /// Time between SIGTERM and SIGKILL.
@@ -75,8 +75,7 @@ fn read_request(socket: &mut UnixStream) -> Result<Run> {
         .take(LONGEST_REQUEST)
         .read_to_end(&mut bytes)
         .doing(|| "cannot read the request".to_owned())?;
-    serde_json::from_slice(&bytes)
-        .map_err(|error| Error::failed("the request is truncated").caused_by(error))
+    serde_json::from_slice(&bytes).doing(|| "the request is truncated".to_owned())
 }
 
 struct Started {

@@ -42,8 +42,8 @@ impl History {
         if let Some(directory) = file.parent() {
             std::fs::create_dir_all(directory).path("create the directory", directory)?;
         }
-        let bytes = serde_json::to_vec(self)
-            .map_err(|error| Error::failed("cannot write the record of trees").caused_by(error))?;
+        let bytes =
+            serde_json::to_vec(self).doing(|| "cannot write the record of trees".to_owned())?;
         atomic::write(&file, &bytes, 0o644, Durability::Durable)
     }
 
@@ -141,8 +141,7 @@ fn name(paths: &TreePaths, id: &str) -> Result<Reference> {
 }
 
 fn document(value: &serde_json::Value) -> Result<Vec<u8>> {
-    serde_json::to_vec(value)
-        .map_err(|error| Error::failed("cannot write the record of a tree").caused_by(error))
+    serde_json::to_vec(value).doing(|| "cannot write the record of a tree".to_owned())
 }
 
 /// Points the link at `id`, whose directory exists and is durable. A directory in the link's place

@@ -40,7 +40,6 @@ impl TreePaths {
         self.parent.join(&self.base)
     }
 
-    /// Returns the target of the link for `id`.
     pub(super) fn target(&self, id: &str) -> String {
         format!("{}.{id}", self.base)
     }

@@ -137,14 +137,11 @@ impl Attempts {
                 Err(why) => self.notes.push(why),
             }
         }
-        for (index, text) in target.login.key_data.iter().enumerate() {
-            match cache.text(text, index + 1, passphrase) {
-                Ok(key) => keys.extend(key),
-                Err(why) => self.notes.push(why),
-            }
-        }
-        for path in &target.usual_keys {
-            match cache.file(path, passphrase) {
+        let texts = target.login.key_data.iter().enumerate();
+        let texts = texts.map(|(index, text)| cache.text(text, index + 1, passphrase));
+        let usual = target.usual_keys.iter().map(|path| cache.file(path, passphrase));
+        for read in texts.chain(usual) {
+            match read {
                 Ok(key) => keys.extend(key),
                 Err(why) => self.notes.push(why),
             }

@@ -94,15 +94,9 @@ impl client::Handler for Client {
 
     async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, Fault> {
         if let Some(certificate) = shown.certificate() {
-            return match self.check_certificate(certificate) {
-                Ok(()) => Ok(true),
-                Err(error) => Err(Fault::Ours(error)),
-            };
+            return self.check_certificate(certificate).map(|()| true).map_err(Fault::Ours);
         }
-        match self.check_key(&shown.public_key()) {
-            Ok(()) => Ok(true),
-            Err(error) => Err(Fault::Ours(error)),
-        }
+        self.check_key(&shown.public_key()).map(|()| true).map_err(Fault::Ours)
     }
 
     async fn auth_banner(&mut self, banner: &str, _: &mut Session) -> Result<(), Fault> {

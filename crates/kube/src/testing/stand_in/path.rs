@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use crate::testing::stand_in::Key;
 
-/// A parsed path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Path {
     /// Empty for the core group.

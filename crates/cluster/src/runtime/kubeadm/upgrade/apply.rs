@@ -40,7 +40,7 @@ fn programs(target: &Target) -> Action {
         target.tree
     );
     let target = target.clone();
-    Action::new("programs", says, "", move |site| {
+    Action::new("programs", says, move |site| {
         let line = format!(
             "{functions}tree={tree} root={root}\n\
              mkdir -p {backup}; [ -e {touched} ] || {{ : >{touched}; sync -f {backup}; }}\n\
@@ -95,7 +95,7 @@ fn upgrade(step: &Move<'_>, target: &Target) -> Action {
     let renewal = step.renewal;
     let patches = patches(step);
     let (target, says) = (target.clone(), format!("{command}{flags}"));
-    Action::new("kubeadm-upgrade", says, "", move |site| {
+    Action::new("kubeadm-upgrade", says, move |site| {
         if is_done(site, &target)? {
             return Ok(());
         }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::runtime::action::{Action, Site};
 use crate::runtime::kubeadm::{place, upgrade::target::Target};
 use crate::runtime::{kubectl::Kubectl, wait::until_well};
-use imgctl_base::error::{Error, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 
 const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -33,7 +33,7 @@ fn names() -> String {
 pub(super) fn keep(target: &Target) -> Action {
     let says = format!("back up to {}/cluster: {}", target.backup, names());
     let target = target.clone();
-    Action::new("backup-objects", says, "", move |site| {
+    Action::new("backup-objects", says, move |site| {
         let proof = file(&target, "configmap", "kubeadm-config");
         let touched = site.agent.read_file(&target.touched(), 1 << 10)?.is_some();
         if touched && place::read(site.agent, &proof)?.is_some() {
@@ -63,7 +63,7 @@ pub(super) fn keep(target: &Target) -> Action {
 pub(super) fn put_back(target: &Target) -> Action {
     let says = format!("kubectl replace: {}", names());
     let target = target.clone();
-    Action::new("restore-objects", says, "", move |site| {
+    Action::new("restore-objects", says, move |site| {
         let mut then = Vec::new();
         for (kind, name) in OBJECTS {
             if let Some(text) = place::read(site.agent, &file(&target, kind, name))? {
@@ -83,9 +83,7 @@ pub(super) fn put_back(target: &Target) -> Action {
 }
 
 fn parse(text: &str, kind: &str, name: &str) -> Result<Value> {
-    serde_json::from_str(text).map_err(|error| {
-        Error::bad_content(format!("the backup of {kind}/{name} is damaged")).caused_by(error)
-    })
+    serde_json::from_str(text).doing(|| format!("the backup of {kind}/{name} is damaged"))
 }
 
 fn replace(

@@ -10,32 +10,31 @@ use crate::runtime::kubeadm::upgrade::{
     apply::text, daemon_set, etcd_manifest::tag, target::Target,
 };
 use crate::runtime::kubectl::{Kubectl, is_version};
-use crate::runtime::wait::until_well;
+use crate::runtime::wait::waiting;
 use imgctl_base::error::Result;
 use imgctl_template::yaml;
 
 const PATIENCE: Duration = Duration::from_secs(420);
-const LIMIT: Duration = Duration::from_secs(440);
 const HINT: &str = "`kubectl -n kube-system get pods -o wide`, `kubectl -n kube-system describe` of \
 what is not Ready; then `imgctl upgrade resume`";
 
 pub(super) fn actions(target: &Target) -> Vec<Action> {
     let (version, addons) = (target.clone(), target.clone());
     vec![
-        Action::new(
+        waiting(
             "cluster-version",
             format!("ConfigMap kubeadm-config has kubernetesVersion {}", target.version.text),
-            "",
-            move |site| until_well(site, PATIENCE, HINT, &|| configured(site, &version)),
-        )
-        .within(LIMIT),
-        Action::new(
+            PATIENCE,
+            HINT,
+            move |site| configured(site, &version),
+        ),
+        waiting(
             "addons",
             "kube-proxy and CoreDNS are rolled out, if the cluster has them",
-            "",
-            move |site| until_well(site, PATIENCE, HINT, &|| rolled_out(site, &addons)),
-        )
-        .within(LIMIT),
+            PATIENCE,
+            HINT,
+            move |site| rolled_out(site, &addons),
+        ),
     ]
 }
 

@@ -72,7 +72,7 @@ fn gate(
     complaint: fn(&Site<'_>, &Target) -> Result<Option<String>>,
 ) -> Action {
     let target = target.clone();
-    Action::new(name, says, "", move |site| {
+    Action::new(name, says, move |site| {
         let crashes = CrashLoop::default();
         until_well_or(site, PATIENCE, hint, &|| complaint(site, &target), &|| crashes.find(site))
     })

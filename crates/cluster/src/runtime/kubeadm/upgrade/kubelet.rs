@@ -65,7 +65,7 @@ pub(super) fn runtime(step: &Move<'_>, target: &Target) -> Option<Action> {
         target.tree
     );
     let target = target.clone();
-    let action = Action::new("runtime", says, &wanted.clone(), move |site| {
+    let action = Action::depending_on("runtime", says, &wanted.clone(), move |site| {
         replace_runtime(site, &target, &wanted)
     });
     Some(action.within(LIMIT))

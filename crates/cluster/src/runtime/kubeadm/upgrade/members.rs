@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::runtime::action::{Action, Site};
 use crate::runtime::kubeadm::{etcd::etcdctl, place, upgrade::target::Target};
 use crate::runtime::wait::until_well;
-use imgctl_base::error::{Error, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Maximum number of entries that a healthy member can be behind.
@@ -39,12 +39,11 @@ pub(super) fn before(target: &Target) -> Vec<Action> {
         Action::new(
             "etcd-health",
             "all members of etcd are healthy, none is a learner, no alarm is raised",
-            "",
             move |site| {
                 until_well(site, PATIENCE, HINT, &|| Ok(observe(site, &known)?.complaint()))?;
                 let members = observe(site, &known)?;
                 let text = serde_json::to_string(&members.voting)
-                    .map_err(|error| Error::failed("cannot write members").caused_by(error))?;
+                    .doing(|| "cannot write members".to_owned())?;
                 // A second attempt can find a member missing that the first one counted.
                 if place::read(site.agent, &known.known_members())?.is_none()
                     || site.agent.read_file(&known.touched(), 1 << 10)?.is_none()
@@ -65,7 +64,6 @@ pub(super) fn before(target: &Target) -> Vec<Action> {
         Action::new(
             "etcd-leader",
             "etcdctl move-leader <another member>, if this host leads",
-            "",
             move |site| move_leader(site, &leader),
         )
         .within(PATIENCE),
@@ -144,8 +142,7 @@ fn ask(site: &Site<'_>, target: &Target, arguments: &str, suffix: &str) -> Resul
 }
 
 fn json(text: &str) -> Result<Value> {
-    serde_json::from_str(text.trim())
-        .map_err(|error| Error::bad_content("etcdctl did not return JSON").caused_by(error))
+    serde_json::from_str(text.trim()).doing(|| "etcdctl did not return JSON".to_owned())
 }
 
 fn read(list: &str, alarms: &str, answers: Vec<Answer>) -> Result<Members> {

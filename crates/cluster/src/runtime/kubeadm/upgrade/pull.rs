@@ -33,7 +33,7 @@ pub(super) fn actions(step: &Move<'_>, target: &Target) -> Result<Vec<Action>> {
         }
     );
     let target = target.clone();
-    let action = Action::new("pull", says, "", move |site| {
+    let action = Action::new("pull", says, move |site| {
         check(site, &target, runtime.as_deref())?;
         trial::check_kubelet(site, &target)?;
         let (configuration, socket) = pull(site, &target, sandbox.as_deref())?;

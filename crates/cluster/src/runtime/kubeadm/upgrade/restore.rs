@@ -7,11 +7,13 @@ use crate::runtime::kubeadm::upgrade::etcd_manifest::{MANIFESTS, Manifest, minor
 use crate::runtime::kubeadm::upgrade::kubelet::{RESTART_RUNTIME, STARTED};
 use crate::runtime::kubeadm::upgrade::{cluster_objects, gate};
 use crate::runtime::kubeadm::{place, upgrade::target::Target};
-use crate::runtime::{upgrade::Place, wait::until_well};
+use crate::runtime::{upgrade::Place, wait::waiting};
 use imgctl_base::error::Result;
 
 const LIMIT: Duration = Duration::from_secs(600);
 const API_PATIENCE: Duration = Duration::from_secs(420);
+const API_HINT: &str =
+    "on the control plane: `crictl ps -a`, `journalctl -u kubelet`; then `imgctl upgrade resume`";
 
 pub(super) fn actions(target: &Target) -> Vec<Action> {
     let mut actions = vec![files(target, false)];
@@ -26,27 +28,11 @@ pub(super) fn actions(target: &Target) -> Vec<Action> {
 
 /// Waits until this host's API server responds with the expected version.
 pub(super) fn api_again(target: &Target) -> Action {
-    Action::new(
-        "api-again",
-        format!(
-            "wait until the API server of this host is ready at {}",
-            target.version.text
-        ),
-        "",
-        {
-            let target = target.clone();
-            // The previous API server runs for a moment longer, so readiness alone is not enough.
-            move |site| {
-                until_well(
-                    site,
-                    API_PATIENCE,
-                    "on the control plane: `crictl ps -a`, `journalctl -u kubelet`; then `imgctl upgrade resume`",
-                    &|| gate::api(site, &target),
-                )
-            }
-        },
-    )
-    .within(API_PATIENCE + Duration::from_secs(20))
+    let says =
+        format!("wait until the API server of this host is ready at {}", target.version.text);
+    let target = target.clone();
+    // The previous API server runs for a moment longer, so readiness alone is not enough.
+    waiting("api-again", says, API_PATIENCE, API_HINT, move |site| gate::api(site, &target))
 }
 
 /// Restores programs, the kubelet's files and manifests. With `older_etcd`, also restores the
@@ -60,7 +46,7 @@ pub(super) fn files(target: &Target, older_etcd: bool) -> Action {
         if older_etcd { "" } else { " (not that of etcd, if its minor was raised)" }
     );
     let target = target.clone();
-    Action::new("restore-files", says, "", move |site| {
+    Action::new("restore-files", says, move |site| {
         let keep_etcd = !older_etcd && etcd_must_stay(site, &target)?;
         if keep_etcd {
             site.say("etcd stays: its minor was raised, and older ones cannot read its data");

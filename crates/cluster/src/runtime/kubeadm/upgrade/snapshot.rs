@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::kubeadm::upgrade::target::Target;
 use crate::runtime::kubeadm::{etcd, place};
-use imgctl_base::error::{Error, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 
 const LONG: Duration = Duration::from_secs(15 * 60);
 
@@ -17,13 +17,12 @@ pub(super) fn take(target: &Target) -> Action {
         target.backup
     );
     let target = target.clone();
-    Action::new("backup-etcd", says, "", move |site| save(site, &target)).within(LONG)
+    Action::new("backup-etcd", says, move |site| save(site, &target)).within(LONG)
 }
 
 fn save(site: &Site<'_>, target: &Target) -> Result<()> {
     let line = line(target);
-    let text =
-        site.run_on(site.agent, &Line { again: true, quiet: true, ..Line::new(line) }, "-save")?;
+    let text = site.run_on(site.agent, &Line::query(line), "-save")?;
     if text.trim() == "kept" {
         site.say("the snapshot from before the host was touched is kept");
         return Ok(());
@@ -37,7 +36,7 @@ fn save(site: &Site<'_>, target: &Target) -> Result<()> {
          sha256sum snapshot.db >snapshot.sha256; sync -f .",
         target.backup
     );
-    site.run_on(site.agent, &Line { again: true, quiet: true, ..Line::new(line) }, "-keep")?;
+    site.run_on(site.agent, &Line::query(line), "-keep")?;
     let path = format!("{}/snapshot.json", target.backup);
     place::write(site.agent, &path, 0o600, status)?;
     site.say(&format!("{}/snapshot.db: {what}", target.backup));
@@ -46,9 +45,8 @@ fn save(site: &Site<'_>, target: &Target) -> Result<()> {
 
 /// Describes the output of `snapshot status -w json`; fails if the snapshot cannot be restored.
 fn describe(status: &str) -> Result<String> {
-    let status: Value = serde_json::from_str(status).map_err(|error| {
-        Error::bad_content("etcd returned no status of its snapshot").caused_by(error)
-    })?;
+    let status: Value = serde_json::from_str(status)
+        .doing(|| "etcd returned no status of its snapshot".to_owned())?;
     let number = |name: &str| status[name].as_u64().unwrap_or(0);
     if let Some(sum) = status["sha256"].as_str() {
         return Ok(format!(

@@ -57,7 +57,7 @@ fn restore(target: &Target, snapshot: &str) -> Action {
         target.id, target.backup
     );
     let (target, snapshot) = (target.clone(), snapshot.to_owned());
-    Action::new("restore-etcd", says, &snapshot.clone(), move |site| {
+    Action::depending_on("restore-etcd", says, &snapshot.clone(), move |site| {
         let own = manifest(site.agent, &target)?;
         let members = members(site, &target)?;
         let line = line(&target, &snapshot, &own, &members)?;
@@ -219,7 +219,7 @@ pub(super) fn check_tool(target: &Target, snapshot: &str) -> Action {
         target.backup
     );
     let (target, snapshot) = (target.clone(), snapshot.to_owned());
-    Action::new("snapshot-check", says, &snapshot.clone(), move |site| {
+    Action::depending_on("snapshot-check", says, &snapshot.clone(), move |site| {
         let own = manifest(site.agent, &target)?;
         members(site, &target)?;
         let line = Line::repeatable(check_line(&target, &snapshot, &own)?);
