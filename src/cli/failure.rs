@@ -33,10 +33,11 @@ pub(crate) fn report(error: &Error, early: Early) -> ExitCode {
     if ui::terminal::reader_is_gone(error) {
         return ExitCode::SUCCESS;
     }
-    let text = if early.json {
-        format!("{}\n", as_json(error))
-    } else {
-        as_text(error, ui::colours_stderr(early.colour))
+    let text = match (early.json, early.on_runner) {
+        // Inside of JSON texts only, where it means the same.
+        (true, _) => format!("{}\n", as_json(error)).replace("##[", "##\\u005b"),
+        (false, true) => ui::ci::harmless(&as_text(error, ui::colours_stderr(early.colour))),
+        (false, false) => as_text(error, ui::colours_stderr(early.colour)),
     };
     ui::terminal::stderr(&text);
     ExitCode::from(code(error.kind()))

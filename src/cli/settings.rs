@@ -108,6 +108,8 @@ impl Settings {
 pub(crate) struct Early {
     pub(crate) json: bool,
     pub(crate) colour: Colour,
+    /// A runner of GitHub's takes lines of the log for commands.
+    pub(crate) on_runner: bool,
 }
 
 impl Early {
@@ -122,6 +124,7 @@ impl Early {
         Self {
             json: given("--json") || matches!(environment.switch("IMGCTL_JSON"), Ok(Some(true))),
             colour: colour(given("--no-color"), environment),
+            on_runner: matches!(environment.switch("GITHUB_ACTIONS"), Ok(Some(true))),
         }
     }
 

@@ -1,5 +1,7 @@
 //! User-facing output: progress, tables, prompts, JSON events. Must not depend on stores or images.
 
+pub(crate) mod ci;
+mod groups;
 pub(crate) mod hosts_view;
 mod progress;
 pub(crate) mod prompt;
@@ -102,6 +104,34 @@ impl Ui {
     /// Returns the progress reporter for lower layers.
     pub(crate) fn reporter(&self) -> &dyn Reporter {
         &*self.reporter
+    }
+
+    /// Returns a reporter that shows steps as folded groups of a CI system's log; `None` if lines are
+    /// not to be shown.
+    pub(crate) fn grouped(&self, system: ci::System) -> Option<Box<dyn Reporter + '_>> {
+        let shows_lines = match self.options.progress {
+            ProgressMode::None | ProgressMode::Json => false,
+            ProgressMode::Plain => true,
+            ProgressMode::Auto => !self.options.quiet && !self.options.json,
+        };
+        let terminal = Arc::clone(&self.terminal);
+        let out = move |lines: &[u8]| terminal.write(lines);
+        shows_lines.then(|| Box::new(groups::Groups::new(system, Box::new(out))) as Box<_>)
+    }
+
+    /// Writes a line for a CI system that reads the log.
+    pub(crate) fn tell(&self, line: &str) {
+        self.terminal.line(line);
+    }
+
+    /// Returns whether only results and errors are printed.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.options.quiet
+    }
+
+    /// Returns whether every line of stderr is JSON.
+    pub(crate) fn has_json_stderr(&self) -> bool {
+        self.options.json || self.options.progress == ProgressMode::Json
     }
 
     /// Returns whether results are printed as JSON.

@@ -24,11 +24,11 @@ pub(crate) struct OnTerminal {
 
 impl Reporter for OnTerminal {
     fn start(&self, title: &str, unit: Unit, total: Option<u64>) -> Box<dyn Task> {
-        let (terminal, title) = (Arc::clone(&self.terminal), one_line(title));
+        let terminal = Arc::clone(&self.terminal);
         if !self.bars {
-            let (done, said) = (AtomicU64::new(0), Mutex::new(Instant::now()));
-            return Box::new(Line { terminal, title, unit, total, done, said });
+            return line_task(Box::new(move |line: &str| terminal.line(line)), title, unit, total);
         }
+        let title = one_line(title);
         let bar = match total {
             Some(total) => ProgressBar::new(total),
             None => ProgressBar::new_spinner(),
@@ -56,8 +56,16 @@ fn with_newline(line: &[u8]) -> Vec<u8> {
     line
 }
 
+/// Returns a task that says with `say` when it ends, and occasionally that it goes on.
+pub(crate) fn line_task(say: Say, title: &str, unit: Unit, total: Option<u64>) -> Box<dyn Task> {
+    let (done, said) = (AtomicU64::new(0), Mutex::new(Instant::now()));
+    Box::new(Line { say, title: one_line(title), unit, total, done, said })
+}
+
+type Say = Box<dyn Fn(&str) + Send + Sync>;
+
 struct Line {
-    terminal: Arc<Terminal>,
+    say: Say,
     title: String,
     unit: Unit,
     total: Option<u64>,
@@ -74,16 +82,12 @@ impl Task for Line {
         };
         if said.elapsed() >= SIGN_OF_LIFE {
             *said = Instant::now();
-            self.terminal.line(&format!(
-                "{}: {}",
-                self.title,
-                amount_of(self.unit, done, self.total)
-            ));
+            (self.say)(&format!("{}: {}", self.title, amount_of(self.unit, done, self.total)));
         }
     }
 
     fn done(&self, summary: &str) {
-        self.terminal.line(&one_line(summary));
+        (self.say)(&one_line(summary));
     }
 }
 

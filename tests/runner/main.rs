@@ -19,6 +19,7 @@ mod archives;
 mod build_cache;
 mod build_output;
 mod cache_mounts;
+mod ci;
 mod cli;
 mod clusterfile;
 mod corpus;

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::place::Place;
+
 /// A `Result` whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -64,6 +66,7 @@ struct Inner {
     kind: Kind,
     message: String,
     hints: Vec<String>,
+    places: Vec<Place>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -75,6 +78,7 @@ impl Error {
                 kind,
                 message: message.into(),
                 hints: Vec::new(),
+                places: Vec::new(),
                 source: None,
             }),
         }
@@ -146,6 +150,12 @@ impl Error {
         self
     }
 
+    /// Adds the places in the user's files where something is wrong.
+    pub fn at(mut self, places: impl IntoIterator<Item = Place>) -> Self {
+        self.inner.places.extend(places);
+        self
+    }
+
     /// Wraps this error in an outer message and keeps its kind. Hints remain accessible.
     pub fn context(self, message: impl Into<String>) -> Self {
         Self {
@@ -153,6 +163,7 @@ impl Error {
                 kind: self.kind(),
                 message: message.into(),
                 hints: Vec::new(),
+                places: Vec::new(),
                 source: Some(Box::new(self)),
             }),
         }
@@ -177,11 +188,21 @@ impl Error {
     /// Returns the hints of this error and of every underlying [`Error`], innermost first: the
     /// error closest to the cause has the most useful hint.
     pub fn hints(&self) -> Vec<&str> {
-        let below = self.sources().filter_map(|error| error.downcast_ref());
-        let mut errors: Vec<&Error> = std::iter::once(self).chain(below).collect();
+        let mut errors: Vec<&Error> = self.errors().collect();
         errors.reverse();
         let hints = errors.into_iter().flat_map(|error| &error.inner.hints);
         hints.map(String::as_str).collect()
+    }
+
+    /// Returns the places of this error and of every underlying [`Error`].
+    pub fn places(&self) -> impl Iterator<Item = &Place> {
+        self.errors().flat_map(|error| &error.inner.places)
+    }
+
+    /// Returns this error and every underlying [`Error`], outermost first.
+    fn errors(&self) -> impl Iterator<Item = &Error> {
+        let below = self.sources().filter_map(|error| error.downcast_ref());
+        std::iter::once(self).chain(below)
     }
 
     /// Returns the messages of this error and all underlying errors, outermost first.
@@ -314,6 +335,13 @@ mod tests {
             "cannot build: cannot open /x: No such file or directory (os error 2)"
         );
         assert_eq!(error.hints(), ["create it"]);
+    }
+
+    #[test]
+    fn places_survive_context_and_other_messages() {
+        let place = Place { file: "Kubefile".into(), line: 2, ..Place::default() };
+        let error = Error::usage("no").at([place.clone()]).retold("RUN failed").context("outside");
+        assert_eq!(error.places().collect::<Vec<_>>(), [&place]);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 pub mod error;
 pub mod fs;
 pub mod image;
+pub mod place;
 pub mod progress;
 pub mod secret;
 pub mod semver;

@@ -12,6 +12,29 @@ pub trait Reporter: Send + Sync {
     /// Passes on a line that a user's command (RUN) printed; `error_stream` = it was printed on
     /// stderr.
     fn output(&self, line: &[u8], error_stream: bool);
+
+    /// Reports the beginning of a step. What follows belongs to it, until the next one.
+    fn step(&self, title: &str) {
+        self.note(title);
+    }
+
+    /// Returns a reporter for one of several sequences of steps that run at the same time, if this
+    /// one keeps them apart; otherwise all of them report here.
+    fn sequence(&self) -> Option<Box<dyn Reporter + '_>> {
+        None
+    }
+}
+
+/// Formats a size in decimal units, as docker does.
+#[allow(clippy::cast_precision_loss, reason = "a few digits are shown")]
+pub fn decimal(bytes: u64) -> String {
+    let size = bytes as f64;
+    match bytes {
+        0..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => format!("{:.1} kB", size / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", size / 1e6),
+        _ => format!("{:.2} GB", size / 1e9),
+    }
 }
 
 /// One long-running task. Dropping it ends it.

@@ -6,3 +6,4 @@
 pub mod build;
 pub mod cache;
 pub mod embed;
+pub mod report;

@@ -5,6 +5,7 @@
 //! environment) are passed in or left to the builder.
 
 mod cluster;
+pub mod rules;
 mod stages;
 mod style;
 mod variables;
@@ -28,34 +29,6 @@ pub const PROXY_ARGS: [&str; 10] = [
     "http_proxy",
     "https_proxy",
     "no_proxy",
-];
-
-/// Every rule, in alphabetical order.
-#[cfg(test)]
-pub(crate) const RULES: [&str; 23] = [
-    "ClusterImageType",
-    "CommandElementsAreCommands",
-    "ConsistentInstructionCasing",
-    "DuplicateStageName",
-    "EmbeddedArchiveCopied",
-    "ExposeProtoCasing",
-    "FromAsCasing",
-    "FromPlatformFlagConstDisallowed",
-    "InvalidDefaultArgInFrom",
-    "JSONArgsRecommended",
-    "LegacyKeyValueFormat",
-    "MaintainerDeprecated",
-    "MultipleInstructionsDisallowed",
-    "NoEmptyContinuation",
-    "RedundantTargetPlatform",
-    "RelativeCopyPath",
-    "ReservedStageName",
-    "RootfsVersionLabel",
-    "SecretsUsedInArgOrEnv",
-    "StageNameCasing",
-    "UndefinedArgInFrom",
-    "UndefinedVar",
-    "WorkdirRelativePath",
 ];
 
 /// Returns the names of an image's environment variables, or `None` if the image is not available.

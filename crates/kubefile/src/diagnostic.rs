@@ -6,11 +6,13 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::path::Path;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet, normalize_untrusted_str};
 
 use super::expand::ExpandError;
 use imgctl_base::error::Error;
+use imgctl_base::place::Place;
 
 /// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,6 +49,20 @@ impl Diagnostic {
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// Returns the place of the finding in `file`.
+    pub fn place(&self, file: &Path) -> Place {
+        let (end_line, end_column) = self.span.end();
+        Place {
+            file: file.to_owned(),
+            line: self.span.line,
+            column: self.span.column,
+            end_line,
+            end_column,
+            message: self.message.clone(),
+            hint: self.hint.clone(),
+        }
     }
 }
 
@@ -213,7 +229,12 @@ pub struct Span {
     pub(crate) end_column: usize,
 }
 
-impl Span {}
+impl Span {
+    /// Returns line and column of the end, which does not belong to the range.
+    pub fn end(self) -> (usize, usize) {
+        (self.end_line, self.end_column)
+    }
+}
 
 /// The part of a folded line that comes from one physical line.
 #[derive(Clone, Debug, PartialEq, Eq)]

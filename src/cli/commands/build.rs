@@ -3,9 +3,10 @@
 use std::io::Write;
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 pub(crate) use crate::cli::commands::build_args::BuildArgs;
+use crate::cli::commands::build_reports::Reports;
 use crate::cli::commands::{build_embedding, build_options, build_output};
 use crate::cli::{context::Context, registry_options::RegistryArgs};
 use crate::ui::terminal::Stdout;
@@ -16,12 +17,22 @@ use imgctl_transfer::transfer::publish::Published;
 
 /// Builds the image and brings it where it is wanted, or checks the Kubefile.
 pub(crate) fn run(args: &BuildArgs, context: &Context) -> Result<()> {
+    let reports = Reports::resolve(&args.reports, context)?;
+    let outcome = build(args, &reports, context);
+    if let Err(error) = &outcome {
+        reports.failed(error, context);
+    }
+    outcome
+}
+
+fn build(args: &BuildArgs, reports: &Reports, context: &Context) -> Result<()> {
     let mut options = build_options::resolve(args, context)?;
     if args.check {
-        return check(&options, context);
+        return check(&options, reports, context);
     }
     let store = context.store()?;
-    let reporter = context.ui.reporter();
+    let grouped = reports.reporter(context);
+    let reporter = grouped.as_deref().unwrap_or(context.ui.reporter());
     if args.embed.images_report {
         let report = build::embedding::report(store, &options, reporter)?;
         return build_embedding::show(&report, context);
@@ -44,6 +55,8 @@ pub(crate) fn run(args: &BuildArgs, context: &Context) -> Result<()> {
             None => args.registry.client(context)?,
         },
     };
+    options.lint = reports.want_findings();
+    let before = reports.before(&options, context)?;
     let built = build::build(store, &options, reporter)?;
     outputs.write_documents(&built, context)?;
     let stdout = || -> Box<dyn Write + Send> { Box::new(Stdout::new()) };
@@ -52,18 +65,21 @@ pub(crate) fn run(args: &BuildArgs, context: &Context) -> Result<()> {
     if let Some(path) = &args.iidfile {
         write(path, &built.image_id.to_string())?;
     }
+    let metadata = metadata(&built, &published);
     if let Some(path) = &args.metadata_file {
-        let text = serde_json::to_string_pretty(&metadata(&built, &published))
+        let text = serde_json::to_string_pretty(&metadata)
             .map_err(|error| Error::failed("cannot write the metadata").caused_by(error))?;
         write(path, &format!("{text}\n"))?;
     }
     build::export_cache(store, &options, &built, reporter)?;
-    show(&built, &published, delivery, context)
+    let compared = reports.built(&built, before.as_ref(), &metadata, context)?;
+    show(&built, &published, compared, delivery, context)
 }
 
 fn show(
     built: &Built,
     published: &[Published],
+    compared: Option<Value>,
     delivery: &Delivery,
     context: &Context,
 ) -> Result<()> {
@@ -87,6 +103,7 @@ fn show(
             "steps": built.steps,
             "cachedSteps": built.cached_steps,
             "pushed": published.iter().map(pushed).collect::<Vec<_>>(),
+            "compared": compared,
         }));
     }
     for name in names(built) {
@@ -111,11 +128,10 @@ fn show(
     context.ui.line(built.image_id.hex())
 }
 
-fn check(options: &build::Options, context: &Context) -> Result<()> {
-    let colour = context.ui.colours_stdout();
-    let (findings, is_bad) = build::check(context.store()?, options, colour)?;
-    context.ui.print(&findings)?;
-    if is_bad {
+fn check(options: &build::Options, reports: &Reports, context: &Context) -> Result<()> {
+    let checked = build::check(context.store()?, options)?;
+    reports.checked(&checked, context)?;
+    if checked.fails {
         return Err(Error::new(Kind::CheckFailed, "the Kubefile has errors"));
     }
     Ok(())

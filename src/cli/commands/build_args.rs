@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use crate::cli::commands::{
     build_cache::CacheArgs, build_embedding::EmbedArgs, build_output::OutputArgs,
-    build_overrides::OverrideArgs,
+    build_overrides::OverrideArgs, build_reports::ReportArgs,
 };
 use crate::cli::{image_options::PolicyArg, registry_options::RegistryArgs};
 
@@ -27,7 +27,9 @@ Examples:
   imgctl build --cache-from reg.io/app/cache --cache-to reg.io/app/cache -t app:v1 .
   imgctl build --images-report .
   imgctl build --update-lock -t app:v1 . && imgctl build --locked -t app:v1 .
-  imgctl build --check ."
+  imgctl build --check .
+  imgctl build --check --report sarif=kubefile.sarif .
+  imgctl build -t app:v2 --compare app:v1 --summary summary.md --report dotenv=build.env ."
 )]
 pub(crate) struct BuildArgs {
     /// Build context: directory, tar file, or `-` for a tar or Kubefile on stdin
@@ -192,6 +194,9 @@ pub(crate) struct BuildArgs {
 
     #[command(flatten)]
     pub(crate) embed: EmbedArgs,
+
+    #[command(flatten)]
+    pub(crate) reports: ReportArgs,
 
     #[command(flatten)]
     pub(crate) registry: RegistryArgs,

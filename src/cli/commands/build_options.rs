@@ -55,6 +55,7 @@ pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {
         executable: std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe")),
         proxy_env: proxies(args.http_proxy, environment)?,
         embed: args.embed.options()?,
+        lint: false,
         attest: Attestations::default(),
         overrides: args.overrides.overrides(),
     })

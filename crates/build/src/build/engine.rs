@@ -9,6 +9,7 @@ use crate::build::attest;
 use crate::build::context;
 use crate::build::embedding;
 use crate::build::file::{self, Source};
+use crate::build::lint;
 use crate::build::options::{Built, Options};
 use crate::build::output::{self, Written};
 use crate::build::plan::{self, BuildPlan, StagePlan};
@@ -23,8 +24,8 @@ use imgctl_base::image::{Platform, Reference};
 use imgctl_base::progress::Reporter;
 use imgctl_kubefile as kubefile;
 use imgctl_kubefile::ast::{InstructionKind, Kubefile};
-use imgctl_kubefile::check::{self as lint, CheckOptions, PROXY_ARGS};
-use imgctl_kubefile::diagnostic::{self, Severity};
+use imgctl_kubefile::check::PROXY_ARGS;
+use imgctl_kubefile::diagnostic;
 use imgctl_store::store::Store;
 
 /// Builds according to `options` and names the result.
@@ -40,6 +41,10 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
     }
     reporter.note(&format!("building from {}", source.name));
     let context = file::context_tree(options, directory.as_ref(), &source)?;
+    let checked = match options.lint {
+        true => Some(lint::checked(store, options, context.as_ref(), &source, &kubefile)?),
+        false => None,
+    };
     let lease = store.lease()?;
     let files =
         Mutex::new(open_stat_cache(store, options, directory.as_ref().map(|d| d.path.as_path())));
@@ -78,6 +83,7 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
     let mut built = finish(store, options, &source, written, counts, reporter)?;
     built.cache = cache.collected(result);
     built.imported = Arc::clone(cache.imported());
+    built.checked = checked;
     Ok(built)
 }
 
@@ -127,6 +133,7 @@ fn finish(
         steps,
         cache: Collected::default(),
         imported: Arc::default(),
+        checked: None,
     })
 }
 
@@ -228,6 +235,8 @@ fn run_stage(
         // The failed stage reports the reason.
         return shared.results.put(stage.index, None);
     }
+    let reporter = shared.reporter.sequence();
+    let shared = &Shared { reporter: reporter.as_deref().unwrap_or(shared.reporter), ..*shared };
     match stage_image(shared, plan, stage) {
         Ok((image, cached, steps)) => {
             if let Ok(mut numbers) = numbers.lock() {
@@ -254,7 +263,7 @@ fn stage_image(
     let label = |number: usize, text: &str| {
         let total = written.instructions.len();
         let name = if plan.stages.len() > 1 { format!("{} ", planned.name) } else { String::new() };
-        shared.reporter.note(&format!("[{name}{number}/{total}] {text}"));
+        shared.reporter.step(&format!("[{name}{number}/{total}] {text}"));
     };
     label(0, &written.from.text);
     let (mut stage, triggers) = Stage::start(shared, planned, &plan.globals)
@@ -268,7 +277,7 @@ fn stage_image(
                 trigger.as_bytes(),
             )
         })?;
-        shared.reporter.note(&format!("[{} ONBUILD] {trigger}", planned.name));
+        shared.reporter.step(&format!("[{} ONBUILD] {trigger}", planned.name));
         stage.execute(&instruction)?;
     }
     for (index, instruction) in written.instructions.iter().enumerate() {
@@ -321,30 +330,4 @@ fn warn_unused_args(shared: &Shared<'_>, plan: &BuildPlan, globals: &Scope) {
             shared.reporter.note(&format!("--build-arg {name} is not used: no ARG declares it"));
         }
     }
-}
-
-/// Lints the Kubefile. Returns the rendered findings, and whether the check fails: errors always
-/// fail it, warnings only if the file contains `# check=error=true`.
-pub fn check(store: &Store, options: &Options, colour: bool) -> Result<(String, bool)> {
-    let (directory, source) = file::load(store, options)?;
-    let kubefile = source.parse()?;
-    let directory = directory.as_ref().filter(|_| options.embed.save);
-    let archives = match file::context_tree(options, directory, &source)? {
-        Some(context) => embedding::archives(&context)?,
-        None => Vec::new(),
-    };
-    let base_environment = |name: &str| {
-        let image = store.image(name, None).ok()?;
-        let names = image.config.config.env.iter();
-        Some(names.filter_map(|pair| Some(pair.split_once('=')?.0.to_owned())).collect())
-    };
-    let check_options = CheckOptions {
-        labels: options.labels.keys().cloned().collect(),
-        base_environment: Some(&base_environment),
-        archives,
-    };
-    let found = lint::check(&kubefile, &check_options);
-    let is_bad = found.iter().any(|finding| finding.severity == Severity::Error)
-        || (kubefile.directives.check.error && !found.is_empty());
-    Ok((diagnostic::render(&found, &source.name, &source.bytes, colour), is_bad))
 }

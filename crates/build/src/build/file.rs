@@ -8,8 +8,9 @@ use crate::build::context::ContextTree;
 use crate::build::options::{ContextSource, Options};
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
 use imgctl_base::fs::root::Root;
+use imgctl_base::place::Place;
 use imgctl_kubefile::ast::Kubefile;
-use imgctl_kubefile::diagnostic;
+use imgctl_kubefile::diagnostic::{self, Diagnostic};
 use imgctl_kubefile::ignore::IgnoreRules;
 use imgctl_store::layer::unpack::{Form, NoLowerFiles, Privilege, Unpacker};
 use imgctl_store::store::{ScratchDirectory, Store};
@@ -28,14 +29,21 @@ pub(super) struct Source {
     pub name: String,
     pub bytes: Vec<u8>,
     /// Path of the file, unless it was read from standard input.
-    path: Option<PathBuf>,
+    pub(super) path: Option<PathBuf>,
 }
 
 impl Source {
     /// Parses the Kubefile; all of its errors are reported at once.
     pub(super) fn parse(&self) -> Result<Kubefile> {
-        imgctl_kubefile::parse(&self.name, &self.bytes)
-            .map_err(|found| diagnostic::into_error(&found, &self.name, &self.bytes))
+        imgctl_kubefile::parse(&self.name, &self.bytes).map_err(|found| {
+            let places: Vec<Place> = found.iter().filter_map(|found| self.place(found)).collect();
+            diagnostic::into_error(&found, &self.name, &self.bytes).at(places)
+        })
+    }
+
+    /// Returns the place of a finding, unless the text came from standard input.
+    pub(super) fn place(&self, found: &Diagnostic) -> Option<Place> {
+        self.path.as_deref().map(|path| found.place(path))
     }
 }
 

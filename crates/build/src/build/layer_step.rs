@@ -16,7 +16,7 @@ use crate::embed::split;
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::image::descriptor::LAYER_KIND;
 use imgctl_base::image::{Descriptor, LayerKind};
-use imgctl_base::progress::{Reporter, Unit};
+use imgctl_base::progress::{Reporter, Unit, decimal};
 use imgctl_store::layer::writer::Layer;
 use imgctl_store::layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter, Mtime};
 use imgctl_store::store::blobs::Ingest;
@@ -238,8 +238,8 @@ impl LayerMaker<'_> {
         task.done(&format!(
             "{kind} layer {}: {} stored in {}",
             layer.digest.short(),
-            shown(layer.diff_size),
-            shown(layer.size)
+            decimal(layer.diff_size),
+            decimal(layer.size)
         ));
         Ok(stored)
     }
@@ -265,17 +265,6 @@ impl LayerMaker<'_> {
 
 fn lock<T>(mutex: &Mutex<T>) -> Result<std::sync::MutexGuard<'_, T>> {
     mutex.lock().map_err(|_| Error::failed("another thread of the build has failed"))
-}
-
-/// Formats a size in decimal units, as docker does.
-fn shown(bytes: u64) -> String {
-    let size = bytes as f64;
-    match bytes {
-        0..1_000 => format!("{bytes} B"),
-        1_000..1_000_000 => format!("{:.1} kB", size / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} MB", size / 1e6),
-        _ => format!("{:.2} GB", size / 1e9),
-    }
 }
 
 /// Adds everything that affects an entry's bytes to the key, except for its time.

@@ -6,6 +6,7 @@
 mod archive;
 mod attest;
 pub mod base_image;
+mod checked;
 mod chmod;
 mod context;
 mod copy;
@@ -19,6 +20,7 @@ mod imported_step;
 mod instructions;
 mod items;
 mod layer_step;
+mod lint;
 pub mod options;
 mod output;
 mod plan;
@@ -33,6 +35,8 @@ mod step_cache;
 mod tests;
 
 pub use base_image::BaseImages;
-pub use engine::{build, check};
+pub use checked::Checked;
+pub use engine::build;
 pub use export_cache::export_cache;
+pub use lint::check;
 pub use options::{Built, Format, Options};

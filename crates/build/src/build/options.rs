@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::build::base_image::BaseImages;
+use crate::build::checked::Checked;
 use crate::cache::CacheOptions;
 use crate::cache::export::Collected;
 use crate::cache::import::Imported;
@@ -119,11 +120,13 @@ pub struct Options {
     /// Statements to make about the result.
     pub attest: Attestations,
     pub overrides: Overrides,
+    /// Also check the Kubefile, for [`Built::checked`].
+    pub lint: bool,
 }
 
 impl Options {
     /// Returns the platforms to build for.
-    pub(super) fn platforms_or_own(&self) -> Cow<'_, [Platform]> {
+    pub(crate) fn platforms_or_own(&self) -> Cow<'_, [Platform]> {
         match self.platforms.as_slice() {
             [] => Cow::Owned(vec![Platform::host()]),
             platforms => Cow::Borrowed(platforms),
@@ -244,4 +247,6 @@ pub struct Built {
     /// What `export_cache` writes.
     pub(crate) cache: Collected,
     pub(crate) imported: Arc<Imported>,
+    /// What a check of the Kubefile found, if [`Options::lint`] asks for it.
+    pub checked: Option<Checked>,
 }

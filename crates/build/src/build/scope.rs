@@ -165,5 +165,9 @@ pub(crate) fn placed(source: &Source, span: Span, what: &str, error: Error) -> E
     let found = Diagnostic::error(error.message(), span);
     let shown = diagnostic::render(&[found], &source.name, &source.bytes, false);
     let message = format!("{}:{}: {what} failed\n{shown}", source.name, span.line);
-    error.retold(message)
+    // Without the excerpt, but with the causes: the reader of a place sees nothing else.
+    let mut told = Diagnostic::error(error.to_string(), span);
+    told.hint = error.hints().first().map(|hint| (*hint).to_owned());
+    let place = source.place(&told);
+    error.retold(message).at(place)
 }

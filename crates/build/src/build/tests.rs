@@ -76,6 +76,7 @@ impl Bench {
             embed: EmbedOptions::default(),
             attest: super::options::Attestations::default(),
             overrides: super::options::Overrides::default(),
+            lint: false,
         }
     }
 

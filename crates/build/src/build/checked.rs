@@ -1,0 +1,26 @@
+//! What a check of a Kubefile found. Does not know how a Kubefile is checked.
+
+use std::path::PathBuf;
+
+use imgctl_kubefile::diagnostic::{self, Diagnostic};
+
+/// A Kubefile that was checked.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// Its name, for messages.
+    pub name: String,
+    /// Its path, unless it came from standard input.
+    pub path: Option<PathBuf>,
+    pub text: Vec<u8>,
+    /// In the order of the file.
+    pub findings: Vec<Diagnostic>,
+    /// Errors always fail the check, warnings only if the file contains `# check=error=true`.
+    pub fails: bool,
+}
+
+impl Checked {
+    /// Returns the findings as people read them, with lines of the file.
+    pub fn render(&self, colour: bool) -> String {
+        diagnostic::render(&self.findings, &self.name, &self.text, colour)
+    }
+}
