@@ -28,6 +28,8 @@ const GLOBAL: &[Group] = &[
         "set CONTAINERS_REGISTRIES_CONF or CONTAINERS_REGISTRIES_CONF_DIR instead",
         &["registries-conf", "registries-conf-dir"],
     ),
+    (Value, "mounts have no default files", &["default-mounts-file"]),
+    (Value, "no profile is written", &["cpu-profile", "memory-profile"]),
     (Value, "imgctl reads podman's alias file", &["short-name-alias-conf"]),
     (Value, NO_CONTROL_GROUP, &["cgroup-manager"]),
     (Value, "imgctl determines the mapping", &["userns-uid-map", "userns-gid-map"]),
@@ -58,6 +60,8 @@ const SIGN_BY: Refused = (
 const ENCRYPTION: &str = "imgctl does not encrypt layers";
 const ENCRYPT: &str = "save the image, then encrypt it: skopeo copy --encryption-key KEY oci-archive:FILE docker://NAME";
 const MERGE_STORES: &str = "merge writes to the store";
+const DIFF_SHOWS: &str = "diff makes no images";
+const PATCHES: &str = "an update of only what is new: imgctl diff --patch OLD NEW -o FILE";
 const RUN_RIGHTS: &str = "a RUN step can do no more than its sandbox allows";
 
 /// Flags of individual verbs, and of `manifest push`, that are refused.
@@ -73,6 +77,8 @@ const REFUSED: &[(&str, &[Refused])] = &[
         ],
     ),
     ("pull", &[DECRYPTION]),
+    ("from", &[DECRYPTION]),
+    ("diff", &[(Value, "tag", DIFF_SHOWS, PATCHES), (MaybeBool, "save", DIFF_SHOWS, PATCHES)]),
     (
         "push",
         &[
@@ -115,6 +121,17 @@ const REFUSED_OF_BUILD: &[Refused] = &[
 /// Flags of individual verbs.
 const VERBS: &[(&str, &[Group])] = &[
     ("build", BUILD),
+    ("diff", &[(Value, "there are only images to compare", &["diff-type"])]),
+    ("mounts", &[(Value, "all mounts are shown", &["f,filter"])]),
+    (
+        "from",
+        &[
+            (Value, NOTHING_RUNS, FROM_VALUES),
+            (MaybeBool, NOTHING_RUNS, &["http-proxy"]),
+            (Value, "the mount prints its name", &["cidfile"]),
+            (Value, "a mount has no format", &["f,format"]),
+        ],
+    ),
     ("load", &[(Value, NO_SIGNATURES, &["signature-policy"])]),
     (
         "merge",
@@ -149,6 +166,38 @@ const VERBS: &[(&str, &[Group])] = &[
 
 const PULL: &[Group] =
     &[(MaybeBool, NO_SIGNATURES, &["disable-content-trust", "remove-signatures"]), BLOBS];
+
+const NOTHING_RUNS: &str = "nothing runs in a mount";
+const FROM_VALUES: &[&str] = &[
+    "add-host",
+    "cap-add",
+    "cap-drop",
+    "cgroup-parent",
+    "cgroupns",
+    "cpu-period",
+    "cpu-quota",
+    "cpu-shares",
+    "cpuset-cpus",
+    "cpuset-mems",
+    "device",
+    "dns",
+    "dns-option",
+    "dns-search",
+    "ipc",
+    "isolation",
+    "m,memory",
+    "memory-swap",
+    "network",
+    "pid",
+    "security-opt",
+    "shm-size",
+    "ulimit",
+    "userns",
+    "userns-uid-map-user",
+    "userns-gid-map-group",
+    "uts",
+    "volume",
+];
 
 const NOTHING_BUILT: &str = "merge only combines layers";
 

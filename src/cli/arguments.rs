@@ -12,7 +12,7 @@ use crate::cli::commands::simulate;
 use crate::cli::commands::{
     about, agent, archives, attach, build, cluster, diff, edit, files, history, hosts, images,
     inplace, inspect, login, manifest, mounts, preview, pull, push, records, registry, sign,
-    status, store, upgrade,
+    status, store, upgrade, working,
 };
 use crate::cli::{accepted, context::Context, overview, settings::Globals};
 use imgctl_base::error::Result;
@@ -131,6 +131,10 @@ verbs! {
     "journal": Journal(records::JournalArgs) => records::journal;
     #[cfg(feature = "testing")]
     "simulate" @hide: Simulate(simulate::SimulateArgs) => simulate::run;
+    "from" @hide: From(Box<working::FromArgs>) => working::from;
+    "unshare" @hide: Unshare(working::UnshareArgs) => working::unshare;
+    "docs" @hide: Docs(about::DocsArgs) => about::docs, grammar;
+    "options" @hide: Options(about::OptionsArgs) => about::options;
     "version": Version(about::VersionArgs) => about::version;
     "completion": Completion(about::CompletionArgs) => about::completion, grammar;
     "man": Man(about::ManArgs) => about::man, grammar;

@@ -114,7 +114,7 @@ pub(crate) struct DesiredArgs {
     pub(crate) cmd: Vec<String>,
 
     /// File of Config, kubeadm or k3s documents to add (may be repeated)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_delimiter = ',')]
     config_file: Vec<PathBuf>,
 
     /// Accepted for compatibility with existing scripts: the archive's format is detected
@@ -154,7 +154,7 @@ impl DesiredArgs {
 #[command(next_help_heading = "Template options")]
 pub(crate) struct ValuesArgs {
     /// File of values for the Clusterfile, used there as {{ .Values.NAME }} (may be repeated)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_delimiter = ',')]
     values: Vec<PathBuf>,
 
     /// One value for the Clusterfile (may be repeated)
@@ -170,7 +170,12 @@ impl ValuesArgs {
             values.add_file(&read_file(file)?, &file.display().to_string())?;
         }
         for set in &self.set {
-            values.set(set)?;
+            // `a=1,b=2` is two values, as in sealos and Helm; `a=1,2` is one.
+            let parts: Vec<&str> = set.split(',').collect();
+            match parts.iter().all(|part| part.contains('=')) {
+                true => parts.iter().try_for_each(|part| values.set(part))?,
+                false => values.set(set)?,
+            }
         }
         let shown = file.display().to_string();
         let rendered = clusterfile::render(&read_file(file)?, &shown, &values)?;

@@ -77,7 +77,7 @@ fn line(command: &Command, verb: &str) -> Option<String> {
 }
 
 /// Returns the global options in their short form.
-fn options() -> StyledStr {
+pub(crate) fn options() -> StyledStr {
     let mut command = Globals::augment_args(Command::new("imgctl"))
         .version("1")
         .max_term_width(100)

@@ -137,7 +137,9 @@ impl Terminal {
 /// Log level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Level {
+    #[value(aliases = ["fatal", "panic"])]
     Error,
+    #[value(alias = "warning")]
     Warn,
     Info,
     Debug,

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use clap_complete::Shell;
 use serde::Serialize;
 
-use crate::cli::context::Context;
+use crate::cli::{context::Context, overview};
 use imgctl_base::error::{IoContext, Result};
 use imgctl_base::image::Platform;
 
@@ -101,12 +101,48 @@ pub(crate) fn man(args: &ManArgs, command: clap::Command, context: &Context) -> 
     clap_mangen::generate_to(command, directory).path("write manual pages to", directory)
 }
 
+/// Write the reference of all commands as Markdown
+#[derive(Args, Debug)]
+pub(crate) struct DocsArgs {
+    /// Directory to write imgctl.md into; created if missing
+    #[arg(short, long, value_name = "DIR", default_value = "docs")]
+    path: PathBuf,
+}
+
+pub(crate) fn docs(args: &DocsArgs, command: clap::Command, context: &Context) -> Result<()> {
+    let file = args.path.join("imgctl.md");
+    std::fs::create_dir_all(&args.path).path("create", &args.path)?;
+    let text = whole_help(command).replace("\n# ", "\n```\n\n# ");
+    // Each heading is followed by the help as it is printed.
+    let mut fenced = String::new();
+    for line in text.lines() {
+        fenced.push_str(line);
+        fenced.push_str(if line.starts_with("# imgctl") { "\n\n```text\n" } else { "\n" });
+    }
+    fenced.push_str("```\n");
+    std::fs::write(&file, fenced).path("write", &file)?;
+    context.ui.say(&format!("wrote {}", file.display()));
+    Ok(())
+}
+
+/// Print the options of all commands
+#[derive(Args, Debug)]
+pub(crate) struct OptionsArgs {}
+
+pub(crate) fn options(_: &OptionsArgs, context: &Context) -> Result<()> {
+    context.ui.print(&overview::options().to_string())
+}
+
 /// Print the help of all commands
 #[derive(Args, Debug)]
 pub(crate) struct HelpAllArgs {}
 
 /// Prints the help of the program and then of each command, each global flag once.
 pub(crate) fn help_all(_: &HelpAllArgs, command: clap::Command, context: &Context) -> Result<()> {
+    context.ui.print(&whole_help(command))
+}
+
+fn whole_help(command: clap::Command) -> String {
     let mut command = command.term_width(100);
     command.build();
     let mut text = format!("# imgctl\n\n{}\n", command.render_help());
@@ -117,7 +153,7 @@ pub(crate) fn help_all(_: &HelpAllArgs, command: clap::Command, context: &Contex
         .map(|argument| argument.get_id().clone())
         .collect();
     verbs(&command, "imgctl", &globals, &mut text);
-    context.ui.print(&text)
+    text
 }
 
 /// Adds the help of the subcommands of `command`, each followed by that of its own subcommands.

@@ -48,7 +48,7 @@ pub(crate) struct ImagesArgs {
     noheading: bool,
 
     /// Show only images that match (may be repeated; all must match)
-    #[arg(short, long, value_name = "KEY=VALUE")]
+    #[arg(short, long, value_name = "KEY=VALUE", value_delimiter = ',')]
     filter: Vec<String>,
 
     /// Output format: `table`, `json`, or a Go template for each row

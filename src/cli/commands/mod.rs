@@ -37,3 +37,4 @@ pub(crate) mod simulate;
 pub(crate) mod status;
 pub(crate) mod store;
 pub(crate) mod upgrade;
+pub(crate) mod working;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::cli::format::{Listing, Row};
 use crate::cli::{context::Context, image_options::PlatformArg, names::pairs_or_environment};
 use crate::ui::table::{ago, now};
-use imgctl_base::error::Result;
+use imgctl_base::error::{Kind, Result};
 use imgctl_base::image::time::parse_rfc3339;
 use imgctl_store::mount::{self, Backend, CreateOptions, Listed, Record, State};
 use imgctl_template::Missing;
@@ -66,7 +66,16 @@ pub(crate) fn mount(args: &MountArgs, context: &Context) -> Result<()> {
     let Some(name) = &args.image else {
         return show(context);
     };
-    let image = args.platform.image(name, context)?;
+    let image = match args.platform.image(name, context) {
+        Err(error) if error.kind() == Kind::NotFound && args.target.is_none() => {
+            // The name of a mount: `imgctl from` prints it, as buildah does.
+            let mounts = mount::list(context.store()?)?;
+            let mut records = mounts.iter().filter_map(|mount| mount.record.as_ref());
+            let found = records.find(|r| r.id == *name || r.name.as_ref() == Some(name));
+            return found.map_or(Err(error), |record| path(&record.path, context));
+        }
+        image => image?,
+    };
     let options = mount::Options {
         read_only: args.read_only,
         target: args.target.clone(),
@@ -146,6 +155,7 @@ pub(crate) fn create(args: &CreateArgs, context: &Context) -> Result<()> {
 /// List mounts
 #[derive(Args, Debug)]
 #[command(
+    aliases = ["containers", "list", "ps"],
     after_help = "States: mounted; stale (ended by a reboot or by umount(8): imgctl umount cleans it up);
   unfinished (being created); elsewhere (in another mount namespace).
 Fields of --format: .ID .Name .Image .Digest .Path .Backend .State .Created .ReadOnly"
@@ -158,6 +168,18 @@ pub(crate) struct MountsArgs {
     /// Output format: `table`, `json`, or a Go template for each row
     #[arg(long, value_name = "FORMAT")]
     format: Option<String>,
+
+    /// Do not print the table heading
+    #[arg(short, long)]
+    noheading: bool,
+
+    /// Show all mounts (none are hidden; for scripts for buildah)
+    #[arg(short, long, hide = true)]
+    all: bool,
+
+    /// Do not truncate (nothing is truncated; for scripts for buildah)
+    #[arg(long, hide = true)]
+    notruncate: bool,
 }
 
 pub(crate) fn mounts(args: &MountsArgs, context: &Context) -> Result<()> {
@@ -166,7 +188,7 @@ pub(crate) fn mounts(args: &MountsArgs, context: &Context) -> Result<()> {
         let ids: String = mounts.iter().map(|mount| format!("{}\n", mount.id)).collect();
         return context.ui.print(&ids);
     }
-    listing(&mounts).show(args.format.as_deref(), true, context)
+    listing(&mounts).show(args.format.as_deref(), !args.noheading, context)
 }
 
 /// Shows the list without options, for `imgctl mount` without an image.
@@ -245,6 +267,7 @@ fn row(mount: &Listed) -> Row {
 #[derive(Args, Debug)]
 #[command(
     visible_alias = "unmount",
+    alias = "rm",
     after_help = "Examples:
   imgctl umount /var/lib/imgctl/store/mounts/1a2b3c4d5e6f/merged
   imgctl umount etcd:v1

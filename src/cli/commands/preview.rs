@@ -1,6 +1,6 @@
 //! What a cluster would consist of: `imgctl gen` and `imgctl render`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
@@ -70,6 +70,10 @@ pub(crate) fn generate(args: &GenArgs, context: &Context) -> Result<()> {
     let text = clusterfile::escape(&made.write()?);
     match &args.output {
         None => context.ui.print(&text),
+        // The value that sealos documents.
+        Some(path) if path == Path::new("stdout") || path == Path::new("-") => {
+            context.ui.print(&text)
+        }
         Some(path) => atomic::write(path, text.as_bytes(), 0o600, Durability::Durable)
             .context(|| "cannot write the Clusterfile".to_owned()),
     }

@@ -140,7 +140,7 @@ pub(crate) struct CertArgs {
 
     /// Certificates to renew: all, admin.conf, controller-manager.conf, apiserver, etcd/server and
     /// others
-    #[arg(long, value_name = "WHAT")]
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     renew: Vec<String>,
 
     /// Show the groups that certificates name
