@@ -11,7 +11,7 @@ use clap::{
 use crate::cli::commands::simulate;
 use crate::cli::commands::{
     about, agent, archives, attach, build, cluster, diff, edit, files, history, hosts, images,
-    inplace, inspect, login, manifest, mounts, preview, pull, push, records, registry, sign,
+    inplace, inspect, keys, login, manifest, mounts, preview, pull, push, records, registry, sign,
     status, store, upgrade, working,
 };
 use crate::cli::{accepted, context::Context, overview, settings::Globals};
@@ -103,7 +103,7 @@ verbs! {
     "logout": Logout(login::LogoutArgs) => login::logout;
     "sign": Sign(Box<sign::SignArgs>) => sign::sign;
     "verify": Verify(Box<sign::VerifyArgs>) => sign::verify;
-    "key": Key(sign::KeyArgs) => sign::key;
+    "key": Key(keys::KeyArgs) => keys::key;
     "sbom": Sbom(Box<attach::SbomArgs>) => attach::sbom;
     "attach": Attach(Box<attach::AttachArgs>) => attach::attach;
     "exec": Exec(Box<hosts::ExecArgs>) => hosts::exec;

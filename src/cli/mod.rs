@@ -18,6 +18,7 @@ mod names;
 mod overview;
 mod registry_options;
 mod settings;
+mod signing_options;
 mod ssh_options;
 mod upgrade_choices;
 mod upgrade_view;

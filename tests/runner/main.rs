@@ -38,6 +38,7 @@ mod registry_faults;
 mod registry_server;
 mod registry_sync;
 mod sandbox;
+mod sigstore;
 mod ssh;
 mod trust;
 mod unpacking;

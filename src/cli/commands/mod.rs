@@ -22,6 +22,7 @@ pub(crate) mod hosts;
 pub(crate) mod images;
 pub(crate) mod inplace;
 pub(crate) mod inspect;
+pub(crate) mod keys;
 pub(crate) mod login;
 pub(crate) mod manifest;
 mod manifest_members;

@@ -1,29 +1,35 @@
-//! Signatures of images: `imgctl sign` and `verify`, and `imgctl key` for their keys.
+//! Signatures of images: `imgctl sign` and `verify`.
 
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
+use crate::cli::commands::keys::{PasswordArg, private, public};
+use crate::cli::signing_options::{IdentityArgs, ServiceArgs};
 use crate::cli::{context::Context, names::strict_pairs, registry_options::RegistryArgs};
-use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
-use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Reference;
-use imgctl_registry::credentials::Secret;
-use imgctl_transfer::trust::sign::{self, SignOptions};
-use imgctl_transfer::trust::verify::{self, Identity, VerifyOptions};
-use imgctl_transfer::trust::{PrivateKey, PublicKey, payload::expanded, policy};
+use imgctl_transfer::trust::payload::expanded;
+use imgctl_transfer::trust::sign::{self, SignOptions, Signing};
+use imgctl_transfer::trust::sigstore::sign::Sealer;
+use imgctl_transfer::trust::verify::{self, Identity, Trust, VerifyOptions};
 
 /// Sign an image in a registry
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The signature is stored next to the image, at the tag sha256-<digest>.sig as cosign does, or as a
-referrer with --referrers. Signing again with the same key and annotations changes nothing.
+    after_help = "The signature is stored next to the image: in the format `simple` at the tag sha256-<digest>.sig as
+cosign 2 does, or as a referrer with --referrers; in the format `bundle` as a referrer, as cosign 3
+does. Signing again with the same key and annotations changes nothing.
+
+Without a key, the authority certifies the identity of a token for a key that is used once, and the
+transparency log records the signature, publicly unless you run your own.
 
 Examples:
   imgctl sign --key cosign.key registry.example.com/team/etcd:v1
-  imgctl sign --key cosign.key -a commit=3f1c --recursive registry.example.com/team/etcd:v1"
+  imgctl sign --key cosign.key -a commit=3f1c --recursive registry.example.com/team/etcd:v1
+  imgctl sign --keyless registry.example.com/team/etcd:v1
+  imgctl sign --identity-token token.jwt --signing-config services.json registry.example.com/etcd:v1"
 )]
 pub(crate) struct SignArgs {
     /// Image in a registry; a leading `docker://` is allowed
@@ -32,10 +38,14 @@ pub(crate) struct SignArgs {
 
     /// Private key (imgctl key generate, cosign, or PEM)
     #[arg(long, value_name = "FILE")]
-    key: PathBuf,
+    key: Option<PathBuf>,
 
     #[command(flatten)]
     password: PasswordArg,
+
+    /// Format of the signature [default: simple with --key, bundle without]
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<Format>,
 
     /// Annotation to include in the signature (may be repeated)
     #[arg(short, long = "annotations", value_name = "NAME=VALUE")]
@@ -54,7 +64,19 @@ pub(crate) struct SignArgs {
     sign_container_identity: Option<String>,
 
     #[command(flatten)]
+    services: ServiceArgs,
+
+    #[command(flatten)]
     registry: RegistryArgs,
+}
+
+/// Format of a signature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Simple signing, which podman's and skopeo's policies read
+    Simple,
+    /// Sigstore bundle (v0.3)
+    Bundle,
 }
 
 /// Signs the images and prints what was signed.
@@ -67,12 +89,38 @@ pub(crate) fn sign(args: &SignArgs, context: &Context) -> Result<()> {
         recursive: args.recursive,
         referrers: args.referrers,
     };
-    let key = private(&args.key, &args.password, context)?;
+    let keyless = args.services.is_keyless(args.key.is_some(), context)?;
+    let is_bundle = match args.format {
+        Some(Format::Simple) if keyless || args.services.are_given() => {
+            return Err(Error::usage(
+                "simple signing has no place for certificates and log entries",
+            )
+            .hint("pass --format bundle"));
+        }
+        Some(format) => format == Format::Bundle,
+        None => keyless || args.services.are_given(),
+    };
+    let key = match &args.key {
+        Some(path) => Some(private(path, &args.password, context)?),
+        None => None,
+    };
     let client = args.registry.client(context)?;
+    let (services, until) = (args.services.services(keyless)?, args.services.until()?);
+    let sealer = match &key {
+        Some(key) => Sealer::with_key(&client, &services, key, until),
+        None => {
+            let token = args.services.token(context, &client, until)?;
+            Sealer::keyless(&client, &services, &token, until)?
+        }
+    };
+    let signing = match &key {
+        Some(key) if !is_bundle => Signing::Simple(key),
+        _ => Signing::Bundle(&sealer),
+    };
     let mut list: Vec<Value> = Vec::new();
     for reference in &references {
         let repository = client.repository(reference)?;
-        for signed in sign::sign(&repository, reference, &key, &options)? {
+        for signed in sign::sign(&repository, reference, signing, &options)? {
             let name = format!("{}@{}", expanded(reference).name(), signed.digest);
             if context.ui.is_json() {
                 list.push(json!({
@@ -95,13 +143,17 @@ pub(crate) fn sign(args: &SignArgs, context: &Context) -> Result<()> {
 /// Verify the signatures of an image in a registry
 #[derive(Args, Debug)]
 #[command(
-    after_help = "An image is verified if one signature is valid: made by one of the keys, for this image, under this
-name, with these annotations. The contents of valid signatures are printed as JSON. Without a valid
-one, the exit code is 5, and the error says what is wrong with each.
+    after_help = "An image is verified if one signature is valid: made by one of the keys or by the identity, for this
+image, under this name, with these annotations. The contents of valid signatures are printed as
+JSON. Without a valid one, the exit code is 5, and the error says what is wrong with each.
 
 Examples:
   imgctl verify --key cosign.pub registry.example.com/team/etcd:v1
-  imgctl verify --key cosign.pub -a commit=3f1c --identity quay.io/team/etcd mirror.example.com/etcd:v1"
+  imgctl verify --key cosign.pub -a commit=3f1c --identity quay.io/team/etcd mirror.example.com/etcd:v1
+  imgctl verify --trusted-root trusted_root.json \\
+    --certificate-oidc-issuer https://token.actions.githubusercontent.com \\
+    --certificate-identity https://github.com/team/etcd/.github/workflows/ci.yml@refs/tags/v1 \\
+    registry.example.com/team/etcd:v1"
 )]
 pub(crate) struct VerifyArgs {
     /// Image in a registry; a leading `docker://` is allowed
@@ -109,7 +161,7 @@ pub(crate) struct VerifyArgs {
     images: Vec<String>,
 
     /// Public key (may be repeated; one of them must have signed)
-    #[arg(long = "key", required = true, value_name = "FILE")]
+    #[arg(long = "key", value_name = "FILE")]
     keys: Vec<PathBuf>,
 
     /// Annotation that the signature must contain (may be repeated)
@@ -123,6 +175,9 @@ pub(crate) struct VerifyArgs {
     /// Accept any name that the signature gives the image
     #[arg(long)]
     any_identity: bool,
+
+    #[command(flatten)]
+    certificate: IdentityArgs,
 
     #[command(flatten)]
     registry: RegistryArgs,
@@ -140,12 +195,16 @@ pub(crate) fn verify(args: &VerifyArgs, context: &Context) -> Result<()> {
         },
         annotations: strict_pairs(&args.annotations, "--annotations")?,
     };
-    let keys = args.keys.iter().map(|path| public(path)).collect::<Result<Vec<_>>>()?;
+    let trust = if args.keys.is_empty() {
+        Trust::Keyless(Box::new(args.certificate.keyless()?))
+    } else {
+        Trust::Keys(args.keys.iter().map(|path| public(path)).collect::<Result<Vec<_>>>()?)
+    };
     let client = args.registry.client(context)?;
     let mut list: Vec<Value> = Vec::new();
     for reference in &references {
         let repository = client.repository(reference)?;
-        let verified = verify::verify(&repository, reference, &keys, &options)?;
+        let verified = verify::verify(&repository, reference, &trust, &options)?;
         for why in &verified.rejected {
             tracing::info!("ignoring a signature of {reference}: {why}");
         }
@@ -154,10 +213,19 @@ pub(crate) fn verify(args: &VerifyArgs, context: &Context) -> Result<()> {
             "{reference} ({digest}) has {count} valid signature{}",
             if count == 1 { "" } else { "s" }
         ));
+        for signer in &verified.signers {
+            context.ui.say(&format!("signed by {} ({})", signer.identity, signer.issuer));
+        }
+        let signers: Vec<Value> = verified
+            .signers
+            .iter()
+            .map(|signer| json!({ "identity": signer.identity, "issuer": signer.issuer }))
+            .collect();
         list.push(json!({
             "image": reference.to_string(),
             "digest": digest,
             "claims": verified.claims,
+            "signers": signers,
         }));
     }
     if context.ui.is_json() {
@@ -170,166 +238,6 @@ pub(crate) fn verify(args: &VerifyArgs, context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Manage keys for signing images
-#[derive(Args, Debug)]
-#[command(after_help = "Examples:
-  imgctl key generate --output-key-prefix release
-  imgctl key public --key release.key")]
-pub(crate) struct KeyArgs {
-    #[command(subcommand)]
-    command: KeyVerb,
-}
-
-#[derive(Debug, Subcommand)]
-enum KeyVerb {
-    Generate(GenerateArgs),
-    Public(PublicArgs),
-}
-
-/// Generate a key pair in cosign format
-#[derive(Args, Debug)]
-#[command(
-    visible_alias = "generate-key-pair",
-    after_help = "The private key is encrypted with a password from a prompt, from the variable COSIGN_PASSWORD
-(which may be empty) or from stdin.
-
-Examples:
-  imgctl key generate
-  COSIGN_PASSWORD=… imgctl key generate --output-key-prefix release"
-)]
-struct GenerateArgs {
-    /// Prefix of the two file names: PREFIX.key and PREFIX.pub
-    #[arg(long, value_name = "PREFIX", default_value = "cosign")]
-    output_key_prefix: PathBuf,
-
-    /// Replace existing files
-    #[arg(long)]
-    force: bool,
-
-    #[command(flatten)]
-    password: PasswordArg,
-}
-
-/// Print the public key of a private key
-#[derive(Args, Debug)]
-#[command(after_help = "Examples:
-  imgctl key public --key cosign.key > cosign.pub")]
-struct PublicArgs {
-    /// Private key, encrypted in cosign format or plain PEM
-    #[arg(long, value_name = "FILE")]
-    key: PathBuf,
-
-    #[command(flatten)]
-    password: PasswordArg,
-}
-
-pub(crate) fn key(args: &KeyArgs, context: &Context) -> Result<()> {
-    match &args.command {
-        KeyVerb::Generate(args) => generate(args, context),
-        KeyVerb::Public(args) => {
-            let key = private(&args.key, &args.password, context)?.public()?;
-            if context.ui.is_json() {
-                return context.ui.json(&json!({
-                    "publicKey": key.to_pem(),
-                    "fingerprint": key.fingerprint(),
-                }));
-            }
-            context.ui.print(&key.to_pem())
-        }
-    }
-}
-
-fn generate(args: &GenerateArgs, context: &Context) -> Result<()> {
-    let (private, public) = (
-        with_suffix(&args.output_key_prefix, ".key"),
-        with_suffix(&args.output_key_prefix, ".pub"),
-    );
-    for path in [&private, &public] {
-        if !args.force && path.exists() {
-            return Err(Error::new(Kind::Busy, format!("{} exists", path.display()))
-                .hint("pass another --output-key-prefix, or --force to replace the keys"));
-        }
-    }
-    let password = args.password.new_password(context)?;
-    let key = PrivateKey::generate()?;
-    let verifying = key.public()?;
-    let sealed = key.to_sealed_pem(&password)?;
-    atomic::write(&private, sealed.as_bytes(), 0o600, Durability::Durable)?;
-    atomic::write(&public, verifying.to_pem().as_bytes(), 0o644, Durability::Durable)?;
-    if context.ui.is_json() {
-        return context.ui.json(&json!({
-            "privateKey": private,
-            "publicKey": public,
-            "fingerprint": verifying.fingerprint(),
-        }));
-    }
-    context.ui.line(&format!("Private key written to {}", private.display()))?;
-    context.ui.line(&format!("Public key written to {}", public.display()))
-}
-
-fn with_suffix(prefix: &Path, suffix: &str) -> PathBuf {
-    let mut path = prefix.as_os_str().to_owned();
-    path.push(suffix);
-    PathBuf::from(path)
-}
-
-/// Variable of cosign; set but empty means the empty password.
-const VARIABLE: &str = "COSIGN_PASSWORD";
-/// Maximum size of a password, in bytes.
-const MAX_PASSWORD: u64 = 64 << 10;
-
-/// Source of a private key's password.
-#[derive(Args, Clone, Copy, Debug, Default)]
-struct PasswordArg {
-    /// Read the private key's password from stdin [env: COSIGN_PASSWORD]
-    #[arg(long)]
-    password_stdin: bool,
-}
-
-impl PasswordArg {
-    /// Returns the password of an existing key.
-    fn password(self, context: &Context) -> Result<Secret> {
-        match self.given(context)? {
-            Some(password) => Ok(password),
-            None => ask(context, "Password of the private key: "),
-        }
-    }
-
-    /// Returns the password for a new key; it is typed twice.
-    fn new_password(self, context: &Context) -> Result<Secret> {
-        if let Some(password) = self.given(context)? {
-            return Ok(password);
-        }
-        let password = ask(context, "Password for the private key: ")?;
-        if ask(context, "Repeat the password: ")? == password {
-            Ok(password)
-        } else {
-            Err(Error::usage("the two passwords differ"))
-        }
-    }
-
-    fn given(self, context: &Context) -> Result<Option<Secret>> {
-        if self.password_stdin {
-            let mut text = String::new();
-            std::io::stdin()
-                .take(MAX_PASSWORD)
-                .read_to_string(&mut text)
-                .doing(|| "cannot read the password from stdin".to_owned())?;
-            return Ok(Some(Secret::new(text.trim_end_matches(['\r', '\n']))));
-        }
-        Ok(context.environment.lossless(VARIABLE)?.map(Secret::new))
-    }
-}
-
-fn ask(context: &Context, question: &str) -> Result<Secret> {
-    match context.ui.ask_secret(question)? {
-        Some(password) => Ok(Secret::new(password)),
-        None => Err(Error::usage("no password given, and no terminal to prompt for one").hint(
-            format!("set the variable {VARIABLE} or pipe the password in with --password-stdin"),
-        )),
-    }
-}
-
 /// Parses an image in a registry, with or without a leading `docker://`; no tag means `:latest`.
 /// Short names are refused: one can mean several images, and the wrong one would be signed.
 pub(crate) fn remote_image(text: &str) -> Result<Reference> {
@@ -339,17 +247,4 @@ pub(crate) fn remote_image(text: &str) -> Result<Reference> {
             .hint(format!("write the full name, for example {}", expanded(&reference))));
     }
     Ok(reference.with_default_tag())
-}
-
-/// Reads the private key in `path`.
-fn private(path: &Path, password: &PasswordArg, context: &Context) -> Result<PrivateKey> {
-    let text = policy::read_key(path)?;
-    PrivateKey::from_pem(&text, &mut || password.password(context))
-        .context(|| format!("cannot use the key {}", path.display()))
-}
-
-/// Reads the public key in `path`.
-fn public(path: &Path) -> Result<PublicKey> {
-    PublicKey::from_pem(&policy::read_key(path)?)
-        .context(|| format!("cannot use the key {}", path.display()))
 }

@@ -17,6 +17,7 @@ mod ranges;
 mod resolver;
 pub mod retry;
 pub mod sending;
+pub mod service;
 #[cfg(test)]
 mod tests;
 mod upload;

@@ -81,14 +81,14 @@ impl Judge<'_> {
     fn signatures(&self, digest: &Digest) -> Result<Signatures> {
         let mut found = Signatures::default();
         let reference = self.reference;
-        if self.requirements.needs(Scheme::Sigstore) && self.lookasides.uses_attachments(reference)
-        {
+        let attached = self.requirements.needs(Scheme::Sigstore)
+            && self.lookasides.uses_attachments(reference);
+        if attached || self.requirements.needs_bundles() {
             let repository = self.client.repository(reference)?;
             for candidate in fetch::all(&repository, digest)? {
                 match candidate.content {
                     Ok(Content::Simple(signature)) => found.sigstore.push(Ok(signature)),
-                    // Policies do not support bundles.
-                    Ok(Content::Bundle(_)) => {}
+                    Ok(Content::Bundle(bundle)) => found.bundles.push(bundle),
                     Err(error) => found.sigstore.push(Err(error)),
                 }
             }

@@ -7,10 +7,11 @@ use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa;
 use aws_lc_rs::signature::{
-    self, ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA256_ASN1,
-    ECDSA_P384_SHA384_ASN1, ECDSA_P521_SHA256_ASN1, ECDSA_P521_SHA512_ASN1, ED25519, EcdsaKeyPair,
-    Ed25519KeyPair, KeyPair as _, ParsedPublicKey, RSA_PKCS1_2048_8192_SHA256,
-    VerificationAlgorithm,
+    self, ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P256_SHA384_ASN1,
+    ECDSA_P256_SHA512_ASN1, ECDSA_P384_SHA256_ASN1, ECDSA_P384_SHA384_ASN1, ECDSA_P384_SHA512_ASN1,
+    ECDSA_P521_SHA256_ASN1, ECDSA_P521_SHA512_ASN1, ED25519, EcdsaKeyPair, Ed25519KeyPair,
+    KeyPair as _, ParsedPublicKey, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA384,
+    RSA_PKCS1_2048_8192_SHA512, VerificationAlgorithm,
 };
 
 use crate::trust::{pem, sealed};
@@ -29,6 +30,15 @@ const ALGORITHMS: [&[&'static dyn VerificationAlgorithm]; 5] = [
     &[&ED25519],
     &[&RSA_PKCS1_2048_8192_SHA256],
     &[&ECDSA_P384_SHA384_ASN1, &ECDSA_P384_SHA256_ASN1],
+    &[&ECDSA_P521_SHA512_ASN1, &ECDSA_P521_SHA256_ASN1],
+];
+
+/// The same for keys of time-stamping authorities, which choose their hash.
+const ANY_HASH: [&[&'static dyn VerificationAlgorithm]; 5] = [
+    &[&ECDSA_P256_SHA256_ASN1, &ECDSA_P256_SHA384_ASN1, &ECDSA_P256_SHA512_ASN1],
+    &[&ED25519],
+    &[&RSA_PKCS1_2048_8192_SHA256, &RSA_PKCS1_2048_8192_SHA384, &RSA_PKCS1_2048_8192_SHA512],
+    &[&ECDSA_P384_SHA384_ASN1, &ECDSA_P384_SHA256_ASN1, &ECDSA_P384_SHA512_ASN1],
     &[&ECDSA_P521_SHA512_ASN1, &ECDSA_P521_SHA256_ASN1],
 ];
 
@@ -58,7 +68,16 @@ impl PublicKey {
 
     /// Parses a SubjectPublicKeyInfo.
     pub(crate) fn from_der(der: &[u8]) -> Result<Self> {
-        for family in ALGORITHMS {
+        Self::of(der, &ALGORITHMS)
+    }
+
+    /// Parses a SubjectPublicKeyInfo whose signatures may use any hash of the SHA-2 family.
+    pub(crate) fn with_any_hash(der: &[u8]) -> Result<Self> {
+        Self::of(der, &ANY_HASH)
+    }
+
+    fn of(der: &[u8], families: &[&[&'static dyn VerificationAlgorithm]]) -> Result<Self> {
+        for family in families {
             let parsed: Vec<ParsedPublicKey> = family
                 .iter()
                 .filter_map(|algorithm| ParsedPublicKey::new(*algorithm, der).ok())
@@ -74,6 +93,11 @@ impl PublicKey {
     /// Returns whether this key made `signature` over `message`.
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         self.parsed.iter().any(|key| key.verify_sig(message, signature).is_ok())
+    }
+
+    /// DER of the SubjectPublicKeyInfo.
+    pub(crate) fn der(&self) -> &[u8] {
+        &self.der
     }
 
     /// Encodes the key as a `PUBLIC KEY` block.

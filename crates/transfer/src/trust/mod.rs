@@ -7,7 +7,7 @@
 
 pub mod attachment;
 pub mod attestation;
-mod bundle;
+pub(crate) mod bundle;
 mod fetch;
 mod gpg;
 pub mod guard;
@@ -21,6 +21,7 @@ pub mod referrer;
 pub mod sbom;
 mod sealed;
 pub mod sign;
+pub mod sigstore;
 pub mod verify;
 
 pub use keys::{PrivateKey, PublicKey};

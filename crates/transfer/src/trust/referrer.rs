@@ -2,8 +2,8 @@
 //! manifest.md, "Guidelines for Artifact Usage"). Must not depend on the content of a document.
 
 use std::collections::BTreeMap;
+use std::io::{Cursor, Read};
 
-use crate::trust::sign::push_blob;
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest, Manifest, media_type};
 use imgctl_registry::{Repository, Target};
@@ -27,6 +27,14 @@ pub struct Attachment<'a> {
 /// Builds the manifest that carries `attachment` and refers to `subject`. The same document always
 /// gives the same manifest.
 pub fn manifest(subject: &Descriptor, attachment: &Attachment<'_>) -> Result<Vec<u8>> {
+    annotated(subject, attachment, &[])
+}
+
+fn annotated(
+    subject: &Descriptor,
+    attachment: &Attachment<'_>,
+    annotations: &[(&str, &str)],
+) -> Result<Vec<u8>> {
     let size = attachment.content.len() as u64;
     let digest = Digest::of(attachment.content);
     let mut layer = Descriptor::new(attachment.media_type, digest, size);
@@ -40,7 +48,10 @@ pub fn manifest(subject: &Descriptor, attachment: &Attachment<'_>) -> Result<Vec
         config: empty(),
         layers: vec![layer],
         subject: Some(Descriptor::new(&subject.media_type, subject.digest.clone(), subject.size)),
-        annotations: BTreeMap::new(),
+        annotations: annotations
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect::<BTreeMap<_, _>>(),
     };
     serde_json::to_vec(&manifest)
         .map_err(|error| Error::failed("cannot write the attachment's manifest").caused_by(error))
@@ -57,6 +68,16 @@ pub fn attach(
     subject: &Descriptor,
     attachment: &Attachment<'_>,
 ) -> Result<Digest> {
+    attach_annotated(repository, subject, attachment, &[])
+}
+
+/// Like [`attach`], with annotations of the manifest.
+pub(crate) fn attach_annotated(
+    repository: &Repository,
+    subject: &Descriptor,
+    attachment: &Attachment<'_>,
+    annotations: &[(&str, &str)],
+) -> Result<Digest> {
     let name = repository.name();
     let target = Target::Digest(subject.digest.clone());
     if repository.head(&target)?.is_none() {
@@ -69,12 +90,26 @@ pub fn attach(
         ));
     }
     let doing = || format!("cannot attach to {name}@{}", subject.digest);
-    let manifest = manifest(subject, attachment)?;
+    let manifest = annotated(subject, attachment, annotations)?;
     let size = attachment.content.len() as u64;
     let content = Descriptor::new(attachment.media_type, Digest::of(attachment.content), size);
     push_blob(repository, &empty(), EMPTY).context(doing)?;
     push_blob(repository, &content, attachment.content).context(doing)?;
     repository.push_referrer(&subject.digest, media_type::OCI_MANIFEST, &manifest).context(doing)
+}
+
+/// Pushes a small blob from memory.
+pub(crate) fn push_blob(
+    repository: &Repository,
+    descriptor: &Descriptor,
+    bytes: &[u8],
+) -> Result<()> {
+    let open = |offset: u64| -> Result<Box<dyn Read + Send + 'static>> {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let rest = bytes.get(start..).unwrap_or_default().to_vec();
+        Ok(Box::new(Cursor::new(rest)))
+    };
+    repository.push_blob(descriptor, &[], &open, &|_| {}).map(|_| ())
 }
 
 #[cfg(test)]

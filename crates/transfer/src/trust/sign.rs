@@ -1,15 +1,17 @@
 //! Signs an image in a registry: adds a signature at cosign's tag, next to existing ones, or as a
-//! referrer.
+//! referrer; or a sigstore bundle as a referrer.
 
 use std::collections::BTreeMap;
-use std::io::{Cursor, Read};
 
 use serde_json::Value;
 
 use crate::trust::attachment::{self, Written};
+use crate::trust::bundle::{self, Bundle, Material};
 use crate::trust::fetch::{self, Content};
 use crate::trust::keys::PrivateKey;
 use crate::trust::payload::{Claim, expanded};
+use crate::trust::referrer::{Attachment, attach_annotated, push_blob};
+use crate::trust::sigstore::sign::Sealer;
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest, Reference, media_type};
 use imgctl_registry::{Repository, Target};
@@ -40,11 +42,20 @@ pub struct Signed {
     pub was_there: bool,
 }
 
+/// What signs, and in which format.
+#[derive(Clone, Copy)]
+pub enum Signing<'a> {
+    /// Cosign's simple signing, by a key.
+    Simple(&'a PrivateKey),
+    /// A sigstore bundle, by a key or by a certified identity.
+    Bundle(&'a Sealer<'a>),
+}
+
 /// Signs the image that `reference` refers to in `repository`.
 pub fn sign(
     repository: &Repository,
     reference: &Reference,
-    key: &PrivateKey,
+    signing: Signing<'_>,
     options: &SignOptions,
 ) -> Result<Vec<Signed>> {
     let root = repository.document(&Target::of(reference))?.descriptor;
@@ -54,8 +65,11 @@ pub fn sign(
     images
         .iter()
         .map(|image| {
-            sign_one(repository, &name, image, key, options)
-                .context(|| format!("cannot sign {name}@{}", image.digest))
+            match signing {
+                Signing::Simple(key) => sign_one(repository, &name, image, key, options),
+                Signing::Bundle(sealer) => sign_bundle(repository, &name, image, sealer, options),
+            }
+            .context(|| format!("cannot sign {name}@{}", image.digest))
         })
         .collect()
 }
@@ -88,6 +102,62 @@ fn sign_one(
         push_tag(repository, image, &layer)?
     };
     Ok(Signed { digest: image.digest.clone(), place, was_there: false })
+}
+
+fn sign_bundle(
+    repository: &Repository,
+    name: &str,
+    image: &Descriptor,
+    sealer: &Sealer<'_>,
+    options: &SignOptions,
+) -> Result<Signed> {
+    let name = options.identity.as_deref().unwrap_or(name);
+    let mut bundle = Bundle {
+        statement: bundle::statement(name, &image.digest, &options.annotations),
+        signatures: Vec::new(),
+        material: Material::default(),
+    };
+    if let Some(key) = sealer.own_key()
+        && let Some(place) = existing_bundle(repository, image, &bundle, key)?
+    {
+        return Ok(Signed { digest: image.digest.clone(), place, was_there: true });
+    }
+    let text = sealer.seal(&mut bundle)?;
+    let attachment = Attachment {
+        artifact_type: bundle::TYPE,
+        media_type: bundle::TYPE,
+        content: &text,
+        annotations: &[],
+    };
+    // As cosign does: whoever lists the referrers sees what each of them states.
+    let annotations = [
+        ("dev.sigstore.bundle.content", "dsse-envelope"),
+        ("dev.sigstore.bundle.predicateType", bundle::SIGN_PREDICATE),
+    ];
+    let digest = attach_annotated(repository, image, &attachment, &annotations)?;
+    let place = format!("referrer {digest}");
+    Ok(Signed { digest: image.digest.clone(), place, was_there: false })
+}
+
+/// Returns the location of a bundle with the same statement by the same key.
+fn existing_bundle(
+    repository: &Repository,
+    image: &Descriptor,
+    bundle: &Bundle,
+    key: &PrivateKey,
+) -> Result<Option<String>> {
+    let keys = [key.public()?];
+    let candidates = fetch::all(repository, &image.digest)?;
+    Ok(candidates
+        .into_iter()
+        .find(|candidate| match &candidate.content {
+            Ok(Content::Bundle(found)) => {
+                found.statement == bundle.statement
+                    && bundle::open(found, &keys, &image.digest).is_ok()
+            }
+            _ => false,
+        })
+        .map(|candidate| candidate.place))
 }
 
 /// Returns the location of an existing signature of the same payload by the same key.
@@ -158,18 +228,4 @@ fn push_config(repository: &Repository, written: &Written) -> Result<()> {
     let size = written.config.len() as u64;
     let descriptor = Descriptor::new(written.config_type, Digest::of(&written.config), size);
     push_blob(repository, &descriptor, &written.config)
-}
-
-/// Pushes a small blob from memory.
-pub(crate) fn push_blob(
-    repository: &Repository,
-    descriptor: &Descriptor,
-    bytes: &[u8],
-) -> Result<()> {
-    let open = |offset: u64| -> Result<Box<dyn Read + Send + 'static>> {
-        let start = usize::try_from(offset).unwrap_or(usize::MAX);
-        let rest = bytes.get(start..).unwrap_or_default().to_vec();
-        Ok(Box::new(Cursor::new(rest)))
-    };
-    repository.push_blob(descriptor, &[], &open, &|_| {}).map(|_| ())
 }

@@ -1,4 +1,5 @@
-//! Verifies an image in a registry against keys supplied by the user.
+//! Verifies an image in a registry against keys supplied by the user, or against the identities of
+//! signers without keys.
 
 use std::collections::BTreeMap;
 
@@ -9,6 +10,7 @@ use crate::trust::fetch::{self, Content};
 use crate::trust::keys::PublicKey;
 use crate::trust::payload::{Claim, expanded};
 use crate::trust::policy::open_sigstore;
+use crate::trust::sigstore::verify::{Keyless, Signer};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Digest, Reference};
 use imgctl_registry::{Repository, Target};
@@ -34,6 +36,15 @@ pub enum Identity {
     Any,
 }
 
+/// Who must have signed.
+#[derive(Clone, Debug)]
+pub enum Trust {
+    /// One of these keys.
+    Keys(Vec<PublicKey>),
+    /// An identity that an authority certified.
+    Keyless(Box<Keyless>),
+}
+
 /// An image with at least one good signature.
 #[derive(Clone, Debug)]
 pub struct Verified {
@@ -41,6 +52,8 @@ pub struct Verified {
     /// Claims of the good signatures: payloads as cosign prints them, statements of bundles
     /// unchanged.
     pub claims: Vec<Value>,
+    /// Who made the good signatures without keys.
+    pub signers: Vec<Signer>,
     /// Reasons why other signatures were rejected.
     pub rejected: Vec<String>,
 }
@@ -50,34 +63,61 @@ pub struct Verified {
 pub fn verify(
     repository: &Repository,
     reference: &Reference,
-    keys: &[PublicKey],
+    trust: &Trust,
     options: &VerifyOptions,
 ) -> Result<Verified> {
     let digest = repository.document(&Target::of(reference))?.descriptor.digest;
-    let mut verified = Verified { digest, claims: Vec::new(), rejected: Vec::new() };
+    let mut verified =
+        Verified { digest, claims: Vec::new(), signers: Vec::new(), rejected: Vec::new() };
     for candidate in fetch::all(repository, &verified.digest)? {
-        let outcome = candidate.content.and_then(|content| match content {
-            Content::Simple(signature) => {
-                let claim = open_sigstore(&signature, keys)?;
-                check(&claim, &verified.digest, reference, options)?;
-                Ok(printed(&claim))
-            }
-            Content::Bundle(found) => {
-                let statement = bundle::open(&found, keys, &verified.digest)?;
-                check_statement(options)?;
-                Ok(statement)
-            }
-        });
+        let outcome = candidate
+            .content
+            .and_then(|content| judge(content, &verified.digest, reference, trust, options));
         match outcome {
-            Ok(claim) if verified.claims.contains(&claim) => {}
-            Ok(claim) => verified.claims.push(claim),
+            Ok((claim, signer)) => {
+                if !verified.claims.contains(&claim) {
+                    verified.claims.push(claim);
+                }
+                verified.signers.extend(signer);
+            }
             Err(error) => verified.rejected.push(format!("{}: {error}", candidate.place)),
         }
     }
+    verified.signers.dedup();
     if verified.claims.is_empty() {
         return Err(denied(reference, &verified));
     }
     Ok(verified)
+}
+
+/// Returns the claim of a good signature, and who signed if no key did.
+fn judge(
+    content: Content,
+    digest: &Digest,
+    reference: &Reference,
+    trust: &Trust,
+    options: &VerifyOptions,
+) -> Result<(Value, Option<Signer>)> {
+    match (content, trust) {
+        (Content::Simple(signature), Trust::Keys(keys)) => {
+            let claim = open_sigstore(&signature, keys)?;
+            check(&claim, digest, reference, options)?;
+            Ok((printed(&claim), None))
+        }
+        (Content::Simple(_), Trust::Keyless(_)) => {
+            Err(Error::new(Kind::Denied, "it is no sigstore bundle"))
+        }
+        (Content::Bundle(found), Trust::Keys(keys)) => {
+            let statement = bundle::open(&found, keys, digest)?;
+            check_statement(&statement, digest, options)?;
+            Ok((statement, None))
+        }
+        (Content::Bundle(found), Trust::Keyless(keyless)) => {
+            let (statement, signer) = keyless.open(&found, digest)?;
+            check_statement(&statement, digest, options)?;
+            Ok((statement, Some(signer)))
+        }
+    }
 }
 
 fn denied(reference: &Reference, verified: &Verified) -> Error {
@@ -129,13 +169,32 @@ fn check(
     Ok(())
 }
 
-/// Bundles carry neither a name nor annotations, so they are rejected if either is required.
-fn check_statement(options: &VerifyOptions) -> Result<()> {
-    match (&options.identity, options.annotations.is_empty()) {
-        (Identity::Given(_), _) => Err(Error::new(Kind::Denied, "a bundle gives no name")),
-        (_, false) => Err(Error::new(Kind::Denied, "a bundle has no annotations")),
-        _ => Ok(()),
+/// Names and annotations of a bundle are those of the statement's subject. Only `imgctl` writes the
+/// name, so it counts only if one is required.
+fn check_statement(statement: &Value, digest: &Digest, options: &VerifyOptions) -> Result<()> {
+    let denied = |why: String| Err(Error::new(Kind::Denied, why));
+    let subject = bundle::subject(statement, digest).unwrap_or(&Value::Null);
+    if let Identity::Given(expected) = &options.identity {
+        let expected = expanded(expected);
+        let named = subject["name"].as_str().and_then(|name| Reference::parse(name).ok());
+        let tags_agree = |signed: &Reference| match (signed.tag(), expected.tag()) {
+            (Some(signed), Some(expected)) => signed == expected,
+            _ => true,
+        };
+        match named.map(|name| expanded(&name)) {
+            None => return denied("the bundle gives no name".to_owned()),
+            Some(signed) if signed.name() != expected.name() || !tags_agree(&signed) => {
+                return denied(format!("it is for the name {signed}"));
+            }
+            Some(_) => {}
+        }
     }
+    for (name, value) in &options.annotations {
+        if subject["annotations"][name.as_str()].as_str() != Some(value) {
+            return denied(format!("it has no annotation {name}={value}"));
+        }
+    }
+    Ok(())
 }
 
 /// The claim as it appears in the payload.

@@ -3,6 +3,7 @@
 use std::io::Read as _;
 use std::path::Path;
 
+use crate::trust::bundle::{self, Bundle};
 use crate::trust::gpg;
 use crate::trust::keys::{MAX_KEY, PublicKey};
 use crate::trust::payload::{Claim, Form, expanded};
@@ -34,6 +35,8 @@ pub struct Signature {
 #[derive(Default)]
 pub struct Signatures {
     pub sigstore: Vec<Result<Signature>>,
+    /// Sigstore bundles.
+    pub(crate) bundles: Vec<Bundle>,
     /// OpenPGP messages.
     pub(crate) gpg: Vec<Vec<u8>>,
     /// Locations searched, for messages; empty if none.
@@ -66,15 +69,23 @@ fn meets(requirement: &Requirement, subject: &Subject, signatures: &Signatures) 
         Requirement::Unsupported(what) => {
             Err(denied(format!("it requires {what}, which is not supported")))
         }
+        Requirement::Certified(certified) => {
+            let keyless = certified.keyless()?;
+            let outcomes = signatures
+                .bundles
+                .iter()
+                .map(|bundle| {
+                    keyless.signed(bundle)?;
+                    states(bundle, subject, certified.identity.as_ref())
+                })
+                .collect();
+            verdict(Scheme::Sigstore, outcomes, &signatures.looked)
+        }
         Requirement::Signed { by, keys, identity } => {
             let keys = read_keys(keys)?;
-            let outcomes: Vec<Result<()>> = match by {
+            let mut outcomes: Vec<Result<()>> = match by {
                 Scheme::Sigstore => {
-                    let keys = keys
-                        .iter()
-                        .map(|key| PublicKey::from_pem(key))
-                        .collect::<Result<Vec<_>>>()
-                        .context(|| "cannot use the policy's keys".to_owned())?;
+                    let keys = public_keys(&keys)?;
                     each(&signatures.sigstore, |signature| {
                         let claim = open_sigstore(signature, &keys)?;
                         fits(&claim, subject, identity)
@@ -89,9 +100,62 @@ fn meets(requirement: &Requirement, subject: &Subject, signatures: &Signatures) 
                     })
                     .collect(),
             };
+            if *by == Scheme::Sigstore {
+                let keys = public_keys(&keys)?;
+                outcomes.extend(signatures.bundles.iter().map(|bundle| {
+                    signed_by(bundle, &keys)?;
+                    states(bundle, subject, Some(identity))
+                }));
+            }
             verdict(*by, outcomes, &signatures.looked)
         }
     }
+}
+
+fn public_keys(keys: &[Vec<u8>]) -> Result<Vec<PublicKey>> {
+    keys.iter()
+        .map(|key| PublicKey::from_pem(key))
+        .collect::<Result<Vec<_>>>()
+        .context(|| "cannot use the policy's keys".to_owned())
+}
+
+/// Fails unless one of `keys` signed the bundle.
+fn signed_by(bundle: &Bundle, keys: &[PublicKey]) -> Result<()> {
+    let message = bundle.message();
+    let by_one = |signature: &Vec<u8>| keys.iter().any(|key| key.verifies(&message, signature));
+    if bundle.signatures.iter().any(by_one) {
+        return Ok(());
+    }
+    Err(Error::new(Kind::Denied, "a signature was made with another key"))
+}
+
+/// Fails unless the statement of a bundle vouches for the image, under this name if one is required.
+fn states(bundle: &Bundle, subject: &Subject, identity: Option<&SignedIdentity>) -> Result<()> {
+    /// Other statements may say anything about the image, even that it is bad.
+    const VOUCHES: [&str; 2] = [bundle::SIGN_PREDICATE, "https://slsa.dev/provenance/v1"];
+    let denied = |why: String| Err(Error::new(Kind::Denied, why));
+    let found = subject
+        .digests
+        .iter()
+        .find_map(|digest| bundle::about(bundle, digest).ok().map(|statement| (statement, digest)));
+    let Some((statement, digest)) = found else {
+        return denied("a signature is for another image".to_owned());
+    };
+    let predicate = statement["predicateType"].as_str().unwrap_or_default();
+    if !VOUCHES.contains(&predicate) {
+        return denied("an attestation is neither a signature nor a provenance".to_owned());
+    }
+    let Some(identity) = identity else { return Ok(()) };
+    let name = bundle::subject(&statement, digest)
+        .and_then(|subject| Reference::parse(subject["name"].as_str()?).ok());
+    let Some(signed) = name.map(|name| expanded(&name)) else {
+        return denied("a signature gives no name, and `signedIdentity` requires one".to_owned());
+    };
+    let asked = subject.reference.as_ref().map(expanded);
+    if !identity.admits(asked.as_ref(), &signed) {
+        return denied(format!("a signature is for the name {signed}"));
+    }
+    Ok(())
 }
 
 fn each<T>(found: &[Result<T>], judge: impl Fn(&T) -> Result<()>) -> Vec<Result<()>> {
@@ -153,7 +217,7 @@ fn fits(claim: &Claim, subject: &Subject, identity: &SignedIdentity) -> Result<(
     Ok(())
 }
 
-fn read_keys(source: &KeySource) -> Result<Vec<Vec<u8>>> {
+pub(super) fn read_keys(source: &KeySource) -> Result<Vec<Vec<u8>>> {
     let files = match source {
         KeySource::Data(data) => return Ok(data.clone()),
         KeySource::Files(files) => files,

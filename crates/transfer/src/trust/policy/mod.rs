@@ -4,6 +4,7 @@
 //! [`Policy`] is the file, [`Requirements`] its demands on one image; [`Requirements::check`]
 //! checks signatures that the caller has fetched. Must not depend on registries.
 
+mod certified;
 mod check;
 mod identity;
 mod parse;
@@ -18,6 +19,7 @@ use crate::trust::payload::expanded;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
 use imgctl_base::image::Reference;
 
+pub(crate) use certified::Certified;
 pub use check::{Signature, Signatures, Subject, open_sigstore, read_key};
 pub(crate) use identity::SignedIdentity;
 
@@ -52,6 +54,8 @@ pub(crate) enum Requirement {
     Reject,
     /// A signature by one of these keys, for this identity.
     Signed { by: Scheme, keys: KeySource, identity: SignedIdentity },
+    /// A sigstore bundle by this identity, which an authority certified.
+    Certified(Box<Certified>),
     /// A feature of the format that imgctl does not support; never met. The text names it.
     Unsupported(String),
 }
@@ -132,6 +136,11 @@ impl Requirements<'_> {
         self.list.iter().any(
             |requirement| matches!(requirement, Requirement::Signed { by, .. } if *by == scheme),
         )
+    }
+
+    /// Returns whether bundles must be fetched, which are always beside the image.
+    pub(crate) fn needs_bundles(&self) -> bool {
+        self.list.iter().any(|requirement| matches!(requirement, Requirement::Certified(_)))
     }
 }
 

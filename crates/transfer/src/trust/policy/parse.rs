@@ -11,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value;
 
+use crate::trust::policy::certified::{Certified, Fulcio};
 use crate::trust::policy::{KeySource, Requirement, Scheme, SignedIdentity};
 use imgctl_base::error::{Context as _, Error, Result};
 
@@ -26,7 +27,6 @@ struct File {
 
 #[derive(serde::Deserialize)]
 #[serde(tag = "type", deny_unknown_fields, rename_all_fields = "camelCase")]
-#[expect(clippy::large_enum_variant, reason = "one at a time, and gone when the policy is read")]
 enum Entry {
     #[serde(rename = "insecureAcceptAnything")]
     AcceptAnything {},
@@ -47,14 +47,13 @@ enum Entry {
         key_paths: Option<Vec<PathBuf>>,
         key_data: Option<String>,
         key_datas: Option<Vec<String>>,
-        fulcio: Option<Value>,
+        fulcio: Option<Box<Fulcio>>,
         pki: Option<Value>,
-        rekor_public_key_path: Option<Value>,
-        rekor_public_key_paths: Option<Value>,
-        rekor_public_key_data: Option<Value>,
-        rekor_public_key_datas: Option<Value>,
-        #[serde(default)]
-        signed_identity: SignedIdentity,
+        rekor_public_key_path: Option<PathBuf>,
+        rekor_public_key_paths: Option<Vec<PathBuf>>,
+        rekor_public_key_data: Option<String>,
+        rekor_public_key_datas: Option<Vec<String>>,
+        signed_identity: Option<SignedIdentity>,
     },
     #[serde(rename = "signedBaseLayer")]
     SignedBaseLayer {
@@ -154,28 +153,49 @@ fn requirement(entry: Entry) -> Result<Requirement> {
             rekor_public_key_datas,
             signed_identity,
         } => {
-            signed_identity.check()?;
-            let unsupported = [
-                (fulcio, "`fulcio` (certificates of Fulcio)"),
-                (pki, "`pki` (certificates of a private authority)"),
-                (rekor_public_key_path, REKOR),
-                (rekor_public_key_paths, REKOR),
-                (rekor_public_key_data, REKOR),
-                (rekor_public_key_datas, REKOR),
-            ];
-            if let Some((_, what)) = unsupported.iter().find(|(value, _)| value.is_some()) {
-                return Ok(Requirement::Unsupported((*what).to_owned()));
+            if let Some(identity) = &signed_identity {
+                identity.check()?;
             }
-            Ok(Requirement::Signed {
-                by: Scheme::Sigstore,
-                keys: keys(key_path, key_paths, key_data, key_datas)?,
-                identity: signed_identity,
-            })
+            if pki.is_some() {
+                let what = "`pki` (certificates of a private authority)";
+                return Ok(Requirement::Unsupported(what.to_owned()));
+            }
+            let has_rekor = rekor_public_key_path.is_some()
+                || rekor_public_key_paths.is_some()
+                || rekor_public_key_data.is_some()
+                || rekor_public_key_datas.is_some();
+            let has_key = key_path.is_some()
+                || key_paths.is_some()
+                || key_data.is_some()
+                || key_datas.is_some();
+            let Some(fulcio) = fulcio else {
+                if has_rekor {
+                    return Ok(Requirement::Unsupported(REKOR.to_owned()));
+                }
+                return Ok(Requirement::Signed {
+                    by: Scheme::Sigstore,
+                    keys: keys(key_path, key_paths, key_data, key_datas)?,
+                    identity: signed_identity.unwrap_or_default(),
+                });
+            };
+            if has_key {
+                return Err(Error::bad_content("`fulcio` and `key…` exclude each other"));
+            }
+            let rekor = has_rekor.then(|| {
+                keys(
+                    rekor_public_key_path,
+                    rekor_public_key_paths,
+                    rekor_public_key_data,
+                    rekor_public_key_datas,
+                )
+            });
+            let certified = Certified::new(*fulcio, rekor.transpose()?, signed_identity)?;
+            Ok(Requirement::Certified(Box::new(certified)))
         }
     }
 }
 
-const REKOR: &str = "`rekorPublicKey…` (entries of a transparency log)";
+const REKOR: &str = "`rekorPublicKey…` without `fulcio` (log entries of keys)";
 
 /// Requires exactly one of the four key members.
 fn keys(
@@ -199,7 +219,8 @@ fn keys(
         (None, None, None, Some(datas)) if !datas.is_empty() => decode(datas)?,
         _ => {
             return Err(Error::bad_content(
-                "exactly one of `keyPath`, `keyPaths`, `keyData` and `keyDatas` must be set",
+                "exactly one of `keyPath`, `keyPaths`, `keyData` and `keyDatas` (or of the four members \
+                 `rekorPublicKey…`) must be set",
             ));
         }
     };

@@ -109,7 +109,7 @@ fn all_requirements_must_be_met() {
 fn what_is_known_but_not_supported_is_never_met() {
     for requirement in [
         r#"{"type": "signedBaseLayer", "baseLayerIdentity": {"type": "matchExact"}}"#,
-        r#"{"type": "sigstoreSigned", "fulcio": {"caPath": "/x"}}"#,
+        r#"{"type": "sigstoreSigned", "pki": {"caRootsPath": "/x"}}"#,
         r#"{"type": "sigstoreSigned", "keyPath": "/x", "rekorPublicKeyPath": "/y"}"#,
         r#"{"type": "signedBy", "keyType": "signedByGPGKeys", "keyPath": "/x"}"#,
     ] {
@@ -134,6 +134,12 @@ fn what_is_not_understood_is_refused_whole() {
         r#"{"default": [{"type": "sigstoreSigned"}]}"#,
         r#"{"default": [{"type": "sigstoreSigned", "keyPath": "/a", "keyData": "AA=="}]}"#,
         r#"{"default": [{"type": "sigstoreSigned", "keyData": "%"}]}"#,
+        r#"{"default": [{"type": "sigstoreSigned", "fulcio": {"caPath": "/x"}}]}"#,
+        r#"{"default": [{"type": "sigstoreSigned", "fulcio": {"caPath": "/x", "oidcIssuer": "i", "subjectEmail": "e"}}]}"#,
+        r#"{"default": [{"type": "sigstoreSigned", "fulcio": {"trustedRootPath": "/x", "oidcIssuer": "i"}}]}"#,
+        r#"{"default": [{"type": "sigstoreSigned", "fulcio": {"trustedRootPath": "/x", "oidcIssuer": "i", "subjectURI": "u", "subjectEmail": "e"}}]}"#,
+        r#"{"default": [{"type": "sigstoreSigned", "fulcio": {"trustedRootPath": "/x", "oidcIssuer": "i", "subjectURIRegexp": "("}}]}"#,
+        r#"{"default": [{"type": "sigstoreSigned", "keyPath": "/k", "fulcio": {"trustedRootPath": "/x", "oidcIssuer": "i", "subjectURI": "u"}}]}"#,
         r#"{"default": [{"type": "sigstoreSigned", "keyPath": "/a", "keypath": "/a"}]}"#,
     ] {
         assert!(policy(text).is_err(), "{text}");

@@ -1,0 +1,164 @@
+//! Calls of other web services with the client's proxies, certificates and retries: authorities,
+//! logs and time-stamping authorities that take part in signing. Does not know what they say.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use http::{HeaderMap, StatusCode, header};
+use reqwest::Url;
+use reqwest::redirect::Policy;
+
+use crate::client::failure::quoted;
+use crate::client::retry::{Tries, may_pass, retry_after};
+use crate::{Client, tls};
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::secret::Secret;
+
+/// Timeout of one attempt.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Pause before the second attempt.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+
+/// One request.
+#[derive(Clone, Debug)]
+pub struct Call<'a> {
+    /// What the service is, for messages: `the transparency log`.
+    pub service: &'a str,
+    pub url: &'a str,
+    /// Media type and content of a POST; `None` makes it a GET.
+    pub body: Option<(&'a str, Vec<u8>)>,
+    /// Accepted media type.
+    pub accept: &'a str,
+    /// Sent as a bearer token, only through TLS or to this machine.
+    pub token: Option<&'a Secret>,
+    /// Maximum size of the answer, in bytes.
+    pub limit: u64,
+    /// Retries end then.
+    pub until: Instant,
+}
+
+/// The answer to a call, whatever its status.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub body: Vec<u8>,
+    /// The header `Location`, as a full URL.
+    pub location: Option<String>,
+}
+
+impl Answer {
+    /// Returns the beginning of the body as printable text, for messages.
+    pub fn said(&self) -> String {
+        let start = self.body.get(..self.body.len().min(2048)).unwrap_or_default();
+        quoted(&String::from_utf8_lossy(start))
+    }
+}
+
+impl Client {
+    /// Calls a service. Failures that may pass (no connection, 429, 5xx) are retried until
+    /// `call.until`; then the error names the service.
+    pub fn call(&self, call: &Call<'_>) -> Result<Answer> {
+        let failed = |why: String| {
+            Error::new(Kind::Network, format!("{} ({}) {why}", call.service, host(call.url)))
+        };
+        let url = Url::parse(call.url).map_err(|error| {
+            Error::usage(format!("`{}` is not a URL", call.url)).caused_by(error)
+        })?;
+        if call.token.is_some() && url.scheme() != "https" && !is_local(&url) {
+            return Err(Error::new(
+                Kind::Denied,
+                format!("not sending a token to {} without TLS", host(call.url)),
+            )
+            .hint("use an https URL"));
+        }
+        let builder = tls::with_proxies(tls::builder()?, &self.shared.options.proxies)?;
+        let client = builder
+            .timeout(PATIENCE)
+            .redirect(Policy::none())
+            .build()
+            .map_err(|error| Error::failed("cannot make an HTTP client").caused_by(error))?;
+        let mut tries = Tries::new(u32::MAX, FIRST_PAUSE);
+        loop {
+            let left = call.until.saturating_duration_since(Instant::now());
+            let (why, delay) = match self.shared.run(once(&client, &url, call, left)) {
+                Ok((answer, _)) if !passing(answer.status) => return Ok(answer),
+                Ok((answer, headers)) => (
+                    format!("answered {}: {}", answer.status, answer.said()),
+                    retry_after(&headers),
+                ),
+                Err(error) if error.kind() != Kind::Network => return Err(error),
+                Err(error) => (format!("did not answer: {error}"), None),
+            };
+            let pause = tries.failed(delay).unwrap_or(FIRST_PAUSE);
+            if Instant::now() + pause >= call.until {
+                return Err(failed(why).hint("try again later, or with a longer --timeout"));
+            }
+            tracing::debug!("{} {why}; next attempt in {} ms", call.service, pause.as_millis());
+            std::thread::sleep(pause);
+        }
+    }
+}
+
+async fn once(
+    client: &reqwest::Client,
+    url: &Url,
+    call: &Call<'_>,
+    left: Duration,
+) -> Result<(Answer, HeaderMap)> {
+    let network = |error: reqwest::Error| {
+        let mut cause: &dyn std::error::Error = &error;
+        while let Some(deeper) = cause.source() {
+            cause = deeper;
+        }
+        Error::new(Kind::Network, quoted(&cause.to_string()))
+    };
+    let mut request = match &call.body {
+        None => client.get(url.clone()),
+        Some((media_type, bytes)) => {
+            client.post(url.clone()).header(header::CONTENT_TYPE, *media_type).body(bytes.clone())
+        }
+    };
+    request = request
+        .header(header::ACCEPT, call.accept)
+        .timeout(left.clamp(Duration::from_millis(1), PATIENCE));
+    if let Some(token) = call.token {
+        request = request.bearer_auth(token.expose());
+    }
+    let mut response = request.send().await.map_err(network)?;
+    let headers = response.headers().clone();
+    let status = response.status().as_u16();
+    let location = headers
+        .get(header::LOCATION)
+        .and_then(|text| url.join(text.to_str().ok()?).ok())
+        .map(String::from);
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(network)? {
+        if (body.len() + chunk.len()) as u64 > call.limit {
+            let limit = call.limit;
+            return Err(Error::bad_content(format!(
+                "{} ({}) answered with more than {limit} bytes",
+                call.service,
+                host(call.url)
+            )));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok((Answer { status, body, location }, headers))
+}
+
+fn passing(status: u16) -> bool {
+    StatusCode::from_u16(status).is_ok_and(may_pass)
+}
+
+/// Returns the host and port of a URL: the rest may hold secrets.
+fn host(url: &str) -> String {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    authority.rsplit('@').next().unwrap_or_default().to_owned()
+}
+
+fn is_local(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}

@@ -1,0 +1,198 @@
+//! Verifies a bundle that a certificate signed: when, by whom, and for which image. Works offline:
+//! all it knows of the world is the trusted root.
+
+use regex::Regex;
+use serde_json::Value;
+
+use crate::trust::bundle::{self, Bundle};
+use crate::trust::keys::PublicKey;
+use crate::trust::sigstore::certificate::Certificate;
+use crate::trust::sigstore::chain::{self, CODE_SIGNING};
+use crate::trust::sigstore::log::{self, Verifier};
+use crate::trust::sigstore::root::TrustedRoot;
+use crate::trust::sigstore::{sha256, stamp};
+use imgctl_base::error::{Context as _, Error, Kind, Result};
+use imgctl_base::image::Digest;
+
+/// Who must have signed, and what proves it.
+#[derive(Clone, Debug)]
+pub struct Keyless {
+    pub root: TrustedRoot,
+    /// One of these must fit the certificate.
+    pub signers: Vec<SignerPattern>,
+    /// Do not require that the certificate is in a certificate transparency log.
+    pub ignore_certificate_log: bool,
+    /// Do not require an entry in a transparency log; a timestamp must then prove the time.
+    pub ignore_log: bool,
+}
+
+/// Required identity and issuer.
+#[derive(Clone, Debug)]
+pub struct SignerPattern {
+    pub identity: Pattern,
+    pub issuer: Pattern,
+}
+
+/// A text that must match.
+#[derive(Clone, Debug)]
+pub enum Pattern {
+    Exactly(String),
+    /// A regular expression, which may match anywhere (like cosign's).
+    Expression(Regex),
+}
+
+impl Pattern {
+    /// Parses a regular expression.
+    pub fn expression(text: &str) -> Result<Self> {
+        Regex::new(text).map(Self::Expression).map_err(|error| {
+            Error::usage(format!("`{text}` is not a regular expression")).caused_by(error)
+        })
+    }
+
+    fn matches(&self, text: &str) -> bool {
+        match self {
+            Self::Exactly(expected) => expected == text,
+            Self::Expression(expression) => expression.is_match(text),
+        }
+    }
+}
+
+/// Who signed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signer {
+    pub identity: String,
+    pub issuer: String,
+}
+
+impl Keyless {
+    /// Returns the statement and its signer if the bundle holds.
+    pub(crate) fn open(&self, bundle: &Bundle, digest: &Digest) -> Result<(Value, Signer)> {
+        let signer = self.signed(bundle)?;
+        Ok((bundle::about(bundle, digest)?, signer))
+    }
+
+    /// Returns the signer if the bundle holds, whatever it is about.
+    pub(crate) fn signed(&self, bundle: &Bundle) -> Result<Signer> {
+        let material = &bundle.material;
+        let Some(der) = &material.certificate else {
+            return Err(denied("it was signed with a key, without a certificate"));
+        };
+        let certificate =
+            Certificate::read(der).context(|| "the certificate cannot be read".to_owned())?;
+        let key = PublicKey::from_der(certificate.key)?;
+        // The signature before all else: what it covers is small, and the rest is about it.
+        let message = bundle.message();
+        let [signature] = &bundle.signatures[..] else {
+            return Err(denied("the envelope must have exactly one signature"));
+        };
+        if !key.verifies(&message, signature) {
+            return Err(denied("the signature: the certificate's key did not make it"));
+        }
+        let times = self.times(bundle, signature, der)?;
+        for time in &times {
+            self.chain(&certificate, *time)?;
+        }
+        self.signer(&certificate)
+    }
+
+    /// Returns the proven times of the signature; at least one.
+    fn times(&self, bundle: &Bundle, signature: &[u8], der: &[u8]) -> Result<Vec<i64>> {
+        let material = &bundle.material;
+        let mut times = Vec::new();
+        for response in &material.timestamps {
+            times.push(stamp::verify(response, signature, &self.root.stampers)?);
+        }
+        let verifier = Verifier { der, is_certificate: true };
+        if !self.ignore_log {
+            if material.entries.is_empty() {
+                return Err(denied("it has no entry of a transparency log"));
+            }
+            for entry in &material.entries {
+                times.extend(log::verify(entry, bundle, &verifier, &self.root)?);
+            }
+        }
+        if times.is_empty() {
+            return Err(denied(
+                "nothing proves when it was signed: neither a timestamp nor a signed entry timestamp",
+            ));
+        }
+        Ok(times)
+    }
+
+    /// Fails unless an authority issued the certificate, valid at `time`, and a log has it.
+    fn chain(&self, certificate: &Certificate<'_>, time: i64) -> Result<()> {
+        let mut reason = denied("the trusted root has no authority that certifies signers");
+        for authority in &self.root.authorities {
+            let outcome = chain::verify(certificate, authority, CODE_SIGNING, time)
+                .context(|| "the certificate's chain".to_owned())
+                .and_then(|issuer| {
+                    if self.ignore_certificate_log {
+                        return Ok(());
+                    }
+                    self.logged(certificate, &issuer)
+                });
+            match outcome {
+                Ok(()) if certificate.may_sign() => return Ok(()),
+                Ok(()) => reason = denied("the certificate is not for signatures (key usage)"),
+                Err(error) => reason = error,
+            }
+        }
+        Err(reason)
+    }
+
+    /// Fails unless a certificate transparency log signed for the certificate.
+    fn logged(&self, certificate: &Certificate<'_>, issuer: &[u8]) -> Result<()> {
+        let receipts = certificate.receipts()?;
+        if receipts.is_empty() {
+            return Err(denied("the certificate has no signed certificate timestamp (SCT)"));
+        }
+        let issuer = sha256(issuer);
+        let is_good = receipts.iter().any(|receipt| {
+            let time = i64::try_from(receipt.time / 1000).unwrap_or(i64::MAX);
+            self.root.certificate_logs.iter().any(|log| {
+                log.id == receipt.log
+                    && log.valid.contains(time)
+                    && log.key.verifies(&certificate.logged(receipt, &issuer), receipt.signature)
+            })
+        });
+        if is_good {
+            Ok(())
+        } else {
+            Err(denied(
+                "the signed certificate timestamp (SCT): no log of the trusted root signed it",
+            ))
+        }
+    }
+
+    /// Returns who signed, if that is one of those required.
+    fn signer(&self, certificate: &Certificate<'_>) -> Result<Signer> {
+        let identities = certificate.identities()?;
+        let issuer = certificate
+            .token_issuer()?
+            .ok_or_else(|| denied("the certificate does not say who issued the identity"))?;
+        for pattern in &self.signers {
+            if !pattern.issuer.matches(&issuer) {
+                continue;
+            }
+            if let Some(identity) = identities.iter().find(|name| pattern.identity.matches(name)) {
+                return Ok(Signer { identity: identity.clone(), issuer });
+            }
+        }
+        let shown =
+            |text: &str| text.chars().filter(|c| !c.is_control()).take(200).collect::<String>();
+        let by_issuer = self.signers.iter().any(|pattern| pattern.issuer.matches(&issuer));
+        let what = if by_issuer { "the identity" } else { "the issuer" };
+        Err(Error::new(
+            Kind::Denied,
+            format!(
+                "{what}: it was signed by {} of {}, who is not among those required",
+                shown(&identities.join(", ")),
+                shown(&issuer)
+            ),
+        ))
+    }
+}
+
+fn denied(why: &str) -> Error {
+    Error::new(Kind::Denied, why)
+}
