@@ -1,6 +1,8 @@
 //! What CI systems see: a build as GitHub's runner starts it (variables, files that steps append to,
 //! commands in the log), as GitLab's, and as a Tekton step.
 
+mod pipelines;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
