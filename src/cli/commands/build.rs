@@ -142,7 +142,7 @@ fn names(built: &Built) -> Vec<String> {
 }
 
 /// Returns the members that BuildKit writes, for scripts that look them up.
-fn metadata(built: &Built, published: &[Published]) -> serde_json::Value {
+fn metadata(built: &Built, published: &[Published]) -> Value {
     let mut names = names(built);
     for name in published.iter().map(|place| place.name.to_string()) {
         if !names.contains(&name) {
