@@ -246,7 +246,8 @@ fn a_cache_that_lies_changes_no_image() {
         }
     };
     let digest = json!(format!("sha256:{}", sha(b"")));
-    let lies: Vec<(&str, Box<dyn Fn(&mut Value)>)> = vec![
+    type Lie = Box<dyn Fn(&mut Value)>;
+    let lies: Vec<(&str, Lie)> = vec![
         ("others", Box::new(names_others)),
         ("digest", Box::new(set("digest", digest.clone()))),
         ("diff", Box::new(set("diffId", digest))),

@@ -73,13 +73,13 @@ fn build(args: &BuildArgs, reports: &Reports, context: &Context) -> Result<()> {
     }
     build::export_cache(store, &options, &built, reporter)?;
     let compared = reports.built(&built, before.as_ref(), &metadata, context)?;
-    show(&built, &published, compared, delivery, context)
+    show(&built, &published, compared.as_ref(), delivery, context)
 }
 
 fn show(
     built: &Built,
     published: &[Published],
-    compared: Option<Value>,
+    compared: Option<&Value>,
     delivery: &Delivery,
     context: &Context,
 ) -> Result<()> {
