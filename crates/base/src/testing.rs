@@ -1,4 +1,4 @@
-//! Tests only: what becomes of a test that needs root when it has none.
+//! Tests only: what becomes of a test that lacks what it needs, such as root.
 //!
 //! Must not be part of any release: it reads the environment, prints and panics.
 
@@ -20,8 +20,7 @@ thread_local! {
 }
 
 /// Returns whether this test runs as root, so that it can go on. `false` only if
-/// `IMGCTL_TEST_UNPRIVILEGED` is 1; the test then counts as skipped: `scripts/test` counts the lines
-/// of the file that `IMGCTL_TEST_SKIPPED` names.
+/// `IMGCTL_TEST_UNPRIVILEGED` is 1; the test then counts as skipped.
 ///
 /// # Panics
 ///
@@ -35,13 +34,23 @@ pub fn needs_root() -> bool {
         std::env::var_os("IMGCTL_TEST_UNPRIVILEGED").is_some_and(|value| value == "1"),
         "this test needs root; set IMGCTL_TEST_UNPRIVILEGED=1 to skip tests that need it"
     );
+    skip("needs root");
+    false
+}
+
+/// Counts this test as skipped, once: `scripts/test` counts the lines of the file that
+/// `IMGCTL_TEST_SKIPPED` names.
+///
+/// # Panics
+///
+/// If the file cannot be written.
+pub fn skip(reason: &str) {
     if !IS_TOLD.replace(true) {
-        eprintln!("skipped: needs root");
+        eprintln!("skipped: {reason}");
         if let Some(path) = std::env::var_os("IMGCTL_TEST_SKIPPED") {
             count(Path::new(&path));
         }
     }
-    false
 }
 
 /// Adds a line to the file, in one write because other tests add theirs.
