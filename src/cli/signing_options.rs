@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 /// Maximum size of an identity token, in bytes.
 const MAX_TOKEN: u64 = 64 << 10;
 
-/// Services that take part in signing.
+/// Services used for signing.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Sigstore options")]
 pub(crate) struct ServiceArgs {

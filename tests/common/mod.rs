@@ -167,6 +167,20 @@ fn blob(layout: &Path, digest: &serde_json::Value) -> serde_json::Value {
     json(&layout.join("blobs").join(digest.replace(':', "/")))
 }
 
+/// Bytes that do not compress, the same for the same seed.
+pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
 /// Reads a JSON file.
 pub(crate) fn json(path: &Path) -> serde_json::Value {
     let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

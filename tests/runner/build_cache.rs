@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::common::proxy::{Fault, Proxy};
 use crate::common::registry::Registry;
-use crate::common::{IMGCTL, Ran, TestEnv, json, needs_root};
+use crate::common::{IMGCTL, Ran, TestEnv, json, needs_root, noise};
 use serde_json::{Value, json};
 use sha2::Digest as _;
 
@@ -22,21 +22,9 @@ fn filled() -> TestEnv {
     let kubefile = "FROM scratch AS first\nCOPY etc /data\nFROM scratch\nCOPY bin /bin\n\
         WORKDIR /work/dir\nCOPY --from=first /data/conf /etc/conf\n";
     env.context("context", kubefile, &[("bin/x", "#!/bin/sh\n"), ("etc/conf", "a=b\n")]);
-    env.write("context/bin/large", noise(1 << 20));
+    env.write("context/bin/large", noise(1, 1 << 20));
     set_times(&env.path("context"), 1_600_000_000);
     env
-}
-
-fn noise(length: usize) -> Vec<u8> {
-    let mut state = 0x2545_f491_4f6c_dd1d_u64;
-    let mut bytes = Vec::with_capacity(length + 8);
-    while bytes.len() < length {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes
 }
 
 /// What a fresh clone does: the same files with other times.
@@ -278,7 +266,7 @@ fn a_cache_that_lies_changes_no_image() {
     // Not even records, or far too many of them.
     let spaces = std::io::Read::take(std::io::repeat(b' '), 300 << 20);
     let bomb = zstd::encode_all(spaces, 1).unwrap();
-    for (name, bytes) in [("bomb", bomb), ("rubbish", noise(4000)), ("empty", Vec::new())] {
+    for (name, bytes) in [("bomb", bomb), ("rubbish", noise(1, 4000)), ("empty", Vec::new())] {
         copy(name).set_records(&bytes);
         let from = format!("type=local,src={name}");
         let ran = build(&env, &format!("m-{name}"), &["--cache-from", &from]);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::common::registry::Registry;
-use crate::common::{Ran, TestEnv, json, tool};
+use crate::common::{Ran, TestEnv, json, noise, tool};
 use serde_json::Value;
 
 /// Exit codes of docs/cli.md.
@@ -23,24 +23,12 @@ fn filled() -> TestEnv {
     let files = [("bin/x", "#!/bin/sh\n"), ("etc/conf", "a=b\n")];
     let context = env.context("context", kubefile, &files);
     // Not to be compressed, so that there is something to send.
-    env.write("context/bin/large", noise(3 << 20));
+    env.write("context/bin/large", noise(1, 3 << 20));
     let context = context.to_str().unwrap();
     env.imgctl(["build", "-t", "x:v1", context]).ok();
     let platforms = "linux/amd64,linux/arm64";
     env.imgctl(["build", "--platform", platforms, "-t", "multi:v1", context]).ok();
     env
-}
-
-fn noise(length: usize) -> Vec<u8> {
-    let mut state = 0x2545_f491_4f6c_dd1d_u64;
-    let mut bytes = Vec::with_capacity(length + 8);
-    while bytes.len() < length {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes
 }
 
 fn skopeo(arguments: &[&str]) -> Ran {

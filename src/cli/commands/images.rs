@@ -202,7 +202,7 @@ struct Filters(Vec<Filter>);
 
 enum Filter {
     Label(String, Option<String>),
-    /// Pattern with `*` and `?` for the name, with or without registry and tag.
+    /// Pattern of `*` and `?` that the name must match, with or without registry and tag.
     Reference(String),
     /// Image found by name, ID or digest.
     Exactly(Digest),

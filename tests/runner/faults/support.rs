@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
+pub(crate) use crate::common::noise;
 use crate::common::tree::{self, Tree};
 use crate::common::{IMGCTL, Ran, TestEnv, json};
 
@@ -211,18 +212,4 @@ impl<'a> Nobody<'a> {
 pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::hash::RandomState::new().build_hasher().finish()
-}
-
-/// Bytes that do not compress, the same for the same seed.
-pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed | 1;
-    let mut bytes = Vec::with_capacity(length + 8);
-    while bytes.len() < length {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes.truncate(length);
-    bytes
 }

@@ -1,5 +1,5 @@
-//! What a build says about its result: an SBOM and provenance of each platform's image, in the index
-//! as BuildKit has them, or as referrers of the images. Must not depend on registries.
+//! Attestations of a build: an SBOM and provenance for each platform's image, in the index as
+//! BuildKit stores them, or as referrers of the images. Must not depend on registries.
 
 use crate::build::file::Source;
 use crate::build::options::{Attestations, Attested, Detail, Form, Format, Options};

@@ -1,4 +1,4 @@
-//! What a check of a Kubefile found. Does not know how a Kubefile is checked.
+//! The result of checking a Kubefile. Must not know how a Kubefile is checked.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// Returns the findings as people read them, with lines of the file.
+    /// Returns the findings as text for people, with lines of the file.
     pub fn render(&self, colour: bool) -> String {
         diagnostic::render(&self.findings, &self.name, &self.text, colour)
     }

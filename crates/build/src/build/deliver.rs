@@ -1,5 +1,5 @@
-//! Brings a built image to where it is wanted: into a manifest list of the store, to files, then to
-//! registries. The names in registries come last: whatever fails before leaves them as they were.
+//! Delivers a built image: to files, to registries, and into a manifest list of the store. Tags in
+//! registries are written last, so that an earlier failure leaves them unchanged.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -99,7 +99,7 @@ impl Delivery {
     }
 }
 
-/// Delivers what was built; returns the places in registries that have it now.
+/// Delivers the built image; returns the registry names that refer to it now.
 pub fn deliver(
     store: &Store,
     client: &Client,

@@ -1,5 +1,5 @@
-//! Writes the caches that a build was told to write, after its result has gone where it belongs: layers
-//! that were pushed then need not be sent again.
+//! Writes the caches of `--cache-to` after the result has been delivered, so that pushed layers are
+//! not sent again.
 
 use crate::build::options::{Built, Options};
 use crate::cache::Exported;

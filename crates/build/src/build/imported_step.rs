@@ -1,6 +1,6 @@
-//! Layers of imported caches. Nothing that a record says is believed which can be verified: a layer of
-//! known content is made again, with the times of the record, and compared; any other is fetched and
-//! examined before it is used.
+//! Layers of imported caches. Verifies every claim of a record that can be verified: recreates a layer
+//! of known content with the times of the record and compares it; fetches and examines any other
+//! layer before use.
 
 use crate::build::items::Item;
 use crate::build::layer_step::LayerMaker;
@@ -12,7 +12,7 @@ use imgctl_base::image::LayerKind;
 use imgctl_store::layer::{Mtime, Toc};
 
 impl LayerMaker<'_> {
-    /// Makes the layer of `items` again as a cache has it, so that it keeps its digest on a machine
+    /// Recreates the layer of `items` as a cache has it, so that it keeps its digest on a machine
     /// where the files have other times. Nothing is fetched.
     pub(super) fn imported(
         &self,

@@ -1,5 +1,5 @@
-//! Checks a Kubefile with what the build knows: the files of its context, base images in the store.
-//! Does not show the findings.
+//! Checks a Kubefile against the files of its context and base images in the store. Must not show
+//! the findings.
 
 use crate::build::checked::Checked;
 use crate::build::context::ContextTree;

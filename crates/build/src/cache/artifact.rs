@@ -21,17 +21,17 @@ const EMPTY_CONTENT: &[u8] = b"{}";
 /// A document or small blob with its descriptor.
 pub(crate) type Small = (Descriptor, Vec<u8>);
 
-/// All that must be written besides layers, in this order; the root last.
+/// Blobs to write in addition to the layers, in this order; the root comes last.
 pub(crate) struct Artifact {
     pub(crate) blobs: Vec<Small>,
     pub(crate) parts: Vec<Small>,
     pub(crate) root: Small,
 }
 
-/// A cache as found somewhere.
+/// A cache that was read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Found {
-    /// Digest of the manifest or index; `None` = there is no cache yet.
+    /// Digest of the manifest or index; `None` if no cache exists yet.
     pub(crate) root: Option<Digest>,
     pub(crate) records: Records,
 }

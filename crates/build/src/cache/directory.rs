@@ -16,7 +16,7 @@ use imgctl_base::image::descriptor::REF_NAME;
 use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::{Descriptor, Digest, Document, Index};
 
-/// Beginning of the name of a blob that is being written.
+/// File name prefix of a blob that is being written.
 const PART: &str = ".part-";
 
 /// A tag in a layout.
@@ -27,7 +27,7 @@ pub(crate) struct DirectoryPlace {
 }
 
 impl DirectoryPlace {
-    /// Touches nothing yet.
+    /// Does not access the directory yet.
     pub(crate) fn new(path: &Path, tag: &str) -> Self {
         Self { path: path.to_owned(), tag: tag.to_owned(), parts: AtomicU32::new(0) }
     }

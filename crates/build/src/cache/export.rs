@@ -22,15 +22,15 @@ use imgctl_store::store::Store;
 use imgctl_transfer::transfer::engine::JOBS;
 use imgctl_transfer::transfer::workers;
 
-/// How often a writer merges with others before it gives up.
+/// Maximum number of merges with concurrent writers.
 const TRIES: u32 = 8;
-/// Least time after which a writer looks whether another one has replaced its cache.
+/// Minimum delay before a writer checks whether another one has replaced its cache.
 const SETTLE: Duration = Duration::from_millis(20);
 
 /// The steps that a build has used or made, by key.
 pub(crate) type Used = BTreeMap<String, (Basis, Vec<CachedLayer>)>;
 
-/// What a build leaves for its exports.
+/// Data of a finished build that its exports need.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Collected {
     pub(crate) used: Used,
@@ -49,7 +49,7 @@ pub struct Exported {
     pub steps: usize,
     /// Bytes of layers that were sent.
     pub sent: u64,
-    /// Nothing had to be written.
+    /// The cache was unchanged; nothing was written.
     pub unchanged: bool,
 }
 
@@ -149,7 +149,7 @@ impl Export<'_> {
         Exported { place: self.name.clone(), digest, steps: records.steps.len(), sent, unchanged }
     }
 
-    /// Returns the cache that is there; one that cannot be read is replaced.
+    /// Returns the existing cache; an unreadable one is replaced.
     fn found(&self, current: Option<Digest>) -> Result<Found> {
         match artifact::read(self.place) {
             Err(error) if error.kind() == Kind::BadContent => {
@@ -161,7 +161,7 @@ impl Export<'_> {
         }
     }
 
-    /// Returns the records to write. What names a layer that is neither there nor here is left out.
+    /// Returns the records to write. Records whose layers neither the cache nor the store has are skipped.
     fn merged(&self, base: &Records, known: &BTreeMap<&Digest, &RecordedLayer>) -> Result<Records> {
         let mut ours = BTreeMap::new();
         for (key, (basis, layers)) in &self.used {

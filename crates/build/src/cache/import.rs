@@ -74,11 +74,11 @@ pub(crate) struct Import {
     source: Source,
     place: Arc<dyn CachePlace>,
     found: Found,
-    /// The place does not answer any more.
+    /// The cache no longer answers.
     is_dead: AtomicBool,
 }
 
-/// The caches that were read.
+/// All caches that were read.
 #[derive(Default)]
 pub(crate) struct Imported {
     imports: Vec<Import>,
@@ -119,8 +119,8 @@ impl Import {
         &self.source.place
     }
 
-    /// Brings a layer into the store. Its digest and diff ID are verified; what is in it is for the
-    /// caller to judge by the table of contents.
+    /// Fetches a layer into the store and verifies its digest and diff ID. The caller must check its
+    /// contents by the table of contents.
     pub(crate) fn fetch(
         &self,
         layer: &RecordedLayer,

@@ -1,7 +1,7 @@
 //! The build cache that travels: the records of steps, with the layers that they name, as an artifact
 //! in a registry or in a directory.
 //!
-//! A record is a hint, never content: whoever uses one verifies what it names. Must not know
+//! A record is a hint, never content: its user verifies the layers that it names. Must not know
 //! Kubefiles, steps or how layers are made.
 
 mod artifact;

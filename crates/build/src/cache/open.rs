@@ -1,4 +1,4 @@
-//! From the place of a cache to what reads and writes it.
+//! Opens the cache at a place, whatever kind of place it is.
 
 use std::sync::Arc;
 

@@ -1,13 +1,13 @@
-//! What a build is told about caches: which to read, which to write, and how.
+//! Cache options of a build: which caches to read, which to write, and how.
 
 use std::time::Duration;
 
 use crate::cache::place::Place;
 
-/// How far the records of a cache are believed (`trust=` of `--cache-from`).
+/// Which records of a cache are trusted (`trust=` of `--cache-from`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
-    /// All of them: whoever can write the cache decides what a RUN yields.
+    /// All: anyone who can write the cache decides the result of RUN steps.
     #[default]
     All,
     /// Only those that the build verifies against its own inputs.

@@ -36,11 +36,11 @@ pub(crate) struct CachedLayer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Basis {
-    /// The content of the layer, except for times: the layer can be made again and compared.
+    /// The content of the layer, except for times: the layer can be recreated and compared.
     Content,
-    /// The inputs of a command: its result cannot be verified.
+    /// The inputs of a command, whose result cannot be verified.
     Run,
-    /// Paths and digests of embedded images: the layer can be verified when it is here.
+    /// Paths and digests of embedded images: the downloaded layer can be verified.
     Embedded,
 }
 
@@ -83,7 +83,7 @@ impl RecordedLayer {
         })
     }
 
-    /// Returns the layer that the record names, with nothing but what a build puts there.
+    /// Returns the layer that the record names, reduced to the members that a build sets.
     pub(crate) fn layer(&self) -> CachedLayer {
         let mut descriptor = self.descriptor();
         descriptor.annotations.insert(LAYER_KIND.to_owned(), self.kind.clone());
@@ -152,8 +152,8 @@ impl Records {
         layers.map(|layer| (&layer.digest, layer)).collect()
     }
 
-    /// Returns these records with those of `newer` instead of older ones, without those that were
-    /// not used since the day `since`.
+    /// Merges `newer` into these records, where newer ones replace older ones, and drops those not
+    /// used since the day `since`.
     pub(crate) fn merged(&self, newer: &Self, since: u32, today: u32) -> Self {
         let mut steps: BTreeMap<String, Step> = self
             .steps
@@ -186,7 +186,7 @@ impl Records {
             .doing(|| "cannot compress the build cache's records".to_owned())
     }
 
-    /// Reads the output of [`Records::encode`], of which nothing is believed.
+    /// Parses the output of [`Records::encode`], which is untrusted.
     pub(crate) fn decode(bytes: Vec<u8>) -> Result<Self> {
         let refuse = |why: &str| Error::bad_content(format!("the build cache's records {why}"));
         let (_, reader) = decompress::decompress(Cursor::new(bytes))?;

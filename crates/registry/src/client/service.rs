@@ -33,7 +33,7 @@ pub struct Call<'a> {
     pub token: Option<&'a Secret>,
     /// Maximum size of the answer, in bytes.
     pub limit: u64,
-    /// Retries end then.
+    /// Deadline of retries.
     pub until: Instant,
 }
 

@@ -1,6 +1,5 @@
-//! Gives an image of the store its names in registries, so that no name refers to half of it: first
-//! the image goes to every repository by its digest, then what is attached to it, and only when all of
-//! that is there, the names. Must not depend on the command line, or on what is attached.
+//! Publishes an image of the store so that no tag refers to an incomplete image: pushes the image to
+//! every repository by digest, then its attachments, and writes the tags last. Must not depend on the command line, or on what is attached.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +21,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// Returns the place that `name` means. A name without a registry is refused: which one is meant
-    /// must not be guessed when something is written.
+    /// Returns the place that `name` means. Refuses a name without a registry, because a push must not
+    /// guess its destination.
     pub fn new(name: &Reference, by_digest: bool) -> Result<Self> {
         if name.registry().is_none_or(|registry| registry == LOCAL_REGISTRY) {
             let bare = name.repository();
@@ -40,7 +39,7 @@ impl Place {
     }
 }
 
-/// A place that has the image.
+/// A place to which the image was published.
 #[derive(Clone, Debug)]
 pub struct Published {
     /// The name with its tag, or the repository with the digest.
@@ -48,7 +47,7 @@ pub struct Published {
     pub report: PushReport,
 }
 
-/// What is done in a repository that has the image, before a name there refers to it.
+/// Runs in each repository after the image is there and before a tag refers to it.
 pub type Attach<'a> = dyn Fn(&Repository) -> Result<()> + 'a;
 
 /// Publishes `image` at `places`, in their order. A failure leaves all names as they were, unless it

@@ -20,7 +20,7 @@ const REFERENCE_DIGEST: &str = "vnd.docker.reference.digest";
 const ATTESTATION: &str = "attestation-manifest";
 /// Annotation of a layer.
 const PREDICATE_TYPE: &str = "in-toto.io/predicate-type";
-/// What stands for the platform of something that is no image.
+/// Stands for the platform of an entry that is not an image.
 const UNKNOWN: &str = "unknown";
 
 /// A document about an image.

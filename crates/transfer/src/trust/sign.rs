@@ -42,7 +42,7 @@ pub struct Signed {
     pub was_there: bool,
 }
 
-/// What signs, and in which format.
+/// The signer and the format of the signature.
 #[derive(Clone, Copy)]
 pub enum Signing<'a> {
     /// Cosign's simple signing, by a key.

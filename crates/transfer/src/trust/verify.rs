@@ -36,12 +36,12 @@ pub enum Identity {
     Any,
 }
 
-/// Who must have signed.
+/// Required signers.
 #[derive(Clone, Debug)]
 pub enum Trust {
     /// One of these keys.
     Keys(Vec<PublicKey>),
-    /// An identity that an authority certified.
+    /// A certified identity.
     Keyless(Box<Keyless>),
 }
 
@@ -52,7 +52,7 @@ pub struct Verified {
     /// Claims of the good signatures: payloads as cosign prints them, statements of bundles
     /// unchanged.
     pub claims: Vec<Value>,
-    /// Who made the good signatures without keys.
+    /// Signers of the valid keyless signatures.
     pub signers: Vec<Signer>,
     /// Reasons why other signatures were rejected.
     pub rejected: Vec<String>,

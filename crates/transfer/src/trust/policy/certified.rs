@@ -32,7 +32,7 @@ pub(super) struct Fulcio {
     subject_uri_regexp: Option<String>,
 }
 
-/// Who must have signed.
+/// Required signers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Certified {
     root: RootSource,
@@ -44,7 +44,7 @@ pub(crate) struct Certified {
     pub(super) identity: Option<SignedIdentity>,
 }
 
-/// Whose word counts.
+/// The trusted parties.
 #[derive(Clone, Debug, PartialEq)]
 enum RootSource {
     Root(Source),

@@ -1,5 +1,5 @@
-//! Verifies an entry of a transparency log (Rekor, v1 and v2): that the log promised or has included
-//! it, and that it records this envelope.
+//! Verifies an entry of a transparency log (Rekor v1 and v2): the log's promise or proof of inclusion,
+//! and that the entry records this envelope.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -55,7 +55,7 @@ pub(super) fn verify(
     Ok(Some(time))
 }
 
-/// Who signed, in the two forms in which logs record it.
+/// The signer, in the two forms that logs record.
 pub(super) struct Verifier<'a> {
     /// DER of the certificate or of the public key.
     pub(super) der: &'a [u8],

@@ -1,7 +1,7 @@
 //! The trusted root (`trusted_root.json`, v0.1): the authorities, logs and time-stamping
-//! authorities whose word counts, and when it did.
+//! authorities that are trusted, and for which period.
 //!
-//! Reads the document; what follows from it is decided elsewhere. Must not depend on files.
+//! Only parses the document. Must not depend on files.
 
 use serde::Deserialize;
 
@@ -15,7 +15,7 @@ use imgctl_base::error::{Error, Result};
 pub const MAX_ROOT: u64 = 4 << 20;
 const TYPE_PREFIX: &str = "application/vnd.dev.sigstore.trustedroot";
 
-/// Whose word counts.
+/// The trusted parties.
 #[derive(Clone, Debug, Default)]
 pub struct TrustedRoot {
     /// Transparency logs of signatures (Rekor).

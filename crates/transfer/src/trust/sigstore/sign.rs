@@ -1,6 +1,6 @@
-//! Signs without a key of one's own: a new key, certified for an identity token by an authority
-//! (Fulcio), the signature in a transparency log (Rekor) and with timestamps (RFC 3161). Logs and
-//! timestamps also go with signatures by a key.
+//! Signs without a long-lived key: an authority (Fulcio) certifies a new key for an identity token,
+//! and a transparency log (Rekor) or timestamps (RFC 3161) prove the time. Signatures by a key can have
+//! log entries and timestamps, too.
 
 use std::time::Instant;
 
@@ -33,7 +33,7 @@ const MAX_ANSWER: u64 = 4 << 20;
 const PUBLIC_AUTHORITY: &str = "https://fulcio.sigstore.dev";
 const PUBLIC_LOG: &str = "https://rekor.sigstore.dev";
 
-/// Services that take part in signing.
+/// Services used for signing.
 #[derive(Clone, Debug, Default)]
 pub struct Services {
     /// The authority that certifies; needed only without a key.
@@ -209,12 +209,12 @@ pub fn github_token(client: &Client, url: &str, token: &Secret, until: Instant) 
     }
 }
 
-/// Signs envelopes: with one key, and what proves whose it is and when it signed.
+/// Signs envelopes with one key and its proofs of identity and time.
 pub struct Sealer<'a> {
     client: &'a Client,
     services: &'a Services,
     key: Key<'a>,
-    /// Retries end then.
+    /// Deadline of retries.
     until: Instant,
 }
 
@@ -234,7 +234,7 @@ impl<'a> Sealer<'a> {
         Self { client, services, key: Key::Own(key), until }
     }
 
-    /// Makes a key and has it certified for the identity of `token`.
+    /// Creates a key and requests a certificate for the identity of `token`.
     pub fn keyless(
         client: &'a Client,
         services: &'a Services,
@@ -258,7 +258,7 @@ impl<'a> Sealer<'a> {
         Ok(Self { client, services, key: Key::Certified { key, certificate }, until })
     }
 
-    /// The key, if it is the user's.
+    /// The user's key; `None` for a keyless signature.
     pub(crate) fn own_key(&self) -> Option<&PrivateKey> {
         match &self.key {
             Key::Own(key) => Some(key),
@@ -266,7 +266,7 @@ impl<'a> Sealer<'a> {
         }
     }
 
-    /// Signs the bundle, and adds what the services say. Returns the bundle's text.
+    /// Signs the bundle and adds log entries and timestamps. Returns the bundle's text.
     pub(crate) fn seal(&self, bundle: &mut Bundle) -> Result<Vec<u8>> {
         let key = match &self.key {
             Key::Own(key) => key,
@@ -385,7 +385,7 @@ impl<'a> Sealer<'a> {
 
 const LOG: &str = "the transparency log";
 
-/// Has `key` certified. Returns the certificate's DER.
+/// Requests a certificate for `key`. Returns its DER.
 fn certify(
     client: &Client,
     authority: &str,
@@ -473,7 +473,7 @@ fn key_details(der: &[u8]) -> Result<&'static str> {
     }
 }
 
-/// Returns the answer if it is a success.
+/// Returns the response if its status is a success.
 fn good(service: &str, url: &str, answer: Answer) -> Result<Answer> {
     if (200..300).contains(&answer.status) {
         return Ok(answer);
@@ -482,7 +482,7 @@ fn good(service: &str, url: &str, answer: Answer) -> Result<Answer> {
     Err(Error::new(kind, format!("{service} {url} answered {}: {}", answer.status, answer.said())))
 }
 
-/// Converts an entry as a log of version 1 answers it.
+/// Converts a log entry of Rekor v1.
 fn entry_v1(body: &[u8]) -> Result<LogEntry> {
     let wrong = || Error::bad_content("answered with something that is not an entry");
     let value: Value = serde_json::from_slice(body).map_err(|error| wrong().caused_by(error))?;

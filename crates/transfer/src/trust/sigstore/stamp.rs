@@ -24,7 +24,7 @@ const MESSAGE_DIGEST: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 4];
 /// 2.16.840.1.101.3.4.2.1, .2 and .3: SHA-256, SHA-384 and SHA-512.
 const SHA2: &[u8] = &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2];
 
-/// Encodes a request for a timestamp of `message`, with the signer's certificate in the answer.
+/// Encodes a request for a timestamp of `message` that includes the signer's certificate.
 pub(super) fn request(message: &[u8], nonce: u64) -> Vec<u8> {
     let oid = encode(OID, &[SHA2, &[1]]);
     let null = [5, 0];
@@ -39,7 +39,7 @@ pub(super) fn request(message: &[u8], nonce: u64) -> Vec<u8> {
     )
 }
 
-/// Fails unless the response grants a timestamp; says what the authority says.
+/// Fails unless the response grants a timestamp; the error quotes the authority.
 pub(super) fn granted(response: &[u8]) -> Result<()> {
     token(response).map(|_| ())
 }
@@ -70,7 +70,7 @@ fn token(response: &[u8]) -> Result<Reader<'_>> {
     outer.sequence()
 }
 
-/// The parts of a token that count.
+/// The parts of a token that verification needs.
 struct Token<'a> {
     info: &'a [u8],
     embedded: Vec<&'a [u8]>,

@@ -1,5 +1,5 @@
-//! Verifies a bundle that a certificate signed: when, by whom, and for which image. Works offline:
-//! all it knows of the world is the trusted root.
+//! Verifies the time, signer and image of a bundle that was signed with a certificate. Works offline:
+//! its only input besides the bundle is the trusted root.
 
 use regex::Regex;
 use serde_json::Value;
@@ -14,7 +14,7 @@ use crate::trust::sigstore::{sha256, stamp};
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::image::Digest;
 
-/// Who must have signed, and what proves it.
+/// Required signers and proofs.
 #[derive(Clone, Debug)]
 pub struct Keyless {
     pub root: TrustedRoot,
@@ -65,13 +65,13 @@ pub struct Signer {
 }
 
 impl Keyless {
-    /// Returns the statement and its signer if the bundle holds.
+    /// Returns the statement and its signer if the bundle is valid.
     pub(crate) fn open(&self, bundle: &Bundle, digest: &Digest) -> Result<(Value, Signer)> {
         let signer = self.signed(bundle)?;
         Ok((bundle::about(bundle, digest)?, signer))
     }
 
-    /// Returns the signer if the bundle holds, whatever it is about.
+    /// Returns the signer if the bundle is valid, regardless of its subject.
     pub(crate) fn signed(&self, bundle: &Bundle) -> Result<Signer> {
         let material = &bundle.material;
         let Some(der) = &material.certificate else {
@@ -119,7 +119,7 @@ impl Keyless {
         Ok(times)
     }
 
-    /// Fails unless an authority issued the certificate, valid at `time`, and a log has it.
+    /// Fails unless a trusted authority issued the certificate, it was valid at `time`, and a log contains it.
     fn chain(&self, certificate: &Certificate<'_>, time: i64) -> Result<()> {
         let mut reason = denied("the trusted root has no authority that certifies signers");
         for authority in &self.root.authorities {
@@ -164,7 +164,7 @@ impl Keyless {
         }
     }
 
-    /// Returns who signed, if that is one of those required.
+    /// Returns the signer if it is one of those required.
     fn signer(&self, certificate: &Certificate<'_>) -> Result<Signer> {
         let identities = certificate.identities()?;
         let issuer = certificate
