@@ -67,8 +67,13 @@ fn until(what: &str, mut is: impl FnMut() -> bool) {
 #[test]
 fn a_host_lost_in_any_phase_is_named_and_the_next_run_ends() {
     let Some(bed) = bed(2) else { return };
-    let slow =
-        |name: &str| format!("touch /var/lib/in-{name}; sleep 2; echo {name} >> /var/lib/ran\n");
+    // The first time, each script on host 2 waits to be killed with it, however long that takes.
+    let slow = |name: &str| {
+        let mark = format!("/var/lib/in-{name}");
+        format!(
+            "if ! test -e {mark}; then touch {mark}; sleep 600; fi; echo {name} >> /var/lib/ran\n"
+        )
+    };
     let noise = std::process::Command::new("head").args(["-c", "6000000", "/dev/urandom"]).output();
     image(
         &bed,
@@ -79,6 +84,7 @@ fn a_host_lost_in_any_phase_is_named_and_the_next_run_ends() {
     std::fs::write(bed.env.path("context-f-1/noise"), noise.unwrap().stdout).unwrap();
     bed.env.build("f:1", &bed.env.path("context-f-1"));
     let both = bed.ips(1..=2);
+    bed.says(1, "touch /var/lib/in-check");
 
     // Before anything is known of it.
     bed.kill(2);
