@@ -1,6 +1,7 @@
 //! What CI systems see: a build as GitHub's runner starts it (variables, files that steps append to,
 //! commands in the log), as GitLab's, and as a Tekton step.
 
+mod cluster_image;
 mod pipelines;
 
 use std::path::{Path, PathBuf};

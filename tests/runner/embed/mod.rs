@@ -5,4 +5,4 @@ mod found;
 mod layers;
 mod lock;
 mod served;
-mod support;
+pub(crate) mod support;

@@ -197,3 +197,26 @@ impl Listed for TestEnv {
         lines.join("\n")
     }
 }
+
+#[test]
+fn a_kubefile_may_copy_the_registry_that_sealos_creates() {
+    let upstream = Upstream::new();
+    upstream.image("a:v1", "base", "a");
+    let name = upstream.name("a:v1");
+    let env = TestEnv::new();
+    let kubefile = "FROM scratch\nCOPY registry registry\n";
+    let context = env.context("context", kubefile, &[("images/shim/list", &name)]);
+    build(&env, "copied", &context, &[]).ok();
+    let served = serve(&env, "copied", "out");
+    assert_eq!(fetched(&served, "a:v1", true), fetched(&upstream.registry, "a:v1", true));
+    drop(served);
+
+    env.write("context/Kubefile", "FROM scratch\nCOPY registry /opt/registry\n");
+    let elsewhere = build(&env, "elsewhere", &context, &[]).fails(2);
+    let text = elsewhere.stderr();
+    assert!(text.contains("the embedded images go to /registry, not to /opt/registry"), "{text}");
+
+    env.write("context/Kubefile", kubefile);
+    let nothing = build(&env, "nothing", &context, &["--save-image=false"]).fails(3);
+    assert!(nothing.stderr().contains("but the build embeds none"), "{}", nothing.stderr());
+}

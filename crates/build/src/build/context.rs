@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use crate::build::copy::node_of;
 use crate::build::items::{Content, Item, LayerTar, Node, SourceTree};
 use crate::build::step_cache::FileState;
+use crate::embed::plan::DIRECTORY;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::fs::metadata::{FileKind, Metadata};
 use imgctl_base::fs::root::Root;
@@ -30,12 +31,22 @@ pub(crate) struct ContextTree {
     rules: IgnoreRules,
     /// Whether exceptions keep any file below a directory that is itself excluded.
     kept: Mutex<HashMap<Vec<u8>, bool>>,
+    /// Set if the build embeds images and `registry` does not exist. sealos creates that directory
+    /// in the context before it builds, so that Kubefiles copy it.
+    has_embedded_registry: bool,
 }
 
 impl ContextTree {
     /// `name` is used in messages (`the build context`).
     pub(super) fn new(name: String, root: Root, rules: IgnoreRules) -> Self {
-        Self { name, root: Arc::new(root), rules, kept: Mutex::default() }
+        let root = Arc::new(root);
+        Self { name, root, rules, kept: Mutex::default(), has_embedded_registry: false }
+    }
+
+    /// Lets `COPY registry registry` stand for the images that the build embeds, unless the context
+    /// has a directory of that name.
+    pub(super) fn add_embedded_registry(&mut self) {
+        self.has_embedded_registry = self.root.symlink_metadata(DIRECTORY.as_ref()).is_err();
     }
 
     /// Whether there are any ignore rules.
@@ -182,7 +193,9 @@ impl SourceTree for ContextTree {
         }
         let metadata = match self.root.symlink_metadata(path.as_path()) {
             Ok(metadata) => metadata,
-            Err(error) if error.kind() == Kind::NotFound => return Ok(None),
+            Err(error) if error.kind() == Kind::NotFound => {
+                return Ok(self.is_embedded_registry(path).then_some(Node::Directory));
+            }
             Err(error) => return Err(error),
         };
         if self.is_hidden(path.as_bytes(), metadata.is_directory())? {
@@ -230,6 +243,10 @@ impl SourceTree for ContextTree {
 
     fn is_ignored(&self, path: &LayerPath) -> bool {
         self.rules.matches(path.as_bytes()) && self.root.symlink_metadata(path.as_path()).is_ok()
+    }
+
+    fn is_embedded_registry(&self, path: &LayerPath) -> bool {
+        self.has_embedded_registry && path.as_bytes() == DIRECTORY.as_bytes()
     }
 }
 

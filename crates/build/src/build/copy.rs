@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::build::chmod::Chmod;
 use crate::build::items::{Content, Item, NO_TIME, Node, SourceTree, follow};
+use crate::embed::plan::DIRECTORY;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::suggest;
 use imgctl_kubefile::glob::{self, SegmentPattern};
@@ -192,6 +193,15 @@ impl<'a> Gathered<'a> {
             _ => self.destination.path.clone(),
         };
         match node {
+            Some(Node::Directory) if tree.is_embedded_registry(real) => {
+                if into.as_bytes() != DIRECTORY.as_bytes() {
+                    return Err(Error::usage(format!(
+                        "the embedded images go to /{DIRECTORY}, not to {into}"
+                    ))
+                    .hint(format!("write `COPY {DIRECTORY} /{DIRECTORY}`, or leave it out")));
+                }
+                self.imply_directories(&into)?;
+            }
             Some(Node::Directory) => {
                 self.files.clear();
                 tree.each_below(real, &mut |mut item| {
@@ -465,6 +475,12 @@ fn missing(tree: &dyn SourceTree, path: &LayerPath, word: &str) -> Error {
         return error.hint(format!(
             "it exists, but an ignore rule excludes it; add `!{word}` to the ignore file"
         ));
+    }
+    if path.as_bytes() == DIRECTORY.as_bytes() {
+        return error.hint(
+            "`registry` stands for the embedded images, but the build embeds none; \
+             `imgctl build --images-report .` lists what was found and skipped",
+        );
     }
     // The typing error is below the deepest existing directory.
     let mut directory = path.parent().unwrap_or_default();

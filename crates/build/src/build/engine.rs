@@ -40,7 +40,7 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
         first.from.image.clone_from(image);
     }
     reporter.note(&format!("building from {}", source.name));
-    let context = file::context_tree(options, directory.as_ref(), &source)?;
+    let mut context = file::context_tree(options, directory.as_ref(), &source)?;
     let checked = match options.lint {
         true => Some(lint::checked(store, options, context.as_ref(), &source, &kubefile)?),
         false => None,
@@ -50,6 +50,9 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
         Mutex::new(open_stat_cache(store, options, directory.as_ref().map(|d| d.path.as_path())));
     let platforms = &*platforms(store, options, &source, &kubefile, reporter)?;
     let embedding = embedding::prepare(store, options, context.as_ref(), platforms, reporter)?;
+    if let (Some(_), Some(context)) = (&embedding, &mut context) {
+        context.add_embedded_registry();
+    }
     let cache = StepCache::new(store, !options.no_cache, importing.finish(reporter));
     let mut written = Vec::new();
     let mut result = BTreeSet::new();

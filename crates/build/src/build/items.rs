@@ -203,6 +203,11 @@ pub(crate) trait SourceTree {
     fn is_ignored(&self, _path: &LayerPath) -> bool {
         false
     }
+
+    /// Whether `path` stands for the embedded registry, whose content the build adds at the end.
+    fn is_embedded_registry(&self, _path: &LayerPath) -> bool {
+        false
+    }
 }
 
 /// Maximum number of symlinks in one lookup, as in Linux.
