@@ -144,6 +144,7 @@ const VERBS: &[(&str, &[Group])] = &[
             (Value, "embedded images do not change", &["max-pull-procs"]),
             (MaybeBool, NOTHING_BUILT, MERGE_SWITCHES),
             (Value, NOTHING_BUILT, MERGE_VALUES),
+            (Value, NOTHING_CACHED, &["cache-from", "cache-to", "cache-ttl"]),
             (MaybeBool, NO_CONTAINERS, &["rm", "force-rm"]),
             (MaybeBool, NO_SIGNATURES, &["disable-content-trust"]),
             (Value, NO_SIGNATURES, &["sign-by"]),
@@ -199,6 +200,7 @@ const FROM_VALUES: &[&str] = &[
     "volume",
 ];
 
+const NOTHING_CACHED: &str = "merge runs no steps whose results could be cached";
 const NOTHING_BUILT: &str = "merge only combines layers";
 
 /// Flags of `build` that `merge` of sealos also has.
@@ -227,9 +229,6 @@ const MERGE_VALUES: &[&str] = &[
     "userns",
     "runtime",
     "runtime-flag",
-    "cache-from",
-    "cache-to",
-    "cache-ttl",
     "ulimit",
     "shm-size",
     "m,memory",

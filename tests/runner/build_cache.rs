@@ -17,7 +17,7 @@ const NETWORK: i32 = 7;
 
 /// Three layers in the result, of which one does not compress and one is a directory that the build
 /// makes, and one in another stage.
-fn filled() -> TestEnv {
+pub(crate) fn filled() -> TestEnv {
     let env = TestEnv::new();
     let kubefile = "FROM scratch AS first\nCOPY etc /data\nFROM scratch\nCOPY bin /bin\n\
         WORKDIR /work/dir\nCOPY --from=first /data/conf /etc/conf\n";
@@ -28,7 +28,7 @@ fn filled() -> TestEnv {
 }
 
 /// What a fresh clone does: the same files with other times.
-fn set_times(directory: &Path, seconds: u64) {
+pub(crate) fn set_times(directory: &Path, seconds: u64) {
     for entry in walkdir::WalkDir::new(directory) {
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         std::fs::File::open(entry.unwrap().path()).unwrap().set_modified(time).unwrap();
@@ -36,7 +36,7 @@ fn set_times(directory: &Path, seconds: u64) {
 }
 
 /// `imgctl --json` with the store `machine`, which a new name makes an empty one.
-fn on(env: &TestEnv, machine: &str) -> Command {
+pub(crate) fn on(env: &TestEnv, machine: &str) -> Command {
     let mut command = Command::new(IMGCTL);
     command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("HOME", env.path("home"));
     command.arg("--json").arg("--root").arg(env.path(machine)).current_dir(env.path(""));
@@ -44,19 +44,19 @@ fn on(env: &TestEnv, machine: &str) -> Command {
 }
 
 /// Builds `context` on a machine.
-fn build(env: &TestEnv, machine: &str, words: &[&str]) -> Ran {
+pub(crate) fn build(env: &TestEnv, machine: &str, words: &[&str]) -> Ran {
     let mut command = on(env, machine);
     command.args(["build", "--network=none", "-t", "app"]).args(words).arg("context");
     Ran::new(command)
 }
 
 /// Digest of what was built, and how many steps came from the cache.
-fn result(ran: Ran) -> (String, u64) {
+pub(crate) fn result(ran: Ran) -> (String, u64) {
     let json = ran.ok().json();
     (json["digest"].as_str().unwrap().to_owned(), json["cachedSteps"].as_u64().unwrap())
 }
 
-fn sha(bytes: &[u8]) -> String {
+pub(crate) fn sha(bytes: &[u8]) -> String {
     sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -11,7 +11,7 @@ use crate::cli::commands::{build_embedding, build_options, build_output};
 use crate::cli::{context::Context, registry_options::RegistryArgs};
 use crate::ui::terminal::Stdout;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
-use imgctl_build::build::deliver::{Delivery, deliver};
+use imgctl_build::build::deliver::{Delivery, deliver, export_cache};
 use imgctl_build::build::{self, Built};
 use imgctl_transfer::transfer::publish::Published;
 
@@ -71,7 +71,7 @@ fn build(args: &BuildArgs, reports: &Reports, context: &Context) -> Result<()> {
             .map_err(|error| Error::failed("cannot write the metadata").caused_by(error))?;
         write(path, &format!("{text}\n"))?;
     }
-    build::export_cache(store, &options, &built, reporter)?;
+    export_cache(store, &options, &built, reporter)?;
     let compared = reports.built(&built, before.as_ref(), &metadata, context)?;
     show(&built, &published, compared.as_ref(), delivery, context)
 }

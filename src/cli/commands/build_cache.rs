@@ -18,8 +18,8 @@ pub(crate) struct CacheArgs {
     #[arg(long, value_name = "SPEC")]
     cache_from: Vec<String>,
 
-    /// Write the build cache to NAME or type=registry,ref=NAME or type=local,dest=DIRECTORY; with
-    /// mode=max, that of all stages (may be repeated)
+    /// Write the build cache to NAME or type=registry,ref=NAME or type=local,dest=DIRECTORY, with
+    /// mode=max that of all stages, or with type=inline into the image (may be repeated)
     #[arg(long, value_name = "SPEC")]
     cache_to: Vec<String>,
 }
@@ -40,10 +40,15 @@ impl CacheArgs {
         let mut notes = Vec::new();
         let from = self.cache_from.iter().map(|text| source(text, &mut notes));
         let from = from.collect::<Result<_>>()?;
-        let to = self.cache_to.iter().map(|text| target(text, &mut notes));
-        let to = to.collect::<Result<_>>()?;
+        let mut options = CacheOptions { from, ..CacheOptions::default() };
+        for text in &self.cache_to {
+            match inline(text, &mut notes)? {
+                true => options.inline = true,
+                false => options.to.push(target(text, &mut notes)?),
+            }
+        }
         context.ui.notes(&notes);
-        Ok(CacheOptions { from, to })
+        Ok(options)
     }
 }
 
@@ -130,6 +135,26 @@ fn source(text: &str, notes: &mut Vec<String>) -> Result<Source> {
     };
     spec.finish(notes)?;
     Ok(Source { place, trust })
+}
+
+/// Reports whether the target is the image itself.
+fn inline(text: &str, notes: &mut Vec<String>) -> Result<bool> {
+    let mut spec = Spec::parse("--cache-to", text)?;
+    if spec.take("type") != Some("inline") {
+        return Ok(false);
+    }
+    match spec.take("mode") {
+        None | Some("min") => {}
+        Some("max") => notes.push(
+            "mode=max of --cache-to has no effect: an image carries the records of its own layers"
+                .to_owned(),
+        ),
+        Some(other) => return Err(spec.wrong(&format!("mode cannot be `{other}`"))),
+    }
+    // It is written with the image or not at all.
+    let _ = spec.take("ignore-error");
+    spec.finish(notes)?;
+    Ok(true)
 }
 
 fn target(text: &str, notes: &mut Vec<String>) -> Result<Target> {

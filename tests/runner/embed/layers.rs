@@ -95,3 +95,23 @@ fn a_registry_that_lies_is_found_out() {
     assert!(error.contains("digest"), "{error}");
     env.imgctl(["scrub"]).ok();
 }
+
+#[test]
+fn the_label_lists_what_the_base_has_as_well() {
+    let upstream = Upstream::new();
+    let env = TestEnv::new();
+    for (name, own) in [("a:v1", "a"), ("b:v1", "b")] {
+        upstream.image(name, "base", own);
+    }
+    let [a, b] = ["a:v1", "b:v1"].map(|name| upstream.name(name));
+    let lower = listing(&env, "lower", std::slice::from_ref(&a));
+    build(&env, "lower:v1", &lower, &[]).ok();
+    let upper = listing(&env, "upper", std::slice::from_ref(&b));
+    env.write("upper/Kubefile", "FROM lower:v1\nCOPY Kubefile /x\n");
+    build(&env, "upper:v1", &upper, &[]).ok();
+    let config = env.config("upper:v1");
+    let label = config["config"]["Labels"]["io.imgctl.images"].as_str().unwrap();
+    let list: serde_json::Value = serde_json::from_str(label).unwrap();
+    assert_eq!(list[&a], upstream.digest("a:v1"), "{label}");
+    assert_eq!(list[&b], upstream.digest("b:v1"), "{label}");
+}

@@ -18,7 +18,8 @@ use crate::build::shared::{Results, Shared, StageImage};
 use crate::build::stage::Stage;
 use crate::build::step_cache::{StatCache, StepCache};
 use crate::cache::export::Collected;
-use crate::cache::import;
+use crate::cache::records::Used;
+use crate::cache::{import, inline};
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::image::{Platform, Reference};
 use imgctl_base::progress::Reporter;
@@ -55,7 +56,7 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
     }
     let cache = StepCache::new(store, !options.no_cache, importing.finish(reporter));
     let mut written = Vec::new();
-    let mut result = BTreeSet::new();
+    let (mut used, mut result) = (Used::new(), BTreeSet::new());
     let mut counts = (0, 0);
     for platform in platforms {
         let results = Results::default();
@@ -79,12 +80,18 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
         if let Some(embedding) = &embedding {
             image = embedding.add_to(&shared, image)?;
         }
-        result.extend(image.layers.iter().map(|layer| layer.descriptor.digest.clone()));
+        let now_used = cache.take_used();
+        let layers: Vec<_> = image.layers.iter().map(|layer| &layer.descriptor.digest).collect();
+        if options.cache.inline {
+            inline::write(&mut image.config, store, &now_used, &layers)?;
+        }
+        result.extend(layers.into_iter().cloned());
+        used.extend(now_used);
         written.push(output::write_image(store, options, &image)?);
     }
     save_stat_cache(files, reporter);
     let mut built = finish(store, options, &source, written, counts, reporter)?;
-    built.cache = cache.collected(result);
+    built.cache = Collected { used, result };
     built.imported = Arc::clone(cache.imported());
     built.checked = checked;
     Ok(built)

@@ -12,6 +12,7 @@ use crate::build::layer_step::LayerMaker;
 use crate::build::options::{Format, NamedContext, Options};
 use crate::build::plan::StagePlan;
 use crate::build::step_cache::{StatCache, StepCache};
+use crate::cache::inline;
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::fs::root::Root;
 use imgctl_base::image::{Descriptor, Digest, ImageConfig, Platform, Reference};
@@ -166,6 +167,7 @@ impl Shared<'_> {
         }
         let mut config = image.config;
         config.rootfs.diff_ids.clear();
+        inline::remove(&mut config);
         let base_name = image.reference.map_or_else(|| name.to_owned(), |name| name.to_string());
         Ok(StageImage {
             config,

@@ -4,15 +4,14 @@
 //! A record is a small JSON file `cache/steps/<key>`; its `digests` tell prune which blobs to keep.
 //! A record whose blobs are missing does not count.
 
-use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::cache::export::{Collected, Used};
 use crate::cache::import::Imported;
+use crate::cache::records::Used;
 pub(crate) use crate::cache::records::{Basis, CachedLayer};
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::fs::atomic::{self, Durability};
@@ -99,10 +98,9 @@ impl StepCache {
         used.insert(key.to_owned(), (basis, layers.to_vec()));
     }
 
-    /// Returns what the build leaves for exports; `result` are the layers of its images.
-    pub(super) fn collected(&self, result: BTreeSet<Digest>) -> Collected {
-        let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        Collected { used: used.clone(), result }
+    /// Returns the steps used since the last call.
+    pub(super) fn take_used(&self) -> Used {
+        std::mem::take(&mut *self.used.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns the layers recorded under `key` if all of them still exist. They are leased before

@@ -3,17 +3,21 @@
 //! manifest make several, under an index.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
 
-use crate::cache::place::CachePlace;
+use crate::cache::inline;
+use crate::cache::place::{CachePlace, small_blob};
 use crate::cache::records::{ARTIFACT, MAX_COMPRESSED, RecordedLayer, Records};
-use imgctl_base::error::{Error, IoContext as _, Result};
-use imgctl_base::image::{Descriptor, Digest, Document, Hasher, Index, Manifest, media_type};
+use imgctl_base::error::{Error, Result};
+use imgctl_base::image::{Descriptor, Digest, Document, Index, Manifest, media_type};
 
 /// Media type of its records.
 const RECORDS: &str = "application/vnd.imgctl.buildcache.records.v1.json+zstd";
 /// Layers of one manifest: it has less than 1 MiB, which every registry accepts.
 const LAYERS: usize = 4000;
+/// Config of BuildKit's caches.
+const BUILDKIT: &str = "application/vnd.buildkit.cacheconfig.v0";
+/// Maximum number of platforms of an image whose records are read.
+const PLATFORMS: usize = 64;
 /// OCI's empty blob, for a cache without layers (image-spec, manifest.md).
 const EMPTY: &str = "application/vnd.oci.empty.v1+json";
 const EMPTY_CONTENT: &[u8] = b"{}";
@@ -34,6 +38,8 @@ pub(crate) struct Found {
     /// Digest of the manifest or index; `None` if no cache exists yet.
     pub(crate) root: Option<Digest>,
     pub(crate) records: Records,
+    /// The name is that of an image; the records are those that it carries.
+    pub(crate) is_image: bool,
 }
 
 /// Returns the artifact of `records`.
@@ -80,55 +86,64 @@ fn document(media: &str, value: &impl serde::Serialize) -> Result<Small> {
     Ok((Descriptor::new(media, Digest::of(&bytes), bytes.len() as u64), bytes))
 }
 
-/// Reads and verifies the cache at `place`.
+/// Reads and verifies the cache at `place`, which may be an image that carries one.
 pub(crate) fn read(place: &dyn CachePlace) -> Result<Found> {
     let Some((root, bytes)) = place.root()? else {
         return Ok(Found::default());
     };
-    let manifest = match Document::parse(&bytes, Some(&root.media_type))? {
-        Document::Manifest(manifest) => manifest,
-        Document::Index(index) if index.artifact_type.as_deref() == Some(ARTIFACT) => {
+    let found = |records, is_image| Found { root: Some(root.digest.clone()), records, is_image };
+    let is_ours = |artifact: &Option<String>| artifact.as_deref() == Some(ARTIFACT);
+    match Document::parse(&bytes, Some(&root.media_type))? {
+        Document::Manifest(manifest) if is_ours(&manifest.artifact_type) => {
+            Ok(found(records(place, &manifest)?, false))
+        }
+        Document::Manifest(manifest) if manifest.config.media_type == BUILDKIT => {
+            Err(of_another_tool())
+        }
+        Document::Manifest(manifest) => Ok(found(inline::records(place, &manifest)?, true)),
+        Document::Index(index) if is_ours(&index.artifact_type) => {
             // Each member has the same records.
             let first = index.manifests.first().ok_or_else(no_cache)?;
-            let bytes = place.document(first)?;
-            match Document::parse(&bytes, Some(&first.media_type))? {
-                Document::Manifest(manifest) => manifest,
-                Document::Index(_) => return Err(no_cache()),
-            }
+            Ok(found(records(place, &member(place, first)?.ok_or_else(no_cache)?)?, false))
         }
-        Document::Index(_) => return Err(no_cache()),
-    };
-    if manifest.artifact_type.as_deref() != Some(ARTIFACT) || manifest.config.media_type != RECORDS
-    {
+        Document::Index(index) => {
+            if index.manifests.iter().any(|entry| entry.media_type == BUILDKIT) {
+                return Err(of_another_tool());
+            }
+            let is_image =
+                |entry: &&Descriptor| entry.platform.as_ref().is_some_and(|p| p.os != "unknown");
+            let mut all = Records::default();
+            for entry in index.manifests.iter().filter(is_image).take(PLATFORMS) {
+                if let Some(manifest) = member(place, entry)? {
+                    all.steps.extend(inline::records(place, &manifest)?.steps);
+                }
+            }
+            Ok(found(all, true))
+        }
+    }
+}
+
+/// Reads a manifest that an index lists.
+fn member(place: &dyn CachePlace, entry: &Descriptor) -> Result<Option<Manifest>> {
+    let bytes = place.document(entry)?;
+    match Document::parse(&bytes, Some(&entry.media_type))? {
+        Document::Manifest(manifest) => Ok(Some(manifest)),
+        Document::Index(_) => Ok(None),
+    }
+}
+
+fn records(place: &dyn CachePlace, manifest: &Manifest) -> Result<Records> {
+    if manifest.config.media_type != RECORDS {
         return Err(no_cache());
     }
-    let records = Records::decode(small_blob(place, &manifest.config)?)?;
-    Ok(Found { root: Some(root.digest), records })
+    Records::decode(small_blob(place, &manifest.config, MAX_COMPRESSED)?)
 }
 
 fn no_cache() -> Error {
-    Error::bad_content("it is an image, or the cache of another tool")
-        .hint("use a name of its own for the build cache: `--cache-to REGISTRY/NAME/cache`")
+    Error::bad_content("it has no records")
 }
 
-/// Reads a blob into memory and verifies it.
-fn small_blob(place: &dyn CachePlace, blob: &Descriptor) -> Result<Vec<u8>> {
-    if blob.size > MAX_COMPRESSED {
-        return Err(Error::bad_content(format!(
-            "the records have {} bytes; at most {MAX_COMPRESSED} are allowed",
-            blob.size
-        )));
-    }
-    let mut bytes = Vec::new();
-    place
-        .open(blob, 0)?
-        .take(blob.size + 1)
-        .read_to_end(&mut bytes)
-        .doing(|| format!("cannot read blob {}", blob.digest))?;
-    let mut hasher = Hasher::with(blob.digest.algorithm());
-    hasher.update(&bytes);
-    if bytes.len() as u64 != blob.size || hasher.finish() != blob.digest {
-        return Err(Error::bad_content(format!("blob {} has other content", blob.digest)));
-    }
-    Ok(bytes)
+fn of_another_tool() -> Error {
+    Error::bad_content("it is the cache of BuildKit")
+        .hint("use a name of its own for the build cache: `--cache-to REGISTRY/NAME/cache`")
 }

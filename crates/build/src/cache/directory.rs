@@ -7,7 +7,7 @@ use std::io::{self, Read, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::cache::place::{CachePlace, Opener};
+use crate::cache::place::{CachePlace, Named, Opener};
 use crate::cache::records::ARTIFACT;
 use imgctl_base::error::{Error, IoContext as _, Kind, Result};
 use imgctl_base::fs::atomic::{self, Durability};
@@ -160,7 +160,7 @@ impl CachePlace for DirectoryPlace {
         atomic::write(&self.blob_path(&descriptor.digest), bytes, 0o644, Durability::Atomic)
     }
 
-    fn put_root(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<()> {
+    fn put_root(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<Named> {
         self.put_document(descriptor, bytes)?;
         let mut index = match self.index() {
             Ok(index) => index.unwrap_or_else(|| Index::new(Vec::new())),
@@ -179,7 +179,7 @@ impl CachePlace for DirectoryPlace {
         if let Err(error) = self.sweep(&index) {
             tracing::debug!("cannot remove old blobs from {}: {error}", self.path.display());
         }
-        Ok(())
+        Ok(Named::Surely)
     }
 
     fn lock(&self) -> Result<Option<Lock>> {

@@ -11,10 +11,9 @@ use std::time::{Duration, Instant};
 
 use crate::cache::artifact::{self, Artifact, Found};
 use crate::cache::import::Imported;
-use crate::cache::open::open;
 use crate::cache::options::{Mode, Target};
-use crate::cache::place::CachePlace;
-use crate::cache::records::{Basis, CachedLayer, RecordedLayer, Records, Step};
+use crate::cache::place::{CachePlace, Named};
+use crate::cache::records::{self, Basis, CachedLayer, RecordedLayer, Records, Step, Used};
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
 use imgctl_base::image::Digest;
 use imgctl_registry::Client;
@@ -26,9 +25,6 @@ use imgctl_transfer::transfer::workers;
 const TRIES: u32 = 8;
 /// Minimum delay before a writer checks whether another one has replaced its cache.
 const SETTLE: Duration = Duration::from_millis(20);
-
-/// The steps that a build has used or made, by key.
-pub(crate) type Used = BTreeMap<String, (Basis, Vec<CachedLayer>)>;
 
 /// Data of a finished build that its exports need.
 #[derive(Clone, Debug, Default)]
@@ -62,7 +58,7 @@ pub(crate) fn export(
     client: Option<&Client>,
     today: u32,
 ) -> Result<Exported> {
-    let place = open(&target.place, store, client)?;
+    let place = target.place.open(store, client)?;
     let _lock = place.lock()?;
     let days = u32::try_from(target.max_age.as_secs() / 86_400).unwrap_or(u32::MAX);
     let export = Export {
@@ -83,7 +79,8 @@ pub(crate) fn export(
         today,
         sent: AtomicU64::new(0),
     };
-    export.run(imported.at(&target.place).cloned())
+    let base = imported.at(&target.place).filter(|found| !found.is_image);
+    export.run(base.cloned())
 }
 
 struct Export<'a> {
@@ -129,11 +126,16 @@ impl Export<'_> {
                 continue;
             }
             let (root, bytes) = &artifact.root;
-            self.place.put_root(root, bytes)?;
-            // Another writer may have looked before this one wrote, and write after it. It has had
-            // as long as this one's own requests took.
-            std::thread::sleep(begun.elapsed().min(Duration::from_secs(1)).max(SETTLE));
-            if self.place.digest()?.as_ref() == Some(&root.digest) {
+            let is_named = match self.place.put_root(root, bytes)? {
+                Named::Surely => true,
+                Named::Perhaps => {
+                    // Another writer may have looked before this one wrote, and write after it. It
+                    // has had as long as this one's own requests took.
+                    std::thread::sleep(begun.elapsed().min(Duration::from_secs(1)).max(SETTLE));
+                    self.place.digest()?.as_ref() == Some(&root.digest)
+                }
+            };
+            if is_named {
                 let layers: Vec<&Digest> = merged.layers().into_keys().collect();
                 self.place.remember(&layers);
                 return Ok(self.exported(root.digest.clone(), &merged, false));
@@ -149,13 +151,18 @@ impl Export<'_> {
         Exported { place: self.name.clone(), digest, steps: records.steps.len(), sent, unchanged }
     }
 
-    /// Returns the existing cache; an unreadable one is replaced.
+    /// Returns the existing cache; an unreadable one is replaced, an image is not.
     fn found(&self, current: Option<Digest>) -> Result<Found> {
         match artifact::read(self.place) {
+            Ok(found) if found.is_image => Err(Error::usage(format!(
+                "{} is an image, which the cache would replace",
+                self.name
+            ))
+            .hint("use a name of its own: `--cache-to REGISTRY/NAME/cache`, or type=inline")),
             Err(error) if error.kind() == Kind::BadContent => {
                 let why = error.chain().join(": ");
                 tracing::warn!("the build cache {} is replaced: {why}", self.name);
-                Ok(Found { root: current, records: Records::default() })
+                Ok(Found { root: current, ..Found::default() })
             }
             found => found,
         }
@@ -169,11 +176,11 @@ impl Export<'_> {
                 let same = old.layers.iter().zip(*layers).all(|(old, layer)| old.names(layer));
                 same && old.basis == *basis && old.layers.len() == layers.len()
             });
-            let recorded = match old {
+            let layers = match old {
                 Some(old) => Some(old.layers.clone()),
-                None => self.recorded(*basis, layers)?,
+                None => records::recorded(self.store, *basis, layers)?,
             };
-            if let Some(layers) = recorded {
+            if let Some(layers) = layers {
                 let step = Step { basis: *basis, used: self.today, layers };
                 ours.insert((*key).to_owned(), step);
             }
@@ -192,25 +199,6 @@ impl Export<'_> {
             .steps
             .retain(|_, step| step.layers.iter().all(|layer| !missing.contains(&layer.digest)));
         Ok(merged)
-    }
-
-    fn recorded(&self, basis: Basis, layers: &[CachedLayer]) -> Result<Option<Vec<RecordedLayer>>> {
-        let mut recorded = Vec::new();
-        for layer in layers {
-            let times = match basis {
-                Basis::Content => match self.store.toc(&layer.descriptor.digest, &layer.diff_id) {
-                    Ok(toc) => toc.entries.iter().map(|e| e.entry.mtime.seconds).collect(),
-                    Err(error) if error.kind() == Kind::NotFound => return Ok(None),
-                    Err(error) => return Err(error),
-                },
-                Basis::Run | Basis::Embedded => Vec::new(),
-            };
-            let Some(layer) = RecordedLayer::new(layer, times.into_iter()) else {
-                return Ok(None);
-            };
-            recorded.push(layer);
-        }
-        Ok(Some(recorded))
     }
 
     /// Writes everything but the name.

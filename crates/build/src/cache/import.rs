@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use crate::cache::artifact::{self, Found};
-use crate::cache::open::open;
 use crate::cache::options::{Source, Trust};
-use crate::cache::place::{CachePlace, Place};
+use crate::cache::place::CachePlace;
+use crate::cache::places::Place;
 use crate::cache::records::{Basis, CachedLayer, RecordedLayer, Step};
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::progress::{Reporter, Unit};
@@ -34,8 +34,12 @@ pub(crate) fn start(sources: &[Source], store: &Store, client: Option<&Client>) 
 }
 
 fn import(source: Source, store: &Store, client: Option<&Client>) -> Result<Import> {
-    let place = open(&source.place, store, client)?;
+    let place = source.place.open(store, client)?;
     let found = artifact::read(&*place)?;
+    if found.is_image && found.records.steps.is_empty() {
+        return Err(Error::bad_content("it is an image without a build cache")
+            .hint("build it with `--cache-to type=inline`"));
+    }
     let layers: Vec<_> = found.records.layers().into_keys().collect();
     place.remember(&layers);
     Ok(Import { source, place, found, is_dead: AtomicBool::new(false) })

@@ -8,12 +8,13 @@ mod artifact;
 pub(crate) mod directory;
 pub(crate) mod export;
 pub(crate) mod import;
-pub(crate) mod open;
+pub(crate) mod inline;
 pub mod options;
-pub mod place;
+pub(crate) mod place;
+pub mod places;
 pub(crate) mod records;
 pub(crate) mod registry;
 
 pub use export::Exported;
 pub use options::{CacheOptions, Mode, Source, Target, Trust};
-pub use place::Place;
+pub use places::Place;

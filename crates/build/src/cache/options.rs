@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cache::place::Place;
+use crate::cache::places::Place;
 
 /// Which records of a cache are trusted (`trust=` of `--cache-from`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,4 +50,6 @@ pub const DEFAULT_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 pub struct CacheOptions {
     pub from: Vec<Source>,
     pub to: Vec<Target>,
+    /// Records travel in the image's config.
+    pub inline: bool,
 }

@@ -1,33 +1,22 @@
-//! Where a cache is kept: a name in a registry, or a directory, behind one interface.
+//! The interface of a place that keeps a cache. Must not know which places there are.
 
-use std::fmt;
 use std::io::Read;
-use std::path::PathBuf;
 
-use imgctl_base::error::Result;
+use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::fs::lock::Lock;
-use imgctl_base::image::{Descriptor, Digest, Reference};
-
-/// Where a cache is kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// A tag in a registry; the reference names one.
-    Registry(Reference),
-    /// A tag in an OCI image layout on disk.
-    Directory { path: PathBuf, tag: String },
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Registry(reference) => write!(f, "{reference}"),
-            Self::Directory { path, tag } => write!(f, "{}:{tag}", path.display()),
-        }
-    }
-}
+use imgctl_base::image::{Descriptor, Digest, Hasher};
 
 /// Opens a blob of the store from an offset on.
 pub(crate) type Opener<'a> = dyn Fn(u64) -> Result<Box<dyn Read + Send + 'static>> + Sync + 'a;
+
+/// What is certain after a writer has set the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// No other writer has come between.
+    Surely,
+    /// Another writer may have set it at the same time; the name must be read again.
+    Perhaps,
+}
 
 /// Reads and writes a cache at one place.
 pub(crate) trait CachePlace: Send + Sync {
@@ -45,10 +34,32 @@ pub(crate) trait CachePlace: Send + Sync {
     fn has_blob(&self, blob: &Descriptor) -> Result<bool>;
     /// Writes a document under its digest.
     fn put_document(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<()>;
-    /// Sets the name.
-    fn put_root(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<()>;
+    /// Sets the name, which had the value that [`CachePlace::digest`] has returned last.
+    fn put_root(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<Named>;
     /// Keeps other writers away for as long as the value lives, where that is possible.
     fn lock(&self) -> Result<Option<Lock>>;
     /// Records where these blobs are, so that a push to the same registry need not send them.
     fn remember(&self, blobs: &[&Digest]);
+}
+
+/// Reads a blob of at most `limit` bytes into memory and verifies it.
+pub(crate) fn small_blob(place: &dyn CachePlace, blob: &Descriptor, limit: u64) -> Result<Vec<u8>> {
+    if blob.size > limit {
+        return Err(Error::bad_content(format!(
+            "blob {} has {} bytes; at most {limit} are allowed",
+            blob.digest, blob.size
+        )));
+    }
+    let mut bytes = Vec::new();
+    place
+        .open(blob, 0)?
+        .take(blob.size + 1)
+        .read_to_end(&mut bytes)
+        .doing(|| format!("cannot read blob {}", blob.digest))?;
+    let mut hasher = Hasher::with(blob.digest.algorithm());
+    hasher.update(&bytes);
+    if bytes.len() as u64 != blob.size || hasher.finish() != blob.digest {
+        return Err(Error::bad_content(format!("blob {} has other content", blob.digest)));
+    }
+    Ok(bytes)
 }

@@ -6,10 +6,11 @@ use std::io::{Cursor, Read as _};
 
 use serde::{Deserialize, Serialize};
 
-use imgctl_base::error::{Error, IoContext as _, Result};
+use imgctl_base::error::{Error, IoContext as _, Kind, Result};
 use imgctl_base::image::descriptor::LAYER_KIND;
 use imgctl_base::image::{Descriptor, Digest, LayerKind, media_type};
 use imgctl_store::layer::decompress;
+use imgctl_store::store::Store;
 
 /// Artifact type of a build cache.
 pub(crate) const ARTIFACT: &str = "application/vnd.imgctl.buildcache.v1";
@@ -131,6 +132,33 @@ fn runs(times: impl Iterator<Item = i64>) -> Vec<(u64, i64)> {
         last = time;
     }
     runs
+}
+
+/// The steps that a build has used or made, by key.
+pub(crate) type Used = BTreeMap<String, (Basis, Vec<CachedLayer>)>;
+
+/// Describes the layers of a step; `None` if the store no longer has what there is to say.
+pub(crate) fn recorded(
+    store: &Store,
+    basis: Basis,
+    layers: &[CachedLayer],
+) -> Result<Option<Vec<RecordedLayer>>> {
+    let mut recorded = Vec::new();
+    for layer in layers {
+        let times = match basis {
+            Basis::Content => match store.toc(&layer.descriptor.digest, &layer.diff_id) {
+                Ok(toc) => toc.entries.iter().map(|e| e.entry.mtime.seconds).collect(),
+                Err(error) if error.kind() == Kind::NotFound => return Ok(None),
+                Err(error) => return Err(error),
+            },
+            Basis::Run | Basis::Embedded => Vec::new(),
+        };
+        let Some(layer) = RecordedLayer::new(layer, times.into_iter()) else {
+            return Ok(None);
+        };
+        recorded.push(layer);
+    }
+    Ok(Some(recorded))
 }
 
 /// All records of a cache, by key.

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::cache::place::{CachePlace, Opener};
+use crate::cache::place::{CachePlace, Named, Opener};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::fs::lock::Lock;
 use imgctl_base::image::{Descriptor, Digest, Reference};
@@ -77,8 +77,9 @@ impl CachePlace for RegistryPlace {
         self.repository.push_document(&target, &descriptor.media_type, bytes).map(drop)
     }
 
-    fn put_root(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<()> {
-        self.repository.push_document(&self.target, &descriptor.media_type, bytes).map(drop)
+    fn put_root(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<Named> {
+        self.repository.push_document(&self.target, &descriptor.media_type, bytes)?;
+        Ok(Named::Perhaps)
     }
 
     fn lock(&self) -> Result<Option<Lock>> {

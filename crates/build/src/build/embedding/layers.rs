@@ -78,6 +78,7 @@ impl Work<'_> {
         let store = self.shared.store;
         let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(layer) = made.get(&key) {
+            self.cache.used(&key, Basis::Embedded, std::slice::from_ref(layer));
             return Ok(layer.clone());
         }
         drop(made);

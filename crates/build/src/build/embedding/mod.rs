@@ -206,14 +206,19 @@ impl Embedding {
                 ..History::default()
             });
         }
-        let list: BTreeMap<String, String> = self
-            .images
-            .iter()
-            .map(|image| (image.reference.to_string(), image.root.digest.to_string()))
-            .collect();
+        let labels = &mut image.config.config.labels;
+        // The images of the base are still in its layers.
+        let mut list: BTreeMap<String, String> = labels
+            .get(EMBEDDED_IMAGES)
+            .and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or_default();
+        list.extend(
+            self.images
+                .iter()
+                .map(|image| (image.reference.to_string(), image.root.digest.to_string())),
+        );
         let list = serde_json::to_string(&list)
             .map_err(|error| Error::failed("cannot write the list of images").caused_by(error))?;
-        let labels = &mut image.config.config.labels;
         labels.insert(EMBEDDED_IMAGES.to_owned(), list);
         Ok(image)
     }
