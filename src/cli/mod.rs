@@ -5,6 +5,7 @@
 
 mod accepted;
 mod arguments;
+mod cache_spec;
 mod cluster_options;
 mod commands;
 mod context;

@@ -18,6 +18,7 @@ mod agent_tree;
 mod archives;
 mod build_cache;
 mod build_output;
+mod cache_gha;
 mod cache_inline;
 mod cache_mounts;
 mod ci;

@@ -1,140 +1,60 @@
 //! `--cache-from` and `--cache-to` of `build`.
 
-use std::path::PathBuf;
-
 use clap::Args;
 
-use crate::cli::{context::Context, duration};
-use imgctl_base::error::{Error, Result};
-use imgctl_base::image::{Reference, reference::DEFAULT_TAG};
+use crate::cli::{cache_spec::Spec, context::Context, duration, environment::Environment};
+use imgctl_base::error::Result;
 use imgctl_build::cache::options::DEFAULT_AGE;
-use imgctl_build::cache::{CacheOptions, Mode, Place, Source, Target, Trust};
+use imgctl_build::cache::{CacheOptions, Mode, Source, Target, Trust};
 
 /// Caches that a build shares with builds on other machines.
 #[derive(Args, Debug)]
 pub(crate) struct CacheArgs {
-    /// Use the build cache at NAME or type=registry,ref=NAME or type=local,src=DIRECTORY (may be
-    /// repeated)
+    /// Use the build cache at NAME, type=registry,ref=NAME, type=local,src=DIRECTORY or
+    /// type=gha,scope=SCOPE (may be repeated)
     #[arg(long, value_name = "SPEC")]
     cache_from: Vec<String>,
 
-    /// Write the build cache to NAME or type=registry,ref=NAME or type=local,dest=DIRECTORY, with
-    /// mode=max that of all stages, or with type=inline into the image (may be repeated)
+    /// Write the build cache to NAME, type=registry,ref=NAME, type=local,dest=DIRECTORY or
+    /// type=gha,scope=SCOPE, with mode=max that of all stages, or with type=inline into the image
+    /// (may be repeated)
     #[arg(long, value_name = "SPEC")]
     cache_to: Vec<String>,
 }
 
-/// Keys of BuildKit's caches that have nothing to decide here.
-const NO_EFFECT: [(&str, &str); 6] = [
-    ("compression", "layers are cached as the build writes them"),
-    ("compression-level", "layers are cached as the build writes them"),
-    ("force-compression", "layers are cached as the build writes them"),
-    ("oci-mediatypes", "a build cache always has OCI's media types"),
-    ("image-manifest", "a build cache is a manifest anyway"),
-    ("digest", "a build cache is found by its tag"),
-];
-
 impl CacheArgs {
     /// Returns the caches to read and to write.
     pub(crate) fn options(&self, context: &Context) -> Result<CacheOptions> {
-        let mut notes = Vec::new();
-        let from = self.cache_from.iter().map(|text| source(text, &mut notes));
-        let from = from.collect::<Result<_>>()?;
-        let mut options = CacheOptions { from, ..CacheOptions::default() };
-        for text in &self.cache_to {
-            match inline(text, &mut notes)? {
-                true => options.inline = true,
-                false => options.to.push(target(text, &mut notes)?),
-            }
-        }
+        let (options, notes) = self.parsed(&context.environment)?;
         context.ui.notes(&notes);
         Ok(options)
     }
-}
 
-/// The keys and values of one flag.
-struct Spec<'a> {
-    flag: &'static str,
-    text: &'a str,
-    pairs: Vec<(&'a str, &'a str)>,
-}
-
-impl<'a> Spec<'a> {
-    /// Splits `type=registry,ref=NAME`; a bare name is `type=registry,ref=NAME`.
-    fn parse(flag: &'static str, text: &'a str) -> Result<Self> {
-        let pairs = match text.contains('=') {
-            false => vec![("type", "registry"), ("ref", text)],
-            true => text
-                .split(',')
-                .map(|part| {
-                    part.split_once('=').ok_or_else(|| {
-                        Error::usage(format!("{flag} `{text}`: `{part}` has no value"))
-                            .hint("use KEY=VALUE,KEY=VALUE or the name of a registry's cache")
-                    })
-                })
-                .collect::<Result<_>>()?,
-        };
-        Ok(Self { flag, text, pairs })
-    }
-
-    fn take(&mut self, key: &str) -> Option<&'a str> {
-        let at = self.pairs.iter().position(|(known, _)| *known == key)?;
-        Some(self.pairs.remove(at).1)
-    }
-
-    fn wrong(&self, why: &str) -> Error {
-        Error::usage(format!("{} `{}`: {why}", self.flag, self.text))
-    }
-
-    fn place(&mut self, directory: &str) -> Result<Place> {
-        match self.take("type") {
-            Some("registry") => {
-                let name = self.take("ref").ok_or_else(|| self.wrong("there is no ref"))?;
-                let reference = Reference::parse(name)?.with_default_tag();
-                if reference.registry().is_none() {
-                    return Err(self
-                        .wrong("the name has no registry")
-                        .hint(format!("name it in full, for instance docker.io/{name}")));
-                }
-                Ok(Place::Registry(reference))
-            }
-            Some("local") => {
-                let path = self.take(directory);
-                let path = path.ok_or_else(|| self.wrong(&format!("there is no {directory}")))?;
-                let tag = self.take("tag").unwrap_or(DEFAULT_TAG).to_owned();
-                Ok(Place::Directory { path: PathBuf::from(path), tag })
-            }
-            Some(other) => Err(self
-                .wrong(&format!("there is no cache of type `{other}`"))
-                .hint("use type=registry or type=local")),
-            None => Err(self.wrong("there is no type").hint("use type=registry or type=local")),
+    fn parsed(&self, environment: &Environment) -> Result<(CacheOptions, Vec<String>)> {
+        let (mut options, mut notes) = (CacheOptions::default(), Vec::new());
+        for text in &self.cache_from {
+            options.from.extend(source(text, environment, &mut notes)?);
         }
-    }
-
-    /// Refuses what is left, apart from what other tools' scripts pass.
-    fn finish(self, notes: &mut Vec<String>) -> Result<()> {
-        for (key, _) in &self.pairs {
-            match NO_EFFECT.iter().find(|(known, _)| known == key) {
-                Some((_, why)) => {
-                    notes.push(format!("{key} of {} has no effect: {why}", self.flag));
-                }
-                None => return Err(self.wrong(&format!("there is no key `{key}`"))),
+        for text in &self.cache_to {
+            match inline(text, &mut notes)? {
+                true => options.inline = true,
+                false => options.to.extend(target(text, environment, &mut notes)?),
             }
         }
-        Ok(())
+        Ok((options, notes))
     }
 }
 
-fn source(text: &str, notes: &mut Vec<String>) -> Result<Source> {
+fn source(
+    text: &str,
+    environment: &Environment,
+    notes: &mut Vec<String>,
+) -> Result<Option<Source>> {
     let mut spec = Spec::parse("--cache-from", text)?;
-    let place = spec.place("src")?;
-    let trust = match spec.take("trust") {
-        None | Some("all") => Trust::All,
-        Some("content") => Trust::Content,
-        Some(other) => return Err(spec.wrong(&format!("trust cannot be `{other}`"))),
-    };
-    spec.finish(notes)?;
-    Ok(Source { place, trust })
+    let place = spec.place("src", environment)?;
+    let trust = spec.choice("trust", [("all", Trust::All), ("content", Trust::Content)])?;
+    notes.extend(spec.finish()?);
+    Ok(place.map(|place| Source { place, trust }))
 }
 
 /// Reports whether the target is the image itself.
@@ -143,36 +63,32 @@ fn inline(text: &str, notes: &mut Vec<String>) -> Result<bool> {
     if spec.take("type") != Some("inline") {
         return Ok(false);
     }
-    match spec.take("mode") {
-        None | Some("min") => {}
-        Some("max") => notes.push(
-            "mode=max of --cache-to has no effect: an image carries the records of its own layers"
-                .to_owned(),
-        ),
-        Some(other) => return Err(spec.wrong(&format!("mode cannot be `{other}`"))),
+    if spec.choice("mode", [("min", false), ("max", true)])? {
+        spec.note("mode=max has no effect: an image carries the records of its own layers");
     }
-    // It is written with the image or not at all.
+    // The records are written with the image or not at all.
     let _ = spec.take("ignore-error");
-    spec.finish(notes)?;
+    notes.extend(spec.finish()?);
     Ok(true)
 }
 
-fn target(text: &str, notes: &mut Vec<String>) -> Result<Target> {
+fn target(
+    text: &str,
+    environment: &Environment,
+    notes: &mut Vec<String>,
+) -> Result<Option<Target>> {
     let mut spec = Spec::parse("--cache-to", text)?;
-    let place = spec.place("dest")?;
-    let mode = match spec.take("mode") {
-        None | Some("min") => Mode::Min,
-        Some("max") => Mode::Max,
-        Some(other) => return Err(spec.wrong(&format!("mode cannot be `{other}`"))),
-    };
+    let place = spec.place("dest", environment)?;
+    let mode = spec.choice("mode", [("min", Mode::Min), ("max", Mode::Max)])?;
     let max_age = spec.take("max-age").map(duration::parse).transpose()?.unwrap_or(DEFAULT_AGE);
-    let ignore_error = match spec.take("ignore-error") {
-        None | Some("true") => true,
-        Some("false") => false,
-        Some(other) => return Err(spec.wrong(&format!("ignore-error cannot be `{other}`"))),
-    };
-    spec.finish(notes)?;
-    Ok(Target { place, mode, max_age, ignore_error })
+    let ignore_error = spec.choice("ignore-error", [("true", true), ("false", false)])?;
+    if place.is_none() && !ignore_error {
+        return Err(spec
+            .wrong("GitHub's cache service is not available")
+            .hint("it needs ACTIONS_RESULTS_URL and ACTIONS_RUNTIME_TOKEN, or ignore-error=true"));
+    }
+    notes.extend(spec.finish()?);
+    Ok(place.map(|place| Target { place, mode, max_age, ignore_error }))
 }
 
 #[cfg(test)]
@@ -180,11 +96,11 @@ mod tests {
     use super::*;
 
     fn from(text: &str) -> Result<Source> {
-        source(text, &mut Vec::new())
+        source(text, &Environment::default(), &mut Vec::new()).map(Option::unwrap)
     }
 
     fn to(text: &str) -> Result<Target> {
-        target(text, &mut Vec::new())
+        target(text, &Environment::default(), &mut Vec::new()).map(Option::unwrap)
     }
 
     #[test]
@@ -196,6 +112,8 @@ mod tests {
         let spec = to("type=local,dest=/c,mode=max,ignore-error=false,max-age=7d").unwrap();
         assert_eq!((spec.mode, spec.ignore_error), (Mode::Max, false));
         assert_eq!(spec.max_age.as_secs(), 7 * 86_400);
+        assert!(inline("type=inline,mode=max", &mut Vec::new()).unwrap());
+        assert!(!inline("type=registry,ref=a/b", &mut Vec::new()).unwrap());
     }
 
     #[test]
@@ -212,8 +130,10 @@ mod tests {
             assert!(from(wrong).is_err(), "{wrong}");
         }
         assert!(to("type=local,dest=/c,mode=some").is_err());
+        assert!(to("type=gha,ignore-error=false").is_err());
         let mut notes = Vec::new();
-        target("type=registry,ref=reg.io/a,oci-mediatypes=true", &mut notes).unwrap();
+        let text = "type=registry,ref=reg.io/a,oci-mediatypes=true";
+        target(text, &Environment::default(), &mut notes).unwrap();
         assert_eq!(notes.len(), 1);
     }
 }

@@ -58,11 +58,14 @@ pub(crate) fn export(
     client: Option<&Client>,
     today: u32,
 ) -> Result<Exported> {
-    let place = target.place.open(store, client)?;
+    let name = target.place.writable()?;
+    let place = name.open(store, client)?;
+    let base = imported.at(&name).filter(|(found, _)| !found.is_image);
+    let (base, lost) = base.map(|(found, lost)| (found.clone(), lost)).unwrap_or_default();
     let _lock = place.lock()?;
     let days = u32::try_from(target.max_age.as_secs() / 86_400).unwrap_or(u32::MAX);
     let export = Export {
-        name: target.place.to_string(),
+        name: name.to_string(),
         place: &*place,
         store,
         used: collected
@@ -77,10 +80,10 @@ pub(crate) fn export(
             .collect(),
         since: today.saturating_sub(days),
         today,
+        lost,
         sent: AtomicU64::new(0),
     };
-    let base = imported.at(&target.place).filter(|found| !found.is_image);
-    export.run(base.cloned())
+    export.run(base)
 }
 
 struct Export<'a> {
@@ -91,12 +94,13 @@ struct Export<'a> {
     /// Records that were last used before this day are dropped.
     since: u32,
     today: u32,
+    /// Layers of the existing cache that were not there when the build needed them.
+    lost: BTreeSet<Digest>,
     sent: AtomicU64,
 }
 
 impl Export<'_> {
-    fn run(&self, base: Option<Found>) -> Result<Exported> {
-        let mut base = base.unwrap_or_default();
+    fn run(&self, mut base: Found) -> Result<Exported> {
         // A registry may have lost layers of the cache that it lists.
         let mut is_base_sure = true;
         for _ in 0..TRIES {
@@ -104,9 +108,11 @@ impl Export<'_> {
             if base.root != current {
                 base = self.found(current.clone())?;
             }
-            let known = if is_base_sure { base.records.layers() } else { BTreeMap::new() };
+            let mut known = if is_base_sure { base.records.layers() } else { BTreeMap::new() };
+            known.retain(|digest, _| !self.lost.contains(*digest));
             let merged = self.merged(&base.records, &known)?;
             if is_base_sure
+                && self.lost.is_empty()
                 && merged == base.records
                 && let Some(digest) = &base.root
             {
@@ -128,6 +134,7 @@ impl Export<'_> {
             let (root, bytes) = &artifact.root;
             let is_named = match self.place.put_root(root, bytes)? {
                 Named::Surely => true,
+                Named::Beaten => false,
                 Named::Perhaps => {
                     // Another writer may have looked before this one wrote, and write after it. It
                     // has had as long as this one's own requests took.
@@ -233,9 +240,10 @@ impl Export<'_> {
             };
             self.place.put_blob(descriptor, &open)?;
         }
-        for (descriptor, bytes) in artifact.parts.iter().chain([&artifact.root]) {
+        for (descriptor, bytes) in &artifact.parts {
             self.place.put_document(descriptor, bytes)?;
         }
-        Ok(())
+        let (descriptor, bytes) = &artifact.root;
+        self.place.prepare_root(descriptor, bytes)
     }
 }

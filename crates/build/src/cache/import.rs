@@ -1,9 +1,10 @@
 //! Reads caches while the build begins, and brings the layers that their records name into the store.
 //! A cache that cannot be used is a warning, and the build goes on without it.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::cache::artifact::{self, Found};
@@ -12,6 +13,7 @@ use crate::cache::place::CachePlace;
 use crate::cache::places::Place;
 use crate::cache::records::{Basis, CachedLayer, RecordedLayer, Step};
 use imgctl_base::error::{Context as _, Error, Kind, Result};
+use imgctl_base::image::Digest;
 use imgctl_base::progress::{Reporter, Unit};
 use imgctl_registry::Client;
 use imgctl_store::layer::Toc;
@@ -25,8 +27,11 @@ pub(crate) struct Importing {
 
 /// Starts reading; returns at once.
 pub(crate) fn start(sources: &[Source], store: &Store, client: Option<&Client>) -> Importing {
-    let threads = sources.iter().map(|source| {
-        let (source, store, client) = (source.clone(), store.clone(), client.cloned());
+    let parts = sources.iter().flat_map(|source| {
+        source.place.readable().into_iter().map(|place| Source { place, ..source.clone() })
+    });
+    let threads = parts.map(|source| {
+        let (store, client) = (store.clone(), client.cloned());
         let place = source.place.clone();
         (place, std::thread::spawn(move || import(source, &store, client.as_ref())))
     });
@@ -42,7 +47,7 @@ fn import(source: Source, store: &Store, client: Option<&Client>) -> Result<Impo
     }
     let layers: Vec<_> = found.records.layers().into_keys().collect();
     place.remember(&layers);
-    Ok(Import { source, place, found, is_dead: AtomicBool::new(false) })
+    Ok(Import { source, place, found, is_dead: AtomicBool::new(false), lost: Mutex::default() })
 }
 
 impl Importing {
@@ -80,6 +85,8 @@ pub(crate) struct Import {
     found: Found,
     /// The cache no longer answers.
     is_dead: AtomicBool,
+    /// Layers that the cache names and does not have.
+    lost: Mutex<BTreeSet<Digest>>,
 }
 
 /// All caches that were read.
@@ -110,10 +117,12 @@ impl Imported {
         })
     }
 
-    /// Returns the cache at `place` as it was when the build began.
-    pub(crate) fn at(&self, place: &Place) -> Option<&Found> {
+    /// Returns the cache at `place` as it was when the build began, and the layers that it turned
+    /// out to lack.
+    pub(crate) fn at(&self, place: &Place) -> Option<(&Found, BTreeSet<Digest>)> {
         let import = self.imports.iter().find(|import| import.source.place == *place)?;
-        Some(&import.found)
+        let lost = import.lost.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Some((&import.found, lost))
     }
 }
 
@@ -148,6 +157,12 @@ impl Import {
             && error.kind() == Kind::Network
         {
             self.is_dead.store(true, Ordering::Relaxed);
+        }
+        if let Err(error) = &brought
+            && matches!(error.kind(), Kind::NotFound | Kind::BadContent)
+        {
+            let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+            lost.insert(layer.digest.clone());
         }
         brought.context(doing)?;
         let toc = store.scan_layer(&layer.digest, &layer.diff_id).context(doing)?;

@@ -7,6 +7,7 @@
 mod artifact;
 pub(crate) mod directory;
 pub(crate) mod export;
+mod gha;
 pub(crate) mod import;
 pub(crate) mod inline;
 pub mod options;
@@ -16,5 +17,6 @@ pub(crate) mod records;
 pub(crate) mod registry;
 
 pub use export::Exported;
+pub use gha::GhaCache;
 pub use options::{CacheOptions, Mode, Source, Target, Trust};
 pub use places::Place;

@@ -16,6 +16,8 @@ pub(crate) enum Named {
     Surely,
     /// Another writer may have set it at the same time; the name must be read again.
     Perhaps,
+    /// Another writer was first, and this one has changed nothing.
+    Beaten,
 }
 
 /// Reads and writes a cache at one place.
@@ -34,6 +36,10 @@ pub(crate) trait CachePlace: Send + Sync {
     fn has_blob(&self, blob: &Descriptor) -> Result<bool>;
     /// Writes a document under its digest.
     fn put_document(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<()>;
+    /// Writes the document that the name will refer to, unless that is all the name is.
+    fn prepare_root(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<()> {
+        self.put_document(descriptor, bytes)
+    }
     /// Sets the name, which had the value that [`CachePlace::digest`] has returned last.
     fn put_root(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<Named>;
     /// Keeps other writers away for as long as the value lives, where that is possible.

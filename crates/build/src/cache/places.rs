@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::cache::directory::DirectoryPlace;
+use crate::cache::gha::{GhaCache, GhaPlace};
 use crate::cache::place::CachePlace;
 use crate::cache::registry::RegistryPlace;
 use imgctl_base::error::{Error, Result};
@@ -19,6 +20,8 @@ pub enum Place {
     Registry(Reference),
     /// A tag in an OCI image layout on disk.
     Directory { path: PathBuf, tag: String },
+    /// GitHub's cache service.
+    Gha(GhaCache),
 }
 
 impl fmt::Display for Place {
@@ -26,25 +29,43 @@ impl fmt::Display for Place {
         match self {
             Self::Registry(reference) => write!(f, "{reference}"),
             Self::Directory { path, tag } => write!(f, "{}:{tag}", path.display()),
+            Self::Gha(cache) => write!(f, "{cache}"),
         }
     }
 }
 
 impl Place {
+    /// Returns the places to read from: a cache may consist of several.
+    pub(crate) fn readable(&self) -> Vec<Self> {
+        match self {
+            Self::Gha(cache) => cache.readable().into_iter().map(Self::Gha).collect(),
+            place => vec![place.clone()],
+        }
+    }
+
+    /// Returns the place to write to.
+    pub(crate) fn writable(&self) -> Result<Self> {
+        match self {
+            Self::Gha(cache) => cache.writable().map(Self::Gha),
+            place => Ok(place.clone()),
+        }
+    }
+
     /// Opens the place; connects to nothing yet.
     pub(crate) fn open(
         &self,
         store: &Store,
         client: Option<&Client>,
     ) -> Result<Arc<dyn CachePlace>> {
+        let client = || {
+            client.ok_or_else(|| {
+                Error::usage(format!("the build cache {self} needs a registry client"))
+            })
+        };
         Ok(match self {
-            Self::Registry(reference) => {
-                let client = client.ok_or_else(|| {
-                    Error::usage(format!("the build cache {reference} needs a registry client"))
-                })?;
-                Arc::new(RegistryPlace::new(store, client, reference)?)
-            }
+            Self::Registry(reference) => Arc::new(RegistryPlace::new(store, client()?, reference)?),
             Self::Directory { path, tag } => Arc::new(DirectoryPlace::new(path, tag)),
+            Self::Gha(cache) => Arc::new(GhaPlace::new(client()?, cache)?),
         })
     }
 }
