@@ -16,6 +16,7 @@ mod common;
 mod agent;
 mod agent_tree;
 mod archives;
+mod arm64;
 mod build_cache;
 mod build_output;
 mod cache_gha;

@@ -33,13 +33,24 @@ const MACHINES: [(u16, &[&str]); 7] = [
     (258, &["loongarch64"]),
 ];
 
+/// Where packages install programs for other architectures, relative to the directory of the
+/// running program (`/usr/bin`, `/usr/local/bin`, `~/.local/bin`).
+const PACKAGED: &str = "../lib/imgctl";
+
+/// The programs that can become agents.
+///
+/// The running program does not contain those of other architectures: that would double the
+/// download of everybody for the sake of clusters with several architectures, which are rare.
+/// Cluster images do not contain them either, because an agent must have this program's version.
 pub struct Binaries {
     /// The running program.
     own: PathBuf,
     /// A program to prefer on every host that it can run on.
     given: Option<PathBuf>,
-    /// Holds `imgctl-linux-<architecture>`.
+    /// Holds `imgctl-linux-<architecture>`, to prefer on their hosts.
     directory: Option<PathBuf>,
+    /// May hold more of them, for hosts that the running program does not run on.
+    installed: Vec<PathBuf>,
     /// Cached results of examining files.
     known: Mutex<HashMap<PathBuf, Arc<Binary>>>,
 }
@@ -79,7 +90,7 @@ impl Binary {
                     "{} is not a program that a Linux host can run",
                     path.display()
                 ))
-                .hint("pass an imgctl for Linux with --agent or IMGCTL_AGENT"));
+                .hint("pass an imgctl for Linux with IMGCTL_AGENT"));
             }
         };
         Ok(Self { path: path.to_owned(), size, hex: hasher.finish().hex().to_owned(), machines })
@@ -95,6 +106,14 @@ impl Binary {
     }
 }
 
+/// Returns the files of `directory` whose names say that they run on `machine`.
+fn named(directory: &Path, machine: &str) -> Vec<PathBuf> {
+    let mut names = vec![facts::architecture(machine), machine];
+    names.dedup();
+    let paths = names.iter().map(|name| directory.join(format!("imgctl-linux-{name}")));
+    paths.filter(|path| path.is_file()).collect()
+}
+
 /// Returns the machines that an ELF program runs on.
 fn machines(head: &[u8]) -> Option<&'static [&'static str]> {
     let is_elf = head.starts_with(b"\x7fELF");
@@ -106,10 +125,16 @@ fn machines(head: &[u8]) -> Option<&'static [&'static str]> {
 }
 
 impl Binaries {
-    /// `own` is the running program, `given` is preferred wherever it can run, and `directory`
-    /// holds others as `imgctl-linux-<architecture>`.
+    /// `own` is the running program, and `given` is preferred wherever it can run. Others are
+    /// `imgctl-linux-<architecture>` in `directory`, beside the running program, or in `lib/imgctl`
+    /// beside its directory.
     pub fn new(own: PathBuf, given: Option<PathBuf>, directory: Option<PathBuf>) -> Self {
-        Self { own, given, directory, known: Mutex::default() }
+        // /proc/self/exe is a link; a name that ends with ` (deleted)` still has the right parent.
+        let place = own.read_link().unwrap_or_else(|_| own.clone());
+        let parent = place.parent().filter(|_| place.is_absolute());
+        let installed =
+            parent.map_or_else(Vec::new, |parent| vec![parent.to_owned(), parent.join(PACKAGED)]);
+        Self { own, given, directory, installed, known: Mutex::default() }
     }
 
     fn read(&self, path: &Path) -> Result<Arc<Binary>> {
@@ -126,15 +151,9 @@ impl Binaries {
     /// Returns the program for hosts where `uname -m` prints `machine`.
     fn find(&self, machine: &str) -> Result<Option<Arc<Binary>>> {
         let mut paths = Vec::from_iter(self.given.clone());
-        if let Some(directory) = &self.directory {
-            for name in [facts::architecture(machine), machine] {
-                let path = directory.join(format!("imgctl-linux-{name}"));
-                if path.is_file() && !paths.contains(&path) {
-                    paths.push(path);
-                }
-            }
-        }
+        paths.extend(self.directory.iter().flat_map(|directory| named(directory, machine)));
         paths.push(self.own.clone());
+        paths.extend(self.installed.iter().flat_map(|directory| named(directory, machine)));
         for path in paths {
             let binary = self.read(&path)?;
             if binary.runs_on(machine) {
@@ -152,12 +171,12 @@ impl Binaries {
         let name = facts::architecture(machine);
         self.find(machine)?.ok_or_else(|| {
             Error::not_found(format!(
-                "its architecture is {name} ({machine}), and no imgctl for it is \
-                         available here"
+                "its architecture is {name} ({machine}), and there is no imgctl for it on \
+                 this machine"
             ))
             .hint(format!(
-                "pass one with IMGCTL_AGENT=FILE, or a directory that contains \
-                 imgctl-linux-{name} with IMGCTL_AGENT_DIR=DIR"
+                "install the package imgctl-agents of this version, or put imgctl-linux-{name} \
+                 beside imgctl or into a directory that IMGCTL_AGENT_DIR names"
             ))
         })
     }
@@ -262,7 +281,8 @@ mod tests {
             std::fs::write(&path, bytes).unwrap();
             path
         };
-        let own = write("own", &elf(62));
+        std::fs::create_dir(directory.path().join("running")).unwrap();
+        let own = write("running/own", &elf(62));
         let arm = write("imgctl-linux-arm64", &elf(183));
         let given = write("given", &elf(243));
         let with = |given: Option<&PathBuf>, others: bool| {
@@ -280,6 +300,21 @@ mod tests {
             let found = binaries.for_host("Linux", machine);
             assert_eq!(found.ok().map(|found| found.path.clone()), expected.cloned());
         }
+        // What packages install counts where the running program does not run, and only there.
+        let packaged = directory.path().join("usr/lib/imgctl/imgctl-linux-arm64");
+        let program = directory.path().join("usr/bin/imgctl");
+        for (path, machine) in [(&packaged, 183), (&program, 62)] {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, elf(machine)).unwrap();
+        }
+        std::fs::write(packaged.with_file_name("imgctl-linux-amd64"), elf(62)).unwrap();
+        let binaries = Binaries::new(program.clone(), None, None);
+        let found = |machine| binaries.for_host("Linux", machine).unwrap().path.clone();
+        assert_eq!(found("aarch64").canonicalize().unwrap(), packaged.canonicalize().unwrap());
+        assert_eq!(found("x86_64"), program);
+        let beside = program.with_file_name("imgctl-linux-arm64");
+        std::fs::write(&beside, elf(183)).unwrap();
+        assert_eq!(Binaries::new(program, None, None).find("arm64").unwrap().unwrap().path, beside);
         let error = with(None, false).for_host("Linux", "aarch64").unwrap_err();
         assert!(error.hints()[0].contains("imgctl-linux-arm64"), "{error}");
         assert!(with(None, false).for_host("Darwin", "arm64").is_err());

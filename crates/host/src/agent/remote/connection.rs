@@ -372,7 +372,7 @@ pub(super) async fn greeted(mut output: Output) -> Result<Answered> {
                             "the agent on the host is version {version}, this program is {}",
                             wire::ours()
                         ))
-                        .hint("use the same program for both, or drop --agent and IMGCTL_AGENT"));
+                        .hint("install the same version of imgctl and imgctl-agents, or drop IMGCTL_AGENT"));
                     }
                     Said::Noise => line = end + 1,
                 }

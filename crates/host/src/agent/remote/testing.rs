@@ -27,11 +27,19 @@ pub fn serve() {
 
 /// A shell on this machine.
 pub struct Shell {
+    /// Program and arguments before the line to execute.
+    words: Vec<String>,
     /// Shell code that runs before each command.
     motd: &'static str,
     is_local: bool,
     pub lines: AtomicUsize,
     pub pids: Mutex<Vec<u32>>,
+}
+
+impl Shell {
+    fn new(words: Vec<String>, motd: &'static str, is_local: bool) -> Self {
+        Self { words, motd, is_local, lines: AtomicUsize::new(0), pids: Mutex::default() }
+    }
 }
 
 impl Transport for Shell {
@@ -46,8 +54,10 @@ impl Transport for Shell {
     fn open<'a>(&'a self, line: &'a str, _: Privilege) -> BoxFuture<'a, Result<Channel>> {
         self.lines.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
-            let mut child = Command::new("/bin/sh")
-                .args(["-c", &format!("{}{line}", self.motd)])
+            let (program, arguments) = self.words.split_first().unwrap();
+            let mut child = Command::new(program)
+                .args(arguments)
+                .arg(format!("{}{line}", self.motd))
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
@@ -94,10 +104,26 @@ impl Host {
         let program = directory.path().join("program");
         std::fs::write(&program, script(directory.path())).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let shell =
-            Arc::new(Shell { motd, is_local, lines: AtomicUsize::new(0), pids: Mutex::default() });
+        let binaries = Binaries::new(PathBuf::from("/proc/self/exe"), Some(program), None);
+        let words = ["/bin/sh", "-c"].map(str::to_owned).to_vec();
+        Self::at(runtime, directory, Shell::new(words, motd, is_local), binaries)
+    }
+
+    /// A host that is reached by the shell of `words`, and whose agent is found in `binaries`.
+    pub fn through(runtime: &Runtime, words: Vec<String>, binaries: Binaries) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        Self::at(runtime, directory, Shell::new(words, "", false), binaries)
+    }
+
+    fn at(
+        runtime: &Runtime,
+        directory: tempfile::TempDir,
+        shell: Shell,
+        binaries: Binaries,
+    ) -> Self {
+        let shell = Arc::new(shell);
         let launch = Launch {
-            binaries: Arc::new(Binaries::new(PathBuf::from("/proc/self/exe"), Some(program), None)),
+            binaries: Arc::new(binaries),
             directory: directory.path().join("kept").to_str().unwrap().to_owned(),
             root: None,
             data_root: directory.path().to_str().unwrap().to_owned(),
