@@ -28,7 +28,7 @@ fn what_cannot_be_started_says_why_with_the_codes_of_a_shell() {
     let root = Root::new();
     let dir = root.path.join("bin");
     let mut program = fs::read(dir.join("busybox")).unwrap();
-    program[18] = 243; // e_machine: RISC-V
+    program[18] = 251; // e_machine: one that no emulator is registered for
     fs::write(dir.join("foreign"), program).unwrap();
     fs::write(dir.join("noexec"), "#!/bin/sh\n").unwrap();
     fs::write(dir.join("lost"), "#!/no/such\n").unwrap();

@@ -1,7 +1,7 @@
 //! `__sandbox-init`: pid 1 of the sandbox until it becomes the command. Creates the root, enters
 //! it, drops privileges and executes the command. Security depends on the order of these steps.
 
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
@@ -13,6 +13,7 @@ use nix::unistd::{Gid, Uid};
 use rustix::fs::{Access, AtFlags, FileType, MemfdFlags, Mode, OFlags, ResolveFlags};
 use rustix::process::{Rlimit, setrlimit};
 
+use super::emulator::{self, Emulator};
 use super::spec::{Bytes, Limit, Resource, RunSpec, Security, Stub};
 use super::wire::{self, Event, Go};
 use super::{process, root, seccomp};
@@ -36,14 +37,15 @@ pub(super) fn main() -> Result<()> {
     if wire::receive::<Go>(&mut supervisor)?.is_none() {
         return Ok(());
     }
-    execute(&spec, matches!(prepared, Ok(true)), supervisor)
+    let emulators = prepared.unwrap_or_default();
+    execute(&spec, emulators.as_deref(), supervisor)
 }
 
-/// Prepares the process; returns whether programs for other machines can run.
-fn prepare(spec: &RunSpec, stubs: &mut Vec<Stub>) -> Result<bool> {
+/// Prepares the process; returns the emulators that the kernel knows.
+fn prepare(spec: &RunSpec, stubs: &mut Vec<Stub>) -> Result<Option<Vec<Emulator>>> {
     // Without a controlling terminal, nothing can be typed into the host's shell (TIOCSTI).
     nix::unistd::setsid().doing(|| "cannot start a session".to_owned())?;
-    let foreign = foreign_programs_run();
+    let emulators = emulator::registered();
     root::enter(spec, stubs)?;
     let stdin = stdin_of(spec)?;
     rustix::system::sethostname(spec.hostname.as_bytes())
@@ -53,7 +55,7 @@ fn prepare(spec: &RunSpec, stubs: &mut Vec<Stub>) -> Result<bool> {
     process::put_stdin(&stdin)?;
     become_user(spec)?;
     process::die_with_parent()?;
-    Ok(foreign)
+    Ok(emulators)
 }
 
 /// Returns the command's standard input: a memory-backed file, so that no process has to feed it.
@@ -173,10 +175,14 @@ fn own_standard_streams(uid: u32) {
 /// Replaces this process with the command. Returns only if that fails, after reporting why. The
 /// exit codes are those of a shell: 127 for a missing command, 126 for one that cannot run. As in a
 /// shell, a file in a format unknown to the kernel is run by `/bin/sh`.
-fn execute(spec: &RunSpec, foreign: bool, mut supervisor: UnixStream) -> Result<()> {
-    let found = find(spec).and_then(|program| match machine_of(&program) {
-        Some(machine) if machine != MACHINE && !foreign => Err((126, wrong_machine(&program))),
-        _ => Ok(program),
+fn execute(
+    spec: &RunSpec,
+    emulators: Option<&[Emulator]>,
+    mut supervisor: UnixStream,
+) -> Result<()> {
+    let found = find(spec).and_then(|program| match emulator::check(&program, emulators) {
+        Some(why) => Err((126, why)),
+        None => Ok(program),
     });
     let (code, why) = match found {
         Err(refusal) => refusal,
@@ -243,39 +249,6 @@ fn find(spec: &RunSpec) -> Result<PathBuf, (i32, String)> {
             ),
         ),
     })
-}
-
-/// Whether the kernel has registered interpreters (binfmt_misc), such as qemu, for programs of
-/// other machines. Must be called while the host's `/proc` is still mounted.
-fn foreign_programs_run() -> bool {
-    std::fs::read_dir("/proc/sys/fs/binfmt_misc").is_ok_and(|entries| {
-        entries
-            .flatten()
-            .any(|entry| entry.file_name() != "status" && entry.file_name() != "register")
-    })
-}
-
-/// ELF machine number of this machine (elf(5), `e_machine`).
-const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
-
-/// Returns the machine that an ELF program is for; `None` for other files and for unreadable ones.
-fn machine_of(program: &std::path::Path) -> Option<u16> {
-    let mut header = [0; 20];
-    std::fs::File::open(program).and_then(|mut file| file.read_exact(&mut header)).ok()?;
-    let little_endian = header.starts_with(b"\x7fELF") && header[5] == 1;
-    // No supported machine is big-endian; 0 means no machine.
-    Some(if little_endian { u16::from_le_bytes([header[18], header[19]]) } else { 0 })
-        .filter(|_| header.starts_with(b"\x7fELF"))
-}
-
-fn wrong_machine(program: &std::path::Path) -> String {
-    format!(
-        "cannot run {}: it is built for another architecture (this machine is {}); register an \
-         emulator (Debian: qemu-user-static) or build for --platform linux/{}",
-        program.display(),
-        std::env::consts::ARCH,
-        if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
-    )
 }
 
 fn is_file(path: &std::path::Path) -> bool {

@@ -343,3 +343,99 @@ pub(super) const ARCHITECTURE: &[i64] = &[
     164, // setrlimit
     292, // io_pgetevents
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+
+    use super::{ARCHITECTURE, COMMON};
+
+    /// Name of a call, and its number if the list gives it.
+    type Line = (&'static str, Option<i64>);
+
+    /// Returns the lists of this file as they are written: names, numbers if they are given, and
+    /// the architecture of each list (`None` for all).
+    fn lists() -> Vec<(Option<&'static str>, Vec<Line>)> {
+        let source = include_str!("syscalls.rs").split("#[cfg(test)]").next().unwrap();
+        let list = |text: &'static str| {
+            text.lines()
+                .map(str::trim)
+                .filter_map(|line| match line.strip_prefix("libc::SYS_") {
+                    Some(name) => Some((name.trim_end_matches(','), None)),
+                    None => {
+                        let (number, name) = line.split_once(',')?;
+                        let name = name.trim().strip_prefix("// ")?;
+                        Some((name, Some(number.parse().ok()?)))
+                    }
+                })
+                .collect()
+        };
+        let (common, rest) = source.split_once("ARCHITECTURE").unwrap();
+        let (amd64, arm64) = rest.split_once("ARCHITECTURE").unwrap();
+        vec![(None, list(common)), (Some("x86_64"), list(amd64)), (Some("aarch64"), list(arm64))]
+    }
+
+    /// From this number on, all architectures have the same calls.
+    const ALIKE: i64 = 424;
+
+    /// Compiles C against the kernel's headers for `architecture`; `None` without such a compiler.
+    fn compiles(architecture: &str, text: &str) -> Option<Result<(), String>> {
+        let own = architecture == std::env::consts::ARCH;
+        let name = if own { "gcc".to_owned() } else { format!("{architecture}-linux-gnu-gcc") };
+        let child = Command::new(name)
+            .args(["-x", "c", "-fsyntax-only", "-"])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let mut child = child.ok()?;
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        Some(if output.status.success() { Ok(()) } else { Err(errors) })
+    }
+
+    #[test]
+    fn names_and_numbers_are_those_of_the_kernels_headers() {
+        let lists = lists();
+        assert_eq!(lists[0].1.len(), COMMON.len(), "every line of the list is understood");
+        assert!(lists.iter().all(|(_, list)| list.len() >= 5));
+        for architecture in ["x86_64", "aarch64"] {
+            let mut text = "#include <asm/unistd.h>\n".to_owned();
+            let own = architecture == std::env::consts::ARCH;
+            let values = COMMON.iter().chain(ARCHITECTURE).copied();
+            let mut values = values.map(Some).chain(std::iter::repeat(None));
+            for (of, list) in &lists {
+                if of.is_some_and(|of| of != architecture) {
+                    continue;
+                }
+                for (name, number) in list {
+                    // Of the list for this machine and the common one, the values that were compiled.
+                    let value = values.next().flatten().filter(|_| own || of.is_none());
+                    let is_alike = value.is_some_and(|value| value >= ALIKE);
+                    let expected = number.or(value.filter(|_| own || is_alike));
+                    // Headers may be older than the newest calls, and than those given by number.
+                    let is_newer = is_alike || number.is_some();
+                    let missing = if is_newer { "" } else { &*format!("#error {name}\n") };
+                    let expected =
+                        expected.map_or_else(|| format!("__NR_{name}"), |n| n.to_string());
+                    let _ = write!(
+                        text,
+                        "#ifdef __NR_{name}\n_Static_assert(__NR_{name} == {expected}, \"{name}\");\n\
+                         #else\n{missing}#endif\n"
+                    );
+                }
+            }
+            match compiles(architecture, &text) {
+                Some(outcome) => assert_eq!(outcome, Ok(()), "{architecture}"),
+                None => imgctl_base::testing::skip(&format!(
+                    "no {architecture}-linux-gnu-gcc: run scripts/setup --cross {architecture}-unknown-linux-gnu"
+                )),
+            }
+            // A referee that accepts everything would be none.
+            let wrong = "#include <asm/unistd.h>\n_Static_assert(__NR_read == 1234, \"read\");\n";
+            assert!(compiles(architecture, wrong).is_none_or(|outcome| outcome.is_err()));
+        }
+    }
+}
