@@ -10,9 +10,9 @@ use clap::{
 #[cfg(feature = "testing")]
 use crate::cli::commands::simulate;
 use crate::cli::commands::{
-    about, agent, archives, attach, build, cluster, diff, edit, files, history, hosts, images,
-    inplace, inspect, keys, login, manifest, mounts, preview, pull, push, records, registry, sign,
-    status, store, upgrade, working,
+    about, agent, archives, attach, blobs, build, cluster, diff, edit, files, history, hosts,
+    images, inplace, inspect, keys, login, manifest, mounts, preview, pull, push, records,
+    registry, sign, status, store, upgrade, working,
 };
 use crate::cli::{accepted, context::Context, overview, settings::Globals};
 use imgctl_base::error::Result;
@@ -103,6 +103,8 @@ verbs! {
     "logout": Logout(login::LogoutArgs) => login::logout;
     "sign": Sign(Box<sign::SignArgs>) => sign::sign;
     "verify": Verify(Box<sign::VerifyArgs>) => sign::verify;
+    "attest-blob": AttestBlob(Box<blobs::AttestBlobArgs>) => blobs::attest;
+    "verify-blob-attestation": VerifyBlob(Box<blobs::VerifyBlobArgs>) => blobs::verify;
     "key": Key(keys::KeyArgs) => keys::key;
     "sbom": Sbom(Box<attach::SbomArgs>) => attach::sbom;
     "attach": Attach(Box<attach::AttachArgs>) => attach::attach;

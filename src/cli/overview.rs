@@ -13,8 +13,22 @@ const GROUPS: [(&str, &[&str]); 7] = [
     (
         "Ship images",
         &[
-            "pull", "push", "copy", "save", "load", "bundle", "tags", "login", "logout",
-            "registry", "sign", "verify", "key", "attach",
+            "pull",
+            "push",
+            "copy",
+            "save",
+            "load",
+            "bundle",
+            "tags",
+            "login",
+            "logout",
+            "registry",
+            "sign",
+            "verify",
+            "key",
+            "attach",
+            "attest-blob",
+            "verify-blob-attestation",
         ],
     ),
     (
@@ -64,7 +78,7 @@ pub(crate) fn extend(command: Command) -> Command {
 /// Returns the line of a verb: name, summary, aliases.
 fn line(command: &Command, verb: &str) -> Option<String> {
     if verb == HELP.0 {
-        return Some(format!("  {:<12}{}", HELP.0, HELP.1));
+        return Some(format!("  {:<11} {}", HELP.0, HELP.1));
     }
     let found = command.find_subcommand(verb)?;
     let about = found.get_about().map(ToString::to_string);
@@ -73,7 +87,7 @@ fn line(command: &Command, verb: &str) -> Option<String> {
         [] => String::new(),
         _ => format!(" [alias: {}]", aliases.join(", ")),
     };
-    Some(format!("  {verb:<12}{}{aliases}", about.unwrap_or_default()))
+    Some(format!("  {verb:<11} {}{aliases}", about.unwrap_or_default()))
 }
 
 /// Returns the global options in their short form.

@@ -5,6 +5,7 @@ pub(crate) mod about;
 pub(crate) mod agent;
 pub(crate) mod archives;
 pub(crate) mod attach;
+pub(crate) mod blobs;
 pub(crate) mod build;
 pub(crate) mod build_args;
 pub(crate) mod build_cache;

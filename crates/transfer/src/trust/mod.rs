@@ -7,6 +7,7 @@
 
 pub mod attachment;
 pub mod attestation;
+pub mod blob;
 pub(crate) mod bundle;
 mod fetch;
 mod gpg;
