@@ -40,6 +40,7 @@ mod push;
 mod registry_faults;
 mod registry_server;
 mod registry_sync;
+mod release;
 mod sandbox;
 mod sigstore;
 mod ssh;

@@ -20,3 +20,4 @@ mod cluster_faults;
 mod cluster_k3s;
 mod cluster_login;
 mod cluster_upgrade;
+mod packages;
