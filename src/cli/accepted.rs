@@ -4,6 +4,7 @@
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
+use crate::cli::environment::Environment;
 use imgctl_base::error::Error;
 
 /// Flags without effect for one reason, which completes "--flag has no effect: …". A letter before
@@ -23,16 +24,28 @@ use Takes::{MaybeBool, Nothing, Value};
 /// Flags of all verbs: buildah's hidden global flags.
 const GLOBAL: &[Group] = &[
     (Value, "imgctl has one store, under --root", &["storage-driver", "storage-opt", "runroot"]),
-    (
-        Value,
-        "set CONTAINERS_REGISTRIES_CONF or CONTAINERS_REGISTRIES_CONF_DIR instead",
-        &["registries-conf", "registries-conf-dir"],
-    ),
     (Value, "mounts have no default files", &["default-mounts-file"]),
     (Value, "no profile is written", &["cpu-profile", "memory-profile"]),
     (Value, "imgctl reads podman's alias file", &["short-name-alias-conf"]),
     (Value, NO_CONTROL_GROUP, &["cgroup-manager"]),
     (Value, "imgctl determines the mapping", &["userns-uid-map", "userns-gid-map"]),
+];
+
+/// Flags of all verbs that stand for a variable, as in buildah.
+const VARIABLES: &[(&str, &str)] = &[
+    ("registries-conf", "CONTAINERS_REGISTRIES_CONF"),
+    ("registries-conf-dir", "CONTAINERS_REGISTRIES_CONF_DIR"),
+];
+
+/// Variables of the other tools that have no effect here, and why.
+const UNREAD: &[(&str, &str)] = &[
+    ("CONTAINERS_STORAGE_CONF", "imgctl has one store, under --root"),
+    ("CONTAINERS_CONF", "imgctl has flags and IMGCTL_ variables"),
+    ("STORAGE_DRIVER", "imgctl has one store, under --root"),
+    ("BUILDAH_ISOLATION", "RUN steps always have their own namespaces"),
+    ("BUILDAH_LAYERS", "each step is a layer and is cached, unless --squash"),
+    ("BUILDAH_RUNTIME", "RUN steps need no runtime"),
+    ("SEALOS_SEALCTL_PATH", "imgctl brings its own agent"),
 ];
 
 const NO_CONTROL_GROUP: &str = "RUN steps have no control group";
@@ -132,7 +145,6 @@ const VERBS: &[(&str, &[Group])] = &[
             (Value, "a mount has no format", &["f,format"]),
         ],
     ),
-    ("load", &[(Value, NO_SIGNATURES, &["signature-policy"])]),
     (
         "merge",
         &[
@@ -356,6 +368,11 @@ pub(crate) fn extend(mut command: Command) -> Command {
             });
         }
     }
+    let variable = |(long, _): &(&'static str, &str)| {
+        let flag = Flag { long, short: None, takes: Value, why: "" };
+        argument(&flag).value_parser(clap::value_parser!(std::ffi::OsString)).global(true)
+    };
+    let command = command.args(VARIABLES.iter().map(variable));
     let mut command = command.args(flags(GLOBAL).map(|flag| argument(&flag).global(true)));
     for (verb, groups) in VERBS {
         // clap panics on an unknown name; the test below reports it instead.
@@ -399,6 +416,25 @@ pub(crate) fn refusal(matches: &ArgMatches) -> Option<Error> {
         })?;
         Some(Error::usage(format!("--{long} is not supported: {why}")).hint(*hint))
     })
+}
+
+/// Returns the variables that flags of the command line stand for.
+pub(crate) fn variables(matches: &ArgMatches) -> Vec<(&'static str, std::ffi::OsString)> {
+    let given = |(flag, variable): &(&str, &'static str)| {
+        let mut values = matches.get_many::<std::ffi::OsString>(flag)?;
+        Some((*variable, values.next_back()?.clone()))
+    };
+    VARIABLES.iter().filter_map(given).collect()
+}
+
+/// Says which variables of other tools are set and not read.
+pub(crate) fn unread(environment: &Environment) -> Vec<String> {
+    let is_set = |name: &str| environment.path(name).is_some();
+    UNREAD
+        .iter()
+        .filter(|(name, _)| is_set(name))
+        .map(|(name, why)| format!("the variable {name} has no effect: {why}"))
+        .collect()
 }
 
 /// Returns a note for each of these flags on the command line.

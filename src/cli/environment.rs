@@ -20,6 +20,11 @@ impl Environment {
         Self(map)
     }
 
+    /// Sets a variable, for a flag that stands for it.
+    pub(crate) fn set(&mut self, name: &str, value: OsString) {
+        self.0.insert(name.into(), value);
+    }
+
     /// Returns the value of `name`, empty or not.
     pub(crate) fn get(&self, name: &str) -> Option<&OsStr> {
         self.0.get(OsStr::new(name)).map(OsString::as_os_str)

@@ -48,6 +48,10 @@ impl FrontEnd for Terminal<'_> {
         }
     }
 
+    fn has_policy(&self) -> bool {
+        self.registry.has_policy(self.context)
+    }
+
     fn reporter(&self) -> &dyn Reporter {
         self.context.ui.reporter()
     }

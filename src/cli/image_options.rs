@@ -7,11 +7,12 @@ use clap::{Args, ValueEnum};
 
 use crate::cli::{context::Context, registry_options::RegistryArgs};
 use imgctl_base::{error::Result, image::Platform};
+use imgctl_registry::Client;
 use imgctl_store::{layer::Compression, store::Image};
 use imgctl_transfer::transfer::plan::{Platforms, Selection};
 use imgctl_transfer::transfer::recompress_image::{Change, Format};
 use imgctl_transfer::transfer::{
-    engine::JOBS, mirror::everything, pull::Policy, push::PushOptions,
+    engine::JOBS, mirror::everything, pull::Policy, push::PushOptions, shelf,
 };
 
 /// Platform to take from a multi-platform image.
@@ -71,6 +72,35 @@ pub(crate) fn platform_of(
     let host = Platform::host();
     let os = os.as_deref().unwrap_or(&host.os);
     Platform::new(os, arch.as_deref().unwrap_or(&host.architecture), variant.as_deref())
+}
+
+/// Policy that decides about images which are on this machine or come by a file.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct GateArg {
+    /// Policy for which images may be used [default: ~/.config/containers/policy.json,
+    /// /etc/containers/policy.json]
+    #[arg(long, value_name = "FILE")]
+    signature_policy: Option<PathBuf>,
+}
+
+impl GateArg {
+    /// Returns the client whose gate decides, if there is a policy.
+    pub(crate) fn gate(&self, context: &Context) -> Result<Option<Client>> {
+        let registry = RegistryArgs {
+            signature_policy: self.signature_policy.clone(),
+            ..RegistryArgs::default()
+        };
+        let client = registry.has_policy(context).then(|| registry.client(context));
+        client.transpose()
+    }
+
+    /// Fails unless the image of the store called `name` may be used.
+    pub(crate) fn admit(&self, name: &str, context: &Context) -> Result<()> {
+        let Some(client) = self.gate(context)? else { return Ok(()) };
+        let store = context.store()?;
+        let named = store.resolve(name)?;
+        shelf::admit(store, &client, named.reference.as_ref(), &named.descriptor)
+    }
 }
 
 /// `--policy` and `--pull`, with buildah's and podman's spellings.

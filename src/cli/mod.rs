@@ -19,6 +19,7 @@ mod names;
 mod overview;
 mod registry_options;
 mod settings;
+mod signed_images;
 mod signing_options;
 mod ssh_options;
 mod upgrade_choices;
@@ -35,13 +36,16 @@ use imgctl_base::error::{Error, Kind, Result};
 
 /// Parses and runs one command line (docs/cli.md has the exit codes).
 pub(crate) fn run(arguments: &[OsString], environment: Vec<(OsString, OsString)>) -> ExitCode {
-    let environment = Environment::new(environment);
+    let mut environment = Environment::new(environment);
     // Needed before parsing: errors of the command line itself are already shown this way.
     let early = settings::Early::scan(arguments, &environment);
     let (globals, verb, matches) = match arguments::parse(arguments, early.clap_colour()) {
         Ok(parsed) => parsed,
         Err(error) => return failure::of_parser(&error, early),
     };
+    for (name, value) in accepted::variables(&matches) {
+        environment.set(name, value);
+    }
     let outcome = Settings::resolve(&globals, &environment).and_then(|settings| {
         let context = Context::new(settings, environment);
         if let Some(refusal) = accepted::refusal(&matches) {
@@ -49,6 +53,10 @@ pub(crate) fn run(arguments: &[OsString], environment: Vec<(OsString, OsString)>
         }
         for note in accepted::notes(&matches) {
             context.ui.note(&note);
+        }
+        // In the log only: images of CI systems set some of these for every command.
+        for note in accepted::unread(&context.environment) {
+            tracing::info!("{note}");
         }
         guarded(|| verb.run(&context))
     });

@@ -82,6 +82,11 @@ impl RegistryArgs {
         Client::new(self.client_options(context)?)
     }
 
+    /// Returns whether there is a policy for which images may be used.
+    pub(crate) fn has_policy(&self, context: &Context) -> bool {
+        guard(self.signature_policy.as_deref(), &context.environment).has_policy()
+    }
+
     /// Returns the options of [`Self::client`].
     pub(crate) fn client_options(&self, context: &Context) -> Result<ClientOptions> {
         if let Some(file) = self.authfile.as_deref().filter(|file| !file.exists()) {

@@ -24,7 +24,7 @@ pub(crate) struct Globals {
     #[arg(long, global = true)]
     json: bool,
 
-    /// Log level on stderr [env: IMGCTL_LOG_LEVEL] [default: warn]
+    /// Log level on stderr [env: IMGCTL_LOG_LEVEL, BUILDAH_LOG_LEVEL] [default: warn]
     #[arg(long, global = true, value_name = "LEVEL")]
     log_level: Option<Level>,
 
@@ -162,7 +162,10 @@ fn level(globals: &Globals, environment: &Environment) -> Result<Level> {
         return Ok(Level::Debug);
     }
     Ok(match globals.verbose {
-        0 => choice(environment, "IMGCTL_LOG_LEVEL")?.unwrap_or(Level::Warn),
+        0 => match choice(environment, "IMGCTL_LOG_LEVEL")? {
+            Some(level) => level,
+            None => choice(environment, "BUILDAH_LOG_LEVEL")?.unwrap_or(Level::Warn),
+        },
         1 => Level::Info,
         2 => Level::Debug,
         _ => Level::Trace,

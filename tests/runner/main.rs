@@ -42,6 +42,7 @@ mod registry_server;
 mod registry_sync;
 mod release;
 mod sandbox;
+mod sealos;
 mod sigstore;
 mod ssh;
 mod trust;

@@ -25,6 +25,11 @@ pub trait FrontEnd {
     /// Returns the options of a registry client. Called only if a registry is needed.
     fn registry_options(&self, logins: Logins) -> Result<ClientOptions>;
 
+    /// Returns whether a policy decides which images may be used.
+    fn has_policy(&self) -> bool {
+        false
+    }
+
     /// Returns the receiver of progress of transfers.
     fn reporter(&self) -> &dyn Reporter;
 

@@ -26,12 +26,19 @@ impl HostSelection {
         let hosts = if self.cluster.is_some() || !self.roles.is_empty() || ips.is_empty() {
             self.of_cluster(&ips, login, session)?
         } else {
-            let host = |address| Host {
-                address,
-                roles: Vec::new(),
-                environment: std::collections::BTreeMap::new(),
-                login: login.clone(),
-                local: false,
+            let known = known(session);
+            let host = |address: Address| {
+                let known = known.iter().find(|host| is_at(host, &address));
+                Host {
+                    roles: Vec::new(),
+                    environment: std::collections::BTreeMap::new(),
+                    login: match known {
+                        Some(known) => preferred(login, &known.login),
+                        None => login.clone(),
+                    },
+                    local: false,
+                    address: known.map_or(address, |known| known.address.clone()),
+                }
             };
             ips.into_iter().map(host).collect()
         };
@@ -62,6 +69,25 @@ impl HostSelection {
     }
 }
 
+/// Returns the hosts of the default cluster, if there is one: their logins count for hosts given by address
+/// alone, as in sealos.
+fn known(session: &Session<'_>) -> Vec<Host> {
+    let hosts = || {
+        let (clusterfile, _) = session.state(name::DEFAULT)?.require()?;
+        session.with_surroundings(|around| clusterfile.cluster.hosts(around))
+    };
+    // A cluster that cannot be read does not matter to hosts outside it.
+    hosts().unwrap_or_else(|error| {
+        tracing::debug!("no logins of cluster {}: {error}", name::DEFAULT);
+        Vec::new()
+    })
+}
+
+/// Returns whether the address means the host; its port counts only if it is not 22.
+fn is_at(host: &Host, address: &Address) -> bool {
+    host.address == *address || (address.port == SSH_PORT && host.address.name == address.name)
+}
+
 /// Returns the values of `flags` where they are set, otherwise those of `stored`.
 fn preferred(flags: &Login, stored: &Login) -> Login {
     let (own_keys, keys) = if flags.keys.is_empty() {
@@ -84,16 +110,13 @@ fn preferred(flags: &Login, stored: &Login) -> Login {
 /// list selects all. An address that is not a host of the cluster is an error; its port counts only
 /// if it is not 22.
 fn select(hosts: Vec<Host>, roles: &[String], ips: &[Address]) -> Result<Vec<Host>> {
-    let is = |host: &Host, address: &Address| {
-        host.address == *address || (address.port == SSH_PORT && host.address.name == address.name)
-    };
-    let stranger = ips.iter().find(|address| !hosts.iter().any(|host| is(host, address)));
+    let stranger = ips.iter().find(|address| !hosts.iter().any(|host| is_at(host, address)));
     if let Some(stranger) = stranger {
         return Err(Error::not_found(format!("{stranger} is not a host of the cluster")));
     }
     let wanted = |host: &Host| {
         (roles.is_empty() || roles.iter().any(|role| host.has_role(role)))
-            && (ips.is_empty() || ips.iter().any(|address| is(host, address)))
+            && (ips.is_empty() || ips.iter().any(|address| is_at(host, address)))
     };
     let selected: Vec<Host> = hosts.into_iter().filter(wanted).collect();
     if selected.is_empty() {

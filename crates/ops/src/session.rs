@@ -25,7 +25,7 @@ use imgctl_registry::Client;
 use imgctl_store::store::images::{content, whole_tree};
 use imgctl_store::{layer::LayerPath, store::Store};
 use imgctl_transfer::transfer::pull::{Policy, PullOptions, pull};
-use imgctl_transfer::transfer::{self, Input, LoadOptions, plan::Selection};
+use imgctl_transfer::transfer::{self, Input, LoadOptions, plan::Selection, shelf};
 
 /// This machine.
 #[derive(Clone, Debug, Default)]
@@ -131,6 +131,26 @@ impl Session<'_> {
         Ok(images)
     }
 
+    /// Fails unless the policy admits each of these images of the store.
+    pub(crate) fn admit(&self, names: &[String]) -> Result<()> {
+        let Some(client) = self.gate()? else { return Ok(()) };
+        let store = self.store()?;
+        for name in names {
+            let image = store.resolve(name)?;
+            shelf::admit(store, &client, image.reference.as_ref(), &image.descriptor)
+                .context(|| format!("cannot use image {name}"))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the client whose gate decides about images, if a policy does.
+    fn gate(&self) -> Result<Option<Client>> {
+        if !self.front.has_policy() {
+            return Ok(None);
+        }
+        Ok(Some(Client::new(self.front.registry_options(Logins::OfUser)?)?))
+    }
+
     /// Loads archives among the arguments and replaces them with the images they contain.
     pub(crate) fn loaded(&self, images: &[String]) -> Result<Vec<String>> {
         const ENDS: [&str; 8] =
@@ -142,12 +162,9 @@ impl Session<'_> {
                 names.push(Reference::parse(image).map(|_| image.clone())?);
                 continue;
             }
-            let found = transfer::load(
-                self.store()?,
-                Input::Path(path),
-                &LoadOptions::default(),
-                self.front.reporter(),
-            )?;
+            let options = LoadOptions { tags: Vec::new(), gate: self.gate()? };
+            let input = Input::Path(path);
+            let found = transfer::load(self.store()?, input, &options, self.front.reporter())?;
             let before = names.len();
             for image in &found {
                 names.extend(image.references.first().map(ToString::to_string));

@@ -179,6 +179,7 @@ impl<'a> Work<'a> {
     /// Reads the images, computes the difference, and creates the cluster context.
     pub(crate) fn prepare(&self, desired: Clusterfile) -> Result<Prepared> {
         let images = self.session.images(&desired.cluster.images, self.state.name(), None)?;
+        self.session.admit(&desired.cluster.images)?;
         check_together(&images)?;
         self.context(desired, images)
     }

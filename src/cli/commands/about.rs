@@ -1,5 +1,6 @@
 //! About imgctl itself: `version`, `completion`, `man`, and the hidden `help-all`.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -7,12 +8,20 @@ use clap_complete::Shell;
 use serde::Serialize;
 
 use crate::cli::{context::Context, overview};
-use imgctl_base::error::{IoContext, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::Platform;
+use imgctl_ops::maintain;
 
-/// Show the version
+/// Show the version, and with --cluster those of Kubernetes and the container runtimes
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  imgctl version --short
+  imgctl version --cluster default -o yaml")]
 pub(crate) struct VersionArgs {
+    /// Also ask this cluster for the versions that its Nodes run
+    #[arg(short, long, value_name = "NAME")]
+    cluster: Option<String>,
+
     /// Print only the version number
     #[arg(long)]
     short: bool,
@@ -34,10 +43,70 @@ struct Version {
     version: &'static str,
     platform: String,
     store_format: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<ClusterVersion>,
+}
+
+/// Versions of a cluster, each once.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ClusterVersion {
+    name: String,
+    nodes: usize,
+    kubernetes: BTreeSet<String>,
+    container_runtimes: BTreeSet<String>,
+}
+
+impl ClusterVersion {
+    fn ask(name: &str, context: &Context) -> Result<Self> {
+        let found = maintain::status(name, &context.plain_session()?)?.status.nodes;
+        if found.is_empty() {
+            return Err(Error::network(format!("the API of cluster {name} does not answer"))
+                .hint(format!("run `imgctl status --cluster {name}` to see its hosts")));
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            nodes: found.len(),
+            kubernetes: found.iter().map(|node| node.version.clone()).collect(),
+            container_runtimes: found
+                .into_iter()
+                .map(|node| node.container_runtime)
+                .filter(|runtime| !runtime.is_empty())
+                .collect(),
+        })
+    }
+
+    fn yaml(&self) -> String {
+        let list = |versions: &BTreeSet<String>| -> String {
+            versions.iter().map(|version| format!("  - {version}\n")).collect()
+        };
+        format!(
+            "cluster:\n  name: {}\n  nodes: {}\n  kubernetes:\n{}  containerRuntimes:\n{}",
+            self.name,
+            self.nodes,
+            list(&self.kubernetes),
+            list(&self.container_runtimes)
+        )
+    }
+
+    fn text(&self) -> String {
+        let join = |versions: &BTreeSet<String>| {
+            versions.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+        };
+        format!(
+            "cluster {}: Kubernetes {}, {} ({} nodes)\n",
+            self.name,
+            join(&self.kubernetes),
+            join(&self.container_runtimes),
+            self.nodes
+        )
+    }
 }
 
 pub(crate) fn version(args: &VersionArgs, context: &Context) -> Result<()> {
+    let cluster = args.cluster.as_deref().map(|name| ClusterVersion::ask(name, context));
     let version = Version {
+        cluster: cluster.transpose()?,
         version: env!("CARGO_PKG_VERSION"),
         platform: Platform::host().to_string(),
         store_format: "oci-image-layout 1.0.0",
@@ -48,12 +117,21 @@ pub(crate) fn version(args: &VersionArgs, context: &Context) -> Result<()> {
     if args.short {
         return context.ui.line(version.version);
     }
+    let cluster = version.cluster.as_ref();
     let text = match args.output {
         Some(_) => format!(
-            "version: {}\nplatform: {}\nstoreFormat: {}\n",
-            version.version, version.platform, version.store_format
+            "version: {}\nplatform: {}\nstoreFormat: {}\n{}",
+            version.version,
+            version.platform,
+            version.store_format,
+            cluster.map(ClusterVersion::yaml).unwrap_or_default()
         ),
-        None => format!("imgctl {} ({})\n", version.version, version.platform),
+        None => format!(
+            "imgctl {} ({})\n{}",
+            version.version,
+            version.platform,
+            cluster.map(ClusterVersion::text).unwrap_or_default()
+        ),
     };
     context.ui.print(&text)
 }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
-use crate::cli::{context::Context, image_options::PlatformArg, names::references};
+use crate::cli::image_options::{GateArg, PlatformArg};
+use crate::cli::{context::Context, names::references};
 use crate::ui::{table::human, terminal::Stdout};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Platform;
@@ -132,7 +133,8 @@ pub(crate) fn outer_compression(given: Option<Outer>, path: Option<&Path>) -> Ou
 #[derive(Args, Debug)]
 #[command(
     after_help = "The format is detected: OCI archive or layout, docker archive or directory; uncompressed,
-gzip, zstd, bzip2 or xz. Either all of its images are loaded, or none.
+gzip, zstd, bzip2 or xz. Either all of its images are loaded, or none. Signatures in an OCI archive
+or layout are kept with the images. A policy that demands some decides about each name.
 
 Examples:
   imgctl load -i etcd.tar
@@ -151,11 +153,14 @@ pub(crate) struct LoadArgs {
     /// Names for the single image in the archive, instead of its own names
     #[arg(short, long = "tag", value_name = "NAME")]
     tags: Vec<String>,
+
+    #[command(flatten)]
+    gate: GateArg,
 }
 
 /// Loads the images and prints their names.
 pub(crate) fn load(args: &LoadArgs, context: &Context) -> Result<()> {
-    let options = LoadOptions { tags: references(&args.tags)? };
+    let options = LoadOptions { tags: references(&args.tags)?, gate: args.gate.gate(context)? };
     let path = args.file.as_deref().or(args.input.as_deref());
     let input = match path {
         Some(path) if path != Path::new("-") => Input::Path(path),

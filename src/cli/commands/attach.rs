@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::cli::commands::sign::remote_image;
+use crate::cli::signed_images::remote_image;
 use crate::cli::{context::Context, image_options::PlatformArg, registry_options::RegistryArgs};
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::fs::atomic::{self, Durability};

@@ -32,7 +32,7 @@ pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {
         env: pairs_or_environment(&args.env, "--env", environment)?,
         unset_env: args.unsetenv.clone(),
         labels: pairs(&args.labels, "--label")?,
-        annotations: pairs(&args.annotations, "--annotation")?,
+        annotations: pairs(&of_manifest(&args.annotations)?, "--annotation")?,
         base_images: BaseImages::new(args.registry.client(context)?, args.policy().policy()),
         no_cache: args.no_cache,
         cache: args.cache.options(context)?,
@@ -105,6 +105,25 @@ fn build_contexts(specs: &[String]) -> Result<BTreeMap<String, NamedContext>> {
         contexts.insert(name, context);
     }
     Ok(contexts)
+}
+
+/// Returns the annotations without buildx' prefix for manifests. Those for other documents are refused.
+fn of_manifest(annotations: &[String]) -> Result<Vec<String>> {
+    let one = |text: &String| {
+        let (place, rest) = match text.split_once(':') {
+            Some((place, rest)) if !place.contains('=') => (place, rest),
+            _ => return Ok(text.clone()),
+        };
+        match place {
+            "manifest" => Ok(rest.to_owned()),
+            "index" | "manifest-descriptor" | "index-descriptor" => {
+                Err(Error::usage(format!("--annotation {place}: is not supported: a build annotates manifests"))
+                    .hint("annotate the list after the build: imgctl manifest annotate --index --annotation NAME=VALUE IMAGE"))
+            }
+            _ => Ok(text.clone()),
+        }
+    };
+    annotations.iter().map(one).collect()
 }
 
 fn format(args: &BuildArgs, environment: &Environment) -> Result<BuildFormat> {

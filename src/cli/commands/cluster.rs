@@ -1,7 +1,7 @@
 //! The verbs that create, change and remove clusters: `run`, `apply`, `add`, `delete`, `uninstall`,
 //! `reset`, and `plan` for each of them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
@@ -9,7 +9,7 @@ use crate::cli::cluster_options::{
     ClusterArg, DesiredArgs, HostsArgs, ValuesArgs, WaitArgs, WorkArgs,
 };
 use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
-use imgctl_base::error::Result;
+use imgctl_base::error::{Error, Result};
 use imgctl_ops::install::{self, Application, Installation};
 use imgctl_ops::maintain::{self, TearDown, Uninstallation};
 use imgctl_ops::members::{self, Addition, Removal};
@@ -60,6 +60,10 @@ pub(crate) struct RunArgs {
 }
 
 pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
+    if let Some(file) = args.images.iter().find(|image| is_clusterfile(image)) {
+        return Err(Error::usage(format!("{file} is a Clusterfile, not an image"))
+            .hint(format!("-f of run means --force; run `imgctl apply -f {file}`")));
+    }
     let session = context.session(&args.ssh, &args.registry)?;
     let request = Installation {
         cluster: args.cluster.cluster.clone(),
@@ -71,6 +75,14 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
         options: args.work.options(context)?,
     };
     install::run(&request, &session)
+}
+
+/// Returns whether an argument is a file that looks like a Clusterfile.
+fn is_clusterfile(argument: &str) -> bool {
+    let path = Path::new(argument);
+    let is_yaml = path.extension().is_some_and(|end| end == "yaml" || end == "yml");
+    let is_named = path.file_name().is_some_and(|name| name == "Clusterfile");
+    (is_yaml || is_named) && path.is_file()
 }
 
 /// Create or change a cluster to match a Clusterfile

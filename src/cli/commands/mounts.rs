@@ -8,7 +8,8 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::cli::format::{Listing, Row};
-use crate::cli::{context::Context, image_options::PlatformArg, names::pairs_or_environment};
+use crate::cli::image_options::{GateArg, PlatformArg};
+use crate::cli::{context::Context, names::pairs_or_environment};
 use crate::ui::table::{ago, now};
 use imgctl_base::error::{Kind, Result};
 use imgctl_base::image::time::parse_rfc3339;
@@ -126,10 +127,14 @@ pub(crate) struct CreateArgs {
     short: bool,
 
     #[command(flatten)]
+    gate: GateArg,
+
+    #[command(flatten)]
     platform: PlatformArg,
 }
 
 pub(crate) fn create(args: &CreateArgs, context: &Context) -> Result<()> {
+    args.gate.admit(&args.image, context)?;
     let image = args.platform.image(&args.image, context)?;
     let options = CreateOptions {
         cluster: args.cluster.clone(),

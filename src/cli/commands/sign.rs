@@ -6,21 +6,23 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::cli::commands::keys::{PasswordArg, private, public};
+use crate::cli::signed_images::{Located, located};
 use crate::cli::signing_options::{IdentityArgs, ServiceArgs};
 use crate::cli::{context::Context, names::strict_pairs, registry_options::RegistryArgs};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Reference;
-use imgctl_transfer::trust::payload::expanded;
 use imgctl_transfer::trust::sign::{self, SignOptions, Signing};
 use imgctl_transfer::trust::sigstore::sign::Sealer;
 use imgctl_transfer::trust::verify::{self, Identity, Trust, VerifyOptions};
 
-/// Sign an image in a registry
+/// Sign images in registries, in the store, or in OCI layouts
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The signature is stored next to the image: in the format `simple` at the tag sha256-<digest>.sig as
+    after_help = "A name means the image in its registry; with --local, or as an ID or digest, the image in the store.
+The signature is stored next to the image: in the format `simple` at the tag sha256-<digest>.sig as
 cosign 2 does, or as a referrer with --referrers; in the format `bundle` as a referrer, as cosign 3
-does. Signing again with the same key and annotations changes nothing.
+does. In the store it is kept with the image: `imgctl push` and `imgctl save` take it along. A layout
+lists it in index.json. Signing again with the same key and annotations changes nothing.
 
 Without a key, the authority certifies the identity of a token for a key that is used once, and the
 transparency log records the signature, publicly unless you run your own.
@@ -29,12 +31,18 @@ Examples:
   imgctl sign --key cosign.key registry.example.com/team/etcd:v1
   imgctl sign --key cosign.key -a commit=3f1c --recursive registry.example.com/team/etcd:v1
   imgctl sign --keyless registry.example.com/team/etcd:v1
+  imgctl sign --local --key cosign.key etcd:v1
+  imgctl sign --key cosign.key oci-archive:etcd.tar
   imgctl sign --identity-token token.jwt --signing-config services.json registry.example.com/etcd:v1"
 )]
 pub(crate) struct SignArgs {
-    /// Image in a registry; a leading `docker://` is allowed
+    /// [docker://]NAME, ID or digest, oci:PATH[:NAME] or oci-archive:PATH[:NAME]
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<String>,
+
+    /// Names mean images in the store
+    #[arg(long)]
+    local: bool,
 
     /// Private key (imgctl key generate, cosign, or PEM)
     #[arg(long, value_name = "FILE")]
@@ -81,8 +89,7 @@ enum Format {
 
 /// Signs the images and prints what was signed.
 pub(crate) fn sign(args: &SignArgs, context: &Context) -> Result<()> {
-    let references =
-        args.images.iter().map(|image| remote_image(image)).collect::<Result<Vec<_>>>()?;
+    let images = located(&args.images, args.local, context)?;
     let options = SignOptions {
         identity: args.sign_container_identity.clone(),
         annotations: strict_pairs(&args.annotations, "--annotations")?,
@@ -98,7 +105,11 @@ pub(crate) fn sign(args: &SignArgs, context: &Context) -> Result<()> {
             .hint("pass --format bundle"));
         }
         Some(format) => format == Format::Bundle,
-        None => keyless || args.services.are_given(),
+        // Only registries have the tags at which simple signatures are looked for.
+        None => {
+            let is_elsewhere = images.iter().any(|image| !matches!(image, Located::Registry(_)));
+            keyless || args.services.are_given() || is_elsewhere
+        }
     };
     let key = match &args.key {
         Some(path) => Some(private(path, &args.password, context)?),
@@ -118,10 +129,11 @@ pub(crate) fn sign(args: &SignArgs, context: &Context) -> Result<()> {
         _ => Signing::Bundle(&sealer),
     };
     let mut list: Vec<Value> = Vec::new();
-    for reference in &references {
-        let repository = client.repository(reference)?;
-        for signed in sign::sign(&repository, reference, signing, &options)? {
-            let name = format!("{}@{}", expanded(reference).name(), signed.digest);
+    for image in &images {
+        let scratch = image.scratch(context)?;
+        let place = image.place(&client, scratch.as_ref(), context)?;
+        for signed in sign::sign(&place, signing, &options)? {
+            let name = format!("{}@{}", place.shown(), signed.digest);
             if context.ui.is_json() {
                 list.push(json!({
                     "image": name,
@@ -140,25 +152,31 @@ pub(crate) fn sign(args: &SignArgs, context: &Context) -> Result<()> {
     if context.ui.is_json() { context.ui.json(&list) } else { Ok(()) }
 }
 
-/// Verify the signatures of an image in a registry
+/// Verify the signatures of images in registries, in the store, or in OCI layouts
 #[derive(Args, Debug)]
 #[command(
-    after_help = "An image is verified if one signature is valid: made by one of the keys or by the identity, for this
+    after_help = "A name means the image in its registry; with --local, or as an ID or digest, the image in the store.
+An image is verified if one signature is valid: made by one of the keys or by the identity, for this
 image, under this name, with these annotations. The contents of valid signatures are printed as
 JSON. Without a valid one, the exit code is 5, and the error says what is wrong with each.
 
 Examples:
   imgctl verify --key cosign.pub registry.example.com/team/etcd:v1
   imgctl verify --key cosign.pub -a commit=3f1c --identity quay.io/team/etcd mirror.example.com/etcd:v1
+  imgctl verify --local --key cosign.pub etcd:v1
   imgctl verify --trusted-root trusted_root.json \\
     --certificate-oidc-issuer https://token.actions.githubusercontent.com \\
     --certificate-identity https://github.com/team/etcd/.github/workflows/ci.yml@refs/tags/v1 \\
     registry.example.com/team/etcd:v1"
 )]
 pub(crate) struct VerifyArgs {
-    /// Image in a registry; a leading `docker://` is allowed
+    /// [docker://]NAME, ID or digest, oci:PATH[:NAME] or oci-archive:PATH[:NAME]
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<String>,
+
+    /// Names mean images in the store
+    #[arg(long)]
+    local: bool,
 
     /// Public key (may be repeated; one of them must have signed)
     #[arg(long = "key", value_name = "FILE")]
@@ -185,8 +203,7 @@ pub(crate) struct VerifyArgs {
 
 /// Verifies the images and prints the claims of their signatures.
 pub(crate) fn verify(args: &VerifyArgs, context: &Context) -> Result<()> {
-    let references =
-        args.images.iter().map(|image| remote_image(image)).collect::<Result<Vec<_>>>()?;
+    let images = located(&args.images, args.local, context)?;
     let options = VerifyOptions {
         identity: match &args.identity {
             Some(name) => Identity::Given(Reference::parse(name)?),
@@ -202,15 +219,16 @@ pub(crate) fn verify(args: &VerifyArgs, context: &Context) -> Result<()> {
     };
     let client = args.registry.client(context)?;
     let mut list: Vec<Value> = Vec::new();
-    for reference in &references {
-        let repository = client.repository(reference)?;
-        let verified = verify::verify(&repository, reference, &trust, &options)?;
+    for image in &images {
+        let scratch = image.scratch(context)?;
+        let place = image.place(&client, scratch.as_ref(), context)?;
+        let verified = verify::verify(&place, &trust, &options)?;
         for why in &verified.rejected {
-            tracing::info!("ignoring a signature of {reference}: {why}");
+            tracing::info!("ignoring a signature of {image}: {why}");
         }
         let (count, digest) = (verified.claims.len(), &verified.digest);
         context.ui.say(&format!(
-            "{reference} ({digest}) has {count} valid signature{}",
+            "{image} ({digest}) has {count} valid signature{}",
             if count == 1 { "" } else { "s" }
         ));
         for signer in &verified.signers {
@@ -222,7 +240,7 @@ pub(crate) fn verify(args: &VerifyArgs, context: &Context) -> Result<()> {
             .map(|signer| json!({ "identity": signer.identity, "issuer": signer.issuer }))
             .collect();
         list.push(json!({
-            "image": reference.to_string(),
+            "image": image.to_string(),
             "digest": digest,
             "claims": verified.claims,
             "signers": signers,
@@ -236,15 +254,4 @@ pub(crate) fn verify(args: &VerifyArgs, context: &Context) -> Result<()> {
         context.ui.line(&image["claims"].to_string())?;
     }
     Ok(())
-}
-
-/// Parses an image in a registry, with or without a leading `docker://`; no tag means `:latest`.
-/// Short names are refused: one can mean several images, and the wrong one would be signed.
-pub(crate) fn remote_image(text: &str) -> Result<Reference> {
-    let reference = Reference::parse(text.strip_prefix("docker://").unwrap_or(text))?;
-    if reference.registry().is_none() {
-        return Err(Error::usage(format!("`{text}` does not name a registry"))
-            .hint(format!("write the full name, for example {}", expanded(&reference))));
-    }
-    Ok(reference.with_default_tag())
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::cli::cluster_options::{ClusterArg, WorkArgs};
 use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use crate::ui::table::{Table, human};
-use imgctl_base::error::Result;
+use imgctl_base::error::{Error, Result};
 use imgctl_cluster::inplace::drift::Report;
 use imgctl_cluster::pipeline::nodes::NodeStatus;
 use imgctl_cluster::pipeline::status::{HostFacts, Status};
@@ -144,8 +144,14 @@ pub(crate) struct CertArgs {
     renew: Vec<String>,
 
     /// Show the groups that certificates name
-    #[arg(long)]
-    groups: bool,
+    #[arg(
+        long,
+        num_args = 0..=1,
+        default_missing_value = "true",
+        value_name = "BOOL",
+        hide_possible_values = true
+    )]
+    groups: Option<String>,
 
     #[command(flatten)]
     ssh: SshArgs,
@@ -155,6 +161,16 @@ pub(crate) struct CertArgs {
 }
 
 pub(crate) fn cert(args: &CertArgs, context: &Context) -> Result<()> {
+    if let Some(list) = args.groups.as_deref().filter(|text| !matches!(*text, "true" | "false")) {
+        return Err(Error::usage(format!(
+            "--groups {list} is not supported: the groups in certificates are those that Kubernetes \
+             components need"
+        ))
+        .hint(
+            "a kubeconfig for other groups: `kubeadm kubeconfig user --client-name NAME --org GROUP` on \
+             a control plane",
+        ));
+    }
     let session = context.session(&args.ssh, &RegistryArgs::default())?;
     if args.renew.is_empty() && args.alt_names.is_empty() {
         return show_certificates(&maintain::certificates(&args.cluster, &session)?, args, context);
@@ -178,8 +194,9 @@ fn show_certificates(
             found.iter().map(|(file, one)| certificate_json(file, one)).collect();
         return context.ui.json(&json!({"cluster": args.cluster, "certificates": rows}));
     }
+    let has_groups = args.groups.as_deref() == Some("true");
     let mut head = vec!["FILE", "NAME", "EXPIRES", "LEFT"];
-    if args.groups {
+    if has_groups {
         head.push("GROUP");
     }
     let mut table = Table::new(&head);
@@ -194,7 +211,7 @@ fn show_certificates(
                 left => format!("{} days", left / 86_400),
             },
         ];
-        if args.groups {
+        if has_groups {
             cells.push(one.organization.clone().unwrap_or_default());
         }
         table.row(cells);

@@ -2,6 +2,10 @@
 //! implementations for Python and JavaScript (`scripts/referees` installs them), and what the one for
 //! Python writes by us; what is tampered with is refused by its reason.
 
+mod elsewhere;
+mod faults;
+mod matrix;
+mod policies;
 mod services;
 
 use std::path::PathBuf;
@@ -16,6 +20,7 @@ use services::{IDENTITY, ISSUER, REQUEST_TOKEN, Services};
 
 /// Exit codes of docs/cli.md.
 const USAGE: i32 = 2;
+const NOT_FOUND: i32 = 3;
 const DENIED: i32 = 5;
 const NETWORK: i32 = 7;
 

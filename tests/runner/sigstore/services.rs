@@ -149,6 +149,12 @@ impl Services {
         *self.state.year.lock().unwrap() = year;
     }
 
+    /// How many entries were written to the log.
+    pub(super) fn entries(&self) -> usize {
+        // Each comes with somebody else's; five were there first.
+        (self.state.leaves.lock().unwrap().len() - 5) / 2
+    }
+
     /// How many requests there were.
     pub(super) fn asked(&self) -> u32 {
         self.state.asked.load(Ordering::SeqCst)
@@ -319,15 +325,20 @@ impl State {
             let refused = json!({ "code": 16, "message": format!("bad token {token}") });
             return (401, refused.to_string().into_bytes());
         }
-        let csr = STANDARD.decode(request["certificateSigningRequest"].as_str().unwrap()).unwrap();
-        // openssl takes the key out of the request, whatever else is in it.
-        let key = {
-            let _one = self.stamping.lock().unwrap();
-            std::fs::write(self.directory.join("request.pem"), csr).unwrap();
-            let mut openssl =
-                tool("openssl", "req -in request.pem -verify -pubkey -noout".split(' '));
-            openssl.current_dir(&self.directory);
-            Ran::new(openssl).ok().stdout()
+        // A signing request, or a public key with a signature of the identity by it.
+        let key = match request["publicKeyRequest"]["publicKey"]["content"].as_str() {
+            Some(key) => key.to_owned(),
+            None => {
+                // openssl takes the key out of the request, whatever else is in it.
+                let text = request["certificateSigningRequest"].as_str().unwrap();
+                let _one = self.stamping.lock().unwrap();
+                let csr = STANDARD.decode(text).unwrap();
+                std::fs::write(self.directory.join("request.pem"), csr).unwrap();
+                let words = "req -in request.pem -verify -pubkey -noout";
+                let mut openssl = tool("openssl", words.split(' '));
+                openssl.current_dir(&self.directory);
+                Ran::new(openssl).ok().stdout()
+            }
         };
         let key = rcgen::SubjectPublicKeyInfo::from_pem(&key).unwrap();
         let mut params = authority("", None);
@@ -441,21 +452,33 @@ impl State {
 
     fn record_v2(&self, body: &[u8]) -> Vec<u8> {
         let request: Value = serde_json::from_slice(body).unwrap();
-        let request = &request["hashedRekordRequestV002"];
-        let body = json!({
-            "apiVersion": "0.0.2",
-            "kind": "hashedrekord",
-            "spec": { "hashedRekordV002": {
+        let (kind, spec) = if let Some(request) = request.get("dsseRequestV002") {
+            let envelope = &request["envelope"];
+            let payload = STANDARD.decode(envelope["payload"].as_str().unwrap()).unwrap();
+            let digest = STANDARD.encode(Sha256::digest(payload));
+            let signature = json!({
+                "content": envelope["signatures"][0]["sig"],
+                "verifier": request["verifiers"][0],
+            });
+            let spec = json!({ "dsseV002": {
+                "payloadHash": { "algorithm": "SHA2_256", "digest": digest },
+                "signatures": [signature],
+            } });
+            ("dsse", spec)
+        } else {
+            let request = &request["hashedRekordRequestV002"];
+            let spec = json!({ "hashedRekordV002": {
                 "data": { "algorithm": "SHA2_256", "digest": request["digest"] },
                 "signature": request["signature"],
-            } },
-        });
-        let body = body.to_string();
+            } });
+            ("hashedrekord", spec)
+        };
+        let body = json!({ "apiVersion": "0.0.2", "kind": kind, "spec": spec }).to_string();
         let (index, size, root, proof) = self.add(body.as_bytes());
         json!({
             "logIndex": index.to_string(),
             "logId": { "keyId": STANDARD.encode(id(&self.log)) },
-            "kindVersion": { "kind": "hashedrekord", "version": "0.0.2" },
+            "kindVersion": { "kind": kind, "version": "0.0.2" },
             "integratedTime": "0",
             "inclusionProof": {
                 "logIndex": index.to_string(),
@@ -488,7 +511,17 @@ impl State {
 
     fn stamp(&self, request: &[u8]) -> Vec<u8> {
         let _one = self.stamping.lock().unwrap();
-        std::fs::write(self.directory.join("tsa.req"), request).unwrap();
+        let file = self.directory.join("tsa.req");
+        if let Ok(request) = serde_json::from_slice::<Value>(request) {
+            // Sigstore's authority takes JSON as well.
+            let hash = STANDARD.decode(request["artifactHash"].as_str().unwrap()).unwrap();
+            let words = ["ts", "-query", "-sha256", "-cert", "-digest"];
+            let mut openssl = tool("openssl", words);
+            openssl.arg(hex(&hash)).arg("-out").arg(&file);
+            Ran::new(openssl).ok();
+        } else {
+            std::fs::write(&file, request).unwrap();
+        }
         let words = "ts -reply -config tsa.cnf -section tsa -queryfile tsa.req -signer tsa.pem -inkey tsa.key -out tsa.rep";
         let mut openssl = tool("openssl", words.split(' '));
         openssl.current_dir(&self.directory);

@@ -171,3 +171,26 @@ fn a_directory_arrives_with_modes_times_and_links() {
     assert!(target.join("kept").exists() && target.join("usr/lib/more").exists());
     assert!(std::fs::symlink_metadata(target.join("lib")).unwrap().is_symlink());
 }
+
+/// As in sealos: addresses of the default cluster's hosts need no login flags.
+#[test]
+fn a_host_of_the_default_cluster_is_reached_with_its_login() {
+    let fleet = Fleet::new(1);
+    let (key, known) = (fleet.hosts[0].path("id"), fleet.env.path("known_hosts"));
+    let list = fleet.list();
+    let run = |list: &str| {
+        let known = known.to_str().unwrap();
+        let words =
+            ["exec", "--ssh-config", "none", "--known-hosts", known, "--ips", list, "echo in"];
+        fleet.env.imgctl(words)
+    };
+    assert!(!run(&list).success());
+    let clusterfile = format!(
+        "apiVersion: apps.sealos.io/v1beta1\nkind: Cluster\nmetadata:\n  name: default\nspec:\n  image: [localhost/x:v1]\n  ssh:\n    pk: {}\n  hosts:\n  - ips: ['{list}']\n    roles: [master, amd64]\n",
+        key.display()
+    );
+    fleet.env.write(".sealos/default/Clusterfile", clusterfile);
+    assert_eq!(run(&list).ok().stdout(), "in");
+    // Others are strangers still.
+    assert!(!run("127.0.0.1:1").success());
+}

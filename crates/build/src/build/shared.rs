@@ -141,7 +141,7 @@ impl Shared<'_> {
         let hash = blake3::hash(&context::identity(path)).to_hex();
         let name =
             Reference::parse(&format!("localhost/build-context-{}", &hash[..16]))?.qualified();
-        let options = LoadOptions { tags: vec![name.clone()] };
+        let options = LoadOptions { tags: vec![name.clone()], ..LoadOptions::default() };
         transfer::load(self.store, Input::Path(path), &options, self.reporter).context(|| {
             format!("cannot use the OCI layout {} as a build context", path.display())
         })?;

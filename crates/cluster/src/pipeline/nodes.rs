@@ -19,7 +19,7 @@ use imgctl_host::agent::protocol::OutputLine;
 /// message is the last field because it may contain any text.
 const NODES: &str = "get nodes -o 'jsonpath={range .items[*]}{.metadata.name}\
                      |{.status.conditions[?(@.type==\"Ready\")].status}\
-                     |{.status.nodeInfo.kubeletVersion}\
+                     |{.status.nodeInfo.kubeletVersion} {.status.nodeInfo.containerRuntimeVersion}\
                      |{.status.addresses[*].address}\
                      |{.status.conditions[?(@.type==\"Ready\")].reason}\
                      |{.status.conditions[?(@.type==\"Ready\")].message}{\"\\n\"}{end}'";
@@ -51,6 +51,9 @@ pub struct NodeStatus {
     pub name: String,
     pub ready: bool,
     pub version: String,
+    /// Name and version of the container runtime: `containerd://1.7.22`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub container_runtime: String,
     /// ID of the host that runs the Node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
@@ -113,7 +116,8 @@ fn node(line: &str, context: &ClusterContext) -> Option<NodeStatus> {
     let mut fields = line.splitn(6, '|');
     let name = fields.next().filter(|name| !name.is_empty())?;
     let ready = fields.next()? == "True";
-    let version = fields.next()?.to_owned();
+    let versions = fields.next()?;
+    let (version, container_runtime) = versions.split_once(' ').unwrap_or((versions, ""));
     let addresses: BTreeSet<&str> = fields.next().unwrap_or_default().split(' ').collect();
     let (reason, message) = (fields.next(), fields.next().unwrap_or_default());
     let is_named = |host: &Host| {
@@ -128,7 +132,8 @@ fn node(line: &str, context: &ClusterContext) -> Option<NodeStatus> {
     Some(NodeStatus {
         name: name.to_owned(),
         ready,
-        version,
+        version: version.to_owned(),
+        container_runtime: container_runtime.to_owned(),
         host: context.hosts.iter().find(own).map(Host::id),
         reason: (!ready).then_some(reason),
         lacks_network: !ready && lacks_network(message),
@@ -305,9 +310,12 @@ mod tests {
 
     #[test]
     fn nodes_are_lines_and_say_why_they_are_not_ready() {
-        let well = of("a|True|v1.34.0|10.77.0.2 b|KubeletReady|kubelet is posting ready status");
+        let well = of(
+            "a|True|v1.34.0 containerd://2.1.4|10.77.0.2 b|KubeletReady|kubelet is posting ready status",
+        );
         let well = well.unwrap();
         assert_eq!((well.ready, &*well.version), (true, "v1.34.0"));
+        assert_eq!(well.container_runtime, "containerd://2.1.4");
         assert_eq!(well.host.as_deref(), Some("10.77.0.2"));
         assert_eq!((well.reason.as_deref(), well.problem()), (None, None));
         let lost = of("a|Unknown|v1.34.0|10.77.0.9|NodeStatusUnknown|a | b").unwrap();

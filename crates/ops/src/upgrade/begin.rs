@@ -132,6 +132,10 @@ fn begin_from(
     let front = &work.session.front;
     let name = work.state.name();
     let sides = sides(work, work.existing()?, start, &beginning.hops, &beginning.install)?;
+    if beginning.saved.is_some() {
+        let hops = beginning.hops.iter().map(|hop| hop.name.clone());
+        work.session.admit(&hops.collect::<Vec<_>>())?;
+    }
     work.with_execution(sides.target(), false, |execution| {
         let known = know(&sides, work, execution);
         let upgrades = &known.upgrades;
@@ -247,6 +251,7 @@ fn split(
     work: &Work<'_>,
 ) -> Result<(Vec<UpgradeImage>, Vec<String>)> {
     let read = work.session.images(images, work.state.name(), None)?;
+    work.session.admit(images)?;
     let (rootfs, others): (Vec<_>, Vec<_>) =
         read.iter().partition(|image| image.kind == ImageKind::Rootfs);
     let install = others.iter().map(|image| image.name.clone()).collect();

@@ -22,7 +22,7 @@ pub mod service;
 mod tests;
 mod upload;
 
-use std::io::Read;
+use std::io::{Cursor, Read};
 use std::sync::Arc;
 
 use ::http::Method;
@@ -40,7 +40,7 @@ use crate::credentials::Credentials;
 use crate::registries::{Endpoint, Registries, Route};
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::image::reference::DEFAULT_TAG;
-use imgctl_base::image::{Descriptor, Digest, Reference};
+use imgctl_base::image::{Descriptor, Digest, Reference, media_type};
 
 /// Options of a client.
 #[derive(Clone, Default)]
@@ -71,23 +71,105 @@ impl std::fmt::Debug for ClientOptions {
     }
 }
 
-/// Decides about images before any part of them is used. Called through [`Client::admit`].
+/// Decides about images before any part of them is used. Called through [`Client::admit`] and
+/// [`Client::admit_kept`].
 pub trait Gate: std::fmt::Debug + Send + Sync {
-    /// Fails (kind Denied) unless the image may be used. `digest` is the digest of `reference` in
-    /// its registry; `manifests` are the selected manifests, which are that one or listed below it.
-    fn admit(
+    /// Fails (kind Denied) unless the image may be used.
+    fn admit(&self, client: &Client, image: &Candidate<'_>) -> Result<()>;
+
+    /// Copies the signatures of `digest` in the registry of `reference` to `shelf`, if signatures decide
+    /// about images with this name. Returns whether there are any.
+    fn keep(
         &self,
         client: &Client,
         reference: &Reference,
         digest: &Digest,
-        manifests: &[Digest],
-    ) -> Result<()>;
+        shelf: &dyn Shelf,
+    ) -> Result<bool>;
+}
+
+/// An image that a [`Gate`] decides about.
+#[derive(Clone, Copy)]
+pub struct Candidate<'a> {
+    /// Its name; `None` for an image on this machine that has none.
+    pub reference: Option<&'a Reference>,
+    /// The digest of the name: in its registry, or on this machine.
+    pub digest: &'a Digest,
+    /// The selected manifests, which are that one or listed below it.
+    pub manifests: &'a [Digest],
+    /// What is kept about it on this machine; `None` for an image that comes from its registry.
+    pub kept: Option<&'a dyn Shelf>,
+}
+
+/// A place where documents about images (signatures, attestations) are: artifacts that refer to
+/// them.
+pub trait Shelf {
+    /// Returns its name, for messages.
+    fn name(&self) -> String;
+
+    /// Returns a manifest or an index, with its digest verified.
+    fn manifest(&self, digest: &Digest) -> Result<Vec<u8>>;
+
+    /// Lists the artifacts of a type that refer to `subject`.
+    fn referrers(&self, subject: &Digest, artifact_type: &str) -> Result<Vec<Descriptor>>;
+
+    /// Opens a blob of an artifact. The caller verifies its size and digest.
+    fn open(&self, blob: &Descriptor) -> Result<Box<dyn Read + Send + 'static>>;
+
+    /// Adds the artifact `manifest`, which refers to `subject`, after its blobs. Returns its digest.
+    fn attach(
+        &self,
+        subject: &Descriptor,
+        blobs: &[(Descriptor, &[u8])],
+        manifest: &[u8],
+    ) -> Result<Digest>;
+}
+
+impl Shelf for Repository {
+    fn name(&self) -> String {
+        Self::name(self)
+    }
+
+    fn manifest(&self, digest: &Digest) -> Result<Vec<u8>> {
+        Ok(self.document(&Target::Digest(digest.clone()))?.bytes)
+    }
+
+    fn referrers(&self, subject: &Digest, artifact_type: &str) -> Result<Vec<Descriptor>> {
+        Self::referrers(self, subject, Some(artifact_type))
+    }
+
+    fn open(&self, blob: &Descriptor) -> Result<Box<dyn Read + Send + 'static>> {
+        self.blob(blob, 0)
+    }
+
+    fn attach(
+        &self,
+        subject: &Descriptor,
+        blobs: &[(Descriptor, &[u8])],
+        manifest: &[u8],
+    ) -> Result<Digest> {
+        for (blob, bytes) in blobs {
+            let open = |offset: u64| -> Result<Box<dyn Read + Send + 'static>> {
+                let start = usize::try_from(offset).unwrap_or(usize::MAX);
+                let rest = bytes.get(start..).unwrap_or_default().to_vec();
+                Ok(Box::new(Cursor::new(rest)))
+            };
+            self.push_blob(blob, &[], &open, &|_| {})?;
+        }
+        self.push_referrer(&subject.digest, media_type::OCI_MANIFEST, manifest)
+    }
 }
 
 /// Connections to any number of registries. Cheap to clone.
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("options", &self.shared.options).finish_non_exhaustive()
+    }
 }
 
 /// One repository. Cheap to clone.
@@ -217,8 +299,38 @@ impl Client {
         digest: &Digest,
         manifests: &[Digest],
     ) -> Result<()> {
+        let reference = Some(reference);
+        self.judge(&Candidate { reference, digest, manifests, kept: None })
+    }
+
+    /// Copies the signatures of `digest` to `shelf` if they decide about images with this name. Returns
+    /// whether there are any.
+    pub fn keep_signatures(
+        &self,
+        reference: &Reference,
+        digest: &Digest,
+        shelf: &dyn Shelf,
+    ) -> Result<bool> {
         match &self.shared.options.gate {
-            Some(gate) => gate.admit(self, reference, digest, manifests),
+            Some(gate) => gate.keep(self, reference, digest, shelf),
+            None => Ok(false),
+        }
+    }
+
+    /// Like [`Self::admit`], for an image on this machine: signatures may be kept with it.
+    pub fn admit_kept(
+        &self,
+        reference: Option<&Reference>,
+        digest: &Digest,
+        manifests: &[Digest],
+        kept: &dyn Shelf,
+    ) -> Result<()> {
+        self.judge(&Candidate { reference, digest, manifests, kept: Some(kept) })
+    }
+
+    fn judge(&self, image: &Candidate<'_>) -> Result<()> {
+        match &self.shared.options.gate {
+            Some(gate) => gate.admit(self, image),
             None => Ok(()),
         }
     }

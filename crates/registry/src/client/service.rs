@@ -155,17 +155,22 @@ impl Service {
     fn repeat(&self, request: &dyn Fn() -> RequestBuilder, limits: &Limits<'_>) -> Result<Answer> {
         let (service, host) = (limits.service, host(limits.url.as_str()));
         let mut tries = Tries::new(u32::MAX, FIRST_PAUSE);
+        let mut answered = None;
         loop {
             let left = limits.until.saturating_duration_since(Instant::now());
             let request = request().timeout(left.clamp(Duration::from_millis(1), PATIENCE));
             let (why, delay) = match self.shared.run(once(request, limits)) {
                 Ok((answer, _)) if !passing(answer.status) => return Ok(answer),
-                Ok((answer, headers)) => (
-                    format!("answered {}: {}", answer.status, answer.said()),
-                    retry_after(&headers),
-                ),
+                Ok((answer, headers)) => {
+                    let why = format!("answered {}: {}", answer.status, answer.said());
+                    (answered.insert(why).clone(), retry_after(&headers))
+                }
                 Err(error) if error.kind() != Kind::Network => return Err(error),
-                Err(error) => (format!("did not answer: {error}"), None),
+                // The last attempt may be cut off by the deadline: the answer before it says more.
+                Err(error) => match answered.take() {
+                    Some(why) if Instant::now() >= call.until => (why, None),
+                    _ => (format!("did not answer: {error}"), None),
+                },
             };
             let pause = tries.failed(delay).unwrap_or(FIRST_PAUSE);
             if Instant::now() + pause >= limits.until {

@@ -19,7 +19,7 @@ const VERSION: u32 = 1;
 const OCI_LAYOUT: &[u8] = b"{\"imageLayoutVersion\":\"1.0.0\"}";
 const EMPTY_INDEX: &[u8] = b"{\"schemaVersion\":2,\"mediaType\":\"application/vnd.oci.image.index.v1+json\",\"manifests\":[]}";
 /// All directories of a store, parents first.
-const DIRECTORIES: [&str; 10] = [
+const DIRECTORIES: [&str; 11] = [
     "blobs",
     "blobs/sha256",
     "ingest",
@@ -28,6 +28,7 @@ const DIRECTORIES: [&str; 10] = [
     "cache",
     "cache/steps",
     "mounts",
+    "referrers",
     "leases",
     "trash",
 ];

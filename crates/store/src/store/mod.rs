@@ -12,6 +12,7 @@ mod lease;
 pub mod partial;
 pub mod prune;
 mod reachable;
+pub mod referrers;
 mod resolve;
 mod scratch;
 pub mod scrub;

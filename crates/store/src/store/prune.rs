@@ -165,6 +165,9 @@ impl Store {
                 plan.garbage.push(garbage(Class::Blob, self.blob_path(&digest)));
             }
         }
+        for path in self.unneeded_links(&live)? {
+            plan.garbage.push(garbage(Class::Leftover, path));
+        }
         for path in list(&self.path(DAMAGED))? {
             plan.garbage.push(garbage(Class::Leftover, path));
         }

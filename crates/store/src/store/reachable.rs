@@ -10,11 +10,12 @@ use std::time::SystemTime;
 use serde::Deserialize;
 
 use crate::store::images::is_document;
+use crate::store::referrers::REFERRERS;
 use crate::store::{Named, Store};
 use imgctl_base::error::{Context, Error, Result};
 use imgctl_base::fs::directory::list;
 use imgctl_base::image::config::MAX_CONFIG;
-use imgctl_base::image::{Descriptor, Digest, Document, ImageConfig};
+use imgctl_base::image::{Descriptor, Digest, Document, ImageConfig, media_type};
 
 /// Maximum size of a mount or cache record, in bytes.
 const MAX_RECORD: u64 = 16 << 20;
@@ -45,10 +46,16 @@ impl Store {
         note: &mut dyn FnMut(String),
     ) -> Result<HashSet<Digest>> {
         let mut seen = HashSet::new();
+        // Not among those seen: an index may be an image as well, of which everything stays.
+        let mut indexes = HashSet::new();
+        let has_referrers = !list(&self.path(REFERRERS))?.is_empty();
         let mut pending: Vec<Descriptor> = names.into_iter().cloned().collect();
         while let Some(descriptor) = pending.pop() {
             if !seen.insert(descriptor.digest.clone()) || !is_document(&descriptor) {
                 continue;
+            }
+            if has_referrers {
+                self.reach_referrers(&descriptor.digest, &mut indexes, &mut pending)?;
             }
             match self.document(&descriptor) {
                 Ok(Document::Index(index)) => {
@@ -65,7 +72,27 @@ impl Store {
                 Err(error) => return Err(error),
             }
         }
+        seen.extend(indexes);
         Ok(seen)
+    }
+
+    /// Adds the artifacts kept with `subject`. A kept index stays without what it lists: only its text
+    /// and its own artifacts matter.
+    fn reach_referrers(
+        &self,
+        subject: &Digest,
+        indexes: &mut HashSet<Digest>,
+        pending: &mut Vec<Descriptor>,
+    ) -> Result<()> {
+        for referrer in self.referrers(subject)? {
+            if !media_type::is_index(&referrer.media_type) {
+                pending.push(referrer);
+                continue;
+            }
+            pending.extend(self.referrers(&referrer.digest)?);
+            indexes.insert(referrer.digest);
+        }
+        Ok(())
     }
 
     /// Returns a config's diff IDs; artifacts have none.

@@ -104,6 +104,11 @@ impl Store {
                 };
                 kinds.insert(part.digest.clone(), kind);
             })?;
+            for (_, artifact) in self.attached(&named.descriptor)? {
+                for part in self.artifact_parts(&artifact).unwrap_or_default() {
+                    kinds.entry(part.digest).or_insert((4, "manifests and configs"));
+                }
+            }
         }
         Ok(kinds)
     }

@@ -63,7 +63,8 @@ impl<'a> Copier<'a> {
             Location::OciArchive(Archived { path, name }) => {
                 let layout = scratch.path().join("layout");
                 let copied = self.run(source, &LayoutSink::open(&layout, name.as_deref())?)?;
-                pack(&layout, path).context(|| format!("cannot write {}", path.display()))?;
+                pack(&layout, path, OuterCompression::None)
+                    .context(|| format!("cannot write {}", path.display()))?;
                 Ok(copied)
             }
             Location::DockerArchive(Archived { path, name }) => {
@@ -223,10 +224,12 @@ fn choose(mut all: Vec<Member>, place: &Archived) -> Result<Member> {
 }
 
 /// Writes a layout as a tar.
-fn pack(layout: &Path, path: &Path) -> Result<()> {
-    let mut target = Target::Tar(Box::new(Tar::to_path(path, OuterCompression::None)?));
-    for name in ["oci-layout", "index.json"] {
-        add(&mut target, layout, name)?;
+pub(crate) fn pack(layout: &Path, path: &Path, compression: OuterCompression) -> Result<()> {
+    let mut target = Target::Tar(Box::new(Tar::to_path(path, compression)?));
+    for name in ["oci-layout", "index.json", "manifest.json", "repositories"] {
+        if layout.join(name).exists() {
+            add(&mut target, layout, name)?;
+        }
     }
     for entry in WalkDir::new(layout.join("blobs")).sort_by_file_name() {
         let entry = entry.path("list", layout)?;

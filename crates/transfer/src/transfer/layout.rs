@@ -28,6 +28,7 @@ pub(crate) struct LayoutSource {
     is_flat: bool,
     name: String,
     root: Descriptor,
+    ref_name: Option<String>,
 }
 
 impl LayoutSource {
@@ -40,6 +41,8 @@ impl LayoutSource {
                 .caused_by(error)
         })?;
         let mut root = choose(&index, place)?.clone();
+        let full = root.annotations.get(CONTAINERD_NAME).map(String::as_str);
+        let ref_name = full.or(root.ref_name()).map(str::to_owned);
         root.annotations.clear();
         Ok(Self {
             directory,
@@ -49,7 +52,13 @@ impl LayoutSource {
                 None => format!("oci:{}", place.path.display()),
             },
             root,
+            ref_name,
         })
+    }
+
+    /// Returns the image's name in the layout.
+    pub(super) fn ref_name(&self) -> Option<String> {
+        self.ref_name.clone()
     }
 
     /// The image in a skopeo `dir:` directory.
@@ -66,6 +75,7 @@ impl LayoutSource {
             is_flat: true,
             name: format!("dir:{}", path.display()),
             root: Descriptor::new(&media, Digest::of(&bytes), bytes.len() as u64),
+            ref_name: None,
         })
     }
 
@@ -99,10 +109,11 @@ fn choose<'a>(index: &'a Index, place: &Archived) -> Result<&'a Descriptor> {
             let (name, full) = name_of(entry);
             name == Some(wanted) || full == Some(wanted) || entry.digest.to_string() == *wanted
         }),
-        None => match &index.manifests[..] {
-            [only] => Some(only),
-            _ => None,
-        },
+        None => {
+            // Signatures and other artifacts lie beside the images.
+            let mut images = index.manifests.iter().filter(|entry| !is_artifact(entry));
+            images.next().filter(|_| images.next().is_none())
+        }
     };
     let path = place.path.display();
     chosen.ok_or_else(|| {
@@ -121,6 +132,11 @@ fn choose<'a>(index: &'a Index, place: &Archived) -> Result<&'a Descriptor> {
             error.hint(format!("its images are {}: write oci:{path}:NAME", names.join(", ")))
         }
     })
+}
+
+/// Whether an entry of a layout's index is an artifact about an image.
+pub(super) fn is_artifact(entry: &Descriptor) -> bool {
+    entry.artifact_type.is_some() && media_type::is_manifest(&entry.media_type)
 }
 
 fn read(directory: &Root, name: &str, limit: u64) -> Result<Vec<u8>> {
@@ -230,6 +246,28 @@ impl LayoutSink {
         placed.map(|()| true)
     }
 
+    /// Writes a small blob.
+    pub(super) fn put(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<()> {
+        self.write(descriptor, || Ok(bytes)).map(drop)
+    }
+
+    /// Lists an artifact, without a name.
+    pub(super) fn list_artifact(&self, entry: &Descriptor) -> Result<()> {
+        self.sync_directories()?;
+        let _alone = Lock::of_directory(&self.directory, Mode::Exclusive)?;
+        let mut index = self.index()?;
+        if index.manifests.iter().all(|other| other.digest != entry.digest) {
+            index.manifests.push(entry.clone());
+        }
+        self.write_index(&index)
+    }
+
+    fn write_index(&self, index: &Index) -> Result<()> {
+        let bytes = serde_json::to_vec(index)
+            .map_err(|error| Error::failed("cannot encode the index").caused_by(error))?;
+        atomic::write(&self.directory.join("index.json"), &bytes, 0o644, Durability::Durable)
+    }
+
     /// Makes the blobs' directory entries durable before a name in the index refers to them.
     fn sync_directories(&self) -> Result<()> {
         let blobs = self.directory.join("blobs");
@@ -242,7 +280,7 @@ impl LayoutSink {
         Ok(())
     }
 
-    fn index(&self) -> Result<Index> {
+    pub(super) fn index(&self) -> Result<Index> {
         let path = self.directory.join("index.json");
         let mut bytes = Vec::new();
         match File::open(&path) {
@@ -294,7 +332,7 @@ impl ImageSink for LayoutSink {
     }
 
     fn put_document(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<()> {
-        self.write(descriptor, || Ok(bytes)).map(drop)
+        self.put(descriptor, bytes)
     }
 
     fn finish(&self, root: &Descriptor, bytes: &[u8]) -> Result<()> {
@@ -314,9 +352,7 @@ impl ImageSink for LayoutSink {
                 .retain(|other| other.digest != root.digest || other.ref_name().is_some()),
         }
         index.manifests.push(entry);
-        let bytes = serde_json::to_vec(&index)
-            .map_err(|error| Error::failed("cannot encode the index").caused_by(error))?;
-        atomic::write(&self.directory.join("index.json"), &bytes, 0o644, Durability::Durable)
+        self.write_index(&index)
     }
 }
 

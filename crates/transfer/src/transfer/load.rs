@@ -9,11 +9,13 @@ use std::path::Path;
 
 use crate::transfer::docker_archive;
 use crate::transfer::members::{Loaded, Members};
-use crate::transfer::oci_layout::{self, LayoutDirectory};
+use crate::transfer::oci_layout::{self, LayoutDirectory, Listed};
+use crate::transfer::shelf::{admit, keep_loaded};
 use crate::transfer::verify::verify;
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::image::{Descriptor, Digest, Document, Reference};
 use imgctl_base::progress::{Reporter, Task, Unit};
+use imgctl_registry::Client;
 use imgctl_store::store::Store;
 
 /// Where to load from.
@@ -29,6 +31,8 @@ pub enum Input<'a> {
 pub struct LoadOptions {
     /// Names for the archive's only image, replacing those in the archive.
     pub tags: Vec<Reference>,
+    /// Its gate decides about the images before they get their names; `None` accepts all.
+    pub gate: Option<Client>,
 }
 
 /// Loads all images of an archive, or none.
@@ -63,7 +67,7 @@ fn load_into(
     reporter: &dyn Reporter,
     imported: &mut Vec<Digest>,
 ) -> Result<Vec<Loaded>> {
-    let mut found = match input {
+    let Listed { images: mut found, artifacts } = match input {
         Input::Stream(stream) => {
             let task = reporter.start("loading from a stream", Unit::Bytes, None);
             read_archive(store, stream, None, imported, (reporter, &*task))?
@@ -78,6 +82,12 @@ fn load_into(
     let task = reporter.start("verifying", Unit::Bytes, Some(total));
     let descriptors: Vec<&Descriptor> = found.iter().map(|image| &image.descriptor).collect();
     verify(store, &descriptors, &*task)?;
+    keep_loaded(store, &descriptors, &artifacts, &mut |text| reporter.note(&text))?;
+    if let Some(client) = &options.gate {
+        for image in &found {
+            admit_loaded(store, client, image)?;
+        }
+    }
     let mut names = Vec::new();
     for image in &found {
         if image.references.is_empty() {
@@ -90,12 +100,22 @@ fn load_into(
     Ok(found)
 }
 
+/// Fails unless the image may have its names.
+fn admit_loaded(store: &Store, client: &Client, image: &Loaded) -> Result<()> {
+    let descriptor = &image.descriptor;
+    if image.references.is_empty() {
+        return admit(store, client, None, descriptor);
+    }
+    let mut references = image.references.iter();
+    references.try_for_each(|reference| admit(store, client, Some(reference), descriptor))
+}
+
 fn read_path(
     store: &Store,
     path: &Path,
     imported: &mut Vec<Digest>,
     reporter: &dyn Reporter,
-) -> Result<Vec<Loaded>> {
+) -> Result<Listed> {
     let title = format!("loading {}", path.display());
     let metadata = std::fs::metadata(path).path("look at", path)?;
     let stem = path.file_name().and_then(|name| name.to_str()).map(stem_of);
@@ -125,19 +145,20 @@ fn read_archive(
     stem: Option<&str>,
     imported: &mut Vec<Digest>,
     (reporter, task): (&dyn Reporter, &dyn Task),
-) -> Result<Vec<Loaded>> {
+) -> Result<Listed> {
     let members = Members::read(store, reader, imported, task)?;
     if let Some(index) = members.document("index.json") {
         check_layout(&members)?;
         let mut found = oci_layout::images(index, stem, &mut |text| reporter.note(&text))?;
         // Docker's archives are also OCI layouts, but only manifest.json has the full names.
         if members.document("manifest.json").is_some() {
-            name_by_config(store, &mut found, &members)?;
+            name_by_config(store, &mut found.images, &members)?;
         }
         return Ok(found);
     }
     if members.document("manifest.json").is_some() {
-        return docker_archive::images(store, &members, imported);
+        let images = docker_archive::images(store, &members, imported)?;
+        return Ok(Listed { images, artifacts: Vec::new() });
     }
     let error = Error::bad_content(
         "it is not an image archive: it has no index.json or \

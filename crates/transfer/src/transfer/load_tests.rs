@@ -152,7 +152,7 @@ fn images_without_a_name_stay_without_one_or_get_one() {
     let archive = tar(&layout.members());
     assert!(names(&load_bytes(&fixture.store, &archive).unwrap()).is_empty());
     assert_eq!(fixture.store.names().unwrap().len(), 1);
-    let options = LoadOptions { tags: vec![Reference::parse("x:1").unwrap()] };
+    let options = LoadOptions { tags: vec![Reference::parse("x:1").unwrap()], gate: None };
     let input = Input::Stream(Box::new(&archive[..]));
     let loaded = load(&fixture.store, input, &options, &Silent).unwrap();
     assert_eq!(names(&loaded), ["localhost/x:1"]);
@@ -392,7 +392,7 @@ fn mutated_documents_are_refused_or_harmless() {
             }
         }
         if let Ok(found) = oci_layout::images(&bytes, Some("stem"), &mut |_| {}) {
-            for image in found {
+            for image in found.images {
                 assert!(image.references.iter().all(|name| name.registry().is_some()));
             }
         }

@@ -27,6 +27,7 @@ pub mod registry;
 pub mod save;
 #[cfg(test)]
 mod save_tests;
+pub mod shelf;
 pub mod sink;
 pub mod source;
 pub(crate) mod store;

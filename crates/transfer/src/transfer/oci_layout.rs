@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+use crate::transfer::layout::is_artifact;
 use crate::transfer::members::Loaded;
 use crate::transfer::names;
 use imgctl_base::error::{Context, Error, Kind, Result};
@@ -16,17 +17,30 @@ use imgctl_store::store::Store;
 /// Maximum number of descriptors followed in one layout.
 const MAX_DESCRIPTORS: usize = 1_000_000;
 
-/// Returns the images that an `index.json` lists. Skips entries that are not images (signatures,
-/// other artifacts) and reports them to `note`.
+/// What an `index.json` lists.
+#[derive(Debug, Default)]
+pub(super) struct Listed {
+    pub(super) images: Vec<Loaded>,
+    /// Signatures and other artifacts about the images.
+    pub(super) artifacts: Vec<Descriptor>,
+}
+
+/// Returns the images that an `index.json` lists, and the artifacts. Skips other entries and reports
+/// them to `note`.
 pub(super) fn images(
     index: &[u8],
     stem: Option<&str>,
     note: &mut dyn FnMut(String),
-) -> Result<Vec<Loaded>> {
+) -> Result<Listed> {
     let index: Index = serde_json::from_slice(index)
         .map_err(|error| Error::bad_content("index.json is malformed").caused_by(error))?;
-    let mut found: Vec<Loaded> = Vec::new();
+    let mut listed = Listed::default();
+    let found = &mut listed.images;
     for entry in index.manifests {
+        if is_artifact(&entry) {
+            listed.artifacts.push(entry);
+            continue;
+        }
         let media = entry.media_type.as_str();
         if !media_type::is_index(media) && !media_type::is_manifest(media) {
             note(format!("skipping {}: it is {media}, not an image", entry.digest));
@@ -40,7 +54,7 @@ pub(super) fn images(
             }
         }
     }
-    Ok(found)
+    Ok(listed)
 }
 
 /// How a directory stores its blobs.
@@ -90,15 +104,19 @@ impl<'a> LayoutDirectory<'a> {
         &mut self,
         stem: Option<&str>,
         note: &mut dyn FnMut(String),
-    ) -> Result<Vec<Loaded>> {
+    ) -> Result<Listed> {
         let found = match self.shape {
             Shape::Oci => images(&self.read("index.json")?, stem, note)?,
-            Shape::Flat => vec![self.flat_image()?],
+            Shape::Flat => Listed { images: vec![self.flat_image()?], artifacts: Vec::new() },
         };
         let mut seen = HashSet::new();
-        for image in &found {
+        for image in &found.images {
             self.import_all(&image.descriptor, &mut seen)
                 .context(|| format!("cannot load image {}", image.descriptor.digest))?;
+        }
+        for artifact in &found.artifacts {
+            self.import_artifact(artifact, &mut seen)
+                .context(|| format!("cannot load {}", artifact.digest))?;
         }
         Ok(found)
     }
@@ -121,6 +139,20 @@ impl<'a> LayoutDirectory<'a> {
             references: Vec::new(),
             descriptor: Descriptor::new(&media, digest, bytes.len() as u64),
         })
+    }
+
+    /// Imports an artifact, and the index that it is about if no image has brought it.
+    fn import_artifact(&mut self, artifact: &Descriptor, seen: &mut HashSet<Digest>) -> Result<()> {
+        self.import_all(artifact, seen)?;
+        if let Document::Manifest(manifest) = self.store.document(artifact)?
+            && let Some(subject) = manifest.subject
+            && media_type::is_index(&subject.media_type)
+            && subject.size <= MAX_DOCUMENT
+            && seen.insert(subject.digest.clone())
+        {
+            self.import_one(&subject, true)?;
+        }
+        Ok(())
     }
 
     /// Imports a descriptor's blob and everything it references. Entries of an index may be

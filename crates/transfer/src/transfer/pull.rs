@@ -7,6 +7,7 @@ use crate::transfer::engine::{self, JOBS, Moved};
 use crate::transfer::known_blobs::KnownBlobs;
 use crate::transfer::plan::{Plan, Platforms, Selection};
 use crate::transfer::registry::RegistrySource;
+use crate::transfer::shelf::{StoreShelf, admit};
 use crate::transfer::source::{ImageSource, SourceDocument};
 use crate::transfer::store::StoreSink;
 use imgctl_base::error::{Context, Error, Kind, Result};
@@ -14,7 +15,7 @@ use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::reference::LOCAL_REGISTRY;
 use imgctl_base::image::{Descriptor, Digest, Reference};
 use imgctl_base::progress::Reporter;
-use imgctl_registry::Client;
+use imgctl_registry::{Client, Target};
 use imgctl_store::store::{Named, Store};
 
 /// When to contact a registry.
@@ -83,7 +84,7 @@ pub fn pull(
     match options.policy {
         Policy::Never | Policy::Missing => {
             if let Some(named) = here() {
-                return kept(store, name, named);
+                return kept(store, client, name, named);
             }
             if options.policy == Policy::Never {
                 return Err(Error::not_found(format!("image {name} is not in the store"))
@@ -98,7 +99,7 @@ pub fn pull(
         Err(error) if options.policy == Policy::Newer && error.kind() == Kind::Network => {
             let named = here().ok_or(error)?;
             tracing::warn!("no registry is reachable for {name}; using the image in the store");
-            kept(store, name, named)
+            kept(store, client, name, named)
         }
         pulled => pulled,
     }
@@ -119,8 +120,9 @@ fn find(store: &Store, name: &Reference, platforms: &Platforms) -> Option<Named>
     (is_here && store.check_complete_image(descriptor).is_ok()).then_some(named)
 }
 
-fn kept(store: &Store, name: &Reference, named: Named) -> Result<Pulled> {
+fn kept(store: &Store, client: &Client, name: &Reference, named: Named) -> Result<Pulled> {
     let Named { reference, descriptor } = named;
+    admit(store, client, reference.as_ref(), &descriptor)?;
     Ok(Pulled {
         reference: reference.unwrap_or_else(|| name.clone()),
         id: id_of(store, &descriptor),
@@ -197,6 +199,10 @@ fn pull_one(
     let plan = Plan::read(&source, &selection, options.jobs)?;
     let sink = StoreSink::new(store, std::slice::from_ref(reference)).unpacking(options.unpack);
     let copied = engine::copy_plan(&source, &sink, &plan, options.jobs, reporter)?;
+    // Later uses of the image need no registry then.
+    if let Err(error) = keep_signatures(store, client, reference, &plan) {
+        tracing::warn!("cannot keep the signatures of {reference}: {error}");
+    }
     // Images built on this one can be pushed to the same registry without uploading these blobs.
     let blobs = plan.blobs.iter().map(|blob| &blob.digest);
     if let Err(error) = KnownBlobs::of(store).remember(reference, blobs) {
@@ -208,6 +214,27 @@ fn pull_one(
         descriptor: copied.root,
         moved: copied.moved,
     })
+}
+
+/// Keeps the signatures that the policy demands with the image: those of what the name refers to, and
+/// those of the selected manifests.
+fn keep_signatures(
+    store: &Store,
+    client: &Client,
+    reference: &Reference,
+    plan: &Plan,
+) -> Result<()> {
+    let shelf = StoreShelf::new(store);
+    let whole = &plan.source_digest;
+    let is_signed = client.keep_signatures(reference, whole, &shelf)?;
+    for (manifest, _) in plan.manifests.iter().filter(|(manifest, _)| manifest.digest != *whole) {
+        client.keep_signatures(reference, &manifest.digest, &shelf)?;
+        if is_signed && plan.root.descriptor.digest != *whole {
+            let index = client.repository(reference)?.document(&Target::Digest(whole.clone()))?;
+            shelf.keep_index(&manifest.digest, &index.bytes)?;
+        }
+    }
+    Ok(())
 }
 
 /// A registry source that takes documents from the store where possible.

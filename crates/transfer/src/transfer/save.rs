@@ -176,6 +176,8 @@ impl Saver<'_> {
             }
         }
         entries.sort_by(|a, b| (a.ref_name(), &a.digest).cmp(&(b.ref_name(), &b.digest)));
+        let artifacts = self.artifacts(&entries, &mut blobs)?;
+        entries.extend(artifacts);
         // Files that describe the rest come first, for readers of streams.
         target.file("oci-layout", Content::Bytes(br#"{"imageLayoutVersion":"1.0.0"}"#))?;
         if let Some(leaving) = self.leaving {
@@ -194,6 +196,27 @@ impl Saver<'_> {
             self.blob(digest, *size, &path, target)?;
         }
         Ok(())
+    }
+
+    /// Returns the entries of what is kept with the images, and adds its blobs.
+    fn artifacts(
+        &self,
+        images: &[Descriptor],
+        blobs: &mut BTreeMap<Digest, u64>,
+    ) -> Result<Vec<Descriptor>> {
+        let mut artifacts: BTreeMap<Digest, Descriptor> = BTreeMap::new();
+        for image in images {
+            for (_, artifact) in self.store.attached(image)? {
+                let parts = self.store.artifact_parts(&artifact)?;
+                self.lease.hold_all(parts.iter().map(|part| &part.digest))?;
+                blobs.extend(parts.into_iter().map(|part| (part.digest, part.size)));
+                // A signed index is only there for its signatures.
+                if !media_type::is_index(&artifact.media_type) {
+                    artifacts.insert(artifact.digest.clone(), artifact);
+                }
+            }
+        }
+        Ok(artifacts.into_values().collect())
     }
 
     fn docker_archive(&self, images: &[Named], target: &mut Target) -> Result<()> {

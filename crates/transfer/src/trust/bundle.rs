@@ -17,6 +17,13 @@ use imgctl_base::image::Digest;
 
 /// Media type of a bundle, and the artifact type of the manifest that refers to the image.
 pub(crate) const TYPE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
+/// Media types of the versions that are read.
+const TYPES: [&str; 4] = [
+    TYPE,
+    "application/vnd.dev.sigstore.bundle+json;version=0.3",
+    "application/vnd.dev.sigstore.bundle+json;version=0.2",
+    "application/vnd.dev.sigstore.bundle+json;version=0.1",
+];
 /// Maximum size of a bundle, in bytes.
 pub(crate) const MAX_BUNDLE: u64 = 4 << 20;
 /// Maximum number of signatures, log entries or timestamps in a bundle.
@@ -133,6 +140,8 @@ fn decimal<S: serde::Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S
 #[serde(rename_all = "camelCase")]
 struct Written {
     #[serde(default)]
+    media_type: String,
+    #[serde(default)]
     verification_material: WrittenMaterial,
     dsse_envelope: Option<Envelope>,
 }
@@ -187,6 +196,9 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Bundle> {
     let malformed = |why: &str| Error::bad_content(format!("the sigstore bundle {why}"));
     let written: Written = serde_json::from_slice(bytes)
         .map_err(|error| malformed("is malformed").caused_by(error))?;
+    if !TYPES.contains(&&*written.media_type) {
+        return Err(malformed("has an unknown media type"));
+    }
     let envelope = written.dsse_envelope.ok_or_else(|| malformed("has no DSSE envelope"))?;
     if envelope.payload_type != PAYLOAD_TYPE {
         return Err(malformed("contains something other than an in-toto statement"));
@@ -376,7 +388,7 @@ mod tests {
         bolero::check!().for_each(|bytes: &[u8]| {
             let _ = parse(bytes);
         });
-        let many = json!({ "dsseEnvelope": {
+        let many = json!({ "mediaType": TYPE, "dsseEnvelope": {
             "payload": "", "payloadType": PAYLOAD_TYPE,
             "signatures": vec![json!({ "sig": "" }); MAX_PARTS + 1],
         }});

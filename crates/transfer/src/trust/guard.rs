@@ -6,10 +6,11 @@ use crate::trust::fetch::{self, Content};
 use crate::trust::gpg::MAX_MESSAGE;
 use crate::trust::lookaside::{self, Lookasides};
 use crate::trust::policy::{Policy, Requirements, Scheme, Signatures, Subject};
-use imgctl_base::error::{Context as _, Result};
+use imgctl_base::error::{Context as _, Error, Result};
+use imgctl_base::image::reference::LOCAL_REGISTRY;
 use imgctl_base::image::{Digest, Reference};
-use imgctl_registry::Client;
-use imgctl_registry::client::Gate;
+use imgctl_registry::client::{Candidate, Gate, Shelf};
+use imgctl_registry::{Client, Repository, Target};
 
 /// Locations of the policy and the lookaside configuration. Read when the first image is checked.
 #[derive(Clone, Debug, Default)]
@@ -24,83 +25,190 @@ pub struct Guard {
     pub default_lookaside: Option<PathBuf>,
 }
 
+impl Guard {
+    /// Returns whether there is a policy at all.
+    pub fn has_policy(&self) -> bool {
+        self.policy.is_some() || self.policies.iter().any(|file| file.exists())
+    }
+
+    fn policy(&self) -> Result<Option<Policy>> {
+        match &self.policy {
+            Some(file) => Policy::read(file).map(Some),
+            None => Policy::read_first(&self.policies),
+        }
+    }
+
+    fn lookasides(&self) -> Result<Lookasides> {
+        Lookasides::read(&self.lookasides, self.default_lookaside.clone())
+    }
+}
+
 impl Gate for Guard {
-    fn admit(
+    fn admit(&self, client: &Client, image: &Candidate<'_>) -> Result<()> {
+        let Some(policy) = self.policy()? else { return Ok(()) };
+        let judge = Judge {
+            client,
+            requirements: match image.reference {
+                Some(reference) => policy.for_registry(reference),
+                None => policy.for_unnamed(),
+            },
+            lookasides: self.lookasides()?,
+            reference: image.reference,
+        };
+        let admit = |digest: &Digest| match image.kept {
+            Some(shelf) => judge.admit_kept(shelf, digest),
+            None => judge.admit(digest),
+        };
+        // The signature of an index covers the manifests it lists.
+        let Err(error) = admit(image.digest) else {
+            return Ok(());
+        };
+        if image.manifests.is_empty() || image.manifests.contains(image.digest) {
+            return Err(error);
+        }
+        // Reports the error of the index, which users can act on.
+        image.manifests.iter().try_for_each(admit).map_err(|_| error)
+    }
+
+    fn keep(
         &self,
         client: &Client,
         reference: &Reference,
         digest: &Digest,
-        manifests: &[Digest],
-    ) -> Result<()> {
-        let policy = match &self.policy {
-            Some(file) => Some(Policy::read(file)?),
-            None => Policy::read_first(&self.policies)?,
-        };
-        let Some(policy) = policy else { return Ok(()) };
-        let judge = Judge {
-            client,
-            requirements: policy.for_registry(reference),
-            lookasides: Lookasides::read(&self.lookasides, self.default_lookaside.clone())?,
-            reference,
-        };
-        // The signature of an index covers the manifests it lists.
-        let Err(error) = judge.admit(digest) else {
-            return Ok(());
-        };
-        if manifests.is_empty() || manifests.contains(digest) {
-            return Err(error);
+        shelf: &dyn Shelf,
+    ) -> Result<bool> {
+        let Some(policy) = self.policy()? else { return Ok(false) };
+        if !attached(&policy.for_registry(reference), &self.lookasides()?, reference) {
+            return Ok(false);
         }
-        manifests
-            .iter()
-            .try_for_each(|manifest| judge.admit(manifest))
-            // Reports the error of the index, which users can act on.
-            .map_err(|_| error)
+        fetch::copy(&client.repository(reference)?, digest, shelf)
     }
+}
+
+/// Returns whether signatures beside the image matter.
+fn attached(requirements: &Requirements<'_>, lookasides: &Lookasides, name: &Reference) -> bool {
+    requirements.needs_bundles()
+        || requirements.needs(Scheme::Sigstore) && lookasides.uses_attachments(name)
 }
 
 struct Judge<'a> {
     client: &'a Client,
     requirements: Requirements<'a>,
     lookasides: Lookasides,
-    reference: &'a Reference,
+    reference: Option<&'a Reference>,
 }
 
 impl Judge<'_> {
+    /// Decides about an image in the registry of its name.
     fn admit(&self, digest: &Digest) -> Result<()> {
-        let signatures = self
-            .signatures(digest)
-            .context(|| format!("cannot fetch the signatures of {}", self.reference))?;
-        let subject = Subject {
-            description: format!("{} ({digest})", self.reference),
-            reference: Some(self.reference.clone()),
-            digests: vec![digest.clone()],
-        };
-        self.requirements.check(&subject, &signatures)
+        self.check(digest, &self.signatures(digest)?)
     }
 
+    /// Decides about an image of this machine: by what is kept with it, otherwise by what its registry
+    /// has about it.
+    fn admit_kept(&self, shelf: &dyn Shelf, digest: &Digest) -> Result<()> {
+        if !self.requirements.needs_signatures() {
+            return self.check(digest, &Signatures::default());
+        }
+        let mut all = Signatures::default();
+        for vouching in fetch::vouching(shelf, digest)? {
+            let mut kept = Signatures::default();
+            collect(shelf, None, &vouching, &mut kept)?;
+            if self.check(&vouching, &kept).is_ok() {
+                return Ok(());
+            }
+            all.sigstore.extend(kept.sigstore);
+            all.bundles.extend(kept.bundles);
+        }
+        all.looked.push(shelf.name());
+        let is_remote =
+            |name: &&Reference| name.registry().is_some_and(|registry| registry != LOCAL_REGISTRY);
+        let Some(reference) = self.reference.filter(is_remote) else {
+            let refused = self.check(digest, &all);
+            return refused.map_err(|error| {
+                error.hint("load an archive that carries the image's signatures, or sign the image")
+            });
+        };
+        let unreachable = || {
+            format!(
+                "cannot check the signatures of {reference}: none that the policy accepts is kept \
+                 with the image, and the registry must be asked"
+            )
+        };
+        let there = self.signatures(digest).context(unreachable)?;
+        all.sigstore.extend(there.sigstore);
+        all.bundles.extend(there.bundles);
+        all.gpg.extend(there.gpg);
+        all.looked.extend(there.looked);
+        let Err(refused) = self.check(digest, &all) else { return Ok(()) };
+        // A signature of the index that the name means there covers the platform that is here.
+        match self.index_of(reference, digest).context(unreachable)? {
+            Some(index) if self.admit(&index).is_ok() => Ok(()),
+            _ => Err(refused.hint(format!(
+                "pull the image that was signed (imgctl pull {reference}), or have it signed by \
+                 whom the policy names"
+            ))),
+        }
+    }
+
+    /// Returns what `reference` means in its registry, if that is an index that lists `digest`.
+    fn index_of(&self, reference: &Reference, digest: &Digest) -> Result<Option<Digest>> {
+        let repository = self.client.repository(reference)?;
+        let document = repository.document(&Target::of(reference)).found()?;
+        Ok(document
+            .filter(|document| fetch::lists(&document.bytes, digest))
+            .map(|document| document.descriptor.digest))
+    }
+
+    fn check(&self, digest: &Digest, signatures: &Signatures) -> Result<()> {
+        let subject = Subject {
+            description: match self.reference {
+                Some(reference) => format!("{reference} ({digest})"),
+                None => format!("the image {digest}, which has no name"),
+            },
+            reference: self.reference.cloned(),
+            digests: vec![digest.clone()],
+        };
+        self.requirements.check(&subject, signatures)
+    }
+
+    /// Fetches the signatures from the image's registry and its lookaside.
     fn signatures(&self, digest: &Digest) -> Result<Signatures> {
         let mut found = Signatures::default();
-        let reference = self.reference;
-        let attached = self.requirements.needs(Scheme::Sigstore)
-            && self.lookasides.uses_attachments(reference);
-        if attached || self.requirements.needs_bundles() {
-            let repository = self.client.repository(reference)?;
-            for candidate in fetch::all(&repository, digest)? {
-                match candidate.content {
-                    Ok(Content::Simple(signature)) => found.sigstore.push(Ok(signature)),
-                    Ok(Content::Bundle(bundle)) => found.bundles.push(bundle),
-                    Err(error) => found.sigstore.push(Err(error)),
-                }
-            }
+        let Some(reference) = self.reference else { return Ok(found) };
+        let doing = || format!("cannot fetch the signatures of {reference}");
+        if attached(&self.requirements, &self.lookasides, reference) {
+            let repository = self.client.repository(reference).context(doing)?;
+            collect(&repository, Some(&repository), digest, &mut found).context(doing)?;
             found.looked.push(repository.name());
         }
         if self.requirements.needs(Scheme::Gpg)
             && let Some(url) = self.lookasides.url(reference)
         {
             let get = |url: &str| self.client.file(url, MAX_MESSAGE);
-            found.gpg = lookaside::signatures(&url, reference, digest, &get)?;
+            found.gpg = lookaside::signatures(&url, reference, digest, &get).context(doing)?;
             found.looked.push(url);
         }
         Ok(found)
     }
+}
+
+/// Adds the signatures of `digest` on a shelf, and at the tag of `repository`.
+fn collect(
+    shelf: &dyn Shelf,
+    repository: Option<&Repository>,
+    digest: &Digest,
+    found: &mut Signatures,
+) -> Result<()> {
+    for candidate in fetch::all(shelf, repository, digest)? {
+        match candidate.content {
+            Ok(Content::Simple(signature)) => found.sigstore.push(Ok(signature)),
+            Ok(Content::Bundle(bundle)) => found.bundles.push(bundle),
+            Err(error) => {
+                let error = Error::new(error.kind(), format!("{}: {error}", candidate.place));
+                found.sigstore.push(Err(error));
+            }
+        }
+    }
+    Ok(())
 }

@@ -16,6 +16,7 @@ pub mod keys;
 pub(crate) mod lookaside;
 pub mod payload;
 mod pem;
+pub mod place;
 pub mod policy;
 pub mod provenance;
 pub mod referrer;

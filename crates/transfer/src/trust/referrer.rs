@@ -10,7 +10,7 @@ use imgctl_registry::{Repository, Target};
 
 /// image-spec's empty config.
 const EMPTY_TYPE: &str = "application/vnd.oci.empty.v1+json";
-const EMPTY: &[u8] = b"{}";
+pub(crate) const EMPTY: &[u8] = b"{}";
 
 /// A document about an image.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,8 @@ pub fn manifest(subject: &Descriptor, attachment: &Attachment<'_>) -> Result<Vec
     annotated(subject, attachment, &[])
 }
 
-fn annotated(
+/// Like [`manifest`], with annotations of the manifest.
+pub(crate) fn annotated(
     subject: &Descriptor,
     attachment: &Attachment<'_>,
     annotations: &[(&str, &str)],
@@ -57,7 +58,8 @@ fn annotated(
         .map_err(|error| Error::failed("cannot write the attachment's manifest").caused_by(error))
 }
 
-fn empty() -> Descriptor {
+/// Returns the descriptor of the empty config.
+pub(crate) fn empty() -> Descriptor {
     Descriptor::new(EMPTY_TYPE, Digest::of(EMPTY), EMPTY.len() as u64)
 }
 
@@ -67,16 +69,6 @@ pub fn attach(
     repository: &Repository,
     subject: &Descriptor,
     attachment: &Attachment<'_>,
-) -> Result<Digest> {
-    attach_annotated(repository, subject, attachment, &[])
-}
-
-/// Like [`attach`], with annotations of the manifest.
-pub(crate) fn attach_annotated(
-    repository: &Repository,
-    subject: &Descriptor,
-    attachment: &Attachment<'_>,
-    annotations: &[(&str, &str)],
 ) -> Result<Digest> {
     let name = repository.name();
     let target = Target::Digest(subject.digest.clone());
@@ -90,7 +82,7 @@ pub(crate) fn attach_annotated(
         ));
     }
     let doing = || format!("cannot attach to {name}@{}", subject.digest);
-    let manifest = annotated(subject, attachment, annotations)?;
+    let manifest = manifest(subject, attachment)?;
     let size = attachment.content.len() as u64;
     let content = Descriptor::new(attachment.media_type, Digest::of(attachment.content), size);
     push_blob(repository, &empty(), EMPTY).context(doing)?;

@@ -1,4 +1,4 @@
-//! Signs an image in a registry: adds a signature at cosign's tag, next to existing ones, or as a
+//! Signs an image: adds a signature at cosign's tag in a registry, next to existing ones, or as a
 //! referrer; or a sigstore bundle as a referrer.
 
 use std::collections::BTreeMap;
@@ -9,11 +9,12 @@ use crate::trust::attachment::{self, Written};
 use crate::trust::bundle::{self, Bundle, Material};
 use crate::trust::fetch::{self, Content};
 use crate::trust::keys::PrivateKey;
-use crate::trust::payload::{Claim, expanded};
-use crate::trust::referrer::{Attachment, attach_annotated, push_blob};
+use crate::trust::payload::Claim;
+use crate::trust::place::Place;
+use crate::trust::referrer::{self, Attachment, push_blob};
 use crate::trust::sigstore::sign::Sealer;
 use imgctl_base::error::{Context as _, Error, Kind, Result};
-use imgctl_base::image::{Descriptor, Digest, Reference, media_type};
+use imgctl_base::image::{Descriptor, Digest, media_type};
 use imgctl_registry::{Repository, Target};
 
 /// Number of attempts to write the tag while other clients write it.
@@ -51,38 +52,40 @@ pub enum Signing<'a> {
     Bundle(&'a Sealer<'a>),
 }
 
-/// Signs the image that `reference` refers to in `repository`.
-pub fn sign(
-    repository: &Repository,
-    reference: &Reference,
-    signing: Signing<'_>,
-    options: &SignOptions,
-) -> Result<Vec<Signed>> {
-    let root = repository.document(&Target::of(reference))?.descriptor;
-    let images =
-        if options.recursive { fetch::with_children(repository, &root)? } else { vec![root] };
-    let name = expanded(reference).name();
-    images
+/// Signs the image at `place`.
+pub fn sign(place: &Place<'_>, signing: Signing<'_>, options: &SignOptions) -> Result<Vec<Signed>> {
+    let images = if options.recursive {
+        fetch::with_children(&*place.shelf, &place.root)?
+    } else {
+        vec![place.root.clone()]
+    };
+    let signed = images
         .iter()
         .map(|image| {
             match signing {
-                Signing::Simple(key) => sign_one(repository, &name, image, key, options),
-                Signing::Bundle(sealer) => sign_bundle(repository, &name, image, sealer, options),
+                Signing::Simple(key) => sign_one(place, image, key, options),
+                Signing::Bundle(sealer) => sign_bundle(place, image, sealer, options),
             }
-            .context(|| format!("cannot sign {name}@{}", image.digest))
+            .context(|| format!("cannot sign {}@{}", place.shown(), image.digest))
         })
-        .collect()
+        .collect::<Result<Vec<_>>>()?;
+    if signed.iter().any(|signed| !signed.was_there) {
+        place.finish()?;
+    }
+    Ok(signed)
 }
 
 fn sign_one(
-    repository: &Repository,
-    name: &str,
+    place: &Place<'_>,
     image: &Descriptor,
     key: &PrivateKey,
     options: &SignOptions,
 ) -> Result<Signed> {
     let claim = Claim {
-        identity: options.identity.clone().unwrap_or_else(|| name.to_owned()),
+        identity: match &options.identity {
+            Some(identity) => identity.clone(),
+            None => place.signed_name()?,
+        },
         digest: image.digest.clone(),
         optional: options
             .annotations
@@ -91,34 +94,42 @@ fn sign_one(
             .collect(),
     };
     let payload = claim.to_payload();
-    if let Some(place) = existing(repository, image, &payload, key, options.referrers)? {
-        return Ok(Signed { digest: image.digest.clone(), place, was_there: true });
+    let tags = place.repository.as_ref().filter(|_| !options.referrers);
+    if let Some(found) = existing(place, image, &payload, key, tags)? {
+        return Ok(Signed { digest: image.digest.clone(), place: found, was_there: true });
     }
     let layer = attachment::layer(&payload, &key.sign(&payload)?);
-    push_blob(repository, &layer, &payload)?;
-    let place = if options.referrers {
-        push_referrer(repository, image, layer)?
-    } else {
-        push_tag(repository, image, &layer)?
+    let place = match tags {
+        Some(repository) => {
+            push_blob(repository, &layer, &payload)?;
+            push_tag(repository, image, &layer)?
+        }
+        None => {
+            let written = attachment::referrer(vec![layer.clone()], image)?;
+            let blobs = [(config_of(&written), &*written.config), (layer, &*payload)];
+            let digest = place.shelf.attach(image, &blobs, &written.manifest)?;
+            format!("referrer {digest}")
+        }
     };
     Ok(Signed { digest: image.digest.clone(), place, was_there: false })
 }
 
 fn sign_bundle(
-    repository: &Repository,
-    name: &str,
+    place: &Place<'_>,
     image: &Descriptor,
     sealer: &Sealer<'_>,
     options: &SignOptions,
 ) -> Result<Signed> {
-    let name = options.identity.as_deref().unwrap_or(name);
+    // The digest is what counts; an image without a name can be signed, too.
+    let name = options.identity.clone().or_else(|| place.signed_name().ok());
+    let name = name.unwrap_or_else(|| image.digest.to_string());
     let mut bundle = Bundle {
-        statement: bundle::statement(name, &image.digest, &options.annotations),
+        statement: bundle::statement(&name, &image.digest, &options.annotations),
         signatures: Vec::new(),
         material: Material::default(),
     };
     if let Some(key) = sealer.own_key()
-        && let Some(place) = existing_bundle(repository, image, &bundle, key)?
+        && let Some(place) = existing_bundle(place, image, &bundle, key)?
     {
         return Ok(Signed { digest: image.digest.clone(), place, was_there: true });
     }
@@ -134,20 +145,24 @@ fn sign_bundle(
         ("dev.sigstore.bundle.content", "dsse-envelope"),
         ("dev.sigstore.bundle.predicateType", bundle::SIGN_PREDICATE),
     ];
-    let digest = attach_annotated(repository, image, &attachment, &annotations)?;
+    let manifest = referrer::annotated(image, &attachment, &annotations)?;
+    let size = text.len() as u64;
+    let content = Descriptor::new(bundle::TYPE, Digest::of(&text), size);
+    let blobs = [(referrer::empty(), referrer::EMPTY), (content, &*text)];
+    let digest = place.shelf.attach(image, &blobs, &manifest)?;
     let place = format!("referrer {digest}");
     Ok(Signed { digest: image.digest.clone(), place, was_there: false })
 }
 
 /// Returns the location of a bundle with the same statement by the same key.
 fn existing_bundle(
-    repository: &Repository,
+    place: &Place<'_>,
     image: &Descriptor,
     bundle: &Bundle,
     key: &PrivateKey,
 ) -> Result<Option<String>> {
     let keys = [key.public()?];
-    let candidates = fetch::all(repository, &image.digest)?;
+    let candidates = fetch::all(&*place.shelf, None, &image.digest)?;
     Ok(candidates
         .into_iter()
         .find(|candidate| match &candidate.content {
@@ -160,27 +175,25 @@ fn existing_bundle(
         .map(|candidate| candidate.place))
 }
 
-/// Returns the location of an existing signature of the same payload by the same key.
+/// Returns the location of an existing signature of the same payload by the same key: at the tag of
+/// `tags`, otherwise among the referrers.
 fn existing(
-    repository: &Repository,
+    place: &Place<'_>,
     image: &Descriptor,
     payload: &[u8],
     key: &PrivateKey,
-    referrers: bool,
+    tags: Option<&Repository>,
 ) -> Result<Option<String>> {
     let public = key.public()?;
-    let candidates = if referrers {
-        fetch::all(repository, &image.digest)?
-    } else {
-        fetch::tagged(repository, &image.digest)?
+    let candidates = match tags {
+        Some(repository) => fetch::tagged(repository, &image.digest)?,
+        None => fetch::all(&*place.shelf, None, &image.digest)?,
     };
     Ok(candidates
         .into_iter()
         .find(|candidate| match &candidate.content {
             Ok(Content::Simple(found)) => {
-                found.payload == payload
-                    && public.verifies(payload, &found.signature)
-                    && candidate.place.starts_with("referrer") == referrers
+                found.payload == payload && public.verifies(payload, &found.signature)
             }
             _ => false,
         })
@@ -216,16 +229,11 @@ fn push_tag(repository: &Repository, image: &Descriptor, layer: &Descriptor) -> 
     }
 }
 
-fn push_referrer(repository: &Repository, image: &Descriptor, layer: Descriptor) -> Result<String> {
-    let written = attachment::referrer(vec![layer], image)?;
-    push_config(repository, &written)?;
-    let digest =
-        repository.push_referrer(&image.digest, media_type::OCI_MANIFEST, &written.manifest)?;
-    Ok(format!("referrer {digest}"))
+fn push_config(repository: &Repository, written: &Written) -> Result<()> {
+    push_blob(repository, &config_of(written), &written.config)
 }
 
-fn push_config(repository: &Repository, written: &Written) -> Result<()> {
+fn config_of(written: &Written) -> Descriptor {
     let size = written.config.len() as u64;
-    let descriptor = Descriptor::new(written.config_type, Digest::of(&written.config), size);
-    push_blob(repository, &descriptor, &written.config)
+    Descriptor::new(written.config_type, Digest::of(&written.config), size)
 }

@@ -1,4 +1,4 @@
-//! Verifies an image in a registry against keys supplied by the user, or against the identities of
+//! Verifies an image against keys supplied by the user, or against the identities of
 //! signers without keys.
 
 use std::collections::BTreeMap;
@@ -9,11 +9,11 @@ use crate::trust::bundle;
 use crate::trust::fetch::{self, Content};
 use crate::trust::keys::PublicKey;
 use crate::trust::payload::{Claim, expanded};
+use crate::trust::place::Place;
 use crate::trust::policy::open_sigstore;
 use crate::trust::sigstore::verify::{Keyless, Signer};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Digest, Reference};
-use imgctl_registry::{Repository, Target};
 
 /// Required claims of a signature.
 #[derive(Clone, Debug, Default)]
@@ -58,34 +58,40 @@ pub struct Verified {
     pub rejected: Vec<String>,
 }
 
-/// Verifies the image that `reference` refers to in `repository`. Without a good signature, fails
-/// with an error of kind Denied that explains why each one was rejected.
-pub fn verify(
-    repository: &Repository,
-    reference: &Reference,
-    trust: &Trust,
-    options: &VerifyOptions,
-) -> Result<Verified> {
-    let digest = repository.document(&Target::of(reference))?.descriptor.digest;
-    let mut verified =
-        Verified { digest, claims: Vec::new(), signers: Vec::new(), rejected: Vec::new() };
-    for candidate in fetch::all(repository, &verified.digest)? {
-        let outcome = candidate
-            .content
-            .and_then(|content| judge(content, &verified.digest, reference, trust, options));
-        match outcome {
-            Ok((claim, signer)) => {
-                if !verified.claims.contains(&claim) {
-                    verified.claims.push(claim);
+/// Verifies the image at `place`. Without a good signature, fails with an error of kind Denied that
+/// explains why each one was rejected.
+pub fn verify(place: &Place<'_>, trust: &Trust, options: &VerifyOptions) -> Result<Verified> {
+    let mut verified = Verified {
+        digest: place.digest().clone(),
+        claims: Vec::new(),
+        signers: Vec::new(),
+        rejected: Vec::new(),
+    };
+    let shelf = &*place.shelf;
+    let digests = match &place.repository {
+        Some(_) => vec![verified.digest.clone()],
+        None => fetch::vouching(shelf, &verified.digest)?,
+    };
+    for digest in digests {
+        for candidate in fetch::all(shelf, place.repository.as_ref(), &digest)? {
+            let reference = place.reference.as_ref();
+            let outcome = candidate
+                .content
+                .and_then(|content| judge(content, &digest, reference, trust, options));
+            match outcome {
+                Ok((claim, signer)) => {
+                    if !verified.claims.contains(&claim) {
+                        verified.claims.push(claim);
+                    }
+                    verified.signers.extend(signer);
                 }
-                verified.signers.extend(signer);
+                Err(error) => verified.rejected.push(format!("{}: {error}", candidate.place)),
             }
-            Err(error) => verified.rejected.push(format!("{}: {error}", candidate.place)),
         }
     }
     verified.signers.dedup();
     if verified.claims.is_empty() {
-        return Err(denied(reference, &verified));
+        return Err(denied(place.shown(), &verified));
     }
     Ok(verified)
 }
@@ -94,7 +100,7 @@ pub fn verify(
 fn judge(
     content: Content,
     digest: &Digest,
-    reference: &Reference,
+    reference: Option<&Reference>,
     trust: &Trust,
     options: &VerifyOptions,
 ) -> Result<(Value, Option<Signer>)> {
@@ -120,8 +126,7 @@ fn judge(
     }
 }
 
-fn denied(reference: &Reference, verified: &Verified) -> Error {
-    let name = expanded(reference).name();
+fn denied(name: &str, verified: &Verified) -> Error {
     if verified.rejected.is_empty() {
         return Error::new(Kind::Denied, format!("{name}@{} has no signatures", verified.digest))
             .hint("run `imgctl sign --key KEY IMAGE` to make one");
@@ -139,7 +144,7 @@ fn denied(reference: &Reference, verified: &Verified) -> Error {
 fn check(
     claim: &Claim,
     digest: &Digest,
-    reference: &Reference,
+    reference: Option<&Reference>,
     options: &VerifyOptions,
 ) -> Result<()> {
     let denied = |why: String| Err(Error::new(Kind::Denied, why));
@@ -149,7 +154,15 @@ fn check(
     let expected = match &options.identity {
         Identity::Any => None,
         Identity::Given(name) => Some(expanded(name)),
-        Identity::Own => Some(expanded(reference)),
+        Identity::Own => match reference {
+            Some(reference) => Some(expanded(reference)),
+            None => {
+                return denied(format!(
+                    "it is for the name {}, and the image has none (--identity, --any-identity)",
+                    claim.identity
+                ));
+            }
+        },
     };
     if let Some(expected) = expected {
         let signed = claim.reference()?;
@@ -239,10 +252,12 @@ mod tests {
             if !annotation.is_empty() {
                 options.annotations.insert(annotation.to_owned(), "prod".to_owned());
             }
-            let checked = check(&claim, &digest, &Reference::parse(asked).unwrap(), &options);
+            let checked = check(&claim, &digest, Reference::parse(asked).ok().as_ref(), &options);
             assert_eq!(checked.is_ok(), good, "{asked} {signed} {annotation}");
             let other = Digest::of(b"other");
-            assert!(check(&claim, &other, &Reference::parse(asked).unwrap(), &options).is_err());
+            assert!(
+                check(&claim, &other, Reference::parse(asked).ok().as_ref(), &options).is_err()
+            );
         }
     }
 }

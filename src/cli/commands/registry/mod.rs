@@ -145,19 +145,42 @@ Examples:
 )]
 pub(crate) struct PasswdArgs {
     /// Name of the user
-    user: String,
+    #[arg(required_unless_present = "cluster", value_name = "USER")]
+    user: Option<String>,
 
     /// Users file; created if missing
-    #[arg(short, long, value_name = "FILE", short_alias = 'p', visible_alias = "htpasswd-path")]
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        short_alias = 'p',
+        visible_alias = "htpasswd-path",
+        overrides_with = "file"
+    )]
     file: Option<PathBuf>,
 
     /// Read the password from stdin (always done; for scripts)
     #[arg(long)]
     password_stdin: bool,
+
+    /// Cluster whose registry gets another password, as in sealos
+    #[arg(short, long, hide = true, value_name = "NAME")]
+    cluster: Option<String>,
 }
 
 /// Writes the file, or prints the line.
 pub(crate) fn passwd(args: &PasswdArgs, context: &Context) -> Result<()> {
+    let (Some(user), None) = (&args.user, &args.cluster) else {
+        let cluster = args.cluster.as_deref().unwrap_or_default();
+        return Err(Error::usage(format!(
+            "passwd does not change the registry of cluster {cluster}: its hosts and container \
+             runtimes need the password as well"
+        ))
+        .hint(format!(
+            "set registryPassword in spec.env of the Clusterfile of {cluster}, then run `imgctl apply -f \
+             Clusterfile`"
+        )));
+    };
     let stdin = std::io::stdin();
     if stdin.is_terminal() && !args.password_stdin {
         context.ui.note("type the password and end it with Enter and Ctrl-D");
@@ -174,8 +197,8 @@ pub(crate) fn passwd(args: &PasswdArgs, context: &Context) -> Result<()> {
     }
     let hash = hash_password(&Secret::new(text))?;
     match &args.file {
-        Some(path) => set_password(path, &args.user, &hash),
-        None => context.ui.line(&format!("{}:{hash}", args.user)),
+        Some(path) => set_password(path, user, &hash),
+        None => context.ui.line(&format!("{user}:{hash}")),
     }
 }
 

@@ -49,7 +49,7 @@ Examples:
   imgctl registry serve /srv/registry --htpasswd users --tls-cert tls.crt --tls-key tls.key"
 )]
 pub(crate) struct ServeArgs {
-    /// Directory of the registry, created if missing
+    /// Directory of the registry, created if missing; `inmem` is a temporary one
     #[arg(required_unless_present = "store", num_args = 1..=2, value_name = "DIR")]
     place: Vec<PathBuf>,
 
@@ -148,7 +148,17 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> Result<()> {
     if args.store {
         return serve(StoreBackend::new(context.store()?), args, context);
     }
-    let directory = directory(&args.place)?;
+    // sealos serves from memory: here, from a directory that goes with the process.
+    let scratch = match &args.place[..] {
+        [kind] if kind == Path::new("inmem") && !kind.exists() => {
+            Some(context.store()?.scratch_directory()?)
+        }
+        _ => None,
+    };
+    let directory = match &scratch {
+        Some(scratch) => scratch.path(),
+        None => directory(&args.place)?,
+    };
     let layout = if args.read_only {
         Layout::open(directory, false)?
     } else {

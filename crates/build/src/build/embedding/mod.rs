@@ -93,7 +93,7 @@ impl Question<'_> {
             .context(|| archive.place.to_string())?;
         let hash = blake3::hash(archive.path.as_bytes()).to_hex();
         let name = names::normalise(&format!("localhost/embedded-archive-{}", &hash[..16]))?;
-        let options = LoadOptions { tags: vec![name.clone()] };
+        let options = LoadOptions { tags: vec![name.clone()], ..LoadOptions::default() };
         let input = Input::Stream(Box::new(file));
         let loaded = transfer::load(self.store, input, &options, self.reporter)
             .context(|| format!("{}: cannot use {}", archive.place, archive.path))?;

@@ -79,7 +79,8 @@ fn meets(requirement: &Requirement, subject: &Subject, signatures: &Signatures) 
                     states(bundle, subject, certified.identity.as_ref())
                 })
                 .collect();
-            verdict(Scheme::Sigstore, outcomes, &signatures.looked)
+            let by = format!("sigstore signature by {}", keyless.wanted());
+            verdict(&by, outcomes, &signatures.looked)
         }
         Requirement::Signed { by, keys, identity } => {
             let keys = read_keys(keys)?;
@@ -107,7 +108,11 @@ fn meets(requirement: &Requirement, subject: &Subject, signatures: &Signatures) 
                     states(bundle, subject, Some(identity))
                 }));
             }
-            verdict(*by, outcomes, &signatures.looked)
+            let name = match by {
+                Scheme::Sigstore => "sigstore signature",
+                Scheme::Gpg => "GPG signature",
+            };
+            verdict(name, outcomes, &signatures.looked)
         }
     }
 }
@@ -169,11 +174,7 @@ fn each<T>(found: &[Result<T>], judge: impl Fn(&T) -> Result<()>) -> Vec<Result<
 }
 
 /// One good signature is enough.
-fn verdict(scheme: Scheme, outcomes: Vec<Result<()>>, looked: &[String]) -> Result<()> {
-    let name = match scheme {
-        Scheme::Sigstore => "sigstore",
-        Scheme::Gpg => "GPG",
-    };
+fn verdict(name: &str, outcomes: Vec<Result<()>>, looked: &[String]) -> Result<()> {
     let mut reasons = Vec::new();
     for outcome in outcomes {
         match outcome {
@@ -187,10 +188,10 @@ fn verdict(scheme: Scheme, outcomes: Vec<Result<()>>, looked: &[String]) -> Resu
         } else {
             format!("looked at {}", looked.join(", "))
         };
-        format!("it requires a {name} signature, and there is none ({places})")
+        format!("it requires a {name}, and there is none ({places})")
     } else {
         reasons.dedup();
-        format!("it requires a {name} signature, and none is acceptable: {}", reasons.join("; "))
+        format!("it requires a {name}, and none is acceptable: {}", reasons.join("; "))
     };
     Err(Error::new(Kind::Denied, why))
 }

@@ -115,6 +115,11 @@ impl Policy {
         self.most_specific("docker", &scopes(reference))
     }
 
+    /// Returns the requirements on an image of this machine that has no name.
+    pub(crate) fn for_unnamed(&self) -> Requirements<'_> {
+        Requirements { source: &self.source, scope: "default", list: &self.default }
+    }
+
     fn most_specific(&self, transport: &str, scopes: &[String]) -> Requirements<'_> {
         let found = self.transports.get(transport).and_then(|table| {
             scopes
@@ -136,6 +141,11 @@ impl Requirements<'_> {
         self.list.iter().any(
             |requirement| matches!(requirement, Requirement::Signed { by, .. } if *by == scheme),
         )
+    }
+
+    /// Returns whether any signature is demanded, rather than all images accepted or rejected.
+    pub(crate) fn needs_signatures(&self) -> bool {
+        self.needs_bundles() || self.needs(Scheme::Sigstore) || self.needs(Scheme::Gpg)
     }
 
     /// Returns whether bundles must be fetched, which are always beside the image.

@@ -57,6 +57,15 @@ impl Pattern {
     }
 }
 
+impl std::fmt::Display for Pattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exactly(text) => f.write_str(text),
+            Self::Expression(expression) => write!(f, "/{expression}/"),
+        }
+    }
+}
+
 /// Who signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signer {
@@ -164,6 +173,16 @@ impl Keyless {
         }
     }
 
+    /// Returns the required signers, for messages.
+    pub(crate) fn wanted(&self) -> String {
+        let wanted: Vec<String> = self
+            .signers
+            .iter()
+            .map(|signer| format!("{} of {}", signer.identity, signer.issuer))
+            .collect();
+        wanted.join(", or ")
+    }
+
     /// Returns the signer if it is one of those required.
     fn signer(&self, certificate: &Certificate<'_>) -> Result<Signer> {
         let identities = certificate.identities()?;
@@ -185,9 +204,10 @@ impl Keyless {
         Err(Error::new(
             Kind::Denied,
             format!(
-                "{what}: it was signed by {} of {}, who is not among those required",
+                "{what}: it was signed by {} of {}, who is not among those required: {}",
                 shown(&identities.join(", ")),
-                shown(&issuer)
+                shown(&issuer),
+                self.wanted()
             ),
         ))
     }
