@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::services::{IDENTITY, ISSUER, Services};
 use super::{DENIED, NETWORK, Site};
 use crate::common::Ran;
-use crate::common::proxy::{Fault, Proxy};
+use crate::common::proxy::{Fault, Proxy, Request};
 
 const PATHS: [(&str, &str); 3] = [
     ("/api/v2/signingCert", "certificate authority"),
@@ -51,7 +51,7 @@ fn services_that_fail_are_asked_again_and_then_named() {
             let said = failed.stderr();
             assert!(said.contains(name) && said.contains(why), "{}", failed.report());
             assert!(said.contains(&proxy.host), "{}", failed.report());
-            assert!(said.contains("--timeout"), "{}", failed.report());
+            assert!(said.contains("longer timeout"), "{}", failed.report());
             proxy.behave();
         }
         assert_eq!(referrers(&site), 0, "{name}");
@@ -115,7 +115,7 @@ fn no_tag_refers_to_an_image_whose_signatures_are_not_there() {
         assert!(!pulled.success(), "{}", pulled.report());
     }
     push().ok();
-    let lines: Vec<String> = proxy.requests().iter().map(|request| request.line()).collect();
+    let lines: Vec<String> = proxy.requests().iter().map(Request::line).collect();
     let at =
         |end: &str| lines.iter().rposition(|line| line.starts_with("PUT") && line.ends_with(end));
     assert!(at(artifact).unwrap() < at("/v1").unwrap(), "{lines:?}");

@@ -22,7 +22,7 @@ pub mod service;
 mod tests;
 mod upload;
 
-use std::io::{Cursor, Read};
+use std::io::Read;
 use std::sync::Arc;
 
 use ::http::Method;
@@ -152,7 +152,7 @@ impl Shelf for Repository {
             let open = |offset: u64| -> Result<Box<dyn Read + Send + 'static>> {
                 let start = usize::try_from(offset).unwrap_or(usize::MAX);
                 let rest = bytes.get(start..).unwrap_or_default().to_vec();
-                Ok(Box::new(Cursor::new(rest)))
+                Ok(Box::new(std::io::Cursor::new(rest)))
             };
             self.push_blob(blob, &[], &open, &|_| {})?;
         }

@@ -167,8 +167,8 @@ impl Service {
                 }
                 Err(error) if error.kind() != Kind::Network => return Err(error),
                 // The last attempt may be cut off by the deadline: the answer before it says more.
-                Err(error) => match answered.take() {
-                    Some(why) if Instant::now() >= call.until => (why, None),
+                Err(error) => match &answered {
+                    Some(why) if Instant::now() >= limits.until => (String::clone(why), None),
                     _ => (format!("did not answer: {error}"), None),
                 },
             };

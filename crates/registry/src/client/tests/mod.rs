@@ -76,11 +76,7 @@ fn noise(length: usize) -> Vec<u8> {
 }
 
 fn blob(bytes: &[u8]) -> Descriptor {
-    Descriptor::new(
-        imgctl_base::image::media_type::OCI_LAYER,
-        Digest::of(bytes),
-        bytes.len() as u64,
-    )
+    Descriptor::new(media_type::OCI_LAYER, Digest::of(bytes), bytes.len() as u64)
 }
 
 fn read(repository: &Repository, descriptor: &Descriptor, offset: u64) -> Result<Vec<u8>> {
