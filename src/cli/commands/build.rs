@@ -98,6 +98,7 @@ fn show(
             "mediaType": built.descriptor.media_type,
             "size": built.descriptor.size,
             "names": names(built),
+            "stored": built.is_stored(),
             "manifests": built.manifests,
             "file": built.file,
             "steps": built.steps,
@@ -106,7 +107,7 @@ fn show(
             "compared": compared,
         }));
     }
-    for name in names(built) {
+    for name in names(built).iter().filter(|_| built.is_stored()) {
         context.ui.say(&format!("named {name}"));
     }
     for place in published.iter().filter(|place| place.name.tag().is_some()) {

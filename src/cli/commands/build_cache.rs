@@ -1,60 +1,84 @@
 //! `--cache-from` and `--cache-to` of `build`.
 
+use std::path::Path;
+
 use clap::Args;
 
+use crate::cli::commands::keys::{self, PasswordArg};
 use crate::cli::{cache_spec::Spec, context::Context, duration, environment::Environment};
 use imgctl_base::error::Result;
 use imgctl_build::cache::options::DEFAULT_AGE;
-use imgctl_build::cache::{CacheOptions, Mode, Source, Target, Trust};
+use imgctl_build::cache::{CacheOptions, Mode, Signer, Source, Target, Trust};
+use imgctl_transfer::trust::{PrivateKey, PublicKey};
 
 /// Caches that a build shares with builds on other machines.
 #[derive(Args, Debug)]
 pub(crate) struct CacheArgs {
     /// Use the build cache at NAME, type=registry,ref=NAME, type=local,src=DIRECTORY or
-    /// type=gha,scope=SCOPE (may be repeated)
+    /// type=gha,scope=SCOPE; results of RUN only if key=FILE has signed them, or with trust=all (may be
+    /// repeated)
     #[arg(long, value_name = "SPEC")]
     cache_from: Vec<String>,
 
     /// Write the build cache to NAME, type=registry,ref=NAME, type=local,dest=DIRECTORY or
-    /// type=gha,scope=SCOPE, with mode=max that of all stages, or with type=inline into the image
-    /// (may be repeated)
+    /// type=gha,scope=SCOPE, with mode=max that of all stages, or with type=inline into the
+    /// image; signed with key=FILE (may be repeated)
     #[arg(long, value_name = "SPEC")]
     cache_to: Vec<String>,
 }
 
+/// Variable with the key for all caches without a `key` of their own.
+const KEY: &str = "IMGCTL_CACHE_KEY";
+
 impl CacheArgs {
     /// Returns the caches to read and to write.
     pub(crate) fn options(&self, context: &Context) -> Result<CacheOptions> {
-        let (options, notes) = self.parsed(&context.environment)?;
-        context.ui.notes(&notes);
-        Ok(options)
-    }
-
-    fn parsed(&self, environment: &Environment) -> Result<(CacheOptions, Vec<String>)> {
+        let environment = &context.environment;
         let (mut options, mut notes) = (CacheOptions::default(), Vec::new());
+        let public = |path: &str| keys::public_or_private(Path::new(path), context);
+        let private = |path: &str| keys::private(Path::new(path), &PasswordArg::default(), context);
         for text in &self.cache_from {
-            options.from.extend(source(text, environment, &mut notes)?);
+            options.from.extend(source(text, environment, &public, &mut notes)?);
         }
         for text in &self.cache_to {
             match inline(text, &mut notes)? {
                 true => options.inline = true,
-                false => options.to.extend(target(text, environment, &mut notes)?),
+                false => options.to.extend(target(text, environment, &private, &mut notes)?),
             }
         }
-        Ok((options, notes))
+        context.ui.notes(&notes);
+        let has_key = environment.lossless(KEY)?.is_some_and(|key| !key.is_empty());
+        if has_key && !(options.from.is_empty() && options.to.is_empty()) {
+            let path = format!("env://{KEY}");
+            let verifier = public(&path)?;
+            for source in &mut options.from {
+                source.key.get_or_insert_with(|| verifier.clone());
+            }
+            // A public key only reads: for jobs that must not vouch for anything.
+            if !keys::is_public(Path::new(&path), context)? {
+                let signer = Signer::new(private(&path)?)?;
+                for target in &mut options.to {
+                    target.signer.get_or_insert_with(|| signer.clone());
+                }
+            }
+        }
+        Ok(options)
     }
 }
 
 fn source(
     text: &str,
     environment: &Environment,
+    read: &dyn Fn(&str) -> Result<PublicKey>,
     notes: &mut Vec<String>,
 ) -> Result<Option<Source>> {
     let mut spec = Spec::parse("--cache-from", text)?;
     let place = spec.place("src", environment)?;
-    let trust = spec.choice("trust", [("all", Trust::All), ("content", Trust::Content)])?;
+    let trust = spec.choice("trust", [("content", Trust::Content), ("all", Trust::All)])?;
+    let key = spec.take("key");
     notes.extend(spec.finish()?);
-    Ok(place.map(|place| Source { place, trust }))
+    let key = key.map(read).transpose()?;
+    Ok(place.map(|place| Source { place, trust, key }))
 }
 
 /// Reports whether the target is the image itself.
@@ -75,6 +99,7 @@ fn inline(text: &str, notes: &mut Vec<String>) -> Result<bool> {
 fn target(
     text: &str,
     environment: &Environment,
+    read: &dyn Fn(&str) -> Result<PrivateKey>,
     notes: &mut Vec<String>,
 ) -> Result<Option<Target>> {
     let mut spec = Spec::parse("--cache-to", text)?;
@@ -87,8 +112,10 @@ fn target(
             .wrong("GitHub's cache service is not available")
             .hint("it needs ACTIONS_RESULTS_URL and ACTIONS_RUNTIME_TOKEN, or ignore-error=true"));
     }
+    let key = spec.take("key");
     notes.extend(spec.finish()?);
-    Ok(place.map(|place| Target { place, mode, max_age, ignore_error }))
+    let signer = key.map(|key| Signer::new(read(key)?)).transpose()?;
+    Ok(place.map(|place| Target { place, mode, max_age, ignore_error, signer }))
 }
 
 #[cfg(test)]
@@ -96,19 +123,23 @@ mod tests {
     use super::*;
 
     fn from(text: &str) -> Result<Source> {
-        source(text, &Environment::default(), &mut Vec::new()).map(Option::unwrap)
+        let read = |_: &str| PrivateKey::generate()?.public();
+        source(text, &Environment::default(), &read, &mut Vec::new()).map(Option::unwrap)
     }
 
     fn to(text: &str) -> Result<Target> {
-        target(text, &Environment::default(), &mut Vec::new()).map(Option::unwrap)
+        let read = |_: &str| PrivateKey::generate();
+        target(text, &Environment::default(), &read, &mut Vec::new()).map(Option::unwrap)
     }
 
     #[test]
     fn a_bare_name_is_a_registrys() {
         let bare = from("reg.io:5000/a/cache").unwrap();
         assert_eq!(bare, from("type=registry,ref=reg.io:5000/a/cache:latest").unwrap());
-        assert_eq!(bare.trust, Trust::All);
-        assert_eq!(from("type=local,src=/c,trust=content").unwrap().trust, Trust::Content);
+        assert_eq!((bare.trust, bare.key.is_some()), (Trust::Content, false));
+        assert_eq!(from("type=local,src=/c,trust=all").unwrap().trust, Trust::All);
+        assert!(from("type=local,src=/c,key=a.pub").unwrap().key.is_some());
+        assert!(to("type=local,dest=/c,key=a.key").unwrap().signer.is_some());
         let spec = to("type=local,dest=/c,mode=max,ignore-error=false,max-age=7d").unwrap();
         assert_eq!((spec.mode, spec.ignore_error), (Mode::Max, false));
         assert_eq!(spec.max_age.as_secs(), 7 * 86_400);
@@ -133,7 +164,8 @@ mod tests {
         assert!(to("type=gha,ignore-error=false").is_err());
         let mut notes = Vec::new();
         let text = "type=registry,ref=reg.io/a,oci-mediatypes=true";
-        target(text, &Environment::default(), &mut notes).unwrap();
+        let read = |_: &str| PrivateKey::generate();
+        target(text, &Environment::default(), &read, &mut notes).unwrap();
         assert_eq!(notes.len(), 1);
     }
 }

@@ -91,7 +91,7 @@ pub(crate) fn resolve(
         let images = specs.iter_mut().filter(|spec| spec.kind == Kind::Image);
         // Like buildx: pushes the images that other outputs describe, if there are any.
         if images.map(|spec| spec.push = true).count() == 0 {
-            specs.push(Spec { push: true, ..Spec::default() });
+            specs.push(Spec { push: true, registry_only: true, ..Spec::default() });
         }
     }
     let mut outputs = Outputs::default();
@@ -124,6 +124,15 @@ pub(crate) fn resolve(
     outputs.delivery.list =
         args.manifest.as_deref().map(Reference::parse).transpose()?.map(|name| name.qualified());
     outputs.attest(args, options, context)?;
+    // Layers can stay in the cache's registry if nobody reads the image on this machine.
+    options.cache.leave = args.load != Some(true)
+        && !specs.is_empty()
+        && specs.iter().all(|spec| spec.registry_only && spec.push)
+        && outputs.delivery.list.is_none()
+        && outputs.sbom.is_none()
+        && outputs.provenance.is_none()
+        && !options.attest.sbom
+        && options.attest.provenance.is_none();
     outputs.delivery.check(options)?;
     if outputs.delivery.uses_stdout() && context.ui.is_json() {
         return Err(Error::usage("--json and an output on stdout exclude each other")
@@ -325,6 +334,8 @@ struct Spec {
     names: Vec<String>,
     push: bool,
     by_digest: bool,
+    /// Asks for a registry alone (`--push`, `type=registry`).
+    registry_only: bool,
     /// `tar=false`: a directory instead of an archive.
     directory: bool,
     insecure: bool,
@@ -351,7 +362,7 @@ impl Spec {
         let mut spec = Self::default();
         match fields.get("type") {
             Some("image") => {}
-            Some("registry") => spec.push = true,
+            Some("registry") => (spec.push, spec.registry_only) = (true, true),
             Some("oci" | "oci-archive") => spec.kind = Kind::Oci,
             Some("oci-dir") => (spec.kind, spec.directory) = (Kind::Oci, true),
             Some("docker" | "docker-archive") => spec.kind = Kind::Docker,

@@ -172,15 +172,43 @@ fn ask(context: &Context, question: &str) -> Result<Secret> {
     }
 }
 
-/// Reads the private key in `path`.
+/// Reads the private key in `path`, or in the variable NAME of `env://NAME`.
 pub(crate) fn private(
     path: &Path,
     password: &PasswordArg,
     context: &Context,
 ) -> Result<PrivateKey> {
-    let text = policy::read_key(path)?;
+    let text = text_of(path, context)?;
     PrivateKey::from_pem(&text, &mut || password.password(context))
         .context(|| format!("cannot use the key {}", path.display()))
+}
+
+/// Reads a public key, or the public half of a private one, from the same places.
+pub(crate) fn public_or_private(path: &Path, context: &Context) -> Result<PublicKey> {
+    if !is_public(path, context)? {
+        return private(path, &PasswordArg::default(), context)?.public();
+    }
+    PublicKey::from_pem(&text_of(path, context)?)
+        .context(|| format!("cannot use the key {}", path.display()))
+}
+
+/// Returns whether the key in `path` is a public one.
+pub(crate) fn is_public(path: &Path, context: &Context) -> Result<bool> {
+    let text = text_of(path, context)?;
+    Ok(text.windows(PUBLIC.len()).any(|part| part == PUBLIC.as_bytes()))
+}
+
+/// Marks a public key in PEM.
+const PUBLIC: &str = "-BEGIN PUBLIC KEY-";
+
+fn text_of(path: &Path, context: &Context) -> Result<Vec<u8>> {
+    let Some(name) = path.to_str().and_then(|path| path.strip_prefix("env://")) else {
+        return policy::read_key(path);
+    };
+    match context.environment.lossless(name)? {
+        Some(text) => Ok(text.into_bytes()),
+        None => Err(Error::usage(format!("the variable {name}, which has the key, is not set"))),
+    }
 }
 
 /// Reads the public key in `path`.

@@ -116,7 +116,8 @@ pub fn deliver(
     for export in &delivery.exports {
         job.export(export).context(|| format!("the image is built, but not in {export}"))?;
     }
-    let image = Named { reference: built.names.first().cloned(), ..job.unnamed() };
+    let mut image = Named { reference: built.names.first().cloned(), ..job.unnamed() };
+    manifest_list::set_origins(&mut image.descriptor, &built.origins)?;
     let attach = |repository: &Repository| match delivery.form {
         Form::Index => Ok(()),
         Form::Referrers | Form::Both => job.attach(repository),
@@ -124,6 +125,13 @@ pub fn deliver(
     let published =
         publish::publish(store, client, &image, &delivery.places, JOBS, &attach, reporter)
             .context(|| "the image is built, but not pushed".to_owned())?;
+    if !built.is_stored() {
+        reporter.note(&format!(
+            "{} of its layers stayed in the registry, so the store does not name the image (--load \
+             brings them)",
+            built.origins.len()
+        ));
+    }
     if let Some(list) = &delivery.list {
         job.add_to(list).context(|| format!("the image is built, but not in the list {list}"))?;
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::build::attest;
 use crate::build::context;
-use crate::build::embedding;
+use crate::build::embedding::{self, Embedding};
 use crate::build::file::{self, Source};
 use crate::build::lint;
 use crate::build::options::{Built, Options};
@@ -21,7 +21,7 @@ use crate::cache::export::Collected;
 use crate::cache::records::Used;
 use crate::cache::{import, inline};
 use imgctl_base::error::{Context as _, Error, Result};
-use imgctl_base::image::{Platform, Reference};
+use imgctl_base::image::{Digest, Platform, Reference};
 use imgctl_base::progress::Reporter;
 use imgctl_kubefile as kubefile;
 use imgctl_kubefile::ast::{InstructionKind, Kubefile};
@@ -54,47 +54,88 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
     if let (Some(_), Some(context)) = (&embedding, &mut context) {
         context.add_embedded_registry();
     }
-    let cache = StepCache::new(store, !options.no_cache, importing.finish(reporter));
-    let mut written = Vec::new();
-    let (mut used, mut result) = (Used::new(), BTreeSet::new());
+    let imported = importing.finish(reporter);
+    let cache = StepCache::new(store, !options.no_cache, imported, options.cache.leave);
     let mut counts = (0, 0);
-    for platform in platforms {
-        let results = Results::default();
-        let shared = Shared {
-            store,
-            options,
-            source: &source,
-            kubefile: &kubefile,
-            context: context.as_ref(),
-            lease: &lease,
-            cache: &cache,
-            files: &files,
-            reporter,
-            results: &results,
-        };
-        let built = build_platform(&shared, platform, &mut counts);
-        let mut image = match platforms {
-            [_] => built?,
-            _ => built.context(|| format!("cannot build for {platform}"))?,
-        };
-        if let Some(embedding) = &embedding {
-            image = embedding.add_to(&shared, image)?;
+    let images = until_there(&cache, embedding.as_ref(), reporter, &mut || {
+        counts = (0, 0);
+        let mut images = Vec::new();
+        for platform in platforms {
+            let results = Results::default();
+            let shared = Shared {
+                store,
+                options,
+                source: &source,
+                kubefile: &kubefile,
+                context: context.as_ref(),
+                lease: &lease,
+                cache: &cache,
+                files: &files,
+                reporter,
+                results: &results,
+            };
+            let built = build_platform(&shared, platform, &mut counts);
+            let mut image = match platforms {
+                [_] => built?,
+                _ => built.context(|| format!("cannot build for {platform}"))?,
+            };
+            if let Some(embedding) = &embedding {
+                image = embedding.add_to(&shared, image)?;
+            }
+            images.push((image, cache.take_used()));
         }
-        let now_used = cache.take_used();
-        let layers: Vec<_> = image.layers.iter().map(|layer| &layer.descriptor.digest).collect();
+        Ok(images)
+    })?;
+    save_stat_cache(files, reporter);
+    let result = layers_of(&images);
+    let (mut written, mut used) = (Vec::new(), Used::new());
+    for (mut image, now_used) in images {
         if options.cache.inline {
-            inline::write(&mut image.config, store, &now_used, &layers)?;
+            let layers: Vec<_> =
+                image.layers.iter().map(|layer| &layer.descriptor.digest).collect();
+            inline::write(&mut image.config, &now_used, &layers, &|key, basis, layers| {
+                cache.recorded(store, key, basis, layers)
+            })?;
         }
-        result.extend(layers.into_iter().cloned());
         used.extend(now_used);
         written.push(output::write_image(store, options, &image)?);
     }
-    save_stat_cache(files, reporter);
-    let mut built = finish(store, options, &source, written, counts, reporter)?;
+    let origins = cache.remotes().origins(&result);
+    let mut built = finish(store, options, &source, written, origins, counts, reporter)?;
     built.cache = Collected { used, result };
     built.imported = Arc::clone(cache.imported());
     built.checked = checked;
     Ok(built)
+}
+
+/// Builds, and builds again without what a cache has lost, until every layer is in the store or in a
+/// registry.
+fn until_there(
+    cache: &StepCache,
+    embedding: Option<&Embedding>,
+    reporter: &dyn Reporter,
+    build: &mut dyn FnMut() -> Result<Vec<(StageImage, Used)>>,
+) -> Result<Vec<(StageImage, Used)>> {
+    loop {
+        match build() {
+            Ok(images) if cache.remotes().are_there(&layers_of(&images))? => return Ok(images),
+            Ok(_) => {}
+            Err(error) if cache.remotes().has_failed() => {
+                tracing::warn!("{}", error.chain().join(": "));
+            }
+            Err(error) => return Err(error),
+        }
+        reporter.note("building again without these layers of the build cache");
+        cache.restart();
+        if let Some(embedding) = embedding {
+            embedding.restart();
+        }
+    }
+}
+
+fn layers_of(images: &[(StageImage, Used)]) -> BTreeSet<Digest> {
+    let layers = images.iter().flat_map(|(image, _)| &image.layers);
+    layers.map(|layer| layer.descriptor.digest.clone()).collect()
 }
 
 /// The build argument is equivalent to the environment variable (reproducible-builds.org, as in
@@ -116,6 +157,7 @@ fn finish(
     options: &Options,
     source: &Source,
     written: Vec<Written>,
+    origins: BTreeMap<Digest, String>,
     (cached_steps, steps): (usize, usize),
     reporter: &dyn Reporter,
 ) -> Result<Built> {
@@ -130,12 +172,16 @@ fn finish(
         [single] if entries.is_empty() => single.descriptor.clone(),
         several => output::write_index(store, options, several, entries)?,
     };
-    store.tag(&names, &descriptor)?;
+    // The store names only images that it has.
+    if origins.is_empty() {
+        store.tag(&names, &descriptor)?;
+    }
     Ok(Built {
         descriptor,
         image_id,
         manifests: written.into_iter().map(|image| image.descriptor).collect(),
         names,
+        origins,
         attested,
         file: source.name.clone(),
         invocation: attest::invocation(options, source),

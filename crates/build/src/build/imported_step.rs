@@ -1,68 +1,129 @@
-//! Layers of imported caches. Verifies every claim of a record that can be verified: recreates a layer
-//! of known content with the times of the record and compares it; fetches and examines any other
-//! layer before use.
+//! Layers of imported caches. A record that its reader trusts is used as the store's own would be: the
+//! step's key says that the layer is the right one. Of any other record, every claim is verified: a
+//! layer of known content is made again and compared; any other is fetched and examined. What a command
+//! has made cannot be verified, so it is only used if it is trusted.
+//!
+//! If the result goes to a registry only, trusted layers stay in the registry of the cache.
+
+use std::sync::Arc;
 
 use crate::build::items::Item;
 use crate::build::layer_step::LayerMaker;
 use crate::build::step_cache::{Basis, CachedLayer};
-use crate::cache::import::Import;
+use crate::cache::import::{Candidate, Import};
 use crate::cache::records::{RecordedLayer, Step};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::LayerKind;
-use imgctl_store::layer::{Mtime, Toc};
+use imgctl_store::layer::{Mtime, Toc, planned};
 
 impl LayerMaker<'_> {
-    /// Recreates the layer of `items` as a cache has it, so that it keeps its digest on a machine
-    /// where the files have other times. Nothing is fetched.
+    /// Returns the layer of `items` as a cache has it, with the times that it has there: so the layer
+    /// keeps its digest on a machine where the files have other times. All digests of `items` are known.
     pub(super) fn imported(
         &self,
         kind: LayerKind,
         key: &str,
         items: &[Item],
     ) -> Result<Option<CachedLayer>> {
-        for (import, step) in self.cache.imported().find(key, Basis::Content) {
-            let [recorded] = step.layers.as_slice() else { continue };
-            let Some(times) = self.times(recorded, items.len()) else {
-                lies(import, "its times are not those of the layer");
+        for candidate in self.cache.imported().find(key, Basis::Content) {
+            let [recorded] = candidate.step.layers.as_slice() else { continue };
+            let Some(mut items) = self.timed(recorded, items, candidate.is_trusted) else {
                 continue;
             };
-            let mut items = items.to_vec();
-            for (item, seconds) in items.iter_mut().zip(&times) {
-                item.entry.mtime = Mtime { seconds: *seconds, nanoseconds: 0 };
+            match self.reuse(kind, &candidate, recorded, &mut items)? {
+                Some(layer) => {
+                    self.record(key, &layer)?;
+                    return Ok(Some(layer));
+                }
+                None => lies(candidate.import, "it names another layer than the build makes"),
             }
-            let layer = self.write(kind, &mut items, recorded.newest)?;
-            if recorded.names(&layer) {
-                self.record(key, &layer)?;
-                return Ok(Some(layer));
-            }
-            lies(import, "it names another layer than the build makes");
         }
         Ok(None)
     }
 
-    /// Returns the times of a record for `count` entries, if this build could have set them.
-    fn times(&self, recorded: &RecordedLayer, count: usize) -> Option<Vec<i64>> {
-        let times = recorded.times(count)?;
-        let newest = times.iter().max()?;
-        let allowed = self.timestamp.is_none_or(|limit| *newest <= limit);
-        (*newest == recorded.newest && allowed).then_some(times)
+    /// Returns the layer of a record, left where it is or stored; `None` if the record lies.
+    fn reuse(
+        &self,
+        kind: LayerKind,
+        candidate: &Candidate<'_>,
+        recorded: &RecordedLayer,
+        items: &mut [Item],
+    ) -> Result<Option<CachedLayer>> {
+        let remotes = self.cache.remotes();
+        let expected = recorded.layer();
+        if expected.descriptor.layer_kind() != Some(kind) || self.check_form(&expected).is_err() {
+            return Ok(None);
+        }
+        if !candidate.is_trusted || !remotes.allows(candidate.import, recorded) {
+            let layer = self.write(kind, items, recorded.newest)?;
+            return Ok((layer == expected).then_some(layer));
+        }
+        let entry = |item: &Item| (item.entry.clone(), item.digest.unwrap_or_default());
+        let toc = planned(items.iter().map(entry))?;
+        remotes.leave(candidate.import, recorded, Some(toc));
+        Ok(Some(expected))
     }
 
-    /// Fetches the layers of a step that an imported cache has. `accept` examines each of them by
-    /// its table of contents; `None` if no cache has layers that can be used.
+    /// Returns `items` with the times of a record, if this build could have set them. A build whose
+    /// times are given does not take others from somebody whom it does not trust.
+    fn timed(
+        &self,
+        recorded: &RecordedLayer,
+        items: &[Item],
+        is_trusted: bool,
+    ) -> Option<Vec<Item>> {
+        let times = recorded.times(items.len())?;
+        let newest = times.iter().max()?;
+        let allowed = self.timestamp.is_none_or(|limit| *newest <= limit);
+        if *newest != recorded.newest || !allowed {
+            return None;
+        }
+        let mut own = items.to_vec();
+        let mut items = items.to_vec();
+        for (item, seconds) in items.iter_mut().zip(&times) {
+            item.entry.mtime = Mtime { seconds: *seconds, nanoseconds: 0 };
+        }
+        if self.timestamp.is_some() && !is_trusted {
+            self.settle_times(&mut own);
+            let same = |(a, b): (&Item, &Item)| a.entry.mtime == b.entry.mtime;
+            return own.iter().zip(&items).all(same).then_some(items);
+        }
+        Some(items)
+    }
+
+    /// Returns the layers of a step that an imported cache has, left where they are or fetched. Of a
+    /// record that is not trusted, `accept` examines each layer by its table of contents. `None` if no
+    /// cache has layers that can be used.
     pub(crate) fn fetched(
         &self,
         key: &str,
         basis: Basis,
         accept: &dyn Fn(&CachedLayer, &Toc) -> Result<()>,
     ) -> Option<Vec<CachedLayer>> {
-        for (import, step) in self.cache.imported().find(key, basis) {
-            match self.fetch_all(import, step, accept) {
+        for Candidate { import, step, is_trusted } in self.cache.imported().find(key, basis) {
+            let used = match is_trusted && self.can_stay(import, step) {
+                true => self.leave_all(import, step),
+                false => self.fetch_all(import, step, accept),
+            };
+            match used {
                 Ok(layers) => return Some(layers),
                 Err(error) => lies(import, &error.chain().join(": ")),
             }
         }
         None
+    }
+
+    fn can_stay(&self, import: &Import, step: &Step) -> bool {
+        step.layers.iter().all(|layer| self.cache.remotes().allows(import, layer))
+    }
+
+    fn leave_all(&self, import: &Arc<Import>, step: &Step) -> Result<Vec<CachedLayer>> {
+        let layers: Vec<CachedLayer> = step.layers.iter().map(RecordedLayer::layer).collect();
+        layers.iter().try_for_each(|layer| self.check_form(layer))?;
+        for layer in &step.layers {
+            self.cache.remotes().leave(import, layer, None);
+        }
+        Ok(layers)
     }
 
     fn fetch_all(
@@ -74,7 +135,7 @@ impl LayerMaker<'_> {
         let mut layers = Vec::new();
         for recorded in &step.layers {
             self.check_form(&recorded.layer())?;
-            let (layer, toc) = import.fetch(recorded, self.store, self.lease, self.reporter)?;
+            let (layer, toc) = import.fetch(recorded, self.store, self.reporter)?;
             self.check_content(&layer, &toc)?;
             accept(&layer, &toc)?;
             layers.push(layer);

@@ -9,11 +9,13 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, OnceLock};
 
 use crate::build::step_cache::FileState;
+use crate::cache::remote::Remotes;
 use imgctl_base::error::{Error, IoContext as _, Kind, Result};
 use imgctl_base::fs::metadata::Metadata;
 use imgctl_base::fs::root::Root;
 use imgctl_base::fs::xattr::{self, Xattrs};
 use imgctl_base::image::Digest;
+use imgctl_base::progress::Silent;
 use imgctl_store::layer::{
     Entry, EntryKind, LayerPath, Limits, Mtime, Names, TarReader, decompress,
 };
@@ -89,13 +91,16 @@ pub(super) enum Content {
 pub(crate) struct LayerTar {
     store: Store,
     blob: Digest,
+    /// Fetches the layer if it is not in the store yet.
+    remotes: Arc<Remotes>,
     tar: OnceLock<Arc<File>>,
 }
 
 impl LayerTar {
-    /// Returns the tar of the layer with the blob `blob`.
-    pub(super) fn new(store: &Store, blob: Digest) -> Self {
-        Self { store: store.clone(), blob, tar: OnceLock::new() }
+    /// Returns the tar of the layer with the blob `blob`, which is in the store or among `remotes`.
+    pub(super) fn new(store: &Store, blob: Digest, remotes: &Arc<Remotes>) -> Self {
+        let remotes = Arc::clone(remotes);
+        Self { store: store.clone(), blob, remotes, tar: OnceLock::new() }
     }
 
     /// Returns the tar as a file: the blob itself if it is not compressed, otherwise an unnamed
@@ -104,6 +109,7 @@ impl LayerTar {
         if let Some(file) = self.tar.get() {
             return Ok(Arc::clone(file));
         }
+        self.remotes.bring(&self.blob, &Silent)?;
         let blob = self.store.open_blob(&self.blob)?;
         let mut start = [0; 8];
         let length =

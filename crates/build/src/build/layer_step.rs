@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read as _;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 
 use crate::build::items::{self, Content, Item, NO_TIME, Opened, read_xattrs};
 use crate::build::step_cache::{Basis, CachedLayer, Key, Known, StatCache, StepCache};
@@ -21,9 +22,14 @@ use imgctl_store::layer::writer::Layer;
 use imgctl_store::layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter, Mtime};
 use imgctl_store::store::blobs::Ingest;
 use imgctl_store::store::{Lease, Store};
+use imgctl_transfer::transfer::workers;
 
 /// If at most 1/N of the bytes is unknown, files are read in advance to find an existing layer.
 const READ_FIRST: u64 = 4;
+/// Fewer files than this are read by one thread.
+const FEW_FILES: usize = 16;
+/// Size of the buffer of a file that is only hashed, in bytes.
+const READ_BUFFER: usize = 256 << 10;
 
 /// One layer of a stage.
 #[derive(Clone, Debug)]
@@ -80,9 +86,7 @@ impl LayerMaker<'_> {
         let unknown: u64 =
             items.iter().filter(|item| item.digest.is_none()).map(|i| size(&i)).sum();
         if unknown * READ_FIRST <= total || !self.cache.imported().is_empty() {
-            for item in items.iter_mut().filter(|item| item.digest.is_none()) {
-                self.read_ahead(item)?;
-            }
+            self.read_all_ahead(&mut items)?;
             let key = self.key(kind, &items);
             let known = match self.recorded(&key)? {
                 None => self.imported(kind, &key, &items)?,
@@ -125,10 +129,8 @@ impl LayerMaker<'_> {
     /// Adds `items` to a key, without their times.
     pub(crate) fn add_content(&self, mut items: Vec<Item>, key: &mut Key) -> Result<()> {
         self.recall(&mut items)?;
-        for item in &mut items {
-            if item.digest.is_none() {
-                self.read_ahead(item)?;
-            }
+        self.read_all_ahead(&mut items)?;
+        for item in &items {
             add_entry(key, &item.entry);
             key.add(&item.digest.unwrap_or_default());
         }
@@ -152,6 +154,14 @@ impl LayerMaker<'_> {
         Ok(())
     }
 
+    /// Reads the files whose digests are unknown, several at a time.
+    fn read_all_ahead(&self, items: &mut [Item]) -> Result<()> {
+        let unknown: Vec<&mut Item> =
+            items.iter_mut().filter(|item| item.digest.is_none()).collect();
+        let jobs = if unknown.len() < FEW_FILES { 1 } else { self.threads };
+        workers::for_each(unknown, jobs, &AtomicBool::new(false), |item| self.read_ahead(item))
+    }
+
     /// Reads a file only to compute its digest.
     fn read_ahead(&self, item: &mut Item) -> Result<()> {
         if item.entry.is_directory() {
@@ -161,8 +171,14 @@ impl LayerMaker<'_> {
         }
         let mut hasher = blake3::Hasher::new();
         let mut reader = Opened::open(item)?;
-        std::io::copy(&mut reader, &mut hasher)
-            .doing(|| format!("cannot read {}", item.entry.path))?;
+        let size = usize::try_from(item.entry.size()).unwrap_or(READ_BUFFER);
+        let mut buffer = vec![0; size.saturating_add(1).min(READ_BUFFER)];
+        loop {
+            match reader.read(&mut buffer).doing(|| format!("cannot read {}", item.entry.path))? {
+                0 => break,
+                count => hasher.update(&buffer[..count]),
+            };
+        }
         reader.check(item)?;
         item.digest = Some(*hasher.finalize().as_bytes());
         self.remember(item)
@@ -198,7 +214,7 @@ impl LayerMaker<'_> {
 
     /// Clamps times, and sets missing ones to the newest of the others. Returns the newest, in
     /// seconds.
-    fn settle_times(&self, items: &mut [Item]) -> i64 {
+    pub(super) fn settle_times(&self, items: &mut [Item]) -> i64 {
         let clamp = |seconds: i64| self.timestamp.map_or(seconds, |limit| seconds.min(limit));
         let known = items.iter().map(|item| item.entry.mtime).filter(|time| *time != NO_TIME);
         let newest = known.map(|time| clamp(time.seconds)).max();
@@ -218,9 +234,9 @@ impl LayerMaker<'_> {
         items: &mut [Item],
         newest: i64,
     ) -> Result<CachedLayer> {
-        let compression = self.compression_of(kind);
         let total = items.iter().map(|item| item.entry.size()).sum();
         let task = self.reporter.start(&format!("writing {kind} layer"), Unit::Bytes, Some(total));
+        let compression = self.compression_of(kind);
         let mut writer = LayerWriter::start(self.store.ingest()?, compression, self.threads)?;
         for item in items.iter_mut() {
             let mut reader = Opened::open(item)?;

@@ -225,6 +225,14 @@ pub struct Attested {
     pub documents: Vec<Document>,
 }
 
+impl Built {
+    /// Returns whether the store has the whole image. Otherwise layers stayed in registries, and the
+    /// store does not name it.
+    pub fn is_stored(&self) -> bool {
+        self.origins.is_empty()
+    }
+}
+
 /// Result of a build.
 #[derive(Clone, Debug)]
 pub struct Built {
@@ -235,6 +243,8 @@ pub struct Built {
     /// One manifest per platform.
     pub manifests: Vec<Descriptor>,
     pub names: Vec<Reference>,
+    /// Repositories of the layers that are not in the store, which therefore does not name the image.
+    pub(crate) origins: BTreeMap<Digest, String>,
     /// The documents about each of `manifests`, if any were requested.
     pub attested: Vec<Attested>,
     /// Name of the Kubefile, for messages.

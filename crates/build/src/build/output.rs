@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::build::context::ImageTree;
-use crate::build::items::{Item, LayerTar, SourceTree as _};
+use crate::build::items::{Item, SourceTree as _};
 use crate::build::options::{Format, Options};
 use crate::build::shared::{ImageLayer, Shared, StageImage};
 use imgctl_base::error::{Error, Result};
@@ -145,15 +145,10 @@ pub(super) fn squash(shared: &Shared<'_>, image: &StageImage) -> Result<StageIma
     if own.len() < 2 {
         return Ok(image.clone());
     }
-    let toc = |layer: &ImageLayer| {
-        shared.store.toc(&layer.descriptor.digest, &layer.diff_id).map(Arc::new)
-    };
+    let toc = |layer: &ImageLayer| shared.toc_of(layer);
     let below = Tree::from_layers(base.iter().map(toc).collect::<Result<Vec<_>>>()?)?;
     let whole = Tree::from_layers(image.layers.iter().map(toc).collect::<Result<Vec<_>>>()?)?;
-    let tars = image
-        .layers
-        .iter()
-        .map(|layer| Arc::new(LayerTar::new(shared.store, layer.descriptor.digest.clone())));
+    let tars = image.layers.iter().map(|layer| Arc::new(shared.tar_of(layer)));
     let tree = ImageTree::new("the image".to_owned(), Arc::new(whole), tars.collect());
     let mut items: Vec<Item> = tree
         .below(&LayerPath::root())?

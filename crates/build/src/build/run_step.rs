@@ -149,6 +149,9 @@ impl Stage<'_> {
             .iter()
             .map(|layer| LayerOf { blob: layer.descriptor.clone(), diff_id: layer.diff_id.clone() })
             .collect();
+        for layer in &layers {
+            shared.cache.remotes().bring(&layer.blob.digest, shared.reporter)?;
+        }
         let build_mount = BuildMount::new(shared.store, &layers, shared.reporter)?;
         let mut made = Mounts::new(self)?;
         for mount in mounts {

@@ -49,18 +49,12 @@ impl StageImage {
     /// Returns the image as a tree to copy files from.
     pub(super) fn tree(&self, shared: &Shared<'_>, name: &str) -> Result<ImageTree> {
         let tocs = self.tocs(shared)?;
-        let tars = self
-            .layers
-            .iter()
-            .map(|layer| Arc::new(LayerTar::new(shared.store, layer.descriptor.digest.clone())));
+        let tars = self.layers.iter().map(|layer| Arc::new(shared.tar_of(layer)));
         Ok(ImageTree::new(name.to_owned(), Arc::new(Tree::from_layers(tocs)?), tars.collect()))
     }
 
     pub(super) fn tocs(&self, shared: &Shared<'_>) -> Result<Vec<Arc<Toc>>> {
-        let toc = |layer: &ImageLayer| {
-            shared.store.toc(&layer.descriptor.digest, &layer.diff_id).map(Arc::new)
-        };
-        self.layers.iter().map(toc).collect()
+        self.layers.iter().map(|layer| shared.toc_of(layer)).collect()
     }
 }
 
@@ -97,6 +91,17 @@ impl<'a> Shared<'a> {
 }
 
 impl Shared<'_> {
+    /// Returns the table of contents of a layer, which may be in a registry.
+    pub(super) fn toc_of(&self, layer: &ImageLayer) -> Result<Arc<Toc>> {
+        let (digest, remotes) = (&layer.descriptor.digest, self.cache.remotes());
+        remotes.toc(digest, &layer.diff_id, self.reporter)
+    }
+
+    /// Returns the tar of a layer, which may be in a registry until it is read.
+    pub(super) fn tar_of(&self, layer: &ImageLayer) -> LayerTar {
+        LayerTar::new(self.store, layer.descriptor.digest.clone(), self.cache.remotes())
+    }
+
     /// Returns the build context; a build from a lone Kubefile has none.
     pub(super) fn context(&self) -> Result<&ContextTree> {
         self.context.ok_or_else(|| {

@@ -139,12 +139,18 @@ impl<'a> Stage<'a> {
     }
 
     fn add_layer(&mut self, layer: CachedLayer, created_by: &str) -> Result<()> {
-        if let Some(tree) = &mut self.tree {
-            tree.apply(self.shared.store.toc(&layer.descriptor.digest, &layer.diff_id)?)?;
-        }
         let kind = layer.descriptor.layer_kind().map(|kind| format!("{kind} layer"));
-        self.image.newest = self.image.newest.max(Some(layer.newest));
-        self.image.layers.push(ImageLayer { descriptor: layer.descriptor, diff_id: layer.diff_id });
+        let newest = layer.newest;
+        let layer = ImageLayer { descriptor: layer.descriptor, diff_id: layer.diff_id };
+        if let Some(tree) = &mut self.tree {
+            match self.shared.cache.remotes().is_unread(&layer.descriptor.digest) {
+                // Perhaps nobody needs the tree any more, and the layer can stay where it is.
+                true => self.tree = None,
+                false => tree.apply(self.shared.toc_of(&layer)?)?,
+            }
+        }
+        self.image.newest = self.image.newest.max(Some(newest));
+        self.image.layers.push(layer);
         self.image.config.history.push(History {
             created_by: Some(created_by.to_owned()),
             comment: kind,

@@ -4,6 +4,7 @@
 //! A record is a small JSON file `cache/steps/<key>`; its `digests` tell prune which blobs to keep.
 //! A record whose blobs are missing does not count.
 
+use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,8 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use crate::cache::import::Imported;
-use crate::cache::records::Used;
+use crate::cache::records::{self, RecordedLayer, Used};
 pub(crate) use crate::cache::records::{Basis, CachedLayer};
+use crate::cache::remote::Remotes;
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::fs::metadata::Metadata;
@@ -68,16 +70,19 @@ pub(crate) struct StepCache {
     directory: PathBuf,
     read: bool,
     imported: Arc<Imported>,
+    remotes: Arc<Remotes>,
     used: Arc<Mutex<Used>>,
 }
 
 impl StepCache {
-    /// Returns the step cache of `store`; without `read`, every lookup misses.
-    pub(super) fn new(store: &Store, read: bool, imported: Imported) -> Self {
+    /// Returns the step cache of `store`; without `read`, every lookup misses. `leave` allows layers
+    /// to stay in the registries of imported caches.
+    pub(super) fn new(store: &Store, read: bool, imported: Imported, leave: bool) -> Self {
         Self {
             directory: store.cache_directory().join("steps"),
             read,
             imported: Arc::new(imported),
+            remotes: Arc::new(Remotes::new(store, leave)),
             used: Arc::default(),
         }
     }
@@ -92,10 +97,35 @@ impl StepCache {
         &self.imported
     }
 
+    /// Returns the layers that stay in registries.
+    pub(crate) fn remotes(&self) -> &Arc<Remotes> {
+        &self.remotes
+    }
+
+    /// Forgets what this build has used so far, before it is repeated.
+    pub(super) fn restart(&self) {
+        self.remotes.restart();
+        self.take_used();
+    }
+
     /// Records that this build has used the layers of a step, for exports.
     pub(crate) fn used(&self, key: &str, basis: Basis, layers: &[CachedLayer]) {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         used.insert(key.to_owned(), (basis, layers.to_vec()));
+    }
+
+    /// Returns the record of a step that this build has used; `None` if its layer is nowhere.
+    pub(super) fn recorded(
+        &self,
+        store: &Store,
+        key: &str,
+        basis: Basis,
+        layers: &[CachedLayer],
+    ) -> Result<Option<Vec<RecordedLayer>>> {
+        match records::recorded(store, basis, layers)? {
+            None => Ok(self.imported.recorded(key, layers).map(|step| step.layers.clone())),
+            known => Ok(known),
+        }
     }
 
     /// Returns the steps used since the last call.
@@ -139,12 +169,16 @@ impl StepCache {
     }
 
     /// Records the layers of a step, and additional blobs to keep for the lifetime of the record.
+    /// Layers that are not in the store are not recorded.
     pub(crate) fn put_keeping(
         &self,
         key: &str,
         layers: &[CachedLayer],
         further: &[Digest],
     ) -> Result<()> {
+        if layers.iter().any(|layer| self.remotes.has(&layer.descriptor.digest)) {
+            return Ok(());
+        }
         let digests = layers
             .iter()
             .flat_map(|layer| [layer.descriptor.digest.clone(), layer.diff_id.clone()]);
@@ -207,6 +241,9 @@ pub(crate) struct StatCache {
     known: Vec<(FileState, Known)>,
     /// Records used or added by this build, in any order.
     seen: Vec<(FileState, Known)>,
+    /// Files that this build has read and that changed too recently to be recorded, by identity: the
+    /// next platform need not read them again.
+    recent: HashMap<(u64, u64), (FileState, Known)>,
     now: i64,
     changed: bool,
 }
@@ -216,11 +253,14 @@ impl StatCache {
     /// walked.
     pub(super) fn open(path: PathBuf, now: i64) -> Self {
         let known = read_states(&path).unwrap_or_default();
-        Self { path, known, seen: Vec::new(), now, changed: false }
+        Self { path, known, seen: Vec::new(), recent: HashMap::new(), now, changed: false }
     }
 
     /// Returns the cached facts about a file in exactly this state.
     pub(super) fn get(&mut self, state: &FileState) -> Option<Known> {
+        if let Some((_, known)) = self.recent.get(&identity(state)).filter(|(s, _)| s == state) {
+            return Some(*known);
+        }
         let place = self.known.binary_search_by_key(&identity(state), |(state, _)| identity(state));
         let record = *self.known.get(place.ok()?)?;
         if record.0 != *state {
@@ -230,8 +270,10 @@ impl StatCache {
         Some(record.1)
     }
 
-    /// Caches a file, unless it has changed so recently that another change could go unnoticed.
+    /// Caches a file for this build, and for later ones unless it has changed so recently that another
+    /// change could go unnoticed.
     pub(super) fn put(&mut self, state: &FileState, known: Known) {
+        self.recent.insert(identity(state), (*state, known));
         let newest = state.ctime.0.max(state.mtime.0);
         if newest + SETTLED > self.now {
             return;
@@ -346,8 +388,12 @@ mod tests {
     #[test]
     fn a_file_that_just_changed_is_not_trusted() {
         let directory = tempfile::tempdir().unwrap();
-        let mut cache = StatCache::open(directory.path().join("stat"), 1000);
+        let path = directory.path().join("stat");
+        let mut cache = StatCache::open(path, 1000);
         cache.put(&state(1, 999), KNOWN);
+        assert_eq!(cache.get(&state(1, 999)), Some(KNOWN), "it is the same build");
+        cache.save().unwrap();
+        let mut cache = StatCache::open(directory.path().join("stat"), 1001);
         assert_eq!(cache.get(&state(1, 999)), None);
     }
 

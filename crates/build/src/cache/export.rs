@@ -14,6 +14,7 @@ use crate::cache::import::Imported;
 use crate::cache::options::{Mode, Target};
 use crate::cache::place::{CachePlace, Named};
 use crate::cache::records::{self, Basis, CachedLayer, RecordedLayer, Records, Step, Used};
+use crate::cache::signed::Signer;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
 use imgctl_base::image::Digest;
 use imgctl_registry::Client;
@@ -66,6 +67,8 @@ pub(crate) fn export(
     let days = u32::try_from(target.max_age.as_secs() / 86_400).unwrap_or(u32::MAX);
     let export = Export {
         name: name.to_string(),
+        imported,
+        signer: target.signer.as_ref(),
         place: &*place,
         store,
         used: collected
@@ -89,6 +92,8 @@ pub(crate) fn export(
 struct Export<'a> {
     name: String,
     place: &'a dyn CachePlace,
+    imported: &'a Imported,
+    signer: Option<&'a Signer>,
     store: &'a Store,
     used: BTreeMap<&'a str, (Basis, &'a [CachedLayer])>,
     /// Records that were last used before this day are dropped.
@@ -179,16 +184,17 @@ impl Export<'_> {
     fn merged(&self, base: &Records, known: &BTreeMap<&Digest, &RecordedLayer>) -> Result<Records> {
         let mut ours = BTreeMap::new();
         for (key, (basis, layers)) in &self.used {
-            let old = base.steps.get(*key).filter(|old| {
-                let same = old.layers.iter().zip(*layers).all(|(old, layer)| old.names(layer));
-                same && old.basis == *basis && old.layers.len() == layers.len()
-            });
-            let layers = match old {
-                Some(old) => Some(old.layers.clone()),
-                None => records::recorded(self.store, *basis, layers)?,
+            let old = base.steps.get(*key).filter(|old| old.names(layers));
+            let old = old.or_else(|| self.imported.recorded(key, layers));
+            let step = match old.filter(|old| old.basis == *basis) {
+                Some(old) => Some(Step { used: self.today, ..old.clone() }),
+                None => records::recorded(self.store, *basis, layers)?
+                    .map(|layers| Step::new(*basis, self.today, layers)),
             };
-            if let Some(layers) = layers {
-                let step = Step { basis: *basis, used: self.today, layers };
+            if let Some(mut step) = step {
+                if let Some(signer) = self.signer {
+                    signer.sign(key, &mut step)?;
+                }
                 ours.insert((*key).to_owned(), step);
             }
         }
@@ -197,6 +203,7 @@ impl Export<'_> {
         for (digest, layer) in merged.layers() {
             if !known.contains_key(digest)
                 && !self.store.claim_blob(digest, layer.size)?
+                && self.imported.holder(digest).is_none()
                 && !self.place.has_blob(&layer.descriptor())?
             {
                 missing.insert(digest.clone());
@@ -221,7 +228,13 @@ impl Export<'_> {
         workers::for_each(layers, JOBS, &AtomicBool::new(false), |layer| {
             let digest = &layer.digest;
             let open = |offset| -> Result<Box<dyn Read + Send>> {
-                let mut file = self.store.open_blob(digest)?;
+                let mut file = match self.store.open_blob(digest) {
+                    Err(error) if error.kind() == Kind::NotFound => {
+                        let holder = self.imported.holder(digest).ok_or(error)?;
+                        return holder.open(layer, offset);
+                    }
+                    file => file?,
+                };
                 file.seek(SeekFrom::Start(offset))
                     .doing(|| format!("cannot read blob {digest}"))?;
                 Ok(Box::new(file))

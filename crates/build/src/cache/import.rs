@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -12,12 +13,13 @@ use crate::cache::options::{Source, Trust};
 use crate::cache::place::CachePlace;
 use crate::cache::places::Place;
 use crate::cache::records::{Basis, CachedLayer, RecordedLayer, Step};
+use crate::cache::signed::is_signed;
 use imgctl_base::error::{Context as _, Error, Kind, Result};
-use imgctl_base::image::Digest;
+use imgctl_base::image::{Digest, Reference};
 use imgctl_base::progress::{Reporter, Unit};
 use imgctl_registry::Client;
 use imgctl_store::layer::Toc;
-use imgctl_store::store::{Lease, Store};
+use imgctl_store::store::Store;
 use imgctl_transfer::transfer::source::counted;
 
 /// Caches that are being read.
@@ -47,7 +49,15 @@ fn import(source: Source, store: &Store, client: Option<&Client>) -> Result<Impo
     }
     let layers: Vec<_> = found.records.layers().into_keys().collect();
     place.remember(&layers);
-    Ok(Import { source, place, found, is_dead: AtomicBool::new(false), lost: Mutex::default() })
+    let layers = found.records.layers().into_keys().cloned().collect();
+    Ok(Import {
+        source,
+        place,
+        found,
+        layers,
+        is_dead: AtomicBool::new(false),
+        lost: Mutex::default(),
+    })
 }
 
 impl Importing {
@@ -59,17 +69,17 @@ impl Importing {
             match thread.join().unwrap_or_else(died) {
                 Ok(import) if import.found.root.is_none() => {
                     reporter.note(&format!("there is no build cache {place} yet"));
-                    imports.push(import);
+                    imports.push(Arc::new(import));
                 }
                 Ok(import) => {
                     let count = import.found.records.steps.len();
                     reporter.note(&format!("build cache {place}: {count} steps"));
-                    imports.push(import);
+                    imports.push(Arc::new(import));
                 }
                 Err(error) => warn_unusable(&place, &error),
             }
         }
-        Imported { imports }
+        Imported { imports, is_told: AtomicBool::new(false) }
     }
 }
 
@@ -83,6 +93,8 @@ pub(crate) struct Import {
     source: Source,
     place: Arc<dyn CachePlace>,
     found: Found,
+    /// The layers that the records name.
+    layers: BTreeSet<Digest>,
     /// The cache no longer answers.
     is_dead: AtomicBool,
     /// Layers that the cache names and does not have.
@@ -92,7 +104,9 @@ pub(crate) struct Import {
 /// All caches that were read.
 #[derive(Default)]
 pub(crate) struct Imported {
-    imports: Vec<Import>,
+    imports: Vec<Arc<Import>>,
+    /// The user knows that results of commands are not used.
+    is_told: AtomicBool,
 }
 
 impl fmt::Debug for Imported {
@@ -108,13 +122,45 @@ impl Imported {
         self.imports.iter().all(|import| import.found.records.steps.is_empty())
     }
 
-    /// Returns the records of a step, those of the first cache first.
-    pub(crate) fn find(&self, key: &str, basis: Basis) -> impl Iterator<Item = (&Import, &Step)> {
-        self.imports.iter().filter_map(move |import| {
-            let step = import.found.records.steps.get(key)?;
-            let is_believed = basis != Basis::Run || import.source.trust == Trust::All;
-            (step.basis == basis && is_believed).then_some((import, step))
-        })
+    /// Returns the records of a step and whether they are trusted: trusted ones first, then those of
+    /// the first cache. Results of commands are only found if they are trusted.
+    pub(crate) fn find(&self, key: &str, basis: Basis) -> Vec<Candidate<'_>> {
+        let mut found: Vec<Candidate<'_>> = Vec::new();
+        for import in &self.imports {
+            let Some(step) = import.found.records.steps.get(key) else { continue };
+            if step.basis == basis {
+                let is_trusted = import.trusts(key, step);
+                found.push(Candidate { import, step, is_trusted });
+            }
+        }
+        found.sort_by_key(|candidate| !candidate.is_trusted);
+        if basis == Basis::Run {
+            let all = found.len();
+            found.retain(|candidate| candidate.is_trusted);
+            if found.len() < all && !self.is_told.swap(true, Ordering::Relaxed) {
+                tracing::warn!(
+                    "the build cache has results of RUN that are not used, because nothing shows who \
+                     made them: sign them (key=FILE of --cache-to and --cache-from), or trust \
+                     everybody who can write the cache (--cache-from …,trust=all)"
+                );
+            }
+        }
+        found
+    }
+
+    /// Returns the record of a step that names exactly these layers.
+    pub(crate) fn recorded(&self, key: &str, layers: &[CachedLayer]) -> Option<&Step> {
+        let mut steps =
+            self.imports.iter().filter_map(|import| import.found.records.steps.get(key));
+        steps.find(|step| step.names(layers))
+    }
+
+    /// Returns the cache that has a layer.
+    pub(crate) fn holder(&self, layer: &Digest) -> Option<&Import> {
+        let has = |import: &&Arc<Import>| {
+            import.layers.contains(layer) && !import.has_lost(layer) && !import.is_dead()
+        };
+        self.imports.iter().find(has).map(|import| &**import)
     }
 
     /// Returns the cache at `place` as it was when the build began, and the layers that it turned
@@ -126,7 +172,61 @@ impl Imported {
     }
 }
 
+/// A record of a step, in a cache that was read.
+pub(crate) struct Candidate<'a> {
+    pub(crate) import: &'a Arc<Import>,
+    pub(crate) step: &'a Step,
+    pub(crate) is_trusted: bool,
+}
+
 impl Import {
+    fn trusts(&self, key: &str, step: &Step) -> bool {
+        let is_signed = |by| is_signed(key, step, by);
+        self.source.trust == Trust::All || self.source.key.as_ref().is_some_and(is_signed)
+    }
+
+    /// Returns the repository that has the layers, if a push can use it.
+    pub(crate) fn repository(&self) -> Option<&Reference> {
+        self.place.repository().filter(|_| !self.is_dead())
+    }
+
+    /// Opens a layer from `offset` on; the caller verifies its digest.
+    pub(crate) fn open(
+        &self,
+        layer: &RecordedLayer,
+        offset: u64,
+    ) -> Result<Box<dyn Read + Send + 'static>> {
+        self.place.open(&layer.descriptor(), offset)
+    }
+
+    /// Asks whether a layer is still there. One that is not is not used again.
+    pub(crate) fn still_has(&self, layer: &RecordedLayer) -> bool {
+        let is_there = self.place.has_blob(&layer.descriptor()).unwrap_or(false);
+        if !is_there {
+            self.lose(&layer.digest);
+        }
+        is_there
+    }
+
+    /// Reports whether the cache was found to lack a layer that it names.
+    pub(crate) fn has_lost(&self, layer: &Digest) -> bool {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).contains(layer)
+    }
+
+    fn lose(&self, layer: &Digest) {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        lost.insert(layer.clone());
+    }
+
+    fn is_dead(&self) -> bool {
+        self.is_dead.load(Ordering::Relaxed)
+    }
+
+    /// Fetches nothing from this cache any more.
+    pub(crate) fn give_up(&self) {
+        self.is_dead.store(true, Ordering::Relaxed);
+    }
+
     /// Returns the name of the cache, for messages.
     pub(crate) fn place(&self) -> &Place {
         &self.source.place
@@ -138,13 +238,13 @@ impl Import {
         &self,
         layer: &RecordedLayer,
         store: &Store,
-        lease: &Lease,
         reporter: &dyn Reporter,
     ) -> Result<(CachedLayer, Toc)> {
-        if self.is_dead.load(Ordering::Relaxed) {
+        if self.is_dead() {
             return Err(Error::new(Kind::Network, "it failed before"));
         }
-        lease.hold_all([&layer.digest, &layer.diff_id])?;
+        // Prune must not remove it while it is used.
+        store.claim_blob(&layer.digest, layer.size)?;
         let blob = layer.descriptor();
         let doing = || format!("cannot fetch layer {}", layer.digest);
         let title = format!("fetching layer {} of the build cache", layer.digest.short());
@@ -156,13 +256,12 @@ impl Import {
         if let Err(error) = &brought
             && error.kind() == Kind::Network
         {
-            self.is_dead.store(true, Ordering::Relaxed);
+            self.give_up();
         }
         if let Err(error) = &brought
             && matches!(error.kind(), Kind::NotFound | Kind::BadContent)
         {
-            let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
-            lost.insert(layer.digest.clone());
+            self.lose(&layer.digest);
         }
         brought.context(doing)?;
         let toc = store.scan_layer(&layer.digest, &layer.diff_id).context(doing)?;

@@ -10,30 +10,35 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
 use crate::cache::place::{CachePlace, small_blob};
-use crate::cache::records::{self, MAX_COMPRESSED, Records, Step, Used};
+use crate::cache::records::{
+    Basis, CachedLayer, MAX_COMPRESSED, RecordedLayer, Records, Step, Used,
+};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Digest, ImageConfig, Manifest, media_type};
-use imgctl_store::store::Store;
 
 /// Member of the config with the records, compressed and in base64.
 const MEMBER: &str = "io.imgctl.buildcache.v1";
 /// Maximum size of the member: registries and daemons read configs into memory.
 const MAX_MEMBER: usize = 8 << 20;
 
+/// Returns the record of a step that the build has used.
+pub(crate) type Recorded<'a> =
+    dyn Fn(&str, Basis, &[CachedLayer]) -> Result<Option<Vec<RecordedLayer>>> + 'a;
+
 /// Writes the records of those of `used` whose layers are all in `layers` into `config`.
 pub(crate) fn write(
     config: &mut ImageConfig,
-    store: &Store,
     used: &Used,
     layers: &[&Digest],
+    recorded: &Recorded<'_>,
 ) -> Result<()> {
     let mut steps = BTreeMap::new();
     for (key, (basis, made)) in used {
         if !made.iter().all(|layer| layers.contains(&&layer.descriptor.digest)) {
             continue;
         }
-        if let Some(layers) = records::recorded(store, *basis, made)? {
-            steps.insert(key.clone(), Step { basis: *basis, used: 0, layers });
+        if let Some(layers) = recorded(key, *basis, made)? {
+            steps.insert(key.clone(), Step::new(*basis, 0, layers));
         }
     }
     if steps.is_empty() {

@@ -1,7 +1,8 @@
 //! The build cache that travels: the records of steps, with the layers that they name, as an artifact
 //! in a registry or in a directory.
 //!
-//! A record is a hint, never content: its user verifies the layers that it names. Must not know
+//! A record is a hint, never content, unless the user trusts who wrote it: everybody else's layers are
+//! verified before use. Must not know
 //! Kubefiles, steps or how layers are made.
 
 mod artifact;
@@ -15,8 +16,11 @@ pub(crate) mod place;
 pub mod places;
 pub(crate) mod records;
 pub(crate) mod registry;
+pub(crate) mod remote;
+mod signed;
 
 pub use export::Exported;
 pub use gha::GhaCache;
 pub use options::{CacheOptions, Mode, Source, Target, Trust};
 pub use places::Place;
+pub use signed::Signer;

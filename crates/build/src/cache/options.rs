@@ -3,15 +3,17 @@
 use std::time::Duration;
 
 use crate::cache::places::Place;
+use crate::cache::signed::Signer;
+use imgctl_transfer::trust::PublicKey;
 
 /// Which records of a cache are trusted (`trust=` of `--cache-from`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
-    /// All: anyone who can write the cache decides the result of RUN steps.
+    /// Those that the key has signed, and those that the build verifies against its own inputs.
     #[default]
-    All,
-    /// Only those that the build verifies against its own inputs.
     Content,
+    /// All: anyone who can write the cache decides what is in the image.
+    All,
 }
 
 /// Which records are exported (`mode=` of `--cache-to`).
@@ -29,10 +31,12 @@ pub enum Mode {
 pub struct Source {
     pub place: Place,
     pub trust: Trust,
+    /// Records that it has signed are trusted.
+    pub key: Option<PublicKey>,
 }
 
 /// A cache to write (`--cache-to`).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Target {
     pub place: Place,
     pub mode: Mode,
@@ -40,16 +44,21 @@ pub struct Target {
     pub max_age: Duration,
     /// Whether a failure is only a warning.
     pub ignore_error: bool,
+    /// Signs the records that this build writes.
+    pub signer: Option<Signer>,
 }
 
 /// Age at which records are dropped unless the target says otherwise.
 pub const DEFAULT_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// The caches of a build.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct CacheOptions {
     pub from: Vec<Source>,
     pub to: Vec<Target>,
     /// Records travel in the image's config.
     pub inline: bool,
+    /// Whether layers may stay in the registries of the caches, because the result is only pushed. The
+    /// store then does not name the image.
+    pub leave: bool,
 }

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::fs::lock::Lock;
-use imgctl_base::image::{Descriptor, Digest, Hasher};
+use imgctl_base::image::{Descriptor, Digest, Hasher, Reference};
 
 /// Opens a blob of the store from an offset on.
 pub(crate) type Opener<'a> = dyn Fn(u64) -> Result<Box<dyn Read + Send + 'static>> + Sync + 'a;
@@ -44,6 +44,10 @@ pub(crate) trait CachePlace: Send + Sync {
     fn put_root(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<Named>;
     /// Keeps other writers away for as long as the value lives, where that is possible.
     fn lock(&self) -> Result<Option<Lock>>;
+    /// Returns the repository that has the blobs, if a push can have a registry take them from there.
+    fn repository(&self) -> Option<&Reference> {
+        None
+    }
     /// Records where these blobs are, so that a push to the same registry need not send them.
     fn remember(&self, blobs: &[&Digest]);
 }

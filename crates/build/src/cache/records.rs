@@ -52,6 +52,9 @@ pub(crate) struct Step {
     /// Day of the last use, counted from 1970.
     pub(crate) used: u32,
     pub(crate) layers: Vec<RecordedLayer>,
+    /// Signature of key, basis and layers, in base64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) signature: Option<String>,
 }
 
 /// A layer that a record names.
@@ -68,6 +71,19 @@ pub(crate) struct RecordedLayer {
     /// seconds their time differs from that of the run before. Only content records have them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     times: Vec<(u64, i64)>,
+}
+
+impl Step {
+    /// Returns a record that nobody has signed.
+    pub(crate) fn new(basis: Basis, used: u32, layers: Vec<RecordedLayer>) -> Self {
+        Self { basis, used, layers, signature: None }
+    }
+
+    /// Reports whether the record names exactly these layers.
+    pub(crate) fn names(&self, layers: &[CachedLayer]) -> bool {
+        self.layers.len() == layers.len()
+            && self.layers.iter().zip(layers).all(|(recorded, layer)| recorded.names(layer))
+    }
 }
 
 impl RecordedLayer {
@@ -259,6 +275,7 @@ mod tests {
             basis: Basis::Content,
             used,
             layers: vec![layer(&[number])],
+            signature: None,
         };
         let key = |number: u8| format!("{number:064x}");
         Records::new(steps.iter().map(|(n, used)| (key(*n), step(*used, *n))).collect())

@@ -86,6 +86,10 @@ impl CachePlace for RegistryPlace {
         Ok(None)
     }
 
+    fn repository(&self) -> Option<&Reference> {
+        Some(&self.reference)
+    }
+
     fn remember(&self, blobs: &[&Digest]) {
         if let Err(error) = self.known.remember(&self.reference, blobs.iter().copied()) {
             tracing::debug!("cannot record where the blobs of {} are: {error}", self.reference);

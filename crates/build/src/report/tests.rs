@@ -89,6 +89,7 @@ fn built() -> Built {
         image_id: digest("c"),
         manifests: Vec::new(),
         names: vec![Reference::parse("r.example.com/a/b:v2").unwrap()],
+        origins: BTreeMap::new(),
         attested: Vec::new(),
         file: "Kubefile".to_owned(),
         invocation: Invocation::default(),

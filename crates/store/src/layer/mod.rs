@@ -35,4 +35,4 @@ pub use scan::{Expected, scan};
 pub use tar_reader::{Limits, Names, TarReader};
 pub use toc::{Toc, TocEntry};
 pub use tree::{Found, Tree};
-pub use writer::LayerWriter;
+pub use writer::{LayerWriter, planned};

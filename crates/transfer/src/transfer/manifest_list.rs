@@ -224,7 +224,7 @@ pub fn find(store: &Store, name: &str) -> Result<(Named, Index)> {
     Ok((named, index))
 }
 
-/// Origins of the list members that are not in the store: `registry/repository`.
+/// Origins of members and layers that are not in the store: `registry/repository`.
 pub fn origins(list: &Descriptor) -> BTreeMap<Digest, String> {
     let Some(text) = list.annotations.get(ORIGINS) else {
         return BTreeMap::new();
@@ -237,7 +237,8 @@ pub fn origins(list: &Descriptor) -> BTreeMap<Digest, String> {
         .collect()
 }
 
-fn set_origins(list: &mut Descriptor, origins: &BTreeMap<Digest, String>) -> Result<()> {
+/// Notes in the descriptor of a list or image where parts are that the store does not have.
+pub fn set_origins(list: &mut Descriptor, origins: &BTreeMap<Digest, String>) -> Result<()> {
     list.annotations.remove(ORIGINS);
     if origins.is_empty() {
         return Ok(());

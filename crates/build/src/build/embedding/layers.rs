@@ -130,7 +130,9 @@ impl Work<'_> {
         if toc.entries.len() != entries.len() {
             return Err(other());
         }
-        let tar = LayerTar::new(self.shared.store, layer.descriptor.digest.clone()).open()?;
+        let remotes = self.shared.cache.remotes();
+        let tar = LayerTar::new(self.shared.store, layer.descriptor.digest.clone(), remotes);
+        let tar = tar.open()?;
         for (listed, (entry, file)) in toc.entries.iter().zip(entries) {
             if listed.entry != *entry {
                 return Err(other());
@@ -247,7 +249,8 @@ impl Work<'_> {
         if entry.entry.size() != descriptor.size {
             return Ok(None);
         }
-        let tar = LayerTar::new(store, layer.descriptor.digest.clone());
+        let remotes = self.cache.remotes();
+        let tar = LayerTar::new(store, layer.descriptor.digest.clone(), remotes);
         let file = tar.open()?;
         Ok(Some(Box::new(RangeReader::new(file, entry.offset, descriptor.size))))
     }

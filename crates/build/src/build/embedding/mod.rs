@@ -7,7 +7,7 @@ mod lock_file;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read as _;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use crate::build::context::{ContextTree, ImageTree};
 use crate::build::file;
@@ -221,6 +221,13 @@ impl Embedding {
             .map_err(|error| Error::failed("cannot write the list of images").caused_by(error))?;
         labels.insert(EMBEDDED_IMAGES.to_owned(), list);
         Ok(image)
+    }
+}
+
+impl Embedding {
+    /// Forgets the layers made so far, before the build is repeated.
+    pub(super) fn restart(&self) {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
