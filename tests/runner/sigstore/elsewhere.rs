@@ -60,6 +60,19 @@ fn an_image_of_the_store_is_signed_and_takes_its_signatures_along() {
     let copy = format!("{}/other/copy:v2", site.registry.host);
     site.imgctl(&["push", &image, &copy]).ok();
     site.verify_there(&site.env, &[&copy]).ok();
+    let layouts =
+        [("push", "oci:pushed:v1"), ("copy", "oci:copied:v1"), ("push", "oci-archive:p.tar:v1")];
+    for (verb, place) in layouts {
+        site.imgctl(&[verb, &image, place]).ok();
+        site.verify_there(&site.env, &[place]).ok();
+    }
+    let copied = format!("docker://{}/other/copied:v2", site.registry.host);
+    site.imgctl(&["copy", &image, &copied]).ok();
+    site.verify_there(&site.env, &[&copied]).ok();
+    // Another compression makes another image.
+    let gzip = format!("{}/other/gzip:v2", site.registry.host);
+    site.imgctl(&["push", "--compression", "gzip", &image, &gzip]).ok();
+    site.verify_there(&site.env, &[&gzip]).fails(DENIED);
     // Garbage collection leaves them, removal takes them.
     site.imgctl(&["prune", "-f"]).ok();
     site.verify_there(&site.env, &["--local", &image]).ok();

@@ -188,3 +188,32 @@ fn a_signed_index_covers_the_platform_that_was_pulled() {
     let archive = format!("oci-archive:{}:{image}", archive.display());
     Ran::new(tool("skopeo", inspect.iter().copied().chain([&*archive]))).ok();
 }
+
+/// Signatures at cosign's tag, which a policy with a key demands, are kept as well.
+#[test]
+fn signatures_by_a_key_are_kept_too() {
+    let demand = Demand::new();
+    let Demand { site, image, .. } = demand;
+    site.imgctl(&["key", "generate", "--output-key-prefix", "ours"]).ok();
+    site.imgctl(&["sign", "--key", "ours.key", &image]).ok();
+    let policy = json!({
+        "default": [{ "type": "insecureAcceptAnything" }],
+        "transports": { "docker": { &site.registry.host: [{
+            "type": "sigstoreSigned",
+            "keyPath": site.env.path("ours.pub"),
+            "signedIdentity": { "type": "matchRepository" },
+        }] } },
+    });
+    let policy = site.env.write("by-key.json", policy.to_string());
+    let attachments =
+        format!("docker:\n  {}:\n    use-sigstore-attachments: true\n", site.registry.host);
+    let there = TestEnv::new();
+    there.write(".config/containers/registries.d/a.yaml", attachments);
+    let policy = ["--signature-policy", policy.to_str().unwrap()];
+    there.imgctl(["pull", &image].iter().chain(&policy)).ok();
+    drop(site.registry);
+    there.imgctl(["create", "--short", &image].iter().chain(&policy)).ok();
+    let other = site.env.write("other.json", r#"{"default": [{"type": "reject"}]}"#);
+    let other = ["create", "--short", &image, "--signature-policy", other.to_str().unwrap()];
+    there.imgctl(other).fails(DENIED);
+}

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use walkdir::WalkDir;
 
+use crate::transfer::artifacts::WithArtifacts;
 use crate::transfer::engine::{self, Copied, CopyOptions};
 use crate::transfer::layout::{LayoutSink, LayoutSource};
 use crate::transfer::load::{Input, LoadOptions, load};
@@ -55,14 +56,17 @@ impl<'a> Copier<'a> {
             }
             Location::Registry(reference) => {
                 let reference = reference.clone().on_docker_hub().qualified();
-                self.run(source, &RegistrySink::new(self.client, &reference)?)
+                let sink = RegistrySink::new(self.client, &reference)?;
+                self.run(source, &WithArtifacts::new(sink, source.kept()?))
             }
             Location::OciDirectory(Archived { path, name }) => {
-                self.run(source, &LayoutSink::open(path, name.as_deref())?)
+                let sink = LayoutSink::open(path, name.as_deref())?;
+                self.run(source, &WithArtifacts::new(sink, source.kept()?))
             }
             Location::OciArchive(Archived { path, name }) => {
                 let layout = scratch.path().join("layout");
-                let copied = self.run(source, &LayoutSink::open(&layout, name.as_deref())?)?;
+                let sink = LayoutSink::open(&layout, name.as_deref())?;
+                let copied = self.run(source, &WithArtifacts::new(sink, source.kept()?))?;
                 pack(&layout, path, OuterCompression::None)
                     .context(|| format!("cannot write {}", path.display()))?;
                 Ok(copied)

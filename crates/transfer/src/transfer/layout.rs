@@ -225,7 +225,7 @@ impl LayoutSink {
     }
 
     /// Writes a blob of the given size and digest. Returns whether it was missing.
-    fn write<R: Read>(
+    pub(super) fn write<R: Read>(
         &self,
         descriptor: &Descriptor,
         open: impl FnOnce() -> Result<R>,

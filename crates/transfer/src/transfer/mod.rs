@@ -1,6 +1,7 @@
 //! Copies images between registries, the store, archives and directories. Must not depend on the
 //! command line.
 
+mod artifacts;
 pub mod copy;
 mod docker_archive;
 pub mod engine;

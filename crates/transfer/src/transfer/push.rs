@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Read;
 use std::sync::{Mutex, PoisonError};
 
+use crate::transfer::artifacts::{self, WithArtifacts};
 use crate::transfer::copy::Copier;
 use crate::transfer::engine::{self, CopyOptions, Moved};
 use crate::transfer::known_blobs::KnownBlobs;
@@ -17,9 +18,8 @@ use crate::transfer::manifest_list;
 use crate::transfer::plan::{Plan, Platforms, Selection};
 use crate::transfer::recompress_image::{self, Change, Changed};
 use crate::transfer::registry::RegistrySink;
-use crate::transfer::shelf::{artifacts_of, push_artifacts};
-use crate::transfer::sink::{ImageSink, Put};
-use crate::transfer::source::{Blobs, ImageSource, SourceDocument, from_offset};
+use crate::transfer::sink::ImageSink;
+use crate::transfer::source::{ImageSource, Kept, SourceDocument, from_offset};
 use imgctl_base::error::{Context, Error, Kind, Result};
 use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::{Descriptor, Digest, Document, Reference, media_type};
@@ -139,9 +139,9 @@ impl Job<'_> {
         // One request detects that the image is up to date: a registry with a manifest has
         // everything the manifest references.
         let there = sink.repository().head(&Target::of(reference))?;
-        let artifacts = artifacts_of(self.store, self.root)?;
+        let kept = artifacts::of(self.store, self.root)?;
         if there.is_some_and(|there| there.digest == self.root.digest) {
-            push_artifacts(self.store, &artifacts, sink.repository())?;
+            artifacts::push(&kept, sink.repository())?;
             return Ok(PushReport {
                 root: self.root.clone(),
                 up_to_date: true,
@@ -155,12 +155,7 @@ impl Job<'_> {
         }
         let jobs = self.options.jobs;
         let plan = Plan::read(&source, &self.selection(), jobs)?;
-        let is_pushed = |digest: &Digest| {
-            let mut documents = plan.documents.iter().chain([&plan.root]);
-            documents.any(|document| document.descriptor.digest == *digest)
-        };
-        let artifacts = artifacts.into_iter().filter(|(subject, _)| is_pushed(subject)).collect();
-        let sink = WithArtifacts { sink, store: self.store, artifacts };
+        let sink = WithArtifacts::new(sink, Some(kept));
         let copied = engine::copy_plan(&source, &sink, &plan, jobs, self.reporter)?;
         let layers = plan.blobs.iter().filter(|blob| blob.urls.is_empty());
         let digests: BTreeSet<&Digest> = layers.map(|blob| &blob.digest).collect();
@@ -212,36 +207,6 @@ impl Job<'_> {
         let root = source.root()?;
         sink.finish(&root.descriptor, &root.bytes)?;
         Ok(PushReport { root: root.descriptor, up_to_date: false, moved: Moved::default() })
-    }
-}
-
-/// A registry that gets what is kept with the image as well, before the name: whoever finds the name
-/// finds the signatures.
-struct WithArtifacts<'a> {
-    sink: RegistrySink,
-    store: &'a Store,
-    artifacts: Vec<(Digest, Descriptor)>,
-}
-
-impl ImageSink for WithArtifacts<'_> {
-    fn describe(&self) -> String {
-        self.sink.describe()
-    }
-
-    fn put_blob(&self, descriptor: &Descriptor, blobs: &Blobs<'_>) -> Result<Put> {
-        self.sink.put_blob(descriptor, blobs)
-    }
-
-    fn put_document(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<()> {
-        self.sink.put_document(descriptor, bytes)
-    }
-
-    fn finish(&self, root: &Descriptor, bytes: &[u8]) -> Result<()> {
-        if !self.artifacts.is_empty() {
-            self.sink.put_document(root, bytes)?;
-            push_artifacts(self.store, &self.artifacts, self.sink.repository())?;
-        }
-        self.sink.finish(root, bytes)
     }
 }
 
@@ -364,6 +329,10 @@ impl ImageSource for PushSource<'_> {
             },
             Err(error) => Err(error),
         }
+    }
+
+    fn kept(&self) -> Result<Option<Kept<'_>>> {
+        artifacts::of(self.store, &self.root).map(Some)
     }
 
     fn mountable(&self, registry: &str, digest: &Digest) -> Vec<String> {

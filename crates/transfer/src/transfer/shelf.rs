@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use crate::transfer::layout::{LayoutSink, LayoutSource};
 use crate::transfer::location::Archived;
 use crate::transfer::members::Members;
-use crate::transfer::source::{ImageSource, from_offset};
+use crate::transfer::source::ImageSource;
 use crate::transfer::verify::check_digest;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::{Descriptor, Digest, Document, Reference, media_type};
 use imgctl_base::progress::Silent;
+use imgctl_registry::Client;
 use imgctl_registry::client::Shelf;
-use imgctl_registry::{Client, Repository, Target};
 use imgctl_store::layer::Limits;
 use imgctl_store::store::images::is_platform;
 use imgctl_store::store::{Options, Store};
@@ -182,41 +182,6 @@ impl Shelf for LayoutShelf {
         self.sink.list_artifact(&entry)?;
         Ok(entry.digest)
     }
-}
-
-/// Returns the artifacts about an image and what it lists, each with its subject; without those about
-/// an index that is only kept for its signatures.
-pub(crate) fn artifacts_of(store: &Store, image: &Descriptor) -> Result<Vec<(Digest, Descriptor)>> {
-    let mut all = store.attached(image)?;
-    let is_index = |artifact: &Descriptor| media_type::is_index(&artifact.media_type);
-    let kept: Vec<Digest> = all
-        .iter()
-        .filter(|(_, artifact)| is_index(artifact) && artifact.digest != image.digest)
-        .map(|(_, index)| index.digest.clone())
-        .collect();
-    all.retain(|(subject, artifact)| !is_index(artifact) && !kept.contains(subject));
-    Ok(all)
-}
-
-/// Pushes artifacts of the store to the repository that has what they are about.
-pub(crate) fn push_artifacts(
-    store: &Store,
-    artifacts: &[(Digest, Descriptor)],
-    repository: &Repository,
-) -> Result<()> {
-    for (subject, artifact) in artifacts {
-        let doing = || format!("cannot push {}, which refers to the image", artifact.digest);
-        if repository.head(&Target::Digest(artifact.digest.clone())).context(doing)?.is_some() {
-            continue;
-        }
-        let bytes = store.read_blob(&artifact.digest, MAX_DOCUMENT)?;
-        for part in store.artifact_parts(artifact)?.iter().skip(1) {
-            let open = |offset| from_offset(store.open_blob(&part.digest)?, offset, &part.digest);
-            repository.push_blob(part, &[], &open, &|_| {}).context(doing)?;
-        }
-        repository.push_referrer(subject, &artifact.media_type, &bytes).context(doing)?;
-    }
-    Ok(())
 }
 
 /// Keeps the artifacts of an archive or a directory with the images that they are about; `listed` are

@@ -7,12 +7,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::{Descriptor, Digest};
+use imgctl_store::store::Store;
 
 /// A document as stored, with the descriptor computed from its bytes.
 #[derive(Clone, Debug)]
 pub struct SourceDocument {
     pub bytes: Vec<u8>,
     pub descriptor: Descriptor,
+}
+
+/// Artifacts of a store about an image, each with its subject.
+pub struct Kept<'a> {
+    pub(super) store: &'a Store,
+    pub(super) artifacts: Vec<(Digest, Descriptor)>,
 }
 
 /// One readable image (or index).
@@ -38,6 +45,10 @@ pub trait ImageSource: Sync {
     fn admit(&self, digest: &Digest, manifests: &[Digest]) -> Result<()> {
         let _ = (digest, manifests);
         Ok(())
+    }
+    /// Returns what is kept with the image on this machine.
+    fn kept(&self) -> Result<Option<Kept<'_>>> {
+        Ok(None)
     }
     /// Repositories of `registry` that are known to have this blob and from which it can be
     /// mounted.

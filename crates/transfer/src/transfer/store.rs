@@ -5,9 +5,10 @@ use std::collections::HashSet;
 use std::io::Read;
 use std::sync::Mutex;
 
+use crate::transfer::artifacts;
 use crate::transfer::plan::{Plan, read_small};
 use crate::transfer::sink::{ImageSink, Put};
-use crate::transfer::source::{Blobs, ImageSource, SourceDocument, from_offset};
+use crate::transfer::source::{Blobs, ImageSource, Kept, SourceDocument, from_offset};
 use crate::transfer::workers::lock;
 use imgctl_base::error::{Context, Error, Kind, Result};
 use imgctl_base::image::manifest::MAX_DOCUMENT;
@@ -71,6 +72,10 @@ impl ImageSource for StoreSource {
 
     fn document(&self, descriptor: &Descriptor) -> Result<Vec<u8>> {
         self.store.read_blob(&descriptor.digest, MAX_DOCUMENT)
+    }
+
+    fn kept(&self) -> Result<Option<Kept<'_>>> {
+        artifacts::of(&self.store, &self.descriptor).map(Some)
     }
 
     fn open(&self, descriptor: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>> {
