@@ -10,8 +10,8 @@ use clap::{
 #[cfg(feature = "testing")]
 use crate::cli::commands::simulate;
 use crate::cli::commands::{
-    about, agent, archives, attach, blobs, build, cluster, diff, edit, files, history, hosts,
-    images, inplace, inspect, keys, login, manifest, mounts, preview, pull, push, records,
+    about, agent, archives, attach, blobs, build, cache, cluster, diff, edit, files, history,
+    hosts, images, inplace, inspect, keys, login, manifest, mounts, preview, pull, push, records,
     registry, sign, status, store, upgrade, working,
 };
 use crate::cli::{accepted, context::Context, overview, settings::Globals};
@@ -111,6 +111,7 @@ verbs! {
     "exec": Exec(Box<hosts::ExecArgs>) => hosts::exec;
     "scp": Scp(Box<hosts::ScpArgs>) => hosts::scp;
     "prune": Prune(store::PruneArgs) => store::prune;
+    "cache": Cache(cache::CacheCommand) => cache::run;
     "df": Df(store::DfArgs) => store::df;
     "scrub": Scrub(store::ScrubArgs) => store::scrub;
     "cert": Cert(status::CertArgs) => status::cert;

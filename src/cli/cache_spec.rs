@@ -66,6 +66,20 @@ impl<'a> Spec<'a> {
         Ok(Self { flag, pairs, shown, notes: Vec::new() })
     }
 
+    /// Returns the place that a lone name means: that of a cache to read, or a directory.
+    pub(crate) fn lone(text: &str, environment: &Environment) -> Result<(Place, Vec<String>)> {
+        if text.starts_with(['/', '.']) && !text.contains('=') {
+            let place = Place::Directory { path: text.into(), tag: DEFAULT_TAG.to_owned() };
+            return Ok((place, Vec::new()));
+        }
+        let mut spec = Spec::parse("the cache", text)?;
+        let place = spec.place("src", environment)?.ok_or_else(|| {
+            Error::not_found("GitHub's cache service is not available")
+                .hint("it needs ACTIONS_RESULTS_URL and ACTIONS_RUNTIME_TOKEN")
+        })?;
+        Ok((place, spec.finish()?))
+    }
+
     /// Takes the value of a key.
     pub(crate) fn take(&mut self, key: &str) -> Option<&'a str> {
         let at = self.pairs.iter().position(|(known, _)| *known == key)?;

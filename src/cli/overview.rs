@@ -43,7 +43,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "mounts", "create", "export", "render", "status", "env", "journal",
         ],
     ),
-    ("Maintain", &["cert", "df", "prune", "rmi", "scrub"]),
+    ("Maintain", &["cache", "cert", "df", "prune", "rmi", "scrub"]),
     ("imgctl", &["version", "completion", "man", "help"]),
 ];
 

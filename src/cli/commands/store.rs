@@ -227,6 +227,7 @@ pub(crate) fn prune(args: &PruneArgs, context: &Context) -> Result<()> {
         all: args.all,
         cache_age: age(&args.filter)?,
         cache_size: args.keep_storage.as_deref().map(duration::bytes).transpose()?,
+        cache_keep: None,
     };
     if !args.dry_run {
         // Mounts left behind by killed commands would keep their layers.
@@ -255,7 +256,7 @@ pub(crate) fn prune(args: &PruneArgs, context: &Context) -> Result<()> {
     context.ui.line(&format!("{verb} {total}"))
 }
 
-fn age(filters: &[String]) -> Result<Option<Duration>> {
+pub(super) fn age(filters: &[String]) -> Result<Option<Duration>> {
     let mut age = None;
     for filter in filters {
         match filter.split_once('=') {

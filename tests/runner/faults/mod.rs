@@ -7,6 +7,7 @@
 pub(crate) mod archive;
 mod binary;
 mod builds;
+mod cache_crash;
 mod concurrency;
 mod crash;
 mod images;

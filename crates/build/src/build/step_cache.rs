@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +26,8 @@ use imgctl_store::store::{Lease, Store};
 const SEMANTICS: &str = "imgctl build 1";
 /// Maximum size of a record, in bytes.
 const MAX_RECORD: u64 = 1 << 20;
+/// Age at which using a record is worth a write.
+const RENEWED: Duration = Duration::from_secs(3600);
 
 #[derive(Serialize, Deserialize)]
 struct Record {
@@ -147,8 +150,15 @@ impl StepCache {
         let Ok(file) = std::fs::File::open(self.directory.join(key)) else {
             return Ok(None);
         };
-        if file.metadata().map_or(true, |metadata| metadata.len() > MAX_RECORD) {
+        let Ok(metadata) = file.metadata() else { return Ok(None) };
+        if metadata.len() > MAX_RECORD {
             return Ok(None);
+        }
+        // Prune keeps what was used most recently.
+        let now = SystemTime::now();
+        if metadata.modified().is_ok_and(|then| now.duration_since(then).is_ok_and(|a| a > RENEWED))
+        {
+            let _ = file.set_modified(now);
         }
         // A damaged record is a miss: the step runs and replaces it.
         let Ok(record) = serde_json::from_reader::<_, Record>(file) else {

@@ -3,9 +3,11 @@
 //! manifest make several, under an index.
 
 use std::collections::BTreeMap;
+use std::io::{Cursor, Read};
+use std::time::{Duration, Instant};
 
 use crate::cache::inline;
-use crate::cache::place::{CachePlace, small_blob};
+use crate::cache::place::{CachePlace, Named, small_blob};
 use crate::cache::records::{ARTIFACT, MAX_COMPRESSED, RecordedLayer, Records};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Descriptor, Digest, Document, Index, Manifest, media_type};
@@ -14,6 +16,10 @@ use imgctl_base::image::{Descriptor, Digest, Document, Index, Manifest, media_ty
 const RECORDS: &str = "application/vnd.imgctl.buildcache.records.v1.json+zstd";
 /// Layers of one manifest: it has less than 1 MiB, which every registry accepts.
 const LAYERS: usize = 4000;
+/// Maximum number of attempts to write beside concurrent writers.
+pub(crate) const TRIES: u32 = 8;
+/// Minimum delay before a writer checks whether another one has replaced its cache.
+const SETTLE: Duration = Duration::from_millis(20);
 /// Config of BuildKit's caches.
 const BUILDKIT: &str = "application/vnd.buildkit.cacheconfig.v0";
 /// Maximum number of platforms of an image whose records are read.
@@ -30,6 +36,48 @@ pub(crate) struct Artifact {
     pub(crate) blobs: Vec<Small>,
     pub(crate) parts: Vec<Small>,
     pub(crate) root: Small,
+}
+
+impl Artifact {
+    /// Writes everything but the name.
+    pub(crate) fn write(&self, place: &dyn CachePlace) -> Result<()> {
+        for (descriptor, bytes) in &self.blobs {
+            let open = |offset: u64| -> Result<Box<dyn Read + Send>> {
+                let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+                Ok(Box::new(Cursor::new(bytes[start..].to_vec())))
+            };
+            place.put_blob(descriptor, &open)?;
+        }
+        for (descriptor, bytes) in &self.parts {
+            place.put_document(descriptor, bytes)?;
+        }
+        let (descriptor, bytes) = &self.root;
+        place.prepare_root(descriptor, bytes)
+    }
+
+    /// Sets the name, which was `current`; returns false if another writer came between.
+    pub(crate) fn name(&self, place: &dyn CachePlace, current: Option<&Digest>) -> Result<bool> {
+        let begun = Instant::now();
+        if place.digest()?.as_ref() != current {
+            return Ok(false);
+        }
+        let (root, bytes) = &self.root;
+        Ok(match place.put_root(root, bytes)? {
+            Named::Surely => true,
+            Named::Beaten => false,
+            Named::Perhaps => {
+                // Another writer may have looked before this one wrote, and write after it. It has
+                // had as long as this one's own requests took.
+                std::thread::sleep(begun.elapsed().min(Duration::from_secs(1)).max(SETTLE));
+                place.digest()?.as_ref() == Some(&root.digest)
+            }
+        })
+    }
+
+    /// Returns the digests of its documents.
+    pub(crate) fn documents(&self) -> Vec<&Digest> {
+        self.parts.iter().chain([&self.root]).map(|(descriptor, _)| &descriptor.digest).collect()
+    }
 }
 
 /// A cache that was read.
@@ -146,4 +194,37 @@ fn no_cache() -> Error {
 fn of_another_tool() -> Error {
     Error::bad_content("it is the cache of BuildKit")
         .hint("use a name of its own for the build cache: `--cache-to REGISTRY/NAME/cache`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::directory::DirectoryPlace;
+    use crate::cache::records::{Basis, CachedLayer, Step};
+    use imgctl_base::image::descriptor::LAYER_KIND;
+
+    #[test]
+    fn many_layers_are_listed_in_manifests_that_every_registry_takes() {
+        let count = 2 * LAYERS + 1;
+        let step = |number: usize| {
+            let digest = Digest::of(&number.to_le_bytes());
+            let mut descriptor = Descriptor::new(media_type::OCI_LAYER_ZSTD, digest.clone(), 7);
+            descriptor.annotations.insert(LAYER_KIND.to_owned(), "rootfs".to_owned());
+            let layer = CachedLayer { descriptor, diff_id: digest, newest: 1 };
+            let layers = vec![RecordedLayer::new(&layer, std::iter::empty()).unwrap()];
+            (format!("{number:064x}"), Step { basis: Basis::Run, used: 3, layers, signature: None })
+        };
+        let records = Records::new((0..count).map(step).collect());
+        let artifact = artifact(&records).unwrap();
+        assert_eq!(artifact.parts.len(), 3);
+        let documents = artifact.parts.iter().chain([&artifact.root]);
+        assert!(documents.map(|(_, bytes)| bytes.len()).max().unwrap() < 1 << 20);
+        let directory = tempfile::tempdir().unwrap();
+        let place = DirectoryPlace::new(directory.path(), "latest");
+        artifact.write(&place).unwrap();
+        assert!(artifact.name(&place, None).unwrap());
+        let found = read(&place).unwrap();
+        assert_eq!(found.root.as_ref(), Some(&artifact.root.0.digest));
+        assert_eq!(found.records, records);
+    }
 }

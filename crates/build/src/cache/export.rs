@@ -7,12 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek as _, SeekFrom};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
-use crate::cache::artifact::{self, Artifact, Found};
+use crate::cache::artifact::{self, Artifact, Found, TRIES};
 use crate::cache::import::Imported;
 use crate::cache::options::{Mode, Target};
-use crate::cache::place::{CachePlace, Named};
+use crate::cache::place::CachePlace;
 use crate::cache::records::{self, Basis, CachedLayer, RecordedLayer, Records, Step, Used};
 use crate::cache::signed::Signer;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
@@ -21,11 +20,6 @@ use imgctl_registry::Client;
 use imgctl_store::store::Store;
 use imgctl_transfer::transfer::engine::JOBS;
 use imgctl_transfer::transfer::workers;
-
-/// Maximum number of merges with concurrent writers.
-const TRIES: u32 = 8;
-/// Minimum delay before a writer checks whether another one has replaced its cache.
-const SETTLE: Duration = Duration::from_millis(20);
 
 /// Data of a finished build that its exports need.
 #[derive(Clone, Debug, Default)]
@@ -132,24 +126,10 @@ impl Export<'_> {
                 }
                 written => written?,
             }
-            let begun = Instant::now();
-            if self.place.digest()? != current {
-                continue;
-            }
-            let (root, bytes) = &artifact.root;
-            let is_named = match self.place.put_root(root, bytes)? {
-                Named::Surely => true,
-                Named::Beaten => false,
-                Named::Perhaps => {
-                    // Another writer may have looked before this one wrote, and write after it. It
-                    // has had as long as this one's own requests took.
-                    std::thread::sleep(begun.elapsed().min(Duration::from_secs(1)).max(SETTLE));
-                    self.place.digest()?.as_ref() == Some(&root.digest)
-                }
-            };
-            if is_named {
+            if artifact.name(self.place, current.as_ref())? {
                 let layers: Vec<&Digest> = merged.layers().into_keys().collect();
                 self.place.remember(&layers);
+                let (root, _) = &artifact.root;
                 return Ok(self.exported(root.digest.clone(), &merged, false));
             }
             is_base_sure = true;
@@ -246,17 +226,6 @@ impl Export<'_> {
             );
             Ok(())
         })?;
-        for (descriptor, bytes) in &artifact.blobs {
-            let open = |offset: u64| -> Result<Box<dyn Read + Send>> {
-                let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
-                Ok(Box::new(std::io::Cursor::new(bytes[start..].to_vec())))
-            };
-            self.place.put_blob(descriptor, &open)?;
-        }
-        for (descriptor, bytes) in &artifact.parts {
-            self.place.put_document(descriptor, bytes)?;
-        }
-        let (descriptor, bytes) = &artifact.root;
-        self.place.prepare_root(descriptor, bytes)
+        artifact.write(self.place)
     }
 }

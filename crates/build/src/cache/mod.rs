@@ -11,6 +11,7 @@ pub(crate) mod export;
 mod gha;
 pub(crate) mod import;
 pub(crate) mod inline;
+pub(crate) mod maintain;
 pub mod options;
 pub(crate) mod place;
 pub mod places;
@@ -21,6 +22,7 @@ mod signed;
 
 pub use export::Exported;
 pub use gha::GhaCache;
-pub use options::{CacheOptions, Mode, Source, Target, Trust};
+pub use maintain::{Listing, Pruned, Record, list, list_store, prune, prune_store};
+pub use options::{CacheOptions, Limits, Mode, Source, Target, Trust};
 pub use places::Place;
 pub use signed::Signer;

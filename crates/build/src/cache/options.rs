@@ -51,6 +51,20 @@ pub struct Target {
 /// Age at which records are dropped unless the target says otherwise.
 pub const DEFAULT_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 
+/// Which records of a cache stay when it is pruned: those within all limits, the most recently used
+/// ones first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Time since the last use.
+    pub max_age: Option<Duration>,
+    /// Size of the layers that they name, in bytes.
+    pub max_size: Option<u64>,
+    /// Number of records.
+    pub keep: Option<usize>,
+    /// None stays.
+    pub all: bool,
+}
+
 /// The caches of a build.
 #[derive(Clone, Debug, Default)]
 pub struct CacheOptions {

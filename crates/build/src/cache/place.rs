@@ -42,6 +42,9 @@ pub(crate) trait CachePlace: Send + Sync {
     }
     /// Sets the name, which had the value that [`CachePlace::digest`] has returned last.
     fn put_root(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<Named>;
+    /// Removes documents that nothing refers to any more, where the place allows that. They cost
+    /// space at worst.
+    fn remove_documents(&self, _old: &[Digest]) {}
     /// Keeps other writers away for as long as the value lives, where that is possible.
     fn lock(&self) -> Result<Option<Lock>>;
     /// Returns the repository that has the blobs, if a push can have a registry take them from there.

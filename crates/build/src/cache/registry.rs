@@ -1,5 +1,6 @@
 //! A cache in a registry, under a tag. Registries have no locks: writers look at the tag again.
 
+use std::collections::HashSet;
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,6 +11,9 @@ use imgctl_base::image::{Descriptor, Digest, Reference};
 use imgctl_registry::{Client, Repository, Target};
 use imgctl_store::store::Store;
 use imgctl_transfer::transfer::known_blobs::KnownBlobs;
+
+/// Maximum number of tags of a repository from which old manifests are removed.
+const MAX_TAGS: usize = 100;
 
 /// A tag of a repository.
 pub(crate) struct RegistryPlace {
@@ -31,6 +35,25 @@ impl RegistryPlace {
             target: Target::of(reference),
             known: KnownBlobs::of(store),
         })
+    }
+}
+
+impl RegistryPlace {
+    /// Removes manifests to which no tag refers: removing one removes its tags. The registry's
+    /// own garbage collection removes their blobs.
+    fn remove(&self, old: &[Digest]) -> Result<()> {
+        let tags = self.repository.tags()?;
+        if tags.len() > MAX_TAGS {
+            return Ok(());
+        }
+        let mut named = HashSet::new();
+        for tag in tags {
+            named.extend(self.repository.head(&Target::Tag(tag))?.map(|entry| entry.digest));
+        }
+        for digest in old.iter().filter(|digest| !named.contains(*digest)) {
+            self.repository.delete(&Target::Digest(digest.clone()))?;
+        }
+        Ok(())
     }
 }
 
@@ -80,6 +103,12 @@ impl CachePlace for RegistryPlace {
     fn put_root(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<Named> {
         self.repository.push_document(&self.target, &descriptor.media_type, bytes)?;
         Ok(Named::Perhaps)
+    }
+
+    fn remove_documents(&self, old: &[Digest]) {
+        if let Err(error) = self.remove(old) {
+            tracing::debug!("cannot remove the old manifests of {}: {error}", self.reference);
+        }
     }
 
     fn lock(&self) -> Result<Option<Lock>> {

@@ -37,6 +37,8 @@ pub struct PruneOptions {
     /// The least recently used build cache records beyond this many bytes of layers that nothing
     /// else needs.
     pub cache_size: Option<u64>,
+    /// The least recently used build cache records beyond this many.
+    pub cache_keep: Option<usize>,
 }
 
 /// Class of a piece of garbage.
@@ -185,6 +187,7 @@ impl Store {
     ) -> Result<()> {
         let now = SystemTime::now();
         let mut kept_bytes = 0_u64;
+        let mut kept = 0;
         for record in self.cache_records()? {
             let age = now.duration_since(record.used).unwrap_or_default();
             let digests = record.digests.unwrap_or_default();
@@ -200,9 +203,11 @@ impl Store {
             }
             let over_age = options.cache_age.is_some_and(|limit| age > limit);
             let over_size = options.cache_size.is_some_and(|limit| kept_bytes + bytes > limit);
-            if options.all || over_age || over_size || !present {
+            let over_count = options.cache_keep.is_some_and(|limit| kept >= limit);
+            if options.all || over_age || over_size || over_count || !present {
                 all.push(garbage(Class::Cache, record.path));
             } else {
+                kept += 1;
                 kept_bytes += bytes;
                 live.extend(digests);
             }

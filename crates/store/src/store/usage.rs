@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
+use std::time::SystemTime;
 
 use crate::store::images::is_document;
 use crate::store::prune::{PruneOptions, size_of};
@@ -35,6 +36,37 @@ pub struct ImageUsage {
     pub shared: u64,
     /// Size of the blobs that only this image uses.
     pub unique: u64,
+}
+
+/// One record of the store's build cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheUsage {
+    /// Key of the step.
+    pub key: String,
+    pub used: SystemTime,
+    /// Existing blobs that it refers to, each once.
+    pub layers: Vec<CachedBlob>,
+}
+
+/// A blob that a record of the build cache refers to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CachedBlob {
+    pub digest: Digest,
+    pub size: u64,
+    /// An image, a mount or a running command needs it as well.
+    pub is_needed: bool,
+}
+
+impl CacheUsage {
+    /// Returns the size of the layers of `records`, each of which counts once, and of those among
+    /// them that only the build cache needs.
+    pub fn total<'a>(records: impl IntoIterator<Item = &'a Self>) -> (u64, u64) {
+        let layers = records.into_iter().flat_map(|record| &record.layers);
+        let layers: HashMap<&Digest, &CachedBlob> =
+            layers.map(|layer| (&layer.digest, layer)).collect();
+        let size = |layers: &mut dyn Iterator<Item = &&CachedBlob>| layers.map(|l| l.size).sum();
+        (size(&mut layers.values()), size(&mut layers.values().filter(|layer| !layer.is_needed)))
+    }
 }
 
 /// Disk usage of the store.
@@ -88,6 +120,30 @@ impl Store {
             .into_iter()
             .map(|((_, class), usage)| ClassUsage { class: class.to_owned(), ..usage });
         Ok(Usage { classes: classes.collect(), images: self.image_usage(&names)? })
+    }
+
+    /// Returns the records of the build cache, the most recently used first.
+    pub fn cache_usage(&self) -> Result<Vec<CacheUsage>> {
+        let names = self.names()?;
+        let mut needed = self.reachable(Self::named_descriptors(&names), &mut |_| {})?;
+        needed.extend(self.mounted()?);
+        needed.extend(self.leased()?);
+        let mut usage = Vec::new();
+        for record in self.cache_records()? {
+            let key = record.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let mut layers: Vec<CachedBlob> = Vec::new();
+            // Records also list diff IDs; only blobs have a size here.
+            for digest in record.digests.into_iter().flatten() {
+                if let Some(size) = self.blob_size(&digest)?
+                    && layers.iter().all(|layer| layer.digest != digest)
+                {
+                    let is_needed = needed.contains(&digest);
+                    layers.push(CachedBlob { digest, size, is_needed });
+                }
+            }
+            usage.push(CacheUsage { key, used: record.used, layers });
+        }
+        Ok(usage)
     }
 
     /// Returns the class of each named blob, with the class's position in the table.
