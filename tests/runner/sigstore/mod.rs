@@ -2,6 +2,7 @@
 //! implementations for Python and JavaScript (`scripts/referees` installs them), and what the one for
 //! Python writes by us; what is tampered with is refused by its reason.
 
+mod blobs;
 mod elsewhere;
 mod faults;
 mod matrix;
