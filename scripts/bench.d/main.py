@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import limits
+import pipeline
 import report
 import ship
 import simulation
@@ -149,6 +150,8 @@ def main():
 if __name__ == "__main__":
     if sys.argv[1:2] == ["ship"]:
         ship.main(sys.argv[2:])
+    elif sys.argv[1:2] == ["ci"]:
+        pipeline.main(sys.argv[2:])
     elif sys.argv[1:2] == ["sim"]:
         simulation.main(sys.argv[2:])
     elif sys.argv[1:2] == ["sync"]:

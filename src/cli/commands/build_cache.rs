@@ -1,5 +1,7 @@
 //! `--cache-from` and `--cache-to` of `build`.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::path::Path;
 
 use clap::Args;
@@ -9,7 +11,7 @@ use crate::cli::{cache_spec::Spec, context::Context, duration, environment::Envi
 use imgctl_base::error::Result;
 use imgctl_build::cache::options::DEFAULT_AGE;
 use imgctl_build::cache::{CacheOptions, Mode, Signer, Source, Target, Trust};
-use imgctl_transfer::trust::{PrivateKey, PublicKey};
+use imgctl_transfer::trust::PublicKey;
 
 /// Caches that a build shares with builds on other machines.
 #[derive(Args, Debug)]
@@ -35,8 +37,8 @@ impl CacheArgs {
     pub(crate) fn options(&self, context: &Context) -> Result<CacheOptions> {
         let environment = &context.environment;
         let (mut options, mut notes) = (CacheOptions::default(), Vec::new());
-        let public = |path: &str| keys::public_or_private(Path::new(path), context);
-        let private = |path: &str| keys::private(Path::new(path), &PasswordArg::default(), context);
+        let keys = Keys { context, opened: RefCell::default() };
+        let (public, private) = (|path: &str| keys.public(path), |path: &str| keys.private(path));
         for text in &self.cache_from {
             options.from.extend(source(text, environment, &public, &mut notes)?);
         }
@@ -56,13 +58,39 @@ impl CacheArgs {
             }
             // A public key only reads: for jobs that must not vouch for anything.
             if !keys::is_public(Path::new(&path), context)? {
-                let signer = Signer::new(private(&path)?)?;
+                let signer = private(&path)?;
                 for target in &mut options.to {
                     target.signer.get_or_insert_with(|| signer.clone());
                 }
             }
         }
         Ok(options)
+    }
+}
+
+/// The keys that the flags name. Each private one is opened once: a password costs a tenth of a second.
+struct Keys<'a> {
+    context: &'a Context,
+    opened: RefCell<HashMap<String, Signer>>,
+}
+
+impl Keys<'_> {
+    fn private(&self, path: &str) -> Result<Signer> {
+        if let Some(signer) = self.opened.borrow().get(path) {
+            return Ok(signer.clone());
+        }
+        let key = keys::private(Path::new(path), &PasswordArg::default(), self.context)?;
+        let signer = Signer::new(key)?;
+        self.opened.borrow_mut().insert(path.to_owned(), signer.clone());
+        Ok(signer)
+    }
+
+    /// Returns a public key, or the public half of a private one.
+    fn public(&self, path: &str) -> Result<PublicKey> {
+        match keys::is_public(Path::new(path), self.context)? {
+            true => keys::public_at(Path::new(path), self.context),
+            false => Ok(self.private(path)?.public().clone()),
+        }
     }
 }
 
@@ -99,7 +127,7 @@ fn inline(text: &str, notes: &mut Vec<String>) -> Result<bool> {
 fn target(
     text: &str,
     environment: &Environment,
-    read: &dyn Fn(&str) -> Result<PrivateKey>,
+    read: &dyn Fn(&str) -> Result<Signer>,
     notes: &mut Vec<String>,
 ) -> Result<Option<Target>> {
     let mut spec = Spec::parse("--cache-to", text)?;
@@ -114,13 +142,14 @@ fn target(
     }
     let key = spec.take("key");
     notes.extend(spec.finish()?);
-    let signer = key.map(|key| Signer::new(read(key)?)).transpose()?;
+    let signer = key.map(read).transpose()?;
     Ok(place.map(|place| Target { place, mode, max_age, ignore_error, signer }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use imgctl_transfer::trust::PrivateKey;
 
     fn from(text: &str) -> Result<Source> {
         let read = |_: &str| PrivateKey::generate()?.public();
@@ -128,7 +157,7 @@ mod tests {
     }
 
     fn to(text: &str) -> Result<Target> {
-        let read = |_: &str| PrivateKey::generate();
+        let read = |_: &str| Signer::new(PrivateKey::generate()?);
         target(text, &Environment::default(), &read, &mut Vec::new()).map(Option::unwrap)
     }
 
@@ -164,7 +193,7 @@ mod tests {
         assert!(to("type=gha,ignore-error=false").is_err());
         let mut notes = Vec::new();
         let text = "type=registry,ref=reg.io/a,oci-mediatypes=true";
-        let read = |_: &str| PrivateKey::generate();
+        let read = |_: &str| Signer::new(PrivateKey::generate()?);
         target(text, &Environment::default(), &read, &mut notes).unwrap();
         assert_eq!(notes.len(), 1);
     }

@@ -183,11 +183,8 @@ pub(crate) fn private(
         .context(|| format!("cannot use the key {}", path.display()))
 }
 
-/// Reads a public key, or the public half of a private one, from the same places.
-pub(crate) fn public_or_private(path: &Path, context: &Context) -> Result<PublicKey> {
-    if !is_public(path, context)? {
-        return private(path, &PasswordArg::default(), context)?.public();
-    }
+/// Reads a public key from the same places.
+pub(crate) fn public_at(path: &Path, context: &Context) -> Result<PublicKey> {
     PublicKey::from_pem(&text_of(path, context)?)
         .context(|| format!("cannot use the key {}", path.display()))
 }

@@ -33,6 +33,11 @@ impl Signer {
         Ok(Self { public: key.public()?, key: Arc::new(key) })
     }
 
+    /// Returns the key that verifies the signatures.
+    pub fn public(&self) -> &PublicKey {
+        &self.public
+    }
+
     /// Signs the record of the step `key`. A signature that this key has made stays, so that an
     /// unchanged record keeps its bytes.
     pub(crate) fn sign(&self, key: &str, step: &mut Step) -> Result<()> {
