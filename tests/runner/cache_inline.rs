@@ -93,6 +93,16 @@ fn no_cache_replaces_an_image() {
     assert!(ran.stderr().contains("is an image"), "{}", ran.report());
     let strict = format!("--cache-to=type=registry,ref={name},ignore-error=false");
     build(&env, "one", &[&strict, &format!("--cache-from={name}")]).fails(USAGE);
+    // Its records are listed, and go with it alone.
+    let cache = |words: &[&str]| {
+        let mut command = on(&env, "one");
+        command.arg("cache").args(words).arg(&name);
+        Ran::new(command)
+    };
+    let listed = cache(&["ls"]).ok().json();
+    assert_eq!(listed["caches"][0]["image"], true);
+    assert_eq!(listed["caches"][0]["records"].as_array().unwrap().len(), 3);
+    cache(&["prune", "-f"]).fails(USAGE);
     let remote = format!("docker://{name}");
     let words = ["inspect", "--tls-verify=false", "--format={{.Digest}}", &remote];
     assert_eq!(Ran::new(tool("skopeo", words)).ok().stdout(), digest);

@@ -219,3 +219,21 @@ fn a_layer_that_was_evicted_is_made_and_written_again() {
     assert_ne!(second, first);
     assert_eq!(result(job.build("three", &BOTH)), (second, 4));
 }
+
+#[test]
+fn the_cache_of_the_own_branch_can_be_shortened() {
+    let (env, service) = (filled(), Service::start());
+    let job = job(&env, &service, &["refs/heads/main"]);
+    result(job.build("one", &BOTH));
+    let cache = |words: &[&str]| {
+        let mut command = on(&env, "two");
+        command.arg("cache").args(words).arg("type=gha");
+        command.env("ACTIONS_RESULTS_URL", &service.url);
+        command.env("ACTIONS_RUNTIME_TOKEN", &job.token);
+        Ran::new(command).ok().json()
+    };
+    let records = || cache(&["ls"])["caches"][0]["records"].as_array().unwrap().len();
+    assert_eq!(records(), 3);
+    assert_eq!(cache(&["prune", "--keep=1"])["kept"], 1);
+    assert_eq!(records(), 1);
+}
