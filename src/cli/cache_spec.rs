@@ -146,7 +146,7 @@ impl<'a> Spec<'a> {
         let scope = self.take("scope").unwrap_or(DEFAULT_SCOPE);
         let timeout = self.take("timeout").map(duration::parse).transpose()?;
         if self.take("version").is_some_and(|version| version != "2") {
-            return Err(self.wrong("GitHub's cache service has version 2 alone"));
+            return Err(self.wrong("imgctl speaks only version 2 of GitHub's cache service"));
         }
         let (url, url_v2) = (self.take("url"), self.take("url_v2"));
         let given = self.take("token");

@@ -30,8 +30,8 @@ pub(crate) struct OutputArgs {
     load: Option<bool>,
 
     /// Where the result goes beside the store: a directory for its files, `-` for a tar of them, or
-    /// type=image|registry|oci|docker|local|tar[,dest=PATH][,name=NAME][,push-by-digest=true] (may be
-    /// repeated)
+    /// type=image|registry|oci|oci-archive|docker|local|tar[,dest=PATH][,name=NAME]
+    /// [,push-by-digest=true] (may be repeated)
     #[arg(short, long = "output", value_name = "DIR|SPEC")]
     outputs: Vec<String>,
 

@@ -129,11 +129,18 @@ pub(crate) struct PasswordArg {
 }
 
 impl PasswordArg {
-    /// Returns the password of an existing key.
-    fn password(self, context: &Context) -> Result<Secret> {
-        match self.given(context)? {
-            Some(password) => Ok(password),
-            None => ask(context, "Password of the private key: "),
+    /// Opens an existing key. One with an empty password needs neither a variable nor a terminal.
+    fn open(self, text: &[u8], context: &Context) -> Result<PrivateKey> {
+        let mut known = Ok(None);
+        let without = PrivateKey::from_pem(text, &mut || {
+            known = self.given(context);
+            Ok(known.as_ref().ok().cloned().flatten().unwrap_or_default())
+        });
+        match (known?, without) {
+            (None, Err(_)) => {
+                PrivateKey::from_pem(text, &mut || ask(context, "Password of the private key: "))
+            }
+            (_, opened) => opened,
         }
     }
 
@@ -179,8 +186,7 @@ pub(crate) fn private(
     context: &Context,
 ) -> Result<PrivateKey> {
     let text = text_of(path, context)?;
-    PrivateKey::from_pem(&text, &mut || password.password(context))
-        .context(|| format!("cannot use the key {}", path.display()))
+    password.open(&text, context).context(|| format!("cannot use the key {}", path.display()))
 }
 
 /// Reads a public key from the same places.

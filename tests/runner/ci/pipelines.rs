@@ -417,12 +417,21 @@ fn the_tekton_task_writes_its_results() {
     let registry = Registry::start();
     let push = has_flag("--push");
     let image = format!("{}/team/image:v1", registry.host);
+    let cache = format!("{}/team/cache:main", registry.host);
     let given = [
         ("IMAGE", image.as_str()),
         ("IMGCTL_IMAGE", "imgctl"),
         ("CONTEXT", "image"),
         ("PUSH", if push { "true" } else { "false" }),
+        ("CACHE", cache.as_str()),
     ];
+    std::fs::create_dir_all(machine.env.path("keys")).unwrap();
+    let prefix = machine.env.path("keys/cache");
+    let words = ["key", "generate", "--output-key-prefix", prefix.to_str().unwrap()];
+    let mut generate = machine.env.command(words);
+    // The Task then needs no password.
+    generate.env("COSIGN_PASSWORD", "");
+    Ran::new(generate).ok();
     let results = machine.env.path("tekton/results");
     std::fs::create_dir_all(&results).unwrap();
     let parameter = |name: &str| {
@@ -436,6 +445,8 @@ fn the_tekton_task_writes_its_results() {
         "workspaces.source.path" => machine.env.path("work").display().to_string(),
         "workspaces.dockerconfig.bound" => "false".to_owned(),
         "workspaces.dockerconfig.path" => String::new(),
+        "workspaces.cachekey.bound" => "true".to_owned(),
+        "workspaces.cachekey.path" => machine.env.path("keys").display().to_string(),
         "results.IMAGE_DIGEST.path" => results.join("IMAGE_DIGEST").display().to_string(),
         _ => parameter(expression.strip_prefix("params.").unwrap()),
     };

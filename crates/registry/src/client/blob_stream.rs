@@ -1,7 +1,7 @@
 //! Bytes of a blob from a registry. Resumes after broken connections and switches to the next place
 //! after a permanent failure. Checks lengths; the reader checks the digest.
 //!
-//! As a \`Read\`, a task of the runtime reads a limited number of bytes ahead of the reading thread.
+//! As a `Read`, a task of the runtime reads a limited number of bytes ahead of the reading thread.
 
 use std::io::{self, Read};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Where documents about an image lie besides a registry: in the store, and in an OCI image layout,
+//! Where documents about an image are kept outside a registry: in the store, and in an OCI image layout,
 //! whose index.json lists them without a name, as oras does. Must not know what they say.
 
 use std::io::Read;
@@ -185,7 +185,7 @@ impl Shelf for LayoutShelf {
 }
 
 /// Keeps the artifacts of an archive or a directory with the images that they are about; `listed` are
-/// the entries of its index that are no images. Their blobs are in the store.
+/// the entries of its index that are not images. Their blobs are in the store.
 pub(crate) fn keep_loaded(
     store: &Store,
     images: &[&Descriptor],

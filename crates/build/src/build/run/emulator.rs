@@ -28,7 +28,7 @@ const NAMES: [(u16, &str); 8] = [
     (243, "riscv64"),
 ];
 
-/// One registered interpreter.
+/// An interpreter that is registered with the kernel.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Emulator {
     interpreter: PathBuf,
