@@ -89,7 +89,8 @@ fn images_that_do_not_fit_are_told() {
     says(&full, &[&bed.ip(2), "sync/", "No space left", "free space"]);
     let left = bed.says(2, "df --output=avail -BM /var/lib | tail -1");
     let left: u32 = left.trim().trim_end_matches('M').parse().unwrap();
-    assert!(left > 50, "a half-made tree is left: {left} MB");
+    // A half-made tree fills the disk; how much is free without it depends on the agent's size.
+    assert!(left > 20, "a half-made tree is left: {left} MB");
     bed.disk(2, 0);
     // A volume of its own for the registry, too small.
     let registry = "/var/lib/sealos/data/reg/registry";
