@@ -126,10 +126,13 @@ pub fn deliver(
         publish::publish(store, client, &image, &delivery.places, JOBS, &attach, reporter)
             .context(|| "the image is built, but not pushed".to_owned())?;
     if !built.is_stored() {
+        let (count, plural) = match built.origins.len() {
+            1 => (1, ""),
+            count => (count, "s"),
+        };
         reporter.note(&format!(
-            "{} of its layers stayed in the registry, so the store does not name the image (--load \
-             brings them)",
-            built.origins.len()
+            "{count} layer{plural} stayed in the registry, so the store does not name the image \
+             (--load fetches what is missing)"
         ));
     }
     if let Some(list) = &delivery.list {
@@ -156,7 +159,7 @@ pub fn export_cache(
         match written {
             Ok(cache) => {
                 let how = if cache.unchanged { "is up to date" } else { "is written" };
-                reporter.note(&format!("the build cache {place} {how}: {} steps", cache.steps));
+                reporter.note(&format!("the build cache {place} {how} (steps: {})", cache.steps));
                 exported.push(cache);
             }
             Err(error) if target.ignore_error => tracing::warn!("{}", error.chain().join(": ")),

@@ -73,7 +73,7 @@ impl Importing {
                 }
                 Ok(import) => {
                     let count = import.found.records.steps.len();
-                    reporter.note(&format!("build cache {place}: {count} steps"));
+                    reporter.note(&format!("found the build cache {place} (steps: {count})"));
                     imports.push(Arc::new(import));
                 }
                 Err(error) => warn_unusable(&place, &error),
