@@ -11,9 +11,10 @@ use crate::cli::{context::Context, duration};
 use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
 use imgctl_base::secret::Secret;
 use imgctl_registry::Client;
+use imgctl_transfer::trust::keys::PrivateKey;
 use imgctl_transfer::trust::sigstore::root::{MAX_ROOT, TrustedRoot};
 use imgctl_transfer::trust::sigstore::sign::{
-    LogService, LogVersion, MAX_CONFIG, Services, github_token,
+    LogService, LogVersion, MAX_CONFIG, Sealer, Services, github_token,
 };
 use imgctl_transfer::trust::sigstore::verify::{Keyless, Pattern, SignerPattern};
 
@@ -110,13 +111,26 @@ impl ServiceArgs {
         Ok(Instant::now() + timeout.unwrap_or(TIMEOUT))
     }
 
-    /// Returns the identity token: of the flag, of the variable, or GitHub's.
-    pub(crate) fn token(
+    /// Prepares to sign with `key`, or without one by the identity of a token.
+    pub(crate) fn sealer<'a>(
         &self,
+        key: Option<&'a PrivateKey>,
+        client: &'a Client,
+        services: &'a Services,
         context: &Context,
-        client: &Client,
-        until: Instant,
-    ) -> Result<Secret> {
+    ) -> Result<Sealer<'a>> {
+        let until = self.until()?;
+        match key {
+            Some(key) => Ok(Sealer::with_key(client, services, key, until)),
+            None => {
+                let token = self.token(context, client, until)?;
+                Sealer::keyless(client, services, &token, until)
+            }
+        }
+    }
+
+    /// Returns the identity token: of the flag, of the variable, or GitHub's.
+    fn token(&self, context: &Context, client: &Client, until: Instant) -> Result<Secret> {
         let text = match &self.identity_token {
             Some(file) if file == Path::new("-") => {
                 let mut text = String::new();
@@ -231,7 +245,7 @@ fn pattern(exactly: Option<&str>, expression: Option<&str>) -> Result<Option<Pat
 }
 
 /// Reads a file; refuses files above the limit.
-fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
+pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)
         .and_then(|file| file.take(limit + 1).read_to_end(&mut bytes))

@@ -1,7 +1,7 @@
 //! How CI systems are spoken to through the log: commands of GitHub's runner, sections of GitLab's.
 //!
 //! A runner takes every line of the log that looks like a command for one, so lines with foreign text
-//! are made harmless first. Must not know what is told.
+//! are made harmless first. Must not know what the lines mean.
 
 /// A CI system that reads the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

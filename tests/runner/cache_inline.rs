@@ -1,5 +1,5 @@
 //! `--cache-to type=inline`: an image carries the records of its own layers, keeps its digest from
-//! build to build, and hands them on to nobody who builds on it. No cache replaces an image.
+//! build to build, and does not pass them on to images built on it. No cache replaces an image.
 
 use std::process::Command;
 

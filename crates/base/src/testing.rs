@@ -1,4 +1,4 @@
-//! Tests only: what becomes of a test that lacks what it needs, such as root.
+//! Tests only: what happens to a test that lacks what it needs, such as root.
 //!
 //! Must not be part of any release: it reads the environment, prints and panics.
 

@@ -8,13 +8,12 @@ use clap::Args;
 use serde_json::json;
 
 use crate::cli::commands::keys::{PasswordArg, private, public};
-use crate::cli::signing_options::{IdentityArgs, ServiceArgs};
+use crate::cli::signing_options::{IdentityArgs, ServiceArgs, read};
 use crate::cli::{context::Context, registry_options::RegistryArgs};
-use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
+use imgctl_base::error::{Context as _, IoContext as _, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::image::{Digest, Hasher};
 use imgctl_transfer::trust::blob::{self, MAX_BUNDLE, MAX_STATEMENT};
-use imgctl_transfer::trust::sigstore::sign::Sealer;
 use imgctl_transfer::trust::verify::Trust;
 
 /// Sign a statement about files
@@ -60,14 +59,8 @@ pub(crate) fn attest(args: &AttestBlobArgs, context: &Context) -> Result<()> {
         None => None,
     };
     let client = args.registry.client(context)?;
-    let (services, until) = (args.services.services(keyless)?, args.services.until()?);
-    let sealer = match &key {
-        Some(key) => Sealer::with_key(&client, &services, key, until),
-        None => {
-            let token = args.services.token(context, &client, until)?;
-            Sealer::keyless(&client, &services, &token, until)?
-        }
-    };
+    let services = args.services.services(keyless)?;
+    let sealer = args.services.sealer(key.as_ref(), &client, &services, context)?;
     let bundle = blob::sign_statement(&statement, &sealer)
         .context(|| format!("cannot sign {}", args.statement.display()))?;
     let Some(path) = &args.bundle else {
@@ -146,18 +139,6 @@ pub(crate) fn verify(args: &VerifyBlobArgs, context: &Context) -> Result<()> {
         context.ui.line(&format!("{name}: verified"))?;
     }
     Ok(())
-}
-
-/// Reads a file; refuses files above the limit.
-fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)
-        .and_then(|file| file.take(limit + 1).read_to_end(&mut bytes))
-        .path("read", path)?;
-    if bytes.len() as u64 > limit {
-        return Err(Error::bad_content(format!("{} is larger than {limit} bytes", path.display())));
-    }
-    Ok(bytes)
 }
 
 /// Returns the digest of a file of any size.

@@ -334,7 +334,7 @@ struct Spec {
     names: Vec<String>,
     push: bool,
     by_digest: bool,
-    /// Asks for a registry alone (`--push`, `type=registry`).
+    /// A registry is the only destination (`--push`, `type=registry`).
     registry_only: bool,
     /// `tar=false`: a directory instead of an archive.
     directory: bool,

@@ -61,7 +61,7 @@ enum ReportKind {
     Tekton,
 }
 
-/// What is to be told, and where.
+/// Reports to write, and their destinations.
 pub(crate) struct Reports {
     system: Option<System>,
     /// Whether lines for the system go to the log.
@@ -123,7 +123,7 @@ impl Reports {
         })
     }
 
-    /// Returns whether somebody reads what a check of the Kubefile finds.
+    /// Returns whether any report includes the findings of a Kubefile check.
     pub(crate) fn want_findings(&self) -> bool {
         self.system == Some(System::Github)
             || self.summary.is_some()
@@ -146,7 +146,7 @@ impl Reports {
         Ok(Some(before))
     }
 
-    /// Tells of a finished build; `metadata` is the content of `--metadata-file`. Returns the
+    /// Reports a finished build; `metadata` is the content of `--metadata-file`. Returns the
     /// comparison as JSON.
     pub(crate) fn built(
         &self,
@@ -173,7 +173,7 @@ impl Reports {
         Ok(Some(report::against_json(&images, before)))
     }
 
-    /// Tells of a check, whose findings it also shows.
+    /// Reports a check and shows its findings.
     pub(crate) fn checked(&self, checked: &Checked, context: &Context) -> Result<()> {
         let findings = report::findings_of_check(checked, &self.repository);
         self.annotate(&findings, context);
@@ -193,7 +193,7 @@ impl Reports {
         context.ui.print(&checked.render(context.ui.colours_stdout()))
     }
 
-    /// Tells of a build or check that failed. Nothing here hides that error.
+    /// Reports a build or check that failed. A failure to report does not hide that error.
     pub(crate) fn failed(&self, error: &Error, context: &Context) {
         // What a check found has been told.
         if error.kind() == Kind::CheckFailed || reader_is_gone(error) {

@@ -12,7 +12,6 @@ use crate::cli::{context::Context, names::strict_pairs, registry_options::Regist
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Reference;
 use imgctl_transfer::trust::sign::{self, SignOptions, Signing};
-use imgctl_transfer::trust::sigstore::sign::Sealer;
 use imgctl_transfer::trust::verify::{self, Identity, Trust, VerifyOptions};
 
 /// Sign images in registries, in the store, or in OCI layouts
@@ -116,14 +115,8 @@ pub(crate) fn sign(args: &SignArgs, context: &Context) -> Result<()> {
         None => None,
     };
     let client = args.registry.client(context)?;
-    let (services, until) = (args.services.services(keyless)?, args.services.until()?);
-    let sealer = match &key {
-        Some(key) => Sealer::with_key(&client, &services, key, until),
-        None => {
-            let token = args.services.token(context, &client, until)?;
-            Sealer::keyless(&client, &services, &token, until)?
-        }
-    };
+    let services = args.services.services(keyless)?;
+    let sealer = args.services.sealer(key.as_ref(), &client, &services, context)?;
     let signing = match &key {
         Some(key) if !is_bundle => Signing::Simple(key),
         _ => Signing::Bundle(&sealer),

@@ -1,5 +1,5 @@
-//! Who verifies whose signatures: ours, those of sigstore for Python and those of sigstore for
-//! JavaScript, with logs of both versions, and what each of them says when a field is changed.
+//! Each implementation (imgctl, sigstore for Python, sigstore for JavaScript) verifies the signatures
+//! of the others, with logs of both versions, and refuses them when a field is changed.
 
 use std::path::{Path, PathBuf};
 

@@ -114,6 +114,11 @@ impl Site {
         self.imgctl(&["push", &image]).ok();
         self.env.write("bundle.json", bundle.to_string());
         self.imgctl(&["attach", "--type", BUNDLE, "bundle.json", &image]).ok();
+        self.verify_image(&image, more)
+    }
+
+    /// Verifies an image for the identity that the tests have.
+    fn verify_image(&self, image: &str, more: &[&str]) -> Ran {
         let mut arguments = vec![
             "verify",
             "--trusted-root",
@@ -122,7 +127,7 @@ impl Site {
             IDENTITY,
             "--certificate-oidc-issuer",
             ISSUER,
-            &image,
+            image,
         ];
         arguments.extend(more);
         self.imgctl(&arguments)
@@ -422,17 +427,7 @@ fn what_is_tampered_with_is_refused_by_its_reason() {
     site.imgctl(&["push", &second]).ok();
     site.env.write("bundle.json", good.to_string());
     site.imgctl(&["attach", "--type", BUNDLE, "bundle.json", &second]).ok();
-    let words = [
-        "verify",
-        "--trusted-root",
-        "root.json",
-        "--certificate-identity",
-        IDENTITY,
-        "--certificate-oidc-issuer",
-        ISSUER,
-        &second,
-    ];
-    let refused = site.imgctl(&words).fails(DENIED);
+    let refused = site.verify_image(&second, &[]).fails(DENIED);
     assert!(refused.stderr().contains("about another image"), "{}", refused.report());
 }
 

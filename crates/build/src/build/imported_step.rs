@@ -41,7 +41,7 @@ impl LayerMaker<'_> {
         Ok(None)
     }
 
-    /// Returns the layer of a record, left where it is or stored; `None` if the record lies.
+    /// Returns the layer of a record, stored or left in its registry; `None` if the record lies.
     fn reuse(
         &self,
         kind: LayerKind,
@@ -64,8 +64,8 @@ impl LayerMaker<'_> {
         Ok(Some(expected))
     }
 
-    /// Returns `items` with the times of a record, if this build could have set them. A build whose
-    /// times are given does not take others from somebody whom it does not trust.
+    /// Returns `items` with the times of a record, if this build could have set them. A build
+    /// with fixed times does not take other times from an untrusted record.
     fn timed(
         &self,
         recorded: &RecordedLayer,

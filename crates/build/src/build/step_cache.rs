@@ -117,7 +117,8 @@ impl StepCache {
         used.insert(key.to_owned(), (basis, layers.to_vec()));
     }
 
-    /// Returns the record of a step that this build has used; `None` if its layer is nowhere.
+    /// Returns the record of a step that this build has used; `None` if its layer is in no known
+    /// place.
     pub(super) fn recorded(
         &self,
         store: &Store,

@@ -153,7 +153,8 @@ fn runs(times: impl Iterator<Item = i64>) -> Vec<(u64, i64)> {
 /// The steps that a build has used or made, by key.
 pub(crate) type Used = BTreeMap<String, (Basis, Vec<CachedLayer>)>;
 
-/// Describes the layers of a step; `None` if the store no longer has what there is to say.
+/// Describes the layers of a step; `None` if the store no longer has them or their
+/// tables of contents.
 pub(crate) fn recorded(
     store: &Store,
     basis: Basis,

@@ -21,7 +21,7 @@ pub(crate) struct Remotes {
     store: Store,
     allowed: bool,
     left: Mutex<BTreeMap<Digest, Left>>,
-    /// A layer that a step had to read could not be had.
+    /// A layer that a step had to read could not be fetched.
     failed: AtomicBool,
 }
 

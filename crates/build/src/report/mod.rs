@@ -1,4 +1,4 @@
-//! What CI systems are told of a build and of a check: SARIF, Code Quality, a summary in Markdown,
+//! Reports of builds and checks for CI systems: SARIF, Code Quality, a summary in Markdown,
 //! variables and results. Returns text.
 //!
 //! Must not know where the text goes, or the environment.

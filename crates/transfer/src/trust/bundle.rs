@@ -1,8 +1,8 @@
 //! Sigstore bundles (v0.3) with a DSSE envelope around an in-toto statement, as cosign 3 attaches
 //! them to images: parsed, written, and verified by key.
 //!
-//! Knows the format alone. What certificates, log entries and timestamps are worth is decided by
-//! the module `sigstore`.
+//! Knows only the format. The module `sigstore` decides what certificates, log entries and
+//! timestamps are worth.
 
 use std::collections::BTreeMap;
 

@@ -128,7 +128,7 @@ pub(super) fn check(program: &Path, registered: Option<&[Emulator]>) -> Option<S
 }
 
 /// Asks the kernel whether it has an emulator for programs that begin with `head`, by executing this
-/// beginning alone: with an emulator, it is that which fails.
+/// beginning alone: if there is an emulator, the emulator fails instead.
 fn is_refused(head: &[u8]) -> std::io::Result<bool> {
     const ENOEXEC: i32 = 8;
     let memory = rustix::fs::memfd_create("probe", rustix::fs::MemfdFlags::empty())?;

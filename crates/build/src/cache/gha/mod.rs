@@ -38,7 +38,7 @@ pub struct GhaCache {
     pub scope: String,
     /// How long a request that fails for a temporary reason is repeated.
     pub timeout: Duration,
-    /// Branch or tag of which it is; empty until the token was read.
+    /// Its branch or tag; empty until the token is read.
     branch: String,
 }
 

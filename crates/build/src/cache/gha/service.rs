@@ -36,7 +36,7 @@ const MAX_TOKEN: usize = 64 << 10;
 pub(super) struct Claims {
     /// Seconds since 1970.
     expires: Option<i64>,
-    /// Branches and tags whose entries the token may read, the own one first.
+    /// Branches and tags whose entries the token may read, its own first.
     pub(super) readable: Vec<String>,
     /// The branch or tag to which new entries belong.
     pub(super) writable: Option<String>,
