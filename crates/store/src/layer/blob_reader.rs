@@ -13,8 +13,9 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
 use crate::layer::decompress::{self, Format};
 use crate::layer::pipe::{Block, Buffer, HashThread, Pool, fill};
+use crate::layer::pipeline::RESTART_DISTANCE;
 use crate::layer::toc::RestartPoint;
-use crate::layer::zstd_frames::{self, FrameShare, Front};
+use crate::layer::zstd_frames::{self, End, FrameShare};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::{Algorithm, Digest};
 
@@ -28,9 +29,8 @@ const CHUNKS: usize = PIECES + 3;
 /// Maximum content of a frame that is decompressed in parallel, in bytes: the frame size that
 /// imgctl writes.
 const FRAME: usize = 4 << 20;
-
-/// Minimum distance between two restart points; closer ones are not worth storing.
-const RESTART_DISTANCE: u64 = 1 << 20;
+/// Minimum content of frames that are decompressed together, except for the last, in bytes.
+const ENOUGH: usize = RESTART_DISTANCE as usize;
 
 /// State shared by the reading and the consuming thread.
 #[derive(Debug, Default)]
@@ -157,10 +157,11 @@ fn send(pieces: &Sender<Piece>, piece: Piece) -> io::Result<()> {
     pieces.send(piece).map_err(|_| io::Error::other("the consumer of a layer has gone"))
 }
 
-/// A frame on its way to a decompressing thread and back.
+/// Frames on their way to a decompressing thread and back.
 struct Job {
-    frame: Vec<u8>,
+    frames: Vec<u8>,
     buffer: Buffer,
+    /// Size of their content, in bytes.
     content: usize,
     reply: Sender<io::Result<Block>>,
 }
@@ -175,7 +176,7 @@ fn zstd_frames<R: Read + Send>(
     thread::scope(|scope| {
         let threads = thread::available_parallelism().map_or(1, usize::from);
         let threads = threads.min(share.frames());
-        let mut pool = Pool::new(share.frames(), FRAME);
+        let mut pool = Pool::new(share.frames(), FRAME + ENOUGH);
         let (jobs, queue) = bounded(threads);
         let (used, spares) = unbounded();
         for _ in 0..threads {
@@ -184,29 +185,26 @@ fn zstd_frames<R: Read + Send>(
         let mut restarts: Vec<RestartPoint> = Vec::new();
         let mut uncompressed = 0;
         loop {
-            let mut frame = spares.try_recv().unwrap_or_default();
-            match zstd_frames::next(source, FRAME, &mut frame)? {
-                Front::End => return Ok(restarts),
-                Front::Other => {
-                    let rest = io::Cursor::new(frame).chain(&mut *source);
+            let compressed = source.offset();
+            let mut frames = spares.try_recv().unwrap_or_default();
+            let batch = zstd_frames::batch(source, FRAME, ENOUGH, &mut frames)?;
+            if batch.content > 0 {
+                restarts.push(RestartPoint { compressed, uncompressed });
+                uncompressed += batch.content as u64;
+                let buffer = pool.take()?;
+                let (reply, result) = bounded(1);
+                let job = Job { frames, buffer, content: batch.content, reply };
+                jobs.send(job)
+                    .map_err(|_| io::Error::other("the decompressing threads have died"))?;
+                send(pieces, Piece::Pending(result))?;
+            }
+            match batch.end {
+                None => {}
+                Some(End::Stream) => return Ok(restarts),
+                Some(End::Other(read)) => {
+                    let rest = io::Cursor::new(read).chain(&mut *source);
                     stream(&mut decompress::zstd_decoder(rest)?, pieces)?;
                     return Ok(restarts);
-                }
-                Front::Frame(content) => {
-                    let last = restarts.last().map(|last| last.uncompressed);
-                    if last.is_none_or(|last| uncompressed - last >= RESTART_DISTANCE) {
-                        restarts.push(RestartPoint {
-                            compressed: source.offset() - frame.len() as u64,
-                            uncompressed,
-                        });
-                    }
-                    uncompressed += content as u64;
-                    let buffer = pool.take()?;
-                    let (reply, result) = bounded(1);
-                    let job = Job { frame, buffer, content, reply };
-                    jobs.send(job)
-                        .map_err(|_| io::Error::other("the decompressing threads have died"))?;
-                    send(pieces, Piece::Pending(result))?;
                 }
             }
         }
@@ -221,9 +219,9 @@ fn start_worker<'scope>(
     let mut decompressor = zstd::bulk::Decompressor::new()?;
     thread::Builder::new().name("layer-unpack".to_owned()).spawn_scoped(scope, move || {
         for job in jobs {
-            let Job { frame, mut buffer, content, reply } = job;
+            let Job { frames, mut buffer, content, reply } = job;
             let output = &mut buffer.bytes_mut()[..content];
-            let result = decompressor.decompress_to_buffer(&frame, output);
+            let result = decompressor.decompress_to_buffer(&frames, output);
             let result = result.and_then(|length| {
                 if length == content {
                     Ok(buffer.freeze(length))
@@ -231,7 +229,7 @@ fn start_worker<'scope>(
                     Err(io::ErrorKind::InvalidData.into())
                 }
             });
-            let _ = used.send(frame);
+            let _ = used.send(frames);
             // There is no receiver if the consumer has given up.
             let _ = reply.send(result);
         }

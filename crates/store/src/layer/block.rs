@@ -1,26 +1,65 @@
-//! One independently compressed block of a tar: the same input always gives the same bytes.
+//! Independently compressed segments of a tar: the same input always gives the same bytes.
 //!
-//! zstd blocks are whole frames; gzip blocks are runs of deflate blocks that end on a byte boundary
-//! and do not refer to earlier data, so they can be concatenated into one member. Blocks that do
-//! not shrink are stored. The output is a function of the block, the level and the exact versions
+//! zstd segments are whole frames; gzip blocks are runs of deflate blocks that end on a byte boundary
+//! and do not refer to earlier data, so they can be concatenated into one member. Segments that do
+//! not shrink are stored. The output is a function of the segment, the level and the exact versions
 //! of the codecs (pinned in Cargo.toml; the golden digests in `writer/tests.rs` detect changes).
 
-use std::io::{self, Write};
+use std::io::{self, Cursor, Write};
 
+use crc::{CRC_64_GO_ISO, Table};
 use flate2::{Compress, Crc, FlushCompress, Status};
 use zstd::bulk::Compressor;
 
 use crate::layer::Compression;
 use crate::layer::pipe::Block;
 use imgctl_base::error::{Error, Result};
+use imgctl_base::image::Digest;
+
+/// A part of a block that is compressed on its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segment {
+    /// Number of bytes of the tar.
+    pub(super) length: usize,
+    /// Whether it holds content of a file, the whole or a chunk of it, and nothing else.
+    pub(super) is_content: bool,
+}
+
+/// A compressed segment.
+#[derive(Debug)]
+pub(super) struct PackedSegment {
+    /// Number of bytes of the tar.
+    pub(super) length: usize,
+    /// Number of bytes in [`Packed::compressed`]; `None` if the segment is stored uncompressed.
+    pub(super) compressed: Option<usize>,
+    /// Checksums of content.
+    pub(super) content: Option<ContentSums>,
+}
+
+/// Checksums of a segment with content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ContentSums {
+    pub(super) digest: Digest,
+    pub(super) crc64: u64,
+}
+
+impl ContentSums {
+    fn of(bytes: &[u8]) -> Self {
+        Self { digest: Digest::of(bytes), crc64: CRC64.checksum(bytes) }
+    }
+}
+
+/// CRC-64 of ISO 3309, as tar-split has it.
+pub(super) static CRC64: crc::Crc<u64, Table<16>> = crc::Crc::<u64, Table<16>>::new(&CRC_64_GO_ISO);
 
 /// The result of packing a block.
 #[derive(Debug)]
 pub(super) struct Packed {
     /// The original block.
     pub(super) block: Block,
-    /// The compressed form; `None` if the block is stored uncompressed.
-    pub(super) compressed: Option<Vec<u8>>,
+    pub(super) segments: Vec<PackedSegment>,
+    /// The compressed segments, one after another.
+    pub(super) compressed: Vec<u8>,
     /// CRC-32 of the block (gzip only).
     pub(super) crc: Crc,
 }
@@ -28,7 +67,8 @@ pub(super) struct Packed {
 impl Packed {
     /// Returns a block stored uncompressed, without checking whether it shrinks.
     pub(super) fn stored(block: Block) -> Self {
-        Self { block, compressed: None, crc: Crc::new() }
+        let whole = PackedSegment { length: block.len(), compressed: None, content: None };
+        Self { block, segments: vec![whole], compressed: Vec::new(), crc: Crc::new() }
     }
 }
 
@@ -64,21 +104,44 @@ impl Packer {
         Ok(Self { codec, probe: new_zstd(1)?, probed: Vec::with_capacity(2 * SAMPLE) })
     }
 
-    /// Compresses `block` into `spare`, or leaves it uncompressed.
-    pub(super) fn pack(&mut self, block: Block, mut spare: Vec<u8>) -> Result<Packed> {
+    /// Compresses each segment of `block` into `spare`, or leaves it uncompressed. The segments
+    /// make up the block.
+    pub(super) fn pack(
+        &mut self,
+        block: Block,
+        segments: &[Segment],
+        mut spare: Vec<u8>,
+    ) -> Result<Packed> {
         let mut crc = Crc::new();
         if matches!(self.codec, Codec::Gzip { .. }) {
             crc.update(&block);
         }
         spare.clear();
-        let smaller = self.shrinks(&block)? && self.compress(&block, &mut spare)?;
-        Ok(Packed { block, compressed: smaller.then_some(spare), crc })
+        let mut packed = Vec::with_capacity(segments.len());
+        let mut rest: &[u8] = &block;
+        for segment in segments {
+            let (bytes, after) = rest.split_at(segment.length.min(rest.len()));
+            rest = after;
+            let start = spare.len();
+            let is_smaller = self.shrinks(bytes)? && self.compress(bytes, &mut spare)?;
+            if !is_smaller {
+                spare.truncate(start);
+            }
+            packed.push(PackedSegment {
+                length: bytes.len(),
+                compressed: is_smaller.then_some(spare.len() - start),
+                content: segment.is_content.then(|| ContentSums::of(bytes)),
+            });
+        }
+        Ok(Packed { block, segments: packed, compressed: spare, crc })
     }
 
+    /// Appends the compressed `block`; returns whether it is smaller.
     fn compress(&mut self, block: &[u8], output: &mut Vec<u8>) -> Result<bool> {
         match &mut self.codec {
             Codec::None => Ok(false),
             Codec::Gzip { deflate, level } => {
+                let start = output.len();
                 deflate.reset();
                 // Space for the worst case: nine bits per byte.
                 output.reserve(block.len() + block.len() / 8 + (64 << 10));
@@ -94,13 +157,17 @@ impl Packer {
                     *deflate = new_deflate(*level);
                     return Ok(false);
                 }
-                Ok(output.len() < block.len())
+                Ok(output.len() - start < block.len())
             }
             Codec::Zstd(zstd) => {
+                let start = output.len();
                 output.reserve(zstd::zstd_safe::compress_bound(block.len()));
-                zstd.compress_to_buffer(block, output)
+                let mut end = Cursor::new(output);
+                end.set_position(start as u64);
+                let length = zstd
+                    .compress_to_buffer(block, &mut end)
                     .map_err(|error| Error::io("cannot compress with zstd", error))?;
-                Ok(output.len() < block.len())
+                Ok(length < block.len())
             }
         }
     }
@@ -203,8 +270,9 @@ mod tests {
         let block = buffer.freeze(bytes.len());
         let mut packer = Packer::new(compression).unwrap();
         // Pack twice: the second time with reused memory.
-        let first = packer.pack(block.clone(), Vec::new()).unwrap();
-        let second = packer.pack(block, Vec::new()).unwrap();
+        let whole = [Segment { length: block.len(), is_content: true }];
+        let first = packer.pack(block.clone(), &whole, Vec::new()).unwrap();
+        let second = packer.pack(block, &whole, Vec::new()).unwrap();
         assert_eq!(first.compressed, second.compressed);
         second
     }
@@ -224,12 +292,42 @@ mod tests {
             for bytes in [&b"text ".repeat(100_000), &deceiving, &b"text ".repeat(100_000)] {
                 let mut buffer = Pool::new(1, bytes.len()).take().unwrap();
                 buffer.bytes_mut().copy_from_slice(bytes);
-                let packed = packer.pack(buffer.freeze(bytes.len()), Vec::new()).unwrap();
+                let whole = [Segment { length: bytes.len(), is_content: false }];
+                let packed = packer.pack(buffer.freeze(bytes.len()), &whole, Vec::new()).unwrap();
                 outputs.push(packed.compressed);
             }
             assert_eq!(outputs[0], outputs[2]);
-            assert!(outputs[0].is_some());
-            assert_eq!(outputs[1].is_none(), level == 1);
+            assert!(!outputs[0].is_empty());
+            assert_eq!(outputs[1].is_empty(), level == 1);
+        }
+    }
+
+    /// The bytes of a segment do not depend on what else is in its block.
+    #[test]
+    fn segments_do_not_depend_on_their_neighbours() {
+        let parts = [b"text ".repeat(10_000), noise(5000), b"other text ".repeat(20_000), vec![0]];
+        let bytes = parts.concat();
+        let mut buffer = Pool::new(1, bytes.len()).take().unwrap();
+        buffer.bytes_mut().copy_from_slice(&bytes);
+        let block = buffer.freeze(bytes.len());
+        for compression in [Compression::Zstd { level: 3 }, Compression::Gzip { level: 6 }] {
+            let segments =
+                parts.each_ref().map(|part| Segment { length: part.len(), is_content: true });
+            let mut packer = Packer::new(compression).unwrap();
+            let packed = packer.pack(block.clone(), &segments, Vec::new()).unwrap();
+            let mut rest = &packed.compressed[..];
+            for (part, segment) in parts.iter().zip(&packed.segments) {
+                let alone = pack(compression, part);
+                assert_eq!(segment.length, part.len());
+                assert_eq!(segment.content.as_ref().unwrap().digest, Digest::of(part));
+                assert_eq!(segment.content, alone.segments[0].content);
+                assert_eq!(segment.compressed, alone.segments[0].compressed);
+                if let Some(length) = segment.compressed {
+                    assert!(rest[..length] == alone.compressed);
+                    rest = &rest[length..];
+                }
+            }
+            assert!(rest.is_empty());
         }
     }
 
@@ -239,14 +337,14 @@ mod tests {
         let mut repeated = noise(1 << 20);
         repeated.extend_from_within(..);
         for compression in [Compression::Zstd { level: 3 }, Compression::Gzip { level: 6 }] {
-            assert!(pack(compression, &text).compressed.is_some());
-            assert!(pack(compression, &noise(1 << 20)).compressed.is_none());
-            assert!(pack(compression, &noise(1000)).compressed.is_none());
-            assert!(pack(compression, b"x").compressed.is_none());
+            assert!(pack(compression, &text).segments[0].compressed.is_some());
+            assert!(pack(compression, &noise(1 << 20)).segments[0].compressed.is_none());
+            assert!(pack(compression, &noise(1000)).segments[0].compressed.is_none());
+            assert!(pack(compression, b"x").segments[0].compressed.is_none());
             // The probe does not detect repetitions that are far apart: storing the block is
             // correct, but not optimal.
-            assert!(pack(compression, &repeated).compressed.is_none());
+            assert!(pack(compression, &repeated).segments[0].compressed.is_none());
         }
-        assert!(pack(Compression::None, &text).compressed.is_none());
+        assert!(pack(Compression::None, &text).segments[0].compressed.is_none());
     }
 }

@@ -4,19 +4,24 @@
 use std::io::{self, Read, Write};
 
 use crate::layer::Compression;
+use crate::layer::block::Segment;
 use crate::layer::decompress::decompress;
 use crate::layer::pipe::{Buffer, fill};
-use crate::layer::pipeline::{Output, Pipeline};
+use crate::layer::pipeline::{ContentFrame, Output, Pipeline};
 use imgctl_base::error::{IoContext, Result};
 
 /// Splits its input into blocks, which are compressed in parallel. The output depends only on the
-/// input bytes, not on how they are split into calls or on the number of threads.
+/// input bytes and where the caller cuts them, not on how they are split into calls or on the number
+/// of threads. Without cuts, a block is one segment.
 #[derive(Debug)]
 pub struct BlockWriter<W> {
     pipeline: Pipeline<W>,
     /// The current block; the first `filled` bytes are in use.
     block: Option<Buffer>,
     filled: usize,
+    /// The segments of the current block that have been cut off; they hold `cut` bytes.
+    segments: Vec<Segment>,
+    cut: usize,
 }
 
 impl<W: Write + Send + 'static> BlockWriter<W> {
@@ -27,7 +32,7 @@ impl<W: Write + Send + 'static> BlockWriter<W> {
     }
 
     pub(super) fn new(pipeline: Pipeline<W>) -> Self {
-        Self { pipeline, block: None, filled: 0 }
+        Self { pipeline, block: None, filled: 0, segments: Vec::new(), cut: 0 }
     }
 
     /// Copies `reader` to its end and returns the number of bytes copied.
@@ -52,8 +57,11 @@ impl<W: Write + Send + 'static> BlockWriter<W> {
         self.flushed()?.finish_unhashed()
     }
 
-    pub(super) fn finish_hashed(self) -> Result<Output<W>> {
-        self.flushed()?.finish()
+    pub(super) fn finish_hashed(
+        self,
+        trailer: impl FnOnce(&[ContentFrame], u64) -> Result<Vec<u8>>,
+    ) -> Result<Output<W>> {
+        self.flushed()?.finish(trailer)
     }
 
     fn flushed(mut self) -> Result<Pipeline<W>> {
@@ -87,16 +95,58 @@ impl<W: Write + Send + 'static> BlockWriter<W> {
         self.filled += count;
         let is_full = |block: &mut Buffer| self.filled == block.bytes_mut().len();
         if self.block.as_mut().is_some_and(is_full) {
-            self.push_block()?;
+            self.push_full_block()?;
         }
         Ok(())
     }
 
+    /// Ends a segment after the first `count` bytes of [`BlockWriter::room`], before they are
+    /// counted. A segment must not be longer than a block.
+    pub(super) fn cut_at(&mut self, count: usize, is_content: bool) {
+        let end = self.filled + count;
+        if end > self.cut {
+            self.segments.push(Segment { length: end - self.cut, is_content });
+            self.cut = end;
+        }
+    }
+
+    /// Ends a segment here.
+    pub(super) fn cut_here(&mut self, is_content: bool) {
+        self.cut_at(0, is_content);
+    }
+
+    /// Number of bytes since the last cut. A full block without a cut counts as one.
+    pub(super) fn uncut(&self) -> usize {
+        self.filled - self.cut
+    }
+
+    /// Sends the segments of the current block on. What has not been cut off moves to the next
+    /// block, so that its segment does not depend on where blocks end.
+    fn push_full_block(&mut self) -> Result<()> {
+        if self.cut == 0 || self.cut == self.filled {
+            return self.push_block();
+        }
+        let mut next = self.pipeline.buffer()?;
+        let uncut = self.cut..self.filled;
+        let length = uncut.len();
+        if let Some(block) = &mut self.block {
+            next.bytes_mut()[..length].copy_from_slice(&block.bytes_mut()[uncut]);
+        }
+        self.filled = self.cut;
+        self.push_block()?;
+        self.block = Some(next);
+        self.filled = length;
+        Ok(())
+    }
+
     fn push_block(&mut self) -> Result<()> {
+        self.cut_here(false);
+        self.cut = 0;
         let filled = std::mem::take(&mut self.filled);
+        let segments = std::mem::take(&mut self.segments);
         match self.block.take() {
             Some(_) if filled == 0 => Ok(()),
-            Some(block) => self.pipeline.push(&block.freeze(filled)),
+            Some(block) => self.pipeline.push(&block.freeze(filled), segments),
             None => Ok(()),
         }
     }
@@ -130,9 +180,10 @@ pub fn recompress<W: Write + Send + 'static>(
         if filled == 0 {
             break;
         }
-        pipeline.push(&buffer.freeze(filled))?;
+        pipeline
+            .push(&buffer.freeze(filled), vec![Segment { length: filled, is_content: false }])?;
     }
-    pipeline.finish()
+    pipeline.finish(|_, _| Ok(Vec::new()))
 }
 
 #[cfg(test)]

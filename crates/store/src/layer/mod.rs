@@ -7,6 +7,8 @@
 mod blob_reader;
 mod block;
 mod block_writer;
+pub mod chunked;
+mod chunker;
 pub mod compress;
 pub mod decompress;
 pub mod entry;

@@ -13,7 +13,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use flate2::Crc;
 
 use crate::layer::Compression;
-use crate::layer::block::{self, Packed, Packer};
+use crate::layer::block::{self, ContentSums, Packed, Packer, Segment};
 use crate::layer::pipe::{self, Block, Buffer, HashThread, Pool};
 use crate::layer::toc::RestartPoint;
 use imgctl_base::error::{Error, IoContext, Result};
@@ -36,6 +36,21 @@ pub struct Output<W> {
     pub(super) restarts: Vec<RestartPoint>,
 }
 
+/// One frame with content of a file, the whole or a chunk of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ContentFrame {
+    /// Offset in the blob, in bytes.
+    pub(super) offset: u64,
+    /// Number of bytes in the blob.
+    pub(super) compressed: u64,
+    /// Number of bytes of content.
+    pub(super) length: u64,
+    pub(super) sums: ContentSums,
+}
+
+/// Minimum distance between two restart points; closer ones are not worth storing.
+pub(super) const RESTART_DISTANCE: u64 = 1 << 20;
+
 /// A running pipeline. Dropping it ends its threads and waits for them.
 #[derive(Debug)]
 pub(super) struct Pipeline<W> {
@@ -53,6 +68,7 @@ pub(super) struct Pipeline<W> {
 #[derive(Debug)]
 struct Job {
     block: Block,
+    segments: Vec<Segment>,
     reply: Sender<Result<Packed>>,
 }
 
@@ -70,8 +86,8 @@ impl<W: Write + Send + 'static> Pipeline<W> {
             Compression::Zstd { level } if level > 12 => threads.clamp(1, 2),
             _ => threads.clamp(1, MAX_THREADS),
         };
-        // One block is being filled, one hashed and one written; the others are being compressed.
-        let blocks = threads + 3;
+        // Two blocks are being filled, one hashed and one written; the others are being compressed.
+        let blocks = threads + 4;
         let (jobs, job_queue) = bounded(blocks);
         let (in_order, results) = bounded(blocks);
         let (used, spares) = unbounded();
@@ -88,10 +104,10 @@ impl<W: Write + Send + 'static> Pipeline<W> {
             let mut packer = Packer::new(compression)?;
             let (jobs, spares) = (job_queue.clone(), spares.clone());
             pipeline.workers.push(pipe::spawn("layer-pack", move || {
-                for Job { block, reply } in jobs {
+                for Job { block, segments, reply } in jobs {
                     let spare = spares.try_recv().unwrap_or_default();
                     // There is no receiver if the output has failed.
-                    let _ = reply.send(packer.pack(block, spare));
+                    let _ = reply.send(packer.pack(block, &segments, spare));
                 }
             })?);
         }
@@ -116,9 +132,9 @@ impl<W> Pipeline<W> {
         self.pool.take()
     }
 
-    /// Sends a block into the pipeline. All blocks except the last must be full, because their ends
-    /// are visible in the output.
-    pub(super) fn push(&mut self, block: &Block) -> Result<()> {
+    /// Sends a block into the pipeline. The ends of its segments are visible in the output, and what
+    /// it is made of must not depend on how the bytes arrived.
+    pub(super) fn push(&mut self, block: &Block, segments: Vec<Segment>) -> Result<()> {
         if let Some(diff_id) = &self.diff_id {
             diff_id.send(block);
         }
@@ -129,7 +145,7 @@ impl<W> Pipeline<W> {
                 let started = if self.workers.is_empty() {
                     reply.send(Ok(Packed::stored(block))).is_ok()
                 } else {
-                    jobs.send(Job { block, reply }).is_ok()
+                    jobs.send(Job { block, segments, reply }).is_ok()
                 };
                 started && in_order.send(result).is_ok()
             }
@@ -145,14 +161,26 @@ impl<W> Pipeline<W> {
         }
     }
 
-    /// Waits until everything is written.
-    pub(super) fn finish(mut self) -> Result<Output<W>> {
-        let (written, diff) = self.end()?;
+    /// Waits until everything is written. `trailer` may then add bytes to the blob, which are not
+    /// part of the tar.
+    pub(super) fn finish(
+        mut self,
+        trailer: impl FnOnce(&[ContentFrame], u64) -> Result<Vec<u8>>,
+    ) -> Result<Output<W>>
+    where
+        W: Write,
+    {
+        let (mut written, diff) = self.end()?;
         let (diff_id, diff_size) = diff.ok_or_else(|| Error::failed("nothing was hashed"))?;
+        let trailer = trailer(&written.frames, written.sink.size)?;
+        let doing = || "cannot write the layer".to_owned();
+        written.sink.write_all(&trailer).doing(doing)?;
+        written.sink.flush().doing(doing)?;
+        let HashedSink { sink, hasher, size } = written.sink;
         Ok(Output {
-            sink: written.sink,
-            digest: written.digest.unwrap_or_else(|| diff_id.clone()),
-            size: written.size,
+            sink,
+            digest: hasher.map_or_else(|| diff_id.clone(), Hasher::finish),
+            size,
             diff_id,
             diff_size,
             restarts: written.restarts,
@@ -161,7 +189,7 @@ impl<W> Pipeline<W> {
 
     /// Waits until everything is written, for a pipeline without hashing.
     pub(super) fn finish_unhashed(mut self) -> Result<W> {
-        Ok(self.end()?.0.sink)
+        Ok(self.end()?.0.sink.sink)
     }
 
     /// Ends all threads, starting with the output thread, whose error takes precedence.
@@ -188,13 +216,10 @@ impl<W> Drop for Pipeline<W> {
 type Ended<W> = (Written<W>, Option<(Digest, u64)>);
 
 /// The result of the output thread.
-#[derive(Debug)]
 struct Written<W> {
-    sink: W,
-    /// `None` if it equals the diff-id.
-    digest: Option<Digest>,
-    size: u64,
+    sink: HashedSink<W>,
     restarts: Vec<RestartPoint>,
+    frames: Vec<ContentFrame>,
 }
 
 /// Reorders, hashes and writes blocks.
@@ -205,6 +230,7 @@ struct OutputThread<W> {
     uncompressed: u64,
     crc: Crc,
     restarts: Vec<RestartPoint>,
+    frames: Vec<ContentFrame>,
 }
 
 /// RFC 1952: deflate, no name, no time, system unknown.
@@ -223,6 +249,7 @@ impl<W: Write> OutputThread<W> {
             uncompressed: 0,
             crc: Crc::new(),
             restarts: Vec::new(),
+            frames: Vec::new(),
         }
     }
 
@@ -244,28 +271,42 @@ impl<W: Write> OutputThread<W> {
             self.sink.write_all(&trailer).doing(doing)?;
         }
         self.sink.flush().doing(doing)?;
-        Ok(Written {
-            sink: self.sink.sink,
-            digest: self.sink.hasher.map(Hasher::finish),
-            size: self.sink.size,
-            restarts: self.restarts,
-        })
+        Ok(Written { sink: self.sink, restarts: self.restarts, frames: self.frames })
     }
 
     fn write(&mut self, packed: Packed) -> io::Result<()> {
-        if self.compression != Compression::None {
-            self.restarts
-                .push(RestartPoint { compressed: self.sink.size, uncompressed: self.uncompressed });
-        }
-        self.uncompressed += packed.block.len() as u64;
         self.crc.combine(&packed.crc);
-        match packed.compressed {
-            None => block::write_stored(self.compression, &packed.block, &mut self.sink),
-            Some(bytes) => {
-                self.sink.write_all(&bytes)?;
-                let _ = self.used.send(bytes);
-                Ok(())
+        let mut compressed: &[u8] = &packed.compressed;
+        let mut tar: &[u8] = &packed.block;
+        for segment in packed.segments {
+            let offset = self.sink.size;
+            self.mark_restart(offset);
+            let (bytes, after) = tar.split_at(segment.length);
+            tar = after;
+            match segment.compressed {
+                None => block::write_stored(self.compression, bytes, &mut self.sink)?,
+                Some(length) => {
+                    let (bytes, after) = compressed.split_at(length);
+                    compressed = after;
+                    self.sink.write_all(bytes)?;
+                }
             }
+            let length = segment.length as u64;
+            self.uncompressed += length;
+            if let Some(sums) = segment.content {
+                let compressed = self.sink.size - offset;
+                self.frames.push(ContentFrame { offset, compressed, length, sums });
+            }
+        }
+        let _ = self.used.send(packed.compressed);
+        Ok(())
+    }
+
+    fn mark_restart(&mut self, compressed: u64) {
+        let uncompressed = self.uncompressed;
+        let is_close = |last: &RestartPoint| uncompressed - last.uncompressed < RESTART_DISTANCE;
+        if self.compression != Compression::None && !self.restarts.last().is_some_and(is_close) {
+            self.restarts.push(RestartPoint { compressed, uncompressed });
         }
     }
 }
@@ -273,6 +314,7 @@ impl<W: Write> OutputThread<W> {
 /// Hashes and counts the bytes passed through.
 struct HashedSink<W> {
     sink: W,
+    /// `None` if the digest is not needed, or is the diff-id.
     hasher: Option<Hasher>,
     size: u64,
 }

@@ -98,8 +98,8 @@ fn main_header(entry: &Entry, records: &mut Records) -> Result<Header> {
     Ok(header)
 }
 
-/// Writes the name as it appears in the archive; directories end with a slash.
-fn put_path(header: &mut Header, entry: &Entry, records: &mut Records) {
+/// Returns the name of an entry as it appears in the archive; directories end with a slash.
+pub(super) fn name_of(entry: &Entry) -> Vec<u8> {
     let mut path = entry.path.as_bytes().to_vec();
     if path.is_empty() {
         path.push(b'.');
@@ -107,6 +107,11 @@ fn put_path(header: &mut Header, entry: &Entry, records: &mut Records) {
     if entry.is_directory() {
         path.push(b'/');
     }
+    path
+}
+
+fn put_path(header: &mut Header, entry: &Entry, records: &mut Records) {
+    let path = name_of(entry);
     match (split(&path), header.as_ustar_mut()) {
         (Some((prefix, name)), Some(ustar)) => {
             put(&mut ustar.prefix, prefix);

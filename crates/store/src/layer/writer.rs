@@ -4,13 +4,19 @@
 //! This module frames the tar on the caller's thread; `block_writer.rs` splits it into blocks and
 //! `pipeline.rs` does the rest.
 
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 
+use crc::Table;
+
+use crate::layer::block::{CRC64, ContentSums};
 use crate::layer::block_writer::BlockWriter;
+use crate::layer::chunked;
+use crate::layer::chunker::{self, Chunker};
 use crate::layer::pipeline::Pipeline;
 use crate::layer::{Compression, Entry, EntryKind, LayerPath, Toc, TocEntry, tar_writer};
 use imgctl_base::error::{Error, IoContext, Result};
-use imgctl_base::image::Digest;
+use imgctl_base::image::{Digest, Hasher};
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -27,6 +33,8 @@ pub struct Layer {
     /// Size of the uncompressed tar in bytes.
     pub diff_size: u64,
     pub toc: Toc,
+    /// What a descriptor says of the list of frames; empty if there is none.
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// Writes one layer into `sink`. Hashing, compression and writing run on separate threads, whose
@@ -38,6 +46,10 @@ pub struct LayerWriter<W> {
     position: u64,
     header: Vec<u8>,
     toc: Toc,
+    /// Level of zstd, whose frames are cut at the borders of files; `None` for other codecs.
+    level: Option<i32>,
+    /// Sums of files in several chunks, by index in the table of contents.
+    whole: BTreeMap<usize, ContentSums>,
 }
 
 impl<W: Write + Send + 'static> LayerWriter<W> {
@@ -48,6 +60,11 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
             position: 0,
             header: Vec::new(),
             toc: Toc::default(),
+            level: match compression {
+                Compression::Zstd { level } => Some(level),
+                Compression::Gzip { .. } | Compression::None => None,
+            },
+            whole: BTreeMap::new(),
         })
     }
 
@@ -63,6 +80,9 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
         let mut listed = TocEntry { offset: 0, content: None, entry };
         if let EntryKind::File { size } = listed.entry.kind {
             listed.offset = self.position;
+            if size > 0 {
+                self.cut();
+            }
             listed.content = Some(self.copy(&listed.entry.path, size, content)?);
             let padding = [0; tar_writer::END.len()];
             self.append(&padding[..tar_writer::padding(size)])?;
@@ -75,8 +95,14 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
     /// threads remain.
     pub fn finish(mut self) -> Result<(W, Layer)> {
         self.append(&tar_writer::END)?;
-        let output = self.blocks.finish_hashed()?;
-        let mut toc = self.toc;
+        let (mut toc, whole) = (self.toc, self.whole);
+        let mut annotations = BTreeMap::new();
+        let output = self.blocks.finish_hashed(|frames, size| {
+            let Some(level) = self.level else { return Ok(Vec::new()) };
+            let list = chunked::list(&toc.entries, frames, &whole, size, level)?;
+            annotations = list.annotations;
+            Ok(list.bytes)
+        })?;
         toc.restarts = output.restarts;
         let layer = Layer {
             digest: output.digest,
@@ -84,13 +110,22 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
             diff_id: output.diff_id,
             diff_size: output.diff_size,
             toc,
+            annotations,
         };
         Ok((output.sink, layer))
+    }
+
+    /// Ends the frame with what lies between two contents.
+    fn cut(&mut self) {
+        if self.level.is_some() {
+            self.blocks.cut_here(false);
+        }
     }
 
     /// Reads `size` bytes directly into blocks and returns their BLAKE3 hash.
     fn copy(&mut self, path: &LayerPath, size: u64, content: &mut dyn Read) -> Result<[u8; 32]> {
         let mut hasher = blake3::Hasher::new();
+        let mut chunks = Chunks::new(self.level.is_some(), size);
         let mut left = size;
         while left > 0 {
             let most = usize::try_from(left).unwrap_or(usize::MAX);
@@ -104,19 +139,96 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
             };
             hasher.update(&room[..count]);
             left -= count as u64;
+            let borders = chunks.borders(&room[..count], left == 0);
+            for border in borders {
+                self.blocks.cut_at(border, true);
+            }
             self.position += count as u64;
             self.blocks.advance(count)?;
         }
         let more = content.take(1).read_to_end(&mut Vec::new());
         match more.doing(|| format!("cannot read `{path}`"))? {
-            0 => Ok(*hasher.finalize().as_bytes()),
+            0 => {
+                if let Some(sums) = chunks.sums() {
+                    self.whole.insert(self.toc.entries.len(), sums);
+                }
+                Ok(*hasher.finalize().as_bytes())
+            }
             _ => Err(changed(path, size, "is longer now")),
         }
     }
 
+    /// Appends what is not content. The frame ends where it is long enough; where that is depends
+    /// only on what follows the last content.
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.position += bytes.len() as u64;
-        self.blocks.append(bytes)
+        self.blocks.append(bytes)?;
+        if self.blocks.uncut() >= HEADERS {
+            self.cut();
+        }
+        Ok(())
+    }
+}
+
+/// Number of bytes of headers after which a frame ends.
+const HEADERS: usize = 256 << 10;
+
+/// Where the frames of one file end.
+enum Chunks {
+    /// Frames do not follow files.
+    None,
+    /// The file is one chunk.
+    One,
+    Many {
+        chunker: Chunker,
+        digest: Hasher,
+        crc64: crc::Digest<'static, u64, Table<16>>,
+    },
+}
+
+impl Chunks {
+    fn new(is_cut: bool, size: u64) -> Self {
+        match is_cut {
+            false => Self::None,
+            true if size <= chunker::LARGEST as u64 => Self::One,
+            true => Self::Many {
+                chunker: Chunker::default(),
+                digest: Hasher::new(),
+                crc64: CRC64.digest(),
+            },
+        }
+    }
+
+    /// Returns the ends of chunks in the next `bytes`, of which the last ends at the end of a file.
+    fn borders(&mut self, bytes: &[u8], is_last: bool) -> Vec<usize> {
+        let mut borders = Vec::new();
+        match self {
+            Self::None => return borders,
+            Self::One => {}
+            Self::Many { chunker, digest, crc64 } => {
+                digest.update(bytes);
+                crc64.update(bytes);
+                let mut start = 0;
+                while let Some(count) = bytes.get(start..).and_then(|rest| chunker.border(rest)) {
+                    start += count;
+                    borders.push(start);
+                }
+            }
+        }
+        if is_last {
+            borders.push(bytes.len());
+        }
+        borders
+    }
+
+    /// The sums of a file in several chunks.
+    fn sums(self) -> Option<ContentSums> {
+        match self {
+            Self::Many { digest, crc64, .. } => {
+                Some(ContentSums { digest: digest.finish(), crc64: crc64.finalize() })
+            }
+            Self::None | Self::One => None,
+        }
     }
 }
 

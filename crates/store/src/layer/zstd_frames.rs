@@ -10,9 +10,9 @@ use std::sync::{Mutex, PoisonError};
 /// What is at the front of a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Front {
-    /// A whole frame is in the buffer; the value is the size of its content in bytes.
+    /// A whole frame was appended to the buffer; the value is the size of its content in bytes.
     Frame(usize),
-    /// Neither: the buffer holds the bytes read so far, from which a streaming decoder continues.
+    /// Neither: the bytes read so far were appended, from which a streaming decoder continues.
     Other,
     /// The stream has ended.
     End,
@@ -20,35 +20,72 @@ pub(super) enum Front {
 
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// Reads the next frame into `frame` (cleared first) if its content is at most `most` bytes. Skips
-/// skippable frames.
-pub(super) fn next(
+/// Frames to decompress together.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    /// Size of their content, in bytes.
+    pub(super) content: usize,
+    /// What follows them instead of another frame.
+    pub(super) end: Option<End>,
+}
+
+/// What follows the last frame.
+#[derive(Debug)]
+pub(super) enum End {
+    /// Nothing.
+    Stream,
+    /// Something else, of which these bytes were read.
+    Other(Vec<u8>),
+}
+
+/// Reads frames into `frames` (cleared first) until their content is at least `enough` bytes: small
+/// ones are not worth a thread's attention each. None of them has more than `most` bytes.
+pub(super) fn batch(
     source: &mut impl BufRead,
     most: usize,
-    frame: &mut Vec<u8>,
-) -> io::Result<Front> {
+    enough: usize,
+    frames: &mut Vec<u8>,
+) -> io::Result<Batch> {
+    frames.clear();
+    let mut batch = Batch::default();
+    // Frames without content must not fill the memory.
+    while batch.content < enough && frames.len() < most && batch.end.is_none() {
+        let start = frames.len();
+        match next(source, most, frames)? {
+            Front::Frame(content) => batch.content += content,
+            Front::Other => batch.end = Some(End::Other(frames.split_off(start))),
+            Front::End => batch.end = Some(End::Stream),
+        }
+    }
+    Ok(batch)
+}
+
+/// Appends the next frame to `frames` if its content is at most `most` bytes. Skips skippable
+/// frames.
+fn next(source: &mut impl BufRead, most: usize, frames: &mut Vec<u8>) -> io::Result<Front> {
+    let start = frames.len();
     loop {
-        frame.clear();
+        frames.truncate(start);
         if source.fill_buf()?.is_empty() {
             return Ok(Front::End);
         }
-        if !append(source, 4, frame)? {
+        if !append(source, 4, frames)? {
             return Ok(Front::Other);
         }
-        if let [0x50..=0x5f, 0x2a, 0x4d, 0x18] = frame[..] {
-            if !append(source, 4, frame)? {
+        if let [0x50..=0x5f, 0x2a, 0x4d, 0x18] = frames[start..] {
+            if !append(source, 4, frames)? {
                 return Ok(Front::Other);
             }
-            let length = little_endian(&frame[4..]);
+            let length = little_endian(&frames[start + 4..]);
             if io::copy(&mut source.take(length), &mut io::sink())? < length {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             continue;
         }
-        if frame[..] != MAGIC {
+        if frames[start..] != MAGIC {
             return Ok(Front::Other);
         }
-        return Ok(match rest(source, most, frame)? {
+        return Ok(match rest(source, most, frames)? {
             Some(content) => Front::Frame(content),
             None => Front::Other,
         });
@@ -57,11 +94,12 @@ pub(super) fn next(
 
 /// Reads the rest of a frame after the magic number; `None` if the frame is unsuitable or
 /// truncated.
-fn rest(source: &mut impl BufRead, most: usize, frame: &mut Vec<u8>) -> io::Result<Option<usize>> {
-    if !append(source, 1, frame)? {
+fn rest(source: &mut impl BufRead, most: usize, frames: &mut Vec<u8>) -> io::Result<Option<usize>> {
+    let header = frames.len();
+    if !append(source, 1, frames)? {
         return Ok(None);
     }
-    let descriptor = frame[4];
+    let descriptor = frames[header];
     let is_single_segment = descriptor & 0x20 != 0;
     let has_checksum = descriptor & 4 != 0;
     let window = usize::from(!is_single_segment);
@@ -70,10 +108,10 @@ fn rest(source: &mut impl BufRead, most: usize, frame: &mut Vec<u8>) -> io::Resu
         code => 1 << code,
     };
     let has_dictionary = descriptor & 3 != 0;
-    if size_length == 0 || has_dictionary || !append(source, window + size_length, frame)? {
+    if size_length == 0 || has_dictionary || !append(source, window + size_length, frames)? {
         return Ok(None);
     }
-    let size = little_endian(&frame[5 + window..]);
+    let size = little_endian(&frames[header + 1 + window..]);
     let size = if size_length == 2 { size + 256 } else { size };
     let Some(content) = usize::try_from(size).ok().filter(|size| *size <= most) else {
         return Ok(None);
@@ -81,20 +119,20 @@ fn rest(source: &mut impl BufRead, most: usize, frame: &mut Vec<u8>) -> io::Resu
     // Valid frames are hardly larger than their content; others need not be held in memory.
     let longest = content + content / 8 + (64 << 10);
     loop {
-        let start = frame.len();
-        if start > longest || !append(source, 3, frame)? {
+        let start = frames.len();
+        if start - header > longest || !append(source, 3, frames)? {
             return Ok(None);
         }
-        let header = little_endian(&frame[start..]);
-        let is_last = header & 1 != 0;
-        let is_repetition = header >> 1 & 3 == 1;
-        let length = if is_repetition { 1 } else { header >> 3 };
-        if !append(source, length as usize, frame)? {
+        let block = little_endian(&frames[start..]);
+        let is_last = block & 1 != 0;
+        let is_repetition = block >> 1 & 3 == 1;
+        let length = if is_repetition { 1 } else { block >> 3 };
+        if !append(source, length as usize, frames)? {
             return Ok(None);
         }
         if is_last {
             let checksum = if has_checksum { 4 } else { 0 };
-            return Ok(append(source, checksum, frame)?.then_some(content));
+            return Ok(append(source, checksum, frames)?.then_some(content));
         }
     }
 }
@@ -110,9 +148,9 @@ fn little_endian(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, add)
 }
 
-/// Maximum number of frames in memory; each takes at most 8 MiB, twice its largest content.
+/// Maximum number of batches in memory; each takes at most 10 MiB, twice its largest content.
 const FRAMES: usize = 3;
-/// Minimum number of frames for parallel decompression.
+/// Minimum number of batches for parallel decompression.
 const LEAST: usize = 2;
 
 static FREE: Mutex<usize> = Mutex::new(FRAMES);
@@ -138,7 +176,7 @@ impl FrameShare {
         }
     }
 
-    /// Returns how many frames may be in memory.
+    /// Returns how many batches may be in memory.
     pub(super) fn frames(&self) -> usize {
         self.frames
     }
@@ -185,10 +223,32 @@ mod tests {
         let mut source = io::BufReader::with_capacity(7, &stream[..]);
         let mut frame = Vec::new();
         for (bytes, content) in expected {
+            frame.clear();
             assert_eq!(next(&mut source, 1 << 20, &mut frame).unwrap(), Front::Frame(content));
             assert!(frame == bytes);
         }
         assert_eq!(next(&mut source, 1 << 20, &mut frame).unwrap(), Front::End);
+    }
+
+    #[test]
+    fn small_frames_come_together() {
+        let small = zstd::bulk::compress(&[b'x'; 300], 3).unwrap();
+        let large = zstd::bulk::compress(&[b'y'; 5000], 3).unwrap();
+        let stream = [&small[..], &small, &large, &small, &skippable(b"list"), &small].concat();
+        let mut source = &stream[..];
+        let mut frames = vec![1];
+        let first = batch(&mut source, 5000, 601, &mut frames).unwrap();
+        assert!(first.content == 5600 && first.end.is_none());
+        assert!(frames == [&small[..], &small, &large].concat());
+        let second = batch(&mut source, 5000, 601, &mut frames).unwrap();
+        assert!(second.content == 600 && matches!(second.end, Some(End::Stream)));
+        assert!(frames == [&small[..], &small].concat());
+
+        let mut source = &stream[..];
+        let third = batch(&mut source, 4999, 10_000, &mut frames).unwrap();
+        let Some(End::Other(rest)) = third.end else { panic!("{third:?}") };
+        assert!(third.content == 600 && frames == small.repeat(2));
+        assert!([&rest[..], source].concat() == stream[2 * small.len()..]);
     }
 
     #[test]

@@ -1,0 +1,152 @@
+//! One entry of the table of contents (containers/storage, internal/minimal, FileMetadata), in both
+//! directions.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+
+use crate::layer::{Entry, EntryKind, Mtime, tar_writer};
+use imgctl_base::image::{Digest, time};
+
+pub(super) const FILE: &str = "reg";
+pub(super) const CHUNK: &str = "chunk";
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Item {
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    pub(super) name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    link_name: String,
+    #[serde(skip_serializing_if = "is_zero")]
+    mode: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) size: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    uid: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    gid: u64,
+    #[serde(rename = "modtime", skip_serializing_if = "Option::is_none")]
+    modified: Option<String>,
+    #[serde(skip_serializing_if = "is_zero")]
+    dev_major: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    dev_minor: u64,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    xattrs: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) digest: Option<Digest>,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) offset: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) end_offset: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) chunk_size: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) chunk_offset: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) chunk_digest: Option<Digest>,
+}
+
+impl Item {
+    /// Returns the item of an entry, without the place of its content.
+    pub(super) fn of(entry: &Entry) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let mut item = Self {
+            name: name_of(entry),
+            mode: u64::from(entry.mode & 0o7777),
+            size: entry.size(),
+            uid: u64::from(entry.uid),
+            gid: u64::from(entry.gid),
+            modified: modified(entry.mtime),
+            ..Self::default()
+        };
+        item.xattrs =
+            entry.xattrs.iter().map(|(name, value)| (text(name), STANDARD.encode(value))).collect();
+        item.kind = match &entry.kind {
+            EntryKind::File { .. } => FILE,
+            EntryKind::Directory => "dir",
+            EntryKind::Symlink { target } => {
+                item.link_name = text(target);
+                "symlink"
+            }
+            EntryKind::HardLink { target } => {
+                item.link_name = text(target.as_bytes());
+                "hardlink"
+            }
+            EntryKind::CharDevice { major, minor } => {
+                (item.dev_major, item.dev_minor) = (u64::from(*major), u64::from(*minor));
+                "char"
+            }
+            EntryKind::BlockDevice { major, minor } => {
+                (item.dev_major, item.dev_minor) = (u64::from(*major), u64::from(*minor));
+                "block"
+            }
+            EntryKind::Fifo => "fifo",
+        }
+        .to_owned();
+        item
+    }
+
+    /// Returns the item of a chunk that is not the first of the file `name`.
+    pub(super) fn chunk_of(name: &str, offset: u64) -> Self {
+        Self { kind: CHUNK.to_owned(), name: name.to_owned(), offset, ..Self::default() }
+    }
+
+    /// Says where the content is, and its digest.
+    pub(super) fn place(&mut self, digest: &Digest, offset: u64, end: u64) {
+        self.digest = Some(digest.clone());
+        (self.offset, self.end_offset) = (offset, end);
+    }
+
+    /// Says which part of a file's content the frame holds.
+    pub(super) fn place_chunk(&mut self, digest: &Digest, length: u64, position: u64) {
+        self.chunk_digest = Some(digest.clone());
+        (self.chunk_size, self.chunk_offset) = (length, position);
+    }
+
+    /// Returns what the header in the tar is made from, as bytes to compare.
+    pub(super) fn header(&self) -> Vec<u8> {
+        let header = Self {
+            digest: None,
+            offset: 0,
+            end_offset: 0,
+            chunk_size: 0,
+            chunk_offset: 0,
+            chunk_digest: None,
+            ..self.clone()
+        };
+        // Text and numbers can always be written.
+        serde_json::to_vec(&header).unwrap_or_default()
+    }
+}
+
+pub(super) fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// Returns the name as it is in the tar.
+pub(super) fn name_of(entry: &Entry) -> String {
+    String::from_utf8_lossy(&tar_writer::name_of(entry)).into_owned()
+}
+
+/// Returns a time as RFC 3339 has it, with as many digits as necessary; `None` for the year 1's first
+/// second, which Go takes for no time.
+fn modified(mtime: Mtime) -> Option<String> {
+    const FIRST: i64 = -62_135_596_800;
+    if mtime.seconds == FIRST && mtime.nanoseconds == 0 {
+        return None;
+    }
+    let mut text = time::rfc3339(mtime.seconds);
+    if mtime.nanoseconds > 0 {
+        let digits = format!("{:09}", mtime.nanoseconds);
+        text.pop();
+        text.push('.');
+        text.push_str(digits.trim_end_matches('0'));
+        text.push('Z');
+    }
+    Some(text)
+}

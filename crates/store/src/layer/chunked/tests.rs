@@ -1,0 +1,279 @@
+//! What is written is read again, versions share their frames, and a table that lies has no effect
+//! but an error or bytes of another digest.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::layer::writer::Layer;
+use crate::layer::writer::tests::{noise, write_layer};
+use crate::layer::{Compression, Entry, EntryKind, LayerPath};
+use imgctl_base::image::Digest;
+
+type Files = Vec<(Entry, Vec<u8>)>;
+
+fn file(name: &str, content: Vec<u8>) -> (Entry, Vec<u8>) {
+    let size = content.len() as u64;
+    let path = LayerPath::parse(name.as_bytes()).unwrap();
+    (Entry::new(path, EntryKind::File { size }, 0o644), content)
+}
+
+/// Bytes of their own for each `seed`, of which about half remains when they are compressed.
+fn content(seed: u64, length: usize) -> Vec<u8> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&seed.to_le_bytes());
+    let mut bytes = vec![0; length];
+    hasher.finalize_xof().fill(&mut bytes);
+    bytes.iter_mut().for_each(|byte| *byte &= 15);
+    bytes
+}
+
+/// Forty small files, a large one and some without content.
+fn version() -> Files {
+    let mut files: Files = (0..40)
+        .map(|number| file(&format!("bin/file{number:02}"), content(number, 20_000)))
+        .collect();
+    files.push(file("empty", Vec::new()));
+    files.push((
+        Entry::new(
+            LayerPath::parse(b"link").unwrap(),
+            EntryKind::Symlink { target: b"empty".to_vec() },
+            0o777,
+        ),
+        Vec::new(),
+    ));
+    files.push(file("large", content(99, 9 << 20)));
+    files.push(file("last", b"the end".to_vec()));
+    files
+}
+
+fn written(files: &[(Entry, Vec<u8>)]) -> (Vec<u8>, Layer) {
+    write_layer(files, Compression::default(), 2)
+}
+
+fn table(blob: &[u8], layer: &Layer) -> Table {
+    let position = Position::of_annotations(&layer.annotations, layer.size).unwrap();
+    let footer = &blob[blob.len() - usize::try_from(FOOTER).unwrap()..];
+    let other = Position::of_footer(footer, layer.size).unwrap();
+    assert_eq!(other, Position { digest: None, ..position.clone() });
+    let start = usize::try_from(position.offset).unwrap();
+    let end = start + usize::try_from(position.compressed).unwrap();
+    position.read(&blob[start..end]).unwrap()
+}
+
+/// Puts a blob together again; returns it and the number of bytes that are not in `known`.
+fn assembled(wanted: &[u8], parts: &[Part], known: &[&[u8]]) -> (Vec<u8>, u64) {
+    let mut blob = Vec::new();
+    let mut missing = 0;
+    for part in parts {
+        match part {
+            Part::Missing(range) => {
+                assert_eq!(range.start, blob.len() as u64);
+                blob.extend_from_slice(&wanted[range.start as usize..range.end as usize]);
+                missing += part.length();
+            }
+            Part::Known { length, source, start } => {
+                let start = *start as usize;
+                blob.extend_from_slice(&known[*source][start..start + *length as usize]);
+            }
+        }
+    }
+    (blob, missing)
+}
+
+fn fetched(old: &[(Entry, Vec<u8>)], new: &[(Entry, Vec<u8>)]) -> (u64, u64) {
+    let ((old_blob, old), (new_blob, new)) = (written(old), written(new));
+    let wanted = table(&new_blob, &new);
+    let parts = parts(&wanted, new.size, &[table(&old_blob, &old)]);
+    let (blob, missing) = assembled(&new_blob, &parts, &[&old_blob]);
+    assert_eq!(Digest::of(&blob), new.digest);
+    (missing, new.size - wanted.end)
+}
+
+#[test]
+fn the_table_says_where_the_frames_are() {
+    let files = version();
+    let (blob, layer) = written(&files);
+    let table = table(&blob, &layer);
+    let mut frames = table.frames.iter();
+    for (entry, content) in &files {
+        let mut rest = &content[..];
+        while !rest.is_empty() {
+            let frame = frames.next().unwrap();
+            let (start, end) = (frame.start as usize, frame.end as usize);
+            let bytes = zstd::bulk::decompress(&blob[start..end], 4 << 20).unwrap();
+            let (now, later) = rest.split_at(bytes.len());
+            assert!(bytes == now, "{}", entry.path);
+            assert_eq!((frame.length, &frame.digest), (now.len() as u64, &Digest::of(now)));
+            rest = later;
+        }
+    }
+    assert!(frames.next().is_none());
+    assert!(table.frames.len() > 45, "{}", table.frames.len());
+}
+
+#[test]
+fn versions_share_what_did_not_change() {
+    let old = version();
+    let (missing, list) = fetched(&old, &old);
+    assert_eq!(missing, list);
+
+    let mut changed = old.clone();
+    changed[7] = file("bin/file07", content(1000, 20_000));
+    let (missing, list) = fetched(&old, &changed);
+    assert!(missing < list + 15_000, "{missing} {list}");
+
+    let mut inserted = old.clone();
+    inserted.insert(3, file("bin/file02a", content(1001, 5000)));
+    let (missing, list) = fetched(&old, &inserted);
+    assert!(missing < list + 5000, "{missing} {list}");
+
+    let mut shifted = old.clone();
+    shifted[42].1.splice(4_000_000..4_000_000, *b"inserted");
+    shifted[42] = file("large", shifted[42].1.clone());
+    let (missing, list) = fetched(&old, &shifted);
+    assert!(missing < list + (3 << 20), "{missing} {list}");
+
+    let (missing, _) = fetched(&[file("other", content(5, 300_000))], &old);
+    assert!(missing > 5_000_000, "{missing}");
+}
+
+#[test]
+fn a_changed_header_is_fetched() {
+    let old = version();
+    for change in [
+        (|entry: &mut Entry| entry.mode = 0o755) as fn(&mut Entry),
+        |entry| entry.uid = 1000,
+        |entry| entry.mtime.seconds = 5,
+        |entry| drop(entry.xattrs.insert(b"user.a".to_vec(), b"b".to_vec())),
+        |entry| entry.path = LayerPath::parse(b"bin/file07x").unwrap(),
+    ] {
+        let mut new = old.clone();
+        change(&mut new[7].0);
+        let (missing, list) = fetched(&old, &new);
+        assert!(missing > list && missing < list + 1000, "{missing} {list}");
+    }
+}
+
+#[test]
+fn what_json_cannot_express_and_small_layers_have_no_list() {
+    let mut wrong = version();
+    wrong[3].0.path = LayerPath::parse(b"bin/\xff").unwrap();
+    assert!(written(&wrong).1.annotations.is_empty());
+    let mut late = version();
+    late[3].0.mtime.seconds = 253_402_300_800;
+    assert!(written(&late).1.annotations.is_empty());
+    assert!(written(&[file("small", noise(1000))]).1.annotations.is_empty());
+    for compression in [Compression::None, Compression::Gzip { level: 1 }] {
+        assert!(write_layer(&version(), compression, 2).1.annotations.is_empty());
+    }
+}
+
+#[test]
+fn positions_that_make_no_sense_are_none() {
+    let (blob, layer) = written(&version());
+    let of = |position: &str| {
+        let mut annotations = layer.annotations.clone();
+        annotations.insert(POSITION.to_owned(), position.to_owned());
+        Position::of_annotations(&annotations, layer.size)
+    };
+    assert!(of("10:10:10:1").is_some());
+    for wrong in [
+        "",
+        "1:2:3",
+        "1:2:3:2",
+        "-1:2:3:1",
+        "18446744073709551615:2:3:1",
+        "0:99999999999:3:1",
+        "0:10:999999999999:1",
+        "0:a:3:1",
+    ] {
+        assert_eq!(of(wrong), None, "{wrong}");
+    }
+    let mut annotations = layer.annotations.clone();
+    annotations.remove(CHECKSUM);
+    assert_eq!(Position::of_annotations(&annotations, layer.size), None);
+    assert_eq!(Position::of_footer(&blob[..72], layer.size), None);
+    assert_eq!(Position::of_footer(b"short", layer.size), None);
+}
+
+#[test]
+fn a_table_must_match_its_digest_and_length() {
+    let (blob, layer) = written(&version());
+    let position = Position::of_annotations(&layer.annotations, layer.size).unwrap();
+    let range = position.offset as usize..(position.offset + position.compressed) as usize;
+    let mut bytes = blob[range].to_vec();
+    let bomb = Position { uncompressed: 100, digest: None, ..position.clone() };
+    assert!(bomb.read(&bytes).unwrap_err().to_string().contains("another length"));
+    bytes[20] ^= 1;
+    assert!(position.read(&bytes).unwrap_err().to_string().contains("its digest"));
+}
+
+#[test]
+fn tables_that_lie_are_refused() {
+    let digest = Digest::of(b"x");
+    let reg = |offset: u64, end: u64, size: u64| {
+        format!(
+            "{{\"type\":\"reg\",\"name\":\"a\",\"size\":{size},\"digest\":\"{digest}\",\
+             \"offset\":{offset},\"endOffset\":{end}}}"
+        )
+    };
+    let read = |entries: &str| {
+        let json = format!("{{\"version\":1,\"entries\":[{entries}]}}");
+        let compressed = zstd::bulk::compress(json.as_bytes(), 3).unwrap();
+        let uncompressed = json.len() as u64;
+        let position = Position { offset: 1008, compressed: 0, uncompressed, digest: None };
+        position.read(&compressed)
+    };
+    assert_eq!(read(&reg(10, 20, 5)).unwrap().frames.len(), 1);
+    let chunk = format!(
+        "{{\"type\":\"chunk\",\"name\":\"a\",\"offset\":15,\"chunkSize\":3,\"chunkOffset\":2,\
+         \"chunkDigest\":\"{digest}\"}}"
+    );
+    let first =
+        reg(10, 20, 5).replace('}', &format!(",\"chunkSize\":2,\"chunkDigest\":\"{digest}\"}}"));
+    assert_eq!(read(&format!("{first},{chunk}")).unwrap().frames.len(), 2);
+    for (wrong, why) in [
+        (format!("{},{}", reg(10, 20, 5), reg(19, 30, 5)), "overlap"),
+        (reg(20, 20, 5), "overlap"),
+        (reg(20, 10, 5), "overlap"),
+        (reg(990, 1001, 5), "behind the last"),
+        (reg(10, 20, 5).replace("digest", "other"), "lacks a digest"),
+        (reg(10, 20, 5).replace(&digest.to_string(), "sha256:abc"), "malformed"),
+        (format!("{first},{}", chunk.replace(":15", ":9")), "overlap"),
+        (format!("{first},{}", chunk.replace(":15", ":20")), "overlap"),
+        (format!("{first},{}", chunk.replace("\"chunkOffset\":2", "\"chunkOffset\":1")), "follow"),
+        (format!("{first},{}", chunk.replace("\"chunkSize\":3", "\"chunkSize\":9")), "add up"),
+        ("7".to_owned(), "JSON"),
+    ] {
+        let error = read(&wrong).unwrap_err().to_string();
+        assert!(error.contains(why) || why == "malformed", "{wrong}: {error}");
+    }
+}
+
+proptest! {
+    /// Whatever a table of another blob says, the parts cover the blob and nothing else.
+    #[test]
+    fn parts_cover_the_blob(old in any_files(), new in any_files()) {
+        let ((old_blob, old), (new_blob, new)) = (written(&old), written(&new));
+        let wanted = table(&new_blob, &new);
+        let parts = parts(&wanted, new.size, &[table(&old_blob, &old)]);
+        prop_assert_eq!(parts.iter().map(Part::length).sum::<u64>(), new.size);
+        let (blob, _) = assembled(&new_blob, &parts, &[&old_blob]);
+        prop_assert_eq!(Digest::of(&blob), new.digest);
+    }
+}
+
+/// Files of which some are the same in every value, enough for a list.
+fn any_files() -> impl Strategy<Value = Files> {
+    let some = proptest::collection::btree_map(0..12_u64, 0..4_u64, 0..10);
+    some.prop_map(|files| {
+        let mut all: Files = files
+            .into_iter()
+            .map(|(name, seed)| {
+                file(&format!("f{name:02}"), content(seed, 700 * usize::try_from(seed).unwrap()))
+            })
+            .collect();
+        all.push(file("z", content(77, 400_000)));
+        all
+    })
+}
