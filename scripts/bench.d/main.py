@@ -1,160 +1,39 @@
-"""The benchmark's command line and its order of events: each round runs every tool once, in turn, so
-that what else happens on the machine falls on all of them; the first round is thrown away."""
+"""The benchmark's command line: which part runs."""
 
-import argparse
-import os
-import shutil
 import sys
-from pathlib import Path
 
-import limits
+import build
+import compare
+import delta
+import page
 import pipeline
-import report
 import ship
 import simulation
 import sync_hosts
-import workloads
-from measure import Failed, Results
-from tools import Buildah, Imgctl, Podman, Umoci, layout_for_peers
 
-BUILD_JOBS = ["build", "rebuild", "rebuild one file", "mount", "save"]
-ALL_JOBS = [*BUILD_JOBS, "load", "unpack", "start", "limits"]
+PARTS = {"build": build.main, "ship": ship.main, "ci": pipeline.main, "sync": sync_hosts.main, "delta": delta.main,
+         "sim": simulation.main, "compare": compare.main, "page": page.main}
 
 
-def arguments():
-    parser = argparse.ArgumentParser(prog="scripts/bench")
-    parser.add_argument("--quick", action="store_true", help="a twentieth of the data, one run")
-    parser.add_argument("--runs", type=int, help="measured rounds (default 3; 1 with --quick)")
-    parser.add_argument("--workload", default="w1,w2,w3")
-    parser.add_argument("--tools", default="buildah,podman,umoci,imgctl")
-    parser.add_argument("--jobs", default=",".join(ALL_JOBS), help=f"of: {', '.join(ALL_JOBS)}")
-    parser.add_argument("--dir", default="/dev/shm/imgctl-bench", help="a folder on tmpfs")
-    parser.add_argument("--keep", action="store_true", help="keep the contexts for the next time")
-    parser.add_argument("--markdown", help="write the tables to this file too")
-    chosen = parser.parse_args()
-    chosen.runs = chosen.runs or (1 if chosen.quick else 3)
-    chosen.jobs = [job.strip() for job in chosen.jobs.split(",")]
-    chosen.tools = chosen.tools.split(",")
-    if unknown := set(chosen.jobs) - set(ALL_JOBS):
-        parser.error(f"no such job: {', '.join(sorted(unknown))}")
-    return chosen
-
-
-def build_round(tool, context, workload, jobs, results, scratch, count):
-    """The jobs that follow from a build, in the order in which a user would meet them."""
-    archive = scratch / "saved.tar"
-
-    def once(job, act):
-        # The build is what the others need.
-        if job not in (*jobs, "build", "erofs mount", "first mount"):
-            return
-        try:
-            cost = act()
-            if count:
-                results.add(workload, job, tool.name, cost)
-        except Failed as error:
-            results.fail(workload, job, tool.name, error)
-
-    def changed():
-        workloads.change_one_file(context)
-        return tool.build(context)
-
-    tool.reset()
-    once("build", lambda: tool.build(context))
-    once("rebuild", lambda: tool.build(context))
-    once("rebuild one file", changed)
-    if tool.name == "imgctl" and "mount" in jobs:
-        once("erofs mount", tool.erofs_mount)
-        once("first mount", tool.first_mount)
-    once("mount", tool.mount)
-    archive.unlink(missing_ok=True)
-    once("save", lambda: tool.save(archive))
-    archive.unlink(missing_ok=True)
-    tool.reset()
-
-
-def distribution_rounds(tools, context, workload, chosen, results, scratch):
-    """Loading an archive and unpacking an image: every tool reads the same bytes."""
-    imgctl = next((tool for tool in tools if tool.name == "imgctl"), None)
-    if imgctl is None:
-        return
-    layout, archive = scratch / "layout", scratch / "same.tar"
-    try:
-        layout_for_peers(imgctl, context, layout)
-        imgctl.save(archive)
-    except Failed as error:
-        results.fail(workload, "load and unpack", "imgctl", error)
-        return
-    for repeat in range(chosen.runs + 1):
-        for tool in tools:
-            for job in ("load", "unpack"):
-                if job not in chosen.jobs:
-                    continue
-                tool.reset()
-                try:
-                    if tool.name == "imgctl" and job == "unpack":
-                        tool.load(archive)
-                        cost = tool.first_mount()
-                    elif hasattr(tool, job):
-                        cost = getattr(tool, job)(archive if job == "load" else layout)
-                    else:
-                        continue
-                    if repeat:
-                        results.add(workload, job, tool.name, cost)
-                except Failed as error:
-                    results.fail(workload, job, tool.name, error)
-            tool.reset()
-    archive.unlink(missing_ok=True)
-    shutil.rmtree(layout, ignore_errors=True)
-
-
-def main():
-    chosen = arguments()
-    base = Path(chosen.dir)
-    scratch = base / "scratch"
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
-    classes = {"buildah": Buildah, "podman": Podman, "umoci": Umoci, "imgctl": Imgctl}
-    tools = [classes[name](base / "stores") for name in chosen.tools]
-    results = Results()
-    loads = [os.getloadavg()[0]]
-    try:
-        if "start" in chosen.jobs:
-            for _ in range(21):
-                for tool in tools:
-                    results.costs.setdefault(("-", "--version", tool.name), []).append(tool.version())
-        for workload in chosen.workload.split(","):
-            print(f"{workload}: making the context", file=sys.stderr, flush=True)
-            context = workloads.make(workload, base / "contexts", chosen.quick)
-            if set(chosen.jobs) & set(BUILD_JOBS):
-                for repeat in range(chosen.runs + 1):
-                    for tool in tools:
-                        # podman builds with buildah's code: measuring it twice says nothing.
-                        if hasattr(tool, "build") and tool.name != "podman":
-                            build_round(tool, context, workload, chosen.jobs, results, scratch, count=repeat)
-            if {"load", "unpack"} & set(chosen.jobs):
-                distribution_rounds(tools, context, workload, chosen, results, scratch)
-            if "limits" in chosen.jobs:
-                limits.measure(results, workload, context, scratch, chosen.runs)
-    finally:
-        for tool in tools:
-            tool.reset()
-        shutil.rmtree(base if not chosen.keep else scratch, ignore_errors=True)
-    loads.append(os.getloadavg()[0])
-    text = report.render(results, chosen.runs, chosen.quick, loads)
-    print(text)
-    if chosen.markdown:
-        Path(chosen.markdown).write_text(text)
+def everything(words):
+    """`scripts/bench all`: every part, then the page of figures."""
+    chosen = page.arguments(words)
+    for part in chosen.parts:
+        print(f"== {part}", file=sys.stderr, flush=True)
+        own = ["--json", chosen.json]
+        if chosen.quick:
+            own.append("--quick")
+        if chosen.runs and part != "sim":
+            own += ["--runs", str(chosen.runs)]
+        PARTS[part](own)
+    page.main(["--json", chosen.json])
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["ship"]:
-        ship.main(sys.argv[2:])
-    elif sys.argv[1:2] == ["ci"]:
-        pipeline.main(sys.argv[2:])
-    elif sys.argv[1:2] == ["sim"]:
-        simulation.main(sys.argv[2:])
-    elif sys.argv[1:2] == ["sync"]:
-        sync_hosts.main(sys.argv[2:])
+    name, words = (sys.argv[1], sys.argv[2:]) if sys.argv[1:2] and not sys.argv[1].startswith("-") else ("build", sys.argv[1:])
+    if name == "all":
+        everything(words)
+    elif name in PARTS:
+        PARTS[name](words)
     else:
-        main()
+        sys.exit(f"scripts/bench: no such part: {name} (all, {', '.join(PARTS)})")

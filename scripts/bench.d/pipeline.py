@@ -1,6 +1,6 @@
 """`scripts/bench ci`: what a CI job does on a fresh machine: build, push, and use a build cache in the
 registry. Each tool has a docker-registry of its own; its store is emptied before every job, which is what
-a fresh runner is. As in main.py each round runs every tool in turn, and the first round is thrown away.
+a fresh runner is. As in build.py each round runs every tool in turn, and the first round is thrown away.
 
 The cache of imgctl is signed and read with the key; the same jobs with a cache that nobody has signed are
 in rows of their own. buildah trusts every cache.
@@ -16,6 +16,7 @@ from statistics import median
 
 import report
 import workloads
+from conditions import Conditions
 from measure import Failed, Results, run, total
 from registries import DockerRegistry
 from ship_tools import version_of
@@ -28,15 +29,11 @@ PLATFORMS = "linux/amd64,linux/arm64"
 
 def arguments(words):
     parser = argparse.ArgumentParser(prog="scripts/bench ci")
-    parser.add_argument("--quick", action="store_true", help="a twentieth of the data, one run")
-    parser.add_argument("--runs", type=int, help="measured rounds (default 3; 1 with --quick)")
+    report.options(parser)
     parser.add_argument("--workload", default="w1,w3")
     parser.add_argument("--tools", default="buildah,imgctl")
     parser.add_argument("--dir", default="/dev/shm/imgctl-bench", help="a folder on tmpfs")
-    parser.add_argument("--keep", action="store_true", help="keep the contexts for the next time")
-    parser.add_argument("--markdown", help="write the tables to this file too")
-    chosen = parser.parse_args(words)
-    chosen.runs = chosen.runs or (1 if chosen.quick else 3)
+    chosen = report.parsed(parser, words)
     return chosen
 
 
@@ -77,7 +74,7 @@ class Bench:
         self.scratch = base / "scratch"
         classes = {"buildah": CiBuildah, "imgctl": CiImgctl}
         self.tools = [classes[name](base / "stores") for name in chosen.tools.split(",")]
-        self.sent = {}
+        self.sent, self.values = {}, {}
         for tool in self.tools:
             if tool.name == "imgctl":
                 tool.make_key(self.scratch)
@@ -137,10 +134,11 @@ class Bench:
             tool.reset()
         without, both = (median(pair[which] for pair in pairs) for which in (0, 1))
         added = median(pair[1] - pair[0] for pair in pairs)
+        self.values[f"{workload} export"] = added
         return [f"Export of an unchanged cache: {added * 1000:.0f} ms (a build of which nothing is left to do: "
                 f"{report.seconds(without)} without, {report.seconds(both)} with it; medians of {PAIRS} pairs)."]
 
-    def platforms(self, context):
+    def platforms(self, workload, context):
         """Two platforms of a Kubefile without RUN against one."""
         tool = next((tool for tool in self.tools if tool.name == "imgctl"), None)
         if not tool:
@@ -152,6 +150,7 @@ class Bench:
                 walls.setdefault(name, []).append(tool.build(context, "--save-image=false", *words).wall)
         tool.reset()
         one, two = (median(walls[name][1:]) for name in ("one", "two"))
+        self.values[f"{workload} two platforms"] = two / one
         return [f"Two platforms: {report.seconds(two)} against {report.seconds(one)} for one, {two / one:.2f}x."]
 
     def workload(self, name):
@@ -162,8 +161,9 @@ class Bench:
         lines = [f"### {name.upper()}", "", *report.table(self.results, name), ""]
         for tool in self.tools:
             sent = median(self.sent[name, tool.name]) / 1e6
+            self.values[f"{name} grown {tool.name}"] = sent
             lines.append(f"One file changed: the registry of {tool.name} grew by {sent:.1f} MB.")
-        return [*lines, "", *self.exports(name, context), "", *self.platforms(context), ""]
+        return [*lines, "", *self.exports(name, context), "", *self.platforms(name, context), ""]
 
 
 def main(words):
@@ -171,9 +171,8 @@ def main(words):
     base = Path(chosen.dir)
     shutil.rmtree(base / "scratch", ignore_errors=True)
     (base / "scratch").mkdir(parents=True)
-    results = Results()
+    results, watch = Results(), Conditions()
     bench = Bench(chosen, base, results)
-    loads = [os.getloadavg()[0]]
     sections = []
     try:
         for name in filter(None, chosen.workload.split(",")):
@@ -182,9 +181,7 @@ def main(words):
         for tool in bench.tools:
             tool.reset()
         shutil.rmtree(base / "scratch" if chosen.keep else base, ignore_errors=True)
-    loads.append(os.getloadavg()[0])
-    tools = [*(version_of(tool.name) for tool in bench.tools), "docker-registry " + version_of("docker-registry").split()[-1]]
-    text = report.head(chosen.runs, chosen.quick, tools, loads) + "\n".join(sections) + "\n".join(report.missing(results))
-    print(text)
-    if chosen.markdown:
-        Path(chosen.markdown).write_text(text)
+    versions = [*(version_of(tool.name) for tool in bench.tools), "docker-registry " + version_of("docker-registry").split()[-1]]
+    lines = [*sections, *report.missing(results)]
+    made = report.Report("ci", chosen.runs, chosen.quick, versions, watch.end(), lines, report.rows(results), bench.values)
+    report.publish(made, chosen)

@@ -1,5 +1,5 @@
 """`scripts/bench ship`: what it takes to push, pull, save and load an image, to serve it and to embed
-images. As in main.py each round runs every tool once, in turn, and the first round is thrown away.
+images. As in build.py each round runs every tool once, in turn, and the first round is thrown away.
 
 Every tool pulls the same bytes from the same docker-registry; every push goes to an empty one.
 """
@@ -15,6 +15,7 @@ import limits
 import report
 import serving
 import workloads
+from conditions import Conditions
 from measure import Failed, Results, run, total
 from registries import DockerRegistry, Serve
 from ship_tools import HELD, ShipImgctl, ship_tools, version_of
@@ -28,16 +29,12 @@ COMPRESSIONS = ["gzip", "zstd"]
 
 def arguments(words):
     parser = argparse.ArgumentParser(prog="scripts/bench ship")
-    parser.add_argument("--quick", action="store_true", help="a twentieth of the data, one run")
-    parser.add_argument("--runs", type=int, help="measured rounds (default 3; 1 with --quick)")
+    report.options(parser)
     parser.add_argument("--workload", default="w1,w3")
     parser.add_argument("--tools", default="buildah,podman,skopeo,crane,imgctl")
     parser.add_argument("--parts", default=",".join(PARTS), help=f"of: {', '.join(PARTS)}")
     parser.add_argument("--dir", default="/dev/shm/imgctl-bench", help="a folder on tmpfs")
-    parser.add_argument("--keep", action="store_true", help="keep the contexts for the next time")
-    parser.add_argument("--markdown", help="write the tables to this file too")
-    chosen = parser.parse_args(words)
-    chosen.runs = chosen.runs or (1 if chosen.quick else 3)
+    chosen = report.parsed(parser, words)
     chosen.parts = chosen.parts.split(",")
     if unknown := set(chosen.parts) - set(PARTS):
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
@@ -49,6 +46,7 @@ class Bench:
         self.chosen, self.base, self.results = chosen, base, results
         self.scratch = base / "scratch"
         self.tools = ship_tools(chosen.tools.split(","), base / "stores")
+        self.values = {}
         self.imgctl = next((tool for tool in self.tools if tool.name == "imgctl"), None) or ShipImgctl(base / "stores")
 
     def round(self, workload, job, act, count):
@@ -161,9 +159,8 @@ def main(words):
     base = Path(chosen.dir)
     shutil.rmtree(base / "scratch", ignore_errors=True)
     (base / "scratch").mkdir(parents=True)
-    results = Results()
+    results, watch = Results(), Conditions()
     bench = Bench(chosen, base, results)
-    loads = [os.getloadavg()[0]]
     sections = []
     try:
         for name in filter(None, chosen.workload.split(",")):
@@ -178,9 +175,7 @@ def main(words):
         for tool in bench.tools:
             tool.reset()
         shutil.rmtree(base / "scratch" if chosen.keep else base, ignore_errors=True)
-    loads.append(os.getloadavg()[0])
-    tools = [*(version_of(tool.name) for tool in bench.tools), "docker-registry " + version_of("docker-registry").split()[-1]]
-    text = report.head(chosen.runs, chosen.quick, tools, loads) + "\n".join(sections) + "\n".join(report.missing(results))
-    print(text)
-    if chosen.markdown:
-        Path(chosen.markdown).write_text(text)
+    versions = [*(version_of(tool.name) for tool in bench.tools), "docker-registry " + version_of("docker-registry").split()[-1]]
+    lines = [*sections, *report.missing(results)]
+    made = report.Report("ship", chosen.runs, chosen.quick, versions, watch.end(), lines, report.rows(results), bench.values)
+    report.publish(made, chosen)

@@ -6,8 +6,10 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
+
+import report
+from conditions import Conditions
 
 
 def one(imgctl, base, hosts, takes, parallel):
@@ -23,29 +25,37 @@ def one(imgctl, base, hosts, takes, parallel):
     return json.loads(done.stdout)
 
 
-def main(arguments):
+def main(words):
     parser = argparse.ArgumentParser(prog="scripts/bench sim")
+    report.options(parser, runs=1)
     parser.add_argument("--hosts", default="10,100,1000")
     parser.add_argument("--takes", type=int, default=5, help="milliseconds each command takes")
     parser.add_argument("--parallel", type=int, default=32)
     parser.add_argument("--dir", default="/var/tmp/imgctl-bench-sim", help="a folder on a disk: journals are synced")
-    chosen = parser.parse_args(arguments)
-    base = Path(chosen.dir)
-    rows = [
-        one(os.environ["IMGCTL"], base, int(hosts), chosen.takes, chosen.parallel)
+    chosen = report.parsed(parser, words)
+    base, watch = Path(chosen.dir), Conditions()
+    measured = [
+        one(os.environ.get("IMGCTL_TESTING") or os.environ["IMGCTL"], base, int(hosts), chosen.takes, chosen.parallel)
         for hosts in chosen.hosts.split(",")
     ]
     shutil.rmtree(base, ignore_errors=True)
-    print("| hosts | steps | plan | execute | µs a step | journal | peak memory | memory a host |")
-    print("|---:|---:|---:|---:|---:|---:|---:|---:|")
-    first = rows[0]
-    for row in rows:
-        each = row["execute_ms"] * 1000 / max(1, row["done"])
-        grown = row["peak_kib"] - first["peak_kib"]
-        more = row["hosts"] - first["hosts"]
-        memory = f"{grown / more:.1f} KiB" if more else "-"
-        print(
-            f"| {row['hosts']} | {row['steps']} | {row['plan_ms']} ms | {row['execute_ms'] / 1000:.2f} s "
-            f"| {each:.0f} | {row['journal_bytes'] / 1e6:.2f} MB | {row['peak_kib'] / 1024:.1f} MiB | {memory} |"
+    made = report.Report("sim", 1, chosen.quick, [], watch.end(), table(measured), where="journals on the disk",
+                         discarded=False)
+    report.publish(made, chosen)
+
+
+def table(measured):
+    lines = [
+        "| hosts | steps | plan | execute | µs a step | journal | peak memory | memory a host |",
+        "|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    first = measured[0]
+    for each in measured:
+        step = each["execute_ms"] * 1000 / max(1, each["done"])
+        more = each["hosts"] - first["hosts"]
+        memory = f"{(each['peak_kib'] - first['peak_kib']) / more:.1f} KiB" if more else "-"
+        lines.append(
+            f"| {each['hosts']} | {each['steps']} | {each['plan_ms']} ms | {each['execute_ms'] / 1000:.2f} s "
+            f"| {step:.0f} | {each['journal_bytes'] / 1e6:.2f} MB | {each['peak_kib'] / 1024:.1f} MiB | {memory} |"
         )
-    sys.stdout.flush()
+    return lines

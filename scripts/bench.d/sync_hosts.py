@@ -27,6 +27,7 @@ from statistics import median
 
 import report
 import workloads
+from conditions import Conditions, first_line
 from measure import Failed
 
 MB = 1_000_000
@@ -49,17 +50,13 @@ PEERS = ["sftp", "rsync", "tar|ssh"]
 
 def arguments(words):
     parser = argparse.ArgumentParser(prog="scripts/bench sync")
-    parser.add_argument("--quick", action="store_true", help="a twentieth of the data, one run")
-    parser.add_argument("--runs", type=int, help="measured rounds (default 3; 1 with --quick)")
+    report.options(parser)
     parser.add_argument("--parts", default=PARTS, help=f"of: {PARTS}")
     parser.add_argument("--tools", default=",".join([*PEERS, "imgctl"]))
     parser.add_argument("--uplink", type=int, default=1000, help="Mbit/s for eight hosts (default 1000)")
     parser.add_argument("--dir", default="/var/tmp/imgctl-bench-sync")
     parser.add_argument("--disk", action="store_true", help="hosts write to the disk, not to tmpfs")
-    parser.add_argument("--keep", action="store_true", help="keep data and hosts for the next time")
-    parser.add_argument("--markdown", help="write the table to this file too")
-    chosen = parser.parse_args(words)
-    chosen.runs = chosen.runs or (1 if chosen.quick else 3)
+    chosen = report.parsed(parser, words)
     chosen.parts = [part.strip() for part in chosen.parts.split(",")]
     chosen.tools = chosen.tools.split(",")
     if unknown := set(chosen.parts) - set(PARTS.split(",")):
@@ -71,7 +68,7 @@ class Bed:
     """Hosts of a test bed of our own."""
 
     def __init__(self, disk):
-        self.disk = disk
+        self.disk, self.names = disk, []
         self.environment = {**os.environ, "TESTBED_NAME": NAME}
 
     def call(self, *words):
@@ -99,7 +96,10 @@ class Bed:
     def cpu(self):
         """CPU seconds of all hosts and of what this process has waited for."""
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return used.ru_utime + used.ru_stime + sum(host_cpu(f"imgctl-testbed.{NAME}.{name}") for name in self.names)
+        return used.ru_utime + used.ru_stime + self.hosts_cpu()
+
+    def hosts_cpu(self):
+        return sum(host_cpu(f"imgctl-testbed.{NAME}.{name}") for name in self.names)
 
     def ssh(self, port_option="-p"):
         return ["-i", self.key, port_option, "22", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
@@ -283,16 +283,16 @@ class Table:
         found = self.times.get((part, tool))
         return median(getattr(took, what) for took in found) if found else None
 
-    def render(self, chosen, loads):
-        rounds = f"Medians of {chosen.runs} round{'s' if chosen.runs > 1 else ''} after one that does not count."
-        load = " to ".join(f"{load:.1f}" for load in loads)
-        where = f"hosts on {'the disk' if chosen.disk else 'tmpfs'}"
+    def rows(self):
+        return [{"workload": "w1", "job": part, "tool": tool, "wall": [took.wall for took in many],
+                 "cpu": [took.cpu for took in many], "rss": [0 for _ in many]} for (part, tool), many in self.times.items()]
+
+    def lines(self, chosen):
         columns = [("wall", "wall"), ("CPU", "cpu"), ("whole command", "whole")]
         if chosen.disk:
             columns.insert(1, ("on disk", "disk"))
         titles = [title for title, _ in columns]
-        lines = [f"{rounds} Tools in turn.", "", f"- {report.machine(where)}; load average {load}", "",
-                 report.row(["part", "tool", *titles, *(f"{title} / imgctl" for title in titles[:-1])]),
+        lines = [report.row(["part", "tool", *titles, *(f"{title} / imgctl" for title in titles[:-1])]),
                  "| --- | --- |" + " ---: |" * (2 * len(columns) - 1)]
         for part, tool in self.times:
             cells = [self.median(part, tool, what) for _, what in columns]
@@ -305,7 +305,7 @@ class Table:
         one, eight = self.median("one, shaped", "imgctl"), self.median("eight hosts", "imgctl")
         if one and eight:
             self.note(f"Eight hosts behind the shaped uplink take {eight / one:.2f} times as long as one.")
-        return "\n".join([*lines, "", *(f"- {note}" for note in self.notes)]) + "\n"
+        return [*lines, "", *(f"- {note}" for note in self.notes)]
 
 
 def rounds(chosen, bed, tools, table):
@@ -368,7 +368,7 @@ def main(words):
     base = Path(chosen.dir)
     base.mkdir(parents=True, exist_ok=True)
     bed, table = Bed(chosen.disk), Table()
-    loads = [os.getloadavg()[0]]
+    watch = Conditions()
     try:
         print("making data and hosts", file=sys.stderr, flush=True)
         context, changed = contexts(base, chosen.quick)
@@ -382,11 +382,11 @@ def main(words):
         if "imgctl" in chosen.tools:
             ours(chosen, bed, imgctl, table)
     finally:
+        bed.last_cpu = bed.hosts_cpu()
         if not chosen.keep:
             bed.call("down")
             shutil.rmtree(base, ignore_errors=True)
-    loads.append(os.getloadavg()[0])
-    text = table.render(chosen, loads)
-    print(text)
-    if chosen.markdown:
-        Path(chosen.markdown).write_text(text)
+    where = f"hosts on {'the disk' if chosen.disk else 'tmpfs'}"
+    made = report.Report("sync", chosen.runs, chosen.quick, [first_line("rsync", "--version")], watch.end(bed.last_cpu),
+                         table.lines(chosen), table.rows(), where=where)
+    report.publish(made, chosen)

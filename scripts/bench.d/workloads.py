@@ -2,15 +2,21 @@
 bytes differ from machine to machine, its sizes do not.
 
 W1: like a cluster image: 20,000 files, 610 MB of programs and libraries, 500 MB of compressed blobs
-in docker-distribution layout. W2: 100,000 small files. W3: 30 layers.
+in docker-distribution layout. W2: 100,000 small files. W3: 30 layers. `delta`: W1 with an 80 MB program (directory `old`), and
+its next version (`new`).
 """
 
 import hashlib
 import os
 import random
+import re
+import shutil
 import stat
+import struct
 import subprocess
 import sys
+from bisect import bisect_right
+from itertools import accumulate
 from pathlib import Path
 
 MB = 1_000_000
@@ -58,6 +64,86 @@ def w3(context, divide):
     (context / "Kubefile").write_text("\n".join(lines) + "\n")
 
 
+def delta(context, divide):
+    """Two versions: of 400 files 20 change by 1 %, the large program is linked again with small changes, one
+    of 20 embedded images is another."""
+    old, new = context / "old", context / "new"
+    old.mkdir()
+    w1(old, divide)
+    program = next(programs(80 * MB // divide))
+    (old / "usr/bin").mkdir(exist_ok=True)
+    (old / "usr/bin/program").write_bytes(program)
+    (old / "usr/bin/program").chmod(0o755)
+    shutil.copytree(old, new, symlinks=True)
+    rng = random.Random(6)
+    (new / "usr/bin/program").write_bytes(relinked(program, rng))
+    files = [path for path in sorted(new.glob("usr/d*/e*/f*")) if path.stat().st_size > 2000]
+    for path in rng.sample(files, max(2, 20 // divide)):
+        data = bytearray(path.read_bytes())
+        count = max(1, len(data) // 100)
+        at = rng.randrange(len(data) - count)
+        data[at : at + count] = rng.randbytes(count)
+        path.write_bytes(data)
+    blobs = sorted(new.glob("registry/docker/registry/v2/blobs/sha256/*/*/data"))
+    for path in blobs[: max(1, len(blobs) // 20)]:
+        replace_blob(new / "registry/docker/registry/v2", path, rng.randbytes(path.stat().st_size))
+
+
+def programs(size):
+    """Bytes of this machine's largest programs, one after the other, `size` together."""
+    found = sorted({path: length for path, length in everything() if length > MB // 4}.items(), key=lambda item: -item[1])
+    whole = bytearray()
+    while True:
+        for path, _ in found:
+            whole += Path(path).read_bytes()
+            if len(whole) >= size:
+                yield bytes(whole[:size])
+                return
+
+
+def relinked(program, rng):
+    """What a patch release does to a program: code is inserted at a few places, and every relative call
+    across such a place has another distance."""
+    step = 64 << 10
+    borders = [at + rng.randrange(step // 2) for at in range(0, len(program) - step, step)]
+    grown = [rng.randrange(0, 128) for _ in borders]
+    sums = [0, *accumulate(grown)]
+    shift_at = lambda place: sums[bisect_right(borders, place)]
+    parts, start = [], 0
+    for border, size in zip(borders, grown):
+        parts += [program[start:border], rng.randbytes(size)]
+        start = border
+    parts.append(program[start:])
+    whole = bytearray(b"".join(parts))
+    # Calls, jumps, and what addresses data relative to the instruction.
+    for call in re.finditer(rb"[\xe8\xe9]|[\x48\x4c][\x8b\x8d\x89][\x05\x0d\x15\x1d\x25\x2d\x35\x3d]", program):
+        at, field = call.start(), call.end()
+        if field + 4 > len(program):
+            break
+        distance = struct.unpack_from("<i", program, field)[0]
+        target = field + 4 + distance
+        # Only what looks like an address in the neighbourhood.
+        if not 0 <= target < len(program) or abs(distance) > 8 << 20:
+            continue
+        shift = shift_at(at)
+        struct.pack_into("<i", whole, field + shift, distance + shift_at(target) - shift)
+    return bytes(whole)
+
+
+def replace_blob(top, path, data):
+    """Puts other content in the place of a blob of a registry's tree."""
+    former, digest = path.parent.name, hashlib.sha256(data).hexdigest()
+    blob = top / "blobs/sha256" / digest[:2] / digest / "data"
+    blob.parent.mkdir(parents=True)
+    blob.write_bytes(data)
+    shutil.rmtree(path.parent)
+    for link in top.glob(f"repositories/library/*/_layers/sha256/{former}/link"):
+        other = link.parent.parent / digest / "link"
+        other.parent.mkdir()
+        other.write_text(f"sha256:{digest}")
+        shutil.rmtree(link.parent)
+
+
 def rootfs(context, count, size):
     take(samples(random.Random(1)), context / "usr", count, size)
     (context / "etc").mkdir()
@@ -66,6 +152,14 @@ def rootfs(context, count, size):
 
 def samples(rng):
     """Regular files of this machine's /usr in a random order, without end."""
+    found = everything()
+    while True:
+        rng.shuffle(found)
+        yield from found
+
+
+def everything():
+    """Paths and sizes of this machine's regular files in /usr, sorted."""
     found = []
     for folder, _, names in os.walk("/usr"):
         for name in names:
@@ -76,10 +170,7 @@ def samples(rng):
                 continue
             if stat.S_ISREG(meta.st_mode) and 0 < meta.st_size < 40 * MB:
                 found.append((path, meta.st_size))
-    found.sort()
-    while True:
-        rng.shuffle(found)
-        yield from found
+    return sorted(found)
 
 
 def take(files, target, count, size):
@@ -142,4 +233,4 @@ def change_one_file(context):
 
 
 if __name__ == "__main__":
-    {"w1": w1, "w2": w2, "w3": w3}[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]))
+    {"w1": w1, "w2": w2, "w3": w3, "delta": delta}[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]))
