@@ -37,7 +37,7 @@ TARGET = "/var/lib/peer"
 PLACES = [TARGET, "/var/lib/sealos", "/var/lib/imgctl"]
 LABELS = """FROM scratch
 LABEL sealos.io.type="rootfs" sealos.io.version="v1beta1" sealos.io.distribution="script" version="v1.0.0" \\
-      check="none.sh" init="none.sh" join="none.sh" clean="none.sh"
+      check="none.sh" init="none.sh" join="none.sh" upgrade="none.sh" clean="none.sh"
 COPY . .
 """
 PATCH = """FROM scratch
