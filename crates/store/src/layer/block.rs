@@ -123,10 +123,7 @@ impl Packer {
             let (bytes, after) = rest.split_at(segment.length.min(rest.len()));
             rest = after;
             let start = spare.len();
-            let is_smaller = self.shrinks(bytes)? && self.compress(bytes, &mut spare)?;
-            if !is_smaller {
-                spare.truncate(start);
-            }
+            let is_smaller = self.pack_segment(bytes, &mut spare)?;
             packed.push(PackedSegment {
                 length: bytes.len(),
                 compressed: is_smaller.then_some(spare.len() - start),
@@ -134,6 +131,16 @@ impl Packer {
             });
         }
         Ok(Packed { block, segments: packed, compressed: spare, crc })
+    }
+
+    /// Appends a compressed segment, or nothing if it does not shrink; returns whether it does.
+    pub(super) fn pack_segment(&mut self, bytes: &[u8], output: &mut Vec<u8>) -> Result<bool> {
+        let start = output.len();
+        let is_smaller = self.shrinks(bytes)? && self.compress(bytes, output)?;
+        if !is_smaller {
+            output.truncate(start);
+        }
+        Ok(is_smaller)
     }
 
     /// Appends the compressed `block`; returns whether it is smaller.

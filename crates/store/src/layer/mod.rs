@@ -11,6 +11,7 @@ pub mod chunked;
 mod chunker;
 pub mod compress;
 pub mod decompress;
+pub mod delta;
 pub mod entry;
 mod pax;
 mod pipe;

@@ -72,7 +72,7 @@ fn next(source: &mut impl BufRead, most: usize, frames: &mut Vec<u8>) -> io::Res
         if !append(source, 4, frames)? {
             return Ok(Front::Other);
         }
-        if let [0x50..=0x5f, 0x2a, 0x4d, 0x18] = frames[start..] {
+        if is_skippable(&frames[start..]) {
             if !append(source, 4, frames)? {
                 return Ok(Front::Other);
             }
@@ -82,19 +82,28 @@ fn next(source: &mut impl BufRead, most: usize, frames: &mut Vec<u8>) -> io::Res
             }
             continue;
         }
-        if frames[start..] != MAGIC {
-            return Ok(Front::Other);
-        }
-        return Ok(match rest(source, most, frames)? {
+        return Ok(match rest_of_frame(source, most, frames)? {
             Some(content) => Front::Frame(content),
             None => Front::Other,
         });
     }
 }
 
-/// Reads the rest of a frame after the magic number; `None` if the frame is unsuitable or
-/// truncated.
-fn rest(source: &mut impl BufRead, most: usize, frames: &mut Vec<u8>) -> io::Result<Option<usize>> {
+/// Whether a magic number is that of a skippable frame.
+pub(super) fn is_skippable(magic: &[u8]) -> bool {
+    matches!(magic, [0x50..=0x5f, 0x2a, 0x4d, 0x18])
+}
+
+/// Reads the rest of a frame, whose magic number is at the end of `frames`, and returns the size of
+/// its content in bytes; `None` if it is no frame, or an unsuitable or truncated one.
+pub(super) fn rest_of_frame(
+    source: &mut impl BufRead,
+    most: usize,
+    frames: &mut Vec<u8>,
+) -> io::Result<Option<usize>> {
+    if !frames.ends_with(&MAGIC) {
+        return Ok(None);
+    }
     let header = frames.len();
     if !append(source, 1, frames)? {
         return Ok(None);
