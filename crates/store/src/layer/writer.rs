@@ -181,7 +181,7 @@ enum Chunks {
     One,
     Many {
         chunker: Chunker,
-        digest: Hasher,
+        digest: Box<Hasher>,
         crc64: crc::Digest<'static, u64, Table<16>>,
     },
 }
@@ -193,7 +193,7 @@ impl Chunks {
             true if size <= chunker::LARGEST as u64 => Self::One,
             true => Self::Many {
                 chunker: Chunker::default(),
-                digest: Hasher::new(),
+                digest: Box::default(),
                 crc64: CRC64.digest(),
             },
         }
