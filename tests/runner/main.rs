@@ -46,6 +46,7 @@ mod release;
 mod sandbox;
 mod sealos;
 mod sigstore;
+mod split;
 mod ssh;
 mod trust;
 mod unpacking;

@@ -162,7 +162,7 @@ impl Session<'_> {
                 names.push(Reference::parse(image).map(|_| image.clone())?);
                 continue;
             }
-            let options = LoadOptions { tags: Vec::new(), gate: self.gate()? };
+            let options = LoadOptions { gate: self.gate()?, ..LoadOptions::default() };
             let input = Input::Path(path);
             let found = transfer::load(self.store()?, input, &options, self.front.reporter())?;
             let before = names.len();

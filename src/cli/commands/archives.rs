@@ -7,15 +7,18 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::cli::image_options::{GateArg, PlatformArg};
-use crate::cli::{context::Context, names::references};
-use crate::ui::{table::human, terminal::Stdout};
+use crate::cli::{context::Context, duration, names::references};
+use crate::ui::table::{human, one_line};
+use crate::ui::terminal::Stdout;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Platform;
 use imgctl_store::layer::Compression;
 use imgctl_store::mount::{checkout, tar_export};
-use imgctl_transfer::edit::bundle::{self, Bundle, CreateOptions};
+use imgctl_transfer::edit::bundle::{self, ApplyOptions, Bundle, CreateOptions};
+use imgctl_transfer::edit::check::{self, Checked};
 use imgctl_transfer::transfer::{
-    self, ArchiveFormat, Input, LoadOptions, OuterCompression, Output, SaveOptions,
+    self, Archive, ArchiveFormat, Input, LoadOptions, OuterCompression, Output, Request,
+    SaveOptions, Split,
 };
 
 /// Save images to an archive or a directory
@@ -23,9 +26,13 @@ use imgctl_transfer::transfer::{
 #[command(
     after_help = "Without --compression, the extension of the file's name decides (.gz, .tgz, .zst).
 
+--split writes FILE.001, FILE.002, … and FILE.parts.json, the list of their digests. `imgctl load`
+takes any of them; `cat FILE.[0-9]*` is the archive.
+
 Examples:
   imgctl save etcd:v1 -o etcd.tar
   imgctl save --format docker-archive etcd:v1 app:v1 -o both.tar.gz
+  imgctl save --split 4GB etcd:v1 -o etcd.tar
   imgctl save etcd:v1 | ssh host imgctl load"
 )]
 pub(crate) struct SaveArgs {
@@ -55,6 +62,14 @@ struct OutputArgs<F: ValueEnum + Send + Sync + 'static> {
     /// Take only this platform of multi-platform images
     #[arg(long, value_name = "OS/ARCH")]
     platform: Option<String>,
+
+    /// Write parts of at most this size (4GB, 700MiB)
+    #[arg(long, value_name = "SIZE", requires = "output")]
+    split: Option<String>,
+
+    /// Write only what this list names, which `--request-missing` wrote
+    #[arg(long, value_name = "LIST")]
+    request: Option<PathBuf>,
 }
 
 impl<F: ValueEnum + Send + Sync + 'static> OutputArgs<F> {
@@ -64,6 +79,21 @@ impl<F: ValueEnum + Send + Sync + 'static> OutputArgs<F> {
 
     fn platform(&self) -> Result<Option<Platform>> {
         self.platform.as_deref().map(Platform::parse).transpose()
+    }
+
+    fn request(&self) -> Result<Option<Request>> {
+        self.request.as_deref().map(Request::read).transpose()
+    }
+
+    /// Returns how to split the archive, given what is requested.
+    fn split(&self, request: Option<&Request>) -> Result<Option<Split>> {
+        let only = request.filter(|request| !request.parts.is_empty()).map(Request::part_digests);
+        match &self.split {
+            Some(size) => Ok(Some(Split { size: duration::bytes(size)?, only })),
+            None if only.is_some() => Err(Error::usage("the list names parts of an archive")
+                .hint("repeat the command that made the parts, with --split and --request")),
+            None => Ok(None),
+        }
     }
 }
 
@@ -89,6 +119,11 @@ pub(crate) enum Outer {
 pub(crate) fn save(args: &SaveArgs, context: &Context) -> Result<()> {
     let store = context.store()?;
     let images = args.images.iter().map(|name| store.resolve(name)).collect::<Result<Vec<_>>>()?;
+    let request = args.to.request()?;
+    let split = args.to.split(request.as_ref())?;
+    if let Some(request) = request.filter(|request| request.parts.is_empty()) {
+        return save_requested(args, request, context);
+    }
     let options = SaveOptions {
         format: match args.to.format {
             SaveFormat::OciArchive => ArchiveFormat::OciArchive,
@@ -99,9 +134,34 @@ pub(crate) fn save(args: &SaveArgs, context: &Context) -> Result<()> {
         compression: args.to.compression(),
         platform: args.to.platform()?,
         leaving: None,
+        split,
     };
     let output = output(args.to.output.as_deref(), options.format.is_directory(), context)?;
     transfer::save(store, &images, &options, output, context.ui.reporter())
+}
+
+/// Writes the requested blobs of an image, which makes a bundle.
+fn save_requested(args: &SaveArgs, request: Request, context: &Context) -> Result<()> {
+    let directory = match args.to.format {
+        SaveFormat::OciArchive => false,
+        SaveFormat::OciDir => true,
+        _ => {
+            return Err(
+                Error::usage("docker's formats hold whole images").hint("use an OCI format")
+            );
+        }
+    };
+    let [image] = &args.images[..] else {
+        return Err(Error::usage("the list is about the blobs of one image").hint("name one image"));
+    };
+    let options = CreateOptions {
+        directory,
+        compression: args.to.compression(),
+        platform: args.to.platform()?,
+        split: args.to.split(Some(&request))?,
+        request: Some(request),
+    };
+    create_bundle(image, image, args.to.output.as_deref(), &options, context)
 }
 
 /// Returns the output for an archive or a directory: `path`, or stdout if it is missing or `-`.
@@ -136,23 +196,32 @@ pub(crate) fn outer_compression(given: Option<Outer>, path: Option<&Path>) -> Ou
 gzip, zstd, bzip2 or xz. Either all of its images are loaded, or none. Signatures in an OCI archive
 or layout are kept with the images. A policy that demands some decides about each name.
 
+Parts of `save --split` are found from any of them, from their list, or from the directories they
+lie in, whatever their names. Several archives are loaded together.
+
 Examples:
   imgctl load -i etcd.tar
   imgctl load etcd.tar.zst --tag etcd:v1
+  imgctl load etcd.tar.001
+  imgctl load /media/disk1 /media/disk2 --request-missing missing.json
   docker save etcd:v1 | imgctl load"
 )]
 pub(crate) struct LoadArgs {
-    /// Archive or directory; `-` or no value is stdin
+    /// Archives, parts or directories; `-` or no value is stdin
     #[arg(value_name = "FILE", conflicts_with = "input")]
-    file: Option<PathBuf>,
+    files: Vec<PathBuf>,
 
     /// Same as FILE
     #[arg(short, long, value_name = "FILE")]
-    input: Option<PathBuf>,
+    input: Vec<PathBuf>,
 
     /// Names for the single image in the archive, instead of its own names
     #[arg(short, long = "tag", value_name = "NAME")]
     tags: Vec<String>,
+
+    /// If parts or blobs are missing, list them here for `imgctl save --request`
+    #[arg(long, value_name = "LIST")]
+    request_missing: Option<PathBuf>,
 
     #[command(flatten)]
     gate: GateArg,
@@ -160,17 +229,19 @@ pub(crate) struct LoadArgs {
 
 /// Loads the images and prints their names.
 pub(crate) fn load(args: &LoadArgs, context: &Context) -> Result<()> {
-    let options = LoadOptions { tags: references(&args.tags)?, gate: args.gate.gate(context)? };
-    let path = args.file.as_deref().or(args.input.as_deref());
-    let input = match path {
-        Some(path) if path != Path::new("-") => Input::Path(path),
-        _ => {
-            use std::io::IsTerminal as _;
-            if io::stdin().is_terminal() {
-                return Err(Error::usage("nothing to load")
-                    .hint("pass a file (imgctl load -i FILE) or pipe in an archive"));
-            }
-            Input::Stream(Box::new(io::stdin()))
+    let options = LoadOptions {
+        tags: references(&args.tags)?,
+        gate: args.gate.gate(context)?,
+        request_missing: args.request_missing.clone(),
+    };
+    let paths = if args.files.is_empty() { &args.input } else { &args.files };
+    let archives;
+    let input = match &paths[..] {
+        [] => Input::Stream(Box::new(piped()?)),
+        [path] if path == Path::new("-") => Input::Stream(Box::new(piped()?)),
+        paths => {
+            archives = Archive::find(paths)?;
+            Input::Archives(&archives)
         }
     };
     let loaded = transfer::load(context.store()?, input, &options, context.ui.reporter())?;
@@ -197,10 +268,21 @@ pub(crate) fn load(args: &LoadArgs, context: &Context) -> Result<()> {
     Ok(())
 }
 
+/// Returns standard input, into which an archive is to be piped.
+fn piped() -> Result<io::Stdin> {
+    use std::io::IsTerminal as _;
+    if io::stdin().is_terminal() {
+        return Err(Error::usage("nothing to load")
+            .hint("pass a file (imgctl load -i FILE) or pipe in an archive"));
+    }
+    Ok(io::stdin())
+}
+
 /// Transfer updates that hold only what an image adds to an older one
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   imgctl bundle create cluster:v1 cluster:v2 -o update.tar   (with both images)
+  imgctl bundle verify update.tar                            (anywhere)
   imgctl bundle apply update.tar                             (with cluster:v1)")]
 pub(crate) struct BundleArgs {
     #[command(subcommand)]
@@ -212,6 +294,7 @@ enum BundleVerb {
     Create(CreateArgs),
     Apply(ApplyArgs),
     Inspect(InspectArgs),
+    Verify(VerifyArgs),
 }
 
 /// Write what NEW adds to OLD to an archive
@@ -221,7 +304,9 @@ enum BundleVerb {
 
 Examples:
   imgctl bundle create cluster:v1 cluster:v2 -o update.tar
-  imgctl bundle create cluster:v1 cluster:v2 -o update.tar.zst"
+  imgctl bundle create cluster:v1 cluster:v2 -o update.tar.zst
+  imgctl bundle create --split 4GB cluster:v1 cluster:v2 -o update.tar
+  imgctl bundle create --request missing.json cluster:v1 cluster:v2 -o more.tar"
 )]
 struct CreateArgs {
     /// Image that the receiver already has
@@ -245,19 +330,27 @@ enum BundleFormat {
 /// Load a bundle on top of the image it was made against
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The base is checked first: nothing is loaded if one of its blobs is missing.
+    after_help = "The base is checked first: nothing is loaded if one of its blobs is missing. Several bundles of one
+image are applied together.
 
 Examples:
   imgctl bundle apply update.tar
-  imgctl bundle apply --verify update.tar"
+  imgctl bundle apply --verify update.tar
+  imgctl bundle apply update.tar --request-missing missing.json
+  imgctl bundle apply update.tar more.tar"
 )]
 struct ApplyArgs {
-    /// Bundle: archive or directory
-    file: PathBuf,
+    /// Bundles: archives, parts or directories
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
 
     /// Also read and check the content of the base
     #[arg(long)]
     verify: bool,
+
+    /// If parts or blobs of the base are missing, list them here for `bundle create --request`
+    #[arg(long, value_name = "LIST")]
+    request_missing: Option<PathBuf>,
 }
 
 /// Show what a bundle requires and contains
@@ -266,23 +359,47 @@ struct ApplyArgs {
   imgctl bundle inspect update.tar
   imgctl bundle inspect --json update.tar")]
 struct InspectArgs {
-    /// Bundle: archive or directory
-    file: PathBuf,
+    /// Bundle: archive, parts or directory
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+/// Check every digest of an archive without loading it
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Bundles and archives of `imgctl save`, whole or in parts: parts, blobs, and whether all that the
+image needs is there or assumed. Exit code 10 if something is wrong. Only loading a layer shows
+whether its content is that of the config.
+
+Examples:
+  imgctl bundle verify update.tar
+  imgctl bundle verify /media/disk1 /media/disk2"
+)]
+struct VerifyArgs {
+    /// Archives, parts or directories
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
 }
 
 pub(crate) fn bundle(args: &BundleArgs, context: &Context) -> Result<()> {
     match &args.verb {
         BundleVerb::Create(args) => {
+            let request = args.to.request()?;
             let options = CreateOptions {
                 directory: args.to.format == BundleFormat::OciDir,
                 compression: args.to.compression(),
                 platform: args.to.platform()?,
+                split: args.to.split(request.as_ref())?,
+                request,
             };
             create_bundle(&args.old, &args.new, args.to.output.as_deref(), &options, context)
         }
         BundleVerb::Apply(args) => {
+            let options =
+                ApplyOptions { verify: args.verify, request_missing: args.request_missing.clone() };
+            let archives = Archive::find(&args.files)?;
             let reporter = context.ui.reporter();
-            let bundle = bundle::apply(context.store()?, &args.file, args.verify, reporter)?;
+            let bundle = bundle::apply(context.store()?, &archives, &options, reporter)?;
             if context.ui.is_json() {
                 return context.ui.json(&bundle);
             }
@@ -290,8 +407,63 @@ pub(crate) fn bundle(args: &BundleArgs, context: &Context) -> Result<()> {
             let name = image.name.clone().unwrap_or_else(|| image.digest.to_string());
             context.ui.line(&format!("Loaded image: {name}"))
         }
-        BundleVerb::Inspect(args) => show(&bundle::inspect(&args.file)?, context),
+        BundleVerb::Inspect(args) => show(&bundle::inspect(&Archive::one(&args.files)?)?, context),
+        BundleVerb::Verify(args) => verify(args, context),
     }
+}
+
+fn verify(args: &VerifyArgs, context: &Context) -> Result<()> {
+    let limits = context.settings.limits;
+    let mut all = Vec::new();
+    for archive in Archive::find(&args.files)? {
+        all.push(check::check(&archive, limits, context.ui.reporter())?);
+    }
+    if context.ui.is_json() {
+        context.ui.json(&all.iter().map(checked).collect::<Vec<_>>())?;
+    } else {
+        for found in &all {
+            for problem in &found.problems {
+                let line = format!("{}: {}: {}", found.archive, problem.subject, problem.detail);
+                context.ui.line(&one_line(&line))?;
+            }
+            let parts =
+                if found.parts > 1 { format!("{} parts, ", found.parts) } else { String::new() };
+            let verdict = match found.problems.len() {
+                0 => "all good".to_owned(),
+                1 => "1 problem".to_owned(),
+                count => format!("{count} problems"),
+            };
+            context.ui.line(&format!(
+                "{}: {parts}{} ({}): {verdict}",
+                found.archive,
+                blobs(usize::try_from(found.blobs).unwrap_or(usize::MAX)),
+                human(found.bytes),
+            ))?;
+        }
+    }
+    match all.iter().map(|found| found.problems.len()).sum::<usize>() {
+        0 => Ok(()),
+        count => Err(Error::check_failed(match count {
+            1 => "1 problem was found".to_owned(),
+            count => format!("{count} problems were found"),
+        })
+        .hint("copy the archive or the parts named above again")),
+    }
+}
+
+fn checked(found: &Checked) -> Value {
+    let problems = found.problems.iter();
+    json!({
+        "archive": found.archive,
+        "parts": found.parts,
+        "blobs": found.blobs,
+        "bytes": found.bytes,
+        "unchecked": found.unchecked,
+        "images": found.images,
+        "problems": problems
+            .map(|problem| json!({"subject": problem.subject, "detail": problem.detail}))
+            .collect::<Vec<_>>(),
+    })
 }
 
 /// Writes a bundle; also used by `diff --patch`.

@@ -7,17 +7,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::transfer::parts::write::Split;
+use crate::transfer::request::Request;
 use crate::transfer::save::Leaving;
 use crate::transfer::{
-    ArchiveFormat, Input, LoadOptions, OuterCompression, Output, SaveOptions, load, save,
+    Archive, ArchiveFormat, Input, LoadOptions, OuterCompression, Output, SaveOptions, load, save,
 };
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
 use imgctl_base::image::{Digest, Platform};
-use imgctl_base::progress::{Reporter, Unit};
+use imgctl_base::progress::{Reporter, Silent, Unit};
 use imgctl_store::layer::decompress::decompress_within;
 use imgctl_store::layer::{Limits, Names, TarReader};
 use imgctl_store::store::{Named, Store};
@@ -56,7 +58,7 @@ pub struct Subject {
 }
 
 /// One blob, with its size in bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Blob {
     pub digest: Digest,
     pub size: u64,
@@ -80,6 +82,19 @@ pub struct CreateOptions {
     pub compression: OuterCompression,
     /// Take only this platform of both images.
     pub platform: Option<Platform>,
+    /// Write the archive in parts.
+    pub split: Option<Split>,
+    /// Include only these blobs, whatever the base has.
+    pub request: Option<Request>,
+}
+
+/// Options for applying bundles.
+#[derive(Clone, Debug, Default)]
+pub struct ApplyOptions {
+    /// Also read and check the content of every assumed blob.
+    pub verify: bool,
+    /// Where to list what is missing, if parts or blobs are.
+    pub request_missing: Option<PathBuf>,
 }
 
 /// Writes what `new` adds to `old`.
@@ -106,7 +121,12 @@ pub fn create(
     for image in store.platform_images(&new.descriptor)? {
         layers.extend(image.manifest.layers.into_iter().map(|layer| layer.digest));
     }
-    let is_assumed = |digest: &Digest| there.contains_key(digest) && layers.contains(digest);
+    let requested = requested_blobs(options, &all)?;
+    let is_there = |digest: &Digest| match &requested {
+        Some(requested) => !requested.contains(digest),
+        None => there.contains_key(digest),
+    };
+    let is_assumed = |digest: &Digest| layers.contains(digest) && is_there(digest);
     let blobs = |assumed: bool| {
         all.iter()
             .filter(|(digest, _)| is_assumed(digest) == assumed)
@@ -135,9 +155,30 @@ pub fn create(
             file: DESCRIPTION,
             content: description,
         }),
+        split: options.split.clone(),
     };
     save(store, &[new], &save_options, output, reporter)?;
     Ok(bundle)
+}
+
+/// Returns the requested blobs, which must be those of the image.
+fn requested_blobs(
+    options: &CreateOptions,
+    all: &BTreeMap<Digest, u64>,
+) -> Result<Option<BTreeSet<Digest>>> {
+    let Some(request) = options.request.as_ref().filter(|request| !request.blobs.is_empty()) else {
+        return Ok(None);
+    };
+    for blob in &request.blobs {
+        if !all.contains_key(&blob.digest) {
+            return Err(Error::not_found(format!(
+                "the image has no blob {}, which is requested",
+                blob.digest
+            ))
+            .hint("the list is about another image: name that one"));
+        }
+    }
+    Ok(Some(request.blobs.iter().map(|blob| blob.digest.clone()).collect()))
 }
 
 fn subject(named: &Named) -> Subject {
@@ -148,16 +189,22 @@ fn subject(named: &Named) -> Subject {
 }
 
 /// Reads the description of a bundle (archive or directory).
-pub fn inspect(path: &Path) -> Result<Bundle> {
-    let content = read_description(path).context(|| format!("cannot read {}", path.display()))?;
-    let bundle: Bundle = serde_json::from_slice(&content).map_err(|error| {
-        Error::bad_content(format!("{DESCRIPTION} of {} is malformed", path.display()))
-            .caused_by(error)
+pub fn inspect(archive: &Archive) -> Result<Bundle> {
+    let name = archive.describe();
+    let content = read_description(archive)
+        .map_err(|error| archive.blamed(error))
+        .context(|| format!("cannot read {name}"))?;
+    parse_description(&content).context(|| format!("cannot use {name}"))
+}
+
+/// Parses a `bundle.json`.
+pub(super) fn parse_description(content: &[u8]) -> Result<Bundle> {
+    let bundle: Bundle = serde_json::from_slice(content).map_err(|error| {
+        Error::bad_content(format!("its {DESCRIPTION} is malformed")).caused_by(error)
     })?;
     if bundle.version != VERSION {
         return Err(Error::bad_content(format!(
-            "{} is a bundle of version {}; this imgctl reads version {VERSION}",
-            path.display(),
+            "it is a bundle of version {}; this imgctl reads version {VERSION}",
             bundle.version
         ))
         .hint("use a newer imgctl"));
@@ -165,7 +212,7 @@ pub fn inspect(path: &Path) -> Result<Bundle> {
     Ok(bundle)
 }
 
-fn read_description(path: &Path) -> Result<Vec<u8>> {
+fn read_description(archive: &Archive) -> Result<Vec<u8>> {
     let none = || {
         Error::usage(format!("it is not a bundle: it has no {DESCRIPTION}"))
             .hint("use imgctl load to load a whole image")
@@ -183,7 +230,7 @@ fn read_description(path: &Path) -> Result<Vec<u8>> {
             .doing(|| format!("cannot read {DESCRIPTION}"))?;
         Ok(content)
     };
-    if std::fs::metadata(path).path("look at", path)?.is_dir() {
+    if let Some(path) = archive.directory() {
         let inner = path.join(DESCRIPTION);
         let mut file = match File::open(&inner) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(none()),
@@ -193,7 +240,7 @@ fn read_description(path: &Path) -> Result<Vec<u8>> {
         return bounded(&mut file, size);
     }
     let limits = Limits::default();
-    let (_, plain) = decompress_within(File::open(path).path("open", path)?, limits)?;
+    let (_, plain) = decompress_within(archive.open()?, limits)?;
     let mut tar = TarReader::new(plain, limits, Names::Plain);
     for _ in 0..LEADING_MEMBERS {
         match tar.next_entry()? {
@@ -208,9 +255,30 @@ fn read_description(path: &Path) -> Result<Vec<u8>> {
 }
 
 /// Checks that the store has the base of a bundle, then loads the bundle's content and names the
-/// image. With `verify`, also reads and checks the content of every assumed blob.
-pub fn apply(store: &Store, path: &Path, verify: bool, reporter: &dyn Reporter) -> Result<Bundle> {
-    let bundle = inspect(path)?;
+/// image. Several bundles of one image are applied together: one may hold what another assumes.
+pub fn apply(
+    store: &Store,
+    archives: &[Archive],
+    options: &ApplyOptions,
+    reporter: &dyn Reporter,
+) -> Result<Bundle> {
+    let mut wanted = Request::default();
+    apply_all(store, archives, options, reporter, &mut wanted).map_err(|error| {
+        match &options.request_missing {
+            Some(list) => wanted.write_for(list, error),
+            None => error,
+        }
+    })
+}
+
+fn apply_all(
+    store: &Store,
+    archives: &[Archive],
+    options: &ApplyOptions,
+    reporter: &dyn Reporter,
+    wanted: &mut Request,
+) -> Result<Bundle> {
+    let bundle = joined(archives).inspect_err(|_| add_faults(archives, options, wanted))?;
     let lease = store.lease()?;
     lease.hold_all(bundle.assumed.iter().map(|blob| &blob.digest))?;
     let mut missing = Vec::new();
@@ -220,21 +288,61 @@ pub fn apply(store: &Store, path: &Path, verify: bool, reporter: &dyn Reporter) 
         }
     }
     if !missing.is_empty() {
+        wanted.add_blobs(missing.iter().map(|blob| (blob.digest.clone(), blob.size)));
         return Err(base_missing(&bundle, &missing));
     }
-    if verify {
+    if options.verify {
         check_contents(store, &bundle, reporter)?;
     }
-    let loaded = load(store, Input::Path(path), &LoadOptions::default(), reporter)?;
+    let loaded = load(store, Input::Archives(archives), &LoadOptions::default(), reporter)
+        .inspect_err(|_| add_faults(archives, options, wanted))?;
     let is_there = loaded.iter().any(|image| image.descriptor.digest == bundle.image.digest);
     if !is_there {
         return Err(Error::bad_content(format!(
             "{} does not contain the image {} that it announces",
-            path.display(),
+            archives.iter().map(Archive::describe).collect::<Vec<_>>().join(" and "),
             bundle.image.digest
         )));
     }
     Ok(bundle)
+}
+
+fn add_faults(archives: &[Archive], options: &ApplyOptions, wanted: &mut Request) {
+    if options.request_missing.is_some() {
+        for archive in archives {
+            wanted.add_parts(&archive.faults(&Silent).unwrap_or_default());
+        }
+    }
+}
+
+/// Returns what several bundles of one image are together.
+fn joined(archives: &[Archive]) -> Result<Bundle> {
+    let mut joined: Option<Bundle> = None;
+    for archive in archives {
+        archive.check_present().context(|| format!("cannot read {}", archive.describe()))?;
+        let bundle = inspect(archive)?;
+        match &mut joined {
+            None => joined = Some(bundle),
+            Some(first) if first.image.digest != bundle.image.digest => {
+                return Err(Error::usage(format!(
+                    "{} is about {}, not {}",
+                    archive.describe(),
+                    bundle.image.digest,
+                    first.image.digest
+                ))
+                .hint("apply bundles of different images one by one"));
+            }
+            Some(first) => {
+                first.included.extend(bundle.included);
+                first.included.sort();
+                first.included.dedup();
+            }
+        }
+    }
+    let mut joined = joined.ok_or_else(|| Error::usage("there is no bundle to apply"))?;
+    let included: BTreeSet<&Digest> = joined.included.iter().map(|blob| &blob.digest).collect();
+    joined.assumed.retain(|blob| !included.contains(&blob.digest));
+    Ok(joined)
 }
 
 fn base_missing(bundle: &Bundle, missing: &[&Blob]) -> Error {

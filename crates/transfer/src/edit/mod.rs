@@ -6,6 +6,7 @@
 
 pub mod annotate;
 pub mod bundle;
+pub mod check;
 mod document;
 pub mod merge;
 pub mod rebase;

@@ -3,25 +3,28 @@
 //! Blobs are stored as they are read; documents, digests and diff IDs are verified afterwards. Only
 //! then are the names set, all at once. A failed load removes everything it imported.
 
-use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use crate::transfer::archive::Archive;
 use crate::transfer::docker_archive;
 use crate::transfer::members::{Loaded, Members};
 use crate::transfer::oci_layout::{self, LayoutDirectory, Listed};
+use crate::transfer::request::{Request, missing_blobs};
 use crate::transfer::shelf::{admit, keep_loaded};
 use crate::transfer::verify::verify;
-use imgctl_base::error::{Context, Error, IoContext, Result};
+use imgctl_base::error::{Context, Error, Result};
 use imgctl_base::image::{Descriptor, Digest, Document, Reference};
-use imgctl_base::progress::{Reporter, Task, Unit};
+use imgctl_base::progress::{Reporter, Silent, Task, Unit};
 use imgctl_registry::Client;
 use imgctl_store::store::Store;
 
 /// Where to load from.
 pub enum Input<'a> {
-    /// An archive, or a directory in OCI layout or skopeo `dir:` format.
+    /// An archive, whole or in parts, or a directory in OCI layout or skopeo `dir:` format.
     Path(&'a Path),
+    /// Archives that are loaded together, so that one may hold what another lacks.
+    Archives(&'a [Archive]),
     /// An archive read from a stream.
     Stream(Box<dyn Read + Send + 'a>),
 }
@@ -33,6 +36,8 @@ pub struct LoadOptions {
     pub tags: Vec<Reference>,
     /// Its gate decides about the images before they get their names; `None` accepts all.
     pub gate: Option<Client>,
+    /// Where to list what is missing, if parts or blobs are.
+    pub request_missing: Option<PathBuf>,
 }
 
 /// Loads all images of an archive, or none.
@@ -47,9 +52,17 @@ pub fn load(
     let mut imported = Vec::new();
     let name = match &input {
         Input::Path(path) => path.display().to_string(),
+        Input::Archives(archives) => {
+            archives.iter().map(Archive::describe).collect::<Vec<_>>().join(" and ")
+        }
         Input::Stream(_) => "the archive on standard input".to_owned(),
     };
-    let loaded = load_into(&store, input, options, reporter, &mut imported)
+    let mut missing = Request::default();
+    let loaded = load_into(&store, input, options, reporter, &mut imported, &mut missing)
+        .map_err(|error| match &options.request_missing {
+            Some(list) => missing.write_for(list, error),
+            None => error,
+        })
         .context(|| format!("cannot load {name}"));
     if loaded.is_err()
         && !imported.is_empty()
@@ -66,13 +79,28 @@ fn load_into(
     options: &LoadOptions,
     reporter: &dyn Reporter,
     imported: &mut Vec<Digest>,
+    missing: &mut Request,
 ) -> Result<Vec<Loaded>> {
+    let given;
+    let archives = match input {
+        Input::Path(path) => {
+            given = Archive::find(&[path])?;
+            &given[..]
+        }
+        Input::Archives(archives) => archives,
+        Input::Stream(_) => &[],
+    };
     let Listed { images: mut found, artifacts } = match input {
         Input::Stream(stream) => {
             let task = reporter.start("loading from a stream", Unit::Bytes, None);
             read_archive(store, stream, None, imported, (reporter, &*task))?
         }
-        Input::Path(path) => read_path(store, path, imported, reporter)?,
+        _ => read_all(store, archives, imported, reporter).inspect_err(|_| {
+            if options.request_missing.is_some() {
+                let faults = |archive: &Archive| archive.faults(&Silent).unwrap_or_default();
+                archives.iter().for_each(|archive| missing.add_parts(&faults(archive)));
+            }
+        })?,
     };
     if found.is_empty() {
         return Err(Error::bad_content("there is no image in it"));
@@ -81,6 +109,9 @@ fn load_into(
     let total: u64 = imported_bytes(store, imported)?;
     let task = reporter.start("verifying", Unit::Bytes, Some(total));
     let descriptors: Vec<&Descriptor> = found.iter().map(|image| &image.descriptor).collect();
+    if options.request_missing.is_some() {
+        missing.add_blobs(missing_blobs(store, &descriptors)?);
+    }
     verify(store, &descriptors, &*task)?;
     keep_loaded(store, &descriptors, &artifacts, &mut |text| reporter.note(&text))?;
     if let Some(client) = &options.gate {
@@ -110,23 +141,43 @@ fn admit_loaded(store: &Store, client: &Client, image: &Loaded) -> Result<()> {
     references.try_for_each(|reference| admit(store, client, Some(reference), descriptor))
 }
 
-fn read_path(
+/// Reads archives one after another. Images that several of them name are one.
+fn read_all(
     store: &Store,
-    path: &Path,
+    archives: &[Archive],
     imported: &mut Vec<Digest>,
     reporter: &dyn Reporter,
 ) -> Result<Listed> {
-    let title = format!("loading {}", path.display());
-    let metadata = std::fs::metadata(path).path("look at", path)?;
-    let stem = path.file_name().and_then(|name| name.to_str()).map(stem_of);
-    if metadata.is_dir() {
-        let task = reporter.start(&title, Unit::Bytes, None);
+    archives.iter().try_for_each(Archive::check_present)?;
+    let mut all = Listed::default();
+    for archive in archives {
+        let Listed { images, artifacts } =
+            read_one(store, archive, imported, reporter).map_err(|error| archive.blamed(error))?;
+        for image in images {
+            let is_same = |other: &&mut Loaded| other.descriptor.digest == image.descriptor.digest;
+            match all.images.iter_mut().find(is_same) {
+                Some(other) => other.references.extend(image.references),
+                None => all.images.push(image),
+            }
+        }
+        all.artifacts.extend(artifacts);
+    }
+    Ok(all)
+}
+
+fn read_one(
+    store: &Store,
+    archive: &Archive,
+    imported: &mut Vec<Digest>,
+    reporter: &dyn Reporter,
+) -> Result<Listed> {
+    let stem = archive.file_name().map(stem_of);
+    let task = reporter.start(&format!("loading {}", archive.describe()), Unit::Bytes, None);
+    if let Some(path) = archive.directory() {
         let mut note = |text: String| reporter.note(&text);
         return LayoutDirectory::open(path, store, imported, &*task)?.import(stem, &mut note);
     }
-    let task = reporter.start(&title, Unit::Bytes, None);
-    let file = File::open(path).path("open", path)?;
-    read_archive(store, file, stem, imported, (reporter, &*task))
+    read_archive(store, archive.open()?, stem, imported, (reporter, &*task))
 }
 
 /// A file name without archive extensions.

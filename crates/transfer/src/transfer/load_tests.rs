@@ -152,7 +152,8 @@ fn images_without_a_name_stay_without_one_or_get_one() {
     let archive = tar(&layout.members());
     assert!(names(&load_bytes(&fixture.store, &archive).unwrap()).is_empty());
     assert_eq!(fixture.store.names().unwrap().len(), 1);
-    let options = LoadOptions { tags: vec![Reference::parse("x:1").unwrap()], gate: None };
+    let options =
+        LoadOptions { tags: vec![Reference::parse("x:1").unwrap()], ..LoadOptions::default() };
     let input = Input::Stream(Box::new(&archive[..]));
     let loaded = load(&fixture.store, input, &options, &Silent).unwrap();
     assert_eq!(names(&loaded), ["localhost/x:1"]);

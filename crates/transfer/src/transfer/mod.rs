@@ -1,6 +1,7 @@
 //! Copies images between registries, the store, archives and directories. Must not depend on the
 //! command line.
 
+pub mod archive;
 mod artifacts;
 pub mod copy;
 mod docker_archive;
@@ -19,12 +20,14 @@ pub mod mirror_sources;
 mod names;
 mod oci_layout;
 mod output;
+pub mod parts;
 pub mod plan;
 pub mod publish;
 pub mod pull;
 pub mod push;
 pub mod recompress_image;
 pub mod registry;
+pub mod request;
 pub mod save;
 #[cfg(test)]
 mod save_tests;
@@ -33,11 +36,15 @@ pub mod sink;
 pub mod source;
 pub(crate) mod store;
 pub mod store_backend;
+mod temporary;
 #[cfg(test)]
 mod testing;
 pub(crate) mod tree;
 mod verify;
 pub mod workers;
 
+pub use archive::Archive;
 pub use load::{Input, LoadOptions, load};
+pub use parts::write::Split;
+pub use request::Request;
 pub use save::{ArchiveFormat, OuterCompression, Output, SaveOptions, save};

@@ -5,14 +5,18 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+use crate::transfer::parts::write::{PartsWriter, Split};
+use crate::transfer::temporary::Temporary;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
-use imgctl_base::fs::atomic::remove_tree;
 use imgctl_store::layer::tar_writer::{self, append_header, padding};
 use imgctl_store::layer::{BlockWriter, Compression, Entry, EntryKind, LayerPath};
 
 /// Levels of the outer compression; most of the content is already compressed.
 const GZIP: Compression = Compression::Gzip { level: 6 };
 const ZSTD: Compression = Compression::Zstd { level: 3 };
+
+/// Size of the buffer between a blob and a stream, in bytes.
+const COPY_BUFFER: usize = 256 << 10;
 
 /// Compression of the whole archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,8 +77,16 @@ impl Target {
 /// A tar being written.
 pub(super) struct Tar {
     sink: Sink,
-    /// The temporary file and its final name.
-    rename: Option<(Temporary, PathBuf)>,
+    ending: Ending,
+}
+
+/// What makes a complete tar visible.
+enum Ending {
+    /// It is where it was written to.
+    InPlace,
+    /// The temporary file gets its final name.
+    Rename(Temporary, PathBuf),
+    Parts(PartsWriter),
 }
 
 /// Files take content without a copy through process memory; other sinks are written to.
@@ -91,7 +103,7 @@ impl Tar {
         stream: Box<dyn Write + Send>,
         compression: OuterCompression,
     ) -> Result<Self> {
-        Ok(Self { sink: Sink::new(stream, compression)?, rename: None })
+        Ok(Self { sink: Sink::new(stream, compression)?, ending: Ending::InPlace })
     }
 
     /// Writes a file, which replaces `path` when finished. If `path` is not a regular file (a pipe,
@@ -112,13 +124,24 @@ impl Tar {
         let file = OpenOptions::new()
             .write(true)
             .create_new(true)
-            .open(&temporary.0)
+            .open(temporary.path())
             .path("create", path)?;
         let sink = match compression {
             OuterCompression::None => Sink::File(file),
             _ => Sink::new(Box::new(file), compression)?,
         };
-        Ok(Self { sink, rename: Some((temporary, path.to_owned())) })
+        Ok(Self { sink, ending: Ending::Rename(temporary, path.to_owned()) })
+    }
+
+    /// Writes parts, which appear when all of them are complete.
+    pub(super) fn to_parts(
+        path: &Path,
+        split: &Split,
+        compression: OuterCompression,
+    ) -> Result<Self> {
+        let parts = PartsWriter::create(path, split)?;
+        let sink = Sink::new(Box::new(parts.clone()), compression)?;
+        Ok(Self { sink, ending: Ending::Parts(parts) })
     }
 
     fn directory(&mut self, path: &str) -> Result<()> {
@@ -144,9 +167,12 @@ impl Tar {
         let doing = || "cannot finish the archive".to_owned();
         self.sink.write_all(&tar_writer::END).doing(doing)?;
         self.sink.finish().doing(doing)?;
-        match self.rename {
-            Some((temporary, path)) => std::fs::rename(&temporary.0, &path).path("create", &path),
-            None => Ok(()),
+        match self.ending {
+            Ending::Rename(temporary, path) => {
+                std::fs::rename(temporary.path(), &path).path("create", &path)
+            }
+            Ending::Parts(parts) => parts.finish(),
+            Ending::InPlace => Ok(()),
         }
     }
 }
@@ -181,7 +207,11 @@ impl Sink {
                 // Between two files, the standard library lets the kernel copy (or share) the data.
                 let copied = match self {
                     Self::File(target) => io::copy(&mut limited, target)?,
-                    Self::Stream(target) => io::copy(&mut limited, target)?,
+                    Self::Stream(target) => {
+                        // A box hides what it is, so the library would copy in small pieces.
+                        let mut limited = io::BufReader::with_capacity(COPY_BUFFER, limited);
+                        io::copy(&mut limited, target)?
+                    }
                     Self::Compressed(blocks) => blocks.read_from(&mut limited)?,
                 };
                 if copied == size {
@@ -219,43 +249,23 @@ impl Directory {
                 .hint("remove it, or save to another directory"));
         }
         let temporary = Temporary::beside(path);
-        std::fs::create_dir(&temporary.0).path("create", path)?;
+        std::fs::create_dir(temporary.path()).path("create", path)?;
         Ok(Self { temporary, path: path.to_owned() })
     }
 
     fn directory(&mut self, path: &str) -> Result<()> {
-        let path = self.temporary.0.join(path);
+        let path = self.temporary.path().join(path);
         std::fs::create_dir(&path).path("create", &path)
     }
 
     fn file(&mut self, path: &str, content: Content<'_>) -> Result<()> {
-        let path = self.temporary.0.join(path);
+        let path = self.temporary.path().join(path);
         let file = File::create_new(&path).path("create", &path)?;
         Sink::File(file).copy(content).path("write", &path)
     }
 
     fn finish(self) -> Result<()> {
         // Replaces `path` only if it is an empty directory.
-        std::fs::rename(&self.temporary.0, &self.path).path("create", &self.path)
-    }
-}
-
-/// A temporary name next to the final one; removed on drop if it still exists.
-struct Temporary(PathBuf);
-
-impl Temporary {
-    fn beside(path: &Path) -> Self {
-        use std::hash::{BuildHasher, Hasher};
-        let random = std::hash::RandomState::new().build_hasher().finish();
-        let mut name = std::ffi::OsString::from(".");
-        name.push(path.file_name().unwrap_or_default());
-        name.push(format!(".{random:016x}.tmp"));
-        Self(path.with_file_name(name))
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = remove_tree(&self.0);
+        std::fs::rename(self.temporary.path(), &self.path).path("create", &self.path)
     }
 }

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::transfer::names::CONTAINERD_NAME;
 use crate::transfer::output::{Content, Directory, Tar, Target};
+use crate::transfer::parts::write::Split;
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::image::config::MAX_CONFIG;
 use imgctl_base::image::descriptor::REF_NAME;
@@ -56,6 +57,8 @@ pub struct SaveOptions {
     pub platform: Option<Platform>,
     /// Blobs that the receiver already has (OCI formats only).
     pub leaving: Option<Leaving>,
+    /// Write the archive in parts.
+    pub split: Option<Split>,
 }
 
 /// Blobs to leave out of an archive, and a file that lists them.
@@ -103,7 +106,14 @@ fn save_into(
     reporter: &dyn Reporter,
 ) -> Result<()> {
     let mut target = match (output, options.format.is_directory()) {
+        (Output::Path(_), true) | (Output::Stream(_), _) if options.split.is_some() => {
+            return Err(Error::usage("only an archive in a file can be split")
+                .hint("pass a file with --output, and an archive format"));
+        }
         (Output::Path(path), true) => Target::Directory(Directory::create(path)?),
+        (Output::Path(path), false) if let Some(split) = &options.split => {
+            Target::Tar(Box::new(Tar::to_parts(path, split, options.compression)?))
+        }
         (Output::Path(path), false) => {
             Target::Tar(Box::new(Tar::to_path(path, options.compression)?))
         }
