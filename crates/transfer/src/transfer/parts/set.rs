@@ -223,7 +223,7 @@ fn by_name(part: &Part, directories: &[PathBuf], loose: &mut Vec<PathBuf>) -> Re
 /// The size of a regular file; `None` if there is none.
 fn size_of(path: &Path) -> Result<Option<u64>> {
     match std::fs::metadata(path) {
-        Ok(metadata) => Ok(metadata.is_file().then(|| metadata.len())),
+        Ok(metadata) => Ok(metadata.is_file().then_some(metadata.len())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Error::io(format!("cannot look at {}", path.display()), error)),
     }
