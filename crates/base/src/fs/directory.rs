@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString};
 use std::io::Read;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{self, CWD, Mode, OFlags, RawDir, SeekFrom};
@@ -41,10 +41,18 @@ pub fn open_path(path: &Path) -> crate::error::Result<OwnedFd> {
 /// the start and moves the descriptor's position.
 pub fn for_each<E: From<io::Errno>>(
     directory: impl AsFd,
-    mut each: impl FnMut(&CStr, FileKind) -> Result<(), E>,
+    each: impl FnMut(&CStr, FileKind) -> Result<(), E>,
 ) -> Result<(), E> {
     let directory = directory.as_fd();
     fs::seek(directory, SeekFrom::Start(0))?;
+    for_each_rest(directory, each)
+}
+
+/// [`for_each`] from the descriptor's position, which is the start for one that was just opened.
+pub(crate) fn for_each_rest<E: From<io::Errno>>(
+    directory: BorrowedFd<'_>,
+    mut each: impl FnMut(&CStr, FileKind) -> Result<(), E>,
+) -> Result<(), E> {
     let mut buffer = [MaybeUninit::<u8>::uninit(); BUFFER];
     let mut entries = RawDir::new(directory, &mut buffer);
     while let Some(entry) = entries.next() {

@@ -103,13 +103,13 @@ pub fn walk(
             stack.pop();
             continue;
         };
+        let Some(name) = level.names.name(&event) else { continue };
         path.truncate(level.prefix);
-        path.extend_from_slice(event.name.to_bytes());
+        path.extend_from_slice(name.to_bytes());
         if event.enter {
-            let depth = stack.len();
-            if let Some(level) = enter(root, &stack, &event.name, &path)? {
+            if let Some(level) = enter(root, &level.fd, name, &path)? {
                 path.push(b'/');
-                if depth >= MAX_DEPTH {
+                if stack.len() >= MAX_DEPTH {
                     return Err(too_deep(root, &path));
                 }
                 stack.push(level);
@@ -119,10 +119,10 @@ pub fn walk(
         let is_directory = event.kind == FileKind::Directory;
         let decision = visit(&path, is_directory);
         if is_directory && decision != Visit::Prune {
-            level.schedule(&event.name);
+            schedule(&mut level.events, &level.names, &event);
         }
         if decision == Visit::Keep {
-            let metadata = match Metadata::at(&level.fd, &*event.name) {
+            let metadata = match Metadata::at(&level.fd, name) {
                 Err(Errno::NOENT) => continue,
                 metadata => metadata.path("examine", root.path().join(OsStr::from_bytes(&path)))?,
             };
@@ -130,7 +130,7 @@ pub fn walk(
                 path: &path,
                 metadata,
                 directory: level.fd.as_fd(),
-                name: &event.name,
+                name,
                 root: root.path(),
             })?;
         }
@@ -139,23 +139,40 @@ pub fn walk(
 }
 
 /// Reports the entry at a path, or descends into the directory there.
+#[derive(Clone, Copy)]
 struct Event {
-    name: CString,
+    /// Place of the name in [`Names`].
+    start: usize,
+    length: usize,
     kind: FileKind,
     enter: bool,
 }
 
-impl Event {
+/// The names of a directory, each with the NUL that system calls want.
+#[derive(Default)]
+struct Names(Vec<u8>);
+
+impl Names {
+    fn bytes(&self, event: &Event) -> &[u8] {
+        self.0.get(event.start..event.start + event.length).unwrap_or_default()
+    }
+
+    fn name(&self, event: &Event) -> Option<&CStr> {
+        let bytes = self.0.get(event.start..=event.start + event.length)?;
+        CStr::from_bytes_with_nul(bytes).ok()
+    }
+
     /// Paths below a directory continue with `/`, which sorts after `-` and `.`.
-    fn key(&self) -> impl Iterator<Item = u8> {
-        let slash = self.enter.then_some(b'/');
-        self.name.to_bytes().iter().copied().chain(slash)
+    fn key(&self, event: &Event) -> impl Iterator<Item = u8> {
+        let slash = event.enter.then_some(b'/');
+        self.bytes(event).iter().copied().chain(slash)
     }
 }
 
 /// A directory being walked.
 struct Level {
     fd: OwnedFd,
+    names: Names,
     /// Remaining events, last one first.
     events: Vec<Event>,
     /// Length of the path including the trailing slash.
@@ -163,30 +180,33 @@ struct Level {
 }
 
 impl Level {
+    /// Reads a directory that was just opened.
     fn read(fd: OwnedFd, prefix: usize) -> rustix::io::Result<Self> {
-        let mut events: Vec<Event> = directory::names(&fd)?
-            .into_iter()
-            .map(|found| Event { name: found.name, kind: found.kind, enter: false })
-            .collect();
-        events.sort_unstable_by(|a, b| b.name.as_bytes().cmp(a.name.as_bytes()));
-        Ok(Self { fd, events, prefix })
-    }
-
-    /// Schedules the descent into `name` at the position of its content: usually next, but after
-    /// siblings such as `name-x` and `name.x`.
-    fn schedule(&mut self, name: &CStr) {
-        let event = Event { name: name.to_owned(), kind: FileKind::Directory, enter: true };
-        let after =
-            self.events.iter().rev().take_while(|other| other.key().lt(event.key())).count();
-        self.events.insert(self.events.len() - after, event);
+        let mut names = Names::default();
+        let mut events = Vec::new();
+        directory::for_each_rest(fd.as_fd(), |name, kind| {
+            let start = names.0.len();
+            names.0.extend_from_slice(name.to_bytes_with_nul());
+            let length = name.count_bytes();
+            events.push(Event { start, length, kind, enter: false });
+            Ok::<(), Errno>(())
+        })?;
+        events.sort_unstable_by(|a, b| names.bytes(b).cmp(names.bytes(a)));
+        Ok(Self { fd, names, events, prefix })
     }
 }
 
-fn enter(root: &Root, stack: &[Level], name: &CStr, path: &[u8]) -> Result<Option<Level>> {
-    let Some(parent) = stack.last() else {
-        return Ok(None);
-    };
-    match directory::open(&parent.fd, name).and_then(|fd| Level::read(fd, path.len() + 1)) {
+/// Schedules the descent into a directory at the position of its content: usually next, but after
+/// siblings such as `name-x` and `name.x`.
+fn schedule(events: &mut Vec<Event>, names: &Names, directory: &Event) {
+    let event = Event { enter: true, ..*directory };
+    let is_before = |other: &&Event| names.key(other).lt(names.key(&event));
+    let after = events.iter().rev().take_while(is_before).count();
+    events.insert(events.len() - after, event);
+}
+
+fn enter(root: &Root, parent: &OwnedFd, name: &CStr, path: &[u8]) -> Result<Option<Level>> {
+    match directory::open(parent, name).and_then(|fd| Level::read(fd, path.len() + 1)) {
         Ok(level) => Ok(Some(level)),
         // Removed or replaced after it was listed.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),

@@ -97,6 +97,22 @@ impl Digest {
     }
 }
 
+/// A SHA-256 digest in 32 bytes, for long lists in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Sha256Sum([u8; 32]);
+
+impl Sha256Sum {
+    /// Returns the digest of `bytes`.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    /// Returns the digest as text has it.
+    pub fn digest(&self) -> Digest {
+        Digest::from_bytes(Algorithm::Sha256, &self.0)
+    }
+}
+
 fn clip(text: &str) -> String {
     text.chars().take(160).collect()
 }
@@ -172,6 +188,14 @@ impl Hasher {
             State::Sha256(hash) => hash.update(bytes),
             State::Sha384(hash) => hash.update(bytes),
             State::Sha512(hash) => hash.update(bytes),
+        }
+    }
+
+    /// Returns the SHA-256 digest of all added bytes; `None` for a hasher of another algorithm.
+    pub fn finish_sha256(self) -> Option<Sha256Sum> {
+        match self.0 {
+            State::Sha256(hash) => Some(Sha256Sum(hash.finalize().into())),
+            State::Sha384(_) | State::Sha512(_) => None,
         }
     }
 

@@ -16,7 +16,7 @@ pub mod time;
 
 pub use config::{ContainerConfig, Healthcheck, History, ImageConfig};
 pub use descriptor::{Descriptor, EMBEDDED_IMAGES, LayerKind};
-pub use digest::{Algorithm, Digest, Hasher};
+pub use digest::{Algorithm, Digest, Hasher, Sha256Sum};
 pub use manifest::{Document, Index, Manifest};
 pub use platform::Platform;
 pub use reference::Reference;

@@ -39,7 +39,7 @@ pub(super) fn read(store: &Store, mut file: File, name: &str) -> Result<Option<V
             io::copy(&mut tar, &mut both)
                 .doing(|| format!("cannot extract {} of {name}", item.entry.path))?;
             item.digest = Some(*hasher.finalize().as_bytes());
-            item.file = Some((u64::MAX, number));
+            item.file = Some(Box::new((u64::MAX, number)));
             item.content = Content::Range { file: Arc::clone(&contents), offset };
         }
         offset += size;

@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use crate::build::copy::node_of;
 use crate::build::items::{Content, Item, LayerTar, Node, SourceTree};
@@ -34,13 +35,65 @@ pub(crate) struct ContextTree {
     /// Set if the build embeds images and `registry` does not exist. sealos creates that directory
     /// in the context before it builds, so that Kubefiles copy it.
     has_embedded_registry: bool,
+    /// The part that was listed last.
+    listed: Mutex<Option<Listed>>,
 }
+
+/// A part of a context: the search for images lists the manifests just before `COPY` does.
+#[derive(Debug)]
+struct Listed {
+    start: LayerPath,
+    at: Instant,
+    /// In layer order.
+    items: Vec<Item>,
+}
+
+/// Time for which a listed part is taken for the present one. A file that changes meanwhile is noticed
+/// when it is read.
+const PRESENT: Duration = Duration::from_secs(2);
 
 impl ContextTree {
     /// `name` is used in messages (`the build context`).
     pub(super) fn new(name: String, root: Root, rules: IgnoreRules) -> Self {
         let root = Arc::new(root);
-        Self { name, root, rules, kept: Mutex::default(), has_embedded_registry: false }
+        let (kept, listed) = (Mutex::default(), Mutex::default());
+        Self { name, root, rules, kept, has_embedded_registry: false, listed }
+    }
+
+    /// Keeps the items below `start`, in layer order, for the next walk over them, unless more are kept.
+    pub(super) fn keep(&self, start: LayerPath, items: Vec<Item>) {
+        if let Ok(mut listed) = self.listed.lock()
+            && listed.as_ref().is_none_or(|kept| kept.items.len() <= items.len())
+        {
+            *listed = Some(Listed { start, at: Instant::now(), items });
+        }
+    }
+
+    /// Returns the state of a file among the items that are kept.
+    pub(super) fn listed(&self, path: &[u8]) -> Option<FileState> {
+        let listed = self.listed.lock().ok()?;
+        let items = &listed.as_ref()?.items;
+        let place = items.binary_search_by(|item| item.entry.path.as_bytes().cmp(path));
+        match &items.get(place.ok()?)?.content {
+            Content::Context { state, .. } => Some(*state),
+            _ => None,
+        }
+    }
+
+    /// Takes the items that are kept, if they lie below `start` and are recent.
+    fn take_listed(&self, start: &LayerPath) -> Option<Listed> {
+        let mut listed = self.listed.lock().ok()?;
+        let is_part =
+            |listed: &mut Listed| listed.start.starts_with(start) && listed.at.elapsed() < PRESENT;
+        listed.take_if(is_part)
+    }
+
+    /// Visits `start` and everything below it. A part that is kept comes last.
+    fn walk_all(&self, start: &LayerPath, each: &mut dyn FnMut(Item) -> Result<()>) -> Result<()> {
+        let listed = self.take_listed(start);
+        let skip = listed.as_ref().map(|listed| &listed.start);
+        self.walk(start, skip, &Cell::new(false), each)?;
+        listed.map_or(Ok(()), |listed| listed.items.into_iter().try_for_each(each))
     }
 
     /// Lets `COPY registry registry` stand for the images that the build embeds, unless the context
@@ -64,10 +117,11 @@ impl ContextTree {
         self.root.open_file(path.as_path())
     }
 
-    /// Visits `start` and everything below it, until `enough` is set.
+    /// Visits `start` and everything below it except `skip`, until `enough` is set.
     fn walk(
         &self,
         start: &LayerPath,
+        skip: Option<&LayerPath>,
         enough: &Cell<bool>,
         each: &mut dyn FnMut(Item) -> Result<()>,
     ) -> Result<()> {
@@ -75,7 +129,7 @@ impl ContextTree {
         let wanted = |path: &[u8]| is_prefix(start.as_bytes(), path);
         let mut directory = (Vec::new(), ParentState::default());
         let mut visit = |path: &[u8], is_directory: bool| {
-            if enough.get() {
+            if enough.get() || skip.is_some_and(|skip| skip.as_bytes() == path) {
                 return Visit::Prune;
             }
             if !wanted(path) {
@@ -99,7 +153,7 @@ impl ContextTree {
             }
         };
         let mut emit = |found: walk::Found<'_>| {
-            let path = LayerPath::parse(found.path)?;
+            let path = LayerPath::found(&found);
             match EntryKind::of(&found)? {
                 Some(kind) => each(self.item(path, kind, &found.metadata)),
                 None => Ok(()),
@@ -129,7 +183,7 @@ impl ContextTree {
             return Ok(*known);
         }
         let found = Cell::new(false);
-        self.walk(&LayerPath::parse(directory)?, &found, &mut |_| {
+        self.walk(&LayerPath::parse(directory)?, None, &found, &mut |_| {
             found.set(true);
             Ok(())
         })?;
@@ -154,7 +208,7 @@ impl ContextTree {
                 state: FileState::of(metadata),
             },
             digest: None,
-            file: is_linked.then_some((metadata.dev, metadata.ino)),
+            file: is_linked.then(|| Box::new((metadata.dev, metadata.ino))),
             xattrs_unread: true,
         }
     }
@@ -230,15 +284,16 @@ impl SourceTree for ContextTree {
 
     fn below(&self, path: &LayerPath) -> Result<Vec<Item>> {
         let mut items = Vec::new();
-        self.walk(path, &Cell::new(false), &mut |item| {
+        self.walk_all(path, &mut |item| {
             items.push(item);
             Ok(())
         })?;
+        items.sort_by(|a, b| a.entry.path.cmp(&b.entry.path));
         Ok(items)
     }
 
     fn each_below(&self, path: &LayerPath, each: &mut dyn FnMut(Item) -> Result<()>) -> Result<()> {
-        self.walk(path, &Cell::new(false), each)
+        self.walk_all(path, each)
     }
 
     fn is_ignored(&self, path: &LayerPath) -> bool {
@@ -336,7 +391,7 @@ impl SourceTree for ImageTree {
                 None => Content::None,
             };
             let digest = if is_file { found.entry.content } else { Some([0; 32]) };
-            let file = (0, found.inode.number());
+            let file = Box::new((0, found.inode.number()));
             items.push(Item { entry, content, digest, file: Some(file), xattrs_unread: false });
         }
         Ok(items)

@@ -120,11 +120,11 @@ impl<'a> Gathered<'a> {
     fn keep_links_within_source(&mut self, item: &mut Item) {
         let Some(file) = &mut item.file else { return };
         let known_files = &mut self.known_files;
-        let number = *self.files.entry(*file).or_insert_with(|| {
+        let number = *self.files.entry(**file).or_insert_with(|| {
             *known_files += 1;
             *known_files
         });
-        *file = (0, number);
+        **file = (0, number);
     }
 
     /// Adds the expanded source words of one COPY or ADD; `tree` contains the sources. `unpack`
@@ -331,8 +331,8 @@ impl<'a> Gathered<'a> {
 
     fn put_owned(&mut self, path: LayerPath, mut item: Item, owner: (u32, u32)) -> Result<()> {
         refuse_marker(&path)?;
-        let parent = path.parent().unwrap_or_default();
-        if parent != self.last_parent {
+        if path.parent_bytes().unwrap_or_default() != self.last_parent.as_bytes() {
+            let parent = path.parent().unwrap_or_default();
             self.imply_directories(&parent)?;
             self.last_parent = parent;
         }
@@ -362,10 +362,11 @@ impl<'a> Gathered<'a> {
         // enough.
         let mut checked = LayerPath::root();
         for item in &items {
-            let parent = item.entry.path.parent().unwrap_or_default();
-            if parent == checked {
+            let parent = item.entry.path.parent_bytes().unwrap_or_default();
+            if parent == checked.as_bytes() {
                 continue;
             }
+            let parent = item.entry.path.parent().unwrap_or_default();
             let place = items.binary_search_by(|other| other.entry.path.cmp(&parent));
             if place.is_ok_and(|place| !items[place].entry.is_directory()) {
                 return Err(Error::usage(format!(
@@ -512,16 +513,19 @@ fn missing(tree: &dyn SourceTree, path: &LayerPath, word: &str) -> Error {
 
 fn relative(path: &LayerPath, base: &LayerPath) -> LayerPath {
     let skip = base.components().count();
-    let mut below = LayerPath::root();
-    for component in path.components().skip(skip) {
-        below = below.join(component);
+    if skip == 0 {
+        return path.clone();
     }
-    below
+    let below = path.as_bytes().splitn(skip + 1, |byte| *byte == b'/').nth(skip);
+    LayerPath::root().join(below.unwrap_or_default())
 }
 
 fn join(base: &LayerPath, below: &LayerPath) -> LayerPath {
     if below.is_root() {
         return base.clone();
+    }
+    if base.is_root() {
+        return below.clone();
     }
     base.join(below.as_bytes())
 }

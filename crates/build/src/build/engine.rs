@@ -50,7 +50,8 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
     let files =
         Mutex::new(open_stat_cache(store, options, directory.as_ref().map(|d| d.path.as_path())));
     let platforms = &*platforms(store, options, &source, &kubefile, reporter)?;
-    let embedding = embedding::prepare(store, options, context.as_ref(), platforms, reporter)?;
+    let embedding =
+        embedding::prepare(store, options, context.as_ref(), platforms, &files, reporter)?;
     if let (Some(_), Some(context)) = (&embedding, &mut context) {
         context.add_embedded_registry();
     }

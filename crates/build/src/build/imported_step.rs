@@ -27,10 +27,10 @@ impl LayerMaker<'_> {
     ) -> Result<Option<CachedLayer>> {
         for candidate in self.cache.imported().find(key, Basis::Content) {
             let [recorded] = candidate.step.layers.as_slice() else { continue };
-            let Some(mut items) = self.timed(recorded, items, candidate.is_trusted) else {
+            let Some(items) = self.timed(recorded, items, candidate.is_trusted) else {
                 continue;
             };
-            match self.reuse(kind, &candidate, recorded, &mut items)? {
+            match self.reuse(kind, &candidate, recorded, items)? {
                 Some(layer) => {
                     self.record(key, &layer)?;
                     return Ok(Some(layer));
@@ -47,7 +47,7 @@ impl LayerMaker<'_> {
         kind: LayerKind,
         candidate: &Candidate<'_>,
         recorded: &RecordedLayer,
-        items: &mut [Item],
+        items: Vec<Item>,
     ) -> Result<Option<CachedLayer>> {
         let remotes = self.cache.remotes();
         let expected = recorded.layer();
@@ -55,7 +55,7 @@ impl LayerMaker<'_> {
             return Ok(None);
         }
         if !candidate.is_trusted || !remotes.allows(candidate.import, recorded) {
-            let layer = self.write(kind, items, recorded.newest)?;
+            let (_, layer) = self.write(kind, items, recorded.newest)?;
             return Ok((layer == expected).then_some(layer));
         }
         let entry = |item: &Item| (item.entry.clone(), item.digest.unwrap_or_default());

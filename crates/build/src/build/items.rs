@@ -34,7 +34,7 @@ pub(super) struct Item {
     /// BLAKE3 of the content, once known; always set for entries without content.
     pub digest: Option<[u8; 32]>,
     /// The same for all names of one file (hard links) in one source.
-    pub file: Option<(u64, u64)>,
+    pub file: Option<Box<(u64, u64)>>,
     /// The extended attributes have not been read yet; they are read when the file is opened.
     pub(crate) xattrs_unread: bool,
 }
@@ -259,10 +259,8 @@ pub(super) fn follow(
 pub(crate) fn link_names(items: &mut [Item]) {
     let mut first: HashMap<(u64, u64), LayerPath> = HashMap::new();
     for item in items {
-        let Some(file) = item.file.filter(|_| matches!(item.entry.kind, EntryKind::File { .. }))
-        else {
-            continue;
-        };
+        let is_file = matches!(item.entry.kind, EntryKind::File { .. });
+        let Some(file) = item.file.as_deref().copied().filter(|_| is_file) else { continue };
         if let Some(target) = first.get(&file) {
             item.entry.kind = EntryKind::HardLink { target: target.clone() };
             item.entry.xattrs.clear();

@@ -19,7 +19,7 @@ use imgctl_base::image::descriptor::LAYER_KIND;
 use imgctl_base::image::{Descriptor, LayerKind};
 use imgctl_base::progress::{Reporter, Unit, decimal};
 use imgctl_store::layer::writer::Layer;
-use imgctl_store::layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter, Mtime};
+use imgctl_store::layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter, Mtime, Toc};
 use imgctl_store::store::blobs::Ingest;
 use imgctl_store::store::{Lease, Store};
 use imgctl_transfer::transfer::workers;
@@ -28,6 +28,8 @@ use imgctl_transfer::transfer::workers;
 const READ_FIRST: u64 = 4;
 /// Fewer files than this are read by one thread.
 const FEW_FILES: usize = 16;
+/// Number of items after which their memory is given back.
+const RELEASED: usize = 16 << 10;
 /// Size of the buffer of a file that is only hashed, in bytes.
 const READ_BUFFER: usize = 256 << 10;
 
@@ -87,7 +89,7 @@ impl LayerMaker<'_> {
             items.iter().filter(|item| item.digest.is_none()).map(|i| size(&i)).sum();
         if unknown * READ_FIRST <= total || !self.cache.imported().is_empty() {
             self.read_all_ahead(&mut items)?;
-            let key = self.key(kind, &items);
+            let key = self.key(kind, items.iter().map(|item| (&item.entry, item.digest)));
             let known = match self.recorded(&key)? {
                 None => self.imported(kind, &key, &items)?,
                 known => known,
@@ -97,8 +99,10 @@ impl LayerMaker<'_> {
             }
         }
         let newest = self.settle_times(&mut items);
-        let layer = self.write(kind, &mut items, newest)?;
-        let key = self.key(kind, &items);
+        let (toc, layer) = self.write(kind, items, newest)?;
+        let written = toc.entries.iter();
+        let key = self.key(kind, written.map(|listed| (&listed.entry, listed.content)));
+        drop(toc);
         // All digests are known only now: the same content may be stored with other times.
         if let Some(layer) = self.recorded(&key)? {
             return Ok(StageLayer { layer, from_cache: true });
@@ -187,22 +191,26 @@ impl LayerMaker<'_> {
     fn remember(&self, item: &Item) -> Result<()> {
         if let (Content::Context { state, .. }, Some(content)) = (&item.content, item.digest) {
             let has_xattrs = !item.entry.xattrs.is_empty();
-            lock(self.files)?.put(state, Known { content, has_xattrs });
+            lock(self.files)?.put(state, Known { content, has_xattrs, names_nothing: false });
         }
         Ok(())
     }
 
     /// Returns the layer's key, which covers everything except times. All digests must be known.
-    fn key(&self, kind: LayerKind, items: &[Item]) -> String {
+    fn key<'a>(
+        &self,
+        kind: LayerKind,
+        entries: impl Iterator<Item = (&'a Entry, Option<[u8; 32]>)>,
+    ) -> String {
         let mut key = Key::new("layer");
         key.add(kind.as_str().as_bytes());
         key.add(
             format!("{:?} {} {:?}", self.compression_of(kind), self.docker, self.timestamp)
                 .as_bytes(),
         );
-        for item in items {
-            add_entry(&mut key, &item.entry);
-            key.add(&item.digest.unwrap_or_default());
+        for (entry, digest) in entries {
+            add_entry(&mut key, entry);
+            key.add(&digest.unwrap_or_default());
         }
         key.finish()
     }
@@ -227,37 +235,41 @@ impl LayerMaker<'_> {
         newest
     }
 
-    /// Writes and stores a layer of items whose times are settled.
+    /// Writes and stores a layer of items whose times are settled. An item is forgotten as soon as it
+    /// is written: what is left of it is the table of contents.
     pub(super) fn write(
         &self,
         kind: LayerKind,
-        items: &mut [Item],
+        mut items: Vec<Item>,
         newest: i64,
-    ) -> Result<CachedLayer> {
-        let total = items.iter().map(|item| item.entry.size()).sum();
+    ) -> Result<(Toc, CachedLayer)> {
+        let total: u64 = items.iter().map(|item| item.entry.size()).sum();
         let task = self.reporter.start(&format!("writing {kind} layer"), Unit::Bytes, Some(total));
         let compression = self.compression_of(kind);
         let mut writer = LayerWriter::start(self.store.ingest()?, compression, self.threads)?;
-        for item in items.iter_mut() {
-            let mut reader = Opened::open(item)?;
-            writer.add(item.entry.clone(), &mut reader)?;
-            reader.check(item)?;
+        writer.expect(items.iter().filter(|item| item.entry.size() > 0).count() as u64, total);
+        items.reverse();
+        while let Some(mut item) = items.pop() {
+            let mut reader = Opened::open(&mut item)?;
+            let content = writer.add(item.entry.clone(), &mut reader)?;
+            reader.check(&item)?;
             task.advance(item.entry.size());
-        }
-        let (layer, stored) = self.store_layer(writer, kind, newest)?;
-        for (item, entry) in items.iter_mut().zip(&layer.toc.entries) {
             if item.digest.is_none() {
-                item.digest = Some(entry.content.unwrap_or_default());
-                self.remember(item)?;
+                item.digest = Some(content.unwrap_or_default());
+                self.remember(&item)?;
+            }
+            if items.len().is_multiple_of(RELEASED) {
+                items.shrink_to_fit();
             }
         }
+        let (layer, stored) = self.store_layer(writer, kind, newest)?;
         task.done(&format!(
             "{kind} layer {}: {} stored in {}",
             layer.digest.short(),
             decimal(layer.diff_size),
             decimal(layer.size)
         ));
-        Ok(stored)
+        Ok((layer.toc, stored))
     }
 
     /// Stores a finished layer.

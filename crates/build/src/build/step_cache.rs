@@ -4,6 +4,7 @@
 //! A record is a small JSON file `cache/steps/<key>`; its `digests` tell prune which blobs to keep.
 //! A record whose blobs are missing does not count.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -38,12 +39,19 @@ struct Record {
 /// Builder of a step's key from its parts, in order. Parts are length-prefixed, so that different
 /// lists of parts cannot produce the same key by accident.
 #[derive(Clone, Debug)]
-pub(super) struct Key(blake3::Hasher);
+pub(super) struct Key {
+    hasher: blake3::Hasher,
+    /// What is not hashed yet: parts are short, and the hash is several times as fast at length.
+    pending: Vec<u8>,
+}
+
+/// Number of bytes that are hashed at once.
+const AT_ONCE: usize = 64 << 10;
 
 impl Key {
     /// Creates a key for one type of step.
     pub(super) fn new(sort: &str) -> Self {
-        let mut key = Self(blake3::Hasher::new());
+        let mut key = Self { hasher: blake3::Hasher::new(), pending: Vec::new() };
         key.add(SEMANTICS.as_bytes());
         key.add(sort.as_bytes());
         key
@@ -51,18 +59,22 @@ impl Key {
 
     /// Adds one part.
     pub(super) fn add(&mut self, part: &[u8]) {
-        self.0.update(&(part.len() as u64).to_le_bytes());
-        self.0.update(part);
+        self.add_number(part.len() as u64);
+        self.pending.extend_from_slice(part);
     }
 
     /// Adds a number.
     pub(crate) fn add_number(&mut self, number: u64) {
-        self.0.update(&number.to_le_bytes());
+        if self.pending.len() >= AT_ONCE {
+            self.hasher.update(&self.pending);
+            self.pending.clear();
+        }
+        self.pending.extend_from_slice(&number.to_le_bytes());
     }
 
     /// Returns the key as the record's file name.
     pub(super) fn finish(&self) -> String {
-        self.0.finalize().to_hex().to_string()
+        self.hasher.clone().update(&self.pending).finalize().to_hex().to_string()
     }
 }
 
@@ -203,9 +215,11 @@ impl StepCache {
     }
 }
 
-const MAGIC: &[u8; 8] = b"imgstat1";
+const MAGIC: &[u8; 8] = b"imgstat2";
 /// Size of one record on disk, in bytes.
 const RECORD: usize = 16 + 8 + 16 + 16 + 32 + 1;
+/// Size of the hash at the end, in bytes.
+const CHECKSUM: usize = 32;
 /// Minimum time since a file's last change for it to be cached, in seconds.
 const SETTLED: i64 = 2;
 /// Maximum number of records; a longer file is not read.
@@ -217,9 +231,11 @@ pub(crate) struct FileState {
     pub device: u64,
     pub inode: u64,
     pub size: u64,
-    /// Seconds and nanoseconds.
-    pub mtime: (i64, u32),
-    pub(crate) ctime: (i64, u32),
+    /// Seconds since 1970.
+    pub mtime: i64,
+    pub(crate) ctime: i64,
+    /// Nanoseconds of both times. There is a state for every file of a context.
+    pub(crate) nanoseconds: [u32; 2],
 }
 
 impl FileState {
@@ -229,8 +245,9 @@ impl FileState {
             device: metadata.dev,
             inode: metadata.ino,
             size: metadata.size,
-            mtime: metadata.mtime,
-            ctime: metadata.ctime,
+            mtime: metadata.mtime.0,
+            ctime: metadata.ctime.0,
+            nanoseconds: [metadata.mtime.1, metadata.ctime.1],
         }
     }
 }
@@ -242,77 +259,127 @@ pub(super) struct Known {
     pub content: [u8; 32],
     /// Whether the file has extended attributes for a layer, which must then be read.
     pub(crate) has_xattrs: bool,
+    /// Whether the search for images has found that the content cannot name any.
+    pub(crate) names_nothing: bool,
 }
 
 /// The cached files of one context.
 #[derive(Debug)]
 pub(crate) struct StatCache {
     path: PathBuf,
-    /// Records read from disk, sorted by device and inode.
-    known: Vec<(FileState, Known)>,
-    /// Records used or added by this build, in any order.
-    seen: Vec<(FileState, Known)>,
-    /// Files that this build has read and that changed too recently to be recorded, by identity: the
-    /// next platform need not read them again.
-    recent: HashMap<(u64, u64), (FileState, Known)>,
+    /// Records read from disk, as they are there: sorted by device and inode.
+    known: Stored,
+    /// For each of those, whether this build has used it.
+    used: Vec<bool>,
+    /// Records added by this build: the first `sorted` by device and inode, the others in any order. A
+    /// later record of the same file counts more.
+    added: Vec<(FileState, Known)>,
+    sorted: usize,
+    /// Files that name no image and have no record yet, by identity.
+    nameless: HashMap<(u64, u64), FileState>,
     now: i64,
-    changed: bool,
 }
 
 impl StatCache {
     /// Reads the cache file; `now` is the current time in seconds, taken before the context is
     /// walked.
     pub(super) fn open(path: PathBuf, now: i64) -> Self {
-        let known = read_states(&path).unwrap_or_default();
-        Self { path, known, seen: Vec::new(), recent: HashMap::new(), now, changed: false }
+        let known = Stored::read(&path).unwrap_or_default();
+        let used = vec![false; known.len()];
+        Self { path, known, used, added: Vec::new(), sorted: 0, nameless: HashMap::new(), now }
     }
 
     /// Returns the cached facts about a file in exactly this state.
     pub(super) fn get(&mut self, state: &FileState) -> Option<Known> {
-        if let Some((_, known)) = self.recent.get(&identity(state)).filter(|(s, _)| s == state) {
+        if let Some((_, known)) = self.find_added(state).filter(|(added, _)| added == state) {
             return Some(*known);
         }
-        let place = self.known.binary_search_by_key(&identity(state), |(state, _)| identity(state));
-        let record = *self.known.get(place.ok()?)?;
-        if record.0 != *state {
+        let index = self.known.find(identity(state))?;
+        let (found, known) = self.known.get(index)?;
+        if found != *state {
             return None;
         }
-        self.seen.push(record);
-        Some(record.1)
+        if let Some(used) = self.used.get_mut(index) {
+            *used = true;
+        }
+        Some(known)
+    }
+
+    fn find_added(&mut self, state: &FileState) -> Option<&(FileState, Known)> {
+        self.sort_added();
+        let end = self.added.partition_point(|(added, _)| identity(added) <= identity(state));
+        let last = self.added.get(end.checked_sub(1)?)?;
+        (identity(&last.0) == identity(state)).then_some(last)
+    }
+
+    /// Sorts what was added. Builds look files up and add files in turns of thousands.
+    fn sort_added(&mut self) {
+        if self.sorted < self.added.len() {
+            self.added.sort_by_key(|(state, _)| identity(state));
+            self.sorted = self.added.len();
+        }
     }
 
     /// Caches a file for this build, and for later ones unless it has changed so recently that another
     /// change could go unnoticed.
-    pub(super) fn put(&mut self, state: &FileState, known: Known) {
-        self.recent.insert(identity(state), (*state, known));
-        let newest = state.ctime.0.max(state.mtime.0);
-        if newest + SETTLED > self.now {
-            return;
+    pub(super) fn put(&mut self, state: &FileState, mut known: Known) {
+        known.names_nothing |= self.nameless.get(&identity(state)) == Some(state);
+        self.added.push((*state, known));
+    }
+
+    /// Whether a file in exactly this state is known to name no image.
+    pub(crate) fn names_nothing(&mut self, state: &FileState) -> bool {
+        self.get(state).is_some_and(|known| known.names_nothing)
+    }
+
+    /// Remembers that a file names no image, once it has a record.
+    pub(crate) fn remember_nothing(&mut self, state: &FileState) {
+        match self.get(state) {
+            Some(known) => self.put(state, Known { names_nothing: true, ..known }),
+            None => drop(self.nameless.insert(identity(state), *state)),
         }
-        self.changed = true;
-        self.seen.push((*state, known));
     }
 
     /// Writes the cache if this build added anything. Records that this build did not use are kept,
     /// unless they far outnumber the used ones.
     pub(super) fn save(mut self) -> Result<()> {
-        if !self.changed {
+        self.sort_added();
+        let now = self.now;
+        let is_settled =
+            |state: &FileState| state.ctime.max(state.mtime).saturating_add(SETTLED) <= now;
+        self.added.retain(|(state, _)| is_settled(state));
+        if self.added.is_empty() {
             return Ok(());
         }
-        // The most recent record wins, and records of this build take precedence over those from
-        // disk: sorting is stable.
-        let mut records = self.seen;
-        records.reverse();
-        if self.known.len() <= 4 * records.len() + 1000 {
-            records.append(&mut self.known);
-        }
-        records.sort_by_key(|(state, _)| identity(state));
-        records.dedup_by_key(|(state, _)| identity(state));
-        let mut bytes = Vec::with_capacity(MAGIC.len() + records.len() * RECORD + 32);
+        let used = self.used.iter().filter(|used| **used).count() + self.added.len();
+        let keeps_all = self.known.len() <= 4 * used + 1000;
+        let mut bytes = Vec::with_capacity(
+            MAGIC.len() + (self.known.len() + self.added.len()) * RECORD + CHECKSUM,
+        );
         bytes.extend_from_slice(MAGIC);
-        for (state, known) in &records {
-            encode(&mut bytes, state, known);
+        let mut added = self.added.chunk_by(|a, b| identity(&a.0) == identity(&b.0)).peekable();
+        let mut put_until = |end: Option<(u64, u64)>, bytes: &mut Vec<u8>| {
+            let mut last = None;
+            let is_before =
+                |same: &&[(FileState, Known)]| end.is_none_or(|end| identity(&same[0].0) <= end);
+            while let Some(same) = added.next_if(is_before) {
+                last = same.last();
+                if let Some((state, known)) = last {
+                    encode(bytes, state, known);
+                }
+            }
+            last.map(|(state, _)| identity(state))
+        };
+        for (record, is_used) in self.known.records().zip(&self.used) {
+            let Some((state, _)) = decode(record) else { continue };
+            // What was added takes precedence.
+            let is_replaced =
+                put_until(Some(identity(&state)), &mut bytes) == Some(identity(&state));
+            if !is_replaced && (keeps_all || *is_used) {
+                bytes.extend_from_slice(record);
+            }
         }
+        put_until(None, &mut bytes);
         let checksum = blake3::hash(&bytes);
         bytes.extend_from_slice(checksum.as_bytes());
         if let Some(directory) = self.path.parent() {
@@ -327,49 +394,91 @@ fn identity(state: &FileState) -> (u64, u64) {
     (state.device, state.inode)
 }
 
-fn read_states(path: &Path) -> Option<Vec<(FileState, Known)>> {
-    let mut file = std::fs::File::open(path).ok()?;
-    let length = usize::try_from(file.metadata().ok()?.len()).ok()?;
-    if length > MAX_RECORDS * RECORD {
-        return None;
+/// A cache file in memory.
+#[derive(Debug, Default)]
+struct Stored(Vec<u8>);
+
+impl Stored {
+    /// Reads and verifies a file; `None` if there is none, or if it is damaged.
+    fn read(path: &Path) -> Option<Self> {
+        let mut file = std::fs::File::open(path).ok()?;
+        let length = usize::try_from(file.metadata().ok()?.len()).ok()?;
+        if length > MAX_RECORDS * RECORD {
+            return None;
+        }
+        // One more than there is, so that the end is found without more memory.
+        let mut bytes = Vec::with_capacity(length + 1);
+        file.read_to_end(&mut bytes).ok()?;
+        let (body, checksum) = bytes.split_at_checked(bytes.len().checked_sub(CHECKSUM)?)?;
+        let is_whole = blake3::hash(body).as_bytes() == checksum
+            && body.starts_with(MAGIC)
+            && (body.len() - MAGIC.len()).is_multiple_of(RECORD);
+        is_whole.then_some(Self(bytes))
     }
-    let mut bytes = Vec::with_capacity(length);
-    file.read_to_end(&mut bytes).ok()?;
-    let (body, checksum) = bytes.split_at_checked(bytes.len().checked_sub(32)?)?;
-    if blake3::hash(body).as_bytes() != checksum {
-        return None;
+
+    fn records(&self) -> std::slice::ChunksExact<'_, u8> {
+        let end = self.0.len().saturating_sub(CHECKSUM);
+        self.0.get(MAGIC.len()..end).unwrap_or_default().chunks_exact(RECORD)
     }
-    let records = body.strip_prefix(MAGIC.as_slice())?;
-    if records.len() % RECORD != 0 {
-        return None;
+
+    fn len(&self) -> usize {
+        self.records().len()
     }
-    records.chunks_exact(RECORD).map(decode).collect()
+
+    fn get(&self, index: usize) -> Option<(FileState, Known)> {
+        decode(self.records().nth(index)?)
+    }
+
+    /// Returns the index of the record of a file.
+    fn find(&self, file: (u64, u64)) -> Option<usize> {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            let record = self.records().nth(middle)?;
+            match (word(record, 0)?, word(record, 8)?).cmp(&file) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Greater => high = middle,
+                Ordering::Equal => return Some(middle),
+            }
+        }
+        None
+    }
 }
 
 fn encode(bytes: &mut Vec<u8>, state: &FileState, known: &Known) {
     bytes.extend_from_slice(&state.device.to_le_bytes());
     bytes.extend_from_slice(&state.inode.to_le_bytes());
     bytes.extend_from_slice(&state.size.to_le_bytes());
-    for (seconds, nanoseconds) in [state.mtime, state.ctime] {
+    let [modified, changed] = state.nanoseconds;
+    for (seconds, nanoseconds) in [(state.mtime, modified), (state.ctime, changed)] {
         bytes.extend_from_slice(&seconds.to_le_bytes());
         bytes.extend_from_slice(&u64::from(nanoseconds).to_le_bytes());
     }
     bytes.extend_from_slice(&known.content);
-    bytes.push(u8::from(known.has_xattrs));
+    bytes.push(u8::from(known.has_xattrs) | u8::from(known.names_nothing) << 1);
+}
+
+fn word(record: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*record.get(at..)?.first_chunk()?))
 }
 
 fn decode(record: &[u8]) -> Option<(FileState, Known)> {
-    let word = |at: usize| Some(u64::from_le_bytes(record.get(at..at + 8)?.try_into().ok()?));
-    let time = |at: usize| Some((word(at)?.cast_signed(), u32::try_from(word(at + 8)?).ok()?));
+    let word = |at| word(record, at);
+    let small = |at| u32::try_from(word(at)?).ok();
     let state = FileState {
         device: word(0)?,
         inode: word(8)?,
         size: word(16)?,
-        mtime: time(24)?,
-        ctime: time(40)?,
+        mtime: word(24)?.cast_signed(),
+        ctime: word(40)?.cast_signed(),
+        nanoseconds: [small(32)?, small(48)?],
     };
-    let known =
-        Known { content: record.get(56..88)?.try_into().ok()?, has_xattrs: *record.get(88)? != 0 };
+    let flags = *record.get(88)?;
+    let known = Known {
+        content: record.get(56..88)?.try_into().ok()?,
+        has_xattrs: flags & 1 != 0,
+        names_nothing: flags & 2 != 0,
+    };
     Some((state, known))
 }
 
@@ -378,10 +487,10 @@ mod tests {
     use super::*;
 
     fn state(inode: u64, changed: i64) -> FileState {
-        FileState { device: 1, inode, size: 5, mtime: (changed, 7), ctime: (changed, 9) }
+        FileState { device: 1, inode, size: 5, mtime: changed, ctime: changed, nanoseconds: [7, 9] }
     }
 
-    const KNOWN: Known = Known { content: [3; 32], has_xattrs: true };
+    const KNOWN: Known = Known { content: [3; 32], has_xattrs: true, names_nothing: false };
 
     #[test]
     fn what_is_saved_is_found_again_in_the_same_state_only() {
@@ -394,6 +503,57 @@ mod tests {
         assert_eq!(cache.get(&state(1, 900)), Some(KNOWN));
         assert_eq!(cache.get(&state(1, 901)), None, "another time is another state");
         assert_eq!(cache.get(&FileState { size: 6, ..state(1, 900) }), None);
+    }
+
+    #[test]
+    fn the_latest_record_of_a_file_counts_and_the_others_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("stat");
+        let mut cache = StatCache::open(path.clone(), 1000);
+        for inode in [7, 3, 9, 1, 5] {
+            cache.put(&state(inode, 900), KNOWN);
+        }
+        cache.save().unwrap();
+        let other = Known { content: [4; 32], has_xattrs: false, names_nothing: true };
+        let mut cache = StatCache::open(path.clone(), 2000);
+        cache.put(&state(5, 901), KNOWN);
+        assert_eq!(cache.get(&state(5, 901)), Some(KNOWN));
+        cache.put(&state(5, 902), other);
+        cache.put(&state(0, 900), other);
+        cache.put(&state(10, 900), other);
+        assert_eq!(cache.get(&state(5, 902)), Some(other));
+        assert_eq!(cache.get(&state(5, 901)), None);
+        cache.save().unwrap();
+        let mut cache = StatCache::open(path, 2001);
+        for inode in [1, 3, 7, 9] {
+            assert_eq!(cache.get(&state(inode, 900)), Some(KNOWN), "{inode}");
+        }
+        for (inode, time) in [(0, 900), (5, 902), (10, 900)] {
+            assert_eq!(cache.get(&state(inode, time)), Some(other), "{inode}");
+        }
+        assert_eq!(cache.get(&state(5, 900)), None);
+        assert_eq!(cache.known.len(), 7);
+    }
+
+    #[test]
+    fn what_names_no_image_is_remembered_with_the_record() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("stat");
+        let mut cache = StatCache::open(path.clone(), 1000);
+        cache.remember_nothing(&state(1, 900));
+        assert!(!cache.names_nothing(&state(1, 900)), "there is no record yet");
+        cache.put(&state(1, 900), KNOWN);
+        cache.put(&state(2, 900), KNOWN);
+        cache.remember_nothing(&state(3, 900));
+        cache.put(&state(3, 901), KNOWN);
+        cache.save().unwrap();
+        let mut cache = StatCache::open(path, 1001);
+        assert!(cache.names_nothing(&state(1, 900)));
+        assert!(!cache.names_nothing(&state(1, 901)));
+        assert!(!cache.names_nothing(&state(3, 901)));
+        assert!(!cache.names_nothing(&state(2, 900)));
+        cache.remember_nothing(&state(2, 900));
+        assert!(cache.names_nothing(&state(2, 900)));
     }
 
     #[test]

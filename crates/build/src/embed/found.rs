@@ -13,6 +13,12 @@ pub trait ContextFiles {
     fn list(&self, directory: &str) -> Result<Vec<String>>;
     /// Reads the content of a file; more than `limit` bytes is an error.
     fn read(&self, path: &str, limit: u64) -> Result<Vec<u8>>;
+    /// Whether the listed file is known to name no image, from a search of the same content.
+    fn names_nothing(&self, _path: &str) -> bool {
+        false
+    }
+    /// Remembers that the listed file names no image.
+    fn remember_nothing(&self, _path: &str) {}
 }
 
 /// How a reference was named.

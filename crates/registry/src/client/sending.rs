@@ -4,14 +4,15 @@
 //! be watched. The receiver keeps what has arrived, and the sender asks it where to go on
 //! ([`kept`]). Must not know which requests a receiver expects.
 
-use std::io::Read;
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
 use http_body::{Frame, SizeHint};
 use tokio::runtime::Handle;
@@ -23,9 +24,9 @@ use imgctl_base::error::{Error, Result};
 pub type BlobOpener<'a> = dyn Fn(u64) -> Result<Box<dyn Read + Send + 'static>> + Sync + 'a;
 
 /// Number of bytes read at once.
-const BLOCK: u64 = 256 << 10;
+const BLOCK: u64 = 512 << 10;
 /// Number of blocks between the reading thread and the connection.
-const BLOCKS: usize = 8;
+const BLOCKS: usize = 4;
 /// Interval between progress reports.
 const TELL: Duration = Duration::from_millis(100);
 
@@ -113,10 +114,12 @@ pub fn stream(
     let told = Arc::clone(&sending);
     runtime.spawn_blocking(move || {
         let mut left = length;
+        let mut spares = Spares::default();
         while left > 0 {
-            match next(&mut reader, left.min(BLOCK), left) {
+            match next(&mut reader, spares.take(), left.min(BLOCK), left) {
                 Ok(bytes) => {
                     left -= bytes.len() as u64;
+                    spares.lend(&bytes);
                     if sender.blocking_send(bytes).is_err() {
                         return;
                     }
@@ -134,23 +137,53 @@ pub fn stream(
 
 /// Reads all `length` bytes of `reader`, for a body that is sent as a whole.
 pub(super) fn whole(mut reader: Box<dyn Read + Send + 'static>, length: u64) -> Result<Bytes> {
-    next(&mut reader, length, length)
+    next(&mut reader, BytesMut::new(), length, length)
 }
 
-/// Reads the next `wanted` of the `left` remaining bytes.
-fn next(reader: &mut dyn Read, wanted: u64, left: u64) -> Result<Bytes> {
-    let mut bytes = Vec::with_capacity(usize::try_from(wanted).unwrap_or_default());
-    let read = reader
-        .take(wanted)
-        .read_to_end(&mut bytes)
-        .map_err(|error| Error::io("cannot read the data to send", error))?;
-    if (read as u64) < wanted {
-        return Err(Error::bad_content(format!(
-            "the data to send ended {} bytes too early",
-            left - read as u64
-        )));
+/// Reads the next `wanted` of the `left` remaining bytes into `buffer`, whatever that holds.
+fn next(reader: &mut dyn Read, mut buffer: BytesMut, wanted: u64, left: u64) -> Result<Bytes> {
+    buffer.resize(usize::try_from(wanted).unwrap_or_default(), 0);
+    let mut filled = 0;
+    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match reader.read(rest) {
+            Ok(0) => {
+                let missing = left - filled as u64;
+                return Err(Error::bad_content(format!(
+                    "the data to send ended {missing} bytes too early"
+                )));
+            }
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(Error::io("cannot read the data to send", error)),
+        }
     }
-    Ok(Bytes::from(bytes))
+    Ok(buffer.freeze())
+}
+
+/// Blocks on their way to the connection, which are used again when it has dropped them: memory that
+/// is new for every block costs as much time as reading the block.
+#[derive(Default)]
+struct Spares(VecDeque<Bytes>);
+
+impl Spares {
+    fn take(&mut self) -> BytesMut {
+        match self.0.pop_front().map(Bytes::try_into_mut) {
+            Some(Ok(spare)) => spare,
+            Some(Err(lent)) => {
+                self.0.push_front(lent);
+                BytesMut::new()
+            }
+            None => BytesMut::new(),
+        }
+    }
+
+    /// Remembers a block that is sent.
+    fn lend(&mut self, block: &Bytes) {
+        // No more than the channel and the connection hold.
+        if self.0.len() < 2 * BLOCKS {
+            self.0.push_back(block.clone());
+        }
+    }
 }
 
 /// Returns the number of bytes that the receiver has, from `Range: 0-<last>`. docker-registry
@@ -180,7 +213,7 @@ impl http_body::Body for BlobBody {
                 self.sending.sent.fetch_add(length, Ordering::Relaxed);
                 Ok(Frame::data(bytes))
             }
-            None => Err(std::io::ErrorKind::UnexpectedEof.into()),
+            None => Err(ErrorKind::UnexpectedEof.into()),
         }))
     }
 

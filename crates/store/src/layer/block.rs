@@ -14,15 +14,25 @@ use zstd::bulk::Compressor;
 use crate::layer::Compression;
 use crate::layer::pipe::Block;
 use imgctl_base::error::{Error, Result};
-use imgctl_base::image::Digest;
+use imgctl_base::image::Sha256Sum;
 
 /// A part of a block that is compressed on its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
     /// Number of bytes of the tar.
     pub(super) length: usize,
-    /// Whether it holds content of a file, the whole or a chunk of it, and nothing else.
-    pub(super) is_content: bool,
+    pub(super) held: Held,
+}
+
+/// What a segment holds, which decides what the list of frames says about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    /// What lies between contents: not listed.
+    Between,
+    /// Content of a file, the whole or a chunk of it, and nothing else.
+    Content,
+    /// Any part of the tar of a layer whose list does not know files.
+    Run,
 }
 
 /// A compressed segment.
@@ -32,20 +42,26 @@ pub(super) struct PackedSegment {
     pub(super) length: usize,
     /// Number of bytes in [`Packed::compressed`]; `None` if the segment is stored uncompressed.
     pub(super) compressed: Option<usize>,
-    /// Checksums of content.
-    pub(super) content: Option<ContentSums>,
+    /// Checksums of what is listed.
+    pub(super) sums: Option<Sums>,
 }
 
-/// Checksums of a segment with content.
+/// Checksums of a listed segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ContentSums {
-    pub(super) digest: Digest,
+pub(super) struct Sums {
+    pub(super) digest: Sha256Sum,
+    /// Only of content.
     pub(super) crc64: u64,
 }
 
-impl ContentSums {
-    fn of(bytes: &[u8]) -> Self {
-        Self { digest: Digest::of(bytes), crc64: CRC64.checksum(bytes) }
+impl Sums {
+    fn of(bytes: &[u8], held: Held) -> Option<Self> {
+        let crc64 = match held {
+            Held::Between => return None,
+            Held::Content => CRC64.checksum(bytes),
+            Held::Run => 0,
+        };
+        Some(Self { digest: Sha256Sum::of(bytes), crc64 })
     }
 }
 
@@ -67,7 +83,7 @@ pub(super) struct Packed {
 impl Packed {
     /// Returns a block stored uncompressed, without checking whether it shrinks.
     pub(super) fn stored(block: Block) -> Self {
-        let whole = PackedSegment { length: block.len(), compressed: None, content: None };
+        let whole = PackedSegment { length: block.len(), compressed: None, sums: None };
         Self { block, segments: vec![whole], compressed: Vec::new(), crc: Crc::new() }
     }
 }
@@ -127,7 +143,7 @@ impl Packer {
             packed.push(PackedSegment {
                 length: bytes.len(),
                 compressed: is_smaller.then_some(spare.len() - start),
-                content: segment.is_content.then(|| ContentSums::of(bytes)),
+                sums: Sums::of(bytes, segment.held),
             });
         }
         Ok(Packed { block, segments: packed, compressed: spare, crc })
@@ -277,7 +293,7 @@ mod tests {
         let block = buffer.freeze(bytes.len());
         let mut packer = Packer::new(compression).unwrap();
         // Pack twice: the second time with reused memory.
-        let whole = [Segment { length: block.len(), is_content: true }];
+        let whole = [Segment { length: block.len(), held: Held::Content }];
         let first = packer.pack(block.clone(), &whole, Vec::new()).unwrap();
         let second = packer.pack(block, &whole, Vec::new()).unwrap();
         assert_eq!(first.compressed, second.compressed);
@@ -299,7 +315,7 @@ mod tests {
             for bytes in [&b"text ".repeat(100_000), &deceiving, &b"text ".repeat(100_000)] {
                 let mut buffer = Pool::new(1, bytes.len()).take().unwrap();
                 buffer.bytes_mut().copy_from_slice(bytes);
-                let whole = [Segment { length: bytes.len(), is_content: false }];
+                let whole = [Segment { length: bytes.len(), held: Held::Between }];
                 let packed = packer.pack(buffer.freeze(bytes.len()), &whole, Vec::new()).unwrap();
                 outputs.push(packed.compressed);
             }
@@ -319,15 +335,15 @@ mod tests {
         let block = buffer.freeze(bytes.len());
         for compression in [Compression::Zstd { level: 3 }, Compression::Gzip { level: 6 }] {
             let segments =
-                parts.each_ref().map(|part| Segment { length: part.len(), is_content: true });
+                parts.each_ref().map(|part| Segment { length: part.len(), held: Held::Content });
             let mut packer = Packer::new(compression).unwrap();
             let packed = packer.pack(block.clone(), &segments, Vec::new()).unwrap();
             let mut rest = &packed.compressed[..];
             for (part, segment) in parts.iter().zip(&packed.segments) {
                 let alone = pack(compression, part);
                 assert_eq!(segment.length, part.len());
-                assert_eq!(segment.content.as_ref().unwrap().digest, Digest::of(part));
-                assert_eq!(segment.content, alone.segments[0].content);
+                assert_eq!(segment.sums.as_ref().unwrap().digest, Sha256Sum::of(part));
+                assert_eq!(segment.sums, alone.segments[0].sums);
                 assert_eq!(segment.compressed, alone.segments[0].compressed);
                 if let Some(length) = segment.compressed {
                     assert!(rest[..length] == alone.compressed);

@@ -4,10 +4,10 @@
 use std::io::{self, Read, Write};
 
 use crate::layer::Compression;
-use crate::layer::block::Segment;
+use crate::layer::block::{Held, Segment};
 use crate::layer::decompress::decompress;
 use crate::layer::pipe::{Buffer, fill};
-use crate::layer::pipeline::{ContentFrame, Output, Pipeline};
+use crate::layer::pipeline::{ListedFrame, Output, Pipeline};
 use imgctl_base::error::{IoContext, Result};
 
 /// Splits its input into blocks, which are compressed in parallel. The output depends only on the
@@ -22,6 +22,8 @@ pub struct BlockWriter<W> {
     /// The segments of the current block that have been cut off; they hold `cut` bytes.
     segments: Vec<Segment>,
     cut: usize,
+    /// What segments hold if the caller does not say.
+    held: Held,
 }
 
 impl<W: Write + Send + 'static> BlockWriter<W> {
@@ -32,7 +34,13 @@ impl<W: Write + Send + 'static> BlockWriter<W> {
     }
 
     pub(super) fn new(pipeline: Pipeline<W>) -> Self {
-        Self { pipeline, block: None, filled: 0, segments: Vec::new(), cut: 0 }
+        let segments = Vec::new();
+        Self { pipeline, block: None, filled: 0, segments, cut: 0, held: Held::Between }
+    }
+
+    /// Lists all segments.
+    pub(super) fn list_all(&mut self) {
+        self.held = Held::Run;
     }
 
     /// Copies `reader` to its end and returns the number of bytes copied.
@@ -59,7 +67,7 @@ impl<W: Write + Send + 'static> BlockWriter<W> {
 
     pub(super) fn finish_hashed(
         self,
-        trailer: impl FnOnce(&[ContentFrame], u64) -> Result<Vec<u8>>,
+        trailer: impl FnOnce(&[ListedFrame], u64) -> Result<Vec<u8>>,
     ) -> Result<Output<W>> {
         self.flushed()?.finish(trailer)
     }
@@ -100,19 +108,24 @@ impl<W: Write + Send + 'static> BlockWriter<W> {
         Ok(())
     }
 
-    /// Ends a segment after the first `count` bytes of [`BlockWriter::room`], before they are
+    /// Ends a segment with content after the first `count` bytes of [`BlockWriter::room`], before they are
     /// counted. A segment must not be longer than a block.
-    pub(super) fn cut_at(&mut self, count: usize, is_content: bool) {
-        let end = self.filled + count;
-        if end > self.cut {
-            self.segments.push(Segment { length: end - self.cut, is_content });
-            self.cut = end;
-        }
+    pub(super) fn cut_content_at(&mut self, count: usize) {
+        let held = if self.held == Held::Run { Held::Run } else { Held::Content };
+        self.cut_at(count, held);
     }
 
-    /// Ends a segment here.
-    pub(super) fn cut_here(&mut self, is_content: bool) {
-        self.cut_at(0, is_content);
+    /// Ends a segment here, which does not hold content alone.
+    pub(super) fn cut_here(&mut self) {
+        self.cut_at(0, self.held);
+    }
+
+    fn cut_at(&mut self, count: usize, held: Held) {
+        let end = self.filled + count;
+        if end > self.cut {
+            self.segments.push(Segment { length: end - self.cut, held });
+            self.cut = end;
+        }
     }
 
     /// Number of bytes since the last cut. A full block without a cut counts as one.
@@ -140,7 +153,7 @@ impl<W: Write + Send + 'static> BlockWriter<W> {
     }
 
     fn push_block(&mut self) -> Result<()> {
-        self.cut_here(false);
+        self.cut_here();
         self.cut = 0;
         let filled = std::mem::take(&mut self.filled);
         let segments = std::mem::take(&mut self.segments);
@@ -181,7 +194,7 @@ pub fn recompress<W: Write + Send + 'static>(
             break;
         }
         pipeline
-            .push(&buffer.freeze(filled), vec![Segment { length: filled, is_content: false }])?;
+            .push(&buffer.freeze(filled), vec![Segment { length: filled, held: Held::Between }])?;
     }
     pipeline.finish(|_, _| Ok(Vec::new()))
 }

@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use imgctl_base::error::{Error, Result};
 use imgctl_base::fs::metadata::FileKind;
@@ -15,13 +16,15 @@ use imgctl_base::image::LayerKind;
 
 /// A path inside an image: relative to its root, separated by `/`, without empty, `.` or `..`
 /// components. The empty path is the root itself.
+///
+/// A build knows all paths of a step at once, each in several lists: clones share their bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct LayerPath(Vec<u8>);
+pub struct LayerPath(Arc<[u8]>);
 
 impl LayerPath {
     /// Returns the image's root.
     pub fn root() -> Self {
-        Self(Vec::new())
+        Self::default()
     }
 
     /// Parses a name as tars and users write it: removes leading `/` and `./`, and rejects `..` and
@@ -31,6 +34,11 @@ impl LayerPath {
             return Err(refuse(name, "leads outside the image with `..`"));
         }
         Self::clean(name).map(|(path, _)| path)
+    }
+
+    /// Returns the path of an entry that a walk has found: those are in normal form.
+    pub fn found(found: &Found<'_>) -> Self {
+        Self(found.path.into())
     }
 
     /// Parses a name as Go's `path.Clean` does: `..` removes the preceding component, whatever it
@@ -57,7 +65,7 @@ impl LayerPath {
                 }
             }
         }
-        Ok((Self(path), leaves))
+        Ok((Self(path.into()), leaves))
     }
 
     /// Returns the bytes, without a leading or trailing slash.
@@ -82,21 +90,28 @@ impl LayerPath {
 
     /// Returns the path without its last component; `None` for the root.
     pub fn parent(&self) -> Option<LayerPath> {
+        self.parent_bytes().map(|path| Self(path.into()))
+    }
+
+    /// Returns the bytes of [`LayerPath::parent`].
+    pub fn parent_bytes(&self) -> Option<&[u8]> {
         if self.is_root() {
             return None;
         }
         let end = self.0.iter().rposition(|b| *b == b'/').unwrap_or(0);
-        Some(Self(self.0[..end].to_vec()))
+        Some(&self.0[..end])
     }
 
     /// Returns this path with one more component, which must not contain `/`.
     pub fn join(&self, name: &[u8]) -> LayerPath {
-        let mut path = self.0.clone();
-        if !path.is_empty() {
-            path.push(b'/');
+        if self.is_root() {
+            return Self(name.into());
         }
+        let mut path = Vec::with_capacity(self.0.len() + 1 + name.len());
+        path.extend_from_slice(&self.0);
+        path.push(b'/');
         path.extend_from_slice(name);
-        Self(path)
+        Self(path.into())
     }
 
     /// Returns the components in order.
@@ -109,7 +124,7 @@ impl LayerPath {
         other.is_root()
             || self
                 .0
-                .strip_prefix(other.0.as_slice())
+                .strip_prefix(other.as_bytes())
                 .is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
     }
 

@@ -13,7 +13,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use flate2::Crc;
 
 use crate::layer::Compression;
-use crate::layer::block::{self, ContentSums, Packed, Packer, Segment};
+use crate::layer::block::{self, Packed, Packer, Segment, Sums};
 use crate::layer::pipe::{self, Block, Buffer, HashThread, Pool};
 use crate::layer::toc::RestartPoint;
 use imgctl_base::error::{Error, IoContext, Result};
@@ -36,16 +36,17 @@ pub struct Output<W> {
     pub(super) restarts: Vec<RestartPoint>,
 }
 
-/// One frame with content of a file, the whole or a chunk of it.
+/// One frame that is listed: with content of a file, the whole or a chunk of it, or with a run of
+/// the tar.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ContentFrame {
+pub(super) struct ListedFrame {
     /// Offset in the blob, in bytes.
     pub(super) offset: u64,
     /// Number of bytes in the blob.
     pub(super) compressed: u64,
-    /// Number of bytes of content.
+    /// Number of bytes of the tar.
     pub(super) length: u64,
-    pub(super) sums: ContentSums,
+    pub(super) sums: Sums,
 }
 
 /// Minimum distance between two restart points; closer ones are not worth storing.
@@ -165,7 +166,7 @@ impl<W> Pipeline<W> {
     /// part of the tar.
     pub(super) fn finish(
         mut self,
-        trailer: impl FnOnce(&[ContentFrame], u64) -> Result<Vec<u8>>,
+        trailer: impl FnOnce(&[ListedFrame], u64) -> Result<Vec<u8>>,
     ) -> Result<Output<W>>
     where
         W: Write,
@@ -219,7 +220,7 @@ type Ended<W> = (Written<W>, Option<(Digest, u64)>);
 struct Written<W> {
     sink: HashedSink<W>,
     restarts: Vec<RestartPoint>,
-    frames: Vec<ContentFrame>,
+    frames: Vec<ListedFrame>,
 }
 
 /// Reorders, hashes and writes blocks.
@@ -230,7 +231,7 @@ struct OutputThread<W> {
     uncompressed: u64,
     crc: Crc,
     restarts: Vec<RestartPoint>,
-    frames: Vec<ContentFrame>,
+    frames: Vec<ListedFrame>,
 }
 
 /// RFC 1952: deflate, no name, no time, system unknown.
@@ -293,9 +294,9 @@ impl<W: Write> OutputThread<W> {
             }
             let length = segment.length as u64;
             self.uncompressed += length;
-            if let Some(sums) = segment.content {
+            if let Some(sums) = segment.sums {
                 let compressed = self.sink.size - offset;
-                self.frames.push(ContentFrame { offset, compressed, length, sums });
+                self.frames.push(ListedFrame { offset, compressed, length, sums });
             }
         }
         let _ = self.used.send(packed.compressed);

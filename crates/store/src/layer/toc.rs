@@ -2,7 +2,7 @@
 //! layer is streamed, so `ls`, `cat`, `diff`, `COPY --from` and parent look-ups need no unpacking.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 
 use crate::layer::{Entry, EntryKind, LayerPath, Mtime};
 use imgctl_base::error::{Error, IoContext, Result};
@@ -49,14 +49,21 @@ impl Toc {
     /// Writes the compact binary format, which is versioned and checksummed.
     pub(crate) fn write_to(&self, writer: &mut dyn Write) -> Result<()> {
         let doing = || "cannot write a table of contents".to_owned();
-        let body = self.encode();
-        let mut file = Vec::with_capacity(HEADER + body.len() + CHECKSUM);
-        file.extend_from_slice(MAGIC);
-        file.extend_from_slice(&(body.len() as u64).to_le_bytes());
-        file.extend_from_slice(&body);
-        let checksum = blake3::hash(&file);
-        file.extend_from_slice(checksum.as_bytes());
-        writer.write_all(&file).doing(doing)?;
+        // The length precedes the body: a first pass counts, so that the table is nowhere twice.
+        let mut length = 0;
+        self.encode(&mut |bytes| {
+            length += bytes.len() as u64;
+            Ok(())
+        })
+        .doing(doing)?;
+        let mut hasher = blake3::Hasher::new();
+        let mut put = |bytes: &[u8]| {
+            hasher.update(bytes);
+            writer.write_all(bytes)
+        };
+        put(MAGIC).and_then(|()| put(&length.to_le_bytes())).doing(doing)?;
+        self.encode(&mut put).doing(doing)?;
+        writer.write_all(hasher.finalize().as_bytes()).doing(doing)?;
         writer.flush().doing(doing)
     }
 
@@ -83,8 +90,9 @@ impl Toc {
 
 /// Name and version of the format.
 const MAGIC: &[u8] = b"imgctl toc 2\n";
-const HEADER: usize = MAGIC.len() + 8;
 const CHECKSUM: usize = blake3::OUT_LEN;
+/// Number of bytes that are written at once.
+const PIECE: usize = 64 << 10;
 
 /// Maximum size of a file, in bytes: ten million entries of a few hundred bytes.
 const MAX_FILE: u64 = 4 << 30;
@@ -94,8 +102,9 @@ fn damaged(how: &str) -> Error {
 }
 
 impl Toc {
-    fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(self.entries.len() * 96);
+    /// Passes the body to `sink` in pieces.
+    fn encode(&self, sink: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        let mut out = Vec::with_capacity(2 * PIECE);
         put(&mut out, self.restarts.len() as u64);
         let mut last = RestartPoint { compressed: 0, uncompressed: 0 };
         for restart in &self.restarts {
@@ -109,8 +118,12 @@ impl Toc {
             let next = listed.entry.path.as_bytes();
             put_entry(&mut out, listed, path);
             path = next;
+            if out.len() >= PIECE {
+                sink(&out)?;
+                out.clear();
+            }
         }
-        out
+        sink(&out)
     }
 
     /// Decodes a body; `None` for anything that [`Toc::encode`] cannot have written.

@@ -9,7 +9,7 @@ use std::io::{ErrorKind, Read, Write};
 
 use crc::Table;
 
-use crate::layer::block::{CRC64, ContentSums};
+use crate::layer::block::{CRC64, Sums};
 use crate::layer::block_writer::BlockWriter;
 use crate::layer::chunked;
 use crate::layer::chunker::{self, Chunker};
@@ -48,8 +48,10 @@ pub struct LayerWriter<W> {
     toc: Toc,
     /// Level of zstd, whose frames are cut at the borders of files; `None` for other codecs.
     level: Option<i32>,
+    /// Whether small files share frames.
+    is_shared: bool,
     /// Sums of files in several chunks, by index in the table of contents.
-    whole: BTreeMap<usize, ContentSums>,
+    whole: BTreeMap<usize, Sums>,
 }
 
 impl<W: Write + Send + 'static> LayerWriter<W> {
@@ -64,14 +66,28 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
                 Compression::Zstd { level } => Some(level),
                 Compression::Gzip { .. } | Compression::None => None,
             },
+            is_shared: false,
             whole: BTreeMap::new(),
         })
     }
 
+    /// Says how many files with content the layer will have, and their size in bytes, before the
+    /// first entry. A frame for each of many small files would cost more than it is worth: they
+    /// share frames, which depend on these numbers.
+    pub fn expect(&mut self, files: u64, bytes: u64) {
+        if self.level.is_some() && files > 0 && bytes / files < SMALL_MEAN {
+            self.is_shared = true;
+            self.blocks.list_all();
+        }
+    }
+
     /// Adds one entry. `content` must yield exactly [`Entry::size`] bytes; a file that shrank or
     /// grew while being read causes an error that names it. The caller adds entries in their final
-    /// order. After an error, the writer must not be used.
-    pub fn add(&mut self, entry: Entry, content: &mut dyn Read) -> Result<()> {
+    /// order. Returns the BLAKE3 hash of a file's content. After an error, the writer must not be used.
+    pub fn add(&mut self, entry: Entry, content: &mut dyn Read) -> Result<Option<[u8; 32]>> {
+        if self.is_shared {
+            self.end_run(&entry.path);
+        }
         let mut header = std::mem::take(&mut self.header);
         header.clear();
         tar_writer::append_header(&entry, &mut header)?;
@@ -80,26 +96,31 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
         let mut listed = TocEntry { offset: 0, content: None, entry };
         if let EntryKind::File { size } = listed.entry.kind {
             listed.offset = self.position;
-            if size > 0 {
-                self.cut();
+            let is_cut = size > 0 && self.has_own_frame(size);
+            if is_cut {
+                self.blocks.cut_here();
             }
-            listed.content = Some(self.copy(&listed.entry.path, size, content)?);
+            listed.content = Some(self.copy(&listed.entry.path, size, is_cut, content)?);
             let padding = [0; tar_writer::END.len()];
             self.append(&padding[..tar_writer::padding(size)])?;
         }
+        let content = listed.content;
         self.toc.entries.push(listed);
-        Ok(())
+        Ok(content)
     }
 
     /// Ends the tar, waits for the threads and returns the sink. After an error or a drop, no
     /// threads remain.
     pub fn finish(mut self) -> Result<(W, Layer)> {
         self.append(&tar_writer::END)?;
-        let (mut toc, whole) = (self.toc, self.whole);
+        let (mut toc, whole, is_shared) = (self.toc, self.whole, self.is_shared);
         let mut annotations = BTreeMap::new();
         let output = self.blocks.finish_hashed(|frames, size| {
             let Some(level) = self.level else { return Ok(Vec::new()) };
-            let list = chunked::list(&toc.entries, frames, &whole, size, level)?;
+            let list = match is_shared {
+                true => chunked::list_runs(frames, size, level)?,
+                false => chunked::list(&toc.entries, frames, &whole, size, level)?,
+            };
             annotations = list.annotations;
             Ok(list.bytes)
         })?;
@@ -115,17 +136,31 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
         Ok((output.sink, layer))
     }
 
-    /// Ends the frame with what lies between two contents.
-    fn cut(&mut self) {
-        if self.level.is_some() {
-            self.blocks.cut_here(false);
+    /// Whether frames begin and end with the content of a file of `size` bytes.
+    fn has_own_frame(&self, size: u64) -> bool {
+        self.level.is_some() && (!self.is_shared || size >= OWN_FRAME)
+    }
+
+    /// Ends a run of small files before the entry of `path`, or not: where that is depends on names,
+    /// so that a file that is added or changed moves no border but the nearest.
+    fn end_run(&mut self, path: &LayerPath) {
+        let length = self.blocks.uncut();
+        let is_border = || blake3::hash(path.as_bytes()).as_bytes()[0] & RUN_MASK == 0;
+        if length >= LARGEST_RUN || (length >= SMALLEST_RUN && is_border()) {
+            self.blocks.cut_here();
         }
     }
 
     /// Reads `size` bytes directly into blocks and returns their BLAKE3 hash.
-    fn copy(&mut self, path: &LayerPath, size: u64, content: &mut dyn Read) -> Result<[u8; 32]> {
+    fn copy(
+        &mut self,
+        path: &LayerPath,
+        size: u64,
+        is_cut: bool,
+        content: &mut dyn Read,
+    ) -> Result<[u8; 32]> {
         let mut hasher = blake3::Hasher::new();
-        let mut chunks = Chunks::new(self.level.is_some(), size);
+        let mut chunks = Chunks::new(is_cut, size);
         let mut left = size;
         while left > 0 {
             let most = usize::try_from(left).unwrap_or(usize::MAX);
@@ -141,7 +176,7 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
             left -= count as u64;
             let borders = chunks.borders(&room[..count], left == 0);
             for border in borders {
-                self.blocks.cut_at(border, true);
+                self.blocks.cut_content_at(border);
             }
             self.position += count as u64;
             self.blocks.advance(count)?;
@@ -163,8 +198,8 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.position += bytes.len() as u64;
         self.blocks.append(bytes)?;
-        if self.blocks.uncut() >= HEADERS {
-            self.cut();
+        if self.level.is_some() && !self.is_shared && self.blocks.uncut() >= HEADERS {
+            self.blocks.cut_here();
         }
         Ok(())
     }
@@ -172,6 +207,17 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
 
 /// Number of bytes of headers after which a frame ends.
 const HEADERS: usize = 256 << 10;
+
+/// Mean size of files below which they share frames, in bytes.
+const SMALL_MEAN: u64 = 16 << 10;
+/// Size from which a file has frames of its own in any layer, in bytes.
+const OWN_FRAME: u64 = 64 << 10;
+/// Size of a run of small files from which it may end, and from which it ends with the next entry,
+/// in bytes.
+const SMALLEST_RUN: usize = 256 << 10;
+const LARGEST_RUN: usize = 2 << 20;
+/// One path in 64 ends a run.
+const RUN_MASK: u8 = 63;
 
 /// Where the frames of one file end.
 enum Chunks {
@@ -222,10 +268,10 @@ impl Chunks {
     }
 
     /// The sums of a file in several chunks.
-    fn sums(self) -> Option<ContentSums> {
+    fn sums(self) -> Option<Sums> {
         match self {
             Self::Many { digest, crc64, .. } => {
-                Some(ContentSums { digest: digest.finish(), crc64: crc64.finalize() })
+                Some(Sums { digest: digest.finish_sha256()?, crc64: crc64.finalize() })
             }
             Self::None | Self::One => None,
         }

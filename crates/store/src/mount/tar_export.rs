@@ -1,7 +1,7 @@
 //! `export -o FILE.tar`: the merged tree as one sorted, deterministic tar, read directly from the
 //! blobs without unpacking or mounting.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
@@ -51,13 +51,19 @@ pub fn merged_layer<W: Write + Send + 'static>(
     }
     let tree = Tree::from_layers(tocs.iter().cloned())?;
     let mut contents = Contents::open(store, &layers, &tocs, &tree, reporter)?;
-    let total = tree
-        .walk(&LayerPath::root())
-        .filter(|(path, _)| select(path))
-        .map(|(_, found)| found.entry().size())
-        .sum();
+    let mut seen = HashSet::new();
+    let (mut files, mut bytes, mut total) = (0, 0, 0);
+    for (_, found) in tree.walk(&LayerPath::root()).filter(|(path, _)| select(path)) {
+        let size = found.entry().size();
+        total += size;
+        if size > 0 && seen.insert(found.inode) {
+            files += 1;
+            bytes += size;
+        }
+    }
     let task = reporter.start("exporting", Unit::Bytes, Some(total));
     let mut writer = LayerWriter::start(sink, compression, THREADS)?;
+    writer.expect(files, bytes);
     let mut first_names: HashMap<Inode, LayerPath> = HashMap::new();
     let chosen = tree.walk(&LayerPath::root());
     for (path, found) in chosen.filter(|(path, _)| select(path)) {

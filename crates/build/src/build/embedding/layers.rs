@@ -189,9 +189,9 @@ impl Work<'_> {
         for (entry, file) in entries {
             let size = entry.size();
             match file {
-                None => writer.add(entry, &mut std::io::empty())?,
-                Some(file) => writer.add(entry, &mut self.open(file, &*task)?)?,
-            }
+                None => writer.add(entry, &mut std::io::empty()),
+                Some(file) => writer.add(entry, &mut self.open(file, &*task)?),
+            }?;
             if !matches!(file, Some(File::Blob(..))) {
                 task.advance(size);
             }

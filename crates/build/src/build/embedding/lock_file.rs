@@ -50,7 +50,7 @@ pub(super) fn read(
         }
         None => {
             let nothing = || Err(Error::not_found("there is no build context"));
-            let read = context.map_or_else(nothing, |c| Files(c).read(LOCK_FILE, MAX_LOCK));
+            let read = context.map_or_else(nothing, |c| Files::of(c).read(LOCK_FILE, MAX_LOCK));
             (LOCK_FILE.to_owned(), read)
         }
     };

@@ -14,7 +14,7 @@ use crate::build::file;
 use crate::build::items::{Node, SourceTree as _};
 use crate::build::options::Options;
 use crate::build::shared::{ImageLayer, Shared, StageImage};
-use crate::build::step_cache::CachedLayer;
+use crate::build::step_cache::{CachedLayer, FileState, StatCache};
 use crate::embed::found::FoundArchive;
 use crate::embed::plan::{self, Present};
 use crate::embed::resolve::{ResolvedImage, Resolver, Wanted};
@@ -35,7 +35,7 @@ const MAX_LINK: u64 = 256;
 
 /// Returns the archives in a context whose images a build embeds, as paths of the context.
 pub(super) fn archives(context: &ContextTree) -> Result<Vec<String>> {
-    let found = search::archives(&Files(context))?;
+    let found = search::archives(&Files::of(context))?;
     Ok(found.into_iter().map(|archive| archive.path).collect())
 }
 
@@ -52,13 +52,18 @@ struct Question<'a> {
     options: &'a Options,
     context: Option<&'a ContextTree>,
     platforms: &'a [Platform],
+    /// Knows files that name no image.
+    known: Option<&'a Mutex<StatCache>>,
     reporter: &'a dyn Reporter,
 }
 
 impl Question<'_> {
     fn search(&self) -> Result<Found> {
         match self.context {
-            Some(context) => search::search(&Files(context), &self.options.embed.search),
+            Some(context) => {
+                let files = Files { context, known: self.known };
+                search::search(&files, &self.options.embed.search)
+            }
             None => search::search(&NoFiles, &self.options.embed.search),
         }
     }
@@ -132,12 +137,14 @@ pub(super) fn prepare(
     options: &Options,
     context: Option<&ContextTree>,
     platforms: &[Platform],
+    known: &Mutex<StatCache>,
     reporter: &dyn Reporter,
 ) -> Result<Option<Embedding>> {
     if !options.embed.save {
         return Ok(None);
     }
-    let question = Question { store, options, context, platforms, reporter };
+    let known = Some(known);
+    let question = Question { store, options, context, platforms, known, reporter };
     let found = question.search()?;
     for skipped in &found.skipped {
         let (text, place, reason) = (&skipped.text, &skipped.place, &skipped.reason);
@@ -243,21 +250,38 @@ type Made = Mutex<HashMap<String, CachedLayer>>;
 
 /// A context's files, filtered by its ignore rules. Files that are read by name (`.sealignore`,
 /// `imgctl.lock`) are visible whatever the rules say.
-pub(super) struct Files<'a>(pub(super) &'a ContextTree);
+pub(super) struct Files<'a> {
+    context: &'a ContextTree,
+    known: Option<&'a Mutex<StatCache>>,
+}
+
+impl<'a> Files<'a> {
+    pub(super) fn of(context: &'a ContextTree) -> Self {
+        Self { context, known: None }
+    }
+
+    /// Asks what is known about a listed file.
+    fn ask<T>(&self, path: &str, ask: impl FnOnce(&mut StatCache, &FileState) -> T) -> Option<T> {
+        let known = self.known?;
+        let state = self.context.listed(path.as_bytes())?;
+        Some(ask(&mut *known.lock().ok()?, &state))
+    }
+}
 
 impl ContextFiles for Files<'_> {
     fn list(&self, directory: &str) -> Result<Vec<String>> {
         let path = LayerPath::parse(directory.as_bytes())?;
-        if !path.is_root() && self.0.node(&path)? != Some(Node::Directory) {
+        if !path.is_root() && self.context.node(&path)? != Some(Node::Directory) {
             return Ok(Vec::new());
         }
         let mut files = Vec::new();
-        self.0.each_below(&path, &mut |item| {
+        let items = self.context.below(&path)?;
+        for item in &items {
             let path = &item.entry.path;
             let is_file = match &item.entry.kind {
                 EntryKind::File { .. } => true,
                 // A symlink to a file of the context counts as a file.
-                EntryKind::Symlink { .. } => self.0.open(path).is_ok(),
+                EntryKind::Symlink { .. } => self.context.open(path).is_ok(),
                 _ => false,
             };
             match std::str::from_utf8(path.as_bytes()) {
@@ -265,18 +289,22 @@ impl ContextFiles for Files<'_> {
                 Err(_) if is_file => tracing::debug!("skipping {path}: its name is not UTF-8"),
                 _ => {}
             }
-            Ok(())
-        })?;
+        }
+        if self.known.is_some() {
+            self.context.keep(path, items);
+        }
         files.sort_unstable();
         Ok(files)
     }
 
     fn read(&self, path: &str, limit: u64) -> Result<Vec<u8>> {
-        let file = self.0.open(&LayerPath::parse(path.as_bytes())?)?;
-        let mut bytes = Vec::new();
-        file.take(limit.saturating_add(1))
-            .read_to_end(&mut bytes)
-            .path("read", self.0.path().join(path))?;
+        let file = self.context.open(&LayerPath::parse(path.as_bytes())?)?;
+        let shown = || self.context.path().join(path);
+        let size = file.metadata().path("examine", shown())?.len();
+        // One byte more than there is: the end is found at once.
+        let mut bytes =
+            Vec::with_capacity(usize::try_from(size.min(limit)).unwrap_or_default() + 1);
+        file.take(limit.saturating_add(1)).read_to_end(&mut bytes).path("read", shown())?;
         if bytes.len() as u64 > limit {
             return Err(Error::new(
                 Kind::BadContent,
@@ -284,6 +312,14 @@ impl ContextFiles for Files<'_> {
             ));
         }
         Ok(bytes)
+    }
+
+    fn names_nothing(&self, path: &str) -> bool {
+        self.ask(path, StatCache::names_nothing).unwrap_or(false)
+    }
+
+    fn remember_nothing(&self, path: &str) {
+        self.ask(path, StatCache::remember_nothing);
     }
 }
 
@@ -310,9 +346,10 @@ pub fn report(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resu
     let (directory, source) = file::load(store, options)?;
     let context = file::context_tree(options, directory.as_ref(), &source)?;
     let platforms = &*options.platforms_or_own();
-    let question = Question { store, options, context: context.as_ref(), platforms, reporter };
+    let (context, known) = (context.as_ref(), None);
+    let question = Question { store, options, context, platforms, known, reporter };
     let found = question.search()?;
-    let lock = lock_file::read(options, context.as_ref(), &found)?;
+    let lock = lock_file::read(options, context, &found)?;
     let wanted = question.wanted(&found)?;
     let resolved = resolver(&question, lock.in_use()).try_all(&wanted);
     let reported = |(wanted, resolved): (Wanted, Result<ResolvedImage>)| ReportedImage {
@@ -331,5 +368,5 @@ pub fn scan(directory: &Path, options: &SearchOptions) -> Result<Found> {
     let root = Root::open(directory)?;
     let rules = file::rules_of_directory(directory)?;
     let context = ContextTree::new(directory.display().to_string(), root, rules);
-    search::search(&Files(&context), options)
+    search::search(&Files::of(&context), options)
 }

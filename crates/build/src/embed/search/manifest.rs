@@ -17,8 +17,16 @@ const MAX_NESTING: usize = 4;
 /// Members of a pod spec that list containers.
 const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
-/// Collects all images that `text`, the content of `file`, names.
-pub(super) fn scan(text: &str, file: &str, found: &mut Collector) {
+/// Collects all images that `text`, the content of `file`, names. Returns whether it may name any.
+pub(super) fn scan(text: &str, file: &str, found: &mut Collector) -> bool {
+    if !may_name_images(text) {
+        return false;
+    }
+    scan_any(text, file, found);
+    true
+}
+
+fn scan_any(text: &str, file: &str, found: &mut Collector) {
     let tree = match Tree::parse(text) {
         Ok(tree) => tree,
         Err(error) => {
@@ -35,6 +43,23 @@ pub(super) fn scan(text: &str, file: &str, found: &mut Collector) {
         // A template may be valid YAML by accident, with a different meaning.
         scan_lines(text, file, 0, Trust::Certain, found);
     }
+}
+
+/// Whether a text has any of the words by which an image is recognised, or escapes that may hide one:
+/// most manifests have none, and are not parsed. Caches hold answers: another rule needs another
+/// number in the stat cache's magic.
+fn may_name_images(text: &str) -> bool {
+    const WORDS: [&str; 4] = ["repository", "newName", "args", "command"];
+    let bytes = text.as_bytes();
+    // Of `image` in any case, the rarest letter of prose first.
+    let is_image = |at: &usize| {
+        let word = at.checked_sub(3).and_then(|start| bytes.get(start..at + 2));
+        word.is_some_and(|word| word.eq_ignore_ascii_case(b"image"))
+    };
+    let mut places = (0..bytes.len()).filter(|at| bytes[*at] | 0x20 == b'g');
+    places.any(|at| is_image(&at))
+        || bytes.contains(&b'\\')
+        || WORDS.iter().any(|word| text.contains(word))
 }
 
 /// Maps lines of a tree's text to lines of the file.
@@ -363,6 +388,18 @@ mod tests;
 #[cfg(test)]
 mod line_tests {
     use super::*;
+
+    #[test]
+    fn texts_without_any_of_the_words_are_not_parsed() {
+        for text in
+            ["image", "a: {sideCarImAge: x}", "repository: a", "\"i\\x6dage\": x", "args: []"]
+        {
+            assert!(may_name_images(text), "{text}");
+        }
+        for text in ["", "g", "imag", "mage: x", "kind: ConfigMap\ndata: {going: gone}"] {
+            assert!(!may_name_images(text), "{text}");
+        }
+    }
 
     #[test]
     fn lines_name_images_as_in_sealos() {

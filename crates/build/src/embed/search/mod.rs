@@ -43,8 +43,12 @@ pub fn search(files: &dyn ContextFiles, options: &SearchOptions) -> Result<Found
     }
     list_archives(files, &mut found)?;
     for file in files.list("manifests")? {
-        if ENDINGS.iter().any(|end| file.ends_with(end)) {
-            manifest::scan(&lossy(files, &file)?, &file, &mut found);
+        let is_manifest = ENDINGS.iter().any(|end| file.ends_with(end));
+        if !is_manifest || files.names_nothing(&file) {
+            continue;
+        }
+        if !manifest::scan(&lossy(files, &file)?, &file, &mut found) {
+            files.remember_nothing(&file);
         }
     }
     charts::search(files, options, &mut found)?;

@@ -12,12 +12,15 @@ use imgctl_base::image::{Digest, time};
 
 pub(super) const FILE: &str = "reg";
 pub(super) const CHUNK: &str = "chunk";
+/// A frame with any part of the tar (not of containers/storage).
+pub(super) const RUN: &str = "run";
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Item {
     #[serde(rename = "type")]
     pub(super) kind: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) name: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     link_name: String,
@@ -96,15 +99,22 @@ impl Item {
         Self { kind: CHUNK.to_owned(), name: name.to_owned(), offset, ..Self::default() }
     }
 
+    /// Returns the item of a frame with `size` bytes of the tar.
+    pub(super) fn run(size: u64, digest: Digest, offset: u64, end: u64) -> Self {
+        let mut item = Self { kind: RUN.to_owned(), size, ..Self::default() };
+        item.place(digest, offset, end);
+        item
+    }
+
     /// Says where the content is, and its digest.
-    pub(super) fn place(&mut self, digest: &Digest, offset: u64, end: u64) {
-        self.digest = Some(digest.clone());
+    pub(super) fn place(&mut self, digest: Digest, offset: u64, end: u64) {
+        self.digest = Some(digest);
         (self.offset, self.end_offset) = (offset, end);
     }
 
     /// Says which part of a file's content the frame holds.
-    pub(super) fn place_chunk(&mut self, digest: &Digest, length: u64, position: u64) {
-        self.chunk_digest = Some(digest.clone());
+    pub(super) fn place_chunk(&mut self, digest: Digest, length: u64, position: u64) {
+        self.chunk_digest = Some(digest);
         (self.chunk_size, self.chunk_offset) = (length, position);
     }
 

@@ -3,6 +3,10 @@
 //! which other readers ignore: the table of contents, the headers of the tar in the form of
 //! tar-split, and a footer that says where the two are.
 //!
+//! In that form a file has a frame and some hundred bytes of the list, which would make a layer of
+//! small files half as large again. Those share frames, and their layer has a list of the frames
+//! alone, with a footer and annotations of its own: other readers see an ordinary layer.
+//!
 //! Must not depend on how frames are cut or compressed, or on where blobs are stored.
 
 mod item;
@@ -12,7 +16,7 @@ mod write;
 
 pub use parts::{Part, parts};
 pub use read::{FOOTER, Position, Table};
-pub(in crate::layer) use write::list;
+pub(in crate::layer) use write::{list, list_runs};
 
 #[cfg(test)]
 mod tests;
@@ -24,7 +28,14 @@ pub const POSITION: &str = "io.github.containers.zstd-chunked.manifest-position"
 /// `OFFSET:COMPRESSED:UNCOMPRESSED` of the headers.
 pub const HEADERS_POSITION: &str = "io.github.containers.zstd-chunked.tarsplit-position";
 
+/// [`CHECKSUM`] of a list of frames alone.
+pub const RUNS_CHECKSUM: &str = "io.imgctl.layer.frames-checksum";
+/// [`POSITION`] of a list of frames alone.
+pub const RUNS_POSITION: &str = "io.imgctl.layer.frames-position";
+
 const SKIPPABLE: [u8; 4] = [0x50, 0x2a, 0x4d, 0x18];
 /// The kind of table: that of CRFS.
 const TABLE_TYPE: u64 = 1;
 const FOOTER_MAGIC: [u8; 8] = *b"GNUlInUx";
+/// The end of the footer of a list of frames alone.
+const RUNS_MAGIC: [u8; 8] = *b"imgctlFr";

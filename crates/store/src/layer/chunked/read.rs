@@ -6,8 +6,10 @@ use std::io::Read as _;
 
 use serde::Deserialize;
 
-use crate::layer::chunked::item::{CHUNK, FILE, Item};
-use crate::layer::chunked::{CHECKSUM, FOOTER_MAGIC, POSITION, TABLE_TYPE};
+use crate::layer::chunked::item::{CHUNK, FILE, Item, RUN};
+use crate::layer::chunked::{
+    CHECKSUM, FOOTER_MAGIC, POSITION, RUNS_CHECKSUM, RUNS_MAGIC, RUNS_POSITION, TABLE_TYPE,
+};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::Digest;
 
@@ -35,8 +37,9 @@ impl Position {
     /// Reads the annotations of a descriptor; `None` if it has none, or none that make sense for a
     /// blob of `size` bytes.
     pub fn of_annotations(annotations: &BTreeMap<String, String>, size: u64) -> Option<Self> {
-        let digest = annotations.get(CHECKSUM)?.parse().ok()?;
-        let mut numbers = annotations.get(POSITION)?.split(':').map(str::parse);
+        let of = |name, other| annotations.get(name).or_else(|| annotations.get(other));
+        let digest = of(CHECKSUM, RUNS_CHECKSUM)?.parse().ok()?;
+        let mut numbers = of(POSITION, RUNS_POSITION)?.split(':').map(str::parse);
         let mut next = || numbers.next()?.ok();
         let (offset, compressed, uncompressed, kind) = (next()?, next()?, next()?, next()?);
         let position = Self { offset, compressed, uncompressed, digest: Some(digest) };
@@ -51,7 +54,8 @@ impl Position {
         let [offset, compressed, uncompressed, kind] =
             [offset, compressed, uncompressed, kind].map(|bytes| u64::from_le_bytes(*bytes));
         let position = Self { offset, compressed, uncompressed, digest: None };
-        (*magic == FOOTER_MAGIC && kind == TABLE_TYPE).then_some(position)?.bounded(size)
+        let is_known = *magic == FOOTER_MAGIC || *magic == RUNS_MAGIC;
+        (is_known && kind == TABLE_TYPE).then_some(position)?.bounded(size)
     }
 
     fn bounded(self, size: u64) -> Option<Self> {
@@ -88,7 +92,7 @@ pub struct Table {
     pub end: u64,
 }
 
-/// A frame with a file's content, or a chunk of it.
+/// A frame with a file's content, or a chunk of it, or with a run of the tar.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Range in the blob, in bytes.
@@ -122,6 +126,10 @@ impl Table {
         let mut reader = TableReader::default();
         let mut items = parsed.entries.iter().peekable();
         while let Some(item) = items.next() {
+            if item.kind == RUN {
+                reader.file(item, &[item])?;
+                continue;
+            }
             reader.header(item);
             if item.kind != FILE || item.size == 0 {
                 continue;

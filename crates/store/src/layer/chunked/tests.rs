@@ -1,9 +1,12 @@
 //! What is written is read again, versions share their frames, and a table that lies has no effect
 //! but an error or bytes of another digest.
 
+use std::io::Read as _;
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::layer::decompress::decompress;
 use crate::layer::writer::Layer;
 use crate::layer::writer::tests::{noise, write_layer};
 use crate::layer::{Compression, Entry, EntryKind, LayerPath};
@@ -135,6 +138,52 @@ fn versions_share_what_did_not_change() {
 
     let (missing, _) = fetched(&[file("other", content(5, 300_000))], &old);
     assert!(missing > 5_000_000, "{missing}");
+}
+
+/// Files as small as manifests are, and one large among them.
+fn small_files() -> Files {
+    let words = |seed: u64| -> Vec<u8> {
+        let numbers = content(seed, 400);
+        numbers.iter().flat_map(|number| format!("word{number} ").into_bytes()).collect()
+    };
+    let mut files: Files =
+        (0..2500).map(|number| file(&format!("m/{number:04}.yaml"), words(number))).collect();
+    files.insert(1200, file("m/1199.large", content(7, 5 << 20)));
+    files
+}
+
+#[test]
+fn small_files_share_frames_and_versions_share_those() {
+    let old = small_files();
+    let (blob, layer) = written(&old);
+    assert!(layer.annotations.contains_key(RUNS_POSITION), "{:?}", layer.annotations);
+    assert!(!layer.annotations.contains_key(POSITION));
+    let listed = table(&blob, &layer);
+    let mut position = 0;
+    for frame in &listed.frames {
+        assert_eq!(frame.start, position);
+        let bytes = &blob[frame.start as usize..frame.end as usize];
+        let bytes = zstd::bulk::decompress(bytes, 4 << 20).unwrap();
+        assert_eq!((frame.length, &frame.digest), (bytes.len() as u64, &Digest::of(&bytes)));
+        position = frame.end;
+    }
+    assert_eq!(position, listed.end);
+    assert!((10..60).contains(&listed.frames.len()), "{}", listed.frames.len());
+
+    let mut tar = Vec::new();
+    let (_, mut reader) = decompress(&blob[..]).unwrap();
+    reader.read_to_end(&mut tar).unwrap();
+    let blocks: usize =
+        tar.chunks(4 << 20).map(|block| zstd::bulk::compress(block, 3).unwrap().len()).sum();
+    assert!(blob.len() < blocks + blocks / 50, "{} {blocks}", blob.len());
+
+    let mut new = old.clone();
+    new[300] = file("m/0300.yaml", content(9999, 3000));
+    new.insert(2000, file("m/1998-new.yaml", content(9998, 3000)));
+    let (missing, list) = fetched(&old, &new);
+    assert!(missing > list && missing < layer.size / 3, "{missing} {list} {}", layer.size);
+    let (missing, list) = fetched(&new, &new);
+    assert_eq!(missing, list);
 }
 
 #[test]

@@ -7,12 +7,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
-use crate::layer::block::ContentSums;
+use crate::layer::block::Sums;
 use crate::layer::chunked::item::{self, Item, name_of};
 use crate::layer::chunked::{
-    CHECKSUM, FOOTER_MAGIC, HEADERS_POSITION, POSITION, SKIPPABLE, TABLE_TYPE,
+    CHECKSUM, FOOTER_MAGIC, HEADERS_POSITION, POSITION, RUNS_CHECKSUM, RUNS_MAGIC, RUNS_POSITION,
+    SKIPPABLE, TABLE_TYPE,
 };
-use crate::layer::pipeline::ContentFrame;
+use crate::layer::pipeline::ListedFrame;
 use crate::layer::{Entry, EntryKind, TocEntry, tar_writer};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::{Digest, Hasher};
@@ -34,8 +35,8 @@ pub(in crate::layer) struct FrameList {
 /// time that JSON cannot express.
 pub(in crate::layer) fn list(
     entries: &[TocEntry],
-    frames: &[ContentFrame],
-    whole: &BTreeMap<usize, ContentSums>,
+    frames: &[ListedFrame],
+    whole: &BTreeMap<usize, Sums>,
     size: u64,
     level: i32,
 ) -> Result<FrameList> {
@@ -49,31 +50,78 @@ pub(in crate::layer) fn list(
         return Ok(FrameList::default());
     }
     let mut list = FrameList::default();
-    let table_offset = list.append(size, &table.bytes)?;
-    let headers_offset = list.append(size, &headers.bytes)?;
-    let (table_size, headers_size) = (table.bytes.len() as u64, headers.bytes.len() as u64);
-    let numbers = [
-        table_offset,
-        table_size,
-        table.uncompressed,
-        TABLE_TYPE,
-        headers_offset,
-        headers_size,
-        headers.uncompressed,
-        u64::from_le_bytes(FOOTER_MAGIC),
-    ];
-    list.append(size, &numbers.map(u64::to_le_bytes).concat())?;
-    let position = format!("{table_offset}:{table_size}:{}:{TABLE_TYPE}", table.uncompressed);
-    let headers_position = format!("{headers_offset}:{headers_size}:{}", headers.uncompressed);
+    let table_position = list.append_packed(size, &table)?;
+    let headers_position = list.append_packed(size, &headers)?;
+    list.append_footer(size, table_position, headers_position, FOOTER_MAGIC)?;
+    let [offset, compressed, uncompressed] = headers_position;
     list.annotations = BTreeMap::from([
         (CHECKSUM.to_owned(), table.digest.to_string()),
-        (POSITION.to_owned(), position),
-        (HEADERS_POSITION.to_owned(), headers_position),
+        (POSITION.to_owned(), annotation(table_position)),
+        (HEADERS_POSITION.to_owned(), format!("{offset}:{compressed}:{uncompressed}")),
     ]);
     Ok(list)
 }
 
+/// Lists the frames of a layer of `size` bytes so far, which follow each other without gaps, without
+/// the files in them.
+pub(in crate::layer) fn list_runs(
+    frames: &[ListedFrame],
+    size: u64,
+    level: i32,
+) -> Result<FrameList> {
+    let mut list = FrameList::default();
+    if size < SMALLEST_BLOB {
+        return Ok(list);
+    }
+    let table = Packed::of(level, &|out| {
+        out.write_all(b"{\"version\":1,\"entries\":[")?;
+        let mut separator: &[u8] = b"";
+        for frame in frames {
+            out.write_all(separator)?;
+            separator = b",";
+            let end = frame.offset + frame.compressed;
+            let item = Item::run(frame.length, frame.sums.digest.digest(), frame.offset, end);
+            serde_json::to_writer(&mut *out, &item)?;
+        }
+        out.write_all(b"]}")
+    })?;
+    if table.uncompressed > LARGEST_TABLE {
+        return Ok(list);
+    }
+    let position = list.append_packed(size, &table)?;
+    list.append_footer(size, position, [0; 3], RUNS_MAGIC)?;
+    list.annotations = BTreeMap::from([
+        (RUNS_CHECKSUM.to_owned(), table.digest.to_string()),
+        (RUNS_POSITION.to_owned(), annotation(position)),
+    ]);
+    Ok(list)
+}
+
+/// Offset, compressed size and size of a part of the list, in bytes.
+type Place = [u64; 3];
+
+fn annotation([offset, compressed, uncompressed]: Place) -> String {
+    format!("{offset}:{compressed}:{uncompressed}:{TABLE_TYPE}")
+}
+
 impl FrameList {
+    fn append_packed(&mut self, before: u64, packed: &Packed) -> Result<Place> {
+        let offset = self.append(before, &packed.bytes)?;
+        Ok([offset, packed.bytes.len() as u64, packed.uncompressed])
+    }
+
+    fn append_footer(
+        &mut self,
+        before: u64,
+        table: Place,
+        headers: Place,
+        magic: [u8; 8],
+    ) -> Result<()> {
+        let ([a, b, c], [d, e, f]) = (table, headers);
+        let numbers = [a, b, c, TABLE_TYPE, d, e, f, u64::from_le_bytes(magic)];
+        self.append(before, &numbers.map(u64::to_le_bytes).concat()).map(drop)
+    }
+
     /// Appends a skippable frame; returns the offset of its content in a blob of which `before`
     /// bytes precede the list.
     fn append(&mut self, before: u64, content: &[u8]) -> Result<u64> {
@@ -132,15 +180,15 @@ impl Write for Counted {
 /// The entries of a layer with the frames of their content.
 struct Files<'a> {
     entries: &'a [TocEntry],
-    frames: &'a [ContentFrame],
-    whole: &'a BTreeMap<usize, ContentSums>,
+    frames: &'a [ListedFrame],
+    whole: &'a BTreeMap<usize, Sums>,
 }
 
 impl<'a> Files<'a> {
     /// Calls `each` for every entry, with its index and its frames.
     fn each(
         &self,
-        each: &mut dyn FnMut(usize, &'a Entry, &'a [ContentFrame]) -> io::Result<()>,
+        each: &mut dyn FnMut(usize, &'a Entry, &'a [ListedFrame]) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut rest = self.frames;
         for (index, listed) in self.entries.iter().enumerate() {
@@ -163,7 +211,7 @@ impl<'a> Files<'a> {
         Ok(())
     }
 
-    fn whole_sums(&self, index: usize) -> io::Result<&'a ContentSums> {
+    fn whole_sums(&self, index: usize) -> io::Result<&'a Sums> {
         self.whole.get(&index).ok_or_else(|| io::Error::other("a file has no digest"))
     }
 
@@ -177,19 +225,23 @@ impl<'a> Files<'a> {
             let mut item = Item::of(entry);
             let [first, .., last] = frames else {
                 if let [only] = frames {
-                    item.place(&only.sums.digest, only.offset, only.offset + only.compressed);
+                    item.place(
+                        only.sums.digest.digest(),
+                        only.offset,
+                        only.offset + only.compressed,
+                    );
                 }
                 return Ok(serde_json::to_writer(&mut *out, &item)?);
             };
             let whole = self.whole_sums(index)?;
-            item.place(&whole.digest, first.offset, last.offset + last.compressed);
-            item.place_chunk(&first.sums.digest, first.length, 0);
+            item.place(whole.digest.digest(), first.offset, last.offset + last.compressed);
+            item.place_chunk(first.sums.digest.digest(), first.length, 0);
             serde_json::to_writer(&mut *out, &item)?;
             let mut position = first.length;
             for frame in frames.iter().skip(1) {
                 out.write_all(b",")?;
                 let mut chunk = Item::chunk_of(&item.name, frame.offset);
-                chunk.place_chunk(&frame.sums.digest, frame.length, position);
+                chunk.place_chunk(frame.sums.digest.digest(), frame.length, position);
                 serde_json::to_writer(&mut *out, &chunk)?;
                 position += frame.length;
             }

@@ -42,6 +42,8 @@ pub(crate) fn write_layer(
     threads: usize,
 ) -> (Vec<u8>, Layer) {
     let mut writer = LayerWriter::start(Vec::new(), compression, threads).unwrap();
+    let sizes = || files.iter().map(|(_, content)| content.len() as u64);
+    writer.expect(sizes().filter(|size| *size > 0).count() as u64, sizes().sum());
     for (entry, content) in files {
         writer.add(entry.clone(), &mut &content[..]).unwrap();
     }
@@ -279,7 +281,7 @@ fn a_full_disk_ends_everything_with_one_error() {
             let content = noise(8 << 20);
             let added = (0..8).try_for_each(|index| {
                 let (entry, _) = file(format!("f{index}"), &content[..]);
-                writer.add(entry, &mut &content[..])
+                writer.add(entry, &mut &content[..]).map(drop)
             });
             let error = match added {
                 Ok(()) => writer.finish().map(|_| ()).unwrap_err(),
