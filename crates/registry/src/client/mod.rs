@@ -13,6 +13,7 @@ mod hosts;
 mod http;
 mod pages;
 mod place;
+mod range_reader;
 mod ranges;
 mod resolver;
 pub mod retry;
@@ -23,6 +24,7 @@ mod tests;
 mod upload;
 
 use std::io::Read;
+use std::ops::Range;
 use std::sync::Arc;
 
 use ::http::Method;
@@ -33,6 +35,7 @@ use crate::client::challenge::Scopes;
 use crate::client::hosts::{Place, Shared};
 use crate::client::http::Pace;
 use crate::client::place::Ask;
+use crate::client::range_reader::{Blob, RangeReader};
 use crate::client::ranges::Source;
 use crate::client::sending::BlobOpener;
 use crate::client::upload::Upload;
@@ -434,24 +437,49 @@ impl Repository {
         descriptor: &Descriptor,
         offset: u64,
     ) -> Result<Box<dyn Read + Send + 'static>> {
-        let doing = format!("cannot read blob {} of {}", descriptor.digest, self.inner.name);
+        let blob = self.source_of(descriptor);
         let left = descriptor.size.checked_sub(offset).ok_or_else(|| {
-            Error::failed("it does not have so many bytes").context(doing.clone())
+            Error::failed("it does not have so many bytes").context(blob.doing.clone())
         })?;
+        let Blob { doing, sources, digest, size } = blob;
+        let stream = BlobStream::new(doing.clone(), sources, digest, size, offset);
+        let mut stream = stream.ok_or_else(|| Error::failed(doing))?;
+        self.inner.shared.run(stream.start())?;
+        let reader = BlobReader::new(stream, left, Arc::clone(&self.inner.shared))?;
+        Ok(Box::new(reader))
+    }
+
+    /// Reads the bytes of `ranges` of a blob one after another; several requests are on their way at
+    /// once. Resumes after broken connections and switches between mirrors. Fails with
+    /// [`Kind::BadContent`](imgctl_base::error::Kind::BadContent) if a place ignores ranges or sends
+    /// other ones. The caller must verify what it makes of the bytes.
+    pub fn blob_ranges(
+        &self,
+        descriptor: &Descriptor,
+        ranges: Vec<Range<u64>>,
+    ) -> Result<Box<dyn Read + Send + 'static>> {
+        let blob = self.source_of(descriptor);
+        if ranges.iter().any(|range| range.end > descriptor.size) {
+            return Err(Error::failed("it does not have so many bytes").context(blob.doing));
+        }
+        let reader = RangeReader::start(blob, ranges, Arc::clone(&self.inner.shared))?;
+        Ok(Box::new(reader))
+    }
+
+    /// Returns a blob with the places to read it from.
+    fn source_of(&self, descriptor: &Descriptor) -> Blob {
         let places = self.places(|_| true);
         // Foreign servers receive no credentials and are used only over https (CVE-2020-15157).
         let foreign = descriptor.urls.iter().filter_map(|url| {
             let url = Url::parse(url).ok().filter(|url| url.scheme() == "https")?;
             Some(Source::Foreign(self.inner.write.clone(), url))
         });
-        let sources = places.iter().cloned().map(Source::Registry).chain(foreign);
-        let digest = descriptor.digest.clone();
-        let stream =
-            BlobStream::new(doing.clone(), sources.collect(), digest, descriptor.size, offset);
-        let mut stream = stream.ok_or_else(|| Error::failed(doing))?;
-        self.inner.shared.run(stream.start())?;
-        let reader = BlobReader::new(stream, left, Arc::clone(&self.inner.shared))?;
-        Ok(Box::new(reader))
+        Blob {
+            doing: format!("cannot read blob {} of {}", descriptor.digest, self.inner.name),
+            sources: places.into_iter().map(Source::Registry).chain(foreign).collect(),
+            digest: descriptor.digest.clone(),
+            size: descriptor.size,
+        }
     }
 
     /// Returns the size of an existing blob (HEAD).

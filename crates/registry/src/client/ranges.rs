@@ -10,7 +10,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 
 use crate::client::challenge::Scopes;
-use crate::client::failure::Failure;
+use crate::client::failure::{Failure, OTHER_BYTES};
 use crate::client::hosts::Place;
 use crate::client::http::Response;
 use crate::client::place::{Address, Ask};
@@ -170,7 +170,7 @@ impl Ahead {
 }
 
 /// Fetches bytes `from..to`.
-async fn piece(
+pub(super) async fn piece(
     source: &Source,
     doing: &str,
     digest: &Digest,
@@ -216,7 +216,9 @@ async fn fetch(
         start == *position && total.is_none_or(|total| total == size)
     });
     if response.status != StatusCode::PARTIAL_CONTENT || !fits {
-        return Err(Error::bad_content("received other bytes than requested").into());
+        return Err(Error::bad_content("received other bytes than requested")
+            .hint(OTHER_BYTES)
+            .into());
     }
     while *position < to {
         let Some(bytes) = response.chunk(source.place().shared.pace.silence).await? else {

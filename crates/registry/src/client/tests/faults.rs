@@ -8,7 +8,7 @@ use super::*;
 use imgctl_base::image::media_type;
 
 /// Answers a request for `content` as a correct registry does, with ranges.
-fn ranged(content: &[u8], request: &Request) -> Answer {
+pub(super) fn ranged(content: &[u8], request: &Request) -> Answer {
     let total = content.len();
     let Some(range) = request.header("range") else {
         return Answer::new("200 OK", &[("Accept-Ranges", "bytes")], content);

@@ -6,6 +6,7 @@ mod elsewhere;
 mod fake;
 mod faults;
 mod own;
+mod ranges;
 mod real;
 mod uploads;
 
