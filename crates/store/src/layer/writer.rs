@@ -11,7 +11,7 @@ use crc::Table;
 
 use crate::layer::block::{CRC64, Sums};
 use crate::layer::block_writer::BlockWriter;
-use crate::layer::chunked;
+use crate::layer::chunked::{self, RunWriter};
 use crate::layer::chunker::{self, Chunker};
 use crate::layer::pipeline::Pipeline;
 use crate::layer::{Compression, Entry, EntryKind, LayerPath, Toc, TocEntry, tar_writer};
@@ -52,6 +52,10 @@ pub struct LayerWriter<W> {
     is_shared: bool,
     /// Sums of files in several chunks, by index in the table of contents.
     whole: BTreeMap<usize, Sums>,
+    /// Runs of a tar without compression.
+    runs: Option<RunWriter>,
+    /// Whether the blob ends with a list.
+    is_listed: bool,
 }
 
 impl<W: Write + Send + 'static> LayerWriter<W> {
@@ -68,6 +72,8 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
             },
             is_shared: false,
             whole: BTreeMap::new(),
+            runs: (compression == Compression::None).then(RunWriter::default),
+            is_listed: true,
         })
     }
 
@@ -79,6 +85,12 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
             self.is_shared = true;
             self.blocks.list_all();
         }
+    }
+
+    /// Leaves the list out that follows the archive: nobody fetches parts of an archive that is not a
+    /// layer.
+    pub fn without_list(self) -> Self {
+        Self { runs: None, is_listed: false, ..self }
     }
 
     /// Adds one entry. `content` must yield exactly [`Entry::size`] bytes; a file that shrank or
@@ -104,6 +116,9 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
             let padding = [0; tar_writer::END.len()];
             self.append(&padding[..tar_writer::padding(size)])?;
         }
+        if let Some(runs) = &mut self.runs {
+            runs.end_entry(&listed.entry.path);
+        }
         let content = listed.content;
         self.toc.entries.push(listed);
         Ok(content)
@@ -113,10 +128,16 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
     /// threads remain.
     pub fn finish(mut self) -> Result<(W, Layer)> {
         self.append(&tar_writer::END)?;
+        if let Some(runs) = self.runs.take() {
+            // Part of the blob, whose digest is the diff ID, but not of the archive.
+            let list = runs.finish(self.position);
+            self.append(&list)?;
+        }
+        let level = self.level.filter(|_| self.is_listed);
         let (mut toc, whole, is_shared) = (self.toc, self.whole, self.is_shared);
         let mut annotations = BTreeMap::new();
         let output = self.blocks.finish_hashed(|frames, size| {
-            let Some(level) = self.level else { return Ok(Vec::new()) };
+            let Some(level) = level else { return Ok(Vec::new()) };
             let list = match is_shared {
                 true => chunked::list_runs(frames, size, level)?,
                 false => chunked::list(&toc.entries, frames, &whole, size, level)?,
@@ -161,6 +182,7 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
     ) -> Result<[u8; 32]> {
         let mut hasher = blake3::Hasher::new();
         let mut chunks = Chunks::new(is_cut, size);
+        let is_run = size >= chunked::LARGE_FILE;
         let mut left = size;
         while left > 0 {
             let most = usize::try_from(left).unwrap_or(usize::MAX);
@@ -173,6 +195,11 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
                 Err(error) => return Err(Error::io(format!("cannot read `{path}`"), error)),
             };
             hasher.update(&room[..count]);
+            if let Some(runs) = &mut self.runs
+                && !is_run
+            {
+                runs.update(&room[..count]);
+            }
             left -= count as u64;
             let borders = chunks.borders(&room[..count], left == 0);
             for border in borders {
@@ -187,7 +214,13 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
                 if let Some(sums) = chunks.sums() {
                     self.whole.insert(self.toc.entries.len(), sums);
                 }
-                Ok(*hasher.finalize().as_bytes())
+                let hash = *hasher.finalize().as_bytes();
+                if let Some(runs) = &mut self.runs
+                    && is_run
+                {
+                    runs.content(size, &hash);
+                }
+                Ok(hash)
             }
             _ => Err(changed(path, size, "is longer now")),
         }
@@ -197,6 +230,9 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
     /// only on what follows the last content.
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.position += bytes.len() as u64;
+        if let Some(runs) = &mut self.runs {
+            runs.update(bytes);
+        }
         self.blocks.append(bytes)?;
         if self.level.is_some() && !self.is_shared && self.blocks.uncut() >= HEADERS {
             self.blocks.cut_here();

@@ -32,7 +32,8 @@ pub fn to_writer<W: Write + Send + 'static>(
     compression: Compression,
     reporter: &dyn Reporter,
 ) -> Result<W> {
-    merged_layer(store, image, &|_| true, sink, compression, reporter).map(|(sink, _)| sink)
+    let writer = LayerWriter::start(sink, compression, THREADS)?.without_list();
+    merged(store, image, &|_| true, writer, reporter).map(|(sink, _)| sink)
 }
 
 /// Writes the part of `image`'s merged tree that `select` chooses into `sink`, as one layer.
@@ -42,6 +43,16 @@ pub fn merged_layer<W: Write + Send + 'static>(
     select: &dyn Fn(&LayerPath) -> bool,
     sink: W,
     compression: Compression,
+    reporter: &dyn Reporter,
+) -> Result<(W, Layer)> {
+    merged(store, image, select, LayerWriter::start(sink, compression, THREADS)?, reporter)
+}
+
+fn merged<W: Write + Send + 'static>(
+    store: &Store,
+    image: &Image,
+    select: &dyn Fn(&LayerPath) -> bool,
+    mut writer: LayerWriter<W>,
     reporter: &dyn Reporter,
 ) -> Result<(W, Layer)> {
     let layers = layers::distinct(image);
@@ -62,7 +73,6 @@ pub fn merged_layer<W: Write + Send + 'static>(
         }
     }
     let task = reporter.start("exporting", Unit::Bytes, Some(total));
-    let mut writer = LayerWriter::start(sink, compression, THREADS)?;
     writer.expect(files, bytes);
     let mut first_names: HashMap<Inode, LayerPath> = HashMap::new();
     let chosen = tree.walk(&LayerPath::root());

@@ -1,7 +1,8 @@
 //! The list of frames at the end of a zstd layer, in the form of zstd:chunked (containers/storage,
 //! pkg/chunked): readers that know it fetch only the frames that they lack. Three skippable frames,
 //! which other readers ignore: the table of contents, the headers of the tar in the form of
-//! tar-split, and a footer that says where the two are.
+//! tar-split, and a footer that says where the two are. Layers without compression have a list of
+//! their own (`plain.rs`).
 //!
 //! In that form a file has a frame and some hundred bytes of the list, which would make a layer of
 //! small files half as large again. Those share frames, and their layer has a list of the frames
@@ -11,16 +12,23 @@
 
 mod item;
 mod parts;
+mod plain;
 mod read;
+mod runs;
 mod write;
 
 pub use parts::{Part, parts};
-pub use read::{FOOTER, Position, Table};
+pub(in crate::layer) use plain::{LARGE_FILE, RunWriter};
+pub use read::{FOOTER, Position, Table, runs_of};
+pub use runs::{Index, Runs};
 pub(in crate::layer) use write::{list, list_runs};
 
 #[cfg(test)]
 mod tests;
 
+/// The annotations of a descriptor that say where the list is.
+pub const ANNOTATIONS: [&str; 5] =
+    [CHECKSUM, POSITION, HEADERS_POSITION, RUNS_CHECKSUM, RUNS_POSITION];
 /// Digest of the compressed table of contents.
 pub const CHECKSUM: &str = "io.github.containers.zstd-chunked.manifest-checksum";
 /// `OFFSET:COMPRESSED:UNCOMPRESSED:TYPE` of the table of contents.
@@ -36,6 +44,6 @@ pub const RUNS_POSITION: &str = "io.imgctl.layer.frames-position";
 const SKIPPABLE: [u8; 4] = [0x50, 0x2a, 0x4d, 0x18];
 /// The kind of table: that of CRFS.
 const TABLE_TYPE: u64 = 1;
-const FOOTER_MAGIC: [u8; 8] = *b"GNUlInUx";
+const FOOTER_MAGIC: [u8; 8] = *b"GnUlInUx";
 /// The end of the footer of a list of frames alone.
 const RUNS_MAGIC: [u8; 8] = *b"imgctlFr";

@@ -2,13 +2,19 @@
 //! order, or the blob has no table.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::FileExt as _;
 
-use serde::Deserialize;
+use serde::Deserializer;
+use serde::de::{self, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::layer::chunked::item::{CHUNK, FILE, Item, RUN};
+use crate::layer::chunked::runs::Runs;
 use crate::layer::chunked::{
-    CHECKSUM, FOOTER_MAGIC, POSITION, RUNS_CHECKSUM, RUNS_MAGIC, RUNS_POSITION, TABLE_TYPE,
+    CHECKSUM, FOOTER_MAGIC, POSITION, RUNS_CHECKSUM, RUNS_MAGIC, RUNS_POSITION, SKIPPABLE,
+    TABLE_TYPE, plain,
 };
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::Digest;
@@ -19,6 +25,12 @@ const MOST_COMPRESSED: u64 = 64 << 20;
 const MOST: u64 = 128 << 20;
 /// Size of the footer with its frame's header, in bytes.
 pub const FOOTER: u64 = 72;
+
+/// Names that containers/storage had for the annotations before 1.44.
+const OLD_CHECKSUM: &str = "io.containers.zstd-chunked.manifest-checksum";
+const OLD_POSITION: &str = "io.containers.zstd-chunked.manifest-position";
+/// Size of the header of a skippable frame, in bytes.
+const SKIPPABLE_HEADER: u64 = 8;
 
 /// Where the table of a blob is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,37 +43,80 @@ pub struct Position {
     pub uncompressed: u64,
     /// Digest of the compressed table, if it is known from elsewhere than the blob.
     pub digest: Option<Digest>,
+    /// Checksum of the list of a layer without compression, which is not compressed either; `None`
+    /// for a table of zstd frames.
+    pub plain: Option<[u8; 32]>,
 }
 
 impl Position {
     /// Reads the annotations of a descriptor; `None` if it has none, or none that make sense for a
     /// blob of `size` bytes.
     pub fn of_annotations(annotations: &BTreeMap<String, String>, size: u64) -> Option<Self> {
-        let of = |name, other| annotations.get(name).or_else(|| annotations.get(other));
-        let digest = of(CHECKSUM, RUNS_CHECKSUM)?.parse().ok()?;
-        let mut numbers = of(POSITION, RUNS_POSITION)?.split(':').map(str::parse);
+        let names =
+            [(CHECKSUM, POSITION), (RUNS_CHECKSUM, RUNS_POSITION), (OLD_CHECKSUM, OLD_POSITION)];
+        let mut pairs = names
+            .into_iter()
+            .filter_map(|(digest, numbers)| annotations.get(digest).zip(annotations.get(numbers)));
+        let (digest, numbers) = pairs.next()?;
+        let digest = digest.parse().ok()?;
+        let mut numbers = numbers.split(':').map(str::parse);
         let mut next = || numbers.next()?.ok();
         let (offset, compressed, uncompressed, kind) = (next()?, next()?, next()?, next()?);
-        let position = Self { offset, compressed, uncompressed, digest: Some(digest) };
+        let digest = Some(digest);
+        let position = Self { offset, compressed, uncompressed, digest, plain: None };
         (kind == TABLE_TYPE).then_some(position)?.bounded(size)
     }
 
     /// Reads the last [`FOOTER`] bytes of a blob of `size` bytes.
     pub fn of_footer(footer: &[u8], size: u64) -> Option<Self> {
-        let numbers = footer.last_chunk::<64>()?;
-        let (numbers, _) = numbers.as_chunks::<8>();
-        let [offset, compressed, uncompressed, kind, _, _, _, magic] = numbers else { return None };
-        let [offset, compressed, uncompressed, kind] =
-            [offset, compressed, uncompressed, kind].map(|bytes| u64::from_le_bytes(*bytes));
-        let position = Self { offset, compressed, uncompressed, digest: None };
-        let is_known = *magic == FOOTER_MAGIC || *magic == RUNS_MAGIC;
-        (is_known && kind == TABLE_TYPE).then_some(position)?.bounded(size)
+        let footer = footer.last_chunk::<{ FOOTER as usize }>()?;
+        let word =
+            |at: usize| footer.get(at..)?.first_chunk().map(|word| u64::from_le_bytes(*word));
+        let magic: [u8; 8] = *footer.last_chunk()?;
+        if magic == plain::MAGIC {
+            let (offset, length, version) = (word(8)?, word(16)?, word(56)?);
+            let plain = Some(*footer.get(24..)?.first_chunk()?);
+            let position =
+                Self { offset, compressed: length, uncompressed: length, digest: None, plain };
+            return (version == plain::VERSION).then_some(position)?.bounded(size);
+        }
+        // A skippable frame of seven or, before containers/storage 1.44, of four numbers and the magic.
+        let has_frame = |at: usize, length: u8| {
+            footer.get(at..at + 8) == Some(&[SKIPPABLE.as_slice(), &[length, 0, 0, 0]].concat())
+        };
+        let start = match () {
+            () if magic != FOOTER_MAGIC && magic != RUNS_MAGIC => return None,
+            () if has_frame(0, 64) => 8,
+            () if has_frame(24, 40) => 32,
+            () => return None,
+        };
+        let (offset, compressed) = (word(start)?, word(start + 8)?);
+        let (uncompressed, kind) = (word(start + 16)?, word(start + 24)?);
+        let position = Self { offset, compressed, uncompressed, digest: None, plain: None };
+        (kind == TABLE_TYPE).then_some(position)?.bounded(size)
     }
 
     fn bounded(self, size: u64) -> Option<Self> {
         let end = self.offset.checked_add(self.compressed)?;
         let fits = end <= size && self.compressed <= MOST_COMPRESSED && self.uncompressed <= MOST;
         fits.then_some(self)
+    }
+
+    /// Returns where what follows the last part of the tar begins, in bytes.
+    pub fn begins(&self) -> u64 {
+        match self.plain {
+            Some(_) => self.offset,
+            // The header of the skippable frame precedes the table.
+            None => self.offset.saturating_sub(SKIPPABLE_HEADER),
+        }
+    }
+
+    /// Reads a list that was fetched from here, in either form.
+    pub fn runs(&self, list: &[u8]) -> Result<Runs> {
+        match &self.plain {
+            Some(checksum) => plain::read(list, self.offset, checksum),
+            None => Ok(Runs::from(&self.read(list)?)),
+        }
     }
 
     /// Decompresses and reads a table that was fetched from here.
@@ -73,12 +128,40 @@ impl Position {
         }
         let doing = || "cannot read the list of frames".to_owned();
         let decoder = zstd::stream::Decoder::with_buffer(compressed).doing(doing)?;
-        let mut json = Vec::new();
-        decoder.take(self.uncompressed + 1).read_to_end(&mut json).doing(doing)?;
-        if json.len() as u64 != self.uncompressed {
+        // One byte more than announced tells a longer table.
+        let mut counted = Counted { reader: decoder.take(self.uncompressed + 1), count: 0 };
+        let table = Table::parse(BufReader::new(&mut counted), self.offset);
+        if counted.count > self.uncompressed || (table.is_ok() && counted.count < self.uncompressed)
+        {
             return Err(malformed("has another length than announced"));
         }
-        Table::parse(&json, self.offset)
+        table
+    }
+}
+
+/// Reads the list of a blob that is here; `None` if it has none.
+pub fn runs_of(blob: &File) -> Result<Option<Runs>> {
+    let doing = || "cannot read the list of frames".to_owned();
+    let size = blob.metadata().doing(doing)?.len();
+    let Some(start) = size.checked_sub(FOOTER) else { return Ok(None) };
+    let mut footer = [0; FOOTER as usize];
+    blob.read_exact_at(&mut footer, start).doing(doing)?;
+    let Some(position) = Position::of_footer(&footer, size) else { return Ok(None) };
+    let mut list = vec![0; usize::try_from(position.compressed).unwrap_or_default()];
+    blob.read_exact_at(&mut list, position.offset).doing(doing)?;
+    position.runs(&list).map(Some)
+}
+
+struct Counted<R> {
+    reader: R,
+    count: u64,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        self.count += count as u64;
+        Ok(count)
     }
 }
 
@@ -107,89 +190,182 @@ pub struct Frame {
     pub headers: [u8; 32],
 }
 
-#[derive(Deserialize)]
-struct Json {
-    version: u32,
-    entries: Vec<Item>,
-}
-
 impl Table {
-    /// Parses the JSON of a table that begins at `offset` of its blob.
-    fn parse(json: &[u8], offset: u64) -> Result<Self> {
-        let parsed: Json = serde_json::from_slice(json)
-            .map_err(|error| malformed("is not valid JSON").caused_by(error))?;
-        if parsed.version != 1 {
-            return Err(malformed("is of another version"));
-        }
-        // The header of the skippable frame precedes the table.
-        let end = offset.checked_sub(8).ok_or_else(|| malformed("begins too early"))?;
+    /// Parses the JSON of a table that begins at `offset` of its blob. Entries are not collected:
+    /// there may be millions.
+    fn parse(json: impl Read, offset: u64) -> Result<Self> {
+        let end =
+            offset.checked_sub(SKIPPABLE_HEADER).ok_or_else(|| malformed("begins too early"))?;
         let mut reader = TableReader::default();
-        let mut items = parsed.entries.iter().peekable();
-        while let Some(item) = items.next() {
-            if item.kind == RUN {
-                reader.file(item, &[item])?;
-                continue;
-            }
-            reader.header(item);
-            if item.kind != FILE || item.size == 0 {
-                continue;
-            }
-            let mut chunks = vec![item];
-            while let Some(chunk) = items.next_if(|next| next.kind == CHUNK) {
-                chunks.push(chunk);
-            }
-            reader.file(item, &chunks)?;
+        let mut deserializer = serde_json::Deserializer::from_reader(json);
+        let parsed = (&mut reader).deserialize(&mut deserializer);
+        let parsed = parsed.and_then(|()| deserializer.end());
+        if let Some(refused) = reader.refused {
+            return Err(refused);
+        }
+        parsed.map_err(|error| malformed("is not valid JSON").caused_by(error))?;
+        if reader.version != Some(1) {
+            return Err(malformed("is of another version"));
         }
         reader.finish(end)
     }
 }
 
+/// Turns the entries of a table into frames, one after another.
 #[derive(Default)]
 struct TableReader {
+    version: Option<u32>,
     frames: Vec<Frame>,
     headers: blake3::Hasher,
     /// Where the next frame may begin.
     position: u64,
+    /// The last file, whose chunks may follow.
+    file: Option<FileChunks>,
+    /// Why the table is not accepted.
+    refused: Option<Error>,
+}
+
+/// A file with content and its chunks.
+struct FileChunks {
+    size: u64,
+    end: u64,
+    digest: Option<Digest>,
+    chunks: Vec<Chunk>,
+}
+
+struct Chunk {
+    offset: u64,
+    length: u64,
+    position: u64,
+    digest: Option<Digest>,
+}
+
+impl Chunk {
+    fn of(item: Item) -> Self {
+        Self {
+            offset: item.offset,
+            length: item.chunk_size,
+            position: item.chunk_offset,
+            digest: item.chunk_digest,
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for &mut TableReader {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for &mut TableReader {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a table of contents")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
+        while let Some(key) = map.next_key::<String>()? {
+            match &*key {
+                "version" => self.version = Some(map.next_value()?),
+                "entries" => map.next_value_seed(Entries(self))?,
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Entries<'a>(&'a mut TableReader);
+
+impl<'de> DeserializeSeed<'de> for Entries<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Entries<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of entries")
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut entries: S) -> Result<(), S::Error> {
+        while let Some(item) = entries.next_element::<Item>()? {
+            if let Err(error) = self.0.item(item) {
+                self.0.refused = Some(error);
+                return Err(de::Error::custom("it is refused"));
+            }
+        }
+        Ok(())
+    }
 }
 
 impl TableReader {
-    fn header(&mut self, item: &Item) {
-        let header = item.header();
-        self.headers.update(&(header.len() as u64).to_le_bytes());
-        self.headers.update(&header);
+    fn item(&mut self, item: Item) -> Result<()> {
+        if item.kind == CHUNK
+            && let Some(file) = &mut self.file
+        {
+            file.chunks.push(Chunk::of(item));
+            return Ok(());
+        }
+        self.end_file()?;
+        let is_run = item.kind == RUN;
+        if !is_run {
+            let header = item.header();
+            self.headers.update(&(header.len() as u64).to_le_bytes());
+            self.headers.update(&header);
+        }
+        if is_run || (item.kind == FILE && item.size > 0) {
+            self.file = Some(FileChunks {
+                size: item.size,
+                end: item.end_offset,
+                digest: item.digest.clone(),
+                chunks: vec![Chunk::of(item)],
+            });
+        }
+        Ok(())
     }
 
-    /// Adds the frames of one file: its own item, and those of the chunks that follow.
-    fn file(&mut self, item: &Item, chunks: &[&Item]) -> Result<()> {
+    /// Adds the frames of the last file.
+    fn end_file(&mut self) -> Result<()> {
+        let Some(mut file) = self.file.take() else { return Ok(()) };
+        if let [only] = &mut file.chunks[..] {
+            (only.length, only.position, only.digest) = (file.size, 0, file.digest);
+        }
         let mut covered = 0;
-        for (index, chunk) in chunks.iter().enumerate() {
-            let (length, digest) = match chunks {
-                [_] => (item.size, &item.digest),
-                _ => (chunk.chunk_size, &chunk.chunk_digest),
-            };
-            let end = chunks.get(index + 1).map_or(item.end_offset, |next| next.offset);
-            let digest = digest.clone().ok_or_else(|| malformed("lacks a digest"))?;
-            let follows = chunk.offset >= self.position && end > chunk.offset;
-            if !follows || length == 0 || (index > 0 && chunk.offset != self.position) {
+        let ends: Vec<u64> = file.chunks.iter().skip(1).map(|chunk| chunk.offset).collect();
+        let ends = ends.into_iter().chain([file.end]);
+        for (index, (chunk, end)) in file.chunks.into_iter().zip(ends).enumerate() {
+            let Chunk { offset: start, length, position, digest } = chunk;
+            let digest = digest.ok_or_else(|| malformed("lacks a digest"))?;
+            let follows = start >= self.position && end > start;
+            if !follows || length == 0 || (index > 0 && start != self.position) {
                 return Err(malformed("has frames that overlap"));
             }
-            if chunk.chunk_offset != covered {
+            if position != covered {
                 return Err(malformed("has chunks that do not follow each other"));
             }
             covered = length.checked_add(covered).ok_or_else(|| malformed("is out of range"))?;
             let headers = *std::mem::take(&mut self.headers).finalize().as_bytes();
-            self.frames.push(Frame { start: chunk.offset, end, length, digest, headers });
+            self.frames.push(Frame { start, end, length, digest, headers });
             self.position = end;
         }
-        if covered != item.size {
+        if covered != file.size {
             return Err(malformed("has chunks that do not add up to their file"));
         }
         // The padding after the content precedes the next header.
-        self.headers.update(&(item.size % 512).to_le_bytes());
+        self.headers.update(&(file.size % 512).to_le_bytes());
         Ok(())
     }
 
-    fn finish(self, end: u64) -> Result<Table> {
+    fn finish(mut self, end: u64) -> Result<Table> {
+        self.end_file()?;
         if self.position > end {
             return Err(malformed("has a frame behind the last"));
         }

@@ -1,14 +1,14 @@
 //! What is written is read again, versions share their frames, and a table that lies has no effect
 //! but an error or bytes of another digest.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::layer::decompress::decompress;
 use crate::layer::writer::Layer;
-use crate::layer::writer::tests::{noise, write_layer};
+use crate::layer::writer::tests::{noise, read_all, write_layer};
 use crate::layer::{Compression, Entry, EntryKind, LayerPath};
 use imgctl_base::image::Digest;
 
@@ -270,7 +270,8 @@ fn tables_that_lie_are_refused() {
         let json = format!("{{\"version\":1,\"entries\":[{entries}]}}");
         let compressed = zstd::bulk::compress(json.as_bytes(), 3).unwrap();
         let uncompressed = json.len() as u64;
-        let position = Position { offset: 1008, compressed: 0, uncompressed, digest: None };
+        let (digest, plain) = (None, None);
+        let position = Position { offset: 1008, compressed: 0, uncompressed, digest, plain };
         position.read(&compressed)
     };
     assert_eq!(read(&reg(10, 20, 5)).unwrap().frames.len(), 1);
@@ -297,6 +298,135 @@ fn tables_that_lie_are_refused() {
         let error = read(&wrong).unwrap_err().to_string();
         assert!(error.contains(why) || why == "malformed", "{wrong}: {error}");
     }
+}
+
+fn runs(blob: &[u8]) -> Option<Runs> {
+    let file = tempfile::tempfile().unwrap();
+    (&file).write_all(blob).unwrap();
+    runs_of(&file).unwrap()
+}
+
+fn plain(files: &[(Entry, Vec<u8>)]) -> Vec<u8> {
+    write_layer(files, Compression::None, 1).0
+}
+
+/// Number of bytes of `new` that `old` lacks, after checking the others.
+fn lacking(old: &[u8], new: &[u8]) -> u64 {
+    let mut index = Index::default();
+    index.add(0, &runs(old).unwrap());
+    let parts = index.parts(&runs(new).unwrap(), new.len() as u64);
+    let (blob, missing) = assembled(new, &parts, &[old]);
+    assert!(blob == new);
+    missing
+}
+
+/// Before containers/storage 1.44, footer and annotations were others.
+#[test]
+fn older_footers_and_annotations_are_read() {
+    let (blob, layer) = written(&version());
+    let position = Position::of_annotations(&layer.annotations, layer.size).unwrap();
+    let mut old = blob[..blob.len() - 72].to_vec();
+    old.extend([0x50, 0x2a, 0x4d, 0x18, 40, 0, 0, 0]);
+    old.extend(&blob[blob.len() - 64..blob.len() - 32]);
+    old.extend(&blob[blob.len() - 8..]);
+    let size = old.len() as u64;
+    let found = Position::of_footer(&old[old.len() - 72..], size).unwrap();
+    assert_eq!(found, Position { digest: None, ..position.clone() });
+    assert_eq!(runs(&old).unwrap().count(), runs(&blob).unwrap().count());
+    let renamed = |name: &str| name.replace("io.github.containers", "io.containers");
+    let annotations = layer.annotations.iter().map(|(k, v)| (renamed(k), v.clone())).collect();
+    assert_eq!(Position::of_annotations(&annotations, layer.size), Some(position));
+}
+
+#[test]
+fn a_plain_tar_has_a_list_of_runs_behind_its_end() {
+    let mut files = version();
+    let old = plain(&files);
+    let runs = runs(&old).unwrap();
+    // The list, the padding and the footer are not listed.
+    let list = old.len() as u64 - runs.end();
+    assert_eq!(list % 512, 0);
+    assert!(list >= runs.count() as u64 * 40 + 64 && list < runs.count() as u64 * 40 + 576);
+    assert!(read_all(&old) == files, "readers ignore the list");
+    assert_eq!(lacking(&old, &old), list);
+    files.insert(3, file("bin/file02a", content(1234, 30_000)));
+    files[20].1[7] ^= 1;
+    let missing = lacking(&old, &plain(&files));
+    assert!((50_000..70_000).contains(&missing), "{missing}");
+}
+
+/// Small files share runs, whose cuts do not move when one is added.
+#[test]
+fn runs_of_small_files_are_cut_by_their_paths() {
+    let mut files: Files =
+        (0..1000).map(|n| file(&format!("etc/file{n:04}"), content(n, 300))).collect();
+    let old = plain(&files);
+    let count = runs(&old).unwrap().count();
+    assert!((30..130).contains(&count), "{count}");
+    files.insert(500, file("etc/file0499a", content(4999, 300)));
+    let new = plain(&files);
+    let missing = lacking(&old, &new);
+    assert!(missing < new.len() as u64 / 10, "{missing} of {}", new.len());
+}
+
+#[test]
+fn small_layers_and_other_blobs_have_no_list() {
+    assert_eq!(runs(&plain(&[file("a", content(1, 1000))])), None);
+    assert_eq!(runs(b""), None);
+    assert_eq!(runs(&content(1, 1 << 20)), None);
+    let gzip = write_layer(&version(), Compression::Gzip { level: 1 }, 1).0;
+    assert_eq!(runs(&gzip), None);
+    assert!(runs(&written(&version()).0).is_some());
+}
+
+#[test]
+fn lists_of_runs_that_lie_are_refused() {
+    let good = plain(&version());
+    let end = usize::try_from(runs(&good).unwrap().end()).unwrap();
+    let refused = |blob: &[u8], why: &str| {
+        let file = tempfile::tempfile().unwrap();
+        (&file).write_all(blob).unwrap();
+        let error = runs_of(&file).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    };
+    // With a checksum that holds.
+    let listed = |records: &[(u64, u8)], offset: u64| {
+        let mut list: Vec<u8> = Vec::new();
+        for (length, byte) in records {
+            list.extend(length.to_le_bytes());
+            list.extend([*byte; 32]);
+        }
+        let mut blob = good[..end].to_vec();
+        let checksum = *blake3::hash(&list).as_bytes();
+        let length = list.len() as u64;
+        blob.extend(list);
+        for word in [offset, length] {
+            blob.extend(word.to_le_bytes());
+        }
+        blob.extend(checksum);
+        blob.extend(1_u64.to_le_bytes());
+        blob.extend(b"imgctlRL");
+        blob
+    };
+    let offset = end as u64;
+    let whole = listed(&[(offset - 5, 1), (5, 2)], offset);
+    assert_eq!(runs(&whole).unwrap().count(), 2);
+    for records in [
+        &[(offset - 5, 1)][..],
+        &[(offset - 5, 1), (6, 2)],
+        &[(offset - 5, 1), (0, 2), (5, 3)],
+        &[(offset - 5, 1), (u64::MAX, 2)],
+        &[],
+    ] {
+        refused(&listed(records, offset), "cover");
+    }
+    // Beyond the end, there is no list.
+    assert_eq!(runs(&listed(&[(offset, 1)], offset + 1_000_000)), None);
+    assert_eq!(runs(&listed(&[(offset, 1)], u64::MAX)), None);
+    refused(&listed(&[(offset - 8, 1)], offset - 8), "checksum");
+    let mut torn = whole;
+    torn[end + 50] ^= 1;
+    refused(&torn, "checksum");
 }
 
 proptest! {

@@ -19,7 +19,7 @@ use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::{Digest, Hasher};
 
 /// A blob below this size, in bytes, has no list: asking for parts of it is not worth a request.
-const SMALLEST_BLOB: u64 = 128 << 10;
+pub(super) const SMALLEST_BLOB: u64 = 128 << 10;
 /// Maximum size of the table of contents, in bytes. containers/storage reads up to 150 MiB.
 const LARGEST_TABLE: u64 = 128 << 20;
 

@@ -159,7 +159,7 @@ fn the_bytes_are_these_for_ever() {
     assert_eq!(
         digests,
         [
-            "sha256:232bb17754b5d8ee7b6e4243acc9317aeb1ad0f31bb28fc28bb1ad7578a96ab0",
+            "sha256:29ca909298b7653d9d14e5842c05e2fb7107753aa25f3d280cb15791be76036f",
             "sha256:a029cb74b752eb431e3193ddf0430625f5ce546eebeb5a072d56e4bf1c85118d",
             "sha256:525edab4b37db21cc0f20d45a762cfe4c5226a4cee844e639f9d8124bc279dbd",
         ]
