@@ -97,6 +97,7 @@ fn view(pulled: &Pulled) -> Value {
         "id": pulled.id,
         "blobs": { "copied": moved.copied, "existed": moved.existed },
         "bytesCopied": moved.bytes,
+        "bytesReused": moved.reused,
         "bytesTotal": moved.total,
     })
 }
@@ -337,6 +338,7 @@ pub(crate) fn copy(args: &CopyArgs, context: &Context) -> Result<()> {
             "mediaType": copied.root.media_type,
             "blobs": { "copied": moved.copied, "mounted": moved.mounted, "existed": moved.existed },
             "bytesCopied": moved.bytes,
+            "bytesReused": moved.reused,
             "bytesTotal": moved.total,
         }));
     }

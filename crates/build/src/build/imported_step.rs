@@ -14,7 +14,8 @@ use crate::cache::import::{Candidate, Import};
 use crate::cache::records::{RecordedLayer, Step};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::LayerKind;
-use imgctl_store::layer::{Mtime, Toc, planned};
+use imgctl_store::layer::chunked;
+use imgctl_store::layer::{Compression, Mtime, Toc, planned};
 
 impl LayerMaker<'_> {
     /// Returns the layer of `items` as a cache has it, with the times that it has there: so the layer
@@ -148,6 +149,10 @@ impl LayerMaker<'_> {
         let kind = layer.descriptor.layer_kind().ok_or_else(|| wrong(layer, "has no kind"))?;
         if layer.descriptor.media_type != self.compression_of(kind).media_type(self.docker)? {
             return Err(wrong(layer, "has another compression or format than the build's"));
+        }
+        let is_zstd = matches!(self.compression_of(kind), Compression::Zstd { .. });
+        if !is_zstd && layer.descriptor.annotations.contains_key(chunked::POSITION) {
+            return Err(wrong(layer, "cannot have the list of frames that its record names"));
         }
         Ok(())
     }

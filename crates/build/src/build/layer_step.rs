@@ -285,6 +285,7 @@ impl LayerMaker<'_> {
         self.store.put_toc(&layer.diff_id, &layer.toc)?;
         let media_type = self.compression_of(kind).media_type(self.docker)?;
         let mut descriptor = Descriptor::new(media_type, layer.digest.clone(), layer.size);
+        descriptor.annotations.extend(layer.annotations.clone());
         descriptor.annotations.insert(LAYER_KIND.to_owned(), kind.as_str().to_owned());
         let stored = CachedLayer { descriptor, diff_id: layer.diff_id.clone(), newest };
         Ok((layer, stored))

@@ -24,7 +24,7 @@ use imgctl_base::image::Digest;
 use imgctl_store::store::{Lease, Store};
 
 /// Changed when the same inputs produce different bytes than before.
-const SEMANTICS: &str = "imgctl build 1";
+const SEMANTICS: &str = "imgctl build 2";
 /// Maximum size of a record, in bytes.
 const MAX_RECORD: u64 = 1 << 20;
 /// Age at which using a record is worth a write.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use imgctl_base::error::{Error, IoContext as _, Kind, Result};
 use imgctl_base::image::descriptor::LAYER_KIND;
 use imgctl_base::image::{Descriptor, Digest, LayerKind, media_type};
+use imgctl_store::layer::chunked::{self, Position};
 use imgctl_store::layer::decompress;
 use imgctl_store::store::Store;
 
@@ -71,6 +72,9 @@ pub(crate) struct RecordedLayer {
     /// seconds their time differs from that of the run before. Only content records have them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     times: Vec<(u64, i64)>,
+    /// Annotations that say where the layer's list of frames is.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    list: BTreeMap<String, String>,
 }
 
 impl Step {
@@ -97,12 +101,14 @@ impl RecordedLayer {
             diff_id: layer.diff_id.clone(),
             newest: layer.newest,
             times: runs(times),
+            list: of_list(&layer.descriptor.annotations),
         })
     }
 
     /// Returns the layer that the record names, reduced to the members that a build sets.
     pub(crate) fn layer(&self) -> CachedLayer {
         let mut descriptor = self.descriptor();
+        descriptor.annotations.clone_from(&self.list);
         descriptor.annotations.insert(LAYER_KIND.to_owned(), self.kind.clone());
         CachedLayer { descriptor, diff_id: self.diff_id.clone(), newest: self.newest }
     }
@@ -133,8 +139,19 @@ impl RecordedLayer {
     }
 
     fn is_sound(&self) -> bool {
-        media_type::is_layer(&self.media_type) && LayerKind::parse(&self.kind).is_some()
+        let is_list = self.list.is_empty()
+            || (self.list.len() == chunked::ANNOTATIONS.len()
+                && self.list == of_list(&self.list)
+                && Position::of_annotations(&self.list, self.size).is_some());
+        media_type::is_layer(&self.media_type) && LayerKind::parse(&self.kind).is_some() && is_list
     }
+}
+
+/// Returns the annotations that say where a layer's list of frames is.
+fn of_list(annotations: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let mut all = annotations.clone();
+    all.retain(|name, _| chunked::ANNOTATIONS.contains(&name.as_str()));
+    all
 }
 
 fn runs(times: impl Iterator<Item = i64>) -> Vec<(u64, i64)> {
@@ -299,6 +316,32 @@ mod tests {
         assert_eq!(lying.times(4), None);
         let lying = RecordedLayer { times: vec![(2, i64::MAX), (2, 1)], ..layer };
         assert_eq!(lying.times(4), None);
+    }
+
+    #[test]
+    fn annotations_of_a_list_are_kept_and_no_others() {
+        let list = |position: &str| {
+            BTreeMap::from([
+                (chunked::CHECKSUM.to_owned(), Digest::of(b"list").to_string()),
+                (chunked::POSITION.to_owned(), position.to_owned()),
+                (chunked::HEADERS_POSITION.to_owned(), "4:1:1".to_owned()),
+            ])
+        };
+        let digest = Digest::of(b"x");
+        let mut descriptor = Descriptor::new(media_type::OCI_LAYER_ZSTD, digest.clone(), 7);
+        descriptor.annotations = list("1:2:3:1");
+        descriptor.annotations.insert(LAYER_KIND.to_owned(), "rootfs".to_owned());
+        let layer = CachedLayer { descriptor, diff_id: digest, newest: 12 };
+        let recorded = RecordedLayer::new(&layer, std::iter::empty()).unwrap();
+        assert!(recorded.is_sound() && recorded.names(&layer));
+        let with = |list| RecordedLayer { list, ..recorded.clone() };
+        let mut more = list("1:2:3:1");
+        more.insert("io.imgctl.layer.images".to_owned(), "x".to_owned());
+        let mut fewer = list("1:2:3:1");
+        fewer.remove(chunked::HEADERS_POSITION);
+        for wrong in [list("9:9:9:1"), list("x"), more, fewer] {
+            assert!(!with(wrong).is_sound());
+        }
     }
 
     #[test]

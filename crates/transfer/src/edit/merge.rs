@@ -206,6 +206,7 @@ impl<'a> Stack<'a> {
             let media = compression.media_type(false)?;
             let mut descriptor = Descriptor::new(media, layer.digest, layer.size);
             let annotation = (LAYER_KIND.to_owned(), kind.as_str().to_owned());
+            descriptor.annotations.extend(layer.annotations);
             descriptor.annotations.extend([annotation]);
             self.tree.apply(layer.toc)?;
             self.layers.push((descriptor, layer.diff_id));

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 
 use crate::transfer::layout::LayoutSink;
+use crate::transfer::partial::local::LocalBlobs;
 use crate::transfer::plan::Plan;
 use crate::transfer::registry::RegistrySink;
 use crate::transfer::sink::{ImageSink, Put};
@@ -96,6 +97,10 @@ impl<S: ArtifactSink> ImageSink for WithArtifacts<'_, S> {
 
     fn prepare(&self, plan: &Plan, blobs: &Blobs<'_>) -> Result<HashSet<Digest>> {
         self.sink.prepare(plan, blobs)
+    }
+
+    fn local(&self) -> Option<Box<dyn LocalBlobs>> {
+        self.sink.local()
     }
 
     fn takes_foreign_layers(&self) -> bool {

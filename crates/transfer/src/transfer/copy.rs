@@ -12,6 +12,7 @@ use crate::transfer::load::{Input, LoadOptions, load};
 use crate::transfer::location::{Archived, Location};
 use crate::transfer::names;
 use crate::transfer::output::{Content, OuterCompression, Tar, Target};
+use crate::transfer::partial::local::StoreBlobs;
 use crate::transfer::plan::Plan;
 use crate::transfer::registry::{RegistrySink, RegistrySource};
 use crate::transfer::save::{ArchiveFormat, Output, SaveOptions, save};
@@ -153,7 +154,8 @@ impl<'a> Copier<'a> {
             ))
             .hint("copy the whole index with --all-platforms, or drop --preserve-digests"));
         }
-        engine::copy_plan(source, sink, &plan, *jobs, self.reporter)
+        let near = StoreBlobs::of(self.store);
+        engine::copy_near(source, sink, &plan, *jobs, near, self.reporter)
     }
 
     fn temporary(&self, scratch: &ScratchDirectory, name: &str) -> Result<Store> {

@@ -7,6 +7,8 @@ mod tests;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::transfer::partial::Partial;
+use crate::transfer::partial::local::LocalBlobs;
 use crate::transfer::plan::{Plan, Selection};
 use crate::transfer::sink::{ImageSink, Put};
 use crate::transfer::source::{Blobs, ImageSource, SourceDocument};
@@ -53,6 +55,8 @@ pub struct Moved {
     pub existed: u64,
     /// Bytes read from the source.
     pub bytes: u64,
+    /// Bytes of copied blobs that came from other blobs on this machine.
+    pub reused: u64,
     /// Total size of all blobs, in bytes.
     pub total: u64,
 }
@@ -63,11 +67,12 @@ impl std::ops::AddAssign for Moved {
         self.mounted += other.mounted;
         self.existed += other.existed;
         self.bytes += other.bytes;
+        self.reused += other.reused;
         self.total += other.total;
     }
 }
 
-/// Copies a planned image.
+/// Copies a planned image. Parts of its blobs that blobs of the sink have are not read from the source.
 pub(crate) fn copy_plan(
     source: &dyn ImageSource,
     sink: &dyn ImageSink,
@@ -75,6 +80,23 @@ pub(crate) fn copy_plan(
     jobs: usize,
     reporter: &dyn Reporter,
 ) -> Result<Copied> {
+    copy_near(source, sink, plan, jobs, None, reporter)
+}
+
+/// Like [`copy_plan`], with further blobs on this machine.
+pub(crate) fn copy_near(
+    source: &dyn ImageSource,
+    sink: &dyn ImageSink,
+    plan: &Plan,
+    jobs: usize,
+    near: Option<Box<dyn LocalBlobs>>,
+    reporter: &dyn Reporter,
+) -> Result<Copied> {
+    let local = match source.has_ranges() {
+        true => sink.local().into_iter().chain(near).collect(),
+        false => Vec::new(),
+    };
+    let source = &Partial::new(source, local);
     let manifests: Vec<Digest> =
         plan.manifests.iter().map(|(descriptor, _)| descriptor.digest.clone()).collect();
     source.admit(&plan.source_digest, &manifests)?;
@@ -95,7 +117,7 @@ pub(crate) fn copy_plan(
 }
 
 fn run(
-    source: &dyn ImageSource,
+    source: &Partial<'_>,
     sink: &dyn ImageSink,
     plan: &Plan,
     jobs: usize,
@@ -108,10 +130,24 @@ fn run(
         progress(count);
     };
     let blobs = Blobs { source, stop: Arc::clone(&stop), moved: &moved, mount_from: Vec::new() };
-    let prepared = sink.prepare(plan, &blobs)?;
+    let mut prepared = sink.prepare(plan, &blobs);
+    if let Err(error) = &prepared
+        && source.distrust(None, error)
+    {
+        prepared = sink.prepare(plan, &blobs);
+    }
+    let prepared = prepared?;
     let counts = [const { AtomicU64::new(0) }; 3];
     workers::for_each(&plan.blobs, jobs, &stop, |blob| {
-        let put = put_blob(sink, blob, &blobs)?;
+        let mut put = put_blob(sink, blob, &blobs);
+        if let Err(error) = &put
+            && !stop.load(Ordering::Relaxed)
+            && source.distrust(Some(&blob.digest), error)
+        {
+            put = put_blob(sink, blob, &blobs);
+        }
+        let put = put?;
+        source.forget(&blob.digest);
         let was_prepared = prepared.contains(&blob.digest);
         if !was_prepared && put != Put::Copied {
             progress(blob.size);
@@ -132,7 +168,9 @@ fn run(
     }
     sink.finish(&plan.root.descriptor, &plan.root.bytes)?;
     let [copied, mounted, existed] = counts.map(AtomicU64::into_inner);
-    Ok(Moved { copied, mounted, existed, bytes: bytes.into_inner(), total: plan.total() })
+    let (reused, asked) = source.counts();
+    let bytes = bytes.into_inner().saturating_sub(reused).saturating_add(asked);
+    Ok(Moved { copied, mounted, existed, bytes, reused, total: plan.total() })
 }
 
 fn put_blob(sink: &dyn ImageSink, blob: &Descriptor, blobs: &Blobs<'_>) -> Result<Put> {

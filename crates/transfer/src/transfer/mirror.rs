@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::transfer::engine::{self, Moved};
 use crate::transfer::mirror_place::{Place, name_of};
+use crate::transfer::partial::local::LocalBlobs;
 use crate::transfer::plan::{Plan, Selection};
 use crate::transfer::sink::{ImageSink, Put};
 use crate::transfer::source::{Blobs, ImageSource};
@@ -238,6 +239,10 @@ impl ImageSink for Turns<'_> {
 
     fn prepare(&self, plan: &Plan, blobs: &Blobs<'_>) -> Result<HashSet<Digest>> {
         self.sink.prepare(plan, blobs)
+    }
+
+    fn local(&self) -> Option<Box<dyn LocalBlobs>> {
+        self.sink.local()
     }
 
     fn takes_foreign_layers(&self) -> bool {

@@ -20,6 +20,7 @@ pub mod mirror_sources;
 mod names;
 mod oci_layout;
 mod output;
+pub mod partial;
 pub mod parts;
 pub mod plan;
 pub mod publish;

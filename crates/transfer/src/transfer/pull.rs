@@ -2,6 +2,7 @@
 //! image is not in the store.
 
 use std::io::Read;
+use std::ops::Range;
 
 use crate::transfer::engine::{self, JOBS, Moved};
 use crate::transfer::known_blobs::KnownBlobs;
@@ -262,6 +263,22 @@ impl ImageSource for Remembering<'_> {
 
     fn open(&self, descriptor: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>> {
         self.source.open(descriptor, offset)
+    }
+
+    fn has_ranges(&self) -> bool {
+        self.source.has_ranges()
+    }
+
+    fn open_ranges(
+        &self,
+        descriptor: &Descriptor,
+        ranges: Vec<Range<u64>>,
+    ) -> Result<Box<dyn Read + Send + 'static>> {
+        self.source.open_ranges(descriptor, ranges)
+    }
+
+    fn reference(&self) -> Option<&Reference> {
+        self.source.reference()
     }
 
     fn admit(&self, digest: &Digest, manifests: &[Digest]) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Reads images from a registry and writes them there.
 
 use std::io::Read;
+use std::ops::Range;
 
 use crate::transfer::sink::{ImageSink, Put};
 use crate::transfer::source::{Blobs, ImageSource, SourceDocument};
@@ -50,6 +51,22 @@ impl ImageSource for RegistrySource {
 
     fn open(&self, descriptor: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>> {
         self.repository.blob(descriptor, offset)
+    }
+
+    fn has_ranges(&self) -> bool {
+        true
+    }
+
+    fn open_ranges(
+        &self,
+        descriptor: &Descriptor,
+        ranges: Vec<Range<u64>>,
+    ) -> Result<Box<dyn Read + Send + 'static>> {
+        self.repository.blob_ranges(descriptor, ranges)
+    }
+
+    fn reference(&self) -> Option<&Reference> {
+        Some(&self.reference)
     }
 
     fn admit(&self, digest: &Digest, manifests: &[Digest]) -> Result<()> {

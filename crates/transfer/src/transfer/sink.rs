@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use crate::transfer::partial::local::LocalBlobs;
 use crate::transfer::plan::Plan;
 use crate::transfer::source::Blobs;
 use imgctl_base::error::Result;
@@ -29,6 +30,10 @@ pub trait ImageSink: Sync {
     fn prepare(&self, plan: &Plan, blobs: &Blobs<'_>) -> Result<HashSet<Digest>> {
         let _ = (plan, blobs);
         Ok(HashSet::new())
+    }
+    /// Returns the blobs that are here with the sink's, of which parts may be parts of new blobs.
+    fn local(&self) -> Option<Box<dyn LocalBlobs>> {
+        None
     }
     /// Whether the sink accepts layers that must not be distributed (those with `urls`).
     fn takes_foreign_layers(&self) -> bool {

@@ -2,11 +2,12 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use imgctl_base::error::{Error, IoContext, Result};
-use imgctl_base::image::{Descriptor, Digest};
+use imgctl_base::image::{Descriptor, Digest, Reference};
 use imgctl_store::store::Store;
 
 /// A document as stored, with the descriptor computed from its bytes.
@@ -39,6 +40,25 @@ pub trait ImageSource: Sync {
     /// Opens a blob from `offset` on; the blob has exactly `descriptor.size` bytes in total. The
     /// receiver verifies the digest.
     fn open(&self, descriptor: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>>;
+    /// Whether [`ImageSource::open_ranges`] may work.
+    fn has_ranges(&self) -> bool {
+        false
+    }
+    /// Opens ranges of a blob, which are read one after another. The receiver verifies what it makes of
+    /// them. Fails with [`Kind::BadContent`](imgctl_base::error::Kind::BadContent) if the source turns out to give whole blobs only.
+    fn open_ranges(
+        &self,
+        descriptor: &Descriptor,
+        ranges: Vec<Range<u64>>,
+    ) -> Result<Box<dyn Read + Send + 'static>> {
+        let _ = ranges;
+        let digest = &descriptor.digest;
+        Err(Error::failed(format!("{} has no ranges of blob {digest}", self.describe())))
+    }
+    /// Returns the image's name in a registry.
+    fn reference(&self) -> Option<&Reference> {
+        None
+    }
     /// Fails unless the policy admits the image. `digest` is that of [`ImageSource::root`];
     /// `manifests` are the selected manifests at or below the root. Called before any blob is
     /// copied.

@@ -6,6 +6,7 @@ use std::io::Read;
 use std::sync::Mutex;
 
 use crate::transfer::artifacts;
+use crate::transfer::partial::local::{LocalBlobs, StoreBlobs};
 use crate::transfer::plan::{Plan, read_small};
 use crate::transfer::sink::{ImageSink, Put};
 use crate::transfer::source::{Blobs, ImageSource, Kept, SourceDocument, from_offset};
@@ -171,6 +172,10 @@ impl ImageSink for StoreSink {
             brought.extend(std::mem::take(&mut *lock(&downloads.brought)));
         }
         Ok(brought)
+    }
+
+    fn local(&self) -> Option<Box<dyn LocalBlobs>> {
+        StoreBlobs::of(&self.store)
     }
 
     fn takes_foreign_layers(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 
+use crate::transfer::partial::local::{LocalBlobs, TreeBlobs};
 use crate::transfer::sink::{ImageSink, Put};
 use crate::transfer::source::{Blobs, ImageSource, SourceDocument, from_offset};
 use imgctl_base::error::{Error, Result};
@@ -114,6 +115,11 @@ impl ImageSink for TreeSink {
         let tag = self.tag.as_ref().map(|tag| format!(":{tag}"));
         let (name, tag) = (&self.repository, tag.unwrap_or_default());
         format!("{name}{tag} in {}", place.display())
+    }
+
+    fn local(&self) -> Option<Box<dyn LocalBlobs>> {
+        let (layout, repository) = (self.layout.clone(), self.repository.clone());
+        Some(Box::new(TreeBlobs { layout, repository }))
     }
 
     fn put_blob(&self, descriptor: &Descriptor, blobs: &Blobs<'_>) -> Result<Put> {

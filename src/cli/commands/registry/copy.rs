@@ -123,6 +123,7 @@ pub(super) fn show(done: &[Mirrored], context: &Context) -> Result<()> {
                         "existed": one.moved.existed,
                     },
                     "bytesCopied": one.moved.bytes,
+                    "bytesReused": one.moved.reused,
                     "bytesTotal": one.moved.total,
                 })
             })
