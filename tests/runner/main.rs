@@ -36,6 +36,7 @@ mod inplace;
 mod login;
 mod manifest_list;
 mod mount;
+mod partial;
 mod pipeline;
 mod pull;
 mod push;

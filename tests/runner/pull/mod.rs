@@ -5,7 +5,7 @@ mod copy;
 mod from;
 mod images;
 mod memory;
-mod proxy;
+pub(crate) mod proxy;
 mod resume;
 
 use std::path::{Path, PathBuf};

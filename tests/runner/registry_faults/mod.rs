@@ -4,7 +4,7 @@
 //! Whatever happens, the error names what it is about, credentials stay where they belong, and the
 //! store and the server's tree stay sound. The long loops run with `IMGCTL_TEST_LONG=1`.
 
-mod bench;
+pub(crate) mod bench;
 mod concurrency;
 mod documents;
 mod flaps;

@@ -4,11 +4,11 @@
 mod cases;
 mod image;
 mod random;
-mod readers;
+pub(crate) mod readers;
 mod writers;
 
 /// Everything mounted by this thread and its children goes with it, even if the test panics.
-fn private_mounts() {
+pub(crate) fn private_mounts() {
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS | nix::sched::CloneFlags::CLONE_FS)
         .expect("these tests mount: run them as root (scripts/test)");
     rustix::mount::mount_change(
