@@ -117,7 +117,8 @@ fn podman_pulls_in_part() {
     podman(&["image", "umount", &id]);
     bench.env.imgctl(["pull", &bench.name(2)]).ok();
     let ours = tree::list(&bench.env.export(&bench.name(2), "ours"));
-    tree::assert_same("podman", &ours, &theirs, FILE_TIMES);
+    // podman 4.3 gives the files of partial pulls, also of its own images, the time of the pull.
+    tree::assert_same("podman", &ours, &theirs, Compare::default());
 }
 
 /// Pushes a version with the annotations' names of containers/storage before 1.44, which Debian's
