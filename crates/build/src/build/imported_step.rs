@@ -151,7 +151,11 @@ impl LayerMaker<'_> {
             return Err(wrong(layer, "has another compression or format than the build's"));
         }
         let is_zstd = matches!(self.compression_of(kind), Compression::Zstd { .. });
-        if !is_zstd && layer.descriptor.annotations.contains_key(chunked::POSITION) {
+        if !is_zstd
+            && chunked::ANNOTATIONS
+                .iter()
+                .any(|name| layer.descriptor.annotations.contains_key(*name))
+        {
             return Err(wrong(layer, "cannot have the list of frames that its record names"));
         }
         Ok(())

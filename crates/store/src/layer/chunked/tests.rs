@@ -325,6 +325,7 @@ fn lacking(old: &[u8], new: &[u8]) -> u64 {
 fn older_footers_and_annotations_are_read() {
     let (blob, layer) = written(&version());
     let position = Position::of_annotations(&layer.annotations, layer.size).unwrap();
+    assert_eq!(blob.last_chunk(), Some(b"GnUlInUx"), "containers/storage, ZstdChunkedFrameMagic");
     let mut old = blob[..blob.len() - 72].to_vec();
     old.extend([0x50, 0x2a, 0x4d, 0x18, 40, 0, 0, 0]);
     old.extend(&blob[blob.len() - 64..blob.len() - 32]);
