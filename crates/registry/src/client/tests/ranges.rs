@@ -5,10 +5,19 @@ use super::faults::ranged;
 use super::*;
 
 type Ranges = Vec<Range<u64>>;
+type Handler = dyn Fn(&Request) -> Answer + Send + Sync;
 
-fn read_ranges(repository: &Repository, blob: &Descriptor, ranges: &Ranges) -> Result<Vec<u8>> {
+fn one(start: u64, end: u64) -> Ranges {
+    std::iter::once(start..end).collect()
+}
+
+fn read_ranges(
+    repository: &Repository,
+    blob: &Descriptor,
+    ranges: &[Range<u64>],
+) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let mut reader = repository.blob_ranges(blob, ranges.clone())?;
+    let mut reader = repository.blob_ranges(blob, ranges.to_vec())?;
     reader.read_to_end(&mut bytes).map_err(|error| Error::io("cannot read", error))?;
     Ok(bytes)
 }
@@ -32,8 +41,8 @@ fn ranges_arrive_in_order_from_a_real_registry_and_through_cuts() {
     let repository = on(&client(None), &real.host, "app");
     push(&repository, &bytes, &[]).unwrap();
     assert!(read_ranges(&repository, &blob(&bytes), &some()).unwrap() == expected(&bytes));
-    assert!(read_ranges(&repository, &blob(&bytes), &Vec::new()).unwrap().is_empty());
-    assert!(read_ranges(&repository, &blob(&bytes), &vec![7..(6 << 20) + 1]).is_err());
+    assert!(read_ranges(&repository, &blob(&bytes), &[]).unwrap().is_empty());
+    assert!(read_ranges(&repository, &blob(&bytes), &one(7, (6 << 20) + 1)).is_err());
     let content = bytes.clone();
     let fake = Fake::start(move |request| ranged(&content, request).cut(500_000));
     let repository = on(&client(None), &fake.host, "app");
@@ -48,7 +57,7 @@ fn readers_that_nobody_reads_do_not_stop_others() {
     let content = bytes.clone();
     let fake = Fake::start(move |request| ranged(&content, request));
     let repository = on(&client(None), &fake.host, "app");
-    let open = || repository.blob_ranges(&blob(&bytes), vec![0..6 << 20]).unwrap();
+    let open = || repository.blob_ranges(&blob(&bytes), one(0, 6 << 20)).unwrap();
     let idle: Vec<_> = (0..12).map(|_| open()).collect();
     assert!(read_ranges(&repository, &blob(&bytes), &some()).unwrap() == expected(&bytes));
     drop(idle);
@@ -72,7 +81,7 @@ fn answers_that_are_not_the_range_are_refused() {
     };
     let whole = bytes.clone();
     let multipart = [("Content-Type", "multipart/byteranges; boundary=x")];
-    let cases: Vec<(&str, Box<dyn Fn(&Request) -> Answer + Send + Sync>)> = vec![
+    let cases: Vec<(&str, Box<Handler>)> = vec![
         ("everything", Box::new(move |_| Answer::new("200 OK", &[], &whole))),
         ("no range", Box::new(move |_| partial(&[], 1000))),
         ("parts", Box::new(move |_| partial(&multipart, 1000))),
@@ -92,7 +101,7 @@ fn answers_that_are_not_the_range_are_refused() {
     for (name, answer) in cases {
         let fake = Fake::start(answer);
         let repository = on(&client(None), &fake.host, "app");
-        let error = read_ranges(&repository, &blob(&bytes), &vec![100..1100]).unwrap_err();
+        let error = read_ranges(&repository, &blob(&bytes), &one(100, 1100)).unwrap_err();
         assert_eq!(error.kind(), Kind::BadContent, "{name}: {error}");
         assert_eq!(fake.asked("GET", "/blobs/").len(), 1, "{name}");
     }

@@ -82,7 +82,12 @@ impl Remote {
             selection: Selection { platforms: Platforms::All, keep_index: true },
             ..CopyOptions::default()
         };
-        copy(self, &StoreSink::new(&fixture.store, &[self.name.clone()]), &options, &Silent)
+        copy(
+            self,
+            &StoreSink::new(&fixture.store, std::slice::from_ref(&self.name)),
+            &options,
+            &Silent,
+        )
     }
 }
 
