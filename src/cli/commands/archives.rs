@@ -204,6 +204,7 @@ Examples:
   imgctl load etcd.tar.zst --tag etcd:v1
   imgctl load etcd.tar.001
   imgctl load /media/disk1 /media/disk2 --request-missing missing.json
+  imgctl load --unpack etcd.tar
   docker save etcd:v1 | imgctl load"
 )]
 pub(crate) struct LoadArgs {
@@ -223,6 +224,10 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "LIST")]
     request_missing: Option<PathBuf>,
 
+    /// Also unpack the layers and verify their diff IDs, so that the image can be mounted at once
+    #[arg(long)]
+    unpack: bool,
+
     #[command(flatten)]
     gate: GateArg,
 }
@@ -233,6 +238,7 @@ pub(crate) fn load(args: &LoadArgs, context: &Context) -> Result<()> {
         tags: references(&args.tags)?,
         gate: args.gate.gate(context)?,
         request_missing: args.request_missing.clone(),
+        unpack: args.unpack,
     };
     let paths = if args.files.is_empty() { &args.input } else { &args.files };
     let archives;

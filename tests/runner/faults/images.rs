@@ -50,6 +50,27 @@ impl Fixture {
         // What it has brought in is gone without a prune.
         assert_no_garbage(&self.env);
     }
+
+    /// Panics unless `archive` is refused when its layers are unpacked, at once or later; without
+    /// that, nobody looks into a layer before somebody needs what is in it.
+    #[track_caller]
+    fn refuses_when_unpacked(&self, what: &str, layout: &Layout, words: &str) {
+        let says = |ran: &Ran| {
+            assert!(ran.stderr().contains(words), "{what}: {}", ran.report());
+            assert!(!ran.stderr().contains("defect"), "{what}: {}", ran.report());
+        };
+        self.env.write("hostile.tar", layout.archive());
+        says(&self.env.imgctl(["load", "--unpack", "-i", "hostile.tar"]).fails(BAD_CONTENT));
+        assert_no_garbage(&self.env);
+        self.env.imgctl(["load", "-i", "hostile.tar"]).ok();
+        for words in [["ls", "localhost/hostile:v1:/"], ["mount", "localhost/hostile:v1"]] {
+            says(&self.env.imgctl(words).fails(BAD_CONTENT));
+        }
+        self.env.imgctl(["rmi", "localhost/hostile:v1"]).ok();
+        self.canary.assert_untouched(what);
+        assert_no_mounts(&self.env);
+        assert_no_garbage(&self.env);
+    }
 }
 
 impl Drop for Fixture {
@@ -129,8 +150,6 @@ fn oci_archives_that_lie() {
             },
             "config",
         ),
-        ("layer that is no tar", Layout::of(&[gzip(&noise(1, 5000))]), "tar"),
-        ("layer that is cut short", Layout::of(&[gzip(&layer[..514])]), ""),
     ];
     for (what, layout, words) in lies {
         fixture.refuses(what, &layout.archive(), words);
@@ -319,15 +338,34 @@ fn archives_that_are_cut_short_or_have_a_bit_flipped() {
 }
 
 #[test]
+fn layers_that_are_not_what_their_digests_promise() {
+    let fixture = Fixture::new();
+    let layer = plain_layer(b"one");
+    for (what, layout, words) in [
+        ("no tar", Layout::of(&[gzip(&noise(1, 5000))]), "tar"),
+        ("cut short", Layout::of(&[gzip(&layer[..514])]), ""),
+        ("no gzip", Layout::with_diff_ids(&[gzip(&layer)[..60].to_vec()], &[sha256(&layer)]), ""),
+        (
+            "another diff-id",
+            Layout::with_diff_ids(&[zstd(&layer)], &[sha256(b"else")]),
+            "uncompressed layer",
+        ),
+    ] {
+        fixture.refuses_when_unpacked(what, &layout, words);
+    }
+}
+
+#[test]
 fn decompression_bombs() {
     let fixture = Fixture::new();
     // More of nothing than any real content has: its digests are never looked at.
     let bomb = bomb(b"zeros");
     let layout = Layout::with_diff_ids(std::slice::from_ref(&bomb), &[sha256(b"any")]);
-    fixture.refuses("zstd bomb", &layout.archive(), "times its size");
+    fixture.refuses_when_unpacked("zstd bomb", &layout, "times its size");
     // An entry that says it has much more than there is.
     let huge = Tar::new().lying(b'0', b"huge", b"", b"", (8 << 30) - 1).end();
-    fixture.refuses("a file of 8 GiB that is not there", &Layout::of(&[gzip(&huge)]).archive(), "");
+    let layout = Layout::of(&[gzip(&huge)]);
+    fixture.refuses_when_unpacked("a file of 8 GiB that is not there", &layout, "");
     if long() {
         // The archive itself as a bomb; what it brings is on disk until it is refused.
         fixture.refuses("archive bomb", &bomb, "times its size");

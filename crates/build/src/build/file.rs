@@ -1,6 +1,6 @@
 //! Locates the inputs of a build: the Kubefile, the context, and the ignore rules.
 
-use std::io::Read as _;
+use std::io::{BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use crate::build::archive;
@@ -217,7 +217,7 @@ fn unpack(store: &Store, file: std::fs::File, name: &str) -> Result<Option<Conte
     let mut unpacker =
         Unpacker::new(root.open_directory(Path::new("."))?, Form::Flat, Privilege::User)?;
     for mut item in items {
-        let mut reader = crate::build::items::Opened::open(&mut item)?;
+        let mut reader = BufReader::new(crate::build::items::Opened::open(&mut item)?);
         unpacker.apply(&item.entry, &mut reader, &NoLowerFiles)?;
     }
     unpacker.finish()?;

@@ -5,6 +5,7 @@
 //! directories of caches.
 
 use std::collections::HashMap;
+use std::io::BufReader;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -133,7 +134,7 @@ impl Mounts {
         let mut unpacker =
             Unpacker::new(root.open_directory(Path::new("."))?, Form::Flat, privilege)?;
         for mut item in tree.below(&real)? {
-            let mut reader = Opened::open(&mut item)?;
+            let mut reader = BufReader::new(Opened::open(&mut item)?);
             unpacker.apply(&item.entry, &mut reader, &NoLowerFiles)?;
         }
         unpacker.finish()?;

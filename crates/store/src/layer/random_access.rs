@@ -64,7 +64,7 @@ impl ContentReader {
     }
 
     /// Opens a sparse file. It is stored in pieces, so the tar is read from the start up to it.
-    fn open_sparse(&mut self, listed: &TocEntry) -> Result<TarReader<&mut OpenTar>> {
+    fn open_sparse(&mut self, listed: &TocEntry) -> Result<TarReader<BufReader<&mut OpenTar>>> {
         self.tar = None;
         let mut tar = TarReader::new(self.seek(0)?, Limits::default(), Names::Layer);
         while let Some(entry) = tar.next_entry()? {

@@ -4,7 +4,7 @@
 //! One thread reads and splits the blob, others hash and decompress, the caller's thread consumes.
 //! Must not depend on what the caller does with the entries or on the source of the blob.
 
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read, Write};
 use std::sync::atomic::Ordering;
 use std::thread;
 
@@ -46,7 +46,7 @@ pub struct Scanned {
 
 /// Called for each entry with its content and the offset of the content in the tar (`None` for
 /// sparse files and entries without content). It may leave content unread.
-pub(crate) type OnEntry<'a> = dyn FnMut(&Entry, &mut dyn Read, Option<u64>) -> Result<()> + 'a;
+pub(crate) type OnEntry<'a> = dyn FnMut(&Entry, &mut dyn BufRead, Option<u64>) -> Result<()> + 'a;
 
 /// Reads `blob` to its end. Entries are passed on before the digests are known: the caller must not
 /// make anything visible before this function has returned without an error.
@@ -56,7 +56,7 @@ pub fn scan(
     limits: Limits,
     on_entry: &mut OnEntry<'_>,
 ) -> Result<Scanned> {
-    run(blob, expected, limits, Table::Make, on_entry)
+    run(blob, expected, limits, Purpose { table: true, tar: None }, on_entry)
 }
 
 /// Like [`scan`], but without the table of contents, whose hashes of all contents take a tenth of
@@ -69,25 +69,39 @@ pub(crate) fn scan_entries(
     limits: Limits,
     on_entry: &mut OnEntry<'_>,
 ) -> Result<()> {
-    run(blob, expected, limits, Table::Leave, on_entry).map(drop)
+    run(blob, expected, limits, Purpose { table: false, tar: None }, on_entry).map(drop)
 }
 
-/// Whether to build a table of contents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Table {
-    Make,
-    Leave,
+/// Writes the uncompressed tar to `tar`, and builds the table of contents if it is `wanted`; like
+/// [`scan_entries`], leaves a blob without an expected digest unhashed.
+pub(crate) fn scan_into(
+    blob: impl Read + Send,
+    expected: Expected<'_>,
+    limits: Limits,
+    tar: &mut dyn Write,
+    wanted: bool,
+) -> Result<Scanned> {
+    run(blob, expected, limits, Purpose { table: wanted, tar: Some(tar) }, &mut |_, _, _| Ok(()))
+}
+
+/// What a blob is read for, besides its entries.
+struct Purpose<'a> {
+    /// Whether to build a table of contents.
+    table: bool,
+    /// Where to write the uncompressed tar.
+    tar: Option<&'a mut dyn Write>,
 }
 
 fn run(
     blob: impl Read + Send,
     expected: Expected<'_>,
     limits: Limits,
-    table: Table,
+    purpose: Purpose<'_>,
     on_entry: &mut OnEntry<'_>,
 ) -> Result<Scanned> {
     let shared = Shared::default();
-    let is_hashed = table == Table::Make || expected.digest.is_some();
+    let wanted = purpose.table;
+    let is_hashed = wanted && purpose.tar.is_none() || expected.digest.is_some();
     let blob_algorithm = is_hashed.then(|| algorithm(expected.digest));
     let tar_algorithm = algorithm(expected.diff_id);
     let (sender, pieces) = bounded(blob_reader::PIECES);
@@ -97,13 +111,13 @@ fn run(
             .name("layer-read".to_owned())
             .spawn_scoped(scope, move || {
                 let algorithms = (blob_algorithm, tar_algorithm);
-                let wanted = table == Table::Make;
                 blob_reader::run(blob, expected.size, algorithms, wanted, shared, &sender)
             })
             .doing(|| "cannot start a thread".to_owned())?;
         let rest = pieces.clone();
         let consumed = HashThread::start(tar_algorithm).and_then(|hash| {
-            consume(TarStream::new(pieces, hash, shared, limits), limits, table, on_entry)
+            let stream = TarStream::new(pieces, hash, shared, limits, purpose.tar);
+            consume(stream, limits, wanted, on_entry)
         });
         // After an early stop, the reader must not wait for buffers that are no longer consumed.
         shared.stop.store(true, Ordering::Release);
@@ -155,24 +169,23 @@ fn check(scanned: &Scanned, expected: Expected<'_>) -> Result<()> {
 }
 
 fn consume(
-    stream: TarStream<'_>,
+    stream: TarStream<'_, '_>,
     limits: Limits,
-    table: Table,
+    wanted: bool,
     on_entry: &mut OnEntry<'_>,
 ) -> Result<(Toc, (Digest, u64))> {
-    let mut tar = TarReader::new(stream, limits, Names::Layer);
+    let mut tar = TarReader::over(stream, limits, Names::Layer);
     let mut toc = Toc::default();
     while let Some(entry) = tar.next_entry()? {
         let offset = tar.content_offset();
-        if table == Table::Leave {
+        if !wanted {
             on_entry(&entry, &mut tar, offset)?;
             continue;
         }
         let mut content = HashedContent { content: &mut tar, hasher: blake3::Hasher::new() };
         on_entry(&entry, &mut content, offset)?;
         let hash = if let EntryKind::File { .. } = entry.kind {
-            io::copy(&mut content, &mut io::sink())
-                .doing(|| format!("cannot read `{}`", entry.path))?;
+            content.drain().doing(|| format!("cannot read `{}`", entry.path))?;
             Some(*content.hasher.finalize().as_bytes())
         } else {
             None
@@ -183,8 +196,21 @@ fn consume(
 }
 
 struct HashedContent<'a> {
-    content: &'a mut dyn Read,
+    content: &'a mut dyn BufRead,
     hasher: blake3::Hasher,
+}
+
+impl HashedContent<'_> {
+    /// Hashes what has not been read.
+    fn drain(&mut self) -> io::Result<()> {
+        loop {
+            let length = self.fill_buf()?.len();
+            if length == 0 {
+                return Ok(());
+            }
+            self.consume(length);
+        }
+    }
 }
 
 impl Read for HashedContent<'_> {
@@ -195,8 +221,22 @@ impl Read for HashedContent<'_> {
     }
 }
 
+impl BufRead for HashedContent<'_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.content.fill_buf()
+    }
+
+    fn consume(&mut self, count: usize) {
+        // What has been filled is there without an error.
+        if let Ok(bytes) = self.content.fill_buf() {
+            self.hasher.update(&bytes[..count]);
+        }
+        self.content.consume(count);
+    }
+}
+
 /// The uncompressed tar, assembled from the pieces in order and hashed in the process.
-struct TarStream<'a> {
+struct TarStream<'a, 'w> {
     pieces: Receiver<Piece>,
     block: Option<Block>,
     /// Number of bytes of the block read so far.
@@ -205,11 +245,21 @@ struct TarStream<'a> {
     shared: &'a Shared,
     limits: Limits,
     total: u64,
+    ended: bool,
+    /// Where else all of it goes.
+    copy: Option<&'w mut dyn Write>,
 }
 
-impl<'a> TarStream<'a> {
-    fn new(pieces: Receiver<Piece>, hash: HashThread, shared: &'a Shared, limits: Limits) -> Self {
-        Self { pieces, block: None, position: 0, hash, shared, limits, total: 0 }
+impl<'a, 'w> TarStream<'a, 'w> {
+    fn new(
+        pieces: Receiver<Piece>,
+        hash: HashThread,
+        shared: &'a Shared,
+        limits: Limits,
+        copy: Option<&'w mut dyn Write>,
+    ) -> Self {
+        let (block, position, total, ended) = (None, 0, 0, false);
+        Self { pieces, block, position, hash, shared, limits, total, ended, copy }
     }
 
     fn next_block(&mut self) -> io::Result<Option<Block>> {
@@ -222,29 +272,37 @@ impl<'a> TarStream<'a> {
         let compressed = self.shared.compressed.load(Ordering::Relaxed);
         decompress::check_ratio(self.total, compressed, self.limits)
             .map_err(|error| error.context("the layer is too large"))?;
+        if let Some(copy) = &mut self.copy {
+            copy.write_all(&block).doing(|| "cannot write its tar".to_owned())?;
+        }
         Ok(Some(block))
     }
 }
 
-impl Read for TarStream<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            if let Some(block) = &self.block {
-                let left = block.get(self.position..).unwrap_or_default();
-                let count = left.len().min(buffer.len());
-                buffer[..count].copy_from_slice(&left[..count]);
-                self.position += count;
-                if count > 0 || buffer.is_empty() {
-                    return Ok(count);
-                }
-            }
+impl BufRead for TarStream<'_, '_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        while !self.ended && self.block.as_ref().is_none_or(|block| self.position >= block.len()) {
             self.position = 0;
             // Release the block before waiting for the next one.
             self.block = None;
             self.block = self.next_block()?;
-            if self.block.is_none() {
-                return Ok(0);
-            }
+            self.ended = self.block.is_none();
         }
+        let block: &[u8] = self.block.as_deref().unwrap_or_default();
+        Ok(block.get(self.position..).unwrap_or_default())
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.position += count;
+    }
+}
+
+impl Read for TarStream<'_, '_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.fill_buf()?;
+        let count = left.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&left[..count]);
+        self.consume(count);
+        Ok(count)
     }
 }

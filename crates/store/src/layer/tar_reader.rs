@@ -6,7 +6,7 @@
 //! use) or rejects the archive: an archive with two meanings is an attack. Must not depend on what
 //! callers do with the entries.
 
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 
 use tar::EntryType;
 
@@ -110,15 +110,19 @@ struct SparsePlace {
     stretch: usize,
 }
 
-impl<R: Read> TarReader<R> {
+impl<R: Read> TarReader<BufReader<R>> {
     /// Creates a reader that starts at the archive's first byte.
     pub fn new(reader: R, limits: Limits, names: Names) -> Self {
+        Self::over(BufReader::with_capacity(64 << 10, reader), limits, names)
+    }
+}
+
+impl<R: BufRead> TarReader<R> {
+    /// Like [`TarReader::new`], for an archive whose bytes already lie in a buffer: contents are
+    /// not copied.
+    pub fn over(reader: R, limits: Limits, names: Names) -> Self {
         Self {
-            stream: Stream {
-                reader: BufReader::with_capacity(64 << 10, reader),
-                position: 0,
-                size_limit: limits.size,
-            },
+            stream: Stream { reader, position: 0, size_limit: limits.size },
             limits,
             names: Namer::new(names, limits),
             global: Records::new(),
@@ -167,7 +171,7 @@ impl<R: Read> TarReader<R> {
 
     /// Returns the stream. Once the end has been reached, nothing of it is lost.
     pub fn into_inner(self) -> R {
-        self.stream.reader.into_inner()
+        self.stream.reader
     }
 
     fn skip_content(&mut self) -> Result<()> {
@@ -481,7 +485,12 @@ fn unsigned(field: &[u8], what: &str) -> Result<u64> {
     u64::try_from(number).map_err(|_| refuse(format!("a {what} is negative")))
 }
 
-impl<R: Read> TarReader<R> {
+impl<R: BufRead> TarReader<R> {
+    fn cut_short(&self) -> io::Error {
+        let what = format!("the archive ends in the middle of `{}`", self.current.path);
+        Error::new(Kind::BadContent, what).into()
+    }
+
     fn read_stored(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let most = usize::try_from(self.current.stored).unwrap_or(usize::MAX);
         let most = most.min(buffer.len());
@@ -490,15 +499,14 @@ impl<R: Read> TarReader<R> {
         }
         let count = self.stream.read(&mut buffer[..most])?;
         if count == 0 {
-            let what = format!("the archive ends in the middle of `{}`", self.current.path);
-            return Err(Error::new(Kind::BadContent, what).into());
+            return Err(self.cut_short());
         }
         self.current.stored -= count as u64;
         Ok(count)
     }
 }
 
-impl<R: Read> Read for TarReader<R> {
+impl<R: BufRead> Read for TarReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let Some(place) = &mut self.current.sparse else {
             return self.read_stored(buffer);
@@ -521,3 +529,44 @@ impl<R: Read> Read for TarReader<R> {
         Ok(count)
     }
 }
+
+impl<R: BufRead> BufRead for TarReader<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        let mut most = usize::try_from(self.current.stored).unwrap_or(usize::MAX);
+        if let Some(place) = &mut self.current.sparse {
+            match place.map.at(place.position, &mut place.stretch) {
+                Piece::Hole(count) => {
+                    let count = usize::try_from(count).unwrap_or(usize::MAX);
+                    return Ok(ZEROS.get(..count).unwrap_or(&ZEROS));
+                }
+                Piece::Content(count) => {
+                    most = most.min(usize::try_from(count).unwrap_or(usize::MAX));
+                }
+            }
+        }
+        if most == 0 {
+            return Ok(&[]);
+        }
+        if self.stream.fill_buf()?.is_empty() {
+            return Err(self.cut_short());
+        }
+        let here = self.stream.fill_buf()?;
+        Ok(here.get(..most).unwrap_or(here))
+    }
+
+    fn consume(&mut self, count: usize) {
+        let mut is_stored = true;
+        if let Some(place) = &mut self.current.sparse {
+            let piece = place.map.at(place.position, &mut place.stretch);
+            is_stored = matches!(piece, Piece::Content(_));
+            place.position += count as u64;
+        }
+        if is_stored {
+            self.stream.consume(count);
+            self.current.stored -= count as u64;
+        }
+    }
+}
+
+/// A part of a hole.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];

@@ -17,7 +17,7 @@ mod parents;
 mod tests;
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, BufRead, ErrorKind, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
@@ -34,9 +34,6 @@ pub(crate) use attributes::is_left_out;
 use attributes::{Attributes, Target};
 use hidden::Hidden;
 use parents::{Missing, Parents, Reach};
-
-/// Maximum size of the pieces in which content is copied, in bytes.
-const BUFFER: usize = 512 * 1024;
 
 /// Form of the unpacked directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +101,6 @@ pub struct Unpacker {
     parents: Parents,
     attributes: Attributes,
     hidden: Hidden,
-    buffer: Vec<u8>,
 }
 
 impl Unpacker {
@@ -123,7 +119,7 @@ impl Unpacker {
             fs::fchmod(parents.top(), Mode::from_raw_mode(0o755))
                 .doing(|| "cannot set the mode of the directory to unpack into".to_owned())?;
         }
-        Ok(Self { parents, attributes, hidden: Hidden::new(form, !is_empty), buffer: Vec::new() })
+        Ok(Self { parents, attributes, hidden: Hidden::new(form, !is_empty) })
     }
 
     /// Applies one entry with its content. After an error the tree is incomplete, and the caller
@@ -131,7 +127,7 @@ impl Unpacker {
     pub fn apply(
         &mut self,
         entry: &Entry,
-        content: &mut dyn Read,
+        content: &mut dyn BufRead,
         lower: &dyn LowerFiles,
     ) -> Result<Applied> {
         self.apply_entry(entry, content, lower).context(|| format!("cannot unpack {}", entry.path))
@@ -169,7 +165,7 @@ impl Unpacker {
     fn apply_entry(
         &mut self,
         entry: &Entry,
-        content: &mut dyn Read,
+        content: &mut dyn BufRead,
         lower: &dyn LowerFiles,
     ) -> Result<Applied> {
         let path = entry.path.as_bytes();
@@ -264,34 +260,16 @@ impl Unpacker {
         Ok(())
     }
 
-    fn file(&mut self, entry: &Entry, name: &[u8], content: &mut dyn Read) -> Result<()> {
+    fn file(&mut self, entry: &Entry, name: &[u8], content: &mut dyn BufRead) -> Result<()> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
         let fd =
             self.place(&entry.path, name, |directory| fs::openat(directory, name, flags, mode))?;
         let file = File::from(fd);
-        self.copy(content, entry.size(), &file)?;
+        copy(content, entry.size(), &file)?;
         let target = Target::Open(file.as_fd());
         self.attributes.apply(entry, target, self.parents.gid())
-    }
-
-    /// Copies exactly `size` bytes.
-    fn copy(&mut self, content: &mut dyn Read, size: u64, mut file: &File) -> Result<()> {
-        let mut left = size;
-        while left > 0 {
-            let wanted = usize::try_from(left).map_or(BUFFER, |left| left.min(BUFFER));
-            if self.buffer.len() < wanted {
-                self.buffer.resize(wanted, 0);
-            }
-            let buffer = self.buffer.get_mut(..wanted).unwrap_or_default();
-            content
-                .read_exact(buffer)
-                .doing(|| format!("cannot read its content ({left} of {size} bytes missing)"))?;
-            file.write_all(buffer).doing(|| "cannot write its content".to_owned())?;
-            left -= wanted as u64;
-        }
-        Ok(())
     }
 
     fn directory(&mut self, entry: &Entry, name: &[u8]) -> Result<()> {
@@ -450,6 +428,26 @@ impl Unpacker {
         self.hidden.forget(path);
         self.attributes.forget(path);
     }
+}
+
+/// Copies exactly `size` bytes, directly from where they lie.
+fn copy(content: &mut dyn BufRead, size: u64, mut file: &File) -> Result<()> {
+    let mut left = size;
+    while left > 0 {
+        let reading = || format!("cannot read its content ({left} of {size} bytes missing)");
+        let here = match content.fill_buf() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            here => here.doing(reading)?,
+        };
+        if here.is_empty() {
+            return Err(io::Error::from(ErrorKind::UnexpectedEof)).doing(reading);
+        }
+        let wanted = usize::try_from(left).map_or(here.len(), |left| here.len().min(left));
+        file.write_all(&here[..wanted]).doing(|| "cannot write its content".to_owned())?;
+        content.consume(wanted);
+        left -= wanted as u64;
+    }
+    Ok(())
 }
 
 /// Location of a hard link's target.

@@ -2,7 +2,7 @@
 //! by entry with both digests verified.
 
 use std::collections::BTreeSet;
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read};
 
 use crate::layer::scan::{Expected, scan_entries};
 use crate::layer::{Entry, Limits};
@@ -53,6 +53,10 @@ pub trait LayerBlobs: Sync {
 
     /// Returns the limits for reading a layer.
     fn limits(&self) -> Limits;
+
+    /// Whether each blob was compared with its digest when it came here. Then only the digest of
+    /// the tar is checked, which does not match either if the blob has been damaged since.
+    fn are_verified(&self) -> bool;
 }
 
 /// Consumes a blob.
@@ -67,6 +71,10 @@ impl LayerBlobs for Store {
     fn limits(&self) -> Limits {
         self.limits()
     }
+
+    fn are_verified(&self) -> bool {
+        true
+    }
 }
 
 /// Reads a layer's blob and passes on its entries with their contents. Ok means that both digests
@@ -75,34 +83,13 @@ pub fn stream(
     blobs: &dyn LayerBlobs,
     layer: &LayerOf,
     task: &dyn Task,
-    on_entry: &mut dyn FnMut(&Entry, &mut dyn Read) -> Result<()>,
+    on_entry: &mut dyn FnMut(&Entry, &mut dyn BufRead) -> Result<()>,
 ) -> Result<()> {
-    let expected = Expected { digest: Some(&layer.blob.digest), ..of(layer) };
-    scan(blobs, layer, expected, task, on_entry)
-}
-
-/// Like [`stream`], for a blob that was verified when it was stored: checks only the digest of the
-/// tar, which also fails to match if the blob has been damaged since.
-pub fn stream_checked(
-    blobs: &dyn LayerBlobs,
-    layer: &LayerOf,
-    task: &dyn Task,
-    on_entry: &mut dyn FnMut(&Entry, &mut dyn Read) -> Result<()>,
-) -> Result<()> {
-    scan(blobs, layer, of(layer), task, on_entry)
-}
-
-fn of(layer: &LayerOf) -> Expected<'_> {
-    Expected { digest: None, size: Some(layer.blob.size), diff_id: Some(&layer.diff_id) }
-}
-
-fn scan(
-    blobs: &dyn LayerBlobs,
-    layer: &LayerOf,
-    expected: Expected<'_>,
-    task: &dyn Task,
-    on_entry: &mut dyn FnMut(&Entry, &mut dyn Read) -> Result<()>,
-) -> Result<()> {
+    let expected = Expected {
+        digest: (!blobs.are_verified()).then_some(&layer.blob.digest),
+        size: Some(layer.blob.size),
+        diff_id: Some(&layer.diff_id),
+    };
     blobs.read(layer, &mut |blob| {
         let blob = Counted { inner: blob, task };
         scan_entries(blob, expected, blobs.limits(), &mut |entry, content, _| {

@@ -18,6 +18,7 @@ use crate::mount::stack::Snapshot;
 use crate::mount::{lower_files, shapes};
 use crate::store::Store;
 use imgctl_base::error::{Kind, Result};
+use imgctl_base::fs::atomic::Durability;
 use imgctl_base::fs::directory;
 use imgctl_base::fs::root::Root;
 use imgctl_base::image::{Digest, Hasher};
@@ -304,7 +305,7 @@ fn fill(directory: &Path, tocs: &[Toc], parts: &[Snapshot], privileges: Privileg
     for (path, shape) in &mut shapes {
         shape.only_markers &= !union.existing.contains(path);
     }
-    shapes::write(directory, &shapes)
+    shapes::write(directory, &shapes, Durability::Atomic)
 }
 
 /// The merged snapshot being created.

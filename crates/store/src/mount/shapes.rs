@@ -166,41 +166,41 @@ pub(crate) fn from_toc(toc: &Toc) -> Shapes {
     collector.finish()
 }
 
-/// Stores the shapes next to the snapshot `fs`. Not synced, because a lost file is recreated.
-pub(super) fn write(fs: &Path, shapes: &Shapes) -> Result<()> {
+/// Stores the shapes next to the snapshot `fs`. The file is synced if that does not happen with
+/// the whole snapshot: without its bytes it would say that no directory is special.
+pub(super) fn write(fs: &Path, shapes: &Shapes, durability: Durability) -> Result<()> {
     let mut bytes = Vec::new();
     for (path, shape) in shapes {
         bytes.push(shape.to_byte());
         bytes.extend_from_slice(path.as_bytes());
         bytes.push(0);
     }
-    atomic::write(&fs.with_file_name(FILE), &bytes, 0o600, Durability::Atomic)
+    atomic::write(&fs.with_file_name(FILE), &bytes, 0o600, durability)
 }
 
-/// Reads what [`write`] stored; `None` if the file is missing.
+/// Reads what [`write`] stored; `None` if the file is missing or damaged: it can be recreated.
 pub(super) fn read(fs: &Path) -> Result<Option<Shapes>> {
     let file = fs.with_file_name(FILE);
     let bytes = match std::fs::metadata(&file) {
         Ok(metadata) if metadata.len() <= MAX_FILE => std::fs::read(&file).path("read", &file)?,
-        Ok(_) => {
-            return Err(Error::bad_content(format!("{} is too long", file.display())));
-        }
+        Ok(_) => return Ok(None),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::io(format!("cannot read {}", file.display()), error)),
     };
     let Some(bytes) = bytes.strip_suffix(&[0]) else {
         return Ok(Some(Shapes::new()));
     };
-    let malformed = || Error::bad_content(format!("{} is malformed", file.display()));
-    bytes
+    let shapes: Option<Shapes> = bytes
         .split(|b| *b == 0)
         .map(|line| {
-            let (first, path) = line.split_first().ok_or_else(malformed)?;
-            let shape = Shape::from_byte(*first).ok_or_else(malformed)?;
-            Ok((LayerPath::parse(path)?, shape))
+            let (first, path) = line.split_first()?;
+            Some((LayerPath::parse(path).ok()?, Shape::from_byte(*first)?))
         })
-        .collect::<Result<_>>()
-        .map(Some)
+        .collect();
+    if shapes.is_none() {
+        tracing::debug!("{} is damaged", file.display());
+    }
+    Ok(shapes)
 }
 
 #[cfg(test)]
@@ -265,10 +265,10 @@ mod tests {
         assert_eq!(many.len(), 32);
         let root = Shapes::from([(LayerPath::root(), Shape::default())]);
         for shapes in [Shapes::new(), root, many] {
-            write(&fs, &shapes).unwrap();
+            write(&fs, &shapes, Durability::Atomic).unwrap();
             assert_eq!(read(&fs).unwrap(), Some(shapes));
         }
         atomic::write(&fs.with_file_name(FILE), b"!a\0", 0o600, Durability::Atomic).unwrap();
-        assert!(read(&fs).is_err());
+        assert_eq!(read(&fs).unwrap(), None);
     }
 }

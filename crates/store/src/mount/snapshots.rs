@@ -16,6 +16,7 @@ use crate::mount::{merge, shapes};
 use crate::store::Store;
 use crate::store::images::Image;
 use imgctl_base::error::{Error, Result};
+use imgctl_base::fs::atomic::Durability;
 use imgctl_base::fs::directory;
 use imgctl_base::image::{Digest, Hasher};
 use imgctl_base::progress::{Reporter, Silent, Task, Unit};
@@ -163,7 +164,7 @@ fn of_layer(store: &Store, layer: &LayerOf, fs: PathBuf) -> Result<Snapshot> {
         None => {
             let toc = store.toc(&layer.blob.digest, &layer.diff_id)?;
             let shapes = shapes::from_toc(&toc);
-            shapes::write(&fs, &shapes)?;
+            shapes::write(&fs, &shapes, Durability::Durable)?;
             shapes
         }
     };
@@ -260,7 +261,8 @@ impl Unpacking<'_> {
             })?;
             let notes = unpacker.finish()?;
             with(&self.notes, |all| all.extend(notes));
-            shapes::write(directory, &std::mem::take(&mut collector).finish())
+            let shapes = std::mem::take(&mut collector).finish();
+            shapes::write(directory, &shapes, Durability::Atomic)
         });
         made.map(drop)
             .map_err(|error| error.context(format!("cannot unpack layer {}", layer.blob.digest)))

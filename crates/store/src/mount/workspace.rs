@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::mount::mountinfo::{self, SOURCE};
 use crate::mount::path_serde;
-use crate::store::Store;
+use crate::store::{Store, is_torn};
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::fs::directory::list;
@@ -190,14 +190,15 @@ pub fn sweep(store: &Store) -> Result<()> {
 /// Returns whether the mount was never finished, or was ended by a reboot with nothing written into
 /// it. A mount with an unreadable record is not garbage: the user decides about it.
 fn is_garbage(path: &Path, boot_id: &str) -> bool {
+    let unchanged =
+        || std::fs::read_dir(path.join(UPPER)).map_or(true, |mut names| names.next().is_none());
     match Record::read(path) {
         Err(_) => false,
+        // Torn by a power cut, which ended the mount.
+        Ok(None) if path.join(FILE).exists() => unchanged(),
         Ok(None) => true,
         Ok(Some(record)) if !record.ready => true,
         Ok(Some(record)) => {
-            let unchanged = || {
-                std::fs::read_dir(path.join(UPPER)).map_or(true, |mut names| names.next().is_none())
-            };
             record.boot_id != boot_id && record.backend != Backend::Checkout && unchanged()
         }
     }
@@ -296,13 +297,17 @@ impl Record {
         atomic::write(&path, &json, 0o600, Durability::Atomic)
     }
 
-    /// Reads the record in a mount's directory; `None` if there is none.
+    /// Reads the record in a mount's directory; `None` if there is none, or if a power cut came
+    /// before its bytes were on disk.
     pub fn read(directory: &Path) -> Result<Option<Self>> {
         let path = directory.join(FILE);
         let json = match std::fs::read(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             json => json.path("read", &path)?,
         };
+        if is_torn(&json) {
+            return Ok(None);
+        }
         serde_json::from_slice(&json).map(Some).map_err(|error| {
             Error::bad_content(format!("{} is malformed", path.display()))
                 .caused_by(error)

@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex};
 pub use images::Image;
 pub use index::Named;
 pub use lease::Lease;
+pub(crate) use reachable::is_torn;
 pub use scratch::ScratchDirectory;
 
 use crate::layer::Limits;

@@ -136,6 +136,7 @@ impl Store {
             if !live.contains(digest) {
                 self.move_to_trash(&self.blob_path(digest))?;
                 self.move_to_trash(&self.toc_path(digest))?;
+                self.move_to_trash(&self.snapshot_path(digest))?;
             }
         }
         drop(lock);

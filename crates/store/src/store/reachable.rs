@@ -159,10 +159,17 @@ pub(super) fn is_leftover(path: &Path) -> bool {
 
 /// Returns the bytes of a record; `None` if it does not exist (or its directory is not a
 /// directory).
+/// Reports whether a file that is not synced lost its bytes in a power cut: it is there, with its
+/// size or without, but nothing has been written to it.
+pub(crate) fn is_torn(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
+}
+
 fn read_record(path: &Path) -> Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_RECORD).read_to_end(&mut bytes));
     match read {
+        Ok(_) if is_torn(&bytes) => Ok(None),
         Ok(_) => Ok(Some(bytes)),
         Err(error)
             if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>

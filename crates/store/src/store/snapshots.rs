@@ -105,6 +105,11 @@ impl Store {
         Ok(toc)
     }
 
+    /// Whether a table is stored, sound or not.
+    pub(crate) fn has_toc(&self, diff_id: &Digest) -> bool {
+        self.toc_path(diff_id).exists()
+    }
+
     /// Returns the stored table; `None` if there is none.
     pub(super) fn stored_toc(&self, diff_id: &Digest) -> Result<Option<Toc>> {
         let path = self.toc_path(diff_id);

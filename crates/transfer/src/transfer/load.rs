@@ -1,7 +1,8 @@
 //! `imgctl load`: imports images from an archive or a directory into the store.
 //!
-//! Blobs are stored as they are read; documents, digests and diff IDs are verified afterwards. Only
-//! then are the names set, all at once. A failed load removes everything it imported.
+//! Blobs are stored and compared with their digests as they are read; documents are verified
+//! afterwards. Only then are the names set, all at once. A failed load removes everything it
+//! imported.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -12,11 +13,13 @@ use crate::transfer::members::{Loaded, Members};
 use crate::transfer::oci_layout::{self, LayoutDirectory, Listed};
 use crate::transfer::request::{Request, missing_blobs};
 use crate::transfer::shelf::{admit, keep_loaded};
-use crate::transfer::verify::verify;
+use crate::transfer::verify::{DigestsFrom, verify};
 use imgctl_base::error::{Context, Error, Result};
-use imgctl_base::image::{Descriptor, Digest, Document, Reference};
+use imgctl_base::image::{Descriptor, Digest, Document, Platform, Reference};
 use imgctl_base::progress::{Reporter, Silent, Task, Unit};
 use imgctl_registry::Client;
+use imgctl_store::mount::privilege::Privileges;
+use imgctl_store::mount::snapshots;
 use imgctl_store::store::Store;
 
 /// Where to load from.
@@ -38,6 +41,9 @@ pub struct LoadOptions {
     pub gate: Option<Client>,
     /// Where to list what is missing, if parts or blobs are.
     pub request_missing: Option<PathBuf>,
+    /// Also unpack the layers, so that the image can be mounted at once; of a multi-platform image,
+    /// only those for this machine's platform.
+    pub unpack: bool,
 }
 
 /// Loads all images of an archive, or none.
@@ -90,7 +96,7 @@ fn load_into(
         Input::Archives(archives) => archives,
         Input::Stream(_) => &[],
     };
-    let Listed { images: mut found, artifacts } = match input {
+    let Listed { images: mut found, artifacts, digests } = match input {
         Input::Stream(stream) => {
             let task = reporter.start("loading from a stream", Unit::Bytes, None);
             read_archive(store, stream, None, imported, (reporter, &*task))?
@@ -112,11 +118,16 @@ fn load_into(
     if options.request_missing.is_some() {
         missing.add_blobs(missing_blobs(store, &descriptors)?);
     }
-    verify(store, &descriptors, &*task)?;
+    verify(store, &descriptors, digests, &*task)?;
     keep_loaded(store, &descriptors, &artifacts, &mut |text| reporter.note(&text))?;
     if let Some(client) = &options.gate {
         for image in &found {
             admit_loaded(store, client, image)?;
+        }
+    }
+    if options.unpack {
+        for descriptor in descriptors {
+            unpack(store, descriptor, imported, reporter)?;
         }
     }
     let mut names = Vec::new();
@@ -129,6 +140,27 @@ fn load_into(
     }
     store.tag_all(&names)?;
     Ok(found)
+}
+
+/// Unpacks the layers of the image at `descriptor`; those that are new count as imported.
+fn unpack(
+    store: &Store,
+    descriptor: &Descriptor,
+    imported: &mut Vec<Digest>,
+    reporter: &dyn Reporter,
+) -> Result<()> {
+    let images = store.platform_images(descriptor)?;
+    let (is_only, host) = (images.len() == 1, Platform::host());
+    for image in images {
+        if is_only || image.config.platform().distance_to(&host).is_some() {
+            let ids = image.layers().map(|(_, diff_id)| diff_id);
+            imported.extend(ids.filter(|id| store.snapshot(id).is_none()).cloned());
+            for note in snapshots::ensure(store, &image, Privileges::current(), reporter)?.notes {
+                reporter.note(&note);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Fails unless the image may have its names.
@@ -151,7 +183,7 @@ fn read_all(
     archives.iter().try_for_each(Archive::check_present)?;
     let mut all = Listed::default();
     for archive in archives {
-        let Listed { images, artifacts } =
+        let Listed { images, artifacts, digests } =
             read_one(store, archive, imported, reporter).map_err(|error| archive.blamed(error))?;
         for image in images {
             let is_same = |other: &&mut Loaded| other.descriptor.digest == image.descriptor.digest;
@@ -161,6 +193,10 @@ fn read_all(
             }
         }
         all.artifacts.extend(artifacts);
+        // Layers of several archives are verified together, as the one that proves least requires.
+        if digests == DigestsFrom::Content {
+            all.digests = digests;
+        }
     }
     Ok(all)
 }
@@ -209,7 +245,7 @@ fn read_archive(
     }
     if members.document("manifest.json").is_some() {
         let images = docker_archive::images(store, &members, imported)?;
-        return Ok(Listed { images, artifacts: Vec::new() });
+        return Ok(Listed { images, digests: DigestsFrom::Content, ..Listed::default() });
     }
     let error = Error::bad_content(
         "it is not an image archive: it has no index.json or \

@@ -7,6 +7,8 @@ use imgctl_base::error::{Error, Kind};
 use imgctl_base::image::{Digest, Platform, Reference, media_type};
 use imgctl_base::progress::Silent;
 use imgctl_store::layer::Limits;
+use imgctl_store::mount::privilege::Privileges;
+use imgctl_store::mount::snapshots;
 use imgctl_store::store::Store;
 
 /// Asserts that loading fails with the message `why` and leaves nothing in the store.
@@ -264,12 +266,10 @@ fn hostile_oci_archives_are_refused() {
         tar(&members)
     };
     let layer_path = format!("blobs/sha256/{}", Digest::of(&gzip(&tar_bytes)).hex());
-    let mut lying = Layout::default();
-    let liar = lying.image(
-        &[(media_type::OCI_LAYER_GZIP, gzip(&layer("y")), tar_bytes.clone())],
-        "linux/amd64",
-    );
-    lying.name(liar, Some("a:1"));
+    let mut mixed_up = Layout::default();
+    let other = layer("y");
+    let mixed = mixed_up.image(&[(media_type::OCI_LAYER, other, tar_bytes.clone())], "linux/amd64");
+    mixed_up.name(mixed, Some("a:1"));
     let mut masked = Layout::default();
     // The blob's digest given as diff ID, although the blob is compressed.
     let blob = gzip(&tar_bytes);
@@ -292,8 +292,8 @@ fn hostile_oci_archives_are_refused() {
         (with("index.json", file(vec![b' '; (16 << 20) + 1])), "are allowed"),
         (with("oci-layout", file("{}")), "oci-layout file"),
         (with("oci-layout", file(r#"{"imageLayoutVersion":"9"}"#)), "unknown version 9"),
-        (tar(&lying.members()), "the uncompressed layer has the digest"),
-        (tar(&masked.members()), "the uncompressed layer has the digest"),
+        (tar(&masked.members()), "is compressed, and its config"),
+        (tar(&mixed_up.members()), "is not compressed, and its config"),
         (tar(&short.members()), "its descriptor says"),
         (tar(&schema1.members()), "schema 1"),
         (tar(&empty_index.members()), "none of its platforms"),
@@ -301,6 +301,56 @@ fn hostile_oci_archives_are_refused() {
     for (bytes, why) in cases {
         refused(&bytes, why);
     }
+}
+
+/// The archive names the layer by its digest, which matches: nobody looks into it before it is used.
+#[test]
+fn a_wrong_diff_id_is_found_when_the_layer_is_unpacked() {
+    let mut lying = Layout::default();
+    let layers = [(media_type::OCI_LAYER_GZIP, gzip(&layer("y")), layer("x"))];
+    let liar = lying.image(&layers, "linux/amd64");
+    lying.name(liar, Some("a:1"));
+    let archive = tar(&lying.members());
+    let unpacking = LoadOptions { unpack: true, ..LoadOptions::default() };
+    let fixture = fixture();
+    let input = Input::Stream(Box::new(&archive[..]));
+    let error = load(&fixture.store, input, &unpacking, &Silent).unwrap_err();
+    assert_refused(&fixture.store, &error, "the uncompressed layer has the digest");
+    let loaded = load_bytes(&fixture.store, &archive).unwrap();
+    let image = fixture.store.image_at(&loaded[0].descriptor, None).unwrap();
+    let error = snapshots::ensure(&fixture.store, &image, Privileges::current(), &Silent);
+    assert_eq!(error.unwrap_err().kind(), Kind::BadContent);
+    let (blob, diff_id) = image.layers().next().unwrap();
+    assert!(fixture.store.toc(&blob.digest, diff_id).is_err());
+    assert!(fixture.store.snapshot(diff_id).is_none());
+}
+
+#[test]
+fn a_load_that_unpacks_leaves_snapshots_or_nothing() {
+    let unpacking = LoadOptions { unpack: true, ..LoadOptions::default() };
+    let mut layout = Layout::default();
+    let tars = [layer("x"), layer("y")];
+    let packed = tars.clone().map(|tar| (media_type::OCI_LAYER_GZIP, gzip(&tar), tar));
+    let image = layout.image(&packed, "linux/amd64");
+    layout.name(image, Some("a:1"));
+    let archive = tar(&layout.members());
+    let mut worse = Layout::default();
+    let broken = (media_type::OCI_LAYER_GZIP, gzip(&layer("z")), layer("other"));
+    let image = worse.image(&[packed[0].clone(), broken], "linux/amd64");
+    worse.name(image, Some("a:1"));
+    let worse = tar(&worse.members());
+    let fixture = fixture();
+    let load =
+        |bytes: &[u8]| load(&fixture.store, Input::Stream(Box::new(bytes)), &unpacking, &Silent);
+    let error = load(&worse).unwrap_err();
+    assert_refused(&fixture.store, &error, "the uncompressed layer has the digest");
+    let snapshots = || std::fs::read_dir(fixture.store.path("snapshots")).unwrap().count();
+    assert_eq!(snapshots(), 0);
+    load(&archive).unwrap();
+    assert_eq!(snapshots(), 2);
+    // What was there before stays.
+    assert!(load(&worse).is_err());
+    assert_eq!(snapshots(), 2);
 }
 
 #[test]

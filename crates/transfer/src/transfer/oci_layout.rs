@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::transfer::layout::is_artifact;
 use crate::transfer::members::Loaded;
 use crate::transfer::names;
+use crate::transfer::verify::DigestsFrom;
 use imgctl_base::error::{Context, Error, Kind, Result};
 use imgctl_base::fs::root::Root;
 use imgctl_base::image::manifest::MAX_DOCUMENT;
@@ -23,6 +24,7 @@ pub(super) struct Listed {
     pub(super) images: Vec<Loaded>,
     /// Signatures and other artifacts about the images.
     pub(super) artifacts: Vec<Descriptor>,
+    pub(super) digests: DigestsFrom,
 }
 
 /// Returns the images that an `index.json` lists, and the artifacts. Skips other entries and reports
@@ -107,7 +109,7 @@ impl<'a> LayoutDirectory<'a> {
     ) -> Result<Listed> {
         let found = match self.shape {
             Shape::Oci => images(&self.read("index.json")?, stem, note)?,
-            Shape::Flat => Listed { images: vec![self.flat_image()?], artifacts: Vec::new() },
+            Shape::Flat => Listed { images: vec![self.flat_image()?], ..Listed::default() },
         };
         let mut seen = HashSet::new();
         for image in &found.images {

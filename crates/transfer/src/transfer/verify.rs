@@ -1,5 +1,7 @@
-//! Checks that imported images are complete and correct before they get a name: every manifest,
-//! config and layer exists, and every layer has the diff ID in its config.
+//! Checks that imported images are complete before they get a name: every manifest, config and layer
+//! exists, and no layer contradicts its diff ID. A compressed layer is decompressed only if nothing
+//! but its diff ID vouches for its bytes; otherwise the first use of the layer checks the diff ID, as
+//! after a pull.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -28,12 +30,27 @@ pub(super) fn check_digest(bytes: &[u8], digest: &Digest) -> Result<()> {
     Err(Error::bad_content(format!("blob {digest} has other content: its digest is {computed}")))
 }
 
+/// Where the digests of layers come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum DigestsFrom {
+    /// The archive's manifests name them, and every layer has been compared with its digest.
+    #[default]
+    Archive,
+    /// They were computed from whatever the archive contains.
+    Content,
+}
+
 /// A layer and the diff ID that a config gives it.
 type Pair = (Descriptor, Digest);
 
-/// Verifies all images behind `descriptors`. Layers that belong to images already named in the
-/// store are not decompressed again.
-pub(super) fn verify(store: &Store, descriptors: &[&Descriptor], task: &dyn Task) -> Result<()> {
+/// Verifies all images behind `descriptors`. Layers whose digests come `from` elsewhere are not
+/// decompressed, nor are those of images already named in the store.
+pub(super) fn verify(
+    store: &Store,
+    descriptors: &[&Descriptor],
+    from: DigestsFrom,
+    task: &dyn Task,
+) -> Result<()> {
     let mut pairs = Vec::new();
     for descriptor in descriptors {
         collect(store, descriptor, MAX_NESTING, &mut pairs)
@@ -54,7 +71,7 @@ pub(super) fn verify(store: &Store, descriptors: &[&Descriptor], task: &dyn Task
             let Some((layer, diff_id)) = next else {
                 return Ok(());
             };
-            let checked = check_diff_id(store, &layer, &diff_id);
+            let checked = check_diff_id(store, &layer, &diff_id, from);
             if checked.is_err() {
                 // The other worker can stop.
                 pairs.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -151,17 +168,32 @@ fn known_pairs(store: &Store) -> Result<HashSet<(Digest, Digest)>> {
     Ok(known)
 }
 
-fn check_diff_id(store: &Store, layer: &Descriptor, diff_id: &Digest) -> Result<()> {
-    if layer.digest == *diff_id {
-        let mut start = Vec::new();
-        store
-            .open_blob(&layer.digest)?
-            .take(16)
-            .read_to_end(&mut start)
-            .doing(|| format!("cannot read layer {}", layer.digest))?;
-        if Format::sniff(&start) == Format::Plain {
-            return Ok(());
-        }
+/// Checks what can be said of a diff ID without decompressing, and the rest if the digest proves
+/// nothing.
+fn check_diff_id(
+    store: &Store,
+    layer: &Descriptor,
+    diff_id: &Digest,
+    from: DigestsFrom,
+) -> Result<()> {
+    let digest = &layer.digest;
+    let mut start = Vec::new();
+    store
+        .open_blob(digest)?
+        .take(16)
+        .read_to_end(&mut start)
+        .doing(|| format!("cannot read layer {digest}"))?;
+    let is_plain = Format::sniff(&start) == Format::Plain;
+    if (digest == diff_id) != is_plain && digest.algorithm() == diff_id.algorithm() {
+        let state = if is_plain { "not compressed" } else { "compressed" };
+        return Err(Error::bad_content(format!(
+            "layer {digest} is {state}, and its config gives {diff_id} as its diff ID instead of \
+             that of its tar"
+        ))
+        .hint("whoever made the archive mixed up layers: save the image again"));
     }
-    store.scan_layer(&layer.digest, diff_id).map(drop)
+    if digest == diff_id || from == DigestsFrom::Archive {
+        return Ok(());
+    }
+    store.scan_layer(digest, diff_id).map(drop)
 }

@@ -2,7 +2,7 @@
 //! crash at any point leads to the same result; if everything is done already, it writes nothing.
 
 use std::collections::{HashMap, HashSet};
-use std::io::{Cursor, Read};
+use std::io::{BufRead, Cursor};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ use imgctl_base::image::{Digest, LayerKind};
 use imgctl_base::progress::Task;
 use imgctl_store::layer::unpack::{Form, NoLowerFiles, Unpacker};
 use imgctl_store::layer::{Entry, EntryKind};
-use imgctl_store::mount::layers::{LayerOf, stream_checked};
+use imgctl_store::mount::layers::{LayerOf, stream};
 use imgctl_store::mount::privilege::Privileges;
 use imgctl_store::store::Store;
 
@@ -255,10 +255,10 @@ impl Making<'_> {
     fn layer(
         &self,
         layer: &CheckoutLayer,
-        on_entry: &mut dyn FnMut(&Entry, &mut dyn Read) -> Result<()>,
+        on_entry: &mut dyn FnMut(&Entry, &mut dyn BufRead) -> Result<()>,
     ) -> Result<()> {
         let of = LayerOf { blob: layer.descriptor.clone(), diff_id: layer.diff_id.clone() };
-        stream_checked(self.store, &of, &self.done, on_entry)
+        stream(self.store, &of, &self.done, on_entry)
             .context(|| format!("cannot unpack layer {}", layer.descriptor.digest))
     }
 
@@ -307,7 +307,7 @@ impl TreeInMaking {
         })
     }
 
-    fn apply(&mut self, entry: &Entry, content: &mut dyn Read, image: usize) -> Result<()> {
+    fn apply(&mut self, entry: &Entry, content: &mut dyn BufRead, image: usize) -> Result<()> {
         let path = entry.path.as_bytes();
         if render::is_template(path) || self.asked.contains(path) {
             self.origins.insert(path.to_vec(), image);

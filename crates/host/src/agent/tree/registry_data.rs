@@ -8,7 +8,7 @@
 //! reached without following links.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -46,7 +46,6 @@ pub(super) struct RegistryData {
     /// Number of new bytes.
     pub(super) written: u64,
     pub(super) notes: Vec<String>,
-    buffer: Vec<u8>,
 }
 
 impl RegistryData {
@@ -63,7 +62,6 @@ impl RegistryData {
             repairs: false,
             written: 0,
             notes: Vec::new(),
-            buffer: vec![0; 256 << 10],
         })
     }
 
@@ -79,7 +77,7 @@ impl RegistryData {
     }
 
     /// Applies one entry below `registry`.
-    pub(super) fn apply(&mut self, entry: &Entry, content: &mut dyn Read) -> Result<()> {
+    pub(super) fn apply(&mut self, entry: &Entry, content: &mut dyn BufRead) -> Result<()> {
         if marker(&entry.path)? != Marker::None {
             return Ok(());
         }
@@ -130,22 +128,18 @@ impl RegistryData {
         }
     }
 
-    fn file(&mut self, path: &LayerPath, size: u64, content: &mut dyn Read) -> Result<()> {
+    fn file(&mut self, path: &LayerPath, size: u64, content: &mut dyn BufRead) -> Result<()> {
         let shown = self.root.join(path.as_path());
         let name = file_name(path)?.to_owned();
         let digest = blob_digest(path);
-        let mut buffer = std::mem::take(&mut self.buffer);
         let is_tag_of_others = self.repairs && is_tag(path) && is_tag_whole(&self.root, path);
         let directory = self.enter(&path.parent().unwrap_or_default())?;
         let is_here = Metadata::at(directory, &*name)
             .is_ok_and(|found| found.kind == FileKind::File && found.size == size);
         if digest.is_some() && is_here || is_tag_of_others {
-            io::copy(content, &mut io::sink()).path("read the content of", &shown)?;
-            self.buffer = buffer;
             return Ok(());
         }
-        let written = write(directory, &name, digest.as_ref(), content, &mut buffer);
-        self.buffer = buffer;
+        let written = write(directory, &name, digest.as_ref(), content);
         let written = written.map_err(|error| match error {
             Failed::Io(error) => Error::io(format!("cannot write {}", shown.display()), error),
             Failed::Digest(found) => Error::bad_content(format!(
@@ -199,8 +193,7 @@ fn write(
     directory: &OwnedFd,
     name: &[u8],
     digest: Option<&Digest>,
-    content: &mut dyn Read,
-    buffer: &mut [u8],
+    content: &mut dyn BufRead,
 ) -> std::result::Result<u64, Failed> {
     let temporary = temporary(name);
     match fs::unlinkat(directory.as_fd(), &*temporary, fs::AtFlags::empty()) {
@@ -214,14 +207,16 @@ fn write(
     let mut total = 0;
     let copied = (|| -> io::Result<()> {
         loop {
-            let count = content.read(buffer)?;
-            let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) else {
+            let bytes = content.fill_buf()?;
+            if bytes.is_empty() {
                 return fs::fchmod(&file, Mode::from_raw_mode(0o644)).map_err(Into::into);
-            };
+            }
             if let Some(hasher) = &mut hasher {
                 hasher.update(bytes);
             }
             file.write_all(bytes)?;
+            let count = bytes.len();
+            content.consume(count);
             total += count as u64;
         }
     })();

@@ -41,7 +41,7 @@ fn scan_all(blob: &[u8], expected: Expected<'_>) -> Result<(Scanned, Files)> {
     Ok((scanned, files))
 }
 
-fn ignore(_: &Entry, _: &mut dyn Read, _: Option<u64>) -> Result<()> {
+fn ignore(_: &Entry, _: &mut dyn BufRead, _: Option<u64>) -> Result<()> {
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! The archive as a stream of blocks: counts the position and detects truncation and exceeded
 //! limits.
 
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, Read};
 
 use crate::layer::tar_header::BLOCK;
 use imgctl_base::error::{Error, IoContext, Result};
@@ -9,7 +9,7 @@ use imgctl_base::error::{Error, IoContext, Result};
 /// The archive and the current position in it.
 #[derive(Debug)]
 pub(super) struct Stream<R> {
-    pub(super) reader: BufReader<R>,
+    pub(super) reader: R,
     /// Number of bytes read so far.
     pub(super) position: u64,
     pub(super) size_limit: u64,
@@ -28,7 +28,7 @@ pub(super) fn too_large(limit: u64) -> Error {
     refuse(format!("the archive is larger than the limit of {limit} bytes"))
 }
 
-impl<R: Read> Stream<R> {
+impl<R: BufRead> Stream<R> {
     /// Reads one block; `None` at the end of the stream.
     pub(super) fn block(&mut self) -> Result<Option<[u8; BLOCK]>> {
         let mut block = [0; BLOCK];
@@ -56,34 +56,69 @@ impl<R: Read> Stream<R> {
         if count == 0 {
             return Ok(());
         }
-        let skipped = io::copy(&mut self.take(count), &mut io::sink())
-            .doing(|| "cannot read the archive".to_owned())?;
-        if skipped == count { Ok(()) } else { Err(truncated()) }
+        if self.pass(count)? == count { Ok(()) } else { Err(truncated()) }
     }
 
     /// Skips the padding of an entry's last block. An archive may end there: Go's archive/tar
     /// accepts one that was not closed if its last content is complete (`umoci insert` writes such
     /// archives).
     pub(super) fn skip_padding(&mut self, count: u64) -> Result<()> {
-        io::copy(&mut self.take(count), &mut io::sink())
-            .doing(|| "cannot read the archive".to_owned())?;
-        Ok(())
+        self.pass(count).map(drop)
     }
 
     /// Reads the data after the end of the archive.
     pub(super) fn drain(&mut self) -> Result<()> {
-        io::copy(self, &mut io::sink()).doing(|| "cannot read the archive".to_owned())?;
+        self.pass(u64::MAX).map(drop)
+    }
+
+    /// Passes over at most `count` bytes, and returns how many there were.
+    fn pass(&mut self, count: u64) -> Result<u64> {
+        let mut left = count;
+        while left > 0 {
+            let here = self.fill_buf().doing(|| "cannot read the archive".to_owned())?.len();
+            if here == 0 {
+                break;
+            }
+            let here = usize::try_from(left).map_or(here, |left| here.min(left));
+            self.consume(here);
+            left -= here as u64;
+        }
+        Ok(count - left)
+    }
+
+    fn check_limit(&self) -> io::Result<()> {
+        if self.position > self.size_limit {
+            return Err(too_large(self.size_limit).into());
+        }
         Ok(())
     }
 }
 
-impl<R: Read> Read for Stream<R> {
+impl<R: BufRead> Read for Stream<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.reader.read(buffer)?;
         self.position += count as u64;
-        if self.position > self.size_limit {
-            return Err(too_large(self.size_limit).into());
-        }
+        self.check_limit()?;
         Ok(count)
+    }
+}
+
+impl<R: BufRead> BufRead for Stream<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        // What was consumed last may have been too much.
+        self.check_limit()?;
+        loop {
+            match self.reader.fill_buf() {
+                Ok(_) => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.reader.fill_buf()
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.reader.consume(count);
+        self.position += count as u64;
     }
 }

@@ -398,5 +398,5 @@ fn the_rest_of_the_stream_is_read() {
     let mut reader = TarReader::new(io::Cursor::new(&tar), Limits::default(), Names::Layer);
     while reader.next_entry().unwrap().is_some() {}
     assert!(reader.next_entry().unwrap().is_none());
-    assert_eq!(reader.into_inner().position(), tar.len() as u64);
+    assert_eq!(reader.into_inner().into_inner().position(), tar.len() as u64);
 }

@@ -260,7 +260,7 @@ fn content_must_be_as_long_as_announced() {
     assert_eq!(error.kind(), Kind::BadContent);
     assert!(error.to_string().starts_with("cannot unpack /a: "), "{error}");
 
-    let large: Vec<u8> = (0..3 * BUFFER + 7).map(|n| (n % 251) as u8).collect();
+    let large: Vec<u8> = (0..3 * (512 << 10) + 7).map(|n| (n % 251) as u8).collect();
     entry.kind = EntryKind::File { size: large.len() as u64 };
     unpacker.apply(&entry, &mut &large[..], &NoLowerFiles).unwrap();
     assert!(std::fs::read(directory.path().join("a")).unwrap() == large);

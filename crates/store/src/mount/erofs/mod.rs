@@ -8,7 +8,7 @@ mod format;
 mod image;
 
 use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufWriter, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 
-use crate::layer::decompress::decompress;
+use crate::layer::scan::{Expected, scan_into};
 use crate::layer::tree::{Found, Tree};
 use crate::layer::{ContentReader, Toc};
 use crate::mount::fs_context::FsContext;
@@ -26,7 +26,6 @@ use crate::mount::layers::{self, LayerOf};
 use crate::store::Store;
 use crate::store::images::Image;
 use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
-use imgctl_base::image::Hasher;
 use imgctl_base::progress::{Reporter, Task, Unit};
 
 /// Maximum length of a value for `fsconfig`, in bytes.
@@ -154,8 +153,6 @@ fn descriptor_path(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-const BUFFER: usize = 1 << 20;
-
 /// Returns whether the tar is in the store.
 fn is_here(store: &Store, layer: &LayerOf) -> Result<bool> {
     Ok(store.blob_size(&layer.diff_id)?.is_some())
@@ -171,33 +168,16 @@ pub(crate) fn ensure_tar(store: &Store, layer: &LayerOf, task: &dyn Task) -> Res
         .context(|| format!("cannot decompress layer {}", layer.blob.digest))
 }
 
+/// Writes the tar while it is hashed, and in the same pass makes a missing table of contents.
 fn decompress_tar(store: &Store, layer: &LayerOf, task: &dyn Task) -> Result<()> {
-    let (_, mut tar) = decompress(store.open_blob(&layer.blob.digest)?)?;
     let mut ingest = store.ingest()?;
-    let mut hasher = Hasher::with(layer.diff_id.algorithm());
-    let mut buffer = vec![0; BUFFER];
-    let mut size = 0_u64;
-    loop {
-        let length = tar.read(&mut buffer).doing(|| "cannot read it".to_owned())?;
-        if length == 0 {
-            break;
-        }
-        size += u64::try_from(length).unwrap_or(0);
-        if size > store.limits().size {
-            return Err(Error::bad_content("it is too large when decompressed"));
-        }
-        hasher.update(&buffer[..length]);
-        ingest.write_all(&buffer[..length]).doing(|| "cannot write its tar".to_owned())?;
-    }
-    let found = hasher.finish();
-    if found != layer.diff_id {
-        return Err(Error::bad_content(format!(
-            "its content is {found} and should be {}",
-            layer.diff_id
-        )));
-    }
+    let expected = Expected { digest: None, size: None, diff_id: Some(&layer.diff_id) };
+    let blob = store.open_blob(&layer.blob.digest)?;
+    let wanted = !store.has_toc(&layer.diff_id);
+    let scanned = scan_into(blob, expected, store.limits(), &mut ingest, wanted)?;
     task.advance(layer.blob.size);
-    store.commit(ingest, &layer.diff_id)
+    store.commit(ingest, &layer.diff_id)?;
+    if wanted { store.put_toc(&layer.diff_id, &scanned.toc) } else { Ok(()) }
 }
 
 #[cfg(test)]
