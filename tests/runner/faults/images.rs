@@ -401,6 +401,7 @@ fn a_bomb_takes_no_memory() {
             Path::new("--root"),
             &fixture.env.root(),
             Path::new("load"),
+            Path::new("--unpack"),
             Path::new("-i"),
         ]);
         command.arg(fixture.env.path("hostile.tar"));

@@ -185,12 +185,14 @@ fn images_cannot_reach_out() {
         let layers: Vec<Vec<u8>> =
             attack.layers.iter().map(|tar| gzip(&tar.clone().end())).collect();
         env.write("hostile.tar", Layout::of(&layers).archive());
-        let loaded = done_or_refused(what, &env.imgctl(["load", "-i", "hostile.tar"]), &[]);
-        canary.assert_untouched(what);
-        assert_eq!(loaded, attack.outcome != Outcome::Refused, "{what}");
-        if !loaded {
-            continue;
+        if attack.outcome == Outcome::Refused {
+            let ran = env.imgctl(["load", "--unpack", "-i", "hostile.tar"]);
+            assert!(!done_or_refused(what, &ran, &[]), "{what}");
+            canary.assert_untouched(what);
         }
+        // Nobody looks into a layer before somebody needs what is in it.
+        env.imgctl(["load", "-i", "hostile.tar"]).ok();
+        canary.assert_untouched(what);
         use_in_every_way(&env, &attack, &canary);
         env.imgctl(["umount", "--all"]).ok();
         env.imgctl(["rmi", "--all", "--force"]).ok();
