@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::build::copy::node_of;
-use crate::build::items::{Content, Item, LayerTar, Node, SourceTree};
+use crate::build::items::{Content, Item, LayerTar, Node, SourceTree, release};
 use crate::build::step_cache::FileState;
 use crate::embed::plan::DIRECTORY;
 use imgctl_base::error::{Error, Kind, Result};
@@ -93,7 +93,13 @@ impl ContextTree {
         let listed = self.take_listed(start);
         let skip = listed.as_ref().map(|listed| &listed.start);
         self.walk(start, skip, &Cell::new(false), each)?;
-        listed.map_or(Ok(()), |listed| listed.items.into_iter().try_for_each(each))
+        let mut items = listed.map_or_else(Vec::new, |listed| listed.items);
+        items.reverse();
+        while let Some(item) = items.pop() {
+            each(item)?;
+            release(&mut items);
+        }
+        Ok(())
     }
 
     /// Lets `COPY registry registry` stand for the images that the build embeds, unless the context

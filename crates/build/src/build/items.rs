@@ -52,6 +52,16 @@ impl Item {
     }
 }
 
+/// Number of items after which their memory is given back.
+const RELEASED: usize = 16 << 10;
+
+/// Gives memory back now and then, while items are taken from the end of `items`.
+pub(super) fn release(items: &mut Vec<Item>) {
+    if items.len().is_multiple_of(RELEASED) {
+        items.shrink_to_fit();
+    }
+}
+
 /// Source of a file's bytes.
 #[derive(Clone, Debug)]
 pub(super) enum Content {

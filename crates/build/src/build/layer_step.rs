@@ -11,7 +11,7 @@ use std::io::Read as _;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
-use crate::build::items::{self, Content, Item, NO_TIME, Opened, read_xattrs};
+use crate::build::items::{self, Content, Item, NO_TIME, Opened, read_xattrs, release};
 use crate::build::step_cache::{Basis, CachedLayer, Key, Known, StatCache, StepCache};
 use crate::embed::split;
 use imgctl_base::error::{Error, IoContext as _, Result};
@@ -28,8 +28,6 @@ use imgctl_transfer::transfer::workers;
 const READ_FIRST: u64 = 4;
 /// Fewer files than this are read by one thread.
 const FEW_FILES: usize = 16;
-/// Number of items after which their memory is given back.
-const RELEASED: usize = 16 << 10;
 /// Size of the buffer of a file that is only hashed, in bytes.
 const READ_BUFFER: usize = 256 << 10;
 
@@ -258,9 +256,7 @@ impl LayerMaker<'_> {
                 item.digest = Some(content.unwrap_or_default());
                 self.remember(&item)?;
             }
-            if items.len().is_multiple_of(RELEASED) {
-                items.shrink_to_fit();
-            }
+            release(&mut items);
         }
         let (layer, stored) = self.store_layer(writer, kind, newest)?;
         task.done(&format!(

@@ -28,8 +28,11 @@ pub(super) struct Stage<'a> {
     pub plan: &'a StagePlan,
     pub scope: Scope,
     pub image: StageImage,
-    /// The merged tree; created on demand, then kept up to date.
+    /// The merged tree; created on demand.
     tree: Option<Tree>,
+    /// Layers that are not in the tree yet: after the last step that needs one, nobody reads their
+    /// tables of contents.
+    unapplied: Vec<ImageLayer>,
     /// Whether this stage has set `CMD`, so that `ENTRYPOINT` must not reset it.
     pub(crate) has_own_cmd: bool,
     pub steps: usize,
@@ -59,6 +62,7 @@ impl<'a> Stage<'a> {
             scope,
             image,
             tree: None,
+            unapplied: Vec::new(),
             has_own_cmd: false,
             steps: 0,
             cached_steps: 0,
@@ -68,13 +72,19 @@ impl<'a> Stage<'a> {
 
     /// Returns the image's merged tree.
     pub(super) fn tree(&mut self) -> Result<&Tree> {
-        if self.tree.is_none() {
-            self.tree = Some(Tree::from_layers(self.image.tocs(self.shared)?)?);
+        let unapplied = std::mem::take(&mut self.unapplied);
+        match &mut self.tree {
+            Some(tree) => {
+                for layer in &unapplied {
+                    tree.apply(self.shared.toc_of(layer)?)?;
+                }
+            }
+            None => self.tree = Some(Tree::from_layers(self.image.tocs(self.shared)?)?),
         }
         self.tree.as_ref().ok_or_else(|| Error::failed("the stage has no tree"))
     }
 
-    /// Returns the merged tree if it has been created.
+    /// Returns the merged tree as [`Stage::tree`] has last returned it, if it has been created.
     pub(crate) fn tree_made(&self) -> Option<&Tree> {
         self.tree.as_ref()
     }
@@ -142,13 +152,7 @@ impl<'a> Stage<'a> {
         let kind = layer.descriptor.layer_kind().map(|kind| format!("{kind} layer"));
         let newest = layer.newest;
         let layer = ImageLayer { descriptor: layer.descriptor, diff_id: layer.diff_id };
-        if let Some(tree) = &mut self.tree {
-            match self.shared.cache.remotes().is_unread(&layer.descriptor.digest) {
-                // Perhaps nobody needs the tree any more, and the layer can stay where it is.
-                true => self.tree = None,
-                false => tree.apply(self.shared.toc_of(&layer)?)?,
-            }
-        }
+        self.unapplied.push(layer.clone());
         self.image.newest = self.image.newest.max(Some(newest));
         self.image.layers.push(layer);
         self.image.config.history.push(History {

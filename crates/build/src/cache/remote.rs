@@ -72,11 +72,6 @@ impl Remotes {
         self.lock().contains_key(layer)
     }
 
-    /// Reports whether a layer was left and its table of contents is not known.
-    pub(crate) fn is_unread(&self, layer: &Digest) -> bool {
-        self.lock().get(layer).is_some_and(|left| left.toc.is_none())
-    }
-
     /// Returns the table of contents of a layer, wherever it is.
     pub(crate) fn toc(
         &self,

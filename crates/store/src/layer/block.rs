@@ -133,6 +133,10 @@ impl Packer {
             crc.update(&block);
         }
         spare.clear();
+        if matches!(self.codec, Codec::Zstd(_)) {
+            // Enough for all segments: what grows piece by piece takes twice the memory.
+            spare.reserve(zstd::zstd_safe::compress_bound(block.len()) + (1 << 10));
+        }
         let mut packed = Vec::with_capacity(segments.len());
         let mut rest: &[u8] = &block;
         for segment in segments {
