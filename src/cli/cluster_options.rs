@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::cli::{
     context::Context, duration, environment::Environment, registry_options::Concealed,
@@ -15,6 +15,7 @@ use imgctl_cluster::cluster::clusterfile::{self, Clusterfile, SecretSource, Ssh,
 use imgctl_cluster::cluster::{context::DATA_ROOT, desired::HostFlags, name, variable};
 use imgctl_cluster::pipeline::{executor::Options, nodes::Wait};
 use imgctl_cluster::runtime::certificates::validity::Validity;
+use imgctl_cluster::sync::recipe::Delta;
 use imgctl_ops::session::{Controller, Session};
 use imgctl_ops::{install::Additions, work::RunOptions};
 
@@ -279,6 +280,16 @@ pub(crate) struct WorkArgs {
     #[arg(long)]
     strict_templates: bool,
 
+    /// Send changed layers to hosts as differences; `auto`: if the line is slow
+    #[arg(
+        long,
+        value_enum,
+        value_name = "auto|always|never",
+        default_value = "auto",
+        hide_possible_values = true
+    )]
+    delta: DeltaArg,
+
     /// Validity of certificates: 90d, 10y; `sealos`: 100 years [default: CAs 10 years, others 1]
     #[arg(long, value_name = "DURATION")]
     certificate_validity: Option<String>,
@@ -320,12 +331,32 @@ impl WorkArgs {
                 ..usual
             },
             strict_templates: self.strict_templates,
+            delta: self.delta.into(),
             validity: match self.certificate_validity.as_deref() {
                 None => Validity::default(),
                 Some("sealos") => Validity::sealos(),
                 Some(text) => Validity::of_leaves(validity(text)?)?,
             },
         })
+    }
+}
+
+/// Whether hosts get changed layers as differences.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum DeltaArg {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+impl From<DeltaArg> for Delta {
+    fn from(given: DeltaArg) -> Self {
+        match given {
+            DeltaArg::Auto => Self::Auto,
+            DeltaArg::Always => Self::Always,
+            DeltaArg::Never => Self::Never,
+        }
     }
 }
 

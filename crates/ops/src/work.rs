@@ -29,6 +29,7 @@ use imgctl_cluster::pipeline::{
 };
 use imgctl_cluster::runtime::certificates::validity::Validity;
 use imgctl_cluster::runtime::{ImageFiles as _, choice, registry};
+use imgctl_cluster::sync::recipe::Delta;
 use imgctl_cluster::upgrade::{nodes, upgrade_store::refuse_while_open};
 use imgctl_kube::api::Api;
 use imgctl_kube::lease::{self, Outage};
@@ -43,6 +44,8 @@ pub struct RunOptions {
     /// Treat a missing variable in a template as an error.
     pub strict_templates: bool,
     pub validity: Validity,
+    /// Whether hosts get changed layers as differences.
+    pub delta: Delta,
 }
 
 impl RunOptions {
@@ -335,6 +338,7 @@ impl<'a> Work<'a> {
             configs: prepared.desired.configs.clone(),
             strict: self.options.strict_templates,
             blobs: Arc::new(store.clone()),
+            delta: self.options.delta,
         };
         let state_store: Arc<dyn StateStore> = Arc::new(ClusterStateStore::new(
             self.state.clone(),

@@ -12,6 +12,7 @@ use crate::runtime::action::HostPool;
 use crate::sync::brief::{Brief, Images, Wants};
 use crate::sync::execute::{Blobs, Limits, Origin, Watch, execute};
 use crate::sync::plan::{SyncPlan, Target, plan};
+use crate::sync::recipe::Delta;
 use imgctl_base::error::{Context, Error, Result};
 use imgctl_host::render::ConfigEdit;
 use imgctl_transfer::transfer::workers::lock;
@@ -25,6 +26,8 @@ pub struct SyncedFiles<'a> {
     pub configs: Vec<ConfigEdit>,
     pub strict: bool,
     pub blobs: Arc<dyn Blobs + Send + Sync>,
+    /// Whether hosts get changed layers as differences.
+    pub delta: Delta,
 }
 
 impl Files for SyncedFiles<'_> {
@@ -45,8 +48,10 @@ impl Files for SyncedFiles<'_> {
         }
         let mut brief = Brief::new(context, images, self.configs.clone(), self.strict);
         brief.stage = then == Then::Keep;
+        brief.delta = self.delta;
         let brief = Arc::new(brief);
         let mut planned = plan(&brief, &targets, &AtomicBool::new(false))?;
+        planned.estimate(&|layer, held| self.blobs.differing(layer, held));
         let failed = std::mem::take(&mut planned.failed);
         let lacking = planned
             .hosts
@@ -55,7 +60,7 @@ impl Files for SyncedFiles<'_> {
             .map(|host| HostFiles {
                 host: host.host.clone(),
                 says: planned.says(host),
-                bytes: host.bytes(&planned),
+                bytes: host.expected(&planned),
             })
             .collect();
         let trees = planned.hosts.iter().map(|host| (host.host.id(), host.trees.clone())).collect();
@@ -175,7 +180,10 @@ struct Told<'a> {
 }
 
 impl Watch for Told<'_> {
-    fn moved(&self, host: &str, _from: Origin<'_>, bytes: u64) {
+    fn moved(&self, host: &str, from: Origin<'_>, bytes: u64) {
+        if from == Origin::Itself {
+            return;
+        }
         let mut asked = lock(&self.asked);
         let mut new = bytes;
         if let Some(lost) = asked.get_mut(host) {

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::{ClusterImage, ImageKind};
+use crate::sync::recipe::Delta;
 use imgctl_host::{agent::protocol::Facts, render::ConfigEdit};
 
 /// Template data of a host besides the variables of images.
@@ -45,6 +46,8 @@ pub struct Brief {
     /// Whether to create trees beside the current ones, which stay in place until a later step
     /// switches.
     pub stage: bool,
+    /// Whether hosts get changed layers as differences.
+    pub delta: Delta,
     pub surroundings: Arc<dyn Surroundings>,
 }
 
@@ -66,6 +69,7 @@ impl Brief {
             strict,
             keep: KEEP,
             stage: false,
+            delta: Delta::default(),
             surroundings: Arc::<ClusterContext>::clone(context),
         }
     }

@@ -4,28 +4,52 @@
 //! The number of threads is bounded regardless of the number of hosts, and no blob is held in
 //! memory.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::sync::plan::{HostPlan, SyncPlan};
+use crate::sync::recipe::{self, Held, Recipe, Recipes, is_of_recipe};
 use crate::sync::schedule::{Job, Needs, Next, Schedule};
 use imgctl_base::error::{Context, Error, IoContext, Result};
-use imgctl_base::image::Descriptor;
-use imgctl_host::agent::protocol::PeerSource;
+use imgctl_base::image::{Descriptor, Digest, LayerKind};
+use imgctl_host::agent::protocol::{Assemble, InventoryQuestion, PeerSource};
+use imgctl_store::mount::layers::LayerOf;
 use imgctl_transfer::transfer::workers::{for_each, lock};
 
 pub use crate::sync::schedule::Limits;
 
 /// Interval at which a waiting thread checks whether to stop.
 const LOOK: Duration = Duration::from_millis(200);
+/// Size of a layer below which it is sent whole, in bytes.
+const SMALL: u64 = 128 << 10;
 /// Maximum number of hosts that end their peer sources at the same time.
 const WITHDRAWALS: usize = 16;
 
 /// Source of blobs on the controller, read from an offset to the end.
 pub trait Blobs: Sync {
     fn open(&self, blob: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>>;
+
+    /// Makes the recipe of a layer for hosts that have `held`, with patches of this level; `None`
+    /// if it saves nothing.
+    fn recipe(&self, layer: &LayerOf, held: &Held, level: i32) -> Result<Option<Recipe>> {
+        let _ = (layer, held, level);
+        Ok(None)
+    }
+
+    /// Returns the blobs of a registry that a layer brings.
+    fn registry_files(&self, layer: &LayerOf) -> Result<Vec<Digest>> {
+        let _ = layer;
+        Ok(Vec::new())
+    }
+
+    /// Returns how many bytes of a layer are in none of `held`, if that is known.
+    fn differing(&self, layer: &LayerOf, held: &Held) -> Option<u64> {
+        let _ = (layer, held);
+        None
+    }
 }
 
 impl Blobs for imgctl_store::store::Store {
@@ -34,6 +58,18 @@ impl Blobs for imgctl_store::store::Store {
         let mut file = self.open_blob(&blob.digest)?;
         file.seek(SeekFrom::Start(offset)).doing(|| format!("cannot read blob {}", blob.digest))?;
         Ok(Box::new(file))
+    }
+
+    fn recipe(&self, layer: &LayerOf, held: &Held, level: i32) -> Result<Option<Recipe>> {
+        recipe::make(self, layer, held, level)
+    }
+
+    fn registry_files(&self, layer: &LayerOf) -> Result<Vec<Digest>> {
+        recipe::registry_files(self, layer)
+    }
+
+    fn differing(&self, layer: &LayerOf, held: &Held) -> Option<u64> {
+        recipe::differing(self, layer, held)
     }
 }
 
@@ -61,6 +97,7 @@ pub fn execute(
         schedule: Mutex::new(Schedule::new(&sizes, needs, limits)),
         ended: Condvar::new(),
         hosts: plan.hosts.iter().map(|_| State::default()).collect(),
+        recipes: Recipes::new(plan.brief.delta),
         plan: &plan,
         blobs,
         watch,
@@ -139,6 +176,7 @@ struct Run<'a> {
     ended: Condvar,
     hosts: Vec<State>,
     plan: &'a SyncPlan,
+    recipes: Recipes,
     blobs: &'a dyn Blobs,
     watch: &'a dyn Watch,
     cancel: &'a Arc<AtomicBool>,
@@ -225,6 +263,10 @@ impl Run<'_> {
         let host = self.host(number);
         let id = host.host.id();
         let descriptor = &self.plan.blobs[blob as usize];
+        if self.upload_recipe(host, blob)? {
+            lock(&self.schedule).uploaded(number, blob);
+            return Ok(());
+        }
         let count = Count::new(self.watch, &id, Origin::Controller, descriptor.size);
         let open = |offset: u64| -> Result<Box<dyn Read + Send + 'static>> {
             let inner = self.blobs.open(descriptor, offset)?;
@@ -232,11 +274,86 @@ impl Run<'_> {
             Ok(Box::new(Cancellable { inner, cancel }))
         };
         let sent = |bytes: u64| count.add(bytes);
-        let result = host.agent.send_blob(descriptor, &open, &sent);
+        let send = || host.agent.send_blob(descriptor, &open, &sent).map(|()| count.told());
+        let result = self.recipes.line().measured(send);
         count.end(result.is_ok());
         result.context(|| format!("{id}: cannot send layer {}", descriptor.digest))?;
         lock(&self.schedule).uploaded(number, blob);
         Ok(())
+    }
+
+    /// Sends a layer as a recipe, if that saves bytes. Returns whether the host has the layer now.
+    fn upload_recipe(&self, host: &HostPlan, blob: u32) -> Result<bool> {
+        let layer = self.plan.layer(blob);
+        let Some(level) = self.recipes.level() else {
+            return Ok(false);
+        };
+        if host.host.local || layer.blob.size < SMALL {
+            return Ok(false);
+        }
+        let id = host.host.id();
+        let mut held = host.resembled(self.plan, &layer.blob);
+        if host.registry && layer.blob.layer_kind() == Some(LayerKind::Registry) {
+            held.files = self.registry_files(host, &layer)?;
+        }
+        if held.is_empty() {
+            return Ok(false);
+        }
+        let make = || self.blobs.recipe(&layer, &held, level);
+        let recipe = match self.recipes.get(blob, &held, make) {
+            Ok(Some(recipe)) => recipe,
+            Ok(None) => return Ok(false),
+            Err(error) => {
+                let digest = &layer.blob.digest;
+                tracing::warn!("layer {digest} is sent whole: no difference can be made: {error}");
+                return Ok(false);
+            }
+        };
+        let (whole, size) = (layer.blob.size, recipe.descriptor.size);
+        let count = Count::new(self.watch, &id, Origin::Controller, size);
+        let open = |offset: u64| -> Result<Box<dyn Read + Send + 'static>> {
+            let inner = recipe.open(offset)?;
+            let cancel = Arc::clone(self.cancel);
+            Ok(Box::new(Cancellable { inner, cancel }))
+        };
+        let send = || {
+            let sent = |bytes: u64| count.add(bytes);
+            host.agent.send_blob(&recipe.descriptor, &open, &sent).map(|()| count.told())
+        };
+        let sent = self.recipes.line().measured(send);
+        count.end(sent.is_ok());
+        sent.context(|| {
+            format!("{id}: cannot send the difference of layer {}", layer.blob.digest)
+        })?;
+        let request = Assemble {
+            blob: layer.blob.clone(),
+            recipe: recipe.descriptor.clone(),
+            root: self.plan.brief.root.clone(),
+        };
+        match host.agent.assemble(&request) {
+            Ok(()) => {
+                self.watch.moved(&id, Origin::Itself, whole.saturating_sub(size));
+                Ok(true)
+            }
+            Err(error) if is_of_recipe(&error) => {
+                self.watch.lost(&id, size);
+                tracing::warn!("{id}: layer {} is sent whole: {error}", layer.blob.digest);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns which of the blobs that a registry layer brings the host's registry has.
+    fn registry_files(&self, host: &HostPlan, layer: &LayerOf) -> Result<BTreeSet<Digest>> {
+        let registry_files = match self.blobs.registry_files(layer) {
+            Ok(files) if !files.is_empty() => files,
+            // What is wrong with the layer shows when it is sent.
+            _ => return Ok(BTreeSet::new()),
+        };
+        let root = self.plan.brief.root.clone();
+        let question = InventoryQuestion { root, registry_files, ..InventoryQuestion::default() };
+        Ok(host.agent.inventory(&question)?.registry_files.into_iter().collect())
     }
 
     fn fetch(&self, number: u32, source: u32, blobs: &[u32]) -> Result<()> {
@@ -382,6 +499,11 @@ impl<'a> Count<'a> {
         }
     }
 
+    /// Returns the number of bytes so far.
+    fn told(&self) -> u64 {
+        self.told.load(Ordering::Relaxed)
+    }
+
     fn end(&self, well: bool) {
         self.end_at(if well { self.size } else { 0 });
     }
@@ -420,4 +542,6 @@ pub trait Watch: Send + Sync {
 pub enum Origin<'a> {
     Controller,
     Host(&'a str),
+    /// The host itself had them.
+    Itself,
 }

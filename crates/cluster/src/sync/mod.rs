@@ -7,6 +7,7 @@ pub(crate) mod brief;
 pub mod execute;
 pub mod plan;
 mod reachability;
+pub mod recipe;
 mod schedule;
 #[cfg(test)]
 mod testing;

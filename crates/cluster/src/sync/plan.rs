@@ -11,11 +11,13 @@ use serde_json::json;
 
 use crate::cluster::{context::Host, image::ImageKind};
 use crate::sync::brief::{Brief, Wants};
+use crate::sync::recipe::{Delta, Held};
 use crate::sync::tree::{self, Tree};
 use imgctl_base::error::{Context, Error, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{Checkout, Facts, Inventory, InventoryQuestion};
+use imgctl_store::mount::layers::LayerOf;
 use imgctl_transfer::transfer::workers::{lock, map};
 
 /// Maximum number of hosts to query at the same time.
@@ -34,6 +36,8 @@ pub struct SyncPlan {
     pub(crate) brief: Arc<Brief>,
     /// All layers that any host needs.
     pub blobs: Vec<Descriptor>,
+    /// Their diff IDs.
+    pub(super) diff_ids: Vec<Digest>,
     /// Hosts in the order of the targets, without those in `failed`.
     pub hosts: Vec<HostPlan>,
     /// Hosts that did not respond or that have no suitable image.
@@ -49,6 +53,10 @@ pub struct HostPlan {
     pub(super) lacks: Vec<u32>,
     /// Indexes in [`SyncPlan::blobs`] of the blobs that the host can give to others.
     pub(super) holds: Vec<u32>,
+    /// Layers of the current trees that the host has.
+    pub(super) held: Vec<LayerOf>,
+    /// Number of bytes that the host will probably receive, if that is known and not all.
+    pub(super) differing: Option<u64>,
     /// Trees with work to do.
     pub(super) changes: Vec<TreeChange>,
     /// IDs of all its trees after the sync, changed or not.
@@ -91,6 +99,21 @@ impl HostPlan {
 
     pub fn bytes(&self, plan: &SyncPlan) -> u64 {
         self.missing(plan).map(|blob| blob.size).sum()
+    }
+
+    /// Returns the number of bytes that the host will probably receive.
+    pub fn expected(&self, plan: &SyncPlan) -> u64 {
+        self.differing.unwrap_or_else(|| self.bytes(plan))
+    }
+
+    /// Returns the layers of the host that a blob of the plan may resemble: those that the new
+    /// images no longer have, of its kind.
+    pub(super) fn resembled(&self, plan: &SyncPlan, blob: &Descriptor) -> Held {
+        let is_new = |layer: &LayerOf| plan.blobs.iter().any(|b| b.digest == layer.blob.digest);
+        let is_like =
+            |layer: &&LayerOf| layer.blob.layer_kind() == blob.layer_kind() && !is_new(layer);
+        let layers = self.held.iter().filter(is_like).cloned().collect();
+        Held { layers, ..Held::default() }
     }
 
     pub fn missing<'a>(&'a self, plan: &'a SyncPlan) -> impl Iterator<Item = &'a Descriptor> {
@@ -140,7 +163,8 @@ pub fn plan(brief: &Arc<Brief>, targets: &[Target], cancel: &AtomicBool) -> Resu
     for host in &mut hosts {
         host.lacks.sort_by_key(|&blob| std::cmp::Reverse(blobs.list[blob as usize].size));
     }
-    Ok(SyncPlan { brief: Arc::clone(brief), blobs: blobs.list, hosts, failed })
+    let Blobs { list: blobs, diff_ids, .. } = blobs;
+    Ok(SyncPlan { brief: Arc::clone(brief), blobs, diff_ids, hosts, failed })
 }
 
 /// Cache of trees: hosts of one architecture with the same content share them.
@@ -190,6 +214,7 @@ fn ask(brief: &Brief, target: &Target, trees: &Trees) -> Result<Answer> {
         }),
         registry_layers,
         trees: trees.iter().map(|tree| tree.name.clone()).collect(),
+        registry_files: Vec::new(),
     })?;
     let ids = trees
         .iter()
@@ -209,11 +234,12 @@ fn digests(layers: &[imgctl_host::agent::protocol::CheckoutLayer]) -> Vec<Digest
 #[derive(Default)]
 struct Blobs {
     list: Vec<Descriptor>,
+    diff_ids: Vec<Digest>,
     numbers: BTreeMap<Digest, u32>,
 }
 
 impl Blobs {
-    fn number(&mut self, blob: &Descriptor) -> u32 {
+    fn number(&mut self, blob: &Descriptor, diff_id: &Digest) -> u32 {
         if let Some(number) = self.numbers.get(&blob.digest) {
             return *number;
         }
@@ -221,6 +247,7 @@ impl Blobs {
         let number = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
         self.numbers.insert(blob.digest.clone(), number);
         self.list.push(blob.clone());
+        self.diff_ids.push(diff_id.clone());
         number
     }
 }
@@ -229,6 +256,10 @@ fn host_plan(brief: &Brief, target: &Target, answer: Answer, blobs: &mut Blobs) 
     let Answer { facts, trees, ids, inventory } = answer;
     let has: BTreeSet<&Digest> = inventory.blobs.iter().collect();
     let applied: BTreeSet<&Digest> = inventory.registry_layers.iter().collect();
+    let held = inventory
+        .held
+        .iter()
+        .map(|layer| LayerOf { blob: layer.descriptor.clone(), diff_id: layer.diff_id.clone() });
     let (mut lacks, mut holds) = (BTreeSet::new(), BTreeSet::new());
     let mut changes = Vec::new();
     let mut leaves_rootfs = false;
@@ -253,7 +284,7 @@ fn host_plan(brief: &Brief, target: &Target, answer: Answer, blobs: &mut Blobs) 
             let digest = &layer.descriptor.digest;
             let is_needed =
                 if layer.registry { change.apply.contains(digest) } else { !change.is_made };
-            let number = blobs.number(&layer.descriptor);
+            let number = blobs.number(&layer.descriptor, &layer.diff_id);
             if has.contains(digest) {
                 holds.insert(number);
             } else if is_needed {
@@ -271,6 +302,8 @@ fn host_plan(brief: &Brief, target: &Target, answer: Answer, blobs: &mut Blobs) 
         registry: target.wants.registry,
         lacks: lacks.into_iter().collect(),
         holds: holds.into_iter().collect(),
+        held: held.collect(),
+        differing: None,
         changes,
         trees: trees.iter().zip(ids).map(|(tree, id)| (tree.name.clone(), id)).collect(),
         leaves_rootfs,
@@ -315,13 +348,51 @@ impl<'a> From<&'a TreeChange> for Change<'a> {
 }
 
 impl SyncPlan {
+    /// Determines how many bytes each host will probably receive. `differing` gives those of a layer
+    /// that a host with certain others lacks, if it can be known.
+    pub fn estimate(&mut self, differing: &dyn Fn(&LayerOf, &Held) -> Option<u64>) {
+        if self.brief.delta == Delta::Never {
+            return;
+        }
+        let mut known: BTreeMap<(u32, Vec<Digest>), Option<u64>> = BTreeMap::new();
+        for number in 0..self.hosts.len() {
+            let host = &self.hosts[number];
+            if host.host.local || host.held.is_empty() {
+                continue;
+            }
+            let mut total = 0;
+            for &blob in &host.lacks {
+                let layer = self.layer(blob);
+                let held = host.resembled(self, &layer.blob);
+                let key = held.layers.iter().map(|layer| layer.blob.digest.clone()).collect();
+                let part = known.entry((blob, key)).or_insert_with(|| match held.is_empty() {
+                    true => None,
+                    false => differing(&layer, &held),
+                });
+                total += part.unwrap_or(layer.blob.size);
+            }
+            let is_less = total < host.bytes(self);
+            self.hosts[number].differing = is_less.then_some(total);
+        }
+    }
+
+    /// Returns a layer of the plan.
+    pub(super) fn layer(&self, number: u32) -> LayerOf {
+        let number = number as usize;
+        LayerOf { blob: self.blobs[number].clone(), diff_id: self.diff_ids[number].clone() }
+    }
+
     /// Returns the work on one host, one line each; empty if there is none.
     pub fn says(&self, host: &HostPlan) -> Vec<String> {
         let mut lines = Vec::new();
         let count = host.missing(self).count();
         if count > 0 {
             let layers = if count == 1 { "layer" } else { "layers" };
-            lines.push(format!("send {count} {layers}, {}", amount(host.bytes(self))));
+            let differ = host
+                .differing
+                .map(|bytes| format!(", of which {} differ from what is there", amount(bytes)))
+                .unwrap_or_default();
+            lines.push(format!("send {count} {layers}, {}{differ}", amount(host.bytes(self))));
         }
         for change in &host.changes {
             let short = |id: &str| id.get(..SHORT).unwrap_or(id).to_owned();
@@ -373,6 +444,7 @@ impl Serialize for SyncPlan {
                     "host": host.host.id(),
                     "layers": host.missing(self).count(),
                     "bytes": host.bytes(self),
+                    "differing": host.expected(self),
                     "changes": host.changes.iter().map(Change::from).collect::<Vec<_>>(),
                 })
             })

@@ -11,8 +11,8 @@ use crate::sync::execute::{Origin, Watch};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_host::agent::protocol::{
-    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Outcome,
-    OutputLine, PeerSource, Run,
+    Assemble, CheckedOut, Checkout, Facts, FileToWrite, HeldLayer, HostsBlock, Inventory,
+    InventoryQuestion, Outcome, OutputLine, PeerSource, Run,
 };
 use imgctl_host::agent::{Agent, BlobOpener};
 use imgctl_store::store::{Options, Store};
@@ -36,6 +36,8 @@ pub(super) struct TestHost {
     pub(super) store: Store,
     pub(super) architecture: Mutex<String>,
     pub(super) trees: Mutex<BTreeMap<String, String>>,
+    /// Layers of the current trees.
+    pub(super) held: Mutex<Vec<HeldLayer>>,
     pub(super) applied: Mutex<BTreeSet<Digest>>,
     pub(super) checkouts: Mutex<Vec<Checkout>>,
     offering: AtomicBool,
@@ -68,6 +70,7 @@ impl Lan {
                 store: Store::open(&root, Options { sync: false }).unwrap(),
                 architecture: Mutex::new("amd64".to_owned()),
                 trees: Mutex::default(),
+                held: Mutex::default(),
                 applied: Mutex::default(),
                 checkouts: Mutex::default(),
                 offering: AtomicBool::new(false),
@@ -155,6 +158,7 @@ impl Agent for TestHost {
                 .iter()
                 .filter_map(|tree| Some((tree.clone(), vec![trees.get(tree)?.clone()])))
                 .collect(),
+            held: lock(&self.held).clone(),
             ..Inventory::default()
         })
     }
@@ -172,6 +176,11 @@ impl Agent for TestHost {
         sent(blob.size);
         self.sent.fetch_add(blob.size, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn assemble(&self, request: &Assemble) -> Result<()> {
+        self.live()?;
+        imgctl_host::agent::assemble(&self.store, request)
     }
 
     fn offer(&self) -> Result<PeerSource> {
@@ -236,6 +245,13 @@ impl Agent for TestHost {
             done(layer.descriptor.size);
         }
         lock(&self.trees).insert(request.tree.clone(), request.id.clone());
+        let kept = request.layers.iter().filter(|layer| !layer.registry);
+        *lock(&self.held) = kept
+            .map(|layer| HeldLayer {
+                descriptor: layer.descriptor.clone(),
+                diff_id: layer.diff_id.clone(),
+            })
+            .collect();
         lock(&self.checkouts).push(request.clone());
         Ok(CheckedOut { changed: !is_current, ..CheckedOut::default() })
     }

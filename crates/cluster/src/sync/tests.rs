@@ -1,5 +1,8 @@
 //! Tests of plans and their execution on many hosts.
 
+#[path = "recipe_tests.rs"]
+mod recipe_tests;
+
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::{collections::BTreeMap, io::Read};
@@ -11,6 +14,7 @@ use crate::cluster::image::{ClusterImage, ImageKind, ImageLayer};
 use crate::sync::brief::{Brief, Images, Surroundings, Wants};
 use crate::sync::execute::{Blobs, Limits, Origin, Synced, Watch, execute};
 use crate::sync::plan::{SyncPlan, Target, plan};
+use crate::sync::recipe::Delta;
 use crate::sync::testing::{Lan, Unwatched, name};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::descriptor::LAYER_KIND;
@@ -87,6 +91,7 @@ fn brief(images: Vec<ClusterImage>) -> Brief {
         strict: false,
         keep: 1,
         stage: false,
+        delta: Delta::default(),
         surroundings: Arc::new(Plain { environment: BTreeMap::new() }),
     }
 }
@@ -130,12 +135,16 @@ fn rootfs_image(controller: &Controller, layers: usize, size: usize) -> ClusterI
 struct Tally {
     moved: AtomicI64,
     from_controller: AtomicI64,
+    from_itself: AtomicI64,
     ended: Mutex<Vec<(String, bool)>>,
 }
 
 impl Watch for Tally {
     fn moved(&self, _: &str, from: Origin<'_>, bytes: u64) {
         self.moved.fetch_add(bytes as i64, Ordering::Relaxed);
+        if from == Origin::Itself {
+            self.from_itself.fetch_add(bytes as i64, Ordering::Relaxed);
+        }
         if from == Origin::Controller {
             self.from_controller.fetch_add(bytes as i64, Ordering::Relaxed);
         }

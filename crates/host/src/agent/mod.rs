@@ -3,6 +3,7 @@
 //! [`Agent`] is the interface of a host for higher layers; [`protocol`] defines what is sent over
 //! the wire. Must not depend on clusters: paths and environments come with each request.
 
+mod assembly;
 pub mod balancer;
 pub mod execution;
 mod facts;
@@ -21,11 +22,13 @@ mod wire;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use protocol::{
-    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Outcome,
-    OutputLine, PeerSource, ReadPart, Run, SwitchTree, WritePart,
+    Assemble, CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion,
+    Outcome, OutputLine, PeerSource, ReadPart, Run, SwitchTree, WritePart,
 };
 use tunnel::Tunnel;
 
+#[cfg(feature = "testing")]
+pub use assembly::assemble;
 pub use imgctl_registry::client::sending::BlobOpener;
 
 /// Access to one host. All calls block, may be made from several threads at once, and name the host
@@ -81,6 +84,12 @@ pub trait Agent: Send + Sync {
         fetched: &(dyn Fn(u64) + Sync),
     ) -> Result<Vec<Digest>> {
         self.inner()?.fetch(from, blobs, fetched)
+    }
+
+    /// Makes a layer out of a recipe, which is in the host's store as a blob, and of what the host
+    /// has. The host verifies the digest and removes the recipe.
+    fn assemble(&self, request: &Assemble) -> Result<()> {
+        self.inner()?.assemble(request)
     }
 
     /// Unpacks layers from the host's store into a rendered tree and makes it the current one.

@@ -57,6 +57,9 @@ pub struct InventoryQuestion {
     pub registry_layers: Vec<Digest>,
     /// Names of trees below `<root>`: `rootfs`, `applications/x/workdir`.
     pub trees: Vec<String>,
+    /// Blobs that `<root>/registry` may have.
+    #[serde(default)]
+    pub registry_files: Vec<Digest>,
 }
 
 /// Answer to [`InventoryQuestion`].
@@ -75,6 +78,30 @@ pub struct Inventory {
     /// still records them.
     #[serde(default)]
     pub layers: BTreeMap<String, Vec<Digest>>,
+    /// The layers of the current trees that the host's store still has.
+    #[serde(default)]
+    pub held: Vec<HeldLayer>,
+    /// The requested blobs that `<root>/registry` has.
+    #[serde(default)]
+    pub registry_files: Vec<Digest>,
+}
+
+/// A layer in a host's store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldLayer {
+    pub descriptor: Descriptor,
+    pub diff_id: Digest,
+}
+
+/// Request to make a layer out of what the host has.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Assemble {
+    /// The layer to make.
+    pub blob: Descriptor,
+    /// The recipe, a blob in the host's store.
+    pub recipe: Descriptor,
+    /// `<data>/<cluster>`, whose registry the recipe may refer to.
+    pub root: String,
 }
 
 /// Address at which another host serves its blobs.

@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::agent::protocol::{
-    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Outcome,
-    OutputLine, PeerSource, ReadPart, Run, SwitchTree, WritePart,
+    Assemble, CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion,
+    Outcome, OutputLine, PeerSource, ReadPart, Run, SwitchTree, WritePart,
 };
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_base::wire::Failure;
@@ -106,6 +106,7 @@ calls! {
     "offer": OfferBlobs => PeerSource;
     "withdraw": Withdraw => ();
     "fetch": Fetch => Vec<Digest>;
+    "assemble": Assemble => ();
     "checkout": Checkout => CheckedOut;
     "switch-tree": SwitchTree => Vec<String>;
     "run": Run => Outcome;

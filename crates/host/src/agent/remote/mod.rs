@@ -19,8 +19,8 @@ use tokio::runtime::Handle;
 
 use crate::agent::install::Binaries;
 use crate::agent::protocol::{
-    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Outcome,
-    OutputLine, PeerSource, ReadPart, Run, SwitchTree, WritePart,
+    Assemble, CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion,
+    Outcome, OutputLine, PeerSource, ReadPart, Run, SwitchTree, WritePart,
 };
 use crate::agent::tunnel::Tunnel;
 use crate::agent::wire::{
@@ -194,6 +194,10 @@ impl Agent for Remote {
     ) -> Result<Vec<Digest>> {
         let call = Fetch { from: from.clone(), blobs: blobs.to_vec() };
         Ok(self.call_with_progress(call, fetched)?.0)
+    }
+
+    fn assemble(&self, request: &Assemble) -> Result<()> {
+        self.call(request.clone())
     }
 
     fn checkout(&self, request: &Checkout, done: &(dyn Fn(u64) + Sync)) -> Result<CheckedOut> {

@@ -7,8 +7,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::*;
+use crate::agent::protocol::Assemble;
 use crate::agent::remote::testing::{self, Host, agent_script, runtime};
 use imgctl_base::error::{Error, Kind};
+use imgctl_store::layer::delta::{self, Base};
+use imgctl_store::layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter};
 
 /// Not a test: the agent that the tests start. Its store is the working directory.
 #[test]
@@ -381,4 +384,164 @@ fn speed() {
         rate(sent),
         rate(fetched)
     );
+}
+
+/// Two versions of a layer, with the recipe that makes the second from the first.
+struct Versions {
+    blobs: [(Descriptor, Digest, Vec<u8>); 2],
+    recipe: Arc<Vec<u8>>,
+}
+
+fn versions() -> Versions {
+    let mut bytes = content(6 << 20, 3);
+    let made = [false, true].map(|is_new| {
+        if is_new {
+            bytes[1_000_000..1_010_000].fill(7);
+        }
+        let mut writer = LayerWriter::start(Vec::new(), ZSTD, 2).unwrap();
+        let path = LayerPath::parse(b"usr/binary").unwrap();
+        let kind = EntryKind::File { size: bytes.len() as u64 };
+        writer.add(Entry::new(path, kind, 0o755), &mut &bytes[..]).unwrap();
+        writer.finish().unwrap()
+    });
+    let file = |bytes: &[u8]| {
+        let mut file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut file, bytes).unwrap();
+        file
+    };
+    let [(old, old_layer), (new, new_layer)] = made;
+    let base = Base::layer(old_layer.digest.clone(), file(&old), Arc::new(old_layer.toc.clone()));
+    let options = delta::Options { level: 3, threads: 2, advance: &|_| {} };
+    let mut recipe = tempfile::tempfile().unwrap();
+    delta::create(&new_layer.digest, &file(&new), &new_layer.toc, &[base], &options, &recipe)
+        .unwrap();
+    let mut written = Vec::new();
+    std::io::Seek::rewind(&mut recipe).unwrap();
+    recipe.read_to_end(&mut written).unwrap();
+    Versions {
+        blobs: [
+            (descriptor(&old), old_layer.diff_id, old),
+            (descriptor(&new), new_layer.diff_id, new),
+        ],
+        recipe: Arc::new(written),
+    }
+}
+
+const ZSTD: Compression = Compression::Zstd { level: 3 };
+
+impl Versions {
+    fn request(&self, host: &Host) -> Assemble {
+        Assemble {
+            blob: self.blobs[1].0.clone(),
+            recipe: descriptor(&self.recipe),
+            root: host.path("data"),
+        }
+    }
+}
+
+#[test]
+fn a_layer_is_made_out_of_an_older_one_even_if_the_agent_is_killed() {
+    let runtime = runtime();
+    let versions = versions();
+    let (new, size) = (&versions.blobs[1].0, versions.blobs[1].2.len());
+    assert!(versions.recipe.len() * 20 < size, "{} of {size}", versions.recipe.len());
+    for delay in [None, Some(0), Some(10), Some(40), Some(120)] {
+        let host = Host::new(&runtime);
+        send(&host, &Arc::new(versions.blobs[0].2.clone())).unwrap();
+        send(&host, &versions.recipe).unwrap();
+        std::thread::scope(|scope| {
+            let host = &host;
+            if let Some(delay) = delay {
+                scope.spawn(move || {
+                    std::thread::sleep(std::time::Duration::from_millis(delay));
+                    host.kill();
+                });
+            }
+            host.remote.assemble(&versions.request(&host)).unwrap();
+        });
+        assert!(host.store().verify_blob(&new.digest).unwrap());
+        // Again: nothing to do, and no recipe is needed.
+        host.remote.assemble(&versions.request(&host)).unwrap();
+        assert_eq!(host.store().blob_size(&descriptor(&versions.recipe).digest).unwrap(), None);
+    }
+}
+
+#[test]
+fn a_recipe_that_lies_or_meets_another_base_makes_nothing() {
+    let runtime = runtime();
+    let versions = versions();
+    let host = Host::new(&runtime);
+    let new = &versions.blobs[1].0.digest;
+    // Without the base.
+    send(&host, &versions.recipe).unwrap();
+    let error = host.remote.assemble(&versions.request(&host)).unwrap_err();
+    assert_eq!(error.kind(), Kind::NotFound, "{error}");
+    // With a damaged one of the same size.
+    let mut damaged = versions.blobs[0].2.clone();
+    let half = damaged.len() / 2;
+    damaged[..half].reverse();
+    send(&host, &Arc::new(versions.blobs[0].2.clone())).unwrap();
+    let path = host.store().blob_path(&versions.blobs[0].0.digest);
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    std::fs::write(&path, damaged).unwrap();
+    send(&host, &versions.recipe).unwrap();
+    let error = host.remote.assemble(&versions.request(&host)).unwrap_err();
+    assert_eq!(error.kind(), Kind::BadContent, "{error}");
+    std::fs::write(&path, &versions.blobs[0].2).unwrap();
+    // Recipes of nothing, of another blob, and cut off.
+    let cut = versions.recipe[..versions.recipe.len() / 2].to_vec();
+    for bytes in [content(100_000, 9), Vec::new(), cut] {
+        let bytes = Arc::new(bytes);
+        send(&host, &bytes).unwrap();
+        let request = Assemble { recipe: descriptor(&bytes), ..versions.request(&host) };
+        let error = host.remote.assemble(&request).unwrap_err();
+        assert_eq!(error.kind(), Kind::BadContent, "{error}");
+        assert_eq!(host.store().blob_size(&descriptor(&bytes).digest).unwrap(), None);
+    }
+    send(&host, &versions.recipe).unwrap();
+    let other = Assemble { blob: descriptor(b"other"), ..versions.request(&host) };
+    assert_eq!(host.remote.assemble(&other).unwrap_err().kind(), Kind::BadContent);
+    assert_eq!(host.store().blob_size(new).unwrap(), None);
+    send(&host, &versions.recipe).unwrap();
+    host.remote.assemble(&versions.request(&host)).unwrap();
+}
+
+#[test]
+fn what_the_registry_directory_has_is_a_base_too() {
+    let runtime = runtime();
+    let host = Host::new(&runtime);
+    let data = content(2 << 20, 5);
+    let digest = Digest::of(&data);
+    let hex = digest.hex();
+    let path = format!("docker/registry/v2/blobs/sha256/{}/{hex}/data", &hex[..2]);
+    let there = std::path::PathBuf::from(host.path("data/registry")).join(&path);
+    std::fs::create_dir_all(there.parent().unwrap()).unwrap();
+    std::fs::write(&there, &data).unwrap();
+    let question = InventoryQuestion {
+        root: host.path("data"),
+        registry_files: vec![digest.clone(), Digest::of(b"other")],
+        ..InventoryQuestion::default()
+    };
+    let inventory = host.remote.inventory(&question).unwrap();
+    assert_eq!(inventory.registry_files, std::slice::from_ref(&digest));
+
+    let mut writer = LayerWriter::start(Vec::new(), Compression::None, 1).unwrap();
+    let inside = LayerPath::parse(format!("registry/{path}").as_bytes()).unwrap();
+    let kind = EntryKind::File { size: data.len() as u64 };
+    writer.add(Entry::new(inside.clone(), kind, 0o644), &mut &data[..]).unwrap();
+    let (blob, layer) = writer.finish().unwrap();
+    let mut whole = tempfile::tempfile().unwrap();
+    std::io::Write::write_all(&mut whole, &blob).unwrap();
+    let file = std::fs::File::open(&there).unwrap();
+    let base = Base::file(digest, file, inside, data.len() as u64, None);
+    let options = delta::Options { level: 3, threads: 2, advance: &|_| {} };
+    let out = tempfile::NamedTempFile::new().unwrap();
+    delta::create(&layer.digest, &whole, &layer.toc, &[base], &options, out.as_file()).unwrap();
+    let recipe = Arc::new(std::fs::read(out.path()).unwrap());
+    assert!(recipe.len() < 20_000, "{}", recipe.len());
+    send(&host, &recipe).unwrap();
+    let request =
+        Assemble { blob: descriptor(&blob), recipe: descriptor(&recipe), root: host.path("data") };
+    host.remote.assemble(&request).unwrap();
+    assert!(host.store().verify_blob(&layer.digest).unwrap());
 }

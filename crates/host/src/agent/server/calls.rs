@@ -15,8 +15,8 @@ use tokio::sync::mpsc;
 
 use crate::agent::execution::{self, Caller};
 use crate::agent::protocol::{
-    Checkout, FileToWrite, HostsBlock, Inventory, InventoryQuestion, OutputLine, PeerSource,
-    ReadPart, Run, SwitchTree, WritePart,
+    Assemble, Checkout, FileToWrite, HostsBlock, Inventory, InventoryQuestion, OutputLine,
+    PeerSource, ReadPart, Run, SwitchTree, WritePart,
 };
 use crate::agent::server::Host;
 use crate::agent::server::answer::{Answer, refusal};
@@ -24,7 +24,7 @@ use crate::agent::wire::{
     Call, Cancel, Content, Event, FactsAnswer, FactsQuestion, Fetch, MAX_CALL, OfferBlobs,
     REPOSITORY, ReadFile, Remove, Withdraw,
 };
-use crate::agent::{facts, files, hosts_file, removal, tree};
+use crate::agent::{assembly, facts, files, hosts_file, removal, tree};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_base::wire::encode;
@@ -67,6 +67,9 @@ pub(super) async fn answer(host: &Arc<Host>, name: &str, body: Incoming) -> Resp
         Fetch::NAME => serve(&bytes, move |call: Fetch, told| {
             fetch(&host.store, &call.from, &call.blobs, &|bytes| told.progress(bytes))
         }),
+        Assemble::NAME => {
+            serve(&bytes, move |call: Assemble, _| assembly::assemble(&host.store, &call))
+        }
         Checkout::NAME => serve(&bytes, move |call: Checkout, told| {
             tree::checkout(&host.store, &call, &|bytes| told.progress(bytes))
         }),
@@ -105,7 +108,8 @@ fn inventory(store: &Store, question: &InventoryQuestion) -> Result<Inventory> {
         }
     }
     let found = tree::inventory(store, &question.root, question)?;
-    Ok(Inventory { blobs, ..found })
+    let registry_files = assembly::registry_files(&question.root, &question.registry_files);
+    Ok(Inventory { blobs, registry_files, ..found })
 }
 
 /// Runs the work on a blocking thread and sends its events.

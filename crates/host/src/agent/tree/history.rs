@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::agent::protocol::CheckoutLayer;
+use crate::agent::protocol::{CheckoutLayer, HeldLayer};
 use crate::agent::tree::names::{LINK, TreePaths, check_id, shown};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::atomic::{self, Durability, remove_tree, sync_directory};
@@ -115,6 +115,22 @@ pub(super) fn layers(store: &Store, paths: &TreePaths, id: &str) -> Option<Vec<D
     let name = name(paths, id).ok()?;
     let image = store.image(&name.to_string(), None).ok()?;
     Some(image.config.rootfs.diff_ids)
+}
+
+/// Returns the layers of tree `id` that the store has, protected from `prune` while this agent
+/// lives.
+pub(super) fn held(store: &Store, paths: &TreePaths, id: &str) -> Result<Vec<HeldLayer>> {
+    let name = name(paths, id)?;
+    let Ok(image) = store.image(&name.to_string(), None) else {
+        return Ok(Vec::new());
+    };
+    let mut held = Vec::new();
+    for (descriptor, diff_id) in image.layers() {
+        if store.claim_blob(&descriptor.digest, descriptor.size)? {
+            held.push(HeldLayer { descriptor: descriptor.clone(), diff_id: diff_id.clone() });
+        }
+    }
+    Ok(held)
 }
 
 /// Removes the name of tree `id`, if it has one.

@@ -45,6 +45,7 @@ pub fn inventory(store: &Store, root: &str, question: &InventoryQuestion) -> Res
             if let Some(layers) = history::layers(store, &paths, &id) {
                 found.layers.insert(tree.clone(), layers);
             }
+            found.held.extend(history::held(store, &paths, &id)?);
             found.trees.insert(tree.clone(), id);
         }
         let there = paths.made();
