@@ -28,6 +28,7 @@ mod ci;
 mod cli;
 mod clusterfile;
 mod corpus;
+mod delta;
 mod edit;
 mod embed;
 mod examples;

@@ -158,6 +158,7 @@ fn save_requested(args: &SaveArgs, request: Request, context: &Context) -> Resul
         directory,
         compression: args.to.compression(),
         platform: args.to.platform()?,
+        delta: false,
         split: args.to.split(Some(&request))?,
         request: Some(request),
     };
@@ -311,6 +312,7 @@ enum BundleVerb {
 Examples:
   imgctl bundle create cluster:v1 cluster:v2 -o update.tar
   imgctl bundle create cluster:v1 cluster:v2 -o update.tar.zst
+  imgctl bundle create --delta cluster:v1 cluster:v2 -o update.tar
   imgctl bundle create --split 4GB cluster:v1 cluster:v2 -o update.tar
   imgctl bundle create --request missing.json cluster:v1 cluster:v2 -o more.tar"
 )]
@@ -320,6 +322,10 @@ struct CreateArgs {
 
     /// Image that the receiver gets
     new: String,
+
+    /// Write changed files as patches against those of OLD: smaller, and slower to make
+    #[arg(long)]
+    delta: bool,
 
     #[command(flatten)]
     to: OutputArgs<BundleFormat>,
@@ -395,6 +401,7 @@ pub(crate) fn bundle(args: &BundleArgs, context: &Context) -> Result<()> {
                 directory: args.to.format == BundleFormat::OciDir,
                 compression: args.to.compression(),
                 platform: args.to.platform()?,
+                delta: args.delta,
                 split: args.to.split(request.as_ref())?,
                 request,
             };
@@ -492,7 +499,17 @@ pub(crate) fn create_bundle(
         blobs(bundle.assumed.len()),
         human(spared)
     ));
+    if !bundle.deltas.is_empty() {
+        context.ui.note(&in_deltas(&bundle));
+    }
     Ok(())
+}
+
+/// What the deltas of a bundle are worth.
+fn in_deltas(bundle: &Bundle) -> String {
+    let (recipes, yielded) = bundle.delta_sizes();
+    let count = blobs(bundle.deltas.len());
+    format!("{count} as deltas, {} instead of {}", human(recipes), human(yielded))
 }
 
 fn blobs(count: usize) -> String {
@@ -516,7 +533,11 @@ fn show(bundle: &Bundle, context: &Context) -> Result<()> {
         human(carried),
         blobs(bundle.assumed.len()),
         human(spared)
-    ))
+    ))?;
+    match bundle.deltas.len() {
+        0 => Ok(()),
+        _ => context.ui.print(&format!("Deltas:    {}\n", in_deltas(bundle))),
+    }
 }
 
 /// Write an image's files into a directory or a tar file

@@ -34,6 +34,10 @@ pub(crate) struct DiffArgs {
     #[arg(long, requires = "new", requires = "output")]
     patch: bool,
 
+    /// With --patch, write changed files as patches against those of A
+    #[arg(long, requires = "patch")]
+    delta: bool,
+
     /// `table` or `json`; with --patch, the file to write
     #[arg(short, long, value_name = "FORMAT|FILE")]
     output: Option<String>,
@@ -48,6 +52,7 @@ pub(crate) fn run(args: &DiffArgs, context: &Context) -> Result<()> {
         let options = CreateOptions {
             compression: outer_compression(None, Some(file)),
             platform: args.platform.wanted()?,
+            delta: args.delta,
             ..CreateOptions::default()
         };
         return create_bundle(&args.old, new, Some(file), &options, context);

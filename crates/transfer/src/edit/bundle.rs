@@ -2,7 +2,8 @@
 //! to a place that already has the older image.
 //!
 //! A bundle is an ordinary OCI archive with missing blobs, plus `bundle.json`, which names the base
-//! and every assumed blob. Applying a bundle checks these first.
+//! and every assumed blob. With deltas, it also names blobs that recipes yield from those of the
+//! base. Applying a bundle checks all that it needs first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -11,6 +12,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::edit::deltas;
+pub(crate) use crate::transfer::deltas::DESCRIPTION;
+use crate::transfer::deltas::{Delta, MAX_DESCRIPTION, WITH_DELTAS};
 use crate::transfer::parts::write::Split;
 use crate::transfer::request::Request;
 use crate::transfer::save::Leaving;
@@ -24,12 +28,8 @@ use imgctl_store::layer::decompress::decompress_within;
 use imgctl_store::layer::{Limits, Names, TarReader};
 use imgctl_store::store::{Named, Store};
 
-/// Name of the description inside the archive.
-pub(crate) const DESCRIPTION: &str = "bundle.json";
-/// Version of the description.
+/// Version of a description without deltas.
 const VERSION: u32 = 1;
-/// Maximum size of a description, in bytes: a few hundred thousand blobs.
-const MAX_DESCRIPTION: u64 = 32 << 20;
 /// Maximum number of members before the description.
 const LEADING_MEMBERS: usize = 8;
 /// Maximum number of missing blobs in a message.
@@ -47,6 +47,9 @@ pub struct Bundle {
     pub assumed: Vec<Blob>,
     /// Blobs of the image that the bundle contains.
     pub included: Vec<Blob>,
+    /// Blobs of the image of which the bundle contains recipes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deltas: Vec<Delta>,
 }
 
 /// An image by name and digest.
@@ -65,11 +68,28 @@ pub struct Blob {
 }
 
 impl Bundle {
-    /// Returns the number of bytes contained and of bytes saved.
+    /// Returns the number of bytes of whole blobs, and of blobs that are left out.
     pub fn sizes(&self) -> (u64, u64) {
         let add = |sum: u64, blob: &Blob| sum.saturating_add(blob.size);
         let sum = |blobs: &[Blob]| blobs.iter().fold(0, add);
         (sum(&self.included), sum(&self.assumed))
+    }
+
+    /// Returns the number of bytes of recipes, and of what they yield.
+    pub fn delta_sizes(&self) -> (u64, u64) {
+        self.deltas.iter().fold((0, 0), |(recipes, blobs), delta| {
+            (recipes.saturating_add(delta.recipe.size), blobs.saturating_add(delta.size))
+        })
+    }
+
+    /// Returns what must be there: the blobs that are left out, and those that deltas refer to.
+    fn needed(&self) -> Vec<Blob> {
+        let bases = self.deltas.iter().flat_map(|delta| &delta.bases);
+        let bases = bases.map(|base| Blob { digest: base.digest.clone(), size: base.size });
+        let mut needed: Vec<Blob> = self.assumed.iter().cloned().chain(bases).collect();
+        needed.sort();
+        needed.dedup();
+        needed
     }
 }
 
@@ -82,6 +102,8 @@ pub struct CreateOptions {
     pub compression: OuterCompression,
     /// Take only this platform of both images.
     pub platform: Option<Platform>,
+    /// Write changed files as patches against those of the base.
+    pub delta: bool,
     /// Write the archive in parts.
     pub split: Option<Split>,
     /// Include only these blobs, whatever the base has.
@@ -117,28 +139,37 @@ pub fn create(
     let all: BTreeMap<Digest, u64> = store.parts(&new.descriptor)?.into_iter().collect();
     lease.hold_all(all.keys())?;
     // Documents are always included: they describe everything else.
-    let mut layers = BTreeSet::new();
-    for image in store.platform_images(&new.descriptor)? {
-        layers.extend(image.manifest.layers.into_iter().map(|layer| layer.digest));
-    }
+    let images = store.platform_images(&new.descriptor)?;
+    let layers: BTreeSet<&Digest> =
+        images.iter().flat_map(|image| &image.manifest.layers).map(|layer| &layer.digest).collect();
     let requested = requested_blobs(options, &all)?;
     let is_there = |digest: &Digest| match &requested {
         Some(requested) => !requested.contains(digest),
         None => there.contains_key(digest),
     };
     let is_assumed = |digest: &Digest| layers.contains(digest) && is_there(digest);
+    let mut made = Vec::new();
+    // Who asks for a blob may lack what its delta refers to.
+    if options.delta && requested.is_none() {
+        let old_images = store.platform_images(&old.descriptor)?;
+        let is_wanted = |digest: &Digest| !is_assumed(digest);
+        made = deltas::make(store, &old_images, &images, &is_wanted, reporter)?;
+    }
+    let deltas: Vec<Delta> = made.iter().map(|made| made.delta.clone()).collect();
+    let yielded: BTreeSet<&Digest> = deltas.iter().map(|delta| &delta.digest).collect();
     let blobs = |assumed: bool| {
         all.iter()
-            .filter(|(digest, _)| is_assumed(digest) == assumed)
+            .filter(|(digest, _)| is_assumed(digest) == assumed && !yielded.contains(digest))
             .map(|(digest, size)| Blob { digest: digest.clone(), size: *size })
             .collect::<Vec<_>>()
     };
     let bundle = Bundle {
-        version: VERSION,
+        version: if deltas.is_empty() { VERSION } else { WITH_DELTAS },
         base: subject(&old),
         image: subject(&new),
         assumed: blobs(true),
         included: blobs(false),
+        deltas: deltas.clone(),
     };
     let description = serde_json::to_vec(&bundle)
         .map_err(|error| Error::failed("cannot write the bundle's description").caused_by(error))?;
@@ -151,9 +182,16 @@ pub fn create(
         compression: options.compression,
         platform: None,
         leaving: Some(Leaving {
-            blobs: bundle.assumed.iter().map(|blob| blob.digest.clone()).collect(),
+            blobs: bundle
+                .assumed
+                .iter()
+                .map(|blob| &blob.digest)
+                .chain(yielded.iter().copied())
+                .cloned()
+                .collect(),
             file: DESCRIPTION,
             content: description,
+            added: made.into_iter().map(|made| (made.delta.recipe.digest, made.recipe)).collect(),
         }),
         split: options.split.clone(),
     };
@@ -202,9 +240,9 @@ pub(super) fn parse_description(content: &[u8]) -> Result<Bundle> {
     let bundle: Bundle = serde_json::from_slice(content).map_err(|error| {
         Error::bad_content(format!("its {DESCRIPTION} is malformed")).caused_by(error)
     })?;
-    if bundle.version != VERSION {
+    if ![VERSION, WITH_DELTAS].contains(&bundle.version) {
         return Err(Error::bad_content(format!(
-            "it is a bundle of version {}; this imgctl reads version {VERSION}",
+            "it is a bundle of version {}; this imgctl reads versions {VERSION} to {WITH_DELTAS}",
             bundle.version
         ))
         .hint("use a newer imgctl"));
@@ -280,20 +318,29 @@ fn apply_all(
 ) -> Result<Bundle> {
     let bundle = joined(archives).inspect_err(|_| add_faults(archives, options, wanted))?;
     let lease = store.lease()?;
-    lease.hold_all(bundle.assumed.iter().map(|blob| &blob.digest))?;
+    let needed = bundle.needed();
+    lease.hold_all(needed.iter().map(|blob| &blob.digest))?;
     let mut missing = Vec::new();
-    for blob in &bundle.assumed {
+    for blob in &needed {
         if store.blob_size(&blob.digest)? != Some(blob.size) {
             missing.push(blob);
         }
     }
     if !missing.is_empty() {
-        wanted.add_blobs(missing.iter().map(|blob| (blob.digest.clone(), blob.size)));
-        return Err(base_missing(&bundle, &missing));
+        wanted.add_blobs(lacking(&bundle, &missing));
+        return Err(base_missing(&bundle, &missing, needed.len()));
     }
     if options.verify {
-        check_contents(store, &bundle, reporter)?;
+        check_contents(store, &needed, reporter)?;
     }
+    // What one has whole need not be rebuilt from another's delta.
+    let mut archives = archives.to_vec();
+    if archives.len() > 1 {
+        let has_deltas =
+            |archive: &Archive| inspect(archive).is_ok_and(|bundle| !bundle.deltas.is_empty());
+        archives.sort_by_cached_key(has_deltas);
+    }
+    let archives = &archives[..];
     let loaded = load(store, Input::Archives(archives), &LoadOptions::default(), reporter)
         .inspect_err(|_| add_faults(archives, options, wanted))?;
     let is_there = loaded.iter().any(|image| image.descriptor.digest == bundle.image.digest);
@@ -336,16 +383,30 @@ fn joined(archives: &[Archive]) -> Result<Bundle> {
                 first.included.extend(bundle.included);
                 first.included.sort();
                 first.included.dedup();
+                first.deltas.extend(bundle.deltas);
             }
         }
     }
     let mut joined = joined.ok_or_else(|| Error::usage("there is no bundle to apply"))?;
     let included: BTreeSet<&Digest> = joined.included.iter().map(|blob| &blob.digest).collect();
     joined.assumed.retain(|blob| !included.contains(&blob.digest));
+    joined.deltas.retain(|delta| !included.contains(&delta.digest));
     Ok(joined)
 }
 
-fn base_missing(bundle: &Bundle, missing: &[&Blob]) -> Error {
+/// The blobs of the image that cannot be had without these: what refers to them is wanted whole.
+fn lacking(bundle: &Bundle, missing: &[&Blob]) -> Vec<(Digest, u64)> {
+    let is_missing = |digest: &Digest| missing.iter().any(|blob| blob.digest == *digest);
+    let assumed = bundle.assumed.iter().filter(|blob| is_missing(&blob.digest));
+    let deltas = bundle.deltas.iter();
+    let deltas = deltas.filter(|delta| delta.bases.iter().any(|base| is_missing(&base.digest)));
+    assumed
+        .map(|blob| (blob.digest.clone(), blob.size))
+        .chain(deltas.map(|delta| (delta.digest.clone(), delta.size)))
+        .collect()
+}
+
+fn base_missing(bundle: &Bundle, missing: &[&Blob], needed: usize) -> Error {
     let base = match &bundle.base.name {
         Some(name) => format!("{name} ({})", bundle.base.digest),
         None => bundle.base.digest.to_string(),
@@ -358,19 +419,18 @@ fn base_missing(bundle: &Bundle, missing: &[&Blob]) -> Error {
     Error::new(
         Kind::NotFound,
         format!(
-            "the bundle needs image {base}, but {} of its {} blobs are missing here: {}",
+            "the bundle needs image {base}, but {} of its {needed} blobs are missing here: {}",
             missing.len(),
-            bundle.assumed.len(),
             list.join(", ")
         ),
     )
     .hint("load or pull that image first, or carry the whole image (imgctl save)")
 }
 
-fn check_contents(store: &Store, bundle: &Bundle, reporter: &dyn Reporter) -> Result<()> {
-    let (_, total) = bundle.sizes();
+fn check_contents(store: &Store, needed: &[Blob], reporter: &dyn Reporter) -> Result<()> {
+    let total = needed.iter().map(|blob| blob.size).sum();
     let task = reporter.start("verifying the base", Unit::Bytes, Some(total));
-    for blob in &bundle.assumed {
+    for blob in needed {
         if !store.verify_blob(&blob.digest)? {
             return Err(Error::bad_content(format!(
                 "blob {} of the base is damaged in the store",

@@ -236,8 +236,17 @@ impl Pass<'_> {
         if let Some(bundle) = &bundle {
             self.check_included(bundle);
         }
+        // What deltas yield is not there before they are applied.
         let assumed: BTreeMap<Digest, u64> = bundle
-            .map(|bundle| bundle.assumed.into_iter().map(|blob| (blob.digest, blob.size)).collect())
+            .map(|bundle| {
+                let deltas = bundle.deltas.into_iter().map(|delta| (delta.digest, delta.size));
+                bundle
+                    .assumed
+                    .into_iter()
+                    .map(|blob| (blob.digest, blob.size))
+                    .chain(deltas)
+                    .collect()
+            })
             .unwrap_or_default();
         if let Some(content) = self.top.get("index.json") {
             match serde_json::from_slice::<Index>(content) {
@@ -258,13 +267,15 @@ impl Pass<'_> {
     }
 
     fn check_included(&mut self, bundle: &Bundle) {
-        for blob in &bundle.included {
-            let detail = match self.blobs.get(&blob.digest) {
-                Some(size) if *size == blob.size => continue,
-                Some(size) => format!("has {size} bytes; {DESCRIPTION} says {}", blob.size),
+        let included = bundle.included.iter().map(|blob| (&blob.digest, blob.size));
+        let recipes = bundle.deltas.iter().map(|delta| (&delta.recipe.digest, delta.recipe.size));
+        for (digest, wanted) in included.chain(recipes) {
+            let detail = match self.blobs.get(digest) {
+                Some(size) if *size == wanted => continue,
+                Some(size) => format!("has {size} bytes; {DESCRIPTION} says {wanted}"),
                 None => format!("is missing, though {DESCRIPTION} lists it"),
             };
-            self.problem(format!("blob {}", blob.digest), detail);
+            self.problem(format!("blob {digest}"), detail);
         }
     }
 

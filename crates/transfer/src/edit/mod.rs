@@ -7,6 +7,7 @@
 pub mod annotate;
 pub mod bundle;
 pub mod check;
+mod deltas;
 mod document;
 pub mod merge;
 pub mod rebase;

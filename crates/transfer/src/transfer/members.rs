@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Read;
 
+use crate::transfer::deltas::{self, DESCRIPTION, Deltas, MAX_DESCRIPTION};
 use imgctl_base::error::{Context, Error, Result};
 use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::{Descriptor, Digest, Hasher, Reference};
@@ -47,6 +48,8 @@ pub(super) struct Members {
     files: HashMap<LayerPath, Member>,
     /// Symbolic and hard links, each resolved by one step.
     links: HashMap<LayerPath, LayerPath>,
+    /// Announced by a description before them.
+    deltas: Deltas,
 }
 
 impl Members {
@@ -99,7 +102,14 @@ impl Members {
             EntryKind::File { size } => {
                 let is_document = |name: &&&str| name.as_bytes() == entry.path.as_bytes();
                 if let Some(name) = DOCUMENTS.iter().find(is_document) {
-                    self.documents.insert(name, read_document(content, *size)?);
+                    self.documents.insert(name, read_document(content, *size, MAX_DOCUMENT)?);
+                } else if entry.path.as_bytes() == DESCRIPTION.as_bytes() {
+                    let description = read_document(content, *size, MAX_DESCRIPTION)?;
+                    self.deltas = Deltas::parse(&description);
+                } else if let Some(recipe) = digest_of_path(&entry.path)
+                    && let Some(delta) = self.deltas.with_recipe(&recipe)
+                {
+                    deltas::rebuild(store, delta, content, imported)?;
                 } else if !is_legacy_note(&entry.path) {
                     let member = import(store, &entry.path, *size, content, imported)?;
                     self.files.insert(entry.path.clone(), member);
@@ -186,15 +196,13 @@ fn is_legacy_note(path: &LayerPath) -> bool {
     is_inside && matches!(path.file_name(), Some(b"VERSION" | b"json"))
 }
 
-fn read_document(content: &mut dyn Read, size: u64) -> Result<Vec<u8>> {
-    if size > MAX_DOCUMENT {
-        return Err(Error::bad_content(format!(
-            "it has {size} bytes; at most {MAX_DOCUMENT} are allowed"
-        )));
+fn read_document(content: &mut dyn Read, size: u64, most: u64) -> Result<Vec<u8>> {
+    if size > most {
+        return Err(Error::bad_content(format!("it has {size} bytes; at most {most} are allowed")));
     }
     let mut bytes = Vec::new();
     content
-        .take(MAX_DOCUMENT)
+        .take(most)
         .read_to_end(&mut bytes)
         .map_err(|error| Error::io("cannot read it", error))?;
     Ok(bytes)

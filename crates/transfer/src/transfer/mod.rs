@@ -4,6 +4,7 @@
 pub mod archive;
 mod artifacts;
 pub mod copy;
+pub mod deltas;
 mod docker_archive;
 pub mod engine;
 pub mod known_blobs;

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+use crate::transfer::deltas::{self, DESCRIPTION, Deltas, MAX_DESCRIPTION};
 use crate::transfer::layout::is_artifact;
 use crate::transfer::members::Loaded;
 use crate::transfer::names;
@@ -75,6 +76,7 @@ pub(super) struct LayoutDirectory<'a> {
     store: &'a Store,
     imported: &'a mut Vec<Digest>,
     task: &'a dyn Task,
+    deltas: Deltas,
 }
 
 impl<'a> LayoutDirectory<'a> {
@@ -98,7 +100,11 @@ impl<'a> LayoutDirectory<'a> {
             ))
             .hint("load an OCI layout (skopeo's oci:) or a directory written by skopeo's dir:"));
         };
-        Ok(Self { root, shape, store, imported, task })
+        let deltas = match root.open_file(Path::new(DESCRIPTION)) {
+            Ok(file) => Deltas::parse(&read_bounded(file, DESCRIPTION, MAX_DESCRIPTION)?),
+            Err(_) => Deltas::default(),
+        };
+        Ok(Self { root, shape, store, imported, task, deltas })
     }
 
     /// Imports all images of the directory into the store.
@@ -201,6 +207,15 @@ impl<'a> LayoutDirectory<'a> {
             return Ok(true);
         }
         let mut file = match self.open_blob(digest) {
+            Err(error)
+                if error.kind() == Kind::NotFound
+                    && let Some(delta) = self.deltas.yielding(digest) =>
+            {
+                let mut recipe = self.open_blob(&delta.recipe.digest)?;
+                deltas::rebuild(self.store, delta, &mut recipe, self.imported)?;
+                self.task.advance(delta.recipe.size);
+                return Ok(true);
+            }
             Err(error) if error.kind() == Kind::NotFound && optional => return Ok(false),
             Err(error) if error.kind() == Kind::NotFound => {
                 return Err(Error::bad_content(format!(
@@ -235,16 +250,18 @@ impl<'a> LayoutDirectory<'a> {
     }
 
     fn read(&self, name: &str) -> Result<Vec<u8>> {
-        use std::io::Read;
-        let mut bytes = Vec::new();
-        self.root
-            .open_file(Path::new(name))?
-            .take(MAX_DOCUMENT + 1)
-            .read_to_end(&mut bytes)
-            .map_err(|error| Error::io(format!("cannot read {name}"), error))?;
-        if bytes.len() as u64 > MAX_DOCUMENT {
-            return Err(Error::bad_content(format!("{name} has more than {MAX_DOCUMENT} bytes")));
-        }
-        Ok(bytes)
+        read_bounded(self.root.open_file(Path::new(name))?, name, MAX_DOCUMENT)
     }
+}
+
+fn read_bounded(file: std::fs::File, name: &str, most: u64) -> Result<Vec<u8>> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    file.take(most + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| Error::io(format!("cannot read {name}"), error))?;
+    if bytes.len() as u64 > most {
+        return Err(Error::bad_content(format!("{name} has more than {most} bytes")));
+    }
+    Ok(bytes)
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Seek, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -68,6 +69,8 @@ pub struct Leaving {
     /// Name of the file at the archive's top level.
     pub file: &'static str,
     pub content: Vec<u8>,
+    /// Files that the archive holds as blobs in addition.
+    pub added: BTreeMap<Digest, Arc<File>>,
 }
 
 /// Destination of a save.
@@ -193,6 +196,10 @@ impl Saver<'_> {
         if let Some(leaving) = self.leaving {
             blobs.retain(|digest, _| !leaving.blobs.contains(digest));
             target.file(leaving.file, Content::Bytes(&leaving.content))?;
+            for (digest, file) in &leaving.added {
+                let size = file.metadata().doing(|| "cannot look at a scratch file".to_owned())?;
+                blobs.insert(digest.clone(), size.len());
+            }
         }
         target.file("index.json", Content::Bytes(&json(&Index::new(entries))?))?;
         target.directory("blobs")?;
@@ -310,8 +317,19 @@ impl Saver<'_> {
     }
 
     fn blob(&self, digest: &Digest, size: u64, path: &str, target: &mut Target) -> Result<()> {
-        let file: File = self.store.open_blob(digest)?;
-        target.file(path, Content::File(&file, size))?;
+        let opened;
+        let file = match self.leaving.and_then(|leaving| leaving.added.get(digest)) {
+            Some(added) => {
+                let mut file = &**added;
+                file.rewind().doing(|| "cannot read a scratch file".to_owned())?;
+                file
+            }
+            None => {
+                opened = self.store.open_blob(digest)?;
+                &opened
+            }
+        };
+        target.file(path, Content::File(file, size))?;
         self.task.advance(size);
         Ok(())
     }

@@ -38,8 +38,8 @@ pub(super) struct Place {
     pub(super) segment: usize,
 }
 
-/// The bases with their indices.
-pub(super) struct Bases<'a> {
+/// Bases with their indices: made once for all blobs that are compared with them.
+pub struct Bases<'a> {
     pub(super) list: &'a [Base],
     segments: Vec<Vec<Segment>>,
     by_hash: HashMap<([u8; 32], u64), Place>,
@@ -51,7 +51,7 @@ pub(super) struct Bases<'a> {
 
 impl<'a> Bases<'a> {
     /// Reads all bases.
-    pub(super) fn new(list: &'a [Base]) -> Result<Self> {
+    pub fn new(list: &'a [Base]) -> Result<Self> {
         let mut bases = Self {
             list,
             segments: Vec::new(),

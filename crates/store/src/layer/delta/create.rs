@@ -60,14 +60,13 @@ pub fn create(
     digest: &Digest,
     blob: &File,
     toc: &Toc,
-    bases: &[Base],
+    bases: &Bases<'_>,
     options: &Options<'_>,
     out: &File,
 ) -> Result<Created> {
     let doing = || "cannot make a delta".to_owned();
-    let index = Bases::new(bases)?;
     let new = segments::layer(blob, toc)?;
-    let drafts = plan(&new.list, &new_files(toc), &index, &|segment| is_dense(blob, segment));
+    let drafts = plan(&new.list, &new_files(toc), bases, &|segment| is_dense(blob, segment));
     let size = blob.metadata().doing(doing)?.len();
     let mut header = Header::new(digest.clone(), size);
     let codec = Codec::of(blob, &new.list, new.gzip)?;
@@ -82,6 +81,7 @@ pub fn create(
             header.deflate = DEFLATE;
         }
     }
+    let bases = bases.list;
     let used = used(&drafts, bases.len());
     for (base, _) in bases.iter().zip(&used).filter(|(_, used)| used.is_some()) {
         let size = base.blob.metadata().doing(doing)?.len();

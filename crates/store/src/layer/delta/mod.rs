@@ -27,6 +27,7 @@ use imgctl_base::error::Result;
 use imgctl_base::image::Digest;
 
 pub use apply::{Applied, apply};
+pub use bases::Bases;
 pub use create::{Created, Options, create};
 pub use format::{Header, SourceBlob, read_header};
 
