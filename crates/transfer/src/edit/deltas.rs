@@ -102,7 +102,7 @@ fn one(
         threads: threads.min(MOST_THREADS),
         advance: &|bytes| task.advance(bytes),
     };
-    let created = delta::create(digest, &blob, &toc, bases, &options, &recipe)?;
+    let created = delta::create_from(digest, &blob, &toc, bases, &options, &recipe)?;
     let size = blob.metadata().doing(|| "cannot look at a layer".to_owned())?.len();
     if created.size > size / 100 * WORTH {
         return Ok(None);

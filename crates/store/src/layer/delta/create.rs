@@ -60,6 +60,18 @@ pub fn create(
     digest: &Digest,
     blob: &File,
     toc: &Toc,
+    bases: &[Base],
+    options: &Options<'_>,
+    out: &File,
+) -> Result<Created> {
+    create_from(digest, blob, toc, &Bases::new(bases)?, options, out)
+}
+
+/// Like [`create`], with bases that were read before.
+pub fn create_from(
+    digest: &Digest,
+    blob: &File,
+    toc: &Toc,
     bases: &Bases<'_>,
     options: &Options<'_>,
     out: &File,

@@ -28,7 +28,7 @@ use imgctl_base::image::Digest;
 
 pub use apply::{Applied, apply};
 pub use bases::Bases;
-pub use create::{Created, Options, create};
+pub use create::{Created, Options, create, create_from};
 pub use format::{Header, SourceBlob, read_header};
 
 /// A blob that the other side has.

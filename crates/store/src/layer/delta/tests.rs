@@ -113,9 +113,7 @@ fn make(new: &Made, bases: &[Base], level: i32) -> (Vec<u8>, Created) {
     let out = tempfile::tempfile().unwrap();
     let options = Options { level, threads: 2, advance: &|_| {} };
     let layer = &new.layer;
-    let created =
-        create(&layer.digest, &new.file, &layer.toc, &Bases::new(bases).unwrap(), &options, &out)
-            .unwrap();
+    let created = create(&layer.digest, &new.file, &layer.toc, bases, &options, &out).unwrap();
     let recipe = bytes_of(&out);
     assert_eq!(recipe.len() as u64, created.size);
     (recipe, created)
