@@ -200,12 +200,15 @@ fn table(store: &Store, blob: &Descriptor) -> Option<Table> {
     position.read(&bytes).ok()
 }
 
+/// Number of a blob, and what hosts hold.
+type Key = (u32, Vec<Digest>);
+
 /// The recipes of one sync, each made once, and what is known of the line.
 #[derive(Default)]
 pub(super) struct Recipes {
     delta: Delta,
     line: Line,
-    made: Mutex<HashMap<(u32, Vec<Digest>), Arc<Mutex<Made>>>>,
+    made: Mutex<HashMap<Key, Arc<Mutex<Made>>>>,
     /// Held while one is made: each uses all cores.
     making: Mutex<()>,
 }
