@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
+use crate::cli::commands::bundle_verify;
 use crate::cli::image_options::{GateArg, PlatformArg};
 use crate::cli::{context::Context, duration, names::references};
-use crate::ui::table::{human, one_line};
+use crate::ui::table::human;
 use crate::ui::terminal::Stdout;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Platform;
 use imgctl_store::layer::Compression;
 use imgctl_store::mount::{checkout, tar_export};
 use imgctl_transfer::edit::bundle::{self, ApplyOptions, Bundle, CreateOptions};
-use imgctl_transfer::edit::check::{self, Checked};
 use imgctl_transfer::transfer::{
     self, Archive, ArchiveFormat, Input, LoadOptions, OuterCompression, Output, Request,
     SaveOptions, Split,
@@ -301,7 +301,7 @@ enum BundleVerb {
     Create(CreateArgs),
     Apply(ApplyArgs),
     Inspect(InspectArgs),
-    Verify(VerifyArgs),
+    Verify(bundle_verify::VerifyArgs),
 }
 
 /// Write what NEW adds to OLD to an archive
@@ -376,23 +376,6 @@ struct InspectArgs {
     files: Vec<PathBuf>,
 }
 
-/// Check every digest of an archive without loading it
-#[derive(Args, Debug)]
-#[command(
-    after_help = "Bundles and archives of `imgctl save`, whole or in parts: parts, blobs, and whether all that the
-image needs is there or assumed. Exit code 10 if something is wrong. Only loading a layer shows
-whether its content is that of the config.
-
-Examples:
-  imgctl bundle verify update.tar
-  imgctl bundle verify /media/disk1 /media/disk2"
-)]
-struct VerifyArgs {
-    /// Archives, parts or directories
-    #[arg(required = true, value_name = "FILE")]
-    files: Vec<PathBuf>,
-}
-
 pub(crate) fn bundle(args: &BundleArgs, context: &Context) -> Result<()> {
     match &args.verb {
         BundleVerb::Create(args) => {
@@ -421,62 +404,8 @@ pub(crate) fn bundle(args: &BundleArgs, context: &Context) -> Result<()> {
             context.ui.line(&format!("Loaded image: {name}"))
         }
         BundleVerb::Inspect(args) => show(&bundle::inspect(&Archive::one(&args.files)?)?, context),
-        BundleVerb::Verify(args) => verify(args, context),
+        BundleVerb::Verify(args) => bundle_verify::verify(args, context),
     }
-}
-
-fn verify(args: &VerifyArgs, context: &Context) -> Result<()> {
-    let limits = context.settings.limits;
-    let mut all = Vec::new();
-    for archive in Archive::find(&args.files)? {
-        all.push(check::check(&archive, limits, context.ui.reporter())?);
-    }
-    if context.ui.is_json() {
-        context.ui.json(&all.iter().map(checked).collect::<Vec<_>>())?;
-    } else {
-        for found in &all {
-            for problem in &found.problems {
-                let line = format!("{}: {}: {}", found.archive, problem.subject, problem.detail);
-                context.ui.line(&one_line(&line))?;
-            }
-            let parts =
-                if found.parts > 1 { format!("{} parts, ", found.parts) } else { String::new() };
-            let verdict = match found.problems.len() {
-                0 => "all good".to_owned(),
-                1 => "1 problem".to_owned(),
-                count => format!("{count} problems"),
-            };
-            context.ui.line(&format!(
-                "{}: {parts}{} ({}): {verdict}",
-                found.archive,
-                blobs(usize::try_from(found.blobs).unwrap_or(usize::MAX)),
-                human(found.bytes),
-            ))?;
-        }
-    }
-    match all.iter().map(|found| found.problems.len()).sum::<usize>() {
-        0 => Ok(()),
-        count => Err(Error::check_failed(match count {
-            1 => "1 problem was found".to_owned(),
-            count => format!("{count} problems were found"),
-        })
-        .hint("copy the archive or the parts named above again")),
-    }
-}
-
-fn checked(found: &Checked) -> Value {
-    let problems = found.problems.iter();
-    json!({
-        "archive": found.archive,
-        "parts": found.parts,
-        "blobs": found.blobs,
-        "bytes": found.bytes,
-        "unchecked": found.unchecked,
-        "images": found.images,
-        "problems": problems
-            .map(|problem| json!({"subject": problem.subject, "detail": problem.detail}))
-            .collect::<Vec<_>>(),
-    })
 }
 
 /// Writes a bundle; also used by `diff --patch`.
