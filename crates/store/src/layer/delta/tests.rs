@@ -162,7 +162,6 @@ fn a_changed_file_costs_what_changed_in_every_compression() {
     for (old, before) in ALL.iter().zip(&before) {
         for (new, after) in ALL.iter().zip(&after) {
             let size = passed(after, &[before]);
-            println!("{old:?} to {new:?}: {size} of {}", after.layer.size);
             // The new file and the edits are about 30 kB.
             assert!(size < 60_000, "{old:?} to {new:?}: {size} of {}", after.layer.size);
         }
