@@ -10,9 +10,9 @@ use clap::{
 #[cfg(feature = "testing")]
 use crate::cli::commands::simulate;
 use crate::cli::commands::{
-    about, agent, archives, attach, blobs, build, cache, cluster, diff, edit, files, history,
-    hosts, images, inplace, inspect, keys, login, manifest, mounts, preview, pull, push, records,
-    registry, sign, status, store, upgrade, working,
+    about, agent, archives, attach, blobs, build, bundle, cache, cluster, diff, edit, files,
+    history, hosts, images, inplace, inspect, keys, login, manifest, mounts, preview, pull, push,
+    records, registry, sign, status, store, upgrade, working,
 };
 use crate::cli::{accepted, context::Context, overview, settings::Globals};
 use imgctl_base::error::Result;
@@ -94,7 +94,7 @@ verbs! {
     "merge": Merge(edit::MergeArgs) => edit::merge;
     "rebase": Rebase(edit::RebaseArgs) => edit::rebase;
     "annotate": Annotate(edit::AnnotateArgs) => edit::annotate;
-    "bundle": Bundle(archives::BundleArgs) => archives::bundle;
+    "bundle": Bundle(bundle::BundleArgs) => bundle::bundle;
     "save": Save(archives::SaveArgs) => archives::save;
     "load": Load(archives::LoadArgs) => archives::load;
     "push": Push(Box<push::PushArgs>) => push::push;

@@ -4,6 +4,7 @@
 //! contain logic: a verb's file parses its arguments, calls a lower layer and shows the result.
 
 mod accepted;
+mod archive_output;
 mod arguments;
 mod cache_spec;
 mod cluster_options;

@@ -58,7 +58,7 @@ fn two_versions(compression: &str) -> TestEnv {
     build("c:v1");
     for name in ["bin/large", "bin/small"] {
         let old = std::fs::read(context.join(name)).unwrap();
-        std::fs::write(env.path(&name.replace('/', "-")), &old).unwrap();
+        std::fs::write(env.path(name.replace('/', "-")), &old).unwrap();
         std::fs::write(context.join(name), patched(&old)).unwrap();
     }
     std::fs::write(context.join("charts/new"), b"new").unwrap();
@@ -115,7 +115,7 @@ fn a_bundle_with_deltas_carries_what_changed_and_yields_the_same_image() {
         let delta = create(&env, &["--delta"], "delta.tar");
         let patches: u64 = ["bin/large", "bin/small"]
             .map(|name| {
-                let old = env.path(&name.replace('/', "-"));
+                let old = env.path(name.replace('/', "-"));
                 zstd_patch(&old, &env.path("context").join(name))
             })
             .iter()

@@ -5,7 +5,8 @@ use std::path::Path;
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::commands::archives::{create_bundle, outer_compression};
+use crate::cli::archive_output::outer_compression;
+use crate::cli::commands::bundle::create_bundle;
 use crate::cli::{context::Context, image_options::PlatformArg, names::printable};
 use imgctl_base::error::{Error, Result};
 use imgctl_store::layer::tree::{Change, compare};

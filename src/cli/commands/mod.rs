@@ -14,6 +14,7 @@ pub(crate) mod build_options;
 pub(crate) mod build_output;
 mod build_overrides;
 mod build_reports;
+pub(crate) mod bundle;
 mod bundle_verify;
 pub(crate) mod cache;
 pub(crate) mod cluster;

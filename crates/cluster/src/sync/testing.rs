@@ -180,7 +180,7 @@ impl Agent for TestHost {
 
     fn assemble(&self, request: &Assemble) -> Result<()> {
         self.live()?;
-        imgctl_host::agent::assemble(&self.store, request)
+        imgctl_host::agent::assembly::assemble(&self.store, request)
     }
 
     fn offer(&self) -> Result<PeerSource> {

@@ -3,7 +3,7 @@
 //! [`Agent`] is the interface of a host for higher layers; [`protocol`] defines what is sent over
 //! the wire. Must not depend on clusters: paths and environments come with each request.
 
-mod assembly;
+pub mod assembly;
 pub mod balancer;
 pub mod execution;
 mod facts;
@@ -27,8 +27,6 @@ use protocol::{
 };
 use tunnel::Tunnel;
 
-#[cfg(feature = "testing")]
-pub use assembly::assemble;
 pub use imgctl_registry::client::sending::BlobOpener;
 
 /// Access to one host. All calls block, may be made from several threads at once, and name the host

@@ -457,7 +457,7 @@ fn a_layer_is_made_out_of_an_older_one_even_if_the_agent_is_killed() {
                     host.kill();
                 });
             }
-            host.remote.assemble(&versions.request(&host)).unwrap();
+            host.remote.assemble(&versions.request(host)).unwrap();
         });
         assert!(host.store().verify_blob(&new.digest).unwrap());
         // Again: nothing to do, and no recipe is needed.
