@@ -17,10 +17,10 @@ mod read;
 mod runs;
 mod write;
 
-pub use parts::{Part, parts};
+pub use parts::parts;
 pub(in crate::layer) use plain::{LARGE_FILE, RunWriter};
 pub use read::{FOOTER, Position, Table, runs_of};
-pub use runs::{Index, Runs};
+pub use runs::{Index, Part, Runs};
 pub(in crate::layer) use write::{list, list_runs};
 
 #[cfg(test)]

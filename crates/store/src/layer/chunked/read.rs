@@ -11,7 +11,7 @@ use serde::Deserializer;
 use serde::de::{self, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::layer::chunked::item::{CHUNK, FILE, Item, RUN};
-use crate::layer::chunked::runs::Runs;
+use crate::layer::chunked::runs::{Key, Runs};
 use crate::layer::chunked::{
     CHECKSUM, FOOTER_MAGIC, POSITION, RUNS_CHECKSUM, RUNS_MAGIC, RUNS_POSITION, SKIPPABLE,
     TABLE_TYPE, plain,
@@ -208,6 +208,32 @@ impl Table {
             return Err(malformed("is of another version"));
         }
         reader.finish(end)
+    }
+}
+
+impl From<&Table> for Runs {
+    fn from(table: &Table) -> Self {
+        let mut runs = Self::default();
+        let mut position = 0;
+        let headers =
+            |hash: &[u8; 32], length: u64| Key::of(&[b"zstd headers", hash, &length.to_le_bytes()]);
+        for frame in &table.frames {
+            if position < frame.start {
+                runs.push(frame.start, headers(&frame.headers, frame.start - position));
+            }
+            let compressed = (frame.end - frame.start).to_le_bytes();
+            let digest = frame.digest.to_string();
+            let length = frame.length.to_le_bytes();
+            runs.push(
+                frame.end,
+                Key::of(&[b"zstd content", &length, &compressed, digest.as_bytes()]),
+            );
+            position = frame.end;
+        }
+        if position < table.end {
+            runs.push(table.end, headers(&table.headers, table.end - position));
+        }
+        runs
     }
 }
 

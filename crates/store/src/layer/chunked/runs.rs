@@ -1,9 +1,7 @@
 //! A blob as runs of bytes with keys, whatever its compression, and which of them known blobs have.
 
 use std::collections::HashMap;
-
-use crate::layer::chunked::parts::Part;
-use crate::layer::chunked::read::Table;
+use std::ops::Range;
 
 /// Identifies a run of bytes before it is there. Runs with the same key hold the same bytes if their
 /// blobs were written in the same way; that is not certain, so that the whole must be verified.
@@ -44,29 +42,22 @@ impl Runs {
     }
 }
 
-impl From<&Table> for Runs {
-    fn from(table: &Table) -> Self {
-        let mut runs = Self::default();
-        let mut position = 0;
-        let headers =
-            |hash: &[u8; 32], length: u64| Key::of(&[b"zstd headers", hash, &length.to_le_bytes()]);
-        for frame in &table.frames {
-            if position < frame.start {
-                runs.push(frame.start, headers(&frame.headers, frame.start - position));
-            }
-            let compressed = (frame.end - frame.start).to_le_bytes();
-            let digest = frame.digest.to_string();
-            let length = frame.length.to_le_bytes();
-            runs.push(
-                frame.end,
-                Key::of(&[b"zstd content", &length, &compressed, digest.as_bytes()]),
-            );
-            position = frame.end;
+/// A part of a blob, in bytes. The parts of a blob follow each other without gaps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Must be fetched.
+    Missing(Range<u64>),
+    /// Can be copied from the known blob with this index, where the range is another one.
+    Known { length: u64, source: usize, start: u64 },
+}
+
+impl Part {
+    /// Returns the number of bytes.
+    pub fn length(&self) -> u64 {
+        match self {
+            Self::Missing(range) => range.end - range.start,
+            Self::Known { length, .. } => *length,
         }
-        if position < table.end {
-            runs.push(table.end, headers(&table.headers, table.end - position));
-        }
-        runs
     }
 }
 

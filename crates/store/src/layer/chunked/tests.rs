@@ -430,6 +430,65 @@ fn lists_of_runs_that_lie_are_refused() {
     refused(&torn, "checksum");
 }
 
+/// Changes some bytes.
+fn changed(bytes: &mut [u8], edits: &[(u16, u8)]) {
+    for (place, byte) in edits {
+        let length = bytes.len();
+        if let Some(at) = usize::from(*place).checked_rem(length) {
+            bytes[length - 1 - at] ^= byte;
+        }
+    }
+}
+
+/// The parts of what a list says cover the blob, or the list is refused.
+fn is_bounded(runs: &Runs, size: u64) {
+    let mut index = Index::default();
+    index.add(0, runs);
+    let parts = index.parts(runs, size);
+    assert_eq!(parts.iter().map(Part::length).sum::<u64>(), size.max(runs.end()));
+}
+
+#[test]
+fn any_end_of_a_blob_is_a_list_or_none() {
+    let ends = [plain(&version()), written(&version()).0, written(&small_files()).0]
+        .map(|blob| blob[blob.len().saturating_sub(20_000)..].to_vec());
+    let input = bolero::check!().with_type::<(u8, Vec<(u16, u8)>)>().with_iterations(1000);
+    input.for_each(|(which, edits)| {
+        let mut blob = ends[usize::from(*which) % ends.len()].clone();
+        changed(&mut blob, edits);
+        let file = tempfile::tempfile().unwrap();
+        (&file).write_all(&blob).unwrap();
+        if let Ok(Some(runs)) = runs_of(&file) {
+            is_bounded(&runs, blob.len() as u64);
+        }
+    });
+}
+
+#[test]
+fn any_json_is_a_table_or_refused() {
+    let (blob, layer) = written(&version());
+    let position = Position::of_annotations(&layer.annotations, layer.size).unwrap();
+    let range = position.offset as usize..(position.offset + position.compressed) as usize;
+    let good = zstd::stream::decode_all(&blob[range]).unwrap();
+    let input = bolero::check!().with_type::<Vec<(u16, u8)>>().with_iterations(2000);
+    input.for_each(|edits| {
+        let mut json = good.clone();
+        for (place, digit) in edits {
+            let at = usize::from(*place) % json.len();
+            // Other numbers are what matters; other bytes end the parser early.
+            if json[at].is_ascii_digit() {
+                json[at] = b'0' + digit % 10;
+            }
+        }
+        let compressed = zstd::bulk::compress(&json, 1).unwrap();
+        let uncompressed = json.len() as u64;
+        let position = Position { uncompressed, digest: None, ..position.clone() };
+        if let Ok(table) = position.read(&compressed) {
+            is_bounded(&Runs::from(&table), layer.size);
+        }
+    });
+}
+
 proptest! {
     /// Whatever a table of another blob says, the parts cover the blob and nothing else.
     #[test]

@@ -449,6 +449,29 @@ fn hostile_recipes_are_refused() {
 }
 
 #[test]
+fn any_instructions_are_followed_or_refused() {
+    let base = Made::new(&version(), ZSTD);
+    let there = There::with(&[&base]);
+    let header = recipe_of(&[], b"hello", 0, &[&base]);
+    let patch = zstd::bulk::compress(b"hello", 1).unwrap();
+    bolero::check!().with_iterations(3000).for_each(|instructions: &[u8]| {
+        let packed = zstd::bulk::compress(instructions, 1).unwrap();
+        // Without the end, a group, and the end.
+        let mut recipe = header[..header.len() - 1].to_vec();
+        recipe.push(1);
+        for length in [instructions.len(), packed.len(), patch.len()] {
+            numbers::put(&mut recipe, length as u64);
+        }
+        recipe.extend(packed);
+        recipe.extend(&patch);
+        recipe.push(0);
+        if let Ok(bytes) = applied(&recipe, &there) {
+            assert_eq!(bytes, b"hello");
+        }
+    });
+}
+
+#[test]
 fn other_formats_are_told_apart() {
     let there = There::default();
     for bytes in [&b""[..], b"imgctl", b"this is not a delta, but text"] {

@@ -129,6 +129,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn any_list_is_whole_or_refused() {
+        let part = |number| Part {
+            name: part_name("etcd.tar", number),
+            size: 100,
+            digest: Digest::of(b"x"),
+        };
+        let good = PartList::new("etcd.tar".to_owned(), vec![part(1), part(2)]).encoded().unwrap();
+        bolero::check!().with_type::<Vec<(u16, u8)>>().for_each(|edits| {
+            let mut bytes = good.clone();
+            for (place, byte) in edits {
+                let at = usize::from(*place) % bytes.len();
+                bytes[at] = *byte;
+            }
+            if let Ok(list) = PartList::parse(&bytes) {
+                assert_eq!(list.parts.iter().map(|part| part.size).sum::<u64>(), list.size);
+                assert!(list.parts.iter().all(|part| !part.name.contains('/')));
+            }
+        });
+    }
+
+    #[test]
     fn names_of_parts_are_told_from_others() {
         assert_eq!(part_name("etcd.tar", 7), "etcd.tar.007");
         assert_eq!(archive_of("etcd.tar.007"), Some("etcd.tar"));
