@@ -62,7 +62,9 @@ class Conditions:
 
 
 def told(conditions):
-    """Lines about them, with a warning where the machine was busy."""
+    """Lines about them, with a warning where the machine was busy. Figures from elsewhere have a note instead."""
+    if "note" in conditions:
+        return [f"- {conditions['note']}"]
     low, high = sorted(conditions["load"])
     lines = [
         f"- measured {conditions['date']} UTC, commit {conditions['commit']}, {conditions['minutes']:g} min",
