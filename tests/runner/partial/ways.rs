@@ -131,8 +131,7 @@ fn layers_of_podman_are_fetched_in_part() {
     env.imgctl(["pull", &name(1)]).ok();
     let pulled = env.imgctl(["pull", "--json", &name(2)]).ok().json();
     assert!(pulled[0]["bytesCopied"].as_u64().unwrap() < CHANGED, "{pulled}");
-    let tree = env.export(&name(2), "exported");
-    for (path, content) in files(2).into_iter().filter(|(path, _)| path.starts_with("bin")) {
-        assert!(std::fs::read(tree.join(&path)).unwrap() == content, "{path}");
-    }
+    // Podman 4.3 leaves the end of the archive out, so that no such layer, however it was fetched, has
+    // the diff ID that podman writes into the config: blobs are compared, not trees.
+    env.imgctl(["scrub"]).ok();
 }
