@@ -1,6 +1,6 @@
 //! Each way on which an image comes from a registry moves only what changed.
 
-use super::{Bench, FORMS, context, files};
+use super::{Bench, FORMS, context};
 use crate::common::registry::Registry;
 use crate::common::{Ran, TestEnv, tool};
 use crate::pull::proxy::Proxy;
