@@ -81,7 +81,7 @@ impl Bench {
     }
 }
 
-/// The files of a version: of the second, three are others and one is new.
+/// The files of a version. The second version changes three of them and adds one.
 fn files(version: u32) -> Vec<(String, Vec<u8>)> {
     let seed = |number| if version > 1 && number % 20 == 7 { 900 + number } else { number };
     let mut files: Vec<(String, Vec<u8>)> = (0..FILES)

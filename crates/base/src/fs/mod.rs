@@ -5,6 +5,7 @@
 
 pub mod atomic;
 pub mod directory;
+pub mod file_at;
 pub mod lock;
 pub mod metadata;
 mod remove;

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::fs::file_at::FileAt;
 use imgctl_base::image::{Descriptor, Digest, Hasher};
 use imgctl_store::layer::chunked::{self, FOOTER, Part, Position, Table};
 use imgctl_store::layer::delta::{self, Base};
@@ -82,20 +83,7 @@ impl Recipe {
     /// Opens the recipe from an offset.
     pub fn open(&self, offset: u64) -> Result<Box<dyn Read + Send + 'static>> {
         let file = self.file.try_clone().doing(|| "cannot read a recipe".to_owned())?;
-        Ok(Box::new(At { file, position: offset }))
-    }
-}
-
-struct At {
-    file: File,
-    position: u64,
-}
-
-impl Read for At {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.file.read_at(buffer, self.position)?;
-        self.position += count as u64;
-        Ok(count)
+        Ok(Box::new(FileAt::new(file, offset)))
     }
 }
 
@@ -149,7 +137,7 @@ pub(super) fn make(
         return Ok(None);
     }
     let mut hasher = Hasher::new();
-    let mut reader = At { file, position: 0 };
+    let mut reader = FileAt::new(file, 0);
     let mut buffer = vec![0; 256 << 10];
     loop {
         let count = reader.read(&mut buffer).doing(|| "cannot read a recipe".to_owned())?;
@@ -159,7 +147,7 @@ pub(super) fn make(
         hasher.update(&buffer[..count]);
     }
     let descriptor = Descriptor::new(MEDIA_TYPE, hasher.finish(), created.size);
-    Ok(Some(Recipe { descriptor, file: reader.file }))
+    Ok(Some(Recipe { descriptor, file: reader.into_file() }))
 }
 
 /// Returns the blobs of a registry that a layer brings and that are worth looking for.

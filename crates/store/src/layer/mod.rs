@@ -13,6 +13,7 @@ pub mod compress;
 pub mod decompress;
 pub mod delta;
 pub mod entry;
+mod leb128;
 mod pax;
 mod pipe;
 mod pipeline;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
+use crate::layer::leb128::{self, put};
 use crate::layer::{Entry, EntryKind, LayerPath, Mtime};
 use imgctl_base::error::{Error, IoContext, Result};
 
@@ -212,33 +213,12 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-fn put(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
 /// The remaining input.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
     fn number(&mut self) -> Option<u64> {
-        let mut number = 0;
-        for shift in (0..64).step_by(7) {
-            let (byte, rest) = self.0.split_first()?;
-            self.0 = rest;
-            let bits = u64::from(byte & 0x7f);
-            if bits << shift >> shift != bits {
-                return None;
-            }
-            number |= bits << shift;
-            if byte & 0x80 == 0 {
-                return Some(number);
-            }
-        }
-        None
+        leb128::take(&mut self.0)
     }
 
     fn small(&mut self) -> Option<u32> {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -21,6 +21,7 @@ use crate::layer::delta::plan::{Draft, Effort, Item, plan};
 use crate::layer::delta::segments::{self, Kind, Segment};
 use crate::layer::delta::{Base, Source, Sources, apply};
 use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::fs::file_at::FileAt;
 use imgctl_base::image::Digest;
 
 /// How recipes are made.
@@ -117,7 +118,7 @@ pub fn create_from(
     drop(writer);
     created.size = out.metadata().doing(doing)?.len();
     // The digest at its end says whether every byte is right.
-    let mut recipe = io::BufReader::new(At { file: out.try_clone().doing(doing)?, position: 0 });
+    let mut recipe = io::BufReader::new(FileAt::new(out.try_clone().doing(doing)?, 0));
     apply(&mut recipe, &Here(bases), options.threads, &mut io::sink())?;
     Ok(created)
 }
@@ -389,7 +390,7 @@ impl Maker<'_> {
             } else {
                 let doing = || "cannot read the base of a delta".to_owned();
                 let file = base.blob.try_clone().doing(doing)?;
-                let mut source = At { file, position: 0 };
+                let mut source = FileAt::new(file, 0);
                 if !patch::append_reference(&mut source, &reference, &mut loaded)? {
                     return Err(Error::bad_content(format!("blob {} is damaged", base.digest))
                         .hint("run `imgctl scrub` to list what is damaged"));
@@ -462,31 +463,6 @@ fn is_dense(blob: &File, segment: &Segment) -> bool {
     packed * 100 > PROBES * length * WORTH as u64
 }
 
-/// A file read at a position of its own.
-struct At {
-    file: File,
-    position: u64,
-}
-
-impl Read for At {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.file.read_at(buffer, self.position)?;
-        self.position += count as u64;
-        Ok(count)
-    }
-}
-
-impl Seek for At {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.position = match to {
-            SeekFrom::Start(position) => position,
-            SeekFrom::Current(by) => self.position.saturating_add_signed(by),
-            SeekFrom::End(by) => self.file.metadata()?.len().saturating_add_signed(by),
-        };
-        Ok(self.position)
-    }
-}
-
 /// The bases on this side.
 struct Here<'a>(&'a [Base]);
 
@@ -495,6 +471,6 @@ impl Sources for Here<'_> {
         let base = self.0.iter().find(|base| base.digest == blob.digest);
         let base = base.ok_or_else(|| Error::not_found(format!("{} is missing", blob.digest)))?;
         let file = base.blob.try_clone().doing(|| "cannot read a base".to_owned())?;
-        Ok(Box::new(At { file, position: 0 }))
+        Ok(Box::new(FileAt::new(file, 0)))
     }
 }

@@ -7,7 +7,8 @@ use std::io::{self, Read, Write};
 
 use serde::{Deserialize, Serialize};
 
-use crate::layer::delta::numbers::{Numbers, put, read_number};
+use crate::layer::delta::numbers::{Numbers, read_number};
+use crate::layer::leb128::put;
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::Digest;
 

@@ -2,14 +2,7 @@
 
 use std::io::{self, Read};
 
-/// Appends a number in LEB128.
-pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
+use crate::layer::leb128;
 
 /// Reads one number; `None` if it has more than 64 bits.
 pub(super) fn read_number(reader: &mut dyn Read) -> io::Result<Option<u64>> {
@@ -30,20 +23,7 @@ pub(super) struct Numbers<'a>(pub(super) &'a [u8]);
 
 impl Numbers<'_> {
     pub(super) fn next(&mut self) -> Option<u64> {
-        let mut number = 0;
-        for shift in (0..64).step_by(7) {
-            let (byte, rest) = self.0.split_first()?;
-            self.0 = rest;
-            let bits = u64::from(byte & 0x7f);
-            if bits << shift >> shift != bits {
-                return None;
-            }
-            number |= bits << shift;
-            if byte & 0x80 == 0 {
-                return Some(number);
-            }
-        }
-        None
+        leb128::take(&mut self.0)
     }
 
     pub(super) fn index(&mut self) -> Option<usize> {
@@ -110,7 +90,7 @@ mod tests {
     fn numbers_survive() {
         for number in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX] {
             let mut bytes = Vec::new();
-            put(&mut bytes, number);
+            leb128::put(&mut bytes, number);
             assert_eq!(read_number(&mut &bytes[..]).unwrap(), Some(number));
         }
         assert_eq!(read_number(&mut &[0xff; 11][..]).unwrap(), None);

@@ -21,7 +21,7 @@ const WHOLE_FILE: u64 = 32 << 20;
 const AROUND: u64 = 14 << 20;
 /// Maximum ratio of a reference to the content that it is for.
 const MOST_TIMES: u64 = 16;
-/// Content that is not worth a group of its own, in bytes.
+/// Size below which content gets no group of its own, in bytes.
 const SMALL: u64 = 64 << 10;
 /// Content without a reference is compressed less hard from this length on, in bytes.
 const FRESH: u64 = 4 << 20;

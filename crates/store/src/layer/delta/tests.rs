@@ -460,7 +460,7 @@ fn any_instructions_are_followed_or_refused() {
         let mut recipe = header[..header.len() - 1].to_vec();
         recipe.push(1);
         for length in [instructions.len(), packed.len(), patch.len()] {
-            numbers::put(&mut recipe, length as u64);
+            crate::layer::leb128::put(&mut recipe, length as u64);
         }
         recipe.extend(packed);
         recipe.extend(&patch);
