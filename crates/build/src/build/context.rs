@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::build::copy::node_of;
-use crate::build::items::{Content, Item, LayerTar, Node, SourceTree, release};
+use crate::build::items::{Content, Item, LayerTar, Node, SourceTree, release, sort};
 use crate::build::step_cache::FileState;
 use crate::embed::plan::DIRECTORY;
 use imgctl_base::error::{Error, Kind, Result};
@@ -48,8 +48,8 @@ struct Listed {
     items: Vec<Item>,
 }
 
-/// Time for which a listed part is taken for the present one. A file that changes meanwhile is noticed
-/// when it is read.
+/// How long a listing counts as current. A file that changes meanwhile is noticed when it is
+/// read.
 const PRESENT: Duration = Duration::from_secs(2);
 
 impl ContextTree {
@@ -294,7 +294,7 @@ impl SourceTree for ContextTree {
             items.push(item);
             Ok(())
         })?;
-        items.sort_by(|a, b| a.entry.path.cmp(&b.entry.path));
+        sort(&mut items);
         Ok(items)
     }
 

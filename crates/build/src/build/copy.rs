@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::build::chmod::Chmod;
-use crate::build::items::{Content, Item, NO_TIME, Node, SourceTree, follow};
+use crate::build::items::{Content, Item, NO_TIME, Node, SourceTree, follow, sort};
 use crate::embed::plan::DIRECTORY;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::suggest;
@@ -349,7 +349,7 @@ impl<'a> Gathered<'a> {
     /// error.
     pub(super) fn finish(self) -> Result<Vec<Item>> {
         let mut items = self.items;
-        items.sort_by(|a, b| a.entry.path.cmp(&b.entry.path));
+        sort(&mut items);
         items.dedup_by(|later, kept| {
             let is_same = later.entry.path == kept.entry.path;
             // A directory that was only implied replaces nothing.

@@ -19,7 +19,9 @@ use imgctl_base::image::descriptor::LAYER_KIND;
 use imgctl_base::image::{Descriptor, LayerKind};
 use imgctl_base::progress::{Reporter, Unit, decimal};
 use imgctl_store::layer::writer::Layer;
-use imgctl_store::layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter, Mtime, Toc};
+use imgctl_store::layer::{
+    Compression, Entry, EntryKind, LayerPath, LayerWriter, Mtime, PackedToc,
+};
 use imgctl_store::store::blobs::Ingest;
 use imgctl_store::store::{Lease, Store};
 use imgctl_transfer::transfer::workers;
@@ -58,21 +60,19 @@ impl LayerMaker<'_> {
     pub(super) fn make(&self, items: Vec<Item>) -> Result<Vec<StageLayer>> {
         let kind_of = |item: &Item| item.entry.path.layer_kind();
         let mut items = items;
-        items.sort_by_key(kind_of);
-        // Splits from the end, so that nothing is copied if there is only one kind.
-        let mut parts = Vec::new();
-        while let Some(kind) = items.last().map(kind_of) {
-            let start = items.partition_point(|item| kind_of(item) < kind);
-            parts.push((kind, items.split_off(start)));
+        // Sorting takes half as much memory again, whether there is something to do or not.
+        if !items.is_sorted_by_key(kind_of) {
+            items.sort_by_key(kind_of);
         }
         let mut layers = Vec::new();
-        for (kind, items) in parts.into_iter().rev() {
+        while let Some(kind) = items.first().map(kind_of) {
+            let part = take_first(&mut items, |item| kind_of(item) == kind);
             let parts = match kind {
-                LayerKind::Registry => by_image(items)?,
-                LayerKind::Rootfs | LayerKind::Addons => vec![items],
+                LayerKind::Registry => by_image(part)?,
+                LayerKind::Rootfs | LayerKind::Addons => vec![part],
             };
-            for items in parts {
-                layers.push(self.make_one(kind, items)?);
+            for part in parts {
+                layers.push(self.make_one(kind, part)?);
             }
         }
         Ok(layers)
@@ -87,7 +87,9 @@ impl LayerMaker<'_> {
             items.iter().filter(|item| item.digest.is_none()).map(|i| size(&i)).sum();
         if unknown * READ_FIRST <= total || !self.cache.imported().is_empty() {
             self.read_all_ahead(&mut items)?;
-            let key = self.key(kind, items.iter().map(|item| (&item.entry, item.digest)));
+            let mut key = self.key(kind);
+            items.iter().for_each(|item| add_item(&mut key, &item.entry, item.digest));
+            let key = key.finish();
             let known = match self.recorded(&key)? {
                 None => self.imported(kind, &key, &items)?,
                 known => known,
@@ -98,8 +100,12 @@ impl LayerMaker<'_> {
         }
         let newest = self.settle_times(&mut items);
         let (toc, layer) = self.write(kind, items, newest)?;
-        let written = toc.entries.iter();
-        let key = self.key(kind, written.map(|listed| (&listed.entry, listed.content)));
+        let mut key = self.key(kind);
+        for listed in toc.entries() {
+            let listed = listed?;
+            add_item(&mut key, &listed.entry, listed.content);
+        }
+        let key = key.finish();
         drop(toc);
         // All digests are known only now: the same content may be stored with other times.
         if let Some(layer) = self.recorded(&key)? {
@@ -133,8 +139,7 @@ impl LayerMaker<'_> {
         self.recall(&mut items)?;
         self.read_all_ahead(&mut items)?;
         for item in &items {
-            add_entry(key, &item.entry);
-            key.add(&item.digest.unwrap_or_default());
+            add_item(key, &item.entry, item.digest);
         }
         Ok(())
     }
@@ -160,6 +165,7 @@ impl LayerMaker<'_> {
     fn read_all_ahead(&self, items: &mut [Item]) -> Result<()> {
         let unknown: Vec<&mut Item> =
             items.iter_mut().filter(|item| item.digest.is_none()).collect();
+        lock(self.files)?.expect(unknown.len());
         let jobs = if unknown.len() < FEW_FILES { 1 } else { self.threads };
         workers::for_each(unknown, jobs, &AtomicBool::new(false), |item| self.read_ahead(item))
     }
@@ -194,23 +200,15 @@ impl LayerMaker<'_> {
         Ok(())
     }
 
-    /// Returns the layer's key, which covers everything except times. All digests must be known.
-    fn key<'a>(
-        &self,
-        kind: LayerKind,
-        entries: impl Iterator<Item = (&'a Entry, Option<[u8; 32]>)>,
-    ) -> String {
+    /// Returns the layer's key without its entries, which [`add_item`] adds.
+    fn key(&self, kind: LayerKind) -> Key {
         let mut key = Key::new("layer");
         key.add(kind.as_str().as_bytes());
         key.add(
             format!("{:?} {} {:?}", self.compression_of(kind), self.docker, self.timestamp)
                 .as_bytes(),
         );
-        for (entry, digest) in entries {
-            add_entry(&mut key, entry);
-            key.add(&digest.unwrap_or_default());
-        }
-        key.finish()
+        key
     }
 
     /// The embedded registry's content is already compressed (design: registry layers are plain).
@@ -240,12 +238,14 @@ impl LayerMaker<'_> {
         kind: LayerKind,
         mut items: Vec<Item>,
         newest: i64,
-    ) -> Result<(Toc, CachedLayer)> {
+    ) -> Result<(PackedToc, CachedLayer)> {
         let total: u64 = items.iter().map(|item| item.entry.size()).sum();
         let task = self.reporter.start(&format!("writing {kind} layer"), Unit::Bytes, Some(total));
         let compression = self.compression_of(kind);
         let mut writer = LayerWriter::start(self.store.ingest()?, compression, self.threads)?;
         writer.expect(items.iter().filter(|item| item.entry.size() > 0).count() as u64, total);
+        let unknown = items.iter().filter(|item| item.digest.is_none()).count();
+        lock(self.files)?.expect(unknown);
         items.reverse();
         while let Some(mut item) = items.pop() {
             let mut reader = Opened::open(&mut item)?;
@@ -292,7 +292,13 @@ fn lock<T>(mutex: &Mutex<T>) -> Result<std::sync::MutexGuard<'_, T>> {
     mutex.lock().map_err(|_| Error::failed("another thread of the build has failed"))
 }
 
-/// Adds everything that affects an entry's bytes to the key, except for its time.
+/// Adds everything that affects an entry's bytes to the key, except for its time. The digest of its
+/// content must be known.
+fn add_item(key: &mut Key, entry: &Entry, digest: Option<[u8; 32]>) {
+    add_entry(key, entry);
+    key.add(&digest.unwrap_or_default());
+}
+
 fn add_entry(key: &mut Key, entry: &Entry) {
     key.add(entry.path.as_bytes());
     match &entry.kind {
@@ -327,6 +333,17 @@ fn add_entry(key: &mut Key, entry: &Entry) {
         key.add(name);
         key.add(value);
     }
+}
+
+/// Takes the first items, those that `belong`, out of `items`. Only the shorter part is copied: the other
+/// keeps its memory.
+fn take_first(items: &mut Vec<Item>, belongs: impl Fn(&Item) -> bool) -> Vec<Item> {
+    let end = items.partition_point(belongs);
+    if end < items.len() / 2 {
+        return items.drain(..end).collect();
+    }
+    let rest = items.split_off(end);
+    std::mem::replace(items, rest)
 }
 
 /// Splits `items` (in layer order) into parts, each in layer order and with the directories it

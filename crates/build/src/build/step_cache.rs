@@ -5,7 +5,7 @@
 //! A record whose blobs are missing does not count.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -275,8 +275,8 @@ pub(crate) struct StatCache {
     /// later record of the same file counts more.
     added: Vec<(FileState, Known)>,
     sorted: usize,
-    /// Files that name no image and have no record yet, by identity.
-    nameless: HashMap<(u64, u64), FileState>,
+    /// Hashes of the states of files that name no image and have no record yet.
+    nameless: HashSet<[u8; 16]>,
     now: i64,
 }
 
@@ -286,7 +286,7 @@ impl StatCache {
     pub(super) fn open(path: PathBuf, now: i64) -> Self {
         let known = Stored::read(&path).unwrap_or_default();
         let used = vec![false; known.len()];
-        Self { path, known, used, added: Vec::new(), sorted: 0, nameless: HashMap::new(), now }
+        Self { path, known, used, added: Vec::new(), sorted: 0, nameless: HashSet::new(), now }
     }
 
     /// Returns the cached facts about a file in exactly this state.
@@ -320,10 +320,15 @@ impl StatCache {
         }
     }
 
+    /// Makes room for the records of `count` more files: growing by doubling takes three times as much.
+    pub(super) fn expect(&mut self, count: usize) {
+        self.added.reserve_exact(count);
+    }
+
     /// Caches a file for this build, and for later ones unless it has changed so recently that another
     /// change could go unnoticed.
     pub(super) fn put(&mut self, state: &FileState, mut known: Known) {
-        known.names_nothing |= self.nameless.get(&identity(state)) == Some(state);
+        known.names_nothing |= self.nameless.contains(&fingerprint(state));
         self.added.push((*state, known));
     }
 
@@ -336,7 +341,7 @@ impl StatCache {
     pub(crate) fn remember_nothing(&mut self, state: &FileState) {
         match self.get(state) {
             Some(known) => self.put(state, Known { names_nothing: true, ..known }),
-            None => drop(self.nameless.insert(identity(state), *state)),
+            None => drop(self.nameless.insert(fingerprint(state))),
         }
     }
 
@@ -394,6 +399,13 @@ fn identity(state: &FileState) -> (u64, u64) {
     (state.device, state.inode)
 }
 
+/// Returns a hash of the state that no other file has.
+fn fingerprint(state: &FileState) -> [u8; 16] {
+    let mut bytes = Vec::with_capacity(RECORD);
+    encode_state(&mut bytes, state);
+    blake3::hash(&bytes).as_bytes().first_chunk().copied().unwrap_or_default()
+}
+
 /// A cache file in memory.
 #[derive(Debug, Default)]
 struct Stored(Vec<u8>);
@@ -446,6 +458,12 @@ impl Stored {
 }
 
 fn encode(bytes: &mut Vec<u8>, state: &FileState, known: &Known) {
+    encode_state(bytes, state);
+    bytes.extend_from_slice(&known.content);
+    bytes.push(u8::from(known.has_xattrs) | u8::from(known.names_nothing) << 1);
+}
+
+fn encode_state(bytes: &mut Vec<u8>, state: &FileState) {
     bytes.extend_from_slice(&state.device.to_le_bytes());
     bytes.extend_from_slice(&state.inode.to_le_bytes());
     bytes.extend_from_slice(&state.size.to_le_bytes());
@@ -454,8 +472,6 @@ fn encode(bytes: &mut Vec<u8>, state: &FileState, known: &Known) {
         bytes.extend_from_slice(&seconds.to_le_bytes());
         bytes.extend_from_slice(&u64::from(nanoseconds).to_le_bytes());
     }
-    bytes.extend_from_slice(&known.content);
-    bytes.push(u8::from(known.has_xattrs) | u8::from(known.names_nothing) << 1);
 }
 
 fn word(record: &[u8], at: usize) -> Option<u64> {

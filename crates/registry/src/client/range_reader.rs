@@ -62,8 +62,8 @@ impl Drop for RangeReader {
 }
 
 impl RangeReader {
-    /// Requests the first pieces of `ranges`, and waits for the first: a place that knows no ranges is
-    /// noticed here.
+    /// Requests the first pieces of `ranges`, and waits for the first: a place that does not support ranges
+    /// is noticed here.
     pub(super) fn start(blob: Blob, ranges: Vec<Range<u64>>, shared: Arc<Shared>) -> Result<Self> {
         let mut reader = Self {
             blob,

@@ -7,11 +7,11 @@
 
 use std::io::{self, Cursor, Write};
 
-use crc::{CRC_64_GO_ISO, Table};
 use flate2::{Compress, Crc, FlushCompress, Status};
 use zstd::bulk::Compressor;
 
 use crate::layer::Compression;
+use crate::layer::crc64;
 use crate::layer::pipe::Block;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Sha256Sum;
@@ -58,21 +58,18 @@ impl Sums {
     fn of(bytes: &[u8], held: Held) -> Option<Self> {
         let crc64 = match held {
             Held::Between => return None,
-            Held::Content => CRC64.checksum(bytes),
+            Held::Content => crc64::checksum(bytes),
             Held::Run => 0,
         };
         Some(Self { digest: Sha256Sum::of(bytes), crc64 })
     }
 }
 
-/// CRC-64 of ISO 3309, as tar-split has it.
-pub(super) static CRC64: crc::Crc<u64, Table<16>> = crc::Crc::<u64, Table<16>>::new(&CRC_64_GO_ISO);
-
 /// The result of packing a block.
 #[derive(Debug)]
 pub(super) struct Packed {
-    /// The original block.
-    pub(super) block: Block,
+    /// The original block; `None` if all of its segments are compressed.
+    pub(super) block: Option<Block>,
     pub(super) segments: Vec<PackedSegment>,
     /// The compressed segments, one after another.
     pub(super) compressed: Vec<u8>,
@@ -84,7 +81,7 @@ impl Packed {
     /// Returns a block stored uncompressed, without checking whether it shrinks.
     pub(super) fn stored(block: Block) -> Self {
         let whole = PackedSegment { length: block.len(), compressed: None, sums: None };
-        Self { block, segments: vec![whole], compressed: Vec::new(), crc: Crc::new() }
+        Self { block: Some(block), segments: vec![whole], compressed: Vec::new(), crc: Crc::new() }
     }
 }
 
@@ -150,6 +147,9 @@ impl Packer {
                 sums: Sums::of(bytes, segment.held),
             });
         }
+        // Without stored segments, the block can be filled again at once.
+        let is_needed = packed.iter().any(|segment| segment.compressed.is_none());
+        let block = is_needed.then_some(block);
         Ok(Packed { block, segments: packed, compressed: spare, crc })
     }
 

@@ -87,10 +87,13 @@ impl<W: Write + Send + 'static> Pipeline<W> {
             Compression::Zstd { level } if level > 12 => threads.clamp(1, 2),
             _ => threads.clamp(1, MAX_THREADS),
         };
-        // Two blocks are being filled, one hashed and one written; the others are being compressed.
-        let blocks = threads + 4;
-        let (jobs, job_queue) = bounded(blocks);
-        let (in_order, results) = bounded(blocks);
+        // One block is being filled, one waits, the others are being compressed and hashed. A block that
+        // is compressed as a whole can be filled again before it is written.
+        let blocks = if threads == 0 { 4 } else { threads + 2 };
+        // What is compressed and not written yet takes memory as well.
+        let queue = if threads == 0 { blocks } else { threads };
+        let (jobs, job_queue) = bounded(queue);
+        let (in_order, results) = bounded(queue);
         let (used, spares) = unbounded();
         let mut pipeline = Self {
             pool: Pool::new(blocks, block::block_size(compression)),
@@ -173,6 +176,8 @@ impl<W> Pipeline<W> {
     {
         let (mut written, diff) = self.end()?;
         let (diff_id, diff_size) = diff.ok_or_else(|| Error::failed("nothing was hashed"))?;
+        // The trailer needs memory of its own.
+        self.pool = Pool::new(0, 0);
         let trailer = trailer(&written.frames, written.sink.size)?;
         let doing = || "cannot write the layer".to_owned();
         written.sink.write_all(&trailer).doing(doing)?;
@@ -278,11 +283,11 @@ impl<W: Write> OutputThread<W> {
     fn write(&mut self, packed: Packed) -> io::Result<()> {
         self.crc.combine(&packed.crc);
         let mut compressed: &[u8] = &packed.compressed;
-        let mut tar: &[u8] = &packed.block;
+        let mut tar: &[u8] = packed.block.as_deref().unwrap_or_default();
         for segment in packed.segments {
             let offset = self.sink.size;
             self.mark_restart(offset);
-            let (bytes, after) = tar.split_at(segment.length);
+            let (bytes, after) = tar.split_at(segment.length.min(tar.len()));
             tar = after;
             match segment.compressed {
                 None => block::write_stored(self.compression, bytes, &mut self.sink)?,

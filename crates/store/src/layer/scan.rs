@@ -227,7 +227,7 @@ impl BufRead for HashedContent<'_> {
     }
 
     fn consume(&mut self, count: usize) {
-        // What has been filled is there without an error.
+        // What has been filled so far is valid.
         if let Ok(bytes) = self.content.fill_buf() {
             self.hasher.update(&bytes[..count]);
         }

@@ -7,16 +7,15 @@
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 
-use crc::Table;
-
-use crate::layer::block::{CRC64, Sums};
 use crate::layer::block_writer::BlockWriter;
 use crate::layer::chunked::{self, RunWriter};
 use crate::layer::chunker::{self, Chunker};
 use crate::layer::pipeline::Pipeline;
-use crate::layer::{Compression, Entry, EntryKind, LayerPath, Toc, TocEntry, tar_writer};
+use crate::layer::{
+    Compression, Entry, EntryKind, LayerPath, PackedToc, Toc, TocEntry, tar_writer,
+};
 use imgctl_base::error::{Error, IoContext, Result};
-use imgctl_base::image::{Digest, Hasher};
+use imgctl_base::image::{Digest, Hasher, Sha256Sum};
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -32,7 +31,7 @@ pub struct Layer {
     pub diff_id: Digest,
     /// Size of the uncompressed tar in bytes.
     pub diff_size: u64,
-    pub toc: Toc,
+    pub toc: PackedToc,
     /// What a descriptor says of the list of frames; empty if there is none.
     pub annotations: BTreeMap<String, String>,
 }
@@ -45,13 +44,15 @@ pub struct LayerWriter<W> {
     /// Number of bytes of tar so far.
     position: u64,
     header: Vec<u8>,
-    toc: Toc,
+    toc: PackedToc,
+    /// Number of entries in it.
+    entries: usize,
     /// Level of zstd, whose frames are cut at the borders of files; `None` for other codecs.
     level: Option<i32>,
     /// Whether small files share frames.
     is_shared: bool,
-    /// Sums of files in several chunks, by index in the table of contents.
-    whole: BTreeMap<usize, Sums>,
+    /// Digests of files in several chunks, by index in the table of contents.
+    whole: BTreeMap<usize, Sha256Sum>,
     /// Runs of a tar without compression.
     runs: Option<RunWriter>,
     /// Whether the blob ends with a list.
@@ -65,7 +66,8 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
             blocks: BlockWriter::new(Pipeline::start(sink, compression, threads, true)?),
             position: 0,
             header: Vec::new(),
-            toc: Toc::default(),
+            toc: PackedToc::default(),
+            entries: 0,
             level: match compression {
                 Compression::Zstd { level } => Some(level),
                 Compression::Gzip { .. } | Compression::None => None,
@@ -120,7 +122,8 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
             runs.end_entry(&listed.entry.path);
         }
         let content = listed.content;
-        self.toc.entries.push(listed);
+        self.toc.push(listed);
+        self.entries += 1;
         Ok(content)
     }
 
@@ -140,7 +143,7 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
             let Some(level) = level else { return Ok(Vec::new()) };
             let list = match is_shared {
                 true => chunked::list_runs(frames, size, level)?,
-                false => chunked::list(&toc.entries, frames, &whole, size, level)?,
+                false => chunked::list(&toc, frames, &whole, size, level)?,
             };
             annotations = list.annotations;
             Ok(list.bytes)
@@ -211,8 +214,8 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
         let more = content.take(1).read_to_end(&mut Vec::new());
         match more.doing(|| format!("cannot read `{path}`"))? {
             0 => {
-                if let Some(sums) = chunks.sums() {
-                    self.whole.insert(self.toc.entries.len(), sums);
+                if let Some(sum) = chunks.whole() {
+                    self.whole.insert(self.entries, sum);
                 }
                 let hash = *hasher.finalize().as_bytes();
                 if let Some(runs) = &mut self.runs
@@ -264,7 +267,6 @@ enum Chunks {
     Many {
         chunker: Chunker,
         digest: Box<Hasher>,
-        crc64: crc::Digest<'static, u64, Table<16>>,
     },
 }
 
@@ -273,11 +275,7 @@ impl Chunks {
         match is_cut {
             false => Self::None,
             true if size <= chunker::LARGEST as u64 => Self::One,
-            true => Self::Many {
-                chunker: Chunker::default(),
-                digest: Box::default(),
-                crc64: CRC64.digest(),
-            },
+            true => Self::Many { chunker: Chunker::default(), digest: Box::default() },
         }
     }
 
@@ -287,9 +285,8 @@ impl Chunks {
         match self {
             Self::None => return borders,
             Self::One => {}
-            Self::Many { chunker, digest, crc64 } => {
+            Self::Many { chunker, digest } => {
                 digest.update(bytes);
-                crc64.update(bytes);
                 let mut start = 0;
                 while let Some(count) = bytes.get(start..).and_then(|rest| chunker.border(rest)) {
                     start += count;
@@ -303,12 +300,10 @@ impl Chunks {
         borders
     }
 
-    /// The sums of a file in several chunks.
-    fn sums(self) -> Option<Sums> {
+    /// The digest of a file in several chunks.
+    fn whole(self) -> Option<Sha256Sum> {
         match self {
-            Self::Many { digest, crc64, .. } => {
-                Some(Sums { digest: digest.finish_sha256()?, crc64: crc64.finalize() })
-            }
+            Self::Many { digest, .. } => digest.finish_sha256(),
             Self::None | Self::One => None,
         }
     }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
-use crate::layer::{Expected, Toc, scan};
+use crate::layer::{Expected, Table, Toc, scan};
 use crate::store::Store;
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::fs::atomic::remove_tree;
@@ -121,7 +121,7 @@ impl Store {
     }
 
     /// Stores a table of contents.
-    pub fn put_toc(&self, diff_id: &Digest, toc: &Toc) -> Result<()> {
+    pub fn put_toc(&self, diff_id: &Digest, toc: &impl Table) -> Result<()> {
         self.hold([diff_id])?;
         let mut ingest = self.ingest()?;
         let mut writer = io::BufWriter::with_capacity(256 << 10, &mut ingest);

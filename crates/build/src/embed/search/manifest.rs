@@ -51,7 +51,7 @@ fn scan_any(text: &str, file: &str, found: &mut Collector) {
 fn may_name_images(text: &str) -> bool {
     const WORDS: [&str; 4] = ["repository", "newName", "args", "command"];
     let bytes = text.as_bytes();
-    // Of `image` in any case, the rarest letter of prose first.
+    // Finds `image` in any case, by its letter that is rarest in prose.
     let is_image = |at: &usize| {
         let word = at.checked_sub(3).and_then(|start| bytes.get(start..at + 2));
         word.is_some_and(|word| word.eq_ignore_ascii_case(b"image"))

@@ -143,8 +143,8 @@ pub(super) fn name_of(entry: &Entry) -> String {
     String::from_utf8_lossy(&tar_writer::name_of(entry)).into_owned()
 }
 
-/// Returns a time as RFC 3339 has it, with as many digits as necessary; `None` for the year 1's first
-/// second, which Go takes for no time.
+/// Returns a time as RFC 3339 has it, with as many digits as necessary; `None` for the first
+/// second of year 1, Go's zero time.
 fn modified(mtime: Mtime) -> Option<String> {
     const FIRST: i64 = -62_135_596_800;
     if mtime.seconds == FIRST && mtime.nanoseconds == 0 {

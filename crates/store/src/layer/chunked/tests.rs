@@ -20,7 +20,7 @@ fn file(name: &str, content: Vec<u8>) -> (Entry, Vec<u8>) {
     (Entry::new(path, EntryKind::File { size }, 0o644), content)
 }
 
-/// Bytes of their own for each `seed`, of which about half remains when they are compressed.
+/// Bytes that differ for each `seed` and compress to about half.
 fn content(seed: u64, length: usize) -> Vec<u8> {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&seed.to_le_bytes());

@@ -7,16 +7,16 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
-use crate::layer::block::Sums;
 use crate::layer::chunked::item::{self, Item, name_of};
 use crate::layer::chunked::{
     CHECKSUM, FOOTER_MAGIC, HEADERS_POSITION, POSITION, RUNS_CHECKSUM, RUNS_MAGIC, RUNS_POSITION,
     SKIPPABLE, TABLE_TYPE,
 };
+use crate::layer::crc64;
 use crate::layer::pipeline::ListedFrame;
-use crate::layer::{Entry, EntryKind, TocEntry, tar_writer};
+use crate::layer::{Entry, EntryKind, PackedToc, tar_writer};
 use imgctl_base::error::{Error, IoContext, Result};
-use imgctl_base::image::{Digest, Hasher};
+use imgctl_base::image::{Digest, Hasher, Sha256Sum};
 
 /// A blob below this size, in bytes, has no list: asking for parts of it is not worth a request.
 pub(super) const SMALLEST_BLOB: u64 = 128 << 10;
@@ -30,20 +30,25 @@ pub(in crate::layer) struct FrameList {
     pub(in crate::layer) annotations: BTreeMap<String, String>,
 }
 
-/// Lists the frames of a layer of `size` bytes so far. `whole` are the sums of files in several
-/// chunks, by index in `entries`. The list is empty for a small layer, and for one with a name or a
+/// Lists the frames of a layer of `size` bytes so far. `whole` are the digests of files in several
+/// chunks, by index in `toc`. The list is empty for a small layer, and for one with a name or a
 /// time that JSON cannot express.
 pub(in crate::layer) fn list(
-    entries: &[TocEntry],
+    toc: &PackedToc,
     frames: &[ListedFrame],
-    whole: &BTreeMap<usize, Sums>,
+    whole: &BTreeMap<usize, Sha256Sum>,
     size: u64,
     level: i32,
 ) -> Result<FrameList> {
-    if size < SMALLEST_BLOB || !entries.iter().all(|listed| is_expressible(&listed.entry)) {
+    if size < SMALLEST_BLOB {
         return Ok(FrameList::default());
     }
-    let files = Files { entries, frames, whole };
+    for listed in toc.entries() {
+        if !is_expressible(&listed?.entry) {
+            return Ok(FrameList::default());
+        }
+    }
+    let files = Files { toc, frames, whole };
     let headers = Packed::of(level, &|out| files.write_headers(out))?;
     let table = Packed::of(level, &|out| files.write_table(&headers.digest, out))?;
     if table.uncompressed > LARGEST_TABLE {
@@ -179,19 +184,20 @@ impl Write for Counted {
 
 /// The entries of a layer with the frames of their content.
 struct Files<'a> {
-    entries: &'a [TocEntry],
+    toc: &'a PackedToc,
     frames: &'a [ListedFrame],
-    whole: &'a BTreeMap<usize, Sums>,
+    whole: &'a BTreeMap<usize, Sha256Sum>,
 }
+
+/// Called with an entry's index, the entry and its frames.
+type OnFile<'a, 'f> = dyn FnMut(usize, &Entry, &'a [ListedFrame]) -> io::Result<()> + 'f;
 
 impl<'a> Files<'a> {
     /// Calls `each` for every entry, with its index and its frames.
-    fn each(
-        &self,
-        each: &mut dyn FnMut(usize, &'a Entry, &'a [ListedFrame]) -> io::Result<()>,
-    ) -> io::Result<()> {
+    fn each(&self, each: &mut OnFile<'a, '_>) -> io::Result<()> {
         let mut rest = self.frames;
-        for (index, listed) in self.entries.iter().enumerate() {
+        for (index, listed) in self.toc.entries().enumerate() {
+            let listed = listed.map_err(io::Error::other)?;
             let mut left = listed.entry.size();
             let mut count = 0;
             while left > 0 {
@@ -211,7 +217,7 @@ impl<'a> Files<'a> {
         Ok(())
     }
 
-    fn whole_sums(&self, index: usize) -> io::Result<&'a Sums> {
+    fn whole(&self, index: usize) -> io::Result<&'a Sha256Sum> {
         self.whole.get(&index).ok_or_else(|| io::Error::other("a file has no digest"))
     }
 
@@ -233,8 +239,7 @@ impl<'a> Files<'a> {
                 }
                 return Ok(serde_json::to_writer(&mut *out, &item)?);
             };
-            let whole = self.whole_sums(index)?;
-            item.place(whole.digest.digest(), first.offset, last.offset + last.compressed);
+            item.place(self.whole(index)?.digest(), first.offset, last.offset + last.compressed);
             item.place_chunk(first.sums.digest.digest(), first.length, 0);
             serde_json::to_writer(&mut *out, &item)?;
             let mut position = first.length;
@@ -256,12 +261,12 @@ impl<'a> Files<'a> {
         let mut lines = Lines { out, position: 0 };
         let padding = [0; tar_writer::END.len()];
         let mut header = Vec::new();
-        self.each(&mut |index, entry, frames| {
-            let crc = match frames {
-                [] => None,
-                [only] => Some(only.sums.crc64),
-                _ => Some(self.whole_sums(index)?.crc64),
+        self.each(&mut |_, entry, frames| {
+            let sums = frames.iter().map(|frame| (frame.sums.crc64, frame.length));
+            let joined = |(first, _): (u64, u64), (second, length): (u64, u64)| {
+                (crc64::joined(first, second, length), length)
             };
+            let crc = sums.reduce(joined).map(|(crc, _)| crc);
             header.clear();
             tar_writer::append_header(entry, &mut header).map_err(io::Error::other)?;
             lines.segment(&header)?;

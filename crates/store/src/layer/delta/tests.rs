@@ -30,7 +30,7 @@ fn file(name: &str, content: Vec<u8>) -> (Entry, Vec<u8>) {
     (Entry::new(path(name), EntryKind::File { size }, 0o644), content)
 }
 
-/// Bytes of their own for each `seed`, of which about half remains when they are compressed.
+/// Bytes that differ for each `seed` and compress to about half.
 fn content(seed: u64, length: usize) -> Vec<u8> {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&seed.to_le_bytes());
@@ -67,7 +67,7 @@ impl Made {
     }
 
     fn base(&self) -> Base {
-        let toc = Arc::new(self.layer.toc.clone());
+        let toc = Arc::new(self.layer.toc.unpack().unwrap());
         Base::layer(self.layer.digest.clone(), self.file.try_clone().unwrap(), toc)
     }
 }
@@ -113,7 +113,8 @@ fn make(new: &Made, bases: &[Base], level: i32) -> (Vec<u8>, Created) {
     let out = tempfile::tempfile().unwrap();
     let options = Options { level, threads: 2, advance: &|_| {} };
     let layer = &new.layer;
-    let created = create(&layer.digest, &new.file, &layer.toc, bases, &options, &out).unwrap();
+    let toc = layer.toc.unpack().unwrap();
+    let created = create(&layer.digest, &new.file, &toc, bases, &options, &out).unwrap();
     let recipe = bytes_of(&out);
     assert_eq!(recipe.len() as u64, created.size);
     (recipe, created)

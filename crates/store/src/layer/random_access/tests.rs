@@ -42,7 +42,7 @@ fn files_come_in_any_order() {
     let (zstd, of_zstd) = write_layer(&files, Compression::Zstd { level: 1 }, 1);
     let (gzip, of_gzip) = write_layer(&files, Compression::Gzip { level: 1 }, 1);
     assert!(of_zstd.toc.restarts.len() > 2 && of_gzip.toc.restarts.len() > 10);
-    let mut foreign = of_gzip.toc.clone();
+    let mut foreign = of_gzip.toc.unpack().unwrap();
     foreign.restarts.clear();
     let count = files.len() - 1;
     let orders = [
@@ -51,9 +51,9 @@ fn files_come_in_any_order() {
         vec![4, 1, 6, 6, 3, 5, 2, 0, 4],
     ];
     for (name, blob, toc) in [
-        ("plain", &tar, plain.toc),
-        ("zstd", &zstd, of_zstd.toc),
-        ("gzip", &gzip, of_gzip.toc),
+        ("plain", &tar, plain.toc.unpack().unwrap()),
+        ("zstd", &zstd, of_zstd.toc.unpack().unwrap()),
+        ("gzip", &gzip, of_gzip.toc.unpack().unwrap()),
         ("foreign gzip", &gzip, foreign),
     ] {
         let mut reader = reader(blob, toc.clone());
@@ -76,15 +76,16 @@ fn one_file_costs_one_frame() {
     let files = files();
     let (mut blob, layer) = write_layer(&files, Compression::Zstd { level: 1 }, 1);
     // Make everything outside the frame of the file unreadable.
-    let listed = &layer.toc.entries[5];
-    let frame = layer.toc.restarts.partition_point(|restart| restart.uncompressed <= listed.offset);
-    let frames = &layer.toc.restarts;
+    let toc = layer.toc.unpack().unwrap();
+    let listed = &toc.entries[5];
+    let frames = &toc.restarts;
+    let frame = frames.partition_point(|restart| restart.uncompressed <= listed.offset);
     let start = frames[frame - 1].compressed as usize;
     blob[SNIFF..start].fill(0xff);
     if let Some(next) = frames.get(frame) {
         blob[next.compressed as usize..].fill(0xff);
     }
-    let mut reader = reader(&blob, layer.toc.clone());
+    let mut reader = reader(&blob, toc.clone());
     assert!(read(&mut reader, listed).unwrap() == files[5].1);
 }
 
@@ -95,19 +96,20 @@ fn damage_is_an_error() {
         [Compression::None, Compression::Zstd { level: 1 }, Compression::Gzip { level: 1 }]
     {
         let (blob, layer) = write_layer(&files, compression, 1);
+        let toc = layer.toc.unpack().unwrap();
         let mut damaged = blob.clone();
         let middle = blob.len() / 2;
         damaged[middle] ^= 1;
         for bad in [&damaged[..], &blob[..middle]] {
-            let mut reader = reader(bad, layer.toc.clone());
-            let outcomes = layer.toc.entries[..7].iter().map(|listed| read(&mut reader, listed));
+            let mut reader = reader(bad, toc.clone());
+            let outcomes = toc.entries[..7].iter().map(|listed| read(&mut reader, listed));
             let wrong = outcomes.zip(&files).filter(|(outcome, (_, content))| {
                 outcome.as_ref().is_ok_and(|bytes| bytes != content)
             });
             assert_eq!(wrong.count(), 0, "{compression:?} gave out damaged content");
         }
-        let mut cut = reader(&blob[..middle], layer.toc.clone());
-        assert!(read(&mut cut, &layer.toc.entries[6]).is_err());
+        let mut cut = reader(&blob[..middle], toc.clone());
+        assert!(read(&mut cut, &toc.entries[6]).is_err());
     }
 }
 

@@ -71,7 +71,7 @@ impl<R: BufRead> Stream<R> {
         self.pass(u64::MAX).map(drop)
     }
 
-    /// Passes over at most `count` bytes, and returns how many there were.
+    /// Skips at most `count` bytes, and returns how many there were.
     fn pass(&mut self, count: u64) -> Result<u64> {
         let mut left = count;
         while left > 0 {

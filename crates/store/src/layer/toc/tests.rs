@@ -46,6 +46,27 @@ fn a_table_survives_and_the_last_duplicate_is_found() {
 }
 
 #[test]
+fn a_packed_table_is_stored_as_the_same_bytes() {
+    let mut toc = sample();
+    for index in 0..5000 {
+        let path = LayerPath::parse(format!("var/{}/{index}", index / 7).as_bytes()).unwrap();
+        let mut entry = Entry::new(path, EntryKind::File { size: index }, 0o644);
+        if index % 1000 == 0 {
+            entry.xattrs.insert(b"user.long".to_vec(), vec![1; 70_000]);
+        }
+        toc.entries.push(TocEntry { entry, offset: index, content: Some([index as u8; 32]) });
+    }
+    let mut packed = PackedToc { restarts: toc.restarts.clone(), ..PackedToc::default() };
+    assert!(packed.is_empty() && packed.entries().next().is_none());
+    toc.entries.iter().cloned().for_each(|listed| packed.push(listed));
+    assert_eq!(packed.len(), toc.entries.len() as u64);
+    assert_eq!(packed.unpack().unwrap(), toc);
+    let mut file = Vec::new();
+    packed.write_to(&mut file).unwrap();
+    assert!(file == stored(&toc));
+}
+
+#[test]
 fn any_damage_is_an_error() {
     let file = stored(&sample());
     for length in 0..file.len() {
