@@ -9,6 +9,7 @@ pub mod drain;
 pub mod failover;
 pub mod hash;
 pub mod lease;
+pub mod objects;
 pub mod restart;
 pub mod selector;
 #[cfg(any(test, feature = "testing"))]

@@ -1,8 +1,10 @@
 //! Images between places: pull, push, copy, save and load, edits that make new images, and trust
-//! (signatures, attestations, SBOMs).
+//! (signatures, attestations, SBOMs), and backups of clusters as artifacts.
 //!
 //! Must not depend on builds or clusters.
 
+pub mod age;
+pub mod backup;
 pub mod edit;
 pub mod transfer;
 pub mod trust;

@@ -29,7 +29,7 @@ pub fn assemble(store: &Store, request: &Assemble) -> Result<()> {
         make(store, request)
             .context(|| format!("cannot make layer {} out of what is here", blob.digest))
     };
-    // It is of no use any more, whether it was right or not.
+    // Right or wrong, the recipe has no further use.
     if let Err(error) = store.discard(std::slice::from_ref(&request.recipe.digest)) {
         tracing::debug!("cannot remove a recipe: {error}");
     }

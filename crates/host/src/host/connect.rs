@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::host::address::Address;
+use crate::host::known_hosts::{KnownHosts, name_of};
 use crate::host::local::Local;
 use crate::host::login::{Login, Settings};
 use crate::host::reactor;
@@ -54,6 +55,22 @@ impl Connections {
         let ssh = self.ssh(address, login)?;
         reactor::block_on(ssh.ensure())?;
         Ok(Arc::new(SshTransport(ssh)))
+    }
+
+    /// Returns whether the recorded SSH host keys of two hosts are the same; `None` if one of them
+    /// has no record. Does not connect.
+    pub fn share_a_key(
+        &self,
+        one: (&Address, &Login),
+        other: (&Address, &Login),
+    ) -> Result<Option<bool>> {
+        let target = |(address, login): (&Address, &Login)| {
+            let found = configured(address, login, &self.settings, &self.config);
+            Target::new(address, login, &self.settings, &found)
+        };
+        let (one, other) = (target(one), target(other));
+        let known = KnownHosts::read(&one.known_hosts)?;
+        Ok(known.share_a_key(&name_of(&one.known_as), &name_of(&other.known_as)))
     }
 
     /// Returns a transport for the controller itself, called `label` in messages.

@@ -125,6 +125,26 @@ impl KnownHosts {
     }
 
     /// Returns where a key is revoked, for any host.
+    /// Returns whether two names have a key in common; `None` if one of them has no key.
+    pub(super) fn share_a_key(&self, one: &str, other: &str) -> Option<bool> {
+        let keys = |name| -> Vec<&PublicKey> {
+            let own = self.of(name).filter(|entry| entry.marker == Marker::None);
+            own.map(|entry| &entry.key).collect()
+        };
+        let (one, other) = (keys(one), keys(other));
+        if one.is_empty() || other.is_empty() {
+            return None;
+        }
+        let same = |key: &&PublicKey| other.iter().any(|own| own.key_data() == key.key_data());
+        if one.iter().any(same) {
+            return Some(true);
+        }
+        // Keys of different types say nothing about each other.
+        let comparable =
+            |key: &&PublicKey| other.iter().any(|own| own.algorithm() == key.algorithm());
+        one.iter().any(comparable).then_some(false)
+    }
+
     pub(super) fn revoked(&self, key: &PublicKey) -> Option<Place> {
         self.entries
             .iter()
@@ -304,6 +324,15 @@ mod tests {
         // The key of an authority is not a host key.
         assert_eq!(revoked.check("c", &key(B)), Verdict::Unknown);
         assert_eq!(revoked.authorities("c").len(), 1);
+    }
+
+    #[test]
+    fn two_names_of_one_host_share_a_key() {
+        let (_kept, known, _) = known(&format!("a {B}\na {A}\nb {A}\nc {B}\n@revoked d {A}\n"));
+        assert_eq!(known.share_a_key("a", "b"), Some(true));
+        assert_eq!(known.share_a_key("b", "c"), Some(false));
+        assert_eq!(known.share_a_key("a", "nobody"), None);
+        assert_eq!(known.share_a_key("a", "d"), None);
     }
 
     #[test]

@@ -1,21 +1,24 @@
-//! The current context of a kubeconfig: the API server, its certificate authorities and the client
+//! One context of a kubeconfig: the API server, its certificate authorities and the client
 //! credentials.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 
+use crate::client::exec::Plugin;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::secret::Secret;
 
 /// Reads a file that a kubeconfig references, by its path as written there.
 pub(super) type Read<'a> = dyn Fn(&str) -> Result<Vec<u8>> + 'a;
 
-/// The current context.
+/// The context in use.
 #[derive(Debug)]
 pub(super) struct Access {
     /// Host in the server's URL: a name or an IP address, without brackets.
     pub(super) host: String,
     pub(super) port: u16,
+    /// Path in front of all paths of the API, such as `/k8s/clusters/c-1`; usually empty.
+    pub(super) prefix: String,
     /// Name that the server's certificate must contain, if not `host`.
     pub(super) name: Option<String>,
     /// PEM of the certificate authorities.
@@ -28,11 +31,14 @@ pub(super) enum Credentials {
     /// PEM of the certificate with its chain, PEM of its key.
     Certificate(Vec<u8>, Secret),
     Token(Secret),
+    /// Whatever a program prints.
+    Plugin(Plugin),
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Document {
+    #[serde(default)]
     current_context: String,
     #[serde(default)]
     contexts: Vec<Named>,
@@ -65,6 +71,7 @@ struct Cluster {
     certificate_authority_data: Option<String>,
     #[serde(default)]
     insecure_skip_tls_verify: bool,
+    proxy_url: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -77,6 +84,10 @@ struct User {
     token: Option<String>,
     #[serde(rename = "tokenFile")]
     token_file: Option<String>,
+    exec: Option<Plugin>,
+    /// Impersonation, which is not supported.
+    #[serde(rename = "as")]
+    acts_as: Option<String>,
 }
 
 /// Parses the kubeconfig `text`; `path` is for messages.
@@ -88,7 +99,11 @@ pub(super) fn parse(text: &[u8], path: &str, read: &Read<'_>) -> Result<Access> 
         .map_err(|_| wrong("it does not have the format that kubectl writes"))?;
     let current = &document.current_context;
     let context = named(&document.contexts, current).and_then(|one| one.context.as_ref());
-    let context = context.ok_or_else(|| wrong(&format!("there is no context `{current}`")))?;
+    let context = context.ok_or_else(|| {
+        let names = document.contexts.iter().map(|one| one.name.as_str());
+        wrong(&format!("there is no context `{}`", current.escape_debug()))
+            .hint(contexts_hint(names))
+    })?;
     let cluster = named(&document.clusters, &context.cluster).and_then(|one| one.cluster.as_ref());
     let cluster =
         cluster.ok_or_else(|| wrong(&format!("there is no cluster `{}`", context.cluster)))?;
@@ -98,7 +113,14 @@ pub(super) fn parse(text: &[u8], path: &str, read: &Read<'_>) -> Result<Access> 
         return Err(wrong("it disables verification of the server")
             .hint("put the cluster's CA into `certificate-authority-data`"));
     }
-    let (host, port) = place(&cluster.server)
+    if cluster.proxy_url.is_some() {
+        return Err(wrong("imgctl does not use its proxy-url").hint("use a direct connection"));
+    }
+    if user.acts_as.is_some() {
+        return Err(wrong("imgctl does not impersonate another user (`as`)")
+            .hint("use the credentials of that user"));
+    }
+    let (host, port, prefix) = place(&cluster.server)
         .ok_or_else(|| wrong(&format!("`{}` is not https://HOST:PORT", cluster.server)))?;
     let part = |data: &Option<String>, file: &Option<String>, what: &str| match (data, file) {
         (Some(data), _) => {
@@ -127,16 +149,20 @@ pub(super) fn parse(text: &[u8], path: &str, read: &Read<'_>) -> Result<Access> 
             Credentials::Certificate(certificate, Secret::new(key))
         }
         (_, _, Some(token)) => Credentials::Token(Secret::new(token.trim().to_owned())),
-        _ => {
-            return Err(Error::denied(format!(
-                "{path} has neither a client certificate nor a token"
-            ))
-            .hint("kubeconfigs whose credentials come from a command are not supported"));
-        }
+        _ => match &user.exec {
+            Some(plugin) => Credentials::Plugin(plugin.clone()),
+            None => {
+                return Err(Error::denied(format!(
+                    "{path} has neither a client certificate nor a token nor a program that \
+                     prints them"
+                )));
+            }
+        },
     };
     Ok(Access {
         host,
         port,
+        prefix,
         name: cluster.tls_server_name.clone(),
         authorities: authorities.ok_or_else(|| wrong("it names no certificate authority"))?,
         credentials,
@@ -147,15 +173,24 @@ fn named<'a>(all: &'a [Named], name: &str) -> Option<&'a Named> {
     all.iter().find(|one| one.name == name)
 }
 
-/// Returns the host and port of `https://HOST[:PORT][/]`.
-fn place(server: &str) -> Option<(String, u16)> {
+/// Returns the hint that lists the contexts of a kubeconfig.
+pub(super) fn contexts_hint<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<String> = names.map(|name| name.escape_debug().to_string()).collect();
+    match names.is_empty() {
+        true => "it has no contexts at all".to_owned(),
+        false => format!("it has {}", names.join(", ")),
+    }
+}
+
+/// Returns the host, port and path of `https://HOST[:PORT][/PATH]`.
+fn place(server: &str) -> Option<(String, u16, String)> {
     let uri: http::Uri = server.parse().ok()?;
-    let is_plain = matches!(uri.path(), "" | "/") && uri.query().is_none();
-    if uri.scheme_str() != Some("https") || !is_plain {
+    if uri.scheme_str() != Some("https") || uri.query().is_some() {
         return None;
     }
     let host = uri.host()?.trim_start_matches('[').trim_end_matches(']');
-    Some((host.to_owned(), uri.port_u16().unwrap_or(443)))
+    let prefix = uri.path().trim_end_matches('/').to_owned();
+    Some((host.to_owned(), uri.port_u16().unwrap_or(443), prefix))
 }
 
 #[cfg(test)]
@@ -214,9 +249,12 @@ preferences: {}
 
     #[test]
     fn places_of_servers() {
-        assert_eq!(place("https://[fd00::1]:6443"), Some(("fd00::1".to_owned(), 6443)));
-        assert_eq!(place("https://10.0.0.1/"), Some(("10.0.0.1".to_owned(), 443)));
-        assert_eq!(place("https://10.0.0.1/k8s/clusters/c-1"), None);
+        let at = |host: &str, port, prefix: &str| Some((host.to_owned(), port, prefix.to_owned()));
+        assert_eq!(place("https://[fd00::1]:6443"), at("fd00::1", 6443, ""));
+        assert_eq!(place("https://10.0.0.1/"), at("10.0.0.1", 443, ""));
+        let prefix = "/k8s/clusters/c-1";
+        assert_eq!(place(&format!("https://10.0.0.1{prefix}/")), at("10.0.0.1", 443, prefix));
+        assert_eq!(place("http://10.0.0.1"), None);
         assert_eq!(place("unix:///x"), None);
     }
 }

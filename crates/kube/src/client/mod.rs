@@ -1,7 +1,10 @@
 //! API client for a real cluster: connects to one API server, through its host's agent or directly.
 
 mod connection;
+mod exec;
 mod kubeconfig;
+pub mod narrow;
+mod renewing;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -38,6 +41,8 @@ struct Client {
     authorization: Option<HeaderValue>,
     /// Host and port in requests.
     authority: String,
+    /// Path in front of the API's own.
+    prefix: String,
     /// `None` only while the client is dropped.
     runtime: Option<Runtime>,
 }
@@ -64,25 +69,47 @@ fn connect_as(agent: Arc<dyn Agent>, kubeconfigs: &[&str]) -> Result<Arc<dyn Api
         let access = kubeconfig::parse(&text, path, &read).context(|| agent.host().to_owned())?;
         let port = access.port;
         let dial = move || -> Result<Stream> { Ok(Box::new(agent.tunnel("127.0.0.1", port)?)) };
-        return Ok(Arc::new(Client::new(&access, |_| Arc::new(dial))?));
+        return Ok(Arc::new(Client::new(&access, &access.credentials, |_| Arc::new(dial))?));
     }
     let error = format!("{}: there is no {}", agent.host(), kubeconfigs.join(" and no "));
     Err(Error::not_found(error).hint("check that this host is a control plane of a cluster"))
 }
 
-/// Returns a client that connects directly to the API server named in the kubeconfig at `path`.
+/// Returns a client that connects directly to the API server of the current context of the
+/// kubeconfig at `path`.
 pub fn connect_kubeconfig(path: &Path) -> Result<Arc<dyn Api>> {
     let text = std::fs::read(path).path("read", path)?;
-    let name = path.display().to_string();
+    connect_text(&text, &path.display().to_string())
+}
+
+/// The same for the text of a kubeconfig; `path` is for messages and for the files it names.
+fn connect_text(text: &[u8], path: &str) -> Result<Arc<dyn Api>> {
     let read = |file: &str| {
-        let file = beside(&name, file);
+        let file = beside(path, file);
         std::fs::read(&file).path("read", Path::new(&file))
     };
-    let access = kubeconfig::parse(&text, &name, &read)?;
+    let access = kubeconfig::parse(text, path, &read)?;
+    let Credentials::Plugin(plugin) = &access.credentials else {
+        return Ok(Arc::new(directly(&access, &access.credentials)?));
+    };
+    let plugin = plugin.clone();
+    let renewing = renewing::Renewing::new(move || {
+        let printed = plugin.run()?;
+        let credentials = match printed.what {
+            exec::Kinds::Certificate(chain, key) => Credentials::Certificate(chain, key),
+            exec::Kinds::Token(token) => Credentials::Token(token),
+        };
+        let client: Arc<dyn Api> = Arc::new(directly(&access, &credentials)?);
+        Ok((client, printed.until))
+    })?;
+    Ok(Arc::new(renewing))
+}
+
+fn directly(access: &Access, credentials: &Credentials) -> Result<Client> {
     let (host, port) = (access.host.clone(), access.port);
-    let client =
-        Client::new(&access, |runtime| Arc::new(move || runtime.block_on(direct(&host, port))))?;
-    Ok(Arc::new(client))
+    Client::new(access, credentials, |runtime| {
+        Arc::new(move || runtime.block_on(direct(&host, port)))
+    })
 }
 
 /// Resolves a path relative to the directory of the file `base`.
@@ -120,16 +147,25 @@ async fn direct(host: &str, port: u16) -> Result<Stream> {
 }
 
 impl Client {
-    fn new(access: &Access, dial: impl FnOnce(Handle) -> Arc<Dial>) -> Result<Self> {
+    fn new(
+        access: &Access,
+        credentials: &Credentials,
+        dial: impl FnOnce(Handle) -> Arc<Dial>,
+    ) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("kube")
             .enable_all()
             .build()
             .doing(|| "cannot start threads".to_owned())?;
-        let (tls, name) = tls::settings(access)?;
-        let authorization = match &access.credentials {
+        let (tls, name) = tls::settings(access, credentials)?;
+        let authorization = match credentials {
             Credentials::Certificate(..) => None,
+            Credentials::Plugin(_) => {
+                return Err(Error::denied(
+                    "a kubeconfig whose credentials come from a program cannot be used here",
+                ));
+            }
             Credentials::Token(token) => {
                 let value = HeaderValue::try_from(format!("Bearer {}", token.expose()));
                 let mut value =
@@ -148,6 +184,7 @@ impl Client {
             },
             authorization,
             authority,
+            prefix: access.prefix.clone(),
             runtime: Some(runtime),
         })
     }
@@ -160,7 +197,7 @@ impl Client {
     ) -> Result<Request<Full<Bytes>>, http::Error> {
         let mut request = Request::builder()
             .method(method)
-            .uri(format!("https://{}{path}", self.authority))
+            .uri(format!("https://{}{}{path}", self.authority, self.prefix))
             .header(header::ACCEPT, "application/json, */*")
             .header(header::USER_AGENT, concat!("imgctl/", env!("CARGO_PKG_VERSION")));
         if let Some(authorization) = &self.authorization {

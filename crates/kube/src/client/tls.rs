@@ -18,7 +18,10 @@ use imgctl_base::error::{Error, Kind, Result};
 const OWN: [&str; 2] = ["kubernetes", "127.0.0.1"];
 
 /// Returns the TLS settings and the requested server name.
-pub(super) fn settings(access: &Access) -> Result<(Arc<ClientConfig>, ServerName<'static>)> {
+pub(super) fn settings(
+    access: &Access,
+    credentials: &Credentials,
+) -> Result<(Arc<ClientConfig>, ServerName<'static>)> {
     let unusable = |what: &str| Error::bad_content(format!("the kubeconfig's {what} is unusable"));
     let provider = Arc::new(aws_lc_rs::default_provider());
     let mut roots = RootCertStore::empty();
@@ -39,8 +42,8 @@ pub(super) fn settings(access: &Access) -> Result<(Arc<ClientConfig>, ServerName
         .map_err(|error| Error::failed("cannot set up TLS").caused_by(error))?
         .dangerous()
         .with_custom_certificate_verifier(verifier);
-    let mut config = match &access.credentials {
-        Credentials::Token(_) => builder.with_no_client_auth(),
+    let mut config = match credentials {
+        Credentials::Token(_) | Credentials::Plugin(_) => builder.with_no_client_auth(),
         Credentials::Certificate(chain, key) => {
             let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();
             let chain = chain.map_err(|_| unusable("client certificate"))?;

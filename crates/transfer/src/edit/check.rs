@@ -70,7 +70,7 @@ pub fn check(archive: &Archive, limits: Limits, reporter: &dyn Reporter) -> Resu
     let read = if absent { Ok(()) } else { pass.read(archive, limits) };
     let faults = if absent || read.is_err() { archive.faults(&*task)? } else { Vec::new() };
     if !faults.is_empty() {
-        // What the blobs of a damaged stream look like says nothing.
+        // The blobs of a damaged stream prove nothing.
         pass.found.problems = faults
             .iter()
             .map(|fault| Problem {

@@ -208,7 +208,7 @@ impl<'a> Stack<'a> {
             let annotation = (LAYER_KIND.to_owned(), kind.as_str().to_owned());
             descriptor.annotations.extend(layer.annotations);
             descriptor.annotations.extend([annotation]);
-            self.tree.apply(layer.toc)?;
+            self.tree.apply(layer.toc.unpack()?)?;
             self.layers.push((descriptor, layer.diff_id));
             self.history.push(History {
                 created: image.config.created.clone(),

@@ -410,11 +410,12 @@ fn versions() -> Versions {
         file
     };
     let [(old, old_layer), (new, new_layer)] = made;
-    let base = Base::layer(old_layer.digest.clone(), file(&old), Arc::new(old_layer.toc.clone()));
+    let old_toc = Arc::new(old_layer.toc.unpack().unwrap());
+    let base = Base::layer(old_layer.digest.clone(), file(&old), old_toc);
+    let new_toc = new_layer.toc.unpack().unwrap();
     let options = delta::Options { level: 3, threads: 2, advance: &|_| {} };
     let mut recipe = tempfile::tempfile().unwrap();
-    delta::create(&new_layer.digest, &file(&new), &new_layer.toc, &[base], &options, &recipe)
-        .unwrap();
+    delta::create(&new_layer.digest, &file(&new), &new_toc, &[base], &options, &recipe).unwrap();
     let mut written = Vec::new();
     std::io::Seek::rewind(&mut recipe).unwrap();
     recipe.read_to_end(&mut written).unwrap();
@@ -536,7 +537,8 @@ fn what_the_registry_directory_has_is_a_base_too() {
     let base = Base::file(digest, file, inside, data.len() as u64, None);
     let options = delta::Options { level: 3, threads: 2, advance: &|_| {} };
     let out = tempfile::NamedTempFile::new().unwrap();
-    delta::create(&layer.digest, &whole, &layer.toc, &[base], &options, out.as_file()).unwrap();
+    let toc = layer.toc.unpack().unwrap();
+    delta::create(&layer.digest, &whole, &toc, &[base], &options, out.as_file()).unwrap();
     let recipe = Arc::new(std::fs::read(out.path()).unwrap());
     assert!(recipe.len() < 20_000, "{}", recipe.len());
     send(&host, &recipe).unwrap();

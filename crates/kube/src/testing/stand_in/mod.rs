@@ -5,6 +5,7 @@
 //! (`tests/kube/recorded/` holds recorded answers; `recorded.rs` compares them). The only
 //! controllers and kubelets are those that [`StandIn::react`] simulates.
 
+mod discovery;
 mod eviction;
 mod patch;
 mod path;
@@ -219,8 +220,8 @@ impl Api for StandIn {
     }
 
     fn get(&self, path: &str) -> Answer<Value> {
-        if path == "/api/v1" {
-            return Ok(json!({"kind": "APIResourceList", "resources": [{"name": "pods/resize"}]}));
+        if let Some(document) = discovery::document(path) {
+            return document;
         }
         if path == "/version" {
             return Ok(json!({"major": "1", "minor": "34", "gitVersion": "v1.34.0"}));

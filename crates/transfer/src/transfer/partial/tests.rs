@@ -146,7 +146,7 @@ impl ImageSource for Remote {
     }
 }
 
-/// Bytes of their own for each `seed`.
+/// Bytes that differ for each `seed`.
 fn content(seed: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);

@@ -30,7 +30,7 @@ pub struct Split {
 pub(in crate::transfer) struct PartsWriter(Arc<Mutex<Writing>>);
 
 struct Writing {
-    /// Path of the whole archive, which does not come into being.
+    /// Path of the whole archive, which is never written.
     path: PathBuf,
     /// Its file name.
     archive: String,

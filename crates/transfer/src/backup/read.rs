@@ -1,0 +1,265 @@
+//! Reads a backup: manifest, config and details first, then parts, each verified before it is used.
+
+use std::fs::OpenOptions;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use crate::age::{self, Identities};
+use crate::backup::document::{
+    ARTIFACT, CONFIG, Config, DETAILS, Details, ENCRYPTED, PART, PartRecord,
+};
+use crate::transfer::source::ImageSource;
+use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
+use imgctl_base::image::{Descriptor, Digest, Document, Hasher, Manifest};
+
+/// Maximum size of a config or of details, in bytes.
+const LONGEST: u64 = 16 << 20;
+
+/// A backup of which manifest and config were read.
+pub struct Found {
+    pub root: Descriptor,
+    pub config: Config,
+    manifest: Manifest,
+    /// Name for messages.
+    name: String,
+}
+
+/// A backup whose details were read, with what decrypts it.
+pub struct Opened<'a> {
+    pub details: Details,
+    found: &'a Found,
+    identities: &'a Identities,
+}
+
+impl Found {
+    /// Reads manifest and config, whose digests are verified.
+    pub fn read(source: &dyn ImageSource) -> Result<Self> {
+        let name = source.describe();
+        let doing = || format!("cannot use {name} as a backup");
+        let root = source.root().context(doing)?;
+        let read = || -> Result<Self> {
+            let no_backup = || {
+                Error::usage("it is no backup of imgctl")
+                    .hint("`imgctl restore` takes what `imgctl backup` wrote")
+            };
+            let media = root.descriptor.media_type.as_str();
+            if Digest::of(&root.bytes) != root.descriptor.digest {
+                return Err(edited("its manifest"));
+            }
+            let Document::Manifest(manifest) = Document::parse(&root.bytes, Some(media))? else {
+                return Err(no_backup());
+            };
+            if manifest.artifact_type.as_deref() != Some(ARTIFACT)
+                || manifest.config.media_type != CONFIG
+            {
+                return Err(no_backup());
+            }
+            let config = Config::parse(&small(source, &manifest.config)?)?;
+            let root = root.descriptor.clone();
+            Ok(Self { root, config, manifest, name: name.clone() })
+        };
+        read().context(doing)
+    }
+
+    /// Reads the details.
+    pub fn open<'a>(
+        &'a self,
+        source: &dyn ImageSource,
+        identities: &'a Identities,
+    ) -> Result<Opened<'a>> {
+        let read = || -> Result<Details> {
+            let first = self.manifest.layers.first();
+            let first = first.ok_or_else(|| Error::bad_content("it has no details"))?;
+            let is_encrypted = self.config.encryption.is_some();
+            if self.is_sealed(first, DETAILS)? != is_encrypted {
+                return Err(edited("its list of layers"));
+            }
+            let bytes = small(source, first)?;
+            let bytes = if is_encrypted {
+                let mut clear = Vec::new();
+                let reader = age::decrypt(bytes.as_slice(), identities)?;
+                reader.take(LONGEST + 1).read_to_end(&mut clear).map_err(unreadable)?;
+                clear
+            } else {
+                bytes
+            };
+            let details = Details::parse(&bytes, &self.config)?;
+            for part in &details.parts {
+                let layer = self.layer(part)?;
+                if self.is_sealed(layer, PART)? != is_encrypted {
+                    return Err(edited("its list of layers"));
+                }
+            }
+            Ok(details)
+        };
+        let details = read().context(|| format!("cannot use {} as a backup", self.name))?;
+        Ok(Opened { details, found: self, identities })
+    }
+
+    /// Whether a layer is encrypted; fails if it is something else than `what`.
+    fn is_sealed(&self, layer: &Descriptor, what: &str) -> Result<bool> {
+        match layer.media_type.strip_prefix(what) {
+            Some("") => Ok(false),
+            Some(ENCRYPTED) => Ok(true),
+            _ => Err(Error::bad_content(format!(
+                "a layer of it has the media type {}",
+                layer.media_type.escape_debug()
+            ))),
+        }
+    }
+
+    fn layer(&self, part: &PartRecord) -> Result<&Descriptor> {
+        let mut layers = self.manifest.layers.iter().skip(1);
+        layers.find(|layer| layer.digest == part.blob).ok_or_else(|| {
+            Error::bad_content(format!(
+                "its part {} is not in the artifact: it was edited",
+                part.name
+            ))
+        })
+    }
+}
+
+impl Opened<'_> {
+    /// Returns a small part, verified.
+    pub fn bytes(&self, source: &dyn ImageSource, name: &str) -> Result<Vec<u8>> {
+        let part = self.part(name)?;
+        if part.size > LONGEST {
+            return Err(Error::bad_content(format!("{name} of the backup is too large")));
+        }
+        let mut bytes = Vec::new();
+        self.copy(source, part, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Writes a part to `path`, which only its owner can read, and which exists only if all of it is
+    /// there and verified.
+    pub fn extract(&self, source: &dyn ImageSource, name: &str, path: &Path) -> Result<()> {
+        let part = self.part(name)?;
+        let partial = path.with_added_extension("part");
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let mut file = options.open(&partial).path("create", &partial)?;
+        let copied = self.copy(source, part, &mut file);
+        let placed = copied
+            .and_then(|()| file.sync_data().path("sync", &partial))
+            .and_then(|()| std::fs::rename(&partial, path).path("create", path));
+        if placed.is_err() {
+            let _ = std::fs::remove_file(&partial);
+        }
+        placed
+    }
+
+    fn part(&self, name: &str) -> Result<&PartRecord> {
+        self.details
+            .part(name)
+            .ok_or_else(|| Error::not_found(format!("{} has no part {name}", self.found.name)))
+    }
+
+    /// Copies a part. What was written before an error must not be used.
+    fn copy(&self, source: &dyn ImageSource, part: &PartRecord, to: &mut dyn Write) -> Result<()> {
+        let mut copy = || -> Result<()> {
+            let layer = self.found.layer(part)?;
+            let mut blob = Verified::new(source.open(layer, 0)?, layer);
+            let copied = if self.found.config.encryption.is_some() {
+                age::decrypt(&mut blob, self.identities)
+                    .and_then(|reader| decompress(reader, part, to))
+            } else {
+                decompress(&mut blob, part, to)
+            };
+            // Damage to the blob is the reason of whatever it made of its content.
+            blob.check()?;
+            copied
+        };
+        copy().context(|| format!("cannot use {} of {}", part.name, self.found.name))
+    }
+}
+
+fn decompress(reader: impl Read, part: &PartRecord, to: &mut dyn Write) -> Result<()> {
+    let decoder = zstd::stream::Decoder::new(reader).map_err(unreadable)?;
+    let mut decoder = decoder.take(part.size.saturating_add(1));
+    let (mut hasher, mut size) = (Hasher::new(), 0);
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let read = match decoder.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(unreadable(error)),
+        };
+        hasher.update(&buffer[..read]);
+        size += read as u64;
+        to.write_all(&buffer[..read]).doing(|| "cannot write it".to_owned())?;
+    }
+    if size == part.size && hasher.finish() == part.digest {
+        return Ok(());
+    }
+    Err(edited("its content"))
+}
+
+/// Whoever edited the artifact, or the disk under it.
+fn edited(what: &str) -> Error {
+    Error::bad_content(format!("{what} is not what was backed up: it was damaged or edited"))
+}
+
+fn unreadable(error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof | io::ErrorKind::Other => {
+            Error::new(Kind::BadContent, "it is truncated or damaged").caused_by(error)
+        }
+        _ => Error::io("cannot read it", error),
+    }
+}
+
+/// Returns a small blob, verified.
+fn small(source: &dyn ImageSource, blob: &Descriptor) -> Result<Vec<u8>> {
+    if blob.size > LONGEST {
+        return Err(Error::bad_content(format!("blob {} is too large", blob.digest)));
+    }
+    let mut bytes = Vec::new();
+    let mut reader = Verified::new(source.open(blob, 0)?, blob);
+    reader.read_to_end(&mut bytes).doing(|| format!("cannot read blob {}", blob.digest))?;
+    reader.check()?;
+    Ok(bytes)
+}
+
+/// Reads at most a blob's size and hashes it.
+struct Verified<'a> {
+    inner: io::Take<Box<dyn Read + Send>>,
+    hasher: Hasher,
+    bytes: u64,
+    blob: &'a Descriptor,
+}
+
+impl<'a> Verified<'a> {
+    fn new(inner: Box<dyn Read + Send>, blob: &'a Descriptor) -> Self {
+        let inner = inner.take(blob.size.saturating_add(1));
+        Self { inner, hasher: Hasher::with(blob.digest.algorithm()), bytes: 0, blob }
+    }
+
+    /// Reads the rest; fails if the blob is not the one that was announced.
+    fn check(mut self) -> Result<()> {
+        let blob = self.blob;
+        io::copy(&mut self, &mut io::sink())
+            .doing(|| format!("cannot read blob {}", blob.digest))?;
+        let computed = self.hasher.finish();
+        if self.bytes == blob.size && computed == blob.digest {
+            return Ok(());
+        }
+        let what = if self.bytes < blob.size { "is truncated" } else { "has other content" };
+        Err(Error::bad_content(format!(
+            "blob {} of {} bytes {what}: the backup was damaged or edited",
+            blob.digest, blob.size
+        ))
+        .hint("use another backup, or another copy of this one"))
+    }
+}
+
+impl Read for Verified<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(into)?;
+        self.hasher.update(&into[..read]);
+        self.bytes += read as u64;
+        Ok(read)
+    }
+}
