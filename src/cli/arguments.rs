@@ -10,9 +10,10 @@ use clap::{
 #[cfg(feature = "testing")]
 use crate::cli::commands::simulate;
 use crate::cli::commands::{
-    about, agent, archives, attach, blobs, build, bundle, cache, cluster, diff, edit, files,
-    history, hosts, images, inplace, inspect, keys, login, manifest, mounts, preview, pull, push,
-    records, registry, sign, status, store, upgrade, working,
+    about, adopt, agent, archives, attach, backup, blobs, build, bundle, cache, cluster, diff,
+    edit, files, history, hosts, images, inplace, inspect, keys, kube_wrapper, login, manifest,
+    mounts, plan, preview, pull, push, records, registry, renumber, sign, status, store, upgrade,
+    working,
 };
 use crate::cli::{accepted, context::Context, overview, settings::Globals};
 use imgctl_base::error::Result;
@@ -120,14 +121,18 @@ verbs! {
     "run": Run(Box<cluster::RunArgs>) => cluster::run;
     "apply": Apply(Box<cluster::ApplyArgs>) => cluster::apply;
     "add": Add(Box<cluster::AddArgs>) => cluster::add;
+    "adopt": Adopt(Box<adopt::AdoptArgs>) => adopt::adopt;
     "delete": Delete(Box<cluster::DeleteArgs>) => cluster::delete;
+    "renumber": Renumber(Box<renumber::RenumberArgs>) => renumber::run;
     "upgrade": Upgrade(Box<upgrade::UpgradeArgs>) => upgrade::upgrade;
     "rollback": Rollback(Box<upgrade::RollbackArgs>) => upgrade::rollback;
     "reset": Reset(Box<cluster::ResetArgs>) => cluster::reset;
     "uninstall": Uninstall(Box<cluster::UninstallArgs>) => cluster::uninstall;
+    "backup": Backup(Box<backup::BackupArgs>) => backup::backup;
+    "restore": Restore(Box<backup::RestoreArgs>) => backup::restore;
     "status": Status(Box<status::StatusArgs>) => status::status;
     "inplace": Inplace(inplace::InplaceArgs) => inplace::run;
-    "plan": Plan(cluster::PlanArgs) => cluster::plan, owned;
+    "plan": Plan(plan::PlanArgs) => plan::plan, owned;
     "gen": Gen(Box<preview::GenArgs>) => preview::generate;
     "render": Render(Box<preview::RenderArgs>) => preview::render;
     "env": Env(records::EnvArgs) => records::env;
@@ -141,6 +146,7 @@ verbs! {
     "version": Version(about::VersionArgs) => about::version;
     "completion": Completion(about::CompletionArgs) => about::completion, grammar;
     "man": Man(about::ManArgs) => about::man, grammar;
+    "kube-wrapper" @hide: KubeWrapper(kube_wrapper::WrapperArgs) => kube_wrapper::run;
     "host-action" @hide: HostAction(agent::HostActionArgs) => agent::host_action;
     "help-all" @hide: HelpAll(about::HelpAllArgs) => about::help_all, grammar;
 }

@@ -50,6 +50,20 @@ impl HostsArgs {
         self.flags(Ssh::of_login(&session.ssh.login, session.ssh.port))
     }
 
+    /// Fails if a flag is given, because of `other`.
+    pub(crate) fn refuse(&self, other: &str) -> Result<()> {
+        let given = [
+            ("--masters", &self.masters),
+            ("--nodes", &self.nodes),
+            ("--registry-hosts", &self.registry_hosts),
+        ];
+        match given.iter().find(|(_, value)| value.is_some()) {
+            None => Ok(()),
+            Some((flag, _)) => Err(Error::usage(format!("{flag} cannot be used with {other}"))
+                .hint("the hosts of that cluster are not imgctl's: nothing is done on them")),
+        }
+    }
+
     /// Converts the flags, combined with SSH settings.
     pub(crate) fn flags(&self, ssh: Ssh) -> HostFlags {
         HostFlags {

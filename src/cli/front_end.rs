@@ -1,10 +1,12 @@
 //! The command line as the front end of operations: their sessions, and their questions, events and
 //! outcomes at the terminal.
 
+use serde_json::json;
+
 use crate::cli::commands::inplace::view;
 use crate::cli::{
-    cluster_options, context::Context, registry_options::RegistryArgs, ssh_options::SshArgs,
-    upgrade_view,
+    adopt_view, cluster_options, context::Context, registry_options::RegistryArgs,
+    ssh_options::SshArgs, upgrade_view,
 };
 use crate::ui::{hosts_view::JsonEvents, prompt, table::human};
 use imgctl_base::error::{IoContext, Result};
@@ -16,7 +18,9 @@ use imgctl_cluster::pipeline::{
 };
 use imgctl_cluster::upgrade::document::{Direction, HostBefore};
 use imgctl_cluster::upgrade::plan::CANNOT_BE_REACHED;
-use imgctl_ops::front_end::{Announcement, Consent, FrontEnd, InPlace, Logins, Outcome, Upgraded};
+use imgctl_ops::front_end::{
+    Announcement, BackedUp, Consent, FrontEnd, InPlace, Logins, Outcome, Upgraded,
+};
 use imgctl_ops::session::{Session, SshAccess};
 use imgctl_ops::upgrade::check_blockers;
 use imgctl_registry::ClientOptions;
@@ -76,6 +80,8 @@ impl FrontEnd for Terminal<'_> {
             // JSON output consists of the events alone.
             Announcement::Upgrade(_) if self.context.ui.is_json() => Ok(()),
             Announcement::Upgrade(document) => upgrade_view::show(document, self.context),
+            Announcement::Adoption(_) if self.context.ui.is_json() => Ok(()),
+            Announcement::Adoption(adoption) => adopt_view::show(adoption, self.context),
             Announcement::InPlace(plan) => view::plan(plan, self.context),
         }
     }
@@ -205,6 +211,11 @@ fn summary(planned: &Planned, context: &Context) -> Result<()> {
             leaving.join(", "),
             planned.plan.cluster
         ),
+        ("renumber", _) => format!(
+            "a host of cluster {} changes its address: {} hosts are told",
+            planned.plan.cluster,
+            planned.plan.hosts()
+        ),
         (verb, true) => format!("{verb} on cluster {}", planned.plan.cluster),
     };
     context.ui.say(&what);
@@ -220,8 +231,16 @@ fn show_outcome(outcome: &Outcome, context: &Context) -> Result<()> {
             upgrade.as_deref().map_or(Ok(()), check_blockers)
         }
         Outcome::Changed { cluster, summary } => changed(summary, cluster, context),
+        Outcome::Adoption { adoption, steps } if ui.is_json() => {
+            adopt_view::json(adoption, steps.as_ref(), context)
+        }
+        Outcome::Adoption { adoption, steps } => {
+            adopt_view::show(adoption, context)?;
+            steps.as_ref().map_or(Ok(()), |steps| show_steps(steps, context))
+        }
         Outcome::TornDown { .. } if ui.is_json() => Ok(()),
         Outcome::TornDown { cluster } => ui.line(&format!("cluster {cluster} is gone")),
+        Outcome::BackedUp(backup) => backed_up(backup, context),
         Outcome::UpgradePlan(document) => {
             upgrade_view::show(document, context)?;
             check_blockers(document)
@@ -246,6 +265,29 @@ fn show_outcome(outcome: &Outcome, context: &Context) -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// Shows where a backup is; behind JSON events, as one more line.
+fn backed_up(backup: &BackedUp, context: &Context) -> Result<()> {
+    if context.ui.is_json() {
+        let object = json!({
+            "event": "backup",
+            "cluster": backup.cluster,
+            "place": backup.place,
+            "digest": backup.digest,
+            "bytes": backup.bytes,
+            "encrypted": backup.encrypted,
+        });
+        return context.ui.line(&object.to_string());
+    }
+    let how = if backup.encrypted { "encrypted" } else { "not encrypted" };
+    context.ui.line(&format!(
+        "cluster {} is backed up: {} ({}, {how}, {})",
+        backup.cluster,
+        backup.place,
+        human(backup.bytes),
+        backup.digest
+    ))
 }
 
 /// Shows the summary of a run; JSON events have already shown it, unless there was nothing to do.

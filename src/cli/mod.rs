@@ -4,6 +4,7 @@
 //! contain logic: a verb's file parses its arguments, calls a lower layer and shows the result.
 
 mod accepted;
+mod adopt_view;
 mod archive_output;
 mod arguments;
 mod cache_spec;
@@ -16,6 +17,7 @@ mod failure;
 mod format;
 mod front_end;
 mod image_options;
+mod kubeconfig_options;
 mod names;
 mod overview;
 mod registry_options;

@@ -8,7 +8,7 @@ use clap::{Args as _, Command};
 use crate::cli::settings::Globals;
 
 /// Each visible verb, under the heading of what it is for.
-const GROUPS: [(&str, &[&str]); 7] = [
+const GROUPS: [(&str, &[&str]); 8] = [
     ("Build images", &["build", "merge", "rebase", "annotate", "tag", "manifest", "sbom"]),
     (
         "Ship images",
@@ -33,9 +33,23 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ),
     (
         "Run clusters",
-        &["run", "apply", "add", "delete", "uninstall", "reset", "gen", "plan", "exec", "scp"],
+        &[
+            "run",
+            "apply",
+            "add",
+            "adopt",
+            "delete",
+            "renumber",
+            "uninstall",
+            "reset",
+            "gen",
+            "plan",
+            "exec",
+            "scp",
+        ],
     ),
     ("Upgrade clusters", &["upgrade", "rollback", "inplace"]),
+    ("Back up clusters", &["backup", "restore"]),
     (
         "Inspect",
         &[

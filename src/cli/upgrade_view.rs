@@ -179,7 +179,7 @@ fn restarts(document: &Document) -> String {
     if text.is_empty() { text } else { format!("\ncontainers that are affected\n{text}") }
 }
 
-fn findings_text(findings: &[Finding]) -> String {
+pub(crate) fn findings_text(findings: &[Finding]) -> String {
     if findings.is_empty() {
         return String::new();
     }

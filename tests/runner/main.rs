@@ -15,6 +15,7 @@ mod common;
 
 mod agent;
 mod agent_tree;
+mod apps;
 mod archives;
 mod arm64;
 mod build_cache;

@@ -14,10 +14,14 @@
 mod common;
 
 mod bed;
+mod cluster_adopt;
 mod cluster_apps;
+mod cluster_backup;
 mod cluster_etcd;
 mod cluster_faults;
 mod cluster_k3s;
 mod cluster_login;
+mod cluster_renumber;
 mod cluster_upgrade;
 mod packages;
+mod served_api;

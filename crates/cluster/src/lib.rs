@@ -1,8 +1,11 @@
 //! Clusters: the Clusterfile and its model, runtimes (kubeadm, k3s, scripts), file synchronisation,
-//! pipelines, upgrades and in-place updates.
+//! pipelines, backups, upgrades, in-place updates, adoption, and applications on clusters of others.
 //!
 //! Must not print, exit, read the environment or depend on the command line.
 
+pub mod adopt;
+pub mod apps;
+pub mod backup;
 pub mod cluster;
 pub mod inplace;
 pub mod pipeline;

@@ -1,6 +1,7 @@
 //! What an operation asks of the program that started it, and what it tells that program.
 
 use imgctl_base::{error::Result, progress::Reporter};
+use imgctl_cluster::adopt::reading::Adoption;
 use imgctl_cluster::inplace::journal::{Event, Journal};
 use imgctl_cluster::inplace::{engine, plan::Plan};
 use imgctl_cluster::pipeline::{
@@ -80,6 +81,8 @@ pub enum Consent {
 
 /// A plan that is about to be carried out.
 pub enum Announcement<'a> {
+    /// The adoption of a cluster.
+    Adoption(&'a Adoption),
     /// A change that removes something from hosts.
     Change(&'a Planned),
     /// An upgrade or a rollback.
@@ -103,6 +106,14 @@ pub enum Outcome {
     TornDown {
         cluster: String,
     },
+    /// What was read of a cluster to adopt. With errors among the findings, or for a cluster that is
+    /// known already, this is all.
+    Adoption {
+        adoption: Box<Adoption>,
+        /// The steps of a dry run.
+        steps: Option<PlanView>,
+    },
+    BackedUp(BackedUp),
     /// A dry run of an upgrade or a rollback. Blockers of the plan are an error.
     UpgradePlan(Box<Document>),
     /// A dry run, while this upgrade is in progress.
@@ -117,6 +128,17 @@ pub enum Outcome {
     /// An upgrade or a rollback is complete.
     Upgraded(Box<Upgraded>),
     NothingToRollBack,
+}
+
+/// A backup that is complete.
+#[derive(Clone, Debug)]
+pub struct BackedUp {
+    pub cluster: String,
+    /// Location, as `restore` takes it.
+    pub place: String,
+    pub digest: String,
+    pub bytes: u64,
+    pub encrypted: bool,
 }
 
 impl Outcome {

@@ -1,10 +1,14 @@
-//! Operations on clusters: install, change, grow, shrink, upgrade, roll back, patch in place, renew
-//! certificates, uninstall, tear down.
+//! Operations on clusters: adopt, install, change, grow, shrink, upgrade, roll back, patch in place,
+//! back up, restore, renumber, renew certificates, uninstall, tear down.
 //!
 //! A front end (the command line, a service, a test) fills in a request, opens a [`session::Session`]
 //! and calls one function. What the operation does meanwhile it tells its
 //! [`front_end::FrontEnd`]. Must not print, exit, read the environment or depend on the command line.
 
+pub mod adopt;
+mod adopted;
+pub mod apps;
+pub mod backup;
 pub mod front_end;
 pub mod hosts;
 pub mod inplace;
@@ -12,6 +16,8 @@ pub mod install;
 pub mod maintain;
 pub mod members;
 pub mod preview;
+pub mod renumber;
+pub mod restore;
 pub mod session;
 mod state_store;
 #[cfg(test)]

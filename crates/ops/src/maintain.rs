@@ -8,7 +8,10 @@ use jiff::Timestamp;
 use crate::work::{RunOptions, Work};
 use crate::{front_end::Outcome, session::Session};
 use imgctl_base::error::{Error, IoContext, Result};
-use imgctl_cluster::cluster::{clusterfile::Phase, context::ClusterContext, image::ClusterImage};
+use imgctl_cluster::backup::schedule;
+use imgctl_cluster::cluster::{
+    clusterfile::Phase, context::ClusterContext, context::Host, image::ClusterImage,
+};
 use imgctl_cluster::inplace::drift::{self, Report};
 use imgctl_cluster::pipeline::status::{self, Status};
 use imgctl_cluster::pipeline::{maintain, nodes::NETWORK_HINT};
@@ -19,12 +22,15 @@ use imgctl_cluster::runtime::kubeadm::{Kubeadm, renew::Wanted};
 use imgctl_cluster::runtime::{HostPool, choice};
 use imgctl_kube::client;
 
+pub use imgctl_cluster::backup::last::LastBackup;
+
 pub struct ClusterStatus {
     pub phase: Option<Phase>,
     pub status: Status,
     /// Where Pods run other images than their templates specify; `None` if the API cannot be
     /// queried.
     pub in_place: Option<Report>,
+    pub last_backup: Option<LastBackup>,
 }
 
 /// Queries the hosts of `cluster`.
@@ -41,7 +47,20 @@ pub fn status(cluster: &str, session: &Session<'_>) -> Result<ClusterStatus> {
     let status = status::ask(&prepared.context, &*runtime, &pool, looking.execution.parallel, &key);
     // A cluster without an API has no drift, and an API that does not answer is visible already.
     let in_place = if status.nodes.is_empty() { None } else { in_place(&prepared.context, &*pool) };
-    Ok(ClusterStatus { phase, status, in_place })
+    let own = LastBackup::read(work.state.directory())?;
+    let timers =
+        prepared.context.first().and_then(|first| of_timer(&prepared.context, first, &*pool));
+    let last_backup =
+        own.into_iter().chain(timers).max_by(|one, other| one.created.cmp(&other.created));
+    Ok(ClusterStatus { phase, status, in_place, last_backup })
+}
+
+/// Returns the last backup that the timer of the first control plane has made, if there is one.
+fn of_timer(context: &ClusterContext, first: &Host, pool: &dyn HostPool) -> Option<LastBackup> {
+    let path = schedule::last(context);
+    let read = pool.agent(first).and_then(|agent| agent.read_file(&path, 64 << 10));
+    let read = read.inspect_err(|error| tracing::info!("{path}: {error}")).ok()??;
+    serde_json::from_slice(&read).ok()
 }
 
 impl ClusterStatus {

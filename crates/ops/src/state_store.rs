@@ -154,6 +154,12 @@ impl StateStore for ClusterStateStore {
         Ok(files)
     }
 
+    fn whole(&self) -> Result<String> {
+        let mut desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        desired.forget_logins();
+        desired.write()
+    }
+
     fn clusterfile(&self) -> Result<String> {
         let desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
         desired.without_secrets().write()
@@ -241,4 +247,21 @@ fn password_of_host(context: &ClusterContext, agent: &dyn Agent) -> Result<Told>
         Some(_) => Told::Hidden,
         None => Told::Unused,
     })
+}
+
+/// For operations that leave the record of the cluster as it is, or have none.
+pub(crate) struct Unrecorded;
+
+impl StateStore for Unrecorded {
+    fn mark(&self, _mark: &PhaseUpdate) -> Result<()> {
+        Ok(())
+    }
+
+    fn copies(&self) -> Result<Vec<FileToWrite>> {
+        Ok(Vec::new())
+    }
+
+    fn clusterfile(&self) -> Result<String> {
+        Ok(String::new())
+    }
 }

@@ -233,6 +233,7 @@ fn a_request_is_all_that_an_operation_needs() {
     assert!(stored.contains("app:v1") && stored.contains("10.9.0.3"), "{stored}");
 
     let addition = Addition {
+        image: None,
         cluster: "default".to_owned(),
         hosts: hosts(None, "10.9.0.4"),
         wait: Wait::Never,

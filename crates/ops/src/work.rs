@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 
+use crate::adopted;
 use crate::front_end::{Announcement, Outcome};
 use crate::session::Session;
 use crate::state_store::{ClusterStateStore, password_of_hosts};
@@ -14,7 +15,7 @@ use imgctl_base::image::Platform;
 use imgctl_cluster::cluster::clusterfile::{Clusterfile, HostGroup, Mount};
 use imgctl_cluster::cluster::context::{ClusterContext, Host};
 use imgctl_cluster::cluster::diff::{self, diff};
-use imgctl_cluster::cluster::image::{ClusterImage, ImageKind, check_together};
+use imgctl_cluster::cluster::image::{ClusterImage, ImageKind};
 use imgctl_cluster::cluster::registry_access::{self, ImageSays};
 use imgctl_cluster::cluster::state::{Held, State, own_name};
 use imgctl_cluster::pipeline::change::{Change, Planned};
@@ -63,7 +64,8 @@ impl RunOptions {
 }
 
 /// Verbs that are rejected while an upgrade is in progress.
-const CHANGES_HALF: [&str; 6] = ["run", "apply", "add", "delete", "uninstall", "cert"];
+const CHANGES_HALF: [&str; 9] =
+    ["run", "apply", "add", "delete", "uninstall", "cert", "renumber", "backup", "restore"];
 
 /// A cluster to work on, locked for the lifetime of this value unless it is a dry run.
 pub(crate) struct Work<'a> {
@@ -154,6 +156,11 @@ impl<'a> Work<'a> {
         }
     }
 
+    /// Returns whether the stored cluster was adopted and has no rootfs image.
+    pub(crate) fn has_no_image(&self) -> bool {
+        self.current.as_ref().is_some_and(adopted::has_no_image)
+    }
+
     /// Returns the pipeline change from the stored cluster to the prepared one.
     pub(crate) fn change(&self, prepared: &Prepared, wait: Wait) -> Change {
         let found = &prepared.change;
@@ -167,15 +174,21 @@ impl<'a> Work<'a> {
                     .any(|image| image.name == mount.image && image.mount_name != mount.name)
         };
         let mounts = self.current.iter().flat_map(|current| &current.cluster.status.mounts);
+        let first_image = self.has_no_image() && prepared.context.has_rootfs_image();
+        // Commands of a rootfs image make a cluster complete: an adopted one is.
+        let rootfs = prepared.context.rootfs().filter(|_| first_image).map(|image| &image.name);
+        let installs = found.install.iter().filter(|name| Some(*name) != rootfs);
         Change {
             verb: self.verb.clone(),
             create: found.create,
             add: found.add.clone(),
-            install: found.install.clone(),
+            install: installs.cloned().collect(),
             replacement: None,
             replaced: mounts.filter(is_replaced).map(|mount| mount.name.clone()).collect(),
             rerender: found.environment || found.configs,
+            first_image,
             wait,
+            restore: None,
         }
     }
 
@@ -183,7 +196,8 @@ impl<'a> Work<'a> {
     pub(crate) fn prepare(&self, desired: Clusterfile) -> Result<Prepared> {
         let images = self.session.images(&desired.cluster.images, self.state.name(), None)?;
         self.session.admit(&desired.cluster.images)?;
-        check_together(&images)?;
+        adopted::check_images(&desired, &images)?;
+        adopted::check_first_image(self.current.as_ref(), &images)?;
         self.context(desired, images)
     }
 
@@ -234,6 +248,9 @@ impl<'a> Work<'a> {
         let Some(rootfs) = context.rootfs() else {
             return Ok(false);
         };
+        if !rootfs.has_files() {
+            return adopted::no_registry(context);
+        }
         let has_script = rootfs.label(&["init-registry"]).is_some();
         let has_content =
             context.images.iter().any(|image| image.layers.iter().any(|layer| layer.registry));
@@ -299,6 +316,16 @@ impl<'a> Work<'a> {
                  `imgctl upgrade` to upgrade it"
             ));
         }
+        self.carry_out_with(planned, &*execution.state_store)
+    }
+
+    /// The same for a plan without an execution context.
+    pub(crate) fn carry_out_with(
+        &self,
+        planned: &Planned,
+        state_store: &dyn StateStore,
+    ) -> Result<Outcome> {
+        let front = &self.session.front;
         if self.options.dry_run {
             return Ok(Outcome::Steps { steps: steps(planned)?, upgrade: None });
         }
@@ -308,7 +335,6 @@ impl<'a> Work<'a> {
                 return Err(declined());
             }
         }
-        let state_store = &*execution.state_store;
         let summary =
             self.execute(planned, state_store, &Interrupt::default(), &[], &NullListener)?;
         Ok(Outcome::Changed { cluster: self.state.name().to_owned(), summary })
@@ -381,6 +407,7 @@ impl<'a> Work<'a> {
         }
         let exists = self.current.as_ref().is_some_and(Clusterfile::exists);
         let outage = match self.verb.as_str() {
+            "adopt" => Outage::Fail,
             _ if !exists => Outage::Expect,
             "run" | "apply" | "add" | "delete" if !execution.force => Outage::Fail,
             _ => Outage::Warn,
@@ -398,6 +425,20 @@ impl<'a> Work<'a> {
         // Nobody else can have set it: a `Work` is used by one thread.
         let _ = self.lease.set(taken);
         Ok(())
+    }
+
+    /// Returns the lock of this controller; `None` for a dry run.
+    pub(crate) fn held(&self) -> Option<&Held> {
+        self.held.as_ref()
+    }
+
+    pub(crate) fn verb(&self) -> &str {
+        &self.verb
+    }
+
+    /// Keeps the cluster's Lease for the lifetime of this value.
+    pub(crate) fn keep_lease(&self, taken: lease::Held) {
+        let _ = self.lease.set(taken);
     }
 
     /// Fails if another controller has taken the cluster over.

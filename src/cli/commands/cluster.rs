@@ -1,15 +1,17 @@
-//! The verbs that create, change and remove clusters: `run`, `apply`, `add`, `delete`, `uninstall`,
-//! `reset`, and `plan` for each of them.
+//! The verbs that create, change and remove clusters: `run`, `apply`, `add`, `delete`, `uninstall`
+//! and `reset`.
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::Args;
 
 use crate::cli::cluster_options::{
     ClusterArg, DesiredArgs, HostsArgs, ValuesArgs, WaitArgs, WorkArgs,
 };
+use crate::cli::kubeconfig_options::{ApplicationArgs, KubeconfigArgs};
 use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use imgctl_base::error::{Error, Result};
+use imgctl_ops::apps::{self, AppInstallation, AppRemoval};
 use imgctl_ops::install::{self, Application, Installation};
 use imgctl_ops::maintain::{self, TearDown, Uninstallation};
 use imgctl_ops::members::{self, Addition, Removal};
@@ -22,11 +24,15 @@ cluster consists of this machine alone, reached without SSH. On an existing clus
 are installed and missing hosts are added. After a failure, run the same command again: it resumes
 where it stopped, and does nothing when everything is done.
 
+With --kubeconfig, applications are installed on a cluster that imgctl did not make, and nothing is
+known about its hosts: the commands of the images run on this machine (docs/applications.md).
+
 Examples:
   imgctl run etcd-cluster:v1 --masters 10.0.0.11,10.0.0.12,10.0.0.13
   imgctl run labring/kubernetes:v1.29.9 labring/helm:v3.14 labring/cilium:v1.15 --masters 10.0.0.1 --nodes 10.0.0.2-10.0.0.9
   imgctl run kubernetes.tar --masters 10.0.0.1 -u ops --sudo-passwd-file pw --dry-run
-  imgctl run labring/ingress-nginx:v1.11 --env replicas=3"
+  imgctl run labring/ingress-nginx:v1.11 --env replicas=3
+  imgctl run shop:v2 --kubeconfig prod.yaml --registry harbor.example.com/shop --rewrite-images"
 )]
 pub(crate) struct RunArgs {
     /// Images or image archives, in installation order
@@ -41,6 +47,12 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     ssh: SshArgs,
+
+    #[command(flatten)]
+    kubeconfig: KubeconfigArgs,
+
+    #[command(flatten)]
+    application: ApplicationArgs,
 
     #[command(flatten)]
     desired: DesiredArgs,
@@ -65,6 +77,19 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
             .hint(format!("-f of run means --force; run `imgctl apply -f {file}`")));
     }
     let session = context.session(&args.ssh, &args.registry)?;
+    if let Some(access) = args.kubeconfig.access() {
+        args.hosts.refuse("--kubeconfig")?;
+        let request = AppInstallation {
+            access,
+            images: args.images.clone(),
+            push: args.application.push()?,
+            prune: args.application.prune(),
+            additions: args.desired.additions(context)?,
+            force: args.force,
+            options: args.work.options(context)?,
+        };
+        return apps::run(&request, &session);
+    }
     let request = Installation {
         cluster: args.cluster.cluster.clone(),
         images: args.images.clone(),
@@ -144,10 +169,16 @@ pub(crate) fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   imgctl add --nodes 10.0.0.20-10.0.0.25
-  imgctl add --masters 10.0.0.2,10.0.0.3 --cluster prod -u ops -i ~/.ssh/prod")]
+  imgctl add --masters 10.0.0.2,10.0.0.3 --cluster prod -u ops -i ~/.ssh/prod
+  imgctl add --nodes 10.0.0.20 --image kubernetes:v1.34.9     (the cluster was adopted)")]
 pub(crate) struct AddArgs {
     #[command(flatten)]
     cluster: ClusterArg,
+
+    /// Rootfs image for the new hosts of a cluster that was adopted and has no image: one of the
+    /// cluster's version
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<String>,
 
     #[command(flatten)]
     hosts: HostsArgs,
@@ -170,6 +201,7 @@ pub(crate) fn add(args: &AddArgs, context: &Context) -> Result<()> {
     let request = Addition {
         cluster: args.cluster.cluster.clone(),
         hosts: args.hosts.of(&session),
+        image: args.image.clone(),
         wait: args.wait.wait()?,
         options: args.work.options(context)?,
     };
@@ -227,10 +259,12 @@ pub(crate) fn delete(args: &DeleteArgs, context: &Context) -> Result<()> {
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = "Runs the image's own command for it: the label `uninstall` or `clean`, or the script of that name.
-Then removes its working directory.
+Then removes its working directory. With --kubeconfig, an application whose image has no such
+command goes with the objects that were recorded when it was installed.
 
 Examples:
-  imgctl uninstall labring/ingress-nginx:v1.11"
+  imgctl uninstall labring/ingress-nginx:v1.11
+  imgctl uninstall shop:v2 --kubeconfig ~/.kube/config --dry-run"
 )]
 pub(crate) struct UninstallArgs {
     /// Image, as the cluster lists it
@@ -241,19 +275,40 @@ pub(crate) struct UninstallArgs {
     cluster: ClusterArg,
 
     #[command(flatten)]
+    kubeconfig: KubeconfigArgs,
+
+    /// With --kubeconfig: also remove its Namespaces, PersistentVolumeClaims and
+    /// CustomResourceDefinitions, if their objects are removed one by one
+    #[arg(long, requires = "kubeconfig")]
+    purge: bool,
+
+    #[command(flatten)]
     ssh: SshArgs,
 
     #[command(flatten)]
     pub(crate) work: WorkArgs,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
 }
 
 pub(crate) fn uninstall(args: &UninstallArgs, context: &Context) -> Result<()> {
+    let session = context.session(&args.ssh, &args.registry)?;
+    if let Some(access) = args.kubeconfig.access() {
+        let request = AppRemoval {
+            access,
+            image: args.image.clone(),
+            purge: args.purge,
+            options: args.work.options(context)?,
+        };
+        return apps::uninstall(&request, &session);
+    }
     let request = Uninstallation {
         cluster: args.cluster.cluster.clone(),
         image: args.image.clone(),
         options: args.work.options(context)?,
     };
-    maintain::uninstall(&request, &context.session(&args.ssh, &RegistryArgs::default())?)
+    maintain::uninstall(&request, &session)
 }
 
 /// Tear down a cluster
@@ -290,46 +345,4 @@ pub(crate) fn reset(args: &ResetArgs, context: &Context) -> Result<()> {
         options: args.work.options(context)?,
     };
     maintain::tear_down(&request, &context.session(&args.ssh, &RegistryArgs::default())?)
-}
-
-/// Show what a command would do on which hosts, without changing anything
-#[derive(Args, Debug)]
-#[command(after_help = "Same as the command with --dry-run: hosts are queried, nothing is changed.
-
-Examples:
-  imgctl plan run etcd-cluster:v1 --masters 10.0.0.11,10.0.0.12,10.0.0.13
-  imgctl plan apply -f Clusterfile --json
-  imgctl plan reset")]
-pub(crate) struct PlanArgs {
-    #[command(subcommand)]
-    command: Planned,
-}
-
-/// Commands that can be planned.
-#[derive(Debug, Subcommand)]
-enum Planned {
-    Run(Box<RunArgs>),
-    Apply(Box<ApplyArgs>),
-    Add(Box<AddArgs>),
-    Delete(Box<DeleteArgs>),
-    Reset(Box<ResetArgs>),
-    Uninstall(Box<UninstallArgs>),
-}
-
-pub(crate) fn plan(args: PlanArgs, context: &Context) -> Result<()> {
-    macro_rules! dry {
-        ($args:ident => $verb:path) => {{
-            let mut args = $args;
-            args.work.dry_run = true;
-            $verb(&args, context)
-        }};
-    }
-    match args.command {
-        Planned::Run(args) => dry!(args => run),
-        Planned::Apply(args) => dry!(args => apply),
-        Planned::Add(args) => dry!(args => add),
-        Planned::Delete(args) => dry!(args => delete),
-        Planned::Reset(args) => dry!(args => reset),
-        Planned::Uninstall(args) => dry!(args => uninstall),
-    }
 }

@@ -2,9 +2,11 @@
 //! presentation.
 
 pub(crate) mod about;
+pub(crate) mod adopt;
 pub(crate) mod agent;
 pub(crate) mod archives;
 pub(crate) mod attach;
+pub(crate) mod backup;
 pub(crate) mod blobs;
 pub(crate) mod build;
 pub(crate) mod build_args;
@@ -27,15 +29,18 @@ pub(crate) mod images;
 pub(crate) mod inplace;
 pub(crate) mod inspect;
 pub(crate) mod keys;
+pub(crate) mod kube_wrapper;
 pub(crate) mod login;
 pub(crate) mod manifest;
 mod manifest_members;
 pub(crate) mod mounts;
+pub(crate) mod plan;
 pub(crate) mod preview;
 pub(crate) mod pull;
 pub(crate) mod push;
 pub(crate) mod records;
 pub(crate) mod registry;
+pub(crate) mod renumber;
 pub(crate) mod sign;
 #[cfg(feature = "testing")]
 pub(crate) mod simulate;

@@ -1,6 +1,7 @@
 //! The state of a cluster: `imgctl status` and `imgctl cert`.
 
 use clap::Args;
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -12,7 +13,7 @@ use imgctl_cluster::inplace::drift::Report;
 use imgctl_cluster::pipeline::nodes::NodeStatus;
 use imgctl_cluster::pipeline::status::{HostFacts, Status};
 use imgctl_cluster::runtime::certificates::{inspect::Certificate, validity};
-use imgctl_ops::maintain::{self, Renewal, renew_certificates};
+use imgctl_ops::maintain::{self, LastBackup, Renewal, renew_certificates};
 
 /// Show the status of a cluster
 #[derive(Args, Debug)]
@@ -36,7 +37,8 @@ pub(crate) fn status(args: &StatusArgs, context: &Context) -> Result<()> {
     let found = maintain::status(&args.cluster.cluster, &session)?;
     let status = &found.status;
     if context.ui.is_json() {
-        context.ui.json(&Shown { status, in_place: found.in_place.as_ref() })?;
+        let last_backup = found.last_backup.as_ref();
+        context.ui.json(&Shown { status, in_place: found.in_place.as_ref(), last_backup })?;
     } else {
         if let Some(phase) = found.phase {
             context.ui.line(&format!("cluster {}: {}", status.cluster, phase.as_str()))?;
@@ -44,6 +46,9 @@ pub(crate) fn status(args: &StatusArgs, context: &Context) -> Result<()> {
         show(status, context)?;
         if let Some(report) = &found.in_place {
             show_drift(report, context)?;
+        }
+        if let Some(last) = &found.last_backup {
+            show_backup(last, context)?;
         }
     }
     found.check()
@@ -56,6 +61,14 @@ struct Shown<'a> {
     status: &'a Status,
     #[serde(rename = "inplace", skip_serializing_if = "Option::is_none")]
     in_place: Option<&'a Report>,
+    #[serde(rename = "lastBackup", skip_serializing_if = "Option::is_none")]
+    last_backup: Option<&'a LastBackup>,
+}
+
+/// Shows when the last backup was made, and where it is.
+fn show_backup(last: &LastBackup, context: &Context) -> Result<()> {
+    let age = last.age(Timestamp::now());
+    context.ui.line(&format!("\nlast backup: {age} ago, {} ({})", last.place, human(last.bytes)))
 }
 
 fn show_drift(report: &Report, context: &Context) -> Result<()> {
@@ -69,7 +82,11 @@ fn show_drift(report: &Report, context: &Context) -> Result<()> {
 }
 
 fn show(status: &Status, context: &Context) -> Result<()> {
-    context.ui.line(&format!("{}, images: {}\n", status.runtime, status.images.join(", ")))?;
+    let images = match &status.images[..] {
+        [] => "none".to_owned(),
+        images => images.join(", "),
+    };
+    context.ui.line(&format!("{}, images: {images}\n", status.runtime))?;
     let mut table =
         Table::new(&["HOST", "ROLES", "STATE", "NAME", "ARCH", "SYSTEM", "FREE", "TREE"]);
     for host in &status.hosts {
@@ -233,5 +250,5 @@ fn certificate_json(file: &str, one: &Certificate) -> Value {
 }
 
 fn date(seconds: i64) -> String {
-    jiff::Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |at| at.to_string())
+    Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |at| at.to_string())
 }

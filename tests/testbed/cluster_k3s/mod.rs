@@ -3,15 +3,14 @@
 //! The API of the cluster is in memory, in this process; hosts forward connections to it.
 
 use std::ffi::OsStr;
-use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::registry::Registry;
 use crate::common::testbed::Bed;
 use crate::common::{Ran, needs_root, repository, tool};
+use crate::served_api::ServedApi;
 use imgctl_kube::testing::stand_in::StandIn;
-use imgctl_kube::testing::stand_in::serve::{Served, serve};
 use serde_json::Value;
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/imgctl";
@@ -30,34 +29,14 @@ fn keyed(bed: &Bed, arguments: &[&str]) -> Ran {
 /// The API of the cluster, which servers reach through the bed's network.
 struct ClusterApi {
     api: StandIn,
-    _served: Served,
+    _served: ServedApi,
 }
 
 impl ClusterApi {
     fn start(bed: &Bed, servers: impl IntoIterator<Item = usize>) -> Self {
         let api = StandIn::new();
-        let served = serve(&api);
-        let kubeconfig = std::fs::read_to_string(served.path("token.kubeconfig")).unwrap();
-        let port: u16 = kubeconfig
-            .split_once("https://127.0.0.1:")
-            .and_then(|(_, rest)| rest.split_once('\'')?.0.parse().ok())
-            .unwrap();
-        let listener = TcpListener::bind((bed.controller_ip(), 0)).unwrap();
-        let address = listener.local_addr().unwrap();
-        std::thread::spawn(move || {
-            for one in listener.incoming().flatten() {
-                let other = TcpStream::connect(("127.0.0.1", port)).unwrap();
-                for (mut from, mut to) in
-                    [(one.try_clone().unwrap(), other.try_clone().unwrap()), (other, one)]
-                {
-                    std::thread::spawn(move || {
-                        let _ = std::io::copy(&mut from, &mut to);
-                        let _ = to.shutdown(std::net::Shutdown::Both);
-                        let _ = from.shutdown(std::net::Shutdown::Both);
-                    });
-                }
-            }
-        });
+        let served = ServedApi::start(bed, &api);
+        let ServedApi { kubeconfig, address, .. } = &served;
         for host in servers {
             bed.says(
                 host,

@@ -4,7 +4,7 @@
 mod aborts;
 mod batches;
 mod copies;
-mod counting;
+pub(crate) mod counting;
 mod distribution;
 mod hooks;
 mod kills;
@@ -12,4 +12,4 @@ mod plans;
 mod rolling;
 mod snapshots;
 mod stops;
-mod writer;
+pub(crate) mod writer;

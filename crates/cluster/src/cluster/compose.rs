@@ -1,10 +1,10 @@
 //! Builds a [`ClusterContext`] from a Clusterfile and the images that it names.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
-use crate::cluster::clusterfile::{Clusterfile, Mount, Surroundings};
+use crate::cluster::clusterfile::{Adopted, Clusterfile, Mount, Surroundings};
 use crate::cluster::context::{ClusterContext, Paths};
-use crate::cluster::image::{ClusterImage, ImageKind};
+use crate::cluster::image::{ClusterImage, DISTRIBUTION_LABELS, ImageKind, TYPE_LABELS};
 use imgctl_base::{error::Result, image::Digest};
 
 /// Label for the API address that workers use, unless another address is given.
@@ -33,8 +33,12 @@ impl ClusterContext {
             registry: None,
             vip: None,
             documents: clusterfile.documents.clone(),
+            adopted: cluster.status.adopted.as_ref().map(Adopted::image),
         };
-        context.vip = context.rendered_label(VIP_LABEL);
+        // Workers of an adopted cluster reach the API in their own way.
+        if !context.is_adopted() {
+            context.vip = context.rendered_label(VIP_LABEL);
+        }
         Ok(context)
     }
 
@@ -47,6 +51,31 @@ impl ClusterContext {
             environment.extend(layer.iter().map(|(k, v)| (k.clone(), v.clone())));
         }
         rootfs.rendered_label(name, &environment)
+    }
+}
+
+impl Adopted {
+    /// Returns what is known of the cluster in the form of a rootfs image. It has no files, and no
+    /// store has it.
+    pub fn image(&self) -> ClusterImage {
+        let distribution = if self.runtime == "k3s" { "k3s" } else { "kubernetes" };
+        let name = format!("{distribution} {} (adopted)", self.version);
+        let labels = [
+            (TYPE_LABELS[0], ImageKind::Rootfs.as_str()),
+            (DISTRIBUTION_LABELS[0], distribution),
+            ("version", &self.version),
+        ];
+        ClusterImage {
+            digest: Digest::of(name.as_bytes()),
+            name,
+            mount_name: String::new(),
+            kind: ImageKind::Rootfs,
+            labels: labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            environment: BTreeMap::new(),
+            entrypoint: Vec::new(),
+            command: Vec::new(),
+            layers: Vec::new(),
+        }
     }
 }
 

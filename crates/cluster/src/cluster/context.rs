@@ -47,11 +47,26 @@ pub struct ClusterContext {
     pub(crate) vip: Option<String>,
     /// kubeadm and k3s documents of the Clusterfile, as read.
     pub documents: Vec<serde_json::Value>,
+    /// The cluster was made by another program: its runtime and version, in the form of a rootfs
+    /// image without files. It counts as long as no rootfs image is among `images`.
+    pub adopted: Option<ClusterImage>,
 }
 
 impl ClusterContext {
     pub fn rootfs(&self) -> Option<&ClusterImage> {
-        self.images.iter().find(|image| image.kind == ImageKind::Rootfs)
+        let own = self.images.iter().find(|image| image.kind == ImageKind::Rootfs);
+        own.or(self.adopted.as_ref())
+    }
+
+    /// Returns whether the cluster keeps the API endpoint and the settings of the program that
+    /// made it.
+    pub fn is_adopted(&self) -> bool {
+        self.adopted.is_some()
+    }
+
+    /// Returns whether the files of the hosts come from a rootfs image.
+    pub fn has_rootfs_image(&self) -> bool {
+        self.images.iter().any(|image| image.kind == ImageKind::Rootfs)
     }
 
     pub fn control_planes(&self) -> impl Iterator<Item = &Host> {

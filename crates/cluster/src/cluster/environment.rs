@@ -9,7 +9,7 @@ use crate::cluster::image::ClusterImage;
 use imgctl_host::agent::protocol::Facts;
 
 /// sealos release whose behaviour scripts and templates expect.
-const SEALOS_VERSION: &str = "5.1.0";
+pub(crate) const SEALOS_VERSION: &str = "5.1.0";
 
 /// Source of a variable; later variants override earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

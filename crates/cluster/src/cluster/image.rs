@@ -77,6 +77,11 @@ impl ClusterImage {
             .find(|value| !value.is_empty())
     }
 
+    /// Returns whether this is an image; otherwise it stands for an adopted cluster, which has none.
+    pub fn has_files(&self) -> bool {
+        !self.mount_name.is_empty()
+    }
+
     /// Reads the image named `name` (as in `spec.image`) for `platform` from the store.
     pub fn load(
         store: &Store,

@@ -13,6 +13,7 @@ pub mod image;
 pub mod local_addresses;
 pub mod name;
 pub mod registry_access;
+pub mod renumber;
 pub mod state;
 #[cfg(any(test, feature = "testing"))]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "for tests only")]

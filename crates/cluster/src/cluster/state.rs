@@ -170,14 +170,7 @@ impl State {
             .unwrap_or_else(|| from.with_extension("old"));
         // Upgrades of a removed cluster can be neither resumed nor rolled back. They are renamed
         // first: if the process is killed in between, the next reset still finds the Clusterfile.
-        let upgrades = self.directory.join("upgrade");
-        let former = self.directory.join(format!("upgrade.{now}"));
-        match std::fs::rename(&upgrades, &former) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(error).path("rename", &upgrades);
-            }
-            _ => {}
-        }
+        archive_upgrades(&self.directory, now)?;
         std::fs::rename(&from, &to).path("rename", &from)?;
         atomic::sync_directory(&self.directory)?;
         Ok(to)
@@ -188,6 +181,19 @@ impl State {
     pub fn lock(&self, verb: &str, now: i64) -> Result<Held> {
         self.prepare()?;
         Held::acquire(&self.directory, &format!("cluster `{}`", self.name), verb, now)
+    }
+}
+
+/// Archives what a state directory keeps about upgrades: none of them can be resumed or rolled back
+/// any more. `now` is in seconds since 1970.
+pub(crate) fn archive_upgrades(state: &Path, now: i64) -> Result<()> {
+    let upgrades = state.join("upgrade");
+    let free = |second: &i64| !state.join(format!("upgrade.{second}")).exists();
+    let second = (now..).find(free).unwrap_or(now);
+    let former = state.join(format!("upgrade.{second}"));
+    match std::fs::rename(&upgrades, &former) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error).path("rename", &upgrades),
+        _ => Ok(()),
     }
 }
 

@@ -11,6 +11,7 @@ use imgctl_host::host::address::Address;
 /// (separated by commas).
 pub fn context(roles: &[&str]) -> ClusterContext {
     ClusterContext {
+        adopted: None,
         name: "test".into(),
         hosts: (1..).zip(roles).map(|(at, roles)| host(at, roles)).collect(),
         leaving: Vec::new(),

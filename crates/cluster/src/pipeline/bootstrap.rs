@@ -79,7 +79,11 @@ pub(crate) fn clean(
     context: &ClusterContext,
     host: &Host,
 ) -> Result<Vec<Action>> {
-    let mut actions = execution.runtime.reset(context, host)?;
+    let mut actions = Vec::new();
+    if host.is_control_plane() {
+        actions.push(stop_backups(context));
+    }
+    actions.extend(execution.runtime.reset(context, host)?);
     actions.extend(script(context, host, "clean", &["clean"], Some("clean.sh")));
     actions.extend(script(context, host, "clean-cri", &["clean-cri"], None));
     if execution.runtime.has_api() {
@@ -91,6 +95,26 @@ pub(crate) fn clean(
     actions.push(set_names("hosts-clean", context, Vec::new()));
     actions.push(remove_files(context));
     Ok(actions)
+}
+
+/// Returns the name of the units of backups that a timer makes on a control plane.
+pub(crate) fn backup_unit(context: &ClusterContext) -> String {
+    format!("imgctl-backup-{}", context.name)
+}
+
+/// Returns the action that removes the timer of backups, if there is one.
+pub(crate) fn stop_backups(context: &ClusterContext) -> Action {
+    let unit = backup_unit(context);
+    let line = format!(
+        "if [ -e /etc/systemd/system/{unit}.timer ]; then\n\
+         systemctl disable --quiet --now {unit}.timer || true\n\
+         systemctl stop {unit}.service || true\n\
+         rm -f /etc/systemd/system/{unit}.timer /etc/systemd/system/{unit}.service\n\
+         systemctl daemon-reload\n\
+         fi"
+    );
+    Action::command("backup-timer", Line::repeatable(line))
+        .saying(format!("remove the timer {unit}, if there is one"))
 }
 
 /// Returns the action that removes the cluster's files from a host. It reports files that cannot be

@@ -11,6 +11,7 @@ use crate::pipeline::execution_context::{ExecutionContext, FilesPlan, PhaseUpdat
 use crate::pipeline::image_commands::{self, Replacement};
 use crate::pipeline::look::{self, Looks};
 use crate::pipeline::nodes::{self, Wait};
+use crate::pipeline::restore::Restore;
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
 use crate::pipeline::{bootstrap, members, record, redact};
 use imgctl_base::error::{Error, Result};
@@ -32,8 +33,12 @@ pub struct Change {
     pub replaced: Vec<String>,
     /// Variables or Config documents changed: files are rendered again.
     pub rerender: bool,
+    /// The cluster had no rootfs image before: its registry hosts serve none yet.
+    pub first_image: bool,
     /// Whether to wait until Nodes are Ready, if the cluster has Nodes.
     pub wait: Wait,
+    /// A creation begins with the data of this backup.
+    pub restore: Option<Restore>,
 }
 
 impl Change {
@@ -57,6 +62,9 @@ impl Change {
 
     /// Returns the identity of the operation: added hosts, removed hosts, installed images.
     fn intent(&self, context: &ClusterContext) -> String {
+        if let Some(restore) = &self.restore {
+            return format!("restore {}", restore.digest);
+        }
         if self.create {
             // A creation is resumed even if its hosts or images were corrected.
             return "create".to_owned();
@@ -149,6 +157,9 @@ pub fn plan(
     if !change.only_moves_hosts(&context) {
         check::refuse_switch(&context, &behind, &mut findings);
     }
+    if let Some(restore) = &change.restore {
+        restore.refuse_survivors(&context, &looks, &mut findings);
+    }
 
     let mut plan = Plan::new(&change.verb, &context.name, &change.intent(&context));
     plan.notes.clone_from(&findings.notes);
@@ -172,13 +183,8 @@ pub fn plan(
     let (leaving_masters, leaving_workers): (Vec<&Host>, Vec<&Host>) =
         context.leaving.iter().partition(|host| host.is_control_plane());
     plan.extend(members::leave(execution, &context, &leaving_masters, &lost, "leave")?);
-    arrive(&mut plan, execution, &context, &new)?;
-    if change.create {
-        plan.push(members::init(execution, &context)?);
-    }
-    let first = context.first();
-    let joining: Vec<&Host> =
-        new.iter().copied().filter(|host| !change.create || first != Some(*host)).collect();
+    arrive(&mut plan, execution, &context, &new, change.first_image)?;
+    let joining = begin(&mut plan, execution, &context, change, &new)?;
     plan.extend(members::join(execution, &context, &joining)?);
     plan.extend(members::leave(execution, &context, &leaving_workers, &lost, "leave-workers")?);
     if context.hosts.len() > 1 && (!new.is_empty() || !context.leaving.is_empty()) {
@@ -284,12 +290,18 @@ fn arrive(
     execution: &ExecutionContext<'_>,
     context: &ClusterContext,
     new: &[&Host],
+    first_image: bool,
 ) -> Result<()> {
     let preflight = Phase::new("preflight", Order::Parallel).on_failure(OnFailure::FinishPhase);
     let all = || new.iter().copied();
     plan.push(preflight.over(all(), |host| Ok(bootstrap::preflight(context, host)))?);
-    plan.push(Phase::new("registry", Order::Parallel).over(all(), |host| {
-        let mut actions = vec![bootstrap::names(execution, context, host)];
+    let others = || context.hosts.iter().filter(|host| !new.contains(host));
+    let serving = others().filter(|host| first_image && context.serves_registry(host));
+    plan.push(Phase::new("registry", Order::Parallel).over(all().chain(serving), |host| {
+        let mut actions = Vec::new();
+        if new.contains(&host) {
+            actions.push(bootstrap::names(execution, context, host));
+        }
         if context.serves_registry(host) {
             actions.extend((execution.registry)(context, host)?);
         }
@@ -300,12 +312,34 @@ fn arrive(
     Ok(())
 }
 
+/// Adds the phases in which a new cluster begins to exist; returns the hosts that join then.
+fn begin<'a>(
+    plan: &mut Plan,
+    execution: &ExecutionContext<'_>,
+    context: &'a ClusterContext,
+    change: &Change,
+    new: &[&'a Host],
+) -> Result<Vec<&'a Host>> {
+    if let Some(restore) = &change.restore {
+        let (phases, joining) = restore.phases(execution, context)?;
+        plan.extend(phases);
+        return Ok(joining);
+    }
+    if !change.create {
+        return Ok(new.to_vec());
+    }
+    plan.push(members::init(execution, context)?);
+    let first = context.first();
+    Ok(new.iter().copied().filter(|host| first != Some(*host)).collect())
+}
+
 /// Adds the commands of images, one image after the other, in the order of `spec.image`.
 fn commands(plan: &mut Plan, context: &ClusterContext, change: &Change, new: &[Host]) {
     for image in &context.images {
         let is_application = image.kind == ImageKind::Application;
         let everywhere = change.installs(image);
-        if is_application && !everywhere {
+        // What applications did to a cluster comes back with its data.
+        if is_application && (!everywhere || change.restore.is_some()) {
             continue;
         }
         let hosts = if everywhere { &context.hosts[..] } else { new };

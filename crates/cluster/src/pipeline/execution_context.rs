@@ -87,6 +87,11 @@ pub trait StateStore: Send + Sync {
     /// Paths are relative to the copy's directory.
     fn copies(&self) -> Result<Vec<FileToWrite>>;
 
+    /// Returns the Clusterfile with its variables, for files that only root can read.
+    fn whole(&self) -> Result<String> {
+        self.clusterfile()
+    }
+
     /// Returns the Clusterfile for the cluster's own Secret.
     fn clusterfile(&self) -> Result<String>;
 }

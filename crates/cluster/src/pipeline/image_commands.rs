@@ -90,15 +90,7 @@ pub fn directory(context: &ClusterContext, mount_name: &str) -> String {
 /// Returns the actions that remove an application: the script in its label `uninstall` or `clean`,
 /// otherwise a script of that name.
 pub fn uninstall(context: &ClusterContext, image: &ClusterImage, host: &Host) -> Vec<Action> {
-    let workdir = quoted(&workdir(context, image));
-    let line = match image.label(&["uninstall", "clean"]) {
-        Some(value) => format!("if cd {workdir} 2>/dev/null; then bash {value}; fi"),
-        None => format!(
-            "cd {workdir} 2>/dev/null || exit 0; \
-             for script in scripts/uninstall.sh uninstall.sh scripts/clean.sh clean.sh; do \
-             if [ -e $script ]; then bash $script; exit; fi; done"
-        ),
-    };
+    let line = uninstall_line(image, &workdir(context, image));
     let environment = context.environment_on(host, Some(image));
     vec![
         Action::command(
@@ -107,6 +99,30 @@ pub fn uninstall(context: &ClusterContext, image: &ClusterImage, host: &Host) ->
         ),
         remove(context, &image.mount_name),
     ]
+}
+
+/// Files of an image that remove its application, unless a label names another; the first one that
+/// exists counts.
+pub const UNINSTALL_SCRIPTS: [&str; 4] =
+    ["scripts/uninstall.sh", "uninstall.sh", "scripts/clean.sh", "clean.sh"];
+
+/// Returns the label that removes an application.
+pub fn uninstall_label(image: &ClusterImage) -> Option<&str> {
+    image.label(&["uninstall", "clean"])
+}
+
+/// Returns the line that removes an application, by its label or script; it does nothing if there is
+/// neither.
+pub(crate) fn uninstall_line(image: &ClusterImage, workdir: &str) -> String {
+    let workdir = quoted(workdir);
+    match uninstall_label(image) {
+        Some(value) => format!("if cd {workdir} 2>/dev/null; then bash {value}; fi"),
+        None => format!(
+            "cd {workdir} 2>/dev/null || exit 0; for script in {}; do if [ -e $script ]; then bash \
+             $script; exit; fi; done",
+            UNINSTALL_SCRIPTS.join(" ")
+        ),
+    }
 }
 
 /// Removes the directory of an application.

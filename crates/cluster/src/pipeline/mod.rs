@@ -10,6 +10,7 @@ pub mod event;
 pub mod execution_context;
 pub mod executor;
 pub mod files;
+pub(crate) mod files_of_hosts;
 pub mod image_commands;
 pub mod interrupt;
 pub mod journal;
@@ -19,6 +20,8 @@ pub mod members;
 pub mod nodes;
 pub mod record;
 pub mod redact;
+pub mod renumber;
+pub mod restore;
 pub mod status;
 pub mod step;
 #[cfg(any(test, feature = "testing"))]

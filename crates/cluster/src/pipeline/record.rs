@@ -4,12 +4,21 @@ use std::sync::Arc;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
-use crate::cluster::context::ClusterContext;
+use crate::cluster::{clusterfile, context::ClusterContext};
 use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate, StateStore};
 use crate::pipeline::step::{Lane, Order, Phase, Step};
 use crate::runtime::{Action, action::Line};
 use imgctl_base::error::Result;
 use imgctl_host::agent::protocol::FileToWrite;
+
+/// Secret of a Kubernetes cluster with its Clusterfile, and the key in it.
+pub(crate) const RECORD_PATH: &str = "/api/v1/namespaces/kube-system/secrets/imgctl-cluster";
+pub(crate) const RECORD_KEY: &str = "Clusterfile";
+/// One byte more than a Clusterfile may have.
+const LONGEST: u64 = clusterfile::MAX_LENGTH as u64 + 1;
+
+/// Directory of backups that a timer makes, on a control plane below the cluster's.
+pub(crate) const SCHEDULE: &str = "schedule";
 
 /// Returns the step that records the state of the cluster on the controller.
 pub fn mark(execution: &ExecutionContext<'_>, mark: PhaseUpdate) -> Step {
@@ -47,10 +56,21 @@ fn copies(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Step {
     let state_store = Arc::clone(&execution.state_store);
     let directory = format!("{}/state", context.paths.root());
     let says = format!("keep a copy of the Clusterfile, without secrets, in {directory}");
+    let scheduled =
+        format!("{}/{SCHEDULE}/clusters/{}/Clusterfile", context.paths.root(), context.name);
     let action = Action::new("state", says, move |site| {
         for file in state_store.copies()? {
             site.agent
                 .write_file(&FileToWrite { path: format!("{directory}/{}", file.path), ..file })?;
+        }
+        // A timer that backs the cluster up has to know what it is now.
+        if site.agent.read_file(&scheduled, LONGEST)?.is_some() {
+            let content = state_store.whole()?.into_bytes();
+            site.agent.write_file(&FileToWrite {
+                path: scheduled.clone(),
+                mode: 0o600,
+                content,
+            })?;
         }
         Ok(())
     });
@@ -62,19 +82,24 @@ fn secret(execution: &ExecutionContext<'_>) -> Step {
     let state_store = Arc::clone(&execution.state_store);
     let says = "kubectl apply: Secret kube-system/imgctl-cluster with the Clusterfile";
     let action = Action::new("secret", says, move |site| {
-        let manifest = serde_json::json!({
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {
-                "name": "imgctl-cluster",
-                "namespace": "kube-system",
-                "labels": {"app.kubernetes.io/managed-by": "imgctl"},
-            },
-            "data": {"Clusterfile": STANDARD.encode(state_store.clusterfile()?)},
-        });
+        let manifest = secret_object(&state_store.clusterfile()?);
         site.run(&kubectl("apply -f - >/dev/null", Some(manifest.to_string()))).map(|_| ())
     });
     Step::from(action).always()
+}
+
+/// Returns the Secret with a Clusterfile.
+pub(crate) fn secret_object(clusterfile: &str) -> serde_json::Value {
+    serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": "imgctl-cluster",
+            "namespace": "kube-system",
+            "labels": {"app.kubernetes.io/managed-by": "imgctl"},
+        },
+        "data": {RECORD_KEY: STANDARD.encode(clusterfile)},
+    })
 }
 
 /// Returns a `kubectl` command that uses the kubeconfig of the runtime on a control plane.

@@ -142,7 +142,7 @@ fn of_host(
     };
     match agent.inventory(&question) {
         Ok(inventory) => {
-            if !inventory.trees.contains_key("rootfs") {
+            if context.has_rootfs_image() && !inventory.trees.contains_key("rootfs") {
                 status.problems.push("it has none of the cluster's files".to_owned());
             }
             status.trees = inventory.trees;

@@ -486,6 +486,7 @@ pub fn execution<'a>(
 /// Returns a cluster of `hosts` with a rootfs, a patch and an application.
 pub fn sample_context(name: &str, hosts: Vec<Host>, state: &Path) -> ClusterContext {
     ClusterContext {
+        adopted: None,
         name: name.to_owned(),
         hosts,
         leaving: Vec::new(),

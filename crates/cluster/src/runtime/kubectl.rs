@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::cluster::context::Host;
 use crate::runtime::action::{Line, Site};
+use crate::runtime::load_balancer::API_PORT;
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::image::Digest;
 use imgctl_host::agent::Agent;
@@ -94,7 +95,15 @@ impl<'a> Kubectl<'a> {
     }
 
     fn with_input(&self, arguments: &[&str], input: Option<String>, quiet: bool) -> Result<String> {
-        let line = Line { line: command(arguments), input, again: true, quiet, ..Line::default() };
+        let mut line = command(arguments);
+        if self.site.context.is_adopted() {
+            // Its admin.conf may name a load balancer, behind which any server answers.
+            let port = api_port(&self.site.context.documents);
+            line.push_str(&format!(
+                " --server https://127.0.0.1:{port} --tls-server-name kubernetes"
+            ));
+        }
+        let line = Line { line, input, again: true, quiet, ..Line::default() };
         // A host identifies commands by their keys, so different commands need different keys while
         // one is still running.
         let verb = arguments.first().copied().unwrap_or("kubectl");
@@ -235,6 +244,13 @@ fn node_with(nodes: &str, address: &str) -> Option<String> {
 
 fn parsed(arguments: &[&str], text: &str) -> Result<Value> {
     serde_json::from_str(text).doing(|| format!("`{}` did not return JSON", command(arguments)))
+}
+
+/// Returns the port of API servers that kubeadm's documents name.
+fn api_port(documents: &[Value]) -> u64 {
+    let init = documents.iter().find(|document| document["kind"] == "InitConfiguration");
+    let port = init.and_then(|init| init["localAPIEndpoint"]["bindPort"].as_u64());
+    port.unwrap_or(u64::from(API_PORT))
 }
 
 /// Returns the shell line; arguments can contain any characters.

@@ -57,6 +57,32 @@ pub trait Runtime: Send + Sync {
     /// and the API.
     fn leave(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
 
+    /// Gives `host`, which was at the address `old`, the address that it has in `context`. The host
+    /// has it on an interface already, and perhaps `old` as well. Fails if this runtime or this
+    /// image cannot do that.
+    fn renumber(&self, _context: &ClusterContext, host: &Host, _old: &str) -> Result<Vec<Action>> {
+        Err(Error::usage(format!(
+            "hosts of the runtime {} cannot change their addresses",
+            self.name()
+        ))
+        .hint(format!(
+            "add the machine under a new name and address with `imgctl add`, and remove {} with \
+             `imgctl delete`",
+            host.id()
+        )))
+    }
+
+    /// Runs on every host, the moved one included, after `moved` has changed its address from `old`.
+    fn follow(
+        &self,
+        context: &ClusterContext,
+        host: &Host,
+        _moved: &Host,
+        _old: &str,
+    ) -> Result<Vec<Action>> {
+        self.settle(context, host)
+    }
+
     /// Removes everything that this runtime created on `host`, even after a partial setup.
     fn reset(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
 

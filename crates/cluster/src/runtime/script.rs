@@ -3,8 +3,8 @@
 //!
 //! `init` runs on the first control plane, `join` on each additional host (`join-worker` on
 //! workers, if the image has one), `settle` on remaining hosts after members were added or removed,
-//! `health` after each change, `leave` before a host is removed. The pipeline runs `check` and
-//! `clean` for every runtime. docs/cluster-image.md defines the contract of a script; this module
+//! `health` after each change, `leave` before a host is removed, `renumber` on a host whose address
+//! has changed. The pipeline runs `check` and `clean` for every runtime. docs/cluster-image.md defines the contract of a script; this module
 //! does not depend on what a script does.
 
 mod upgrade;
@@ -89,6 +89,24 @@ impl Runtime for Script {
 
     fn leave(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         Ok(Self::optional(context, host, "leave"))
+    }
+
+    fn renumber(&self, context: &ClusterContext, host: &Host, old: &str) -> Result<Vec<Action>> {
+        let image = rootfs(context)?;
+        let Some(value) = image.label(&["renumber"]) else {
+            return Err(Error::usage(format!(
+                "image {} has no label `renumber`, so its hosts cannot change their addresses",
+                image.name
+            ))
+            .hint(
+                "upgrade to an image that names the script: LABEL renumber=\"renumber.sh\" \
+                 (docs/cluster-image.md)",
+            ));
+        };
+        let mut environment = context.environment_on(host, Some(image));
+        environment.insert("IMGCTL_OLD_IP".to_owned(), old.to_owned());
+        let script = Action::script("renumber", value, context.paths.scripts(), environment);
+        Ok(vec![script.bringing(&context.rootfs_content())])
     }
 
     fn reset(&self, _context: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {

@@ -67,6 +67,14 @@ impl Move<'_> {
     }
 }
 
+/// How the data of a cluster comes to hosts that have only their files.
+pub enum Restoration {
+    /// All control planes at once: stop, restore, start.
+    Together([Vec<Action>; 3]),
+    /// The first control plane alone; the others join it.
+    First(Vec<Action>),
+}
+
 /// Upgrades hosts. Every method only returns actions; an action inspects the host first and does
 /// nothing if its work is already done.
 pub trait Upgrader: Send + Sync {
@@ -86,6 +94,19 @@ pub trait Upgrader: Send + Sync {
     /// Saves this host's state in [`Move::backup`]; the first control plane also saves the
     /// cluster's state (`snapshot.db` of etcd, verified). Changes nothing else on the host.
     fn backup(&self, step: &Move<'_>) -> Result<Vec<Action>>;
+
+    /// Saves in [`Move::backup`] what the cluster is restored from on other hosts, on one control
+    /// plane: top-level files are parts of the backup, directories one archive. Changes nothing else
+    /// on the host.
+    fn save(&self, _step: &Move<'_>) -> Result<Vec<Action>> {
+        Err(Error::usage("clusters of this runtime cannot be backed up yet"))
+    }
+
+    /// Restores a cluster from what [`Upgrader::save`] left, in `folder` of each control plane. The
+    /// hosts have their files and container runtime; nothing of the cluster has run on them.
+    fn restore_cluster(&self, _step: &Move<'_>, _folder: &str) -> Result<Restoration> {
+        Err(Error::usage("clusters of this runtime cannot be restored from a backup yet"))
+    }
 
     /// Pulls the images of the new version before anything is changed.
     fn pull(&self, step: &Move<'_>) -> Result<Vec<Action>>;

@@ -11,7 +11,7 @@ const ZSTD: Compression = Compression::Zstd { level: 3 };
 /// Length of the binary, in bytes.
 const BINARY: usize = 3 << 20;
 
-/// Bytes of their own for each seed, of which about half remains when they are compressed.
+/// Bytes that differ for each seed and compress to about half.
 fn content(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed | 1;
     let mut bytes = Vec::with_capacity(length + 16);

@@ -2,20 +2,18 @@
 //! rollback remains possible after the loss of one machine.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::cluster::context::Host;
+use crate::pipeline::files_of_hosts::PART;
 use crate::runtime::Action;
 use crate::runtime::action::{Line, Site};
-use imgctl_base::error::{Context as _, Error, IoContext, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::atomic::{make_private, sync_directory};
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{ReadPart, WritePart};
-
-/// Bytes per transferred part.
-const PART: u64 = 4 << 20;
 
 /// Copies the files at the top level of `directory` (subdirectories belong to the host) to the same
 /// path on `second` and into `here` on the controller.
@@ -35,44 +33,6 @@ pub(super) fn copy(directory: &str, second: Option<&Host>, here: PathBuf) -> Act
         }
         Ok(())
     })
-}
-
-/// Sends a file from the controller to `there` on the host.
-pub(super) fn bring(file: &Path, there: &str) -> Action {
-    let (file, there) = (file.to_owned(), there.to_owned());
-    let says = format!("send {} to {there}", file.display());
-    Action::new("snapshot", says, move |site| send(site.agent, &file, &there))
-}
-
-/// Sends a file from the controller to `path` on a host.
-fn send(agent: &dyn Agent, file: &Path, path: &str) -> Result<()> {
-    let mut source = File::open(file).path("open", file)?;
-    let size = source.metadata().path("look at", file)?.len();
-    write_parts(agent, path, &mut source, size)
-        .context(|| format!("cannot send {}", file.display()))
-}
-
-/// Writes `size` bytes of `content` to `path` on a host, part by part.
-pub(super) fn write_parts(
-    agent: &dyn Agent,
-    path: &str,
-    content: &mut dyn Read,
-    size: u64,
-) -> Result<()> {
-    let (path, mut offset) = (path.to_owned(), 0);
-    loop {
-        let mut part = Vec::new();
-        Read::take(&mut *content, PART)
-            .read_to_end(&mut part)
-            .doing(|| "cannot read it".to_owned())?;
-        let end = offset + part.len() as u64;
-        let (path, is_last) = (path.clone(), end >= size || part.is_empty());
-        agent.write_part(&WritePart { path, mode: 0o600, offset, content: part, is_last })?;
-        if is_last {
-            return Ok(());
-        }
-        offset = end;
-    }
 }
 
 struct Found {

@@ -74,6 +74,11 @@ fn is_scripts_alone(step: &Move<'_>, document: &Document, hooks: &Hooks) -> bool
 
 /// Switches the rootfs of the host to another tree that is already on the host.
 pub(super) fn switch(step: &Move<'_>, tree: &str) -> Action {
+    if !step.to.has_rootfs_image() {
+        let link = step.to.paths.rootfs();
+        let says = format!("remove the link {link}: the cluster had no image");
+        return Action::new("switch", says, move |site| site.remove(&link));
+    }
     let request =
         SwitchTree { root: step.to.paths.root(), tree: ROOTFS.to_owned(), id: tree.to_owned() };
     let version = step.to.rootfs().map_or_else(String::new, |image| format!(" ({})", image.name));

@@ -17,9 +17,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::context::{ClusterContext, Host, Paths};
 use crate::pipeline::event::{Event, Listener};
+use crate::pipeline::files_of_hosts::write_parts;
 use crate::pipeline::{journal::past, step::journals};
 use crate::runtime::action::HostPool;
-use crate::upgrade::backup_copies::write_parts;
 use crate::upgrade::upgrade_store::{STATE, UpgradeStore};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::directory;

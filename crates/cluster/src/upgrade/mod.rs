@@ -7,6 +7,7 @@
 mod backup_copies;
 mod batches;
 pub mod document;
+pub(crate) mod finding;
 mod hazards;
 pub mod hooks;
 mod host_steps;

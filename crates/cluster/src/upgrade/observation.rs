@@ -341,7 +341,7 @@ impl Observation {
     }
 
     /// Returns whether the cluster uses an external etcd.
-    pub(crate) fn external_etcd(&self) -> bool {
+    pub fn external_etcd(&self) -> bool {
         let configuration = self.api.as_ref().and_then(|api| api.cluster_configuration.as_ref());
         configuration
             .is_some_and(|value| value.pointer("/etcd/external").is_some_and(Value::is_object))

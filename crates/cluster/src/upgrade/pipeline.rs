@@ -10,7 +10,7 @@ use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::ImageKind;
 use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate, Then};
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
-use crate::pipeline::{image_commands, record};
+use crate::pipeline::{files_of_hosts, image_commands, record};
 use crate::runtime::upgrade::{Move, Place, Upgrader};
 use crate::sync::tree::ROOTFS;
 use crate::upgrade::document::{Direction, Document};
@@ -169,23 +169,41 @@ fn stage(plan: &mut Plan, run: &UpgradeRun<'_>, execution: &ExecutionContext<'_>
     let mut trees = Trees::new();
     for (number, context) in run.hops.iter().enumerate() {
         let hosts: Vec<Host> = run.hosts(context).into_iter().cloned().collect();
-        let files = execution.files.plan(context, &hosts, &execution.pool, Then::Keep)?;
+        // Hosts of an adopted cluster have no tree that a switch could replace.
+        let then = if number == 0 && gets_image(run) { Then::Switch } else { Then::Keep };
+        let files = execution.files.plan(context, &hosts, &execution.pool, then)?;
         if let Some((host, error)) = files.failed.first() {
             return Err(Error::new(
                 error.kind(),
                 format!("cannot send the files to host {}: {error}", host.id()),
             ));
         }
-        trees.push(
-            files
-                .trees
-                .iter()
-                .filter_map(|(host, trees)| Some((host.clone(), trees.get(ROOTFS)?.clone())))
-                .collect(),
-        );
+        // An adopted cluster without an image has no trees to return to.
+        let without = (!context.has_rootfs_image()).then(|| NO_TREE.to_owned());
+        let tree = |trees: &BTreeMap<String, String>| {
+            trees.get(ROOTFS).cloned().or_else(|| without.clone())
+        };
+        let of_hosts = files.trees.iter();
+        trees.push(of_hosts.filter_map(|(id, own)| Some((id.clone(), tree(own)?))).collect());
         plan.push(files.phase(&numbered("stage", number)));
     }
+    if gets_image(run) {
+        let context = &run.hops[0];
+        plan.push(Phase::new("registry", Order::Parallel).over(
+            run.hosts(context).into_iter().filter(|host| context.serves_registry(host)),
+            |host| (execution.registry)(context, host),
+        )?);
+    }
     Ok(trees)
+}
+
+/// Stands for the tree of a host that has none.
+const NO_TREE: &str = "none";
+
+/// Whether this is the first image of an adopted cluster.
+fn gets_image(run: &UpgradeRun<'_>) -> bool {
+    let is_first = |context: &Arc<ClusterContext>| context.has_rootfs_image();
+    !run.from.has_rootfs_image() && run.hops.first().is_some_and(is_first)
 }
 
 /// Asks the image, pulls images, and creates and copies backups.
@@ -324,7 +342,7 @@ fn before_snapshot(
         let host = run.host(&run.hops[number], id)?;
         let (step, _) = run.step(number, host, run.place(host), trees)?;
         let there = snapshot_on(&step);
-        send = send.lane(Lane::on(host, [backup_copies::bring(file, &there)]));
+        send = send.lane(Lane::on(host, [files_of_hosts::bring("snapshot", file, &there)]));
         check = check.lane(Lane::on(host, run.upgrader.before_snapshot(&step, &there)?));
     }
     plan.push(send);

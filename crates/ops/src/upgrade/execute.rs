@@ -177,7 +177,7 @@ fn target(
     let own = Platform::host().architecture;
     let mut images = BTreeMap::new();
     for architecture in &known.architectures {
-        if *architecture == own {
+        if *architecture == own || !rootfs.has_files() {
             images.insert(architecture.clone(), rootfs.clone());
             continue;
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::adopted::check_images;
 use crate::work::{Prepared, Work};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Digest, Platform};
@@ -156,10 +157,16 @@ pub(crate) fn side_of(
 ) -> Result<Prepared> {
     let mut desired = current.clone();
     let rootfs = rootfs_of(current)?;
-    for name in &mut desired.cluster.images {
-        if *name == rootfs {
-            name.clone_from(&side.name);
-        }
+    let own = &mut desired.cluster.images;
+    let without = adopted_name(current).as_ref() == Some(&side.name);
+    if without {
+        own.retain(|name| *name != rootfs);
+    }
+    match own.iter().position(|name| *name == rootfs) {
+        Some(at) => own[at].clone_from(&side.name),
+        // The first image of an adopted cluster.
+        None if !without => own.insert(0, side.name.clone()),
+        None => {}
     }
     desired.cluster.add_images(install);
     let images = work.session.images(&desired.cluster.images, work.state.name(), None)?;
@@ -177,10 +184,16 @@ pub(crate) fn side_of(
             side.name.split('@').next().unwrap_or(&side.name)
         )));
     }
-    imgctl_cluster::cluster::image::check_together(&images)?;
+    check_images(&desired, &images)?;
     work.context(desired, images)
 }
 
+/// Returns the name that stands for an adopted cluster before its first image.
+fn adopted_name(current: &Clusterfile) -> Option<String> {
+    current.cluster.status.adopted.as_ref().map(|adopted| adopted.image().name)
+}
+
+/// Returns the name of the rootfs image, or what stands for it in an adopted cluster without one.
 pub(crate) fn rootfs_of(current: &Clusterfile) -> Result<String> {
     let rootfs = ImageKind::Rootfs.as_str();
     let mounts = &current.cluster.status.mounts;
@@ -188,6 +201,7 @@ pub(crate) fn rootfs_of(current: &Clusterfile) -> Result<String> {
         .iter()
         .find(|mount| mount.kind == rootfs && current.cluster.images.contains(&mount.image))
         .map(|mount| mount.image.clone())
+        .or_else(|| adopted_name(current))
         .ok_or_else(|| {
             Error::not_found(format!(
                 "the rootfs image of cluster {} is not recorded",

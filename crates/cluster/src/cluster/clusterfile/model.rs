@@ -65,8 +65,25 @@ pub struct Status {
     pub command_conditions: Vec<CommandCondition>,
     /// `--env` of this and earlier commands. sealos does not have it.
     pub environment: BTreeMap<String, String>,
+    /// Another program made the cluster, and `imgctl adopt` recorded it.
+    pub adopted: Option<Adopted>,
     /// Unknown members.
     pub extra: Map<String, Value>,
+}
+
+/// `status.adopted`: a cluster that another program made. It keeps its own API endpoint and
+/// settings, also after it has got a rootfs image.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Adopted {
+    /// `kubeadm` or `k3s`.
+    pub runtime: String,
+    /// Version of the control plane when it was adopted; the cluster's version until it has a
+    /// rootfs image.
+    pub version: String,
+    /// UID of the namespace kube-system, which identifies the cluster.
+    #[serde(rename = "clusterID")]
+    pub cluster_id: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,19 +174,26 @@ impl Clusterfile {
     /// Whether sealos has managed the cluster so far: it does not record digests.
     pub(crate) fn is_of_sealos(&self) -> bool {
         let mounts = &self.cluster.status.mounts;
-        self.exists() && mounts.iter().all(|mount| mount.digest.is_none())
+        self.exists()
+            && self.cluster.status.adopted.is_none()
+            && mounts.iter().all(|mount| mount.digest.is_none())
+    }
+
+    /// Removes the passwords and keys for logging in to hosts.
+    pub fn forget_logins(&mut self) {
+        self.cluster.ssh.forget_secrets();
+        for ssh in self.cluster.hosts.iter_mut().filter_map(|group| group.ssh.as_mut()) {
+            ssh.forget_secrets();
+        }
     }
 
     /// Returns a copy without the secrets in the file itself and without variables that look like
     /// secrets, for readers who must not see them.
     pub fn without_secrets(&self) -> Self {
         let mut copy = self.clone();
-        copy.cluster.ssh.forget_secrets();
+        copy.forget_logins();
         for group in &mut copy.cluster.hosts {
             group.environment.retain(|name, _| !is_confidential(name));
-            if let Some(ssh) = &mut group.ssh {
-                ssh.forget_secrets();
-            }
         }
         let status = &mut copy.cluster.status;
         copy.cluster.environment.retain(|name, _| !is_confidential(name));

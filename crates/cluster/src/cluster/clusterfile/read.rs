@@ -7,7 +7,8 @@ use serde_json::Map;
 use crate::cluster::clusterfile::documents::{self, Content, Node};
 use crate::cluster::clusterfile::fields::{self, Fields, Problems, environment};
 use crate::cluster::clusterfile::model::{
-    ClusterDocument, Clusterfile, CommandCondition, Condition, HostGroup, Mount, Phase, Status,
+    Adopted, ClusterDocument, Clusterfile, CommandCondition, Condition, HostGroup, Mount, Phase,
+    Status,
 };
 use crate::cluster::context::{MASTER, NODE, REGISTRY};
 use crate::cluster::{clusterfile::login::Ssh, name};
@@ -363,6 +364,7 @@ pub(super) fn status(node: &Node, problems: &mut Problems<'_>) -> Status {
         }),
         command_conditions: each(&mut fields, "commandCondition", problems, command_condition),
         environment: environment(&mut fields, "env", problems),
+        adopted: fields.get("adopted").map(|node| adopted(node, problems)),
         extra: Map::new(),
     };
     Status { extra: fields.rest(), ..read }
@@ -394,6 +396,12 @@ fn mount(node: &Node, problems: &mut Problems<'_>) -> Mount {
         extra: Map::new(),
     };
     Mount { extra: fields.rest(), ..read }
+}
+
+fn adopted(node: &Node, problems: &mut Problems<'_>) -> Adopted {
+    let mut fields = Fields::of(node, "status.adopted", problems);
+    let mut text = |name| fields.text(name, problems).unwrap_or_default();
+    Adopted { runtime: text("runtime"), version: text("version"), cluster_id: text("clusterID") }
 }
 
 fn condition(fields: &mut Fields<'_>, problems: &mut Problems<'_>) -> Condition {

@@ -90,6 +90,9 @@ fn status(status: &Status) -> Map<String, Value> {
     put_values(&mut object, "conditions", &status.conditions);
     put_values(&mut object, "commandCondition", &status.command_conditions);
     put_list(&mut object, "env", &pairs(&status.environment));
+    if let Some(adopted) = &status.adopted {
+        object.insert("adopted".to_owned(), json!(adopted));
+    }
     object.extend(status.extra.clone());
     object
 }

@@ -323,6 +323,7 @@ mod tests {
 
     fn context(documents: &[&str]) -> ClusterContext {
         ClusterContext {
+            adopted: None,
             name: "k".to_owned(),
             hosts: vec![
                 host("10.0.0.1", "master"),

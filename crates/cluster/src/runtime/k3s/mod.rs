@@ -200,6 +200,21 @@ impl Runtime for K3s<'_> {
         ])
     }
 
+    /// k3s documents that an agent takes its address from `node-ip` when it starts. Of a server with
+    /// embedded etcd it documents only the reset to a single member.
+    fn renumber(&self, context: &ClusterContext, host: &Host, old: &str) -> Result<Vec<Action>> {
+        if host.is_control_plane() {
+            return Err(Error::usage(format!(
+                "{old} is a k3s server, and k3s cannot change the address of a server"
+            ))
+            .hint(
+                "only workers of k3s can be renumbered; for a server other than the first, \
+                 `imgctl delete` it and `imgctl add` it under its new address",
+            ));
+        }
+        self.start(context, host, Role::Agent)
+    }
+
     fn reset(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         let mut actions = load_balancer::removal(context, host);
         actions.push(Action::command(

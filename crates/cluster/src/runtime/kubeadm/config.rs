@@ -19,9 +19,10 @@ use imgctl_host::host::address::join_port;
 /// Name that hosts use to reach the API.
 pub(crate) const API_NAME: &str = "apiserver.cluster.local";
 
-/// Returns the LVScare image, if the rootfs image names one.
+/// Returns the LVScare image, if the rootfs image names one. Workers of an adopted cluster reach
+/// the API in their own way.
 pub(crate) fn lvscare_image(context: &ClusterContext) -> Option<&str> {
-    context.rootfs()?.label(&["image"])
+    context.rootfs().filter(|_| !context.is_adopted())?.label(&["image"])
 }
 
 /// Inputs of a configuration besides the cluster context.
@@ -50,9 +51,13 @@ impl Config {
         inputs: &Inputs<'_>,
     ) -> Result<Self> {
         let version = inputs.version;
-        let own = lvscare_image(context).is_some();
-        let mut documents = defaults::documents(version, own);
-        if let Some(text) = inputs.image {
+        let mut documents = if context.is_adopted() {
+            // The cluster's own documents are complete.
+            defaults::of_kubeadm()
+        } else {
+            defaults::documents(version, lvscare_image(context).is_some())
+        };
+        if let Some(text) = inputs.image.filter(|_| !context.is_adopted()) {
             let image = Documents::read(text)
                 .context(|| "cannot use etc/kubeadm.yml of the rootfs image".to_owned())?;
             documents.lay(image);
@@ -60,7 +65,11 @@ impl Config {
         let users = Documents::collect(&context.documents)
             .context(|| "cannot use the kubeadm documents of the Clusterfile".to_owned())?;
         documents.lay(users);
-        force(&mut documents, context, host, state, inputs)?;
+        if context.is_adopted() {
+            force_adopted(&mut documents, host, state, inputs)?;
+        } else {
+            force(&mut documents, context, host, state, inputs)?;
+        }
         defaults::fit(&mut documents, version);
         let port = at(&documents.init, &["localAPIEndpoint", "bindPort"]).as_u64();
         let config = Self {
@@ -69,7 +78,10 @@ impl Config {
             documents,
             address: state.address(host),
         };
-        config.check_addresses(context)?;
+        // Whatever the addresses of an adopted cluster are, it works with them.
+        if !context.is_adopted() {
+            config.check_addresses(context)?;
+        }
         Ok(config)
     }
 
@@ -165,6 +177,12 @@ impl Config {
         at(document, &["nodeRegistration", "name"])
             .as_str()
             .map_or_else(|| hostname.to_lowercase(), str::to_owned)
+    }
+
+    /// Returns the endpoint that all control planes share, if there is one.
+    pub(crate) fn shared_endpoint(&self) -> Option<&str> {
+        let endpoint = self.documents.cluster["controlPlaneEndpoint"].as_str();
+        endpoint.filter(|endpoint| !endpoint.is_empty())
     }
 
     /// Returns `address:port` of this host's API server.
@@ -359,6 +377,30 @@ fn force(
             proxy,
             json!({"ipvs": {"excludeCIDRs": [format!("{vip}/{bits}")]}}),
         );
+    }
+    Ok(())
+}
+
+/// Sets what depends on the host and on the new version. All other settings of an adopted cluster
+/// stay as they are, its API endpoint first of all.
+fn force_adopted(
+    documents: &mut Documents,
+    host: &Host,
+    state: &HostState,
+    inputs: &Inputs<'_>,
+) -> Result<()> {
+    let Documents { init, cluster, join, .. } = documents;
+    let address = state.address(host);
+    set(init, &["localAPIEndpoint", "advertiseAddress"], address.as_str().into())?;
+    let endpoint = ["controlPlane", "localAPIEndpoint", "advertiseAddress"];
+    set(join, &endpoint, address.as_str().into())?;
+    for document in [&mut *init, &mut *join] {
+        set(document, &["nodeRegistration", "criSocket"], state.cri_socket.as_str().into())?;
+    }
+    set(cluster, &["kubernetesVersion"], inputs.version.text.as_str().into())?;
+    if !inputs.alt_names.is_empty() {
+        let names: Value = inputs.alt_names.iter().map(|name| Value::from(name.as_str())).collect();
+        super::documents::merge(cluster, json!({"apiServer": {"certSANs": names}}));
     }
     Ok(())
 }

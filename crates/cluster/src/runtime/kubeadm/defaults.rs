@@ -125,6 +125,20 @@ pub(super) fn documents(version: &Version, ipvs: bool) -> Documents {
     documents
 }
 
+/// Returns kubeadm's own defaults, for a cluster that plain kubeadm made.
+pub(super) fn of_kubeadm() -> Documents {
+    Documents {
+        init: json!({"localAPIEndpoint": {"bindPort": 6443}}),
+        cluster: json!({"networking": {"dnsDomain": "cluster.local", "serviceSubnet": "10.96.0.0/12"}}),
+        join: json!({
+            "caCertPath": "/etc/kubernetes/pki/ca.crt",
+            "controlPlane": {"localAPIEndpoint": {"bindPort": 6443}},
+            "timeouts": {"discovery": "5m0s"},
+        }),
+        ..Documents::default()
+    }
+}
+
 /// Returns a list of objects with `name` and `value`.
 pub(super) fn arguments(pairs: &[(&str, &str)]) -> Value {
     pairs.iter().map(|(name, value)| json!({"name": name, "value": value})).collect()

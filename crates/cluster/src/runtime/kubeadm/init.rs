@@ -13,7 +13,7 @@ use imgctl_base::fs::atomic::write_private;
 use imgctl_host::agent::protocol::HostsBlock;
 
 pub(super) const API_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
-const CONFIG: &str = "kubeadm-init.yaml";
+pub(super) const CONFIG: &str = "kubeadm-init.yaml";
 /// Preflight check to ignore: it fails on hosts with an unreadable kernel configuration. sealos
 /// ignores it too.
 pub(super) const IGNORED: &str = "SystemVerification";
@@ -36,6 +36,17 @@ pub(super) fn actions(
     settings: &Settings,
     planned: &Config,
 ) -> Result<Vec<Action>> {
+    actions_with(context, host, settings, planned, None)
+}
+
+/// Like [`actions`], for a cluster whose data `data` puts in place before kubeadm runs.
+pub(super) fn actions_with(
+    context: &ClusterContext,
+    host: &Host,
+    settings: &Settings,
+    planned: &Config,
+    data: Option<Action>,
+) -> Result<Vec<Action>> {
     let mut actions = before(settings, planned, true);
     let file = etc(context, CONFIG);
     let text = planned.init_text()?;
@@ -52,8 +63,13 @@ pub(super) fn actions(
         },
     ));
     actions.push(api_name(host));
-    let line = command(&file, IGNORED);
-    let resumed = command(&file, &format!("{IGNORED},{LEFT_BEHIND}"));
+    let mut ignored = IGNORED.to_owned();
+    if let Some(data) = data {
+        actions.push(data);
+        ignored.push_str(&format!(",DirAvailable-{}", planned.etcd_data().replace('/', "-")));
+    }
+    let line = command(&file, &ignored);
+    let resumed = command(&file, &format!("{ignored},{LEFT_BEHIND}"));
     actions.push(
         Action::new("kubeadm-init", line.clone(), move |site| {
             Once {

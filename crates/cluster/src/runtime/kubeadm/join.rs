@@ -13,7 +13,7 @@ use crate::runtime::kubeadm::config::{API_NAME, Config, lvscare_image};
 use crate::runtime::kubeadm::init::{self, API_MANIFEST, IGNORED, Once};
 use crate::runtime::kubeadm::settings::{Settings, etc, pki_directory};
 use crate::runtime::kubeadm::{etcd, images, lvscare, place};
-use crate::runtime::kubectl::{Condition, Kubectl};
+use crate::runtime::kubectl::{Condition, Kubectl, quoted};
 use crate::runtime::{certificates::pki::Pki, kubeadm::defaults::PAPERS, load_balancer};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::secret::Secret;
@@ -34,9 +34,27 @@ pub(super) fn control_plane(
     planned: &Config,
 ) -> Result<Vec<Action>> {
     let mut actions = init::before(settings, planned, false);
-    actions.push(api_elsewhere());
-    actions.push(join(context, settings, planned, true)?);
-    actions.push(init::api_name(host));
+    if context.is_adopted() {
+        let Some(endpoint) = planned.shared_endpoint() else {
+            return Err(Error::usage(format!(
+                "kubeadm-config of cluster {} has no controlPlaneEndpoint: kubeadm adds no control \
+                 plane to such a cluster",
+                context.name
+            ))
+            .hint(
+                "set up an endpoint as kubeadm's documentation describes, and add it to the \
+                 ClusterConfiguration of the Clusterfile",
+            ));
+        };
+        // Its policy is a file of the other control planes, not one of the image.
+        actions.retain(|action| action.name != "audit-policy");
+        actions.push(resolves(endpoint));
+        actions.push(join(context, settings, planned, true)?);
+    } else {
+        actions.push(api_elsewhere());
+        actions.push(join(context, settings, planned, true)?);
+        actions.push(init::api_name(host));
+    }
     actions.push(init::kubeconfig());
     Ok(actions)
 }
@@ -64,6 +82,9 @@ pub(super) fn worker(
 ) -> Result<Vec<Action>> {
     let mut actions = match lvscare_image(context) {
         Some(_) => vec![lvscare::bridge(context)?],
+        None if context.is_adopted() => {
+            planned.shared_endpoint().map(resolves).into_iter().collect()
+        }
         None => load_balancer::actions(context, host, PAPERS),
     };
     actions.push(images::try_out(settings).bringing(&context.registry_content()));
@@ -72,6 +93,20 @@ pub(super) fn worker(
         actions.push(lvscare::pod(context, host, image)?);
     }
     Ok(actions)
+}
+
+/// Checks that this host can resolve the API's endpoint, which imgctl does not manage. Without it,
+/// the kubelet would join and never report.
+fn resolves(endpoint: &str) -> Action {
+    let name = endpoint.rsplit_once(':').map_or(endpoint, |(name, _)| name);
+    let name = quoted(name.trim_matches(['[', ']']));
+    let line = format!(
+        "getent ahosts {name} >/dev/null && exit\n\
+         echo \"this host cannot resolve \"{name}\", the endpoint of the cluster's API\" >&2\n\
+         echo 'add the name to DNS or to the hosts file, then run the same command again' >&2\n\
+         exit 1"
+    );
+    Action::command("endpoint", Line::query(line)).saying(format!("check that {name} resolves"))
 }
 
 fn join(

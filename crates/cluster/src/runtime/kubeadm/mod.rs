@@ -15,7 +15,9 @@ mod join;
 mod leave;
 mod lvscare;
 mod place;
+pub(crate) mod readdress;
 pub mod renew;
+mod renumber;
 mod settings;
 #[cfg(test)]
 mod stand_in_tests;
@@ -25,8 +27,10 @@ mod upgrade;
 mod version;
 mod write;
 
-use config::{API_NAME, Config, Inputs, lvscare_image};
+pub(crate) use config::API_NAME;
+use config::{Config, Inputs, lvscare_image};
 use defaults::PAPERS;
+use documents::Documents;
 use host_state::HostState;
 use settings::Settings;
 use version::Version;
@@ -101,6 +105,11 @@ impl<'a> Kubeadm<'a> {
     }
 }
 
+/// Checks that documents of kubeadm can be carried on: known versions and fields.
+pub(crate) fn check_documents(documents: &[serde_json::Value]) -> Result<()> {
+    Documents::collect(documents).map(|_| ())
+}
+
 fn first(context: &ClusterContext) -> Result<&Host> {
     context.first().ok_or_else(|| {
         Error::usage(format!("cluster {} has no control plane", context.name))
@@ -154,7 +163,7 @@ impl Runtime for Kubeadm<'_> {
     }
 
     fn settle(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
-        if host.is_control_plane() {
+        if host.is_control_plane() || context.is_adopted() {
             return Ok(Vec::new());
         }
         match lvscare_image(context) {
@@ -172,6 +181,25 @@ impl Runtime for Kubeadm<'_> {
         leave::actions(context, host, planned.has_local_etcd())
     }
 
+    fn renumber(&self, context: &ClusterContext, host: &Host, old: &str) -> Result<Vec<Action>> {
+        let (settings, planned) = self.of(context, host)?;
+        renumber::actions(context, host, &settings, &planned, old)
+    }
+
+    fn follow(
+        &self,
+        context: &ClusterContext,
+        host: &Host,
+        moved: &Host,
+        old: &str,
+    ) -> Result<Vec<Action>> {
+        let mut actions = self.settle(context, host)?;
+        if host.address != moved.address {
+            actions.extend(renumber::follow(context, moved, old)?);
+        }
+        Ok(actions)
+    }
+
     /// Works even if the configuration cannot be read: a broken cluster must be removable.
     fn reset(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         let of = self.of(context, host);
@@ -181,7 +209,7 @@ impl Runtime for Kubeadm<'_> {
 
     /// A control plane gets its own entry for the API name while it joins.
     fn hosts_entries(&self, context: &ClusterContext, host: &Host) -> Vec<(String, String)> {
-        if host.is_control_plane() {
+        if host.is_control_plane() || context.is_adopted() {
             return Vec::new();
         }
         match (lvscare_image(context), &context.vip) {
@@ -197,7 +225,7 @@ impl Runtime for Kubeadm<'_> {
         let mut ports = vec![10250, 10248, 10249, 10256];
         if host.is_control_plane() {
             ports.extend([load_balancer::API_PORT, 10257, 10259, 2379, 2380]);
-        } else if lvscare_image(context).is_none() {
+        } else if lvscare_image(context).is_none() && !context.is_adopted() {
             ports.push(load_balancer::API_PORT);
         }
         ports

@@ -139,7 +139,10 @@ impl Kubeadm<'_> {
         if !restarted.is_empty() {
             actions.extend(health::actions(host));
         }
-        actions.push(init::kubeconfig());
+        // Other programs may have written the users' kubeconfigs of an adopted cluster.
+        if !context.is_adopted() {
+            actions.push(init::kubeconfig());
+        }
         Ok(actions)
     }
 }
@@ -232,16 +235,17 @@ fn with_names(text: &str, names: &[String]) -> Result<String> {
 }
 
 /// Stops the component's container; the kubelet restarts it immediately.
-fn restart(component: &str) -> Action {
-    Action::command(
-        &format!("restart-{component}"),
-        Line::repeatable(format!(
-            "if command -v crictl >/dev/null 2>&1; then \
-                 crictl ps --name '^{component}$' --state Running -q | xargs -r crictl stop; \
-                 else pkill -TERM -f '^{component} ' || true; fi"
-        )),
-    )
-    .saying(format!("restart the static Pod {component}"))
+pub(super) fn restart(component: &str) -> Action {
+    Action::command(&format!("restart-{component}"), restart_line(component))
+        .saying(format!("restart the static Pod {component}"))
+}
+
+pub(super) fn restart_line(component: &str) -> Line {
+    Line::repeatable(format!(
+        "if command -v crictl >/dev/null 2>&1; then \
+             crictl ps --name '^{component}$' --state Running -q | xargs -r crictl stop; \
+             else pkill -TERM -f '^{component} ' || true; fi"
+    ))
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ use imgctl_host::agent::{Agent, BlobOpener};
 
 pub(in crate::runtime::kubeadm) struct Namespace {
     ip: String,
+    /// Further addresses.
+    pub(in crate::runtime::kubeadm) also: Mutex<Vec<String>>,
     hostname: String,
     holder: Child,
     state: PathBuf,
@@ -52,6 +54,7 @@ impl Namespace {
         assert_eq!(line, "ready\n", "no namespaces here");
         Self {
             ip: ip.to_owned(),
+            also: Mutex::default(),
             hostname: hostname.to_owned(),
             holder,
             state: directory.join("state"),
@@ -120,7 +123,10 @@ impl Agent for Namespace {
     }
 
     fn facts(&self) -> Result<Facts> {
-        Ok(Facts { hostname: self.hostname.clone(), cgroup_v2: true, ..Facts::default() })
+        let mut addresses = vec![self.ip.clone()];
+        addresses.extend(self.also.lock().unwrap().iter().cloned());
+        let hostname = self.hostname.clone();
+        Ok(Facts { hostname, cgroup_v2: true, addresses, ..Facts::default() })
     }
 
     fn inventory(&self, _: &InventoryQuestion) -> Result<Inventory> {
@@ -222,7 +228,10 @@ pub(in crate::runtime::kubeadm) struct Hosts(pub(in crate::runtime::kubeadm) Vec
 
 impl HostPool for Hosts {
     fn agent(&self, host: &Host) -> Result<Arc<dyn Agent>> {
-        let found = self.0.iter().find(|one| one.ip == host.ip());
+        let has = |one: &Namespace| {
+            one.ip == host.ip() || one.also.lock().unwrap().iter().any(|also| also == host.ip())
+        };
+        let found = self.0.iter().find(|one| has(one));
         let found = found.ok_or_else(|| Error::network("cannot be reached"))?;
         Ok(Arc::clone(found) as Arc<dyn Agent>)
     }

@@ -46,6 +46,7 @@ fn rootfs(labels: &[(&str, &str)]) -> ClusterImage {
 
 pub(super) fn context(version: &str, hosts: Vec<Host>, documents: Vec<Value>) -> ClusterContext {
     ClusterContext {
+        adopted: None,
         name: "default".to_owned(),
         hosts,
         leaving: Vec::new(),
@@ -402,4 +403,50 @@ fn container_images_that_were_embedded_again_are_pulled_again() {
     };
     assert_eq!(fingerprint(b"one"), fingerprint(b"one"));
     assert_ne!(fingerprint(b"one"), fingerprint(b"other"));
+}
+
+#[test]
+fn an_adopted_cluster_keeps_its_endpoint_and_settings() {
+    let document = json!({
+        "apiVersion": "kubeadm.k8s.io/v1beta3",
+        "kind": "ClusterConfiguration",
+        "kubernetesVersion": "v1.30.1",
+        "controlPlaneEndpoint": "api.example.com:8443",
+        "networking": {"podSubnet": "10.244.0.0/16", "serviceSubnet": "10.96.0.0/12"},
+        "apiServer": {"certSANs": ["api.example.com"], "extraArgs": {"v": "2"}},
+        "etcd": {"local": {"dataDir": "/data/etcd"}},
+    });
+    let mut context = context("v1.30.1", three(), vec![document]);
+    let adopted = crate::cluster::clusterfile::Adopted {
+        runtime: "kubeadm".into(),
+        version: "v1.30.1".into(),
+        cluster_id: "uid".into(),
+    };
+    context.adopted = Some(adopted.image());
+    // With an image and without one.
+    for images in [context.images.clone(), Vec::new()] {
+        context.images = images;
+        let image = "apiVersion: kubeadm.k8s.io/v1beta3\nkind: ClusterConfiguration\napiServer: {extraArgs: {anonymous-auth: \"false\"}}\n";
+        let config = build(&context, 2, Some(image)).unwrap();
+        let cluster = &parts(&config.cluster_text().unwrap())["ClusterConfiguration"];
+        assert_eq!(cluster["controlPlaneEndpoint"], "api.example.com:8443");
+        assert_eq!(cluster["apiServer"]["extraArgs"], json!({"v": "2"}));
+        assert_eq!(cluster["apiServer"]["certSANs"], json!(["api.example.com"]));
+        assert_eq!(config.etcd_data(), "/data/etcd");
+        let join = config.join_text(false, "10.0.0.11:6443", "t", "sha256:00").unwrap();
+        let join = &parts(&join)["JoinConfiguration"];
+        assert!(join["nodeRegistration"]["imagePullPolicy"].is_null(), "{join}");
+        let member = config.member(false, "h").unwrap();
+        assert_eq!(member.endpoint, "api.example.com:8443");
+        assert_eq!(member.service_addresses, ["10.96.0.1"]);
+
+        let kubeadm = Kubeadm::new(&NoFiles, Validity::default());
+        kubeadm.check(&context).unwrap();
+        let worker = &context.hosts[2];
+        assert!(kubeadm.hosts_entries(&context, worker).is_empty());
+        assert!(kubeadm.settle(&context, worker).unwrap().is_empty());
+        let joined = kubeadm.join_worker(&context, worker).unwrap();
+        let names: Vec<&str> = joined.iter().map(|action| action.name.as_str()).collect();
+        assert_eq!(names, ["endpoint", "image-pull", "kubeadm-join"]);
+    }
 }

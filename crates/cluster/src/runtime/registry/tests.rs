@@ -48,6 +48,7 @@ fn host(name: &str, roles: &[&str]) -> Host {
 
 fn context(directory: &Path, port: u16) -> ClusterContext {
     ClusterContext {
+        adopted: None,
         name: "default".to_owned(),
         hosts: vec![
             host("10.0.0.1", &["master"]),

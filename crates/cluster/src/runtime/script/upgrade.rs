@@ -8,7 +8,7 @@ use std::{cmp::Ordering, collections::BTreeMap, time::Duration};
 
 use crate::cluster::{context::ClusterContext, image::ClusterImage};
 use crate::runtime::script::{Script, rootfs};
-use crate::runtime::upgrade::{Move, Place, Upgrader};
+use crate::runtime::upgrade::{Move, Place, Restoration, Upgrader};
 use crate::runtime::{Action, action::Line, version};
 use imgctl_base::error::{Error, Result};
 
@@ -136,6 +136,17 @@ impl Upgrader for Script {
         }
     }
 
+    fn save(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        let moment = Moment::leaving(step)?;
+        let action = moment.script("backup", "backup", "backup", &[])?;
+        let action = action.ok_or_else(|| cannot(moment.image, "backup"))?;
+        Ok(vec![backup_folder(step), action])
+    }
+
+    fn restore_cluster(&self, step: &Move<'_>, folder: &str) -> Result<Restoration> {
+        self.restore_snapshot(step, &format!("{folder}/snapshot.db")).map(Restoration::Together)
+    }
+
     fn pull(&self, _step: &Move<'_>) -> Result<Vec<Action>> {
         Ok(Vec::new())
     }
@@ -191,6 +202,7 @@ fn cannot(image: &ClusterImage, label: &str) -> Error {
     let what = match label {
         "upgrade" => "a cluster cannot be upgraded to it",
         "rollback" => "a host cannot be rolled back to it",
+        "backup" => "nothing says how to back up its cluster",
         _ => "a cluster cannot be restored from a snapshot with it",
     };
     Error::usage(format!("image {} has no label `{label}`: {what}", image.name)).hint(format!(

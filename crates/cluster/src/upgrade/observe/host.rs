@@ -109,10 +109,10 @@ fn fill(question: &Question<'_>, host: &Host, seen: &mut HostSeen) -> Result<()>
         return Ok(());
     }
     let probe = format!("{}{PROBE}", patches(question));
-    understand(&output(question, &*agent, "probe", &probe)?, seen);
+    understand(&output(question.key, &*agent, "probe", &probe)?, seen);
     if question.containers {
         // A failure to list containers does not make the host unreachable.
-        let told = output(question, &*agent, "containers", CONTAINERS);
+        let told = output(question.key, &*agent, "containers", CONTAINERS);
         match told.and_then(|text| containers(&text)) {
             Ok(found) => seen.containers = found,
             Err(error) => seen.containers_problem = Some(error.chain().join(": ")),
@@ -132,14 +132,10 @@ fn patches(question: &Question<'_>) -> String {
     format!("patches={}\n", quoted(folder.unwrap_or(&own)))
 }
 
-/// Runs a read-only command and removes the files that the run left.
-pub(super) fn output(
-    question: &Question<'_>,
-    agent: &dyn Agent,
-    name: &str,
-    line: &str,
-) -> Result<String> {
-    let directory = format!("/run/imgctl-look-{}-{name}", question.key);
+/// Runs a read-only command and removes the files that the run left. `key` identifies the
+/// observation; it is safe as a file name.
+pub(crate) fn output(key: &str, agent: &dyn Agent, name: &str, line: &str) -> Result<String> {
+    let directory = format!("/run/imgctl-look-{key}-{name}");
     let request = Run {
         directory: directory.clone(),
         key: name.to_owned(),

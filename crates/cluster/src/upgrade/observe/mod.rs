@@ -14,6 +14,8 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use serde_json::Value;
 
+pub(crate) use host::output;
+
 use crate::cluster::{context::ClusterContext, image::ImageKind};
 use crate::runtime::action::HostPool;
 use crate::upgrade::observation::{
@@ -189,10 +191,8 @@ pub(super) fn ask(question: &Question<'_>, observation: &Observation) -> Result<
         let Some(host) = question.context.hosts.iter().find(known) else {
             continue;
         };
-        let asked = question
-            .pool
-            .agent(host)
-            .and_then(|agent| host::output(question, &*agent, "etcd", LINE));
+        let asked =
+            question.pool.agent(host).and_then(|agent| output(question.key, &*agent, "etcd", LINE));
         match asked.and_then(|text| understand(&text)) {
             Ok(seen) => return Ok(seen),
             Err(error) => last = error,

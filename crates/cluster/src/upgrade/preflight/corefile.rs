@@ -2,7 +2,8 @@
 //! refuses to upgrade with others.
 
 use crate::upgrade::document::{Finding, few};
-use crate::upgrade::preflight::look::{Look, error, note};
+use crate::upgrade::finding::{error, note};
+use crate::upgrade::preflight::look::Look;
 
 const CHECK: &str = "corefile";
 const HINT: &str = "remove them from the ConfigMap kube-system/coredns; or pass --skip-check \

@@ -1,7 +1,8 @@
 //! Checks that etcd tolerates the loss of the member being upgraded.
 
 use crate::runtime::version::{minor, minors_between, order_of};
-use crate::upgrade::preflight::look::{Look, error, note, warning};
+use crate::upgrade::finding::{error, note, warning};
+use crate::upgrade::preflight::look::Look;
 use crate::upgrade::{document::Finding, request::Target};
 
 /// Database size above which a warning is given; etcd's default quota is 2 GiB.

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use crate::runtime::upgrade::Renewal;
 use crate::upgrade::document::{Finding, few};
-use crate::upgrade::preflight::look::{Look, error, note, warning};
+use crate::upgrade::finding::{error, note, warning};
+use crate::upgrade::preflight::look::Look;
 
 /// Maximum clock skew between control planes (etcd members), in milliseconds.
 const PEER_SKEW_MS: i64 = 2_000;

@@ -1,7 +1,7 @@
-//! The input of a check, and functions to report findings.
+//! The input of a check.
 
 use crate::runtime::version::minor;
-use crate::upgrade::document::{Direction, Document, Finding, Severity};
+use crate::upgrade::document::{Direction, Document};
 use crate::upgrade::observation::{ApiSeen, HostSeen, NodeSeen, Observation};
 use crate::upgrade::request::{Request, SCRIPT, Target};
 
@@ -62,40 +62,5 @@ impl<'a> Look<'a> {
     pub(super) fn nodes(&self) -> impl Iterator<Item = (&'a HostSeen, &'a NodeSeen)> + use<'a> {
         let observation = self.observation;
         self.hosts().filter_map(|host| Some((host, observation.node_of(host)?)))
-    }
-}
-
-pub(super) fn found(check: &str, severity: Severity, what: impl Into<String>) -> Finding {
-    Finding {
-        check: check.to_owned(),
-        severity,
-        host: None,
-        what: what.into(),
-        hint: None,
-        skipped: false,
-    }
-}
-
-pub(super) fn error(check: &str, what: impl Into<String>) -> Finding {
-    found(check, Severity::Error, what)
-}
-
-pub(super) fn warning(check: &str, what: impl Into<String>) -> Finding {
-    found(check, Severity::Warning, what)
-}
-
-pub(super) fn note(check: &str, what: impl Into<String>) -> Finding {
-    found(check, Severity::Note, what)
-}
-
-impl Finding {
-    pub(super) fn on(mut self, host: &HostSeen) -> Self {
-        self.host = Some(host.id.clone());
-        self
-    }
-
-    pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
-        self
     }
 }

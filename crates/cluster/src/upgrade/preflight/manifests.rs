@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::upgrade::document::{Finding, few};
+use crate::upgrade::finding::{error, note, warning};
 use crate::upgrade::hazards::{KUBEADM_REMOVES, REMOVALS};
 use crate::upgrade::observation::{HostSeen, ManifestSeen};
-use crate::upgrade::preflight::look::{Look, error, note, warning};
+use crate::upgrade::preflight::look::Look;
 
 const CHECK: &str = "static-manifests";
 const HINT: &str = "add them to the ConfigMap kube-system/kubeadm-config (extraArgs, extraVolumes, \

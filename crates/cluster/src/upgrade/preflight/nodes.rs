@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::runtime::version::minor;
 use crate::upgrade::batches::size;
 use crate::upgrade::document::{Finding, few};
-use crate::upgrade::preflight::look::{Look, error, note, warning};
+use crate::upgrade::finding::{error, note, warning};
+use crate::upgrade::preflight::look::Look;
 
 pub(super) fn mapping(look: &Look<'_>) -> Vec<Finding> {
     if look.api().is_none() {

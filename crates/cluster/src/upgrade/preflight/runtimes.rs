@@ -2,7 +2,8 @@
 //! predecessors of the image.
 
 use crate::runtime::version::{UPGRADE_FROM, order_of};
-use crate::upgrade::preflight::look::{Look, error, note, warning};
+use crate::upgrade::finding::{error, note, warning};
+use crate::upgrade::preflight::look::Look;
 use crate::upgrade::{document::Finding, skew};
 use imgctl_base::semver::{Version, satisfies};
 

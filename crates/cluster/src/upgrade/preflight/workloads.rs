@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use crate::upgrade::document::{Finding, KubeletSwap, Severity, few};
+use crate::upgrade::finding::{error, note, warning};
 use crate::upgrade::observation::{HostSeen, PodSeen};
-use crate::upgrade::preflight::look::{Look, error, note, warning};
+use crate::upgrade::preflight::look::Look;
 use crate::upgrade::{batches::lonely_pods, restarts::forward};
 use imgctl_kube::drain::{PdbProblem, PodName};
 

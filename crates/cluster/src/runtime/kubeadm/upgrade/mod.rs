@@ -7,6 +7,9 @@
 mod apply;
 mod cluster_objects;
 mod daemon_set;
+mod elsewhere;
+#[cfg(test)]
+mod elsewhere_tests;
 mod etcd_manifest;
 mod finish;
 mod gate;
@@ -23,16 +26,16 @@ mod trial;
 
 use target::Target;
 
-use crate::cluster::image::ClusterImage;
+use crate::cluster::{context::ClusterContext, image::ClusterImage};
 use crate::runtime::kubeadm::{Kubeadm, config::lvscare_image, defaults::PAPERS, version::Version};
-use crate::runtime::upgrade::{Move, Place, Upgrader};
+use crate::runtime::upgrade::{Move, Place, Restoration, Upgrader};
 use crate::runtime::{Action, load_balancer, version};
 use imgctl_base::error::{Error, Result};
 
 /// Redirects workers to other API servers before `stopping`, the actions that stop this host's API
 /// server. LVScare has no such list: it detects the state through `/readyz`.
 fn out_of_service(step: &Move<'_>, actions: Vec<Action>, stopping: &[&str]) -> Vec<Action> {
-    if step.place == Place::Worker || lvscare_image(step.to).is_some() {
+    if step.place == Place::Worker || !has_balancers(step.to) {
         return actions;
     }
     let taken_out = |action: Action| {
@@ -43,6 +46,11 @@ fn out_of_service(step: &Move<'_>, actions: Vec<Action>, stopping: &[&str]) -> V
         }
     };
     actions.into_iter().map(taken_out).collect()
+}
+
+/// Returns whether workers have load balancers of imgctl, which can be told about API servers.
+fn has_balancers(context: &ClusterContext) -> bool {
+    lvscare_image(context).is_none() && !context.is_adopted()
 }
 
 impl Upgrader for Kubeadm<'_> {
@@ -67,6 +75,30 @@ impl Upgrader for Kubeadm<'_> {
         Ok(actions)
     }
 
+    fn save(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        let (_, planned) = self.of(step.to, step.host)?;
+        if !planned.has_local_etcd() {
+            return Err(Error::usage(
+                "the etcd of this cluster is external: a backup would be without its data",
+            )
+            .hint("back up that etcd where it runs"));
+        }
+        let target = Target::of(step)?;
+        Ok(vec![
+            elsewhere::save_files(&target),
+            snapshot_restore::keep_tool(&target),
+            cluster_objects::keep(&target),
+            snapshot::take(&target),
+        ])
+    }
+
+    fn restore_cluster(&self, step: &Move<'_>, folder: &str) -> Result<Restoration> {
+        let (settings, planned) = self.of(step.to, step.host)?;
+        let target = Target::of(step)?;
+        elsewhere::restored(step.to, step.host, &settings, &planned, &target, folder)
+            .map(Restoration::First)
+    }
+
     fn pull(&self, step: &Move<'_>) -> Result<Vec<Action>> {
         pull::actions(step, &Target::of(step)?)
     }
@@ -87,14 +119,14 @@ impl Upgrader for Kubeadm<'_> {
     }
 
     fn back_in_service(&self, step: &Move<'_>) -> Result<Vec<Action>> {
-        if step.place == Place::Worker || lvscare_image(step.to).is_some() {
+        if step.place == Place::Worker || !has_balancers(step.to) {
             return Ok(Vec::new());
         }
         Ok(load_balancer::put_back(step.to))
     }
 
     fn before_control_planes(&self, step: &Move<'_>) -> Result<Vec<Action>> {
-        if lvscare_image(step.to).is_some() {
+        if !has_balancers(step.to) {
             return Ok(Vec::new());
         }
         Ok(load_balancer::actions(step.to, step.host, PAPERS))

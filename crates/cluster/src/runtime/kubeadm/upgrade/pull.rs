@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+
 use crate::runtime::action::{Line, Site};
 use crate::runtime::kubeadm::host_state::{HostState, unix, variable};
 use crate::runtime::kubeadm::upgrade::target::{self, Target};
@@ -9,6 +11,7 @@ use crate::runtime::kubeadm::upgrade::{apply::patches, trial};
 use crate::runtime::kubeadm::{documents::set, images::same_socket, place, settings::etc};
 use crate::runtime::{Action, kubectl::Kubectl, upgrade::Move};
 use imgctl_base::error::{Error, Result};
+use imgctl_host::host::address::join_port;
 use imgctl_template::yaml;
 
 const LONG: Duration = Duration::from_secs(30 * 60);
@@ -16,6 +19,10 @@ const LONG: Duration = Duration::from_secs(30 * 60);
 const SANDBOX: &str = "imgctl.io/sandbox-image";
 
 pub(super) fn actions(step: &Move<'_>, target: &Target) -> Result<Vec<Action>> {
+    if !step.to.has_rootfs_image() {
+        // The way back to a cluster without an image: what ran before is on the host.
+        return Ok(Vec::new());
+    }
     let sandbox = step.to.rootfs().and_then(|image| image.label(&[SANDBOX]));
     let sandbox = sandbox.map(str::to_owned);
     let runtime = target::wanted_runtime(step).map(str::to_owned);
@@ -91,12 +98,60 @@ fn pull(site: &Site<'_>, target: &Target, sandbox: Option<&str>) -> Result<(Stri
         Some(registry) if shim => format!("{}:{}", registry.domain, registry.port),
         _ => String::new(),
     };
-    site.run_on(
-        site.agent,
-        &Line::repeatable(line(target, &file, &state.cri_socket, &registry, sandbox)),
-        "",
-    )?;
+    let text = line(target, &file, &state.cri_socket, &registry, sandbox);
+    match hosts_toml(site) {
+        Some(content) => {
+            let directory = etc(site.context, "pull");
+            let path = format!("{directory}/_default/hosts.toml");
+            place::write(site.agent, &path, 0o600, &content)?;
+            let text = format!("{}\n{text}", from_registry(&directory));
+            let pulled = site.run_on(site.agent, &Line::repeatable(text), "");
+            site.remove(&directory)?;
+            pulled?;
+        }
+        None => drop(site.run_on(site.agent, &Line::repeatable(text), "")?),
+    }
     Ok((configuration, state.cri_socket))
+}
+
+/// Returns the way to the cluster's registry for hosts whose container runtime was set up by
+/// another program and does not know that registry. It contains the login.
+fn hosts_toml(site: &Site<'_>) -> Option<String> {
+    let context = site.context;
+    let registry = context.registry.as_ref().filter(|_| context.is_adopted())?;
+    let hosts = context.registry_hosts();
+    let own = hosts.iter().find(|other| other.address == site.host.address);
+    let server = own.or(hosts.first())?.ip();
+    let url = format!("http://{}", join_port(server, registry.port));
+    let login = format!("{}:{}", registry.username, registry.password.expose());
+    let header = if registry.username.is_empty() {
+        String::new()
+    } else {
+        format!(
+            "  [host.\"{url}\".header]\n    authorization = \"Basic {}\"\n",
+            STANDARD.encode(login)
+        )
+    };
+    Some(format!(
+        "server = \"{url}\"\n[host.\"{url}\"]\n  capabilities = [\"pull\", \"resolve\"]\n{header}"
+    ))
+}
+
+/// Returns the lines that fetch images from the cluster's registry under their own names, without
+/// a change of containerd's configuration. Where that does not succeed, the lines that follow pull
+/// them in the host's own way.
+fn from_registry(directory: &str) -> String {
+    format!(
+        "fetch() {{\n\
+         command -v ctr >/dev/null 2>&1 || return 0\n\
+         ctr -n k8s.io images pull --hosts-dir {directory} \"$1\" >/dev/null || \
+         echo \"the cluster's registry did not give $1\" >&2\n\
+         for second in 1 2 3 4 5; do\n\
+         if crictl inspecti -q \"$1\" >/dev/null 2>&1; then return 0; fi\n\
+         sleep 1\n\
+         done\n\
+         }}"
+    )
 }
 
 /// Returns the shell line that pulls the images. Behind a helper that rewrites names
@@ -120,6 +175,8 @@ fn line(
          \"$kubeadm\" config images pull --config {file} --cri-socket {socket}; exit\n\
          fi\n\
          for image in $images; do\n\
+         if crictl inspecti -q \"$image\" >/dev/null 2>&1; then continue; fi\n\
+         if [ \"$(type -t fetch)\" = function ]; then fetch \"$image\"; fi\n\
          if crictl inspecti -q \"$image\" >/dev/null 2>&1; then continue; fi\n\
          name=$image\n\
          if [ -n \"$registry\" ]; then name=$registry/${{image#*/}}; fi\n\

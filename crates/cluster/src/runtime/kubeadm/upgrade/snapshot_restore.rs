@@ -164,7 +164,7 @@ fn find_tool(target: &Target) -> String {
 }
 
 /// Like [`find_tool`], but also searches the etcd image. Requires `$snapshot`, `$data` and `$image`.
-fn find_tool_anywhere(target: &Target) -> String {
+pub(super) fn find_tool_anywhere(target: &Target) -> String {
     format!(
         "export ETCDCTL_API=3\n{}\
          folder=$(dirname \"$snapshot\") parent=$(dirname \"$data\")\n\

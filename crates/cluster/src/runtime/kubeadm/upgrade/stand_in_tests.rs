@@ -7,14 +7,14 @@ use crate::runtime::upgrade::{Move, Place, Renewal, Upgrader as _};
 use crate::runtime::{Action, Runtime as _, certificates::validity::Validity, kubeadm::Kubeadm};
 use imgctl_host::agent::{Agent as _, protocol::FileToWrite};
 
-const OLD: &str = "v1.34.1";
+pub(super) const OLD: &str = "v1.34.1";
 const NEW: &str = "v1.35.2";
-const FIRST: &str = "10.0.0.11";
+pub(super) const FIRST: &str = "10.0.0.11";
 const SECOND: &str = "10.0.0.12";
 const WORKER: &str = "10.0.0.21";
 const BACKUP: &str = "/var/lib/sealos/data/default/backup/u1";
 
-fn context_of(version: &str, directory: &std::path::Path) -> ClusterContext {
+pub(super) fn context_of(version: &str, directory: &std::path::Path) -> ClusterContext {
     let hosts = vec![host(FIRST, MASTER), host(SECOND, MASTER), host(WORKER, NODE)];
     let documents = vec![serde_json::json!({
         "apiVersion": "kubeadm.k8s.io/v1beta4",
@@ -86,19 +86,19 @@ fn shell(host: &Namespace, line: &str) {
     assert!(done.status.success(), "{line}: {done:?}");
 }
 
-fn text(host: &Namespace, path: &str) -> String {
+pub(super) fn text(host: &Namespace, path: &str) -> String {
     let bytes = host.read_file(path, 1 << 20).unwrap();
     String::from_utf8(bytes.unwrap_or_default()).unwrap()
 }
 
-struct Bed {
-    hosts: Hosts,
-    old: ClusterContext,
+pub(super) struct Bed {
+    pub(super) hosts: Hosts,
+    pub(super) old: ClusterContext,
     new: ClusterContext,
 }
 
 impl Bed {
-    fn up(directory: &std::path::Path, kubeadm: &Kubeadm<'_>) -> Self {
+    pub(super) fn up(directory: &std::path::Path, kubeadm: &Kubeadm<'_>) -> Self {
         let names = [(FIRST, "CP-1"), (SECOND, "cp-2"), (WORKER, "worker-1")];
         let hosts = Hosts(
             names

@@ -1,0 +1,590 @@
+//! What `kubectl` and `helm` in the commands of images really call: a program of the same name whose
+//! input has new names of pushed images in it, and whose objects are recorded.
+//!
+//! kubectl: the files of `apply`, `create` and `replace` become one text on stdin. Helm 3: `install`
+//! and `upgrade` get a post-renderer. Everything else is passed through. Must not depend on clusters.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::fs::MemfdFlags;
+use serde::{Deserialize, Serialize};
+
+use crate::apps::{images::Pushed, manifest};
+use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_base::fs::directory;
+use imgctl_kube::objects::ObjectName;
+
+/// Maximum size of all manifests of one call, in bytes.
+const LARGEST: u64 = 64 << 20;
+/// Maximum size of the settings, in bytes.
+const LONGEST_SETTINGS: u64 = 64 << 20;
+
+/// Variables by which a wrapped program finds its settings.
+pub const SETTINGS: &str = "IMGCTL_WRAPPER";
+/// File that the objects are appended to.
+pub const OBJECTS: &str = "IMGCTL_OBJECTS";
+/// Namespace of a Helm release, for its post-renderer.
+pub const RELEASE_NAMESPACE: &str = "IMGCTL_NAMESPACE";
+
+/// Settings of one application, in a file.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Settings {
+    /// Namespace of objects that name none.
+    pub namespace: String,
+    /// Images whose names are replaced.
+    pub images: Option<Pushed>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tool {
+    Kubectl,
+    Helm,
+    PostRenderer,
+}
+
+impl Tool {
+    pub const ALL: [Self; 3] = [Self::Kubectl, Self::Helm, Self::PostRenderer];
+
+    /// Returns the file name of the wrapper, and of the program if there is one.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kubectl => "kubectl",
+            Self::Helm => "helm",
+            Self::PostRenderer => "post-renderer",
+        }
+    }
+}
+
+/// One call of a wrapped program.
+pub struct Call {
+    pub tool: Tool,
+    pub arguments: Vec<OsString>,
+    /// Directory of the wrappers themselves, which is not searched for the programs.
+    pub own: PathBuf,
+    /// Search path for programs.
+    pub path: Vec<PathBuf>,
+    pub settings: Option<PathBuf>,
+    pub objects: Option<PathBuf>,
+    /// `RELEASE_NAMESPACE`, and the one that Helm's own variable names.
+    pub namespace: Option<String>,
+}
+
+/// Executes the call. Returns only if the wrapped program is not executed in place of this one.
+pub fn run(call: &Call, input: &mut dyn Read, output: &mut dyn Write) -> Result<()> {
+    match call.tool {
+        Tool::Kubectl => kubectl(call, input),
+        Tool::Helm => helm(call),
+        Tool::PostRenderer => {
+            let text = limited(input, "the chart's manifests")?;
+            let settings = call.settings()?;
+            let namespace = call.namespace.clone().unwrap_or_else(|| settings.namespace.clone());
+            call.record(&text, &namespace)?;
+            let text = settings.rewritten(&text);
+            output.write_all(text.as_bytes()).doing(|| "cannot write the manifests".to_owned())
+        }
+    }
+}
+
+impl Settings {
+    fn rewritten(&self, text: &str) -> String {
+        match &self.images {
+            Some(images) => images.rewrite(text).into_owned(),
+            None => text.to_owned(),
+        }
+    }
+}
+
+impl Call {
+    fn settings(&self) -> Result<Settings> {
+        let Some(path) = &self.settings else { return Ok(Settings::default()) };
+        match directory::read_text(path, LONGEST_SETTINGS)? {
+            None => Ok(Settings::default()),
+            Some(text) => serde_json::from_str(&text).map_err(|error| {
+                Error::bad_content(format!("cannot use {}", path.display())).caused_by(error)
+            }),
+        }
+    }
+
+    /// Appends the objects of a text to the record.
+    fn record(&self, text: &str, namespace: &str) -> Result<()> {
+        let Some(path) = &self.objects else { return Ok(()) };
+        // The program reports what is wrong with them.
+        let Ok(objects) = manifest::objects(text, namespace) else {
+            tracing::warn!("manifests that cannot be read are not recorded");
+            return Ok(());
+        };
+        let mut lines = String::new();
+        for object in &objects {
+            let line = serde_json::to_string(object)
+                .map_err(|error| Error::failed("cannot record an object").caused_by(error))?;
+            lines.push_str(&line);
+            lines.push('\n');
+        }
+        let file = File::options().append(true).create(true).mode(0o600).open(path);
+        let mut file = file.path("open", path)?;
+        file.write_all(lines.as_bytes()).path("write", path)
+    }
+
+    /// Returns the real program.
+    fn program(&self) -> Result<PathBuf> {
+        let name = self.tool.name();
+        let own = self.own.canonicalize().unwrap_or_else(|_| self.own.clone());
+        self.path
+            .iter()
+            .filter(|directory| directory.canonicalize().is_ok_and(|real| real != own))
+            .map(|directory| directory.join(name))
+            .find(|file| {
+                rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok() && file.is_file()
+            })
+            .ok_or_else(|| {
+                Error::not_found(format!("there is no {name} in the image and on this machine"))
+                    .hint(format!(
+                        "install {name} on this machine, or put it into the image's opt/ or bin/"
+                    ))
+            })
+    }
+
+    fn command(&self) -> Result<Command> {
+        Ok(Command::new(self.program()?))
+    }
+
+    /// Replaces this process by the real program.
+    fn become_program(&self, mut command: Command) -> Result<()> {
+        Err(Error::io(format!("cannot run {}", self.tool.name()), command.exec()))
+    }
+
+    fn pass_through(&self) -> Result<()> {
+        let mut command = self.command()?;
+        command.args(&self.arguments);
+        self.become_program(command)
+    }
+}
+
+/// Appends lines of the record, however long it is; a line that was cut off is left out.
+pub fn read_objects(path: &Path) -> Result<Vec<ObjectName>> {
+    let text = directory::read_text(path, LARGEST)?.unwrap_or_default();
+    let lines = text.lines().filter_map(|line| serde_json::from_str::<ObjectName>(line).ok());
+    Ok(lines.filter(ObjectName::is_clean).collect())
+}
+
+fn limited(input: &mut dyn Read, what: &str) -> Result<String> {
+    let mut text = String::new();
+    input.take(LARGEST + 1).read_to_string(&mut text).doing(|| format!("cannot read {what}"))?;
+    if text.len() as u64 > LARGEST {
+        return Err(Error::bad_content(format!("{what} have more than {} MiB", LARGEST >> 20)));
+    }
+    Ok(text)
+}
+
+/// Flags of kubectl and Helm before the verb that take the next argument as their value.
+const GLOBAL_VALUES: [&str; 30] = [
+    "-n",
+    "--namespace",
+    "--context",
+    "--kubeconfig",
+    "--cluster",
+    "--user",
+    "-s",
+    "--server",
+    "-v",
+    "--v",
+    "--as",
+    "--as-group",
+    "--as-uid",
+    "--token",
+    "--username",
+    "--password",
+    "--certificate-authority",
+    "--client-certificate",
+    "--client-key",
+    "--tls-server-name",
+    "--request-timeout",
+    "--cache-dir",
+    "--profile",
+    "--profile-output",
+    "--kube-context",
+    "--kube-token",
+    "--kube-apiserver",
+    "--registry-config",
+    "--repository-cache",
+    "--repository-config",
+];
+
+/// Arguments of kubectl and Helm, as far as the wrapper has to understand them.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Parsed {
+    verb: String,
+    /// The word after the verb that is not a flag.
+    noun: Option<String>,
+    namespace: Option<String>,
+    files: Vec<String>,
+    kustomizations: Vec<String>,
+    recursive: bool,
+    dry_run: bool,
+    post_renderer: bool,
+    /// The arguments without files.
+    rest: Vec<String>,
+}
+
+fn parse(arguments: &[String]) -> Parsed {
+    let mut parsed = Parsed::default();
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
+        let (flag, mut value) = match word.split_once('=') {
+            Some((flag, value)) if flag.starts_with('-') => (flag, Some(value.to_owned())),
+            _ => (word.as_str(), None),
+        };
+        // `-fFILE` and `-nNAME`.
+        let short = ["-f", "-k", "-n"].into_iter().find(|short| {
+            word.len() > 2 && word.starts_with(short) && !word.starts_with("--") && value.is_none()
+        });
+        let flag = match short {
+            Some(short) => {
+                value = Some(word[2..].to_owned());
+                short
+            }
+            None => flag,
+        };
+        let mut next = |parsed: &mut Parsed, kept: bool| {
+            let is_joined = value.is_some();
+            let found = value.take().or_else(|| words.next().cloned()).unwrap_or_default();
+            if kept {
+                parsed.rest.push(word.clone());
+                if !is_joined {
+                    parsed.rest.push(found.clone());
+                }
+            }
+            found
+        };
+        let is_of_verb = !parsed.verb.is_empty();
+        match flag {
+            "-f" | "--filename" if is_of_verb => {
+                let found = next(&mut parsed, false);
+                parsed.files.extend(found.split(',').map(str::to_owned));
+            }
+            "-k" | "--kustomize" if is_of_verb => {
+                let found = next(&mut parsed, false);
+                parsed.kustomizations.push(found);
+            }
+            "-R" | "--recursive" => parsed.recursive = value.as_deref() != Some("false"),
+            "-n" | "--namespace" => parsed.namespace = Some(next(&mut parsed, true)),
+            "--dry-run" => {
+                parsed.dry_run = !matches!(value.as_deref(), Some("none" | "false"));
+                parsed.rest.push(word.clone());
+            }
+            "--post-renderer" => {
+                parsed.post_renderer = true;
+                next(&mut parsed, true);
+            }
+            "--" => {
+                parsed.rest.push(word.clone());
+                parsed.rest.extend(words.by_ref().cloned());
+            }
+            flag if GLOBAL_VALUES.contains(&flag) => drop(next(&mut parsed, true)),
+            _ => {
+                if !word.starts_with('-') {
+                    if parsed.verb.is_empty() {
+                        parsed.verb.clone_from(word);
+                    } else {
+                        parsed.noun.get_or_insert_with(|| word.clone());
+                    }
+                }
+                parsed.rest.push(word.clone());
+            }
+        }
+    }
+    parsed
+}
+
+/// Returns the arguments as text; those that are not cannot be understood.
+fn words(arguments: &[OsString]) -> Option<Vec<String>> {
+    arguments.iter().map(|word| word.to_str().map(str::to_owned)).collect()
+}
+
+fn kubectl(call: &Call, input: &mut dyn Read) -> Result<()> {
+    let Some(parsed) = words(&call.arguments).map(|words| parse(&words)) else {
+        return call.pass_through();
+    };
+    let is_ours = matches!(parsed.verb.as_str(), "apply" | "create" | "replace")
+        && !parsed.noun.as_deref().is_some_and(|noun| noun.ends_with("-last-applied"));
+    if !is_ours || parsed.files.is_empty() && parsed.kustomizations.is_empty() {
+        return call.pass_through();
+    }
+    let mut text = String::new();
+    let mut arguments = parsed.rest.clone();
+    for file in &parsed.files {
+        if file.starts_with("http://") || file.starts_with("https://") {
+            tracing::warn!("{file} is applied as it is, and its objects are not recorded");
+            arguments.extend(["-f".to_owned(), file.clone()]);
+            continue;
+        }
+        match file.as_str() {
+            "-" => add(&mut text, &limited(input, "the manifests on stdin")?)?,
+            file => match files(Path::new(file), parsed.recursive) {
+                Ok(files) => {
+                    for file in files {
+                        let mut opened = File::open(&file).path("open", &file)?;
+                        add(&mut text, &limited(&mut opened, &file.display().to_string())?)?;
+                    }
+                }
+                // kubectl says it in its own words, and knows patterns.
+                Err(_) => return call.pass_through(),
+            },
+        }
+    }
+    for directory in &parsed.kustomizations {
+        let made = call.command()?.args(["kustomize", directory]).stderr(Stdio::inherit()).output();
+        let made = made.doing(|| "cannot run kubectl kustomize".to_owned())?;
+        if !made.status.success() {
+            return Err(failed("kubectl kustomize"));
+        }
+        add(&mut text, &limited(&mut made.stdout.as_slice(), "the kustomization")?)?;
+    }
+    if text.trim().is_empty() {
+        return call.pass_through();
+    }
+    let settings = call.settings()?;
+    let namespace = parsed.namespace.as_ref().unwrap_or(&settings.namespace);
+    let mut command = call.command()?;
+    command.args(arguments).args(["-f", "-"]).stdin(in_memory(&settings.rewritten(&text))?);
+    if parsed.dry_run {
+        return call.become_program(command);
+    }
+    if parsed.verb == "apply" {
+        // It adopts objects that exist, and a part of them may be there after a failure.
+        call.record(&text, namespace)?;
+        return call.become_program(command);
+    }
+    // An object that could not be created belongs to somebody else.
+    let status = command.status().doing(|| "cannot run kubectl".to_owned())?;
+    if !status.success() {
+        return Err(failed(&format!("kubectl {}", parsed.verb)));
+    }
+    call.record(&text, namespace)
+}
+
+/// Returns the error for a program that has said why it failed.
+fn failed(what: &str) -> Error {
+    Error::new(Kind::CommandFailed, format!("{what} failed, for the reason shown above"))
+}
+
+fn add(text: &mut String, more: &str) -> Result<()> {
+    if text.len() as u64 + more.len() as u64 > LARGEST {
+        return Err(Error::bad_content(format!(
+            "the manifests have more than {} MiB",
+            LARGEST >> 20
+        )));
+    }
+    if !text.is_empty() {
+        text.push_str("\n---\n");
+    }
+    text.push_str(more.trim_start_matches('\u{feff}'));
+    Ok(())
+}
+
+/// Returns the file itself, or the manifests in a directory, as kubectl chooses them.
+fn files(path: &Path, recursive: bool) -> Result<Vec<PathBuf>> {
+    if std::fs::metadata(path).path("read", path)?.is_file() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let is_manifest = |path: &Path| {
+        path.extension().is_some_and(|end| end == "json" || end == "yaml" || end == "yml")
+    };
+    let mut found = Vec::new();
+    let mut open = vec![path.to_owned()];
+    while let Some(directory) = open.pop() {
+        let mut below = Vec::new();
+        for entry in directory::list(&directory)? {
+            // Not through links: they may lead back.
+            if entry.symlink_metadata().is_ok_and(|one| one.is_dir()) {
+                below.push(entry);
+            } else if is_manifest(&entry) && entry.is_file() {
+                found.push(entry);
+            }
+        }
+        if recursive {
+            open.extend(below);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Returns a text as a program's stdin, without a file on disk: it may contain Secrets.
+fn in_memory(text: &str) -> Result<Stdio> {
+    let doing = || "cannot keep manifests in memory".to_owned();
+    let file = rustix::fs::memfd_create("manifests", MemfdFlags::CLOEXEC).doing(doing)?;
+    let mut file = File::from(file);
+    file.write_all(text.as_bytes()).doing(doing)?;
+    std::io::Seek::rewind(&mut file).doing(doing)?;
+    Ok(Stdio::from(file))
+}
+
+fn helm(call: &Call) -> Result<()> {
+    let Some(parsed) = words(&call.arguments).map(|words| parse(&words)) else {
+        return call.pass_through();
+    };
+    if !matches!(parsed.verb.as_str(), "install" | "upgrade") || call.settings.is_none() {
+        return call.pass_through();
+    }
+    let mut command = call.command()?;
+    let rewrites = call.settings()?.images.is_some_and(|images| !images.is_empty());
+    let why = if parsed.post_renderer {
+        Some("the command has a post-renderer of its own")
+    } else if version_is_4(call)? {
+        Some("Helm 4 takes post-renderers from its plugins only")
+    } else {
+        None
+    };
+    if let Some(why) = why {
+        if rewrites {
+            return Err(Error::failed(format!("cannot rewrite images: {why}"))
+                .hint("use Helm 3 without --post-renderer, or install without --rewrite-images"));
+        }
+        tracing::warn!("the objects of this release are not recorded: {why}");
+        command.args(&call.arguments);
+        return call.become_program(command);
+    }
+    let namespace = parsed.namespace.clone().or_else(|| call.namespace.clone());
+    command.args(&call.arguments).arg("--post-renderer");
+    command.arg(call.own.join(Tool::PostRenderer.name()));
+    match namespace {
+        Some(namespace) => command.env(RELEASE_NAMESPACE, namespace),
+        None => command.env_remove(RELEASE_NAMESPACE),
+    };
+    if parsed.dry_run {
+        command.env_remove(OBJECTS);
+    }
+    call.become_program(command)
+}
+
+fn version_is_4(call: &Call) -> Result<bool> {
+    let asked = call.command()?.args(["version", "--short"]).stderr(Stdio::null()).output();
+    let asked = asked.doing(|| "cannot run helm".to_owned())?;
+    Ok(asked.stdout.starts_with(b"v4"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use imgctl_base::image::Digest;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn of(line: &str) -> Parsed {
+        parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn arguments_are_understood_as_kubectl_and_helm_do() {
+        let parsed = of("-n a --context x apply -f one -ftwo,three --filename=four -R --wait");
+        assert_eq!(parsed.verb, "apply");
+        assert_eq!(parsed.namespace.as_deref(), Some("a"));
+        assert_eq!(parsed.files, ["one", "two", "three", "four"]);
+        assert_eq!(parsed.rest.join(" "), "-n a --context x apply --wait");
+        assert!(parsed.recursive && !parsed.dry_run);
+        let parsed = of("create namespace apply --dry-run=client -o yaml");
+        assert_eq!((parsed.verb.as_str(), parsed.noun.as_deref()), ("create", Some("namespace")));
+        assert!(parsed.dry_run && parsed.files.is_empty());
+        assert!(!of("apply --dry-run=none -k .").dry_run);
+        let parsed =
+            of("--kube-context c upgrade --install -f values.yaml r ./chart --namespace=b");
+        assert_eq!((parsed.verb.as_str(), parsed.namespace.as_deref()), ("upgrade", Some("b")));
+        assert!(of("install --post-renderer x r c").post_renderer);
+        // A flag of another program.
+        assert!(of("exec pod -- tail -f x").files.is_empty());
+        assert_eq!(of("apply -f"), Parsed { files: vec![String::new()], ..of("apply") });
+    }
+
+    /// Runs the wrapper's work with a program that prints its arguments and stdin into a file.
+    fn called(line: &str, input: &str) -> (Result<()>, String, String) {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        std::fs::create_dir_all(at("bin")).unwrap();
+        std::fs::create_dir_all(at("m/below")).unwrap();
+        let program = "#!/bin/sh\necho \"$@\" >\"${0%/*}/said\"\ncat >>\"${0%/*}/said\"\n\
+                       case \"$*\" in *fail*) exit 1;; esac\n";
+        std::fs::write(at("bin/kubectl"), program).unwrap();
+        std::fs::set_permissions(at("bin/kubectl"), PermissionsExt::from_mode(0o755)).unwrap();
+        let object = |name: &str| {
+            format!(
+                "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{image: nginx:1}}\n"
+            )
+        };
+        for (file, name) in
+            [("m/b.yaml", "b"), ("m/a.yml", "a"), ("m/below/c.json", "c"), ("m/x.txt", "x")]
+        {
+            std::fs::write(at(file), object(name)).unwrap();
+        }
+        let mut images = Pushed::new("r.io");
+        images.add("library/nginx", Some("1"), &Digest::of(b""));
+        let settings = Settings { namespace: "n".to_owned(), images: Some(images) };
+        std::fs::write(at("settings"), serde_json::to_string(&settings).unwrap()).unwrap();
+        let line = line.replace("DIR", &directory.path().display().to_string());
+        let call = Call {
+            tool: Tool::Kubectl,
+            arguments: line.split(' ').map(Into::into).collect(),
+            own: at("own"),
+            path: vec![at("none"), at("bin")],
+            settings: Some(at("settings")),
+            objects: Some(at("objects")),
+            namespace: None,
+        };
+        let ran = run(&call, &mut input.as_bytes(), &mut Vec::new());
+        let said = std::fs::read_to_string(at("bin/said")).unwrap_or_default();
+        let objects = read_objects(&at("objects")).unwrap();
+        let objects: Vec<String> = objects.iter().map(ToString::to_string).collect();
+        (ran, said, objects.join(", "))
+    }
+
+    #[test]
+    fn files_become_one_text_with_new_names() {
+        // `create` is a child; `apply` would replace the test itself.
+        let (ran, said, objects) = called("create -f DIR/m -R --save-config", "");
+        ran.unwrap();
+        assert!(said.starts_with("create --save-config -f -\n"), "{said}");
+        assert_eq!(said.matches("image: r.io/library/nginx:1").count(), 3, "{said}");
+        assert_eq!(objects, "Pod n/a, Pod n/b, Pod n/c");
+        let text = "{\"apiVersion\":\"v1\",\"kind\":\"Secret\",\"metadata\":{\"name\":\"s\"}}";
+        let (ran, _, objects) = called("create -n z -f - -f DIR/m", text);
+        ran.unwrap();
+        assert_eq!(objects, "Secret z/s, Pod z/a, Pod z/b");
+    }
+
+    #[test]
+    fn objects_that_were_not_created_are_not_recorded() {
+        let (ran, _, objects) = called("create -f DIR/m --fail", "");
+        assert_eq!(ran.unwrap_err().kind(), Kind::CommandFailed);
+        assert_eq!(objects, "");
+    }
+
+    #[test]
+    fn a_chart_is_rendered_with_new_names() {
+        let mut images = Pushed::new("r.io");
+        images.add("a/b", Some("1"), &Digest::of(b""));
+        let directory = tempfile::tempdir().unwrap();
+        let settings = directory.path().join("settings");
+        let text = Settings { namespace: "n".to_owned(), images: Some(images) };
+        std::fs::write(&settings, serde_json::to_string(&text).unwrap()).unwrap();
+        let objects = directory.path().join("objects");
+        let call = Call {
+            tool: Tool::PostRenderer,
+            arguments: Vec::new(),
+            own: directory.path().to_owned(),
+            path: Vec::new(),
+            settings: Some(settings),
+            objects: Some(objects.clone()),
+            namespace: Some("release".to_owned()),
+        };
+        let input = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {image: \"docker.io/a/b:1\"}\n";
+        let mut output = Vec::new();
+        run(&call, &mut input.as_bytes(), &mut output).unwrap();
+        assert!(String::from_utf8(output).unwrap().contains("image: \"r.io/a/b:1\""));
+        assert_eq!(read_objects(&objects).unwrap()[0].to_string(), "Pod release/p");
+    }
+}

@@ -1,0 +1,386 @@
+//! Applications on a cluster that is reached through a kubeconfig: installed, replaced by newer
+//! versions, removed. The commands of their images run on this machine.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::front_end::Logins;
+use crate::install::Additions;
+use crate::session::Session;
+use crate::state_store::Unrecorded;
+use crate::work::{RunOptions, Work, hold, replacement};
+use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
+use imgctl_base::fs::atomic;
+use imgctl_base::image::{Digest, Platform};
+use imgctl_cluster::apps::here::{Here, Pool};
+use imgctl_cluster::apps::plan::{self, Item, Way};
+use imgctl_cluster::apps::prune::Prune;
+use imgctl_cluster::apps::record::{Installed, Records, State, application};
+use imgctl_cluster::apps::target::{Registry, Target};
+use imgctl_cluster::cluster::image::ClusterImage;
+use imgctl_cluster::pipeline::change::Planned;
+use imgctl_cluster::pipeline::image_commands::{UNINSTALL_SCRIPTS, uninstall_label};
+use imgctl_cluster::pipeline::{redact::of_cluster, step::Plan};
+use imgctl_cluster::runtime::ImageFiles as _;
+use imgctl_host::render::ConfigEdit;
+use imgctl_kube::api::Api;
+use imgctl_kube::client::narrow::{Narrowed, narrow};
+use imgctl_kube::lease::Outage;
+use imgctl_kube::objects::Resources;
+use imgctl_registry::Client;
+use imgctl_transfer::transfer::mirror_place::{Place, PlaceName};
+
+/// The cluster, as the user names it.
+#[derive(Clone, Debug)]
+pub struct Access {
+    pub kubeconfig: PathBuf,
+    /// `None`: the current one.
+    pub context: Option<String>,
+}
+
+/// Where embedded images go.
+#[derive(Clone, Debug)]
+pub struct Push {
+    /// `HOST[:PORT][/PREFIX]`.
+    pub registry: String,
+    /// Whether references to them get their new names.
+    pub rewrite: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct AppInstallation {
+    pub access: Access,
+    /// Images or image archives, in installation order.
+    pub images: Vec<String>,
+    pub push: Option<Push>,
+    pub prune: Prune,
+    pub additions: Additions,
+    /// Also run the commands of images that are installed.
+    pub force: bool,
+    pub options: RunOptions,
+}
+
+#[derive(Clone, Debug)]
+pub struct AppRemoval {
+    pub access: Access,
+    /// Image, as it was installed, or its name without a tag.
+    pub image: String,
+    /// Also removes Namespaces, PersistentVolumeClaims and CustomResourceDefinitions.
+    pub purge: bool,
+    pub options: RunOptions,
+}
+
+/// Installs images on a cluster.
+pub fn run(request: &AppInstallation, session: &Session<'_>) -> Result<()> {
+    if !request.additions.documents.iter().all(|one| one.documents.is_empty()) {
+        return Err(Error::usage(
+            "documents of kubeadm and k3s do not apply to a cluster that is reached through a \
+             kubeconfig",
+        )
+        .hint("leave only Config documents in the file"));
+    }
+    let reached = Reached::new(&request.access)?;
+    let work = Work::begin("run", &reached.name, &request.options, session)?;
+    let names = session.loaded(&request.images)?;
+    let images = session.images(&names, &reached.name, None)?;
+    session.admit(&names)?;
+    plan::check(&images)?;
+    let registry = request.push.as_ref().map(|push| registry(&push.registry, session));
+    let settings = Settings {
+        registry: registry.transpose()?,
+        rewrite: request.push.as_ref().is_some_and(|push| push.rewrite),
+        environment: request.additions.environment.clone(),
+        configs: request.additions.documents.iter().flat_map(|one| one.configs.clone()).collect(),
+        strict: request.options.strict_templates,
+    };
+    if let Some(note) = foreign_architectures(&*reached.api, &images) {
+        session.front.note(&note);
+    }
+    let mut known = Records::new(Arc::clone(&reached.api)).all()?;
+    let mut items = Vec::new();
+    let mut seen = BTreeSet::new();
+    for image in &images {
+        let application = application(&image.name)?;
+        if !seen.insert(application.clone()) {
+            return Err(Error::usage(format!("{application} is named twice"))
+                .hint("a cluster has one version of an application"));
+        }
+        let installed = Installed {
+            application: application.clone(),
+            image: image.name.clone(),
+            digest: image.digest.clone(),
+            state: State::Installing,
+            time: String::new(),
+            registry: settings.registry.as_ref().map(Registry::name),
+            objects: Vec::new(),
+            former: Vec::new(),
+        };
+        items.push(Item { image: image.clone(), installed, known: known.remove(&application) });
+    }
+    let replaced = replacement(&request.additions.command, &names)?;
+    let operation = Operation::new(reached, images, settings, &work)?;
+    let plan =
+        plan::install(&operation.target, &items, replaced.as_ref(), request.prune, request.force)?;
+    operation.carry_out(plan, &work)
+}
+
+/// Removes an application from a cluster.
+pub fn uninstall(request: &AppRemoval, session: &Session<'_>) -> Result<()> {
+    let reached = Reached::new(&request.access)?;
+    let work = Work::begin("uninstall", &reached.name, &request.options, session)?;
+    let known = Records::new(Arc::clone(&reached.api)).all()?;
+    let installed = find(&known, &request.image)?;
+    let way = way(installed, &reached.name, session)?;
+    let images = match &way {
+        Way::Command(image) => vec![(**image).clone()],
+        Way::Objects => Vec::new(),
+    };
+    let operation = Operation::new(reached, images, Settings::default(), &work)?;
+    let prune = if request.purge { Prune::All } else { Prune::Objects };
+    let plan = plan::uninstall(&operation.target, installed, &way, prune)?;
+    operation.carry_out(plan, &work)
+}
+
+/// Returns the installed application that an image or a name without a tag means.
+fn find<'a>(known: &'a BTreeMap<String, Installed>, image: &str) -> Result<&'a Installed> {
+    let by_image = known.values().find(|one| one.image == image);
+    let found = match by_image {
+        Some(found) => Some(found),
+        None => {
+            let name = application(image)?;
+            let has_tag = image.rsplit('/').next().is_some_and(|last| last.contains([':', '@']));
+            known.get(&name).filter(|_| !has_tag)
+        }
+    };
+    found.ok_or_else(|| {
+        let names: Vec<&str> = known.values().map(|one| one.image.as_str()).collect();
+        Error::not_found(format!("{image} is not installed on this cluster")).hint(
+            match names.is_empty() {
+                true => "imgctl has installed nothing there through a kubeconfig".to_owned(),
+                false => format!("it has {}", names.join(", ")),
+            },
+        )
+    })
+}
+
+/// Decides how an application is removed: the image says so, but it must be the one that is
+/// installed.
+fn way(installed: &Installed, cluster: &str, session: &Session<'_>) -> Result<Way> {
+    let names =
+        [installed.image.clone(), format!("{}@{}", installed.application, installed.digest)];
+    let mut failure = None;
+    for name in names {
+        match session.images(std::slice::from_ref(&name), cluster, None) {
+            Ok(images) => {
+                let image = images.into_iter().find(|image| image.digest == installed.digest);
+                let Some(mut image) = image else { continue };
+                image.name.clone_from(&installed.image);
+                let files = session.image_files()?;
+                let mut has_own = uninstall_label(&image).is_some();
+                // By the name under which the store has this very image.
+                let stored = ClusterImage { name: name.clone(), ..image.clone() };
+                for script in UNINSTALL_SCRIPTS {
+                    has_own = has_own || files.read(&stored, script)?.is_some();
+                }
+                return Ok(match has_own {
+                    true => Way::Command(Box::new(image)),
+                    false => Way::Objects,
+                });
+            }
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    let error = failure.unwrap_or_else(|| {
+        Error::not_found(format!("the name {} is another image here", installed.image))
+    });
+    Err(error
+        .context(format!(
+            "cannot tell how {} ({}) is removed",
+            installed.image, installed.digest
+        ))
+        .hint("bring that image into the store (imgctl pull, imgctl load): it may have a command for it"))
+}
+
+/// Opens the registry for pushes.
+fn registry(name: &str, session: &Session<'_>) -> Result<Registry> {
+    let PlaceName::Registry { host, prefix } =
+        PlaceName::parse(format!("docker://{name}").as_ref())
+            .context(|| "cannot use --registry".to_owned())?
+    else {
+        return Err(Error::usage(format!("--registry {name} is not a registry")));
+    };
+    let client = Client::new(session.front.registry_options(Logins::OfUser)?)?;
+    let place = Place::Registry { client, host: host.clone(), prefix: prefix.clone() };
+    Ok(Registry { place, host, prefix })
+}
+
+/// Returns a note if Nodes have architectures that the images were not loaded for.
+fn foreign_architectures(api: &dyn Api, images: &[ClusterImage]) -> Option<String> {
+    if !images.iter().any(|image| image.layers.iter().any(|layer| layer.registry)) {
+        return None;
+    }
+    // Users without access to Nodes may install applications all the same.
+    let nodes = api.list("/api/v1/nodes").ok()?;
+    let own = Platform::host().architecture;
+    let others: BTreeSet<&str> = nodes
+        .iter()
+        .filter_map(|node| node["status"]["nodeInfo"]["architecture"].as_str())
+        .filter(|architecture| *architecture != own)
+        .collect();
+    let others: Vec<&str> = others.into_iter().collect();
+    (!others.is_empty()).then(|| {
+        format!(
+            "some Nodes are {}, but the embedded images are those for {own}, the architecture of \
+             this machine",
+            others.join(", ")
+        )
+    })
+}
+
+/// A cluster whose API server has answered.
+struct Reached {
+    narrowed: Narrowed,
+    api: Arc<dyn Api>,
+    /// Name of the cluster's state on this machine.
+    name: String,
+    version: String,
+}
+
+impl Reached {
+    fn new(access: &Access) -> Result<Self> {
+        let narrowed = narrow(&access.kubeconfig, access.context.as_deref())?;
+        let doing = || {
+            format!(
+                "cannot reach the cluster of {} (context {})",
+                access.kubeconfig.display(),
+                narrowed.context
+            )
+        };
+        let api = narrowed.connect().context(doing)?;
+        let system = api.get("/api/v1/namespaces/kube-system").map_err(|error| {
+            let is_forbidden = error.code == 403;
+            let error = Error::from(error).context(doing());
+            if !is_forbidden {
+                return error;
+            }
+            error.hint(
+                "imgctl tells clusters apart by the UID of Namespace kube-system, locks them with \
+                 a Lease there, and keeps records in imgctl-system: docs/applications.md lists the \
+                 permissions that it needs",
+            )
+        })?;
+        let uid = system["metadata"]["uid"].as_str().unwrap_or_default();
+        if uid.is_empty() {
+            return Err(Error::bad_content("Namespace kube-system has no UID").context(doing()));
+        }
+        let version = api.get("/version").map_err(Error::from).context(doing)?;
+        let version = version["gitVersion"].as_str().unwrap_or_default().to_owned();
+        let digest = Digest::of(uid.as_bytes());
+        Ok(Self { name: format!("kube-{}", &digest.hex()[..12]), narrowed, api, version })
+    }
+}
+
+#[derive(Default)]
+struct Settings {
+    registry: Option<Registry>,
+    rewrite: bool,
+    environment: BTreeMap<String, String>,
+    configs: Vec<ConfigEdit>,
+    strict: bool,
+}
+
+/// An operation that is planned and then carried out.
+struct Operation {
+    target: Arc<Target>,
+    narrowed: Narrowed,
+    here: Arc<Here>,
+}
+
+impl Operation {
+    fn new(
+        reached: Reached,
+        images: Vec<ClusterImage>,
+        settings: Settings,
+        work: &Work<'_>,
+    ) -> Result<Self> {
+        let Reached { narrowed, api, name, version } = reached;
+        let session = work.session;
+        let held = work.held();
+        if let Some(held) = held {
+            let verb = work.verb();
+            let taken = hold(Arc::clone(&api), held, verb, false, Outage::Fail, session)?;
+            work.keep_lease(taken);
+        }
+        let directory = work.state.directory().to_owned();
+        let program = own_program(session.controller.agent.as_deref());
+        let variables = &session.controller.variables;
+        let here = Here::new(session.store()?.clone(), program.clone(), variables);
+        let target = Target {
+            context: Arc::new(Target::context(
+                &name,
+                images,
+                directory.clone(),
+                settings.environment,
+            )),
+            resources: Resources::new(Arc::clone(&api)),
+            records: Records::new(Arc::clone(&api)),
+            api,
+            version,
+            namespace: narrowed.namespace.clone(),
+            kubeconfig: directory.join("etc").join("kubeconfig"),
+            program,
+            architecture: Platform::host().architecture,
+            registry: settings.registry,
+            rewrite: settings.rewrite,
+            configs: settings.configs,
+            strict: settings.strict,
+        };
+        Ok(Self { target: Arc::new(target), narrowed, here })
+    }
+
+    fn carry_out(&self, mut plan: Plan, work: &Work<'_>) -> Result<()> {
+        let context = &self.target.context;
+        plan.redact(&of_cluster(context));
+        if !work.options.dry_run && !plan.destroys {
+            plan.notes.iter().for_each(|note| work.session.front.note(note));
+        }
+        let planned = Planned {
+            plan,
+            context: Arc::clone(context),
+            pool: Arc::new(Pool(Arc::clone(&self.here))),
+            behind: BTreeSet::new(),
+        };
+        let file = &self.target.kubeconfig;
+        // Commands of a run that was killed may still use it.
+        let _removed = (!work.options.dry_run).then(|| Removed(file));
+        if !work.options.dry_run {
+            atomic::write_private(file, self.narrowed.text.expose())?;
+        }
+        let outcome = work.carry_out_with(&planned, &Unrecorded)?;
+        work.session.front.show(&outcome)
+    }
+}
+
+/// A file that is removed at the end.
+struct Removed<'a>(&'a Path);
+
+impl Drop for Removed<'_> {
+    fn drop(&mut self) {
+        match std::fs::remove_file(self.0).path("remove", self.0) {
+            Err(error) if error.kind() != Kind::NotFound => tracing::warn!("{error}"),
+            _ => {}
+        }
+    }
+}
+
+/// Returns the program that supervises commands and wraps kubectl: this one, by a name that outlives
+/// this process.
+fn own_program(given: Option<&Path>) -> PathBuf {
+    if let Some(given) = given {
+        return given.to_owned();
+    }
+    let own = Path::new("/proc/self/exe");
+    let named = own.read_link().ok().filter(|path| path.is_absolute() && path.is_file());
+    named.unwrap_or_else(|| PathBuf::from(format!("/proc/{}/exe", std::process::id())))
+}

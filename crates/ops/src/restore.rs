@@ -1,0 +1,285 @@
+//! Restoring a cluster from a backup, on the same or on other hosts: the artifact is read and verified
+//! as a whole before any host is touched.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+
+use crate::backup::{access, identities};
+use crate::session::Session;
+use crate::work::{RunOptions, Work};
+use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
+use imgctl_base::fs::atomic;
+use imgctl_base::image::Digest;
+use imgctl_cluster::backup::content::{self, CLUSTERFILE, CONTROLLER};
+use imgctl_cluster::cluster::clusterfile::{Clusterfile, Status};
+use imgctl_cluster::cluster::desired::HostFlags;
+use imgctl_cluster::cluster::image::ClusterImage;
+use imgctl_cluster::pipeline::restore::Restore;
+use imgctl_cluster::pipeline::{change, look, nodes::Wait};
+use imgctl_transfer::backup::place::{self, Access};
+use imgctl_transfer::backup::{Found, Opened};
+use imgctl_transfer::transfer::location::{Archived, Location};
+use imgctl_transfer::transfer::source::ImageSource;
+
+/// Directory of unfinished restores, below the state directory.
+const STAGING: &str = "restore";
+/// Name of the artifact in a staging directory.
+const NAME: &str = "backup";
+/// Which backup an unfinished restore is of: its digest.
+const MARK: &str = "digest";
+
+#[derive(Clone, Debug)]
+pub struct RestoreRequest {
+    /// `oci:DIR:TAG`, `oci-archive:FILE`, `docker://NAME`, or a directory with one backup.
+    pub artifact: String,
+    pub hosts: HostFlags,
+    pub identity: Option<PathBuf>,
+    pub passphrase_file: Option<PathBuf>,
+    /// Accept images of the same names with other digests.
+    pub other_images: bool,
+    pub wait: Wait,
+    pub options: RunOptions,
+}
+
+/// Restores a cluster.
+pub fn restore(request: &RestoreRequest, session: &Session<'_>) -> Result<()> {
+    if request.hosts.masters.is_none() {
+        return Err(Error::usage("no hosts to restore the cluster on")
+            .hint("pass --masters, and --nodes if it is to have workers"));
+    }
+    let keys = identities(request.identity.as_deref(), request.passphrase_file.as_deref())?;
+    let access = access(session)?;
+    let scratch = access.store.scratch_directory()?;
+    let from = location(&request.artifact)?;
+    let source = place::source(&from, &scratch, &access, session.front.reporter())?;
+    let found = Found::read(&*source)?;
+    let opened = found.open(&*source, &keys)?;
+    let cluster = found.config.cluster.clone();
+    let mut work = Work::begin("restore", &cluster, &request.options, session)?;
+    let state = work.state.directory().to_owned();
+    let staging = Staging::of(&state, &found.root.digest);
+    // An unfinished restore of the same backup has made this record; any other is of a cluster.
+    let is_resumed =
+        staging.is_begun() && work.current.as_ref().is_some_and(|current| !current.exists());
+    if !is_resumed {
+        refuse_if_alive(&work, session)?;
+    }
+    let stored = content::read_clusterfile(&opened.bytes(&*source, CLUSTERFILE)?)?;
+    if stored.cluster.name != cluster {
+        return Err(Error::bad_content(format!(
+            "the backup is of cluster {cluster}, and its Clusterfile of {}",
+            stored.cluster.name
+        )));
+    }
+    let desired = desired(stored, &request.hosts, session)?;
+    let mut files = Vec::new();
+    if !request.options.dry_run {
+        files = staging.fill(&from, &found, &opened, &access, session)?;
+        if !is_resumed {
+            archive(&work, session)?;
+            staging.begin()?;
+        }
+        content::unpack_controller(&opened.bytes(&*source, CONTROLLER)?, &state)?;
+    }
+    // What was recorded is archived: from here on, the cluster does not exist.
+    if !is_resumed {
+        work.current = None;
+    }
+    let prepared = work.prepare(desired)?;
+    same_images(&prepared.context.images, &opened, request.other_images, session)?;
+    let mut change = work.change(&prepared, request.wait);
+    change.restore = Some(Restore { digest: found.root.digest.clone(), files, is_resumed });
+    session.front.note(&format!(
+        "cluster {cluster} is restored as it was at {}; what was written later is not in the backup",
+        found.config.created
+    ));
+    work.carry_out(&prepared, false, |execution, context| {
+        change::plan(execution, context, &change)
+    })?;
+    if request.options.dry_run { Ok(()) } else { staging.clear() }
+}
+
+/// A path without a transport is a directory with one backup, or an archive.
+fn location(text: &str) -> Result<Location> {
+    let path = Path::new(text);
+    let in_directory = |path: &Path| -> Result<Location> {
+        let name = Some(place::only(path)?);
+        Ok(Location::OciDirectory(Archived { path: path.to_owned(), name }))
+    };
+    if path.is_dir() {
+        return in_directory(path);
+    }
+    if path.is_file() {
+        return Ok(Location::OciArchive(Archived { path: path.to_owned(), name: None }));
+    }
+    match Location::parse(OsStr::new(text))? {
+        Location::Name(name) => Err(Error::not_found(format!("there is no backup {name}"))
+            .hint("write oci:DIR:TAG, docker://REPOSITORY:TAG or the path of a directory")),
+        Location::OciDirectory(Archived { path, name: None }) => in_directory(&path),
+        location => Ok(location),
+    }
+}
+
+/// Returns the cluster as it was, on other hosts.
+fn desired(stored: Clusterfile, hosts: &HostFlags, session: &Session<'_>) -> Result<Clusterfile> {
+    let mut desired = stored;
+    let cluster = &mut desired.cluster;
+    if cluster.hosts.iter().any(|group| !group.environment.is_empty()) {
+        session.front.note(
+            "variables of single hosts (hosts[].env) are not carried over to the new hosts: set \
+             them in the Clusterfile and run `imgctl apply` if they need them",
+        );
+    }
+    cluster.hosts.clear();
+    cluster.created = None;
+    cluster.deleted = None;
+    let environment = std::mem::take(&mut cluster.status.environment);
+    cluster.status = Status { environment, ..Status::default() };
+    cluster.ssh = hosts.ssh.clone();
+    cluster.add_hosts(hosts)?;
+    Ok(desired)
+}
+
+/// Fails if a host of the recorded cluster still has it: there would be two clusters of one name.
+fn refuse_if_alive(work: &Work<'_>, session: &Session<'_>) -> Result<()> {
+    let Some(current) = &work.current else { return Ok(()) };
+    let name = work.state.name();
+    if !current.exists() {
+        return Err(Error::busy(format!("cluster {name} exists, and was never completed"))
+            .hint(format!("run `imgctl reset --cluster {name}` first")));
+    }
+    let hosts = session.with_surroundings(|around| current.cluster.hosts(around))?;
+    let looks = look::look(&hosts, &session.hosts()?, work.options.execution.parallel.max(1));
+    let alive: Vec<&str> = looks
+        .iter()
+        .filter(|(_, look)| {
+            look.as_ref().is_ok_and(|facts| facts.clusters.iter().any(|other| other == name))
+        })
+        .map(|(host, _)| host.as_str())
+        .collect();
+    if alive.is_empty() {
+        return Ok(());
+    }
+    Err(Error::busy(format!("cluster {name} still is on {}", alive.join(", "))).hint(format!(
+        "two clusters of one name must not run at once: `imgctl reset --cluster {name} --force` \
+         removes what is left of it (hosts that do not answer are left out)"
+    )))
+}
+
+/// Archives the record of the cluster that was lost.
+fn archive(work: &Work<'_>, session: &Session<'_>) -> Result<()> {
+    if work.current.is_none() {
+        return Ok(());
+    }
+    let to = work.state.archive(Timestamp::now().as_second())?;
+    work.state.untouch_all()?;
+    session.front.note(&format!("the record of the lost cluster is kept as {}", to.display()));
+    Ok(())
+}
+
+/// Fails if an image is not the one that the cluster had.
+fn same_images(
+    images: &[ClusterImage],
+    opened: &Opened<'_>,
+    accept: bool,
+    session: &Session<'_>,
+) -> Result<()> {
+    let backed_up = opened.details.about.get("images").and_then(|images| images.as_array());
+    for image in images {
+        let was = backed_up.into_iter().flatten().find(|was| was["name"] == image.name.as_str());
+        let Some(digest) = was.and_then(|was| was["digest"].as_str()) else { continue };
+        if digest == image.digest.to_string() {
+            continue;
+        }
+        let what = format!(
+            "image {} is {} here, and the cluster that was backed up had {digest}",
+            image.name, image.digest
+        );
+        if accept {
+            session.front.note(&what);
+            continue;
+        }
+        return Err(Error::check_failed(what).hint(format!(
+            "pull the image of that digest and tag it {}, or pass --other-images",
+            image.name
+        )));
+    }
+    Ok(())
+}
+
+/// Where a backup lies on this machine while it is restored. It holds all secrets of the cluster, and
+/// goes when the restore is done.
+struct Staging {
+    directory: PathBuf,
+    digest: Digest,
+}
+
+impl Staging {
+    fn of(state: &Path, digest: &Digest) -> Self {
+        Self { directory: state.join(STAGING), digest: digest.clone() }
+    }
+
+    /// Whether a restore of this backup has begun.
+    fn is_begun(&self) -> bool {
+        let mark = std::fs::read_to_string(self.directory.join(MARK));
+        mark.is_ok_and(|mark| mark.trim() == self.digest.to_string())
+    }
+
+    fn begin(&self) -> Result<()> {
+        atomic::write_private(&self.directory.join(MARK), &self.digest.to_string())
+    }
+
+    /// Fetches the artifact, verifies all of it, and returns the files for control planes.
+    fn fill(
+        &self,
+        from: &Location,
+        found: &Found,
+        opened: &Opened<'_>,
+        access: &Access,
+        session: &Session<'_>,
+    ) -> Result<Vec<PathBuf>> {
+        if !self.is_begun() {
+            atomic::remove_tree(&self.directory)?;
+        }
+        let (artifact, files) = (self.directory.join("oci"), self.directory.join("files"));
+        atomic::make_private(&self.directory)?;
+        atomic::make_private(&files)?;
+        let here = Archived { path: artifact, name: Some(NAME.to_owned()) };
+        place::copy(from, &Location::OciDirectory(here.clone()), access, session.front.reporter())?;
+        let scratch = access.store.scratch_directory()?;
+        let copied: Box<dyn ImageSource> = place::source(
+            &Location::OciDirectory(here),
+            &scratch,
+            access,
+            session.front.reporter(),
+        )?;
+        let mut all = Vec::new();
+        for part in &opened.details.parts {
+            let path = files.join(&part.name);
+            let is_there = std::fs::metadata(&path).is_ok_and(|found| found.len() == part.size);
+            if !is_there {
+                opened.extract(&*copied, &part.name, &path)?;
+            }
+            // The controller's own parts stay here.
+            if ![CLUSTERFILE, CONTROLLER].contains(&part.name.as_str()) {
+                all.push(path);
+            }
+        }
+        if all.is_empty() {
+            return Err(Error::bad_content(format!(
+                "the backup of {} has no data of the cluster",
+                found.config.created
+            )));
+        }
+        let doing = || format!("cannot sync {}", files.display());
+        std::fs::File::open(&files).and_then(|directory| directory.sync_all()).doing(doing)?;
+        Ok(all)
+    }
+
+    fn clear(&self) -> Result<()> {
+        atomic::remove_tree(&self.directory)
+            .context(|| "the cluster is restored, and the copy of its backup is left".to_owned())
+    }
+}
