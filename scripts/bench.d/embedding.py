@@ -106,6 +106,6 @@ def table(rows):
         size = sum(size for _, size in blobs.values())
         cells = [what, f"{cost.wall:.2f} s", f"{cost.cpu:.2f} s", len(blobs), again, f"{size / 1e6:.1f}",
                  f"{written / 1e6:.1f}", pushed["blobs"]["copied"], f"{pushed['bytesCopied'] / 1e6:.1f}",
-                 pulled["blobs"]["copied"], f"{pulled['bytes']['copied'] / 1e6:.1f}"]
+                 pulled["blobs"]["copied"], f"{pulled['bytesCopied'] / 1e6:.1f}"]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return lines
