@@ -5,7 +5,7 @@
 //! directory, as in per-layer snapshots. Must not depend on where blobs are stored.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::layer::whiteout::{self, Marker};
@@ -75,6 +75,8 @@ pub struct Tree {
 #[derive(Clone, Debug)]
 struct Node {
     inode: Inode,
+    /// The last layer with an entry (not only a marker) at this path or below it.
+    used_by: u32,
     is_directory: bool,
     children: BTreeMap<Box<[u8]>, u32>,
 }
@@ -97,6 +99,7 @@ impl Tree {
             implied_count: 1,
             nodes: vec![Node {
                 inode: Inode { layer: IMPLIED, index: 0 },
+                used_by: IMPLIED,
                 is_directory: true,
                 children: BTreeMap::new(),
             }],
@@ -123,12 +126,13 @@ impl Tree {
         self.layers.push(Arc::clone(&toc));
         // Markers affect only the layers below, wherever they are in the tar: apply them first.
         let mut is_marker = vec![false; toc.entries.len()];
-        let mut opaque = Vec::new();
-        // Targets of hard links that precede the marker which deletes the target.
+        let mut opaque = BTreeSet::new();
+        // Targets of hard links that precede the marker which deletes or replaces the target.
         let mut outlived: BTreeMap<usize, Inode> = BTreeMap::new();
         for (index, (listed, is_marker)) in toc.entries.iter().zip(&mut is_marker).enumerate() {
             if let EntryKind::HardLink { target } = &listed.entry.kind
                 && let Some(found) = self.file_at(target)
+                && !is_implied_by(&opaque, target)
             {
                 outlived.insert(index, found);
             }
@@ -140,19 +144,19 @@ impl Tree {
                     if let Some(node) = self.find(&directory) {
                         self.nodes[node as usize].children.clear();
                     }
-                    opaque.push(directory);
+                    opaque.insert(directory);
                 }
                 Marker::None | Marker::Leftover => {}
             }
+        }
+        // An opaque directory exists even if it is not listed.
+        for directory in &opaque {
+            self.make_directories(directory, None)?;
         }
         outlived.retain(|index, _| match &toc.entries[*index].entry.kind {
             EntryKind::HardLink { target } => self.file_at(target).is_none(),
             _ => false,
         });
-        // An opaque directory exists even if it is not listed.
-        for directory in opaque {
-            self.make_directories(&directory)?;
-        }
         let mut parent_of_last = (LayerPath::root(), ROOT);
         for (index, listed) in toc.entries.iter().enumerate() {
             if !is_marker[index] {
@@ -248,13 +252,13 @@ impl Tree {
         // Entries are usually grouped by directory. Adding an entry changes the content of its
         // parent but not the parent itself, so the last node found remains valid.
         if parent_of_last.0 != parent_path {
-            let node = self.make_directories(&parent_path)?;
+            let node = self.make_directories(&parent_path, Some(own.layer))?;
             *parent_of_last = (parent_path, node);
         }
         let parent = parent_of_last.1;
         // Resolve after creating the directories above: one may replace the target.
         let inode = match &entry.kind {
-            EntryKind::HardLink { target } => self.linked(&entry.path, target, outlived)?,
+            EntryKind::HardLink { target } => self.linked(entry, target, own.layer, outlived)?,
             EntryKind::CharDevice { major: 0, minor: 0 } => {
                 return Err(whiteout::device_refused(&entry.path));
             }
@@ -267,10 +271,11 @@ impl Tree {
                 node.children = BTreeMap::new();
             }
             node.inode = inode;
+            node.used_by = own.layer;
             node.is_directory = is_directory;
             return Ok(());
         }
-        let node = self.push_node(inode, is_directory)?;
+        let node = self.push_node(inode, own.layer, is_directory)?;
         self.nodes[parent as usize].children.insert(name.into(), node);
         Ok(())
     }
@@ -280,18 +285,22 @@ impl Tree {
         (!node.is_directory).then_some(node.inode)
     }
 
-    /// Returns the file that the hard link named `path` shares.
+    /// Returns the file that the hard link `link` of `layer` shares.
     fn linked(
         &self,
-        path: &LayerPath,
+        link: &Entry,
         target: &LayerPath,
+        layer: u32,
         outlived: Option<Inode>,
     ) -> Result<Inode> {
+        let path = &link.path;
         whiteout::check_link(path, target)?;
         let node = self.find(target).map(|node| &self.nodes[node as usize]);
         match (node, outlived) {
             (Some(node), _) if !node.is_directory => Ok(node.inode),
             (None, Some(inode)) => Ok(inode),
+            // Only a later opaque marker has made the directory.
+            (Some(node), Some(inode)) if node.used_by != layer => Ok(inode),
             (Some(_), _) => Err(Error::bad_content(format!(
                 "`{path}` is a hard link to the directory `{target}`"
             ))),
@@ -302,8 +311,8 @@ impl Tree {
     }
 
     /// Returns the node of a directory and creates it and its parents if missing. Replaces
-    /// non-directories.
-    fn make_directories(&mut self, path: &LayerPath) -> Result<u32> {
+    /// non-directories. `layer` is the one that has an entry there (`None` for a marker).
+    fn make_directories(&mut self, path: &LayerPath, layer: Option<u32>) -> Result<u32> {
         let mut node = ROOT;
         for name in path.components() {
             node = match self.child(node, name) {
@@ -314,6 +323,9 @@ impl Tree {
                     child
                 }
             };
+            if let Some(layer) = layer {
+                self.nodes[node as usize].used_by = layer;
+            }
         }
         Ok(node)
     }
@@ -326,13 +338,13 @@ impl Tree {
         }
         let inode = Inode { layer: IMPLIED, index: self.implied_count };
         self.implied_count += 1;
-        self.push_node(inode, true)
+        self.push_node(inode, IMPLIED, true)
     }
 
-    fn push_node(&mut self, inode: Inode, is_directory: bool) -> Result<u32> {
+    fn push_node(&mut self, inode: Inode, used_by: u32, is_directory: bool) -> Result<u32> {
         let number = u32::try_from(self.nodes.len())
             .map_err(|_| Error::bad_content("the image has more files than can be counted"))?;
-        self.nodes.push(Node { inode, is_directory, children: BTreeMap::new() });
+        self.nodes.push(Node { inode, used_by, is_directory, children: BTreeMap::new() });
         Ok(number)
     }
 
@@ -382,6 +394,13 @@ impl Tree {
             _ => None,
         }
     }
+}
+
+/// Returns whether an opaque marker of `opaque` makes a directory at `path`.
+fn is_implied_by(opaque: &BTreeSet<LayerPath>, path: &LayerPath) -> bool {
+    // Markers below follow the lowest possible name there: names between `a` and `a/` do not count.
+    opaque.contains(path)
+        || opaque.range(path.join(&[1])..).next().is_some_and(|marked| marked.starts_with(path))
 }
 
 /// Iterator of [`Tree::walk`].

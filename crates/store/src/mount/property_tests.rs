@@ -73,6 +73,48 @@ fn mounted_in_two(fixture: &Fixture, image: &Image) -> PathBuf {
     merged
 }
 
+/// Mounts an image of these layers by every backend and compares what they show.
+fn compare(layers: Vec<Layer>) -> Result<(), TestCaseError> {
+    let fixture = Fixture::new();
+    let image = fixture.image("x", Compression::None, layers);
+    let mut listings = Vec::new();
+    for backend in [Backend::Checkout, Backend::Erofs, Backend::Overlay] {
+        let options = Options { backend: Some(backend), ..Options::default() };
+        let mounted = mount(&fixture.store, &image, &options, &Silent);
+        listings.push(mounted.ok().map(|mounted| listing(&mounted.record.path)));
+    }
+    // If one backend refuses an image, all backends refuse it.
+    let merged = listings[0].is_some().then(|| listing(&mounted_in_two(&fixture, &image)));
+    umount_all(&fixture.store, true).unwrap();
+    prop_assert_eq!(&listings[0], &listings[1], "checkout and erofs");
+    prop_assert_eq!(&listings[0], &listings[2], "checkout and overlay");
+    prop_assert_eq!(&listings[0], &merged, "checkout and merged snapshots");
+    Ok(())
+}
+
+/// A marker makes a directory of the lower file that a hard link of the same layer names.
+#[test]
+fn opaque_markers_that_replace_targets_of_hard_links() {
+    if !needs_root() {
+        return;
+    }
+    let marker =
+        |layer: Layer, directory: &str| layer.file(&format!("{directory}/.wh..wh..opq"), "");
+    let upper = [
+        marker(Layer::default().link("b", "a"), "a"),
+        marker(Layer::default().link("b", "a"), "a/c"),
+        marker(Layer::default().link("a", "a"), "a"),
+        marker(Layer::default(), "a").link("b", "a"),
+        marker(Layer::default(), "a/c").link("b", "a"),
+        marker(Layer::default().dir("a", 0o755).link("b", "a"), "a"),
+        marker(Layer::default().file("a/x", "x").link("b", "a"), "a"),
+        marker(Layer::default().link("b", "a"), "a").file("a/x", "x"),
+    ];
+    for layer in upper {
+        compare(vec![Layer::default().file("a", "content"), layer]).unwrap();
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: 150,
@@ -84,24 +126,6 @@ proptest! {
         if !needs_root() {
             return Ok(());
         }
-        let fixture = Fixture::new();
-        let image = fixture.image("x", Compression::None, layers);
-        let mut listings = Vec::new();
-        for backend in [Backend::Checkout, Backend::Erofs, Backend::Overlay] {
-            let options = Options {
-                backend: Some(backend),
-                ..Options::default()
-            };
-            let mounted = mount(&fixture.store, &image, &options, &Silent);
-            listings.push(mounted.ok().map(|mounted| listing(&mounted.record.path)));
-        }
-        // If one backend refuses an image, all backends refuse it.
-        let merged = listings[0]
-            .is_some()
-            .then(|| listing(&mounted_in_two(&fixture, &image)));
-        umount_all(&fixture.store, true).unwrap();
-        prop_assert_eq!(&listings[0], &listings[1], "checkout and erofs");
-        prop_assert_eq!(&listings[0], &listings[2], "checkout and overlay");
-        prop_assert_eq!(&listings[0], &merged, "checkout and merged snapshots");
+        compare(layers)?;
     }
 }

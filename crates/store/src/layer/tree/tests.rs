@@ -105,6 +105,25 @@ fn hard_links_share_the_file_and_outlive_its_name() {
 }
 
 #[test]
+fn hard_links_precede_the_opaque_marker_that_replaces_their_target() {
+    let cases: &[(&[&str], Option<&str>)] = &[
+        (&["b@a", "a/.wh..wh..opq"], Some("a/:- b:0")),
+        (&["b@a", "a/c/.wh..wh..opq"], Some("a/:- a/c/:- b:0")),
+        (&["b@a", "a/.wh..wh..opq", "a/x"], Some("a/:- a/x:1 b:0")),
+        (&["a@a", "a/.wh..wh..opq"], Some("a:0")),
+        (&["a/.wh..wh..opq", "b@a"], None),
+        (&["a/c/.wh..wh..opq", "b@a"], None),
+        (&["a/", "b@a", "a/.wh..wh..opq"], None),
+        (&["a/x", "b@a", "a/.wh..wh..opq"], None),
+    ];
+    for (layer, expected) in cases {
+        let mut tree = tree(&[&["a"]]);
+        let applied = tree.apply(toc(layer)).is_ok();
+        assert_eq!(applied.then(|| listing(&tree)).as_deref(), *expected, "{layer:?}");
+    }
+}
+
+#[test]
 fn symlinks_resolve_inside_the_root() {
     let tree = tree(&[&[
         "usr/",
