@@ -58,6 +58,11 @@ pub(super) struct Response {
 }
 
 impl Response {
+    /// Returns a response without a body.
+    pub(super) fn without_body(status: StatusCode, headers: HeaderMap, url: Url) -> Self {
+        Self { status, headers, url, body: Body::default() }
+    }
+
     /// Returns the next bytes of the body.
     pub(super) async fn chunk(&mut self, silence: Duration) -> Result<Option<Bytes>, Failure> {
         let host = self.url.host_str().unwrap_or_default();

@@ -13,6 +13,7 @@ mod hosts;
 mod http;
 mod pages;
 mod place;
+mod plain;
 mod range_reader;
 mod ranges;
 mod resolver;
@@ -35,6 +36,7 @@ use crate::client::challenge::Scopes;
 use crate::client::hosts::{Place, Shared};
 use crate::client::http::Pace;
 use crate::client::place::Ask;
+pub use crate::client::plain::BlobFile;
 use crate::client::range_reader::{Blob, RangeReader};
 use crate::client::ranges::Source;
 use crate::client::sending::BlobOpener;
@@ -501,7 +503,21 @@ impl Repository {
         open: &BlobOpener<'_>,
         sent: &(dyn Fn(u64) + Sync),
     ) -> Result<Pushed> {
-        Upload::run(&self.inner.write, descriptor, mount_from, open, sent)
+        Upload::run(&self.inner.write, descriptor, mount_from, open, None, sent)
+    }
+
+    /// Like [`Repository::push_blob`], for a blob that is a file: over plain HTTP the kernel sends it.
+    /// `open` opens the same bytes, for all other ways.
+    pub fn push_file(
+        &self,
+        descriptor: &Descriptor,
+        mount_from: &[String],
+        open: &BlobOpener<'_>,
+        file: BlobFile,
+        sent: &(dyn Fn(u64) + Sync),
+    ) -> Result<Pushed> {
+        let file = Some(Arc::new(file));
+        Upload::run(&self.inner.write, descriptor, mount_from, open, file, sent)
     }
 
     /// Pushes a manifest or index under a tag or its digest. Returns whether the registry indexed

@@ -80,7 +80,7 @@ impl Ask {
 }
 
 impl Place {
-    async fn url(&self, address: &Address) -> Result<Url, Failure> {
+    pub(super) async fn url(&self, address: &Address) -> Result<Url, Failure> {
         let (path, query) = match address {
             Address::Url(url) => return Ok(url.clone()),
             Address::Path(path, query) => (path, query),

@@ -65,6 +65,23 @@ impl Names {
         Arc::new(Self { resolver, private: Mutex::default() })
     }
 
+    /// Returns the addresses of a URL's host, with its port. Empty if they cannot be found.
+    pub(super) async fn addresses(self: &Arc<Self>, url: &Url) -> Vec<SocketAddr> {
+        let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
+            return Vec::new();
+        };
+        if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
+            return vec![SocketAddr::new(address, port)];
+        }
+        let Ok(name) = host.parse() else { return Vec::new() };
+        let guard = Guard { names: Arc::clone(self), exempt: None };
+        let found = guard.resolve(name).await;
+        found.map_or_else(
+            |_| Vec::new(),
+            |found| found.map(|address| SocketAddr::new(address.ip(), port)).collect(),
+        )
+    }
+
     /// Returns whether a URL is reachable only from this machine or its network, judging by its
     /// form or by its resolved addresses. Names that a proxy resolves are unknown.
     pub(super) fn is_private(&self, url: &Url) -> bool {

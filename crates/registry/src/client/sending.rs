@@ -51,6 +51,11 @@ impl Sending {
         self.sent.load(Ordering::Relaxed)
     }
 
+    /// Counts bytes that the connection has taken.
+    pub(super) fn add(&self, bytes: u64) {
+        self.sent.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Takes the error of the source, which ended the request.
     pub fn failure(&self) -> Option<Error> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -210,7 +215,7 @@ impl http_body::Body for BlobBody {
             Some(bytes) => {
                 let length = bytes.len() as u64;
                 self.left -= length;
-                self.sending.sent.fetch_add(length, Ordering::Relaxed);
+                self.sending.add(length);
                 Ok(Frame::data(bytes))
             }
             None => Err(ErrorKind::UnexpectedEof.into()),

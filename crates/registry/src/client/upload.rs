@@ -14,8 +14,9 @@ use crate::client::failure::Failure;
 use crate::client::hosts::Place;
 use crate::client::http::{Response, Stream};
 use crate::client::place::{Address, Ask};
+use crate::client::plain::{BlobFile, Part};
 use crate::client::retry::Tries;
-use crate::client::sending::{self, BlobOpener, Reached, kept};
+use crate::client::sending::{self, BlobOpener, Reached, Sending, kept};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest};
 
@@ -38,6 +39,10 @@ pub(super) struct Upload<'a> {
     place: &'a Place,
     descriptor: &'a Descriptor,
     open: &'a BlobOpener<'a>,
+    /// The blob as a file, until sending it as one has failed.
+    file: Option<Arc<BlobFile>>,
+    /// Whether the last request that failed had sent the file.
+    file_failed: bool,
     reached: Reached<'a>,
     doing: String,
     scopes: Scopes,
@@ -57,12 +62,14 @@ struct Session {
 }
 
 impl<'a> Upload<'a> {
-    /// Pushes `descriptor`; see [`crate::client::Repository::push_blob`].
+    /// Pushes `descriptor`; see [`crate::client::Repository::push_blob`]. `file` holds the blob, if it
+    /// is a file.
     pub(super) fn run(
         place: &'a Place,
         descriptor: &'a Descriptor,
         mount_from: &[String],
         open: &'a BlobOpener<'a>,
+        file: Option<Arc<BlobFile>>,
         sent: &'a (dyn Fn(u64) + Sync),
     ) -> Result<Pushed> {
         let mut donors: Vec<&str> = mount_from
@@ -80,6 +87,8 @@ impl<'a> Upload<'a> {
             place,
             descriptor,
             open,
+            file,
+            file_failed: false,
             reached: Reached::new(sent),
             doing: format!("cannot push blob {digest} to {}", place.name()),
             scopes,
@@ -207,7 +216,9 @@ impl<'a> Upload<'a> {
     /// Waits before the next attempt. Reduces the chunk size if that may help.
     fn wait(&mut self, mut failure: Failure, lost: bool, tries: &mut Tries) -> Result<()> {
         let too_much = failure.status == Some(StatusCode::PAYLOAD_TOO_LARGE);
-        if too_much || (failure.again && lost) {
+        // The ordinary connections may well take what the last one did not.
+        let file_failed = std::mem::take(&mut self.file_failed);
+        if too_much || (failure.again && lost && !file_failed) {
             let mut smaller = match self.chunk {
                 None => FIRST_CHUNK.min(self.descriptor.size / 2),
                 Some(chunk) => chunk / 4,
@@ -284,16 +295,13 @@ impl<'a> Upload<'a> {
             // Each chunk uses a new connection, so that bytes sent earlier do not count against it.
             ask.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        let reader = (self.open)(start)?;
-        let shared = &self.place.shared;
-        let runtime = shared.runtime()?;
-        let (body, sending) = sending::stream(runtime.handle(), reader, length);
-        let stream = Stream { body: reqwest::Body::wrap(body), sending: Arc::clone(&sending) };
-        let answer = self.place.attempt(&ask, Some(stream));
-        let answer = runtime.block_on(self.reached.watch(start, &sending, answer));
-        self.went = sending.sent();
-        let response =
-            answer.map_err(|failure| sending.failure().map_or(failure, Failure::from))?;
+        let runtime = self.place.shared.runtime()?;
+        let response = match self.file.clone() {
+            Some(blob) if runtime.block_on(self.place.takes_files(&ask))? => {
+                self.send_file(&ask, Part { blob, start, length })?
+            }
+            _ => self.send_stream(&ask, start, length)?,
+        };
         let offset = kept(&response.headers).unwrap_or(start + length);
         if offset != start + length {
             return Err(Failure::passing(Error::bad_content(format!(
@@ -304,6 +312,33 @@ impl<'a> Upload<'a> {
         session.offset = offset;
         session.url = runtime.block_on(self.next_url(&response))?;
         Ok(())
+    }
+
+    /// Sends the request `ask` with `length` bytes from `start` on, which a thread reads.
+    fn send_stream(&mut self, ask: &Ask, start: u64, length: u64) -> Result<Response, Failure> {
+        let reader = (self.open)(start)?;
+        let runtime = self.place.shared.runtime()?;
+        let (body, sending) = sending::stream(runtime.handle(), reader, length);
+        let stream = Stream { body: reqwest::Body::wrap(body), sending: Arc::clone(&sending) };
+        let answer = self.place.attempt(ask, Some(stream));
+        let answer = runtime.block_on(self.reached.watch(start, &sending, answer));
+        self.went = sending.sent();
+        answer.map_err(|failure| sending.failure().map_or(failure, Failure::from))
+    }
+
+    /// Like [`Upload::send_stream`], but the kernel sends the bytes from the file. The first failure
+    /// is the last attempt of this kind.
+    fn send_file(&mut self, ask: &Ask, part: Part) -> Result<Response, Failure> {
+        let (start, sending) = (part.start, Arc::new(Sending::default()));
+        let answer = self.place.send_file(ask, part, &sending);
+        let runtime = self.place.shared.runtime()?;
+        let answer = runtime.block_on(self.reached.watch(start, &sending, answer));
+        self.went = sending.sent();
+        if answer.is_err() {
+            self.file = None;
+            self.file_failed = true;
+        }
+        answer
     }
 
     /// Asks how many bytes of a broken upload the registry kept. Returns `None` if it does not know

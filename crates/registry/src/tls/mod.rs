@@ -27,6 +27,8 @@ const CA_BUNDLES: [&str; 4] = [
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 ];
+/// The `User-Agent` of every request.
+pub(crate) const USER_AGENT: &str = concat!("imgctl/", env!("CARGO_PKG_VERSION"));
 /// Hosts that never use a proxy (Go's rule).
 const NEVER_PROXIED: &str = "localhost,127.0.0.0/8,::1";
 
@@ -46,7 +48,7 @@ pub fn builder_for(certificates: &Certificates, insecure: bool) -> Result<Client
         .tls_backend_preconfigured(tls)
         // HTTP/2 flow control slows down a single large stream.
         .http1_only()
-        .user_agent(concat!("imgctl/", env!("CARGO_PKG_VERSION"))))
+        .user_agent(USER_AGENT))
 }
 
 fn configuration(certificates: &Certificates, insecure: bool) -> Result<ClientConfig> {
@@ -141,6 +143,11 @@ pub(crate) fn with_proxies(
         }
     }
     Ok(builder)
+}
+
+/// Returns whether `variables` name a proxy that requests over plain HTTP may have to use.
+pub(crate) fn may_proxy_plain(variables: &[(String, String)]) -> bool {
+    ["http_proxy", "all_proxy"].iter().any(|name| value(variables, name).is_some())
 }
 
 /// Returns the hosts of the proxies that `variables` name.

@@ -174,6 +174,10 @@ impl ImageSource for LayoutSource {
         }
         Ok(Box::new(file))
     }
+
+    fn local_file(&self, descriptor: &Descriptor) -> Option<File> {
+        self.file(&descriptor.digest).ok()
+    }
 }
 
 /// Content of the `oci-layout` file.

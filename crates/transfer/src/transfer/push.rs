@@ -6,6 +6,7 @@
 //! list members that are not in the store.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
 use std::io::Read;
 use std::sync::{Mutex, PoisonError};
 
@@ -281,6 +282,14 @@ impl<'a> PushSource<'a> {
         Ok(())
     }
 
+    /// Opens a blob that is on this machine.
+    fn stored(&self, digest: &Digest) -> Result<File> {
+        match self.changed {
+            Some(changed) => changed.open(digest),
+            None => self.store.open_blob(digest),
+        }
+    }
+
     fn missing(&self, what: &str, digest: &Digest) -> Error {
         Error::not_found(format!("{what} {digest} of {} is not in the store", self.name)).hint(
             "pull the image with --all-platforms, or push only the platforms in the store with \
@@ -317,11 +326,7 @@ impl ImageSource for PushSource<'_> {
 
     fn open(&self, descriptor: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>> {
         let digest = &descriptor.digest;
-        let opened = match self.changed {
-            Some(changed) => changed.open(digest),
-            None => self.store.open_blob(digest),
-        };
-        match opened {
+        match self.stored(digest) {
             Ok(file) => from_offset(file, offset, digest),
             Err(error) if error.kind() == Kind::NotFound => match self.origin_of(digest) {
                 Some((_, repository)) => repository.blob(descriptor, offset),
@@ -329,6 +334,10 @@ impl ImageSource for PushSource<'_> {
             },
             Err(error) => Err(error),
         }
+    }
+
+    fn local_file(&self, descriptor: &Descriptor) -> Option<File> {
+        self.stored(&descriptor.digest).ok()
     }
 
     fn kept(&self) -> Result<Option<Kept<'_>>> {

@@ -117,7 +117,11 @@ impl ImageSink for RegistrySink {
         mount_from.retain(|other| other != self.reference.repository());
         let open = |offset| blobs.open(descriptor, offset);
         // The registry verifies the digest.
-        let pushed = self.repository.push_blob(descriptor, &mount_from, &open, blobs.moved)?;
+        let (repository, moved) = (&self.repository, blobs.moved);
+        let pushed = match blobs.file(descriptor) {
+            Some(file) => repository.push_file(descriptor, &mount_from, &open, file, moved)?,
+            None => repository.push_blob(descriptor, &mount_from, &open, moved)?,
+        };
         Ok(match pushed {
             Pushed::Existed => Put::Existed,
             Pushed::Mounted => Put::Mounted,

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::{Descriptor, Digest, Reference};
+use imgctl_registry::client::BlobFile;
 use imgctl_store::store::Store;
 
 /// A document as stored, with the descriptor computed from its bytes.
@@ -40,6 +41,11 @@ pub trait ImageSource: Sync {
     /// Opens a blob from `offset` on; the blob has exactly `descriptor.size` bytes in total. The
     /// receiver verifies the digest.
     fn open(&self, descriptor: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>>;
+    /// Opens the file that is the blob, if it is one on this machine.
+    fn local_file(&self, descriptor: &Descriptor) -> Option<File> {
+        let _ = descriptor;
+        None
+    }
     /// Whether [`ImageSource::open_ranges`] may work.
     fn has_ranges(&self) -> bool {
         false
@@ -99,6 +105,12 @@ impl<'a> Blobs<'a> {
     ) -> Result<Box<dyn Read + Send + 'static>> {
         let (reader, stop) = (self.source.open(blob, offset)?, Arc::clone(&self.stop));
         Ok(Box::new(Stoppable { reader, stop }))
+    }
+
+    /// Opens a blob like [`ImageSource::local_file`].
+    pub(super) fn file(&self, blob: &Descriptor) -> Option<BlobFile> {
+        let file = self.source.local_file(blob)?;
+        Some(BlobFile { file, stop: Arc::clone(&self.stop) })
     }
 
     /// Opens a blob and reports the bytes as they are read.

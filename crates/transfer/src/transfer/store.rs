@@ -2,6 +2,7 @@
 //! resumed, and layers are optionally unpacked during the download.
 
 use std::collections::HashSet;
+use std::fs::File;
 use std::io::Read;
 use std::sync::Mutex;
 
@@ -82,6 +83,10 @@ impl ImageSource for StoreSource {
     fn open(&self, descriptor: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>> {
         let digest = &descriptor.digest;
         from_offset(self.store.open_blob(digest)?, offset, digest)
+    }
+
+    fn local_file(&self, descriptor: &Descriptor) -> Option<File> {
+        self.store.open_blob(&descriptor.digest).ok()
     }
 }
 

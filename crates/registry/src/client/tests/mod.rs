@@ -5,6 +5,7 @@ mod bounds;
 mod elsewhere;
 mod fake;
 mod faults;
+mod files;
 mod own;
 mod ranges;
 mod real;

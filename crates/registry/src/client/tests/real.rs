@@ -203,15 +203,21 @@ fn whole(repository: &Repository) -> Place {
     Place { repository: String::new(), ..repository.inner.write.clone() }
 }
 
-#[test]
-fn a_registry_with_passwords_lets_in_who_has_one() {
+/// Starts a registry with a password, and returns the login.
+pub(super) fn protected() -> (Registry, Login) {
     let registry = Registry::configured("", |directory| {
         let file = directory.join("htpasswd");
         std::fs::write(&file, format!("me:{SECRET}\n")).unwrap();
         format!("auth:\n  htpasswd:\n    realm: here\n    path: {}\n", file.display())
     });
+    (registry, login("me", "secret"))
+}
+
+#[test]
+fn a_registry_with_passwords_lets_in_who_has_one() {
+    let (registry, known) = protected();
     let layer = noise(2 << 20);
-    let insider = on(&client(Some(login("me", "secret"))), &registry.host, "app");
+    let insider = on(&client(Some(known)), &registry.host, "app");
     assert_eq!(push(&insider, &layer, &[]).unwrap(), Pushed::Uploaded);
     assert_eq!(read(&insider, &blob(&layer), 0).unwrap(), layer);
     check_login(&whole(&insider)).unwrap();

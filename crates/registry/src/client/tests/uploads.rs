@@ -12,14 +12,14 @@ use super::*;
 
 /// State of a registry that accepts one upload at a time.
 #[derive(Default)]
-struct Taking {
-    session: Option<Vec<u8>>,
-    sessions: usize,
-    done: Vec<Vec<u8>>,
+pub(super) struct Taking {
+    pub(super) session: Option<Vec<u8>>,
+    pub(super) sessions: usize,
+    pub(super) done: Vec<Vec<u8>>,
 }
 
 /// Starts a fake that accepts uploads correctly, unless `disturb` answers first.
-fn taking(
+pub(super) fn taking(
     disturb: impl Fn(&Request, &mut Taking) -> Option<Answer> + Send + Sync + 'static,
 ) -> (Fake, Arc<Mutex<Taking>>) {
     let state = Arc::new(Mutex::new(Taking::default()));
