@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::common::registry::Registry;
-use crate::common::{Ran, TestEnv, json, noise, tool};
+use crate::common::{IMGCTL, Ran, TestEnv, json, noise, tool};
 use serde_json::Value;
 
 /// Exit codes of docs/cli.md.
@@ -291,4 +291,19 @@ fn what_was_pushed_can_be_removed_again() {
     let ran = env.imgctl(["registry", "rm", &name("v1")]).fails(NOT_FOUND);
     assert!(ran.stderr().contains(&name("v1")), "{}", ran.report());
     env.imgctl(["registry", "rm", "x:v1"]).fails(USAGE);
+}
+
+#[test]
+fn over_plain_http_the_kernel_sends_large_blobs() {
+    let env = filled();
+    let registry = Registry::start();
+    let name = format!("{}/app:v1", registry.host);
+    env.imgctl(["tag", "x:v1", &name]).ok();
+    let trace = env.path("trace");
+    let mut command = tool("strace", ["-f", "-e", "trace=sendfile", "-o"]);
+    command.arg(&trace).arg(IMGCTL).arg("--root").arg(env.root()).args(["push", &name]);
+    Ran::new(command).ok();
+    assert_eq!(pulled_by_skopeo(&env, &name), digest(&env, "x:v1"));
+    let trace = std::fs::read_to_string(&trace).unwrap();
+    assert!(trace.contains("sendfile("), "{trace}");
 }

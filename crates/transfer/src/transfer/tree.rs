@@ -1,5 +1,6 @@
 //! Reads images from a docker-distribution storage tree and writes them there.
 
+use std::fs::File;
 use std::io::Read;
 
 use crate::transfer::partial::local::{LocalBlobs, TreeBlobs};
@@ -44,6 +45,19 @@ impl TreeSource {
             bytes: stored.bytes,
         })
     }
+
+    fn blob(&self, descriptor: &Descriptor) -> Result<File> {
+        let digest = &descriptor.digest;
+        let opened = self.layout.open_blob(digest)?;
+        let (file, size) = opened.ok_or_else(|| self.missing("blob", digest))?;
+        if size != descriptor.size {
+            return Err(Error::bad_content(format!(
+                "blob {digest} of {} has {size} bytes; its descriptor says {}",
+                self.repository, descriptor.size
+            )));
+        }
+        Ok(file)
+    }
 }
 
 impl ImageSource for TreeSource {
@@ -78,16 +92,11 @@ impl ImageSource for TreeSource {
     }
 
     fn open(&self, descriptor: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>> {
-        let digest = &descriptor.digest;
-        let opened = self.layout.open_blob(digest)?;
-        let (file, size) = opened.ok_or_else(|| self.missing("blob", digest))?;
-        if size != descriptor.size {
-            return Err(Error::bad_content(format!(
-                "blob {digest} of {} has {size} bytes; its descriptor says {}",
-                self.repository, descriptor.size
-            )));
-        }
-        from_offset(file, offset, digest)
+        from_offset(self.blob(descriptor)?, offset, &descriptor.digest)
+    }
+
+    fn local_file(&self, descriptor: &Descriptor) -> Option<File> {
+        self.blob(descriptor).ok()
     }
 }
 

@@ -11,6 +11,7 @@ mod pieces;
 mod tests;
 
 use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -250,6 +251,10 @@ impl ImageSource for Partial<'_> {
             false => self.source.open_ranges(blob, ranges)?,
         };
         Ok(Box::new(Assembled::new(pieces, rest, Arc::clone(&self.reused))))
+    }
+
+    fn local_file(&self, blob: &Descriptor) -> Option<File> {
+        self.source.local_file(blob)
     }
 
     fn admit(&self, digest: &Digest, manifests: &[Digest]) -> Result<()> {
