@@ -12,8 +12,8 @@ use crate::cli::commands::simulate;
 use crate::cli::commands::{
     about, adopt, agent, archives, attach, backup, blobs, build, bundle, cache, cluster, diff,
     edit, files, history, hosts, images, inplace, inspect, keys, kube_wrapper, login, manifest,
-    mounts, plan, preview, pull, push, records, registry, renumber, sign, status, store, upgrade,
-    working,
+    mounts, plan, preview, pull, push, records, registry, renumber, sign, state, status, store,
+    upgrade, working,
 };
 use crate::cli::{accepted, context::Context, overview, settings::Globals};
 use imgctl_base::error::Result;
@@ -131,6 +131,7 @@ verbs! {
     "backup": Backup(Box<backup::BackupArgs>) => backup::backup;
     "restore": Restore(Box<backup::RestoreArgs>) => backup::restore;
     "status": Status(Box<status::StatusArgs>) => status::status;
+    "state": State(state::StateCommand) => state::run;
     "inplace": Inplace(inplace::InplaceArgs) => inplace::run;
     "plan": Plan(plan::PlanArgs) => plan::plan, owned;
     "gen": Gen(Box<preview::GenArgs>) => preview::generate;

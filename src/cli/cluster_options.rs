@@ -12,6 +12,7 @@ use crate::cli::{
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::secret::Secret;
 use imgctl_cluster::cluster::clusterfile::{self, Clusterfile, SecretSource, Ssh, Values};
+use imgctl_cluster::cluster::state_identity::StateIdentity;
 use imgctl_cluster::cluster::{context::DATA_ROOT, desired::HostFlags, name, variable};
 use imgctl_cluster::pipeline::{executor::Options, nodes::Wait};
 use imgctl_cluster::runtime::certificates::validity::Validity;
@@ -25,6 +26,27 @@ pub(crate) struct ClusterArg {
     /// Name of the cluster
     #[arg(short, long, value_name = "NAME", default_value = name::DEFAULT)]
     pub(crate) cluster: String,
+}
+
+/// Encryption of the state of a new cluster.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "State options")]
+pub(crate) struct StateArgs {
+    /// Encrypt what this machine stores of the cluster to a recipient (age1…), or to those in a file
+    /// (may be repeated)
+    #[arg(long, value_name = "RECIPIENT|FILE")]
+    pub(crate) encrypt_state: Vec<String>,
+}
+
+impl StateArgs {
+    /// Fails if the flag is given, because of `other`.
+    pub(crate) fn refuse(&self, other: &str) -> Result<()> {
+        if self.encrypt_state.is_empty() {
+            return Ok(());
+        }
+        Err(Error::usage(format!("--encrypt-state cannot be used with {other}"))
+            .hint("this machine stores no secrets of a cluster that a kubeconfig names"))
+    }
 }
 
 /// The hosts to work on.
@@ -248,6 +270,7 @@ pub(crate) fn controller(context: &Context) -> Result<Controller> {
     let has_root = environment.path("SEALOS_RUNTIME_ROOT").or(environment.path("HOME")).is_some();
     Ok(Controller {
         state_root: has_root.then(|| runtime_root(environment)).transpose()?,
+        state_identity: StateIdentity::file(context.settings.state_identity.clone()),
         data_root: data_root(environment)?,
         home: environment.path("HOME"),
         variables: environment.texts(),

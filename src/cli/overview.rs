@@ -49,7 +49,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
         ],
     ),
     ("Upgrade clusters", &["upgrade", "rollback", "inplace"]),
-    ("Back up clusters", &["backup", "restore"]),
+    ("Back up clusters", &["backup", "restore", "state"]),
     (
         "Inspect",
         &[

@@ -48,6 +48,10 @@ pub(crate) struct Globals {
     #[arg(long, global = true)]
     no_color: bool,
 
+    /// File with the age identity that decrypts the state of clusters [env: IMGCTL_STATE_IDENTITY]
+    #[arg(long, global = true, value_name = "FILE")]
+    state_identity: Option<PathBuf>,
+
     /// Do not sync to disk: faster, but data is lost in a power failure [env: IMGCTL_NO_SYNC]
     #[arg(long, global = true)]
     no_sync: bool,
@@ -67,6 +71,8 @@ pub(crate) struct Settings {
     pub(crate) root: PathBuf,
     pub(crate) ui: ui::Options,
     pub(crate) sync: bool,
+    /// Decrypts the state of clusters.
+    pub(crate) state_identity: Option<PathBuf>,
     /// Limits for untrusted archives and layers.
     pub(crate) limits: Limits,
 }
@@ -98,6 +104,10 @@ impl Settings {
                 assume_yes: no_prompt || switch(globals.yes, "IMGCTL_YES")?,
             },
             sync: !switch(globals.no_sync, "IMGCTL_NO_SYNC")?,
+            state_identity: globals
+                .state_identity
+                .clone()
+                .or_else(|| environment.path("IMGCTL_STATE_IDENTITY")),
             limits: globals.limits.limits()?,
         })
     }

@@ -51,5 +51,6 @@ mod sealos;
 mod sigstore;
 mod split;
 mod ssh;
+mod state;
 mod trust;
 mod unpacking;

@@ -27,6 +27,8 @@ pub struct AdoptRequest {
     /// Name that the cluster gets; of a cluster with a record, its former name.
     pub cluster: String,
     pub hosts: HostFlags,
+    /// Recipients (`age1…`), and files of recipients, to encrypt the cluster's state to.
+    pub encrypt_state: Vec<String>,
     pub options: RunOptions,
 }
 
@@ -54,7 +56,7 @@ pub fn adopt(request: &AdoptRequest, session: &Session<'_>) -> Result<()> {
     }
     let desired = clusterfile(&reading, &named, &rfc3339(Timestamp::now().as_second()));
     let prepared = work.recorded(desired)?;
-    carry_out(&work, &prepared, &reading, adoption)
+    carry_out(&work, &prepared, &reading, adoption, request)
 }
 
 /// Returns the hosts of the command line as a Clusterfile.
@@ -128,6 +130,7 @@ fn carry_out(
     prepared: &Prepared,
     reading: &Reading,
     adoption: Adoption,
+    request: &AdoptRequest,
 ) -> Result<()> {
     let (session, options) = (work.session, work.options);
     let external_etcd = reading.observation.external_etcd();
@@ -139,6 +142,7 @@ fn carry_out(
             return Err(declined());
         }
     }
+    work.encrypt_state(&request.encrypt_state)?;
     let outcome = work.with_execution(prepared, false, |execution| {
         let plan = steps::plan(execution, &context, &intent, external_etcd);
         let planned = Planned::new(plan, Arc::clone(&context), execution);

@@ -8,11 +8,11 @@ use jiff::Timestamp;
 use serde_json::{Map, json};
 
 use crate::front_end::{BackedUp, Logins, Outcome};
+use crate::recipients::{read_key, recipients};
 use crate::session::Session;
 use crate::state_store::Unrecorded;
 use crate::work::{RunOptions, Work, steps};
-use imgctl_base::error::{Context as _, Error, Result};
-use imgctl_base::fs::directory::read_text;
+use imgctl_base::error::{Error, Result};
 use imgctl_base::secret::Secret;
 use imgctl_cluster::backup::content;
 use imgctl_cluster::backup::plan::{self, Backup, clear_staging};
@@ -26,15 +26,13 @@ use imgctl_registry::credentials::Login;
 use imgctl_transfer::age::{Identities, Recipients};
 use imgctl_transfer::backup::place::{Access, Place, tag_of};
 
-/// Maximum size of a file of recipients, identities or a passphrase, in bytes.
-const LONGEST: u64 = 1 << 20;
-
 #[derive(Clone, Debug)]
 pub struct BackupRequest {
     pub cluster: String,
     /// `oci:DIR[:TAG]`, `docker://REPOSITORY[:TAG]` or `DIR`; `None`: in the state directory.
     pub to: Option<String>,
-    /// Recipients (`age1…`), and files of recipients.
+    /// Recipients (`age1…`), and files of recipients; none: those of the cluster's state, if it is
+    /// encrypted.
     pub encrypt_to: Vec<String>,
     /// File with the passphrase to encrypt with.
     pub passphrase_file: Option<PathBuf>,
@@ -55,7 +53,7 @@ pub fn backup(request: &BackupRequest, session: &Session<'_>) -> Result<()> {
         return Err(Error::usage("--keep 0 would remove the backup that was just made")
             .hint("keep at least one"));
     }
-    let recipients = recipients(&request.encrypt_to, request.passphrase_file.as_deref())?;
+    let named = encrypted_to(request)?;
     let work = Work::begin("backup", &request.cluster, &request.options, session)?;
     let stored = work.existing()?.clone();
     if !stored.exists() {
@@ -70,6 +68,11 @@ pub fn backup(request: &BackupRequest, session: &Session<'_>) -> Result<()> {
     let place = match &request.to {
         Some(to) => Place::parse(to)?.absolute()?,
         None => Place::Directory { path: state.join("backup/oci"), tag: None },
+    };
+    // A copy in plain text would undo the encryption of the state.
+    let recipients = match named {
+        None => work.state.files().recipients()?,
+        named => named,
     };
     place.check(recipients.is_some())?;
     if let Some(calendar) = &request.schedule {
@@ -97,7 +100,7 @@ pub fn backup(request: &BackupRequest, session: &Session<'_>) -> Result<()> {
             keep: request.keep,
             staging: state.join("backup/staging"),
             clusterfile: content::clusterfile(&stored)?,
-            controller: content::pack_controller(&state)?,
+            controller: content::pack_controller(work.state.files())?,
             about: content::about(&prepared.context, execution.runtime.name(), ""),
             access: access(session)?,
             place: place.clone(),
@@ -174,8 +177,7 @@ fn scheduled(
         arguments.push(format!("--tls-verify={verify}"));
     }
     let directory = format!("clusters/{cluster}");
-    let state = session.state(cluster)?.directory().to_owned();
-    for (path, content) in content::controller_files(&state)? {
+    for (path, content) in content::controller_files(session.state(cluster)?.files())? {
         add(&format!("{directory}/{}", path.display()), content);
     }
     add(&format!("{directory}/Clusterfile"), content::clusterfile(stored)?.into_bytes());
@@ -205,48 +207,29 @@ pub(crate) fn access(session: &Session<'_>) -> Result<Access> {
     })
 }
 
-/// Returns those for whom a backup is encrypted; `None`: for nobody, it stays in the clear.
-fn recipients(named: &[String], passphrase: Option<&Path>) -> Result<Option<Recipients>> {
-    let mut all: Option<Recipients> =
-        passphrase.map(|file| read_passphrase(file).map(Recipients::passphrase)).transpose()?;
-    for name in named {
-        let one = if name.starts_with("age1") {
-            Recipients::parse(name, "--encrypt-to")?
-        } else {
-            let text = read(Path::new(name)).map_err(|error| {
-                error.hint("--encrypt-to takes a recipient (age1…) or a file of recipients")
-            })?;
-            Recipients::parse(text.expose(), name)?
-        };
-        all = Some(match all {
-            None => one,
-            Some(others) => others.and(one)?,
-        });
+/// Returns those for whom a backup is encrypted; `None`: the request names nobody.
+fn encrypted_to(request: &BackupRequest) -> Result<Option<Recipients>> {
+    match &request.passphrase_file {
+        Some(file) => read_passphrase(file).map(Recipients::passphrase).map(Some),
+        None => recipients(&request.encrypt_to, "--encrypt-to"),
     }
-    Ok(all)
 }
 
 /// Returns what decrypts a backup: the identities of a file, or a passphrase.
 pub(crate) fn identities(identity: Option<&Path>, passphrase: Option<&Path>) -> Result<Identities> {
     match (identity, passphrase) {
-        (Some(file), _) => Identities::parse(&read(file)?, &file.display().to_string()),
+        (Some(file), _) => Identities::parse(&read_key(file)?, &file.display().to_string()),
         (None, Some(file)) => read_passphrase(file).map(Identities::passphrase),
         (None, None) => Ok(Identities::default()),
     }
 }
 
 fn read_passphrase(file: &Path) -> Result<Secret> {
-    let text = read(file)?;
+    let text = read_key(file)?;
     let line = text.expose().lines().next().unwrap_or_default();
     if line.is_empty() {
         return Err(Error::usage(format!("{} contains no passphrase", file.display()))
             .hint("write it into the first line"));
     }
     Ok(Secret::new(line))
-}
-
-fn read(file: &Path) -> Result<Secret> {
-    let text = read_text(file, LONGEST).context(|| "cannot read a key".to_owned())?;
-    let missing = || Error::not_found(format!("the file {} does not exist", file.display()));
-    text.map(Secret::new).ok_or_else(missing)
 }

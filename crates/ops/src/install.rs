@@ -38,6 +38,8 @@ pub struct Installation {
     /// Hosts of a new cluster, or hosts to add to an existing one.
     pub hosts: HostFlags,
     pub additions: Additions,
+    /// Recipients (`age1…`), and files of recipients, to encrypt the cluster's state to.
+    pub encrypt_state: Vec<String>,
     /// Also run the commands of images that the cluster already has.
     pub force: bool,
     pub wait: Wait,
@@ -65,6 +67,7 @@ enum Next {
 fn run_once(request: &Installation, session: &Session<'_>) -> Result<Next> {
     let name = &request.cluster;
     let work = Work::begin_asking_hosts("run", name, &request.options, session)?;
+    work.encrypt_state(&request.encrypt_state)?;
     let images = session.loaded(&request.images)?;
     let flags = &request.hosts;
     let existing = work.current.as_ref().filter(|current| current.exists());
@@ -163,6 +166,8 @@ fn is_newer(current: &Clusterfile, images: &[String], session: &Session<'_>) -> 
 pub struct Application {
     pub clusterfile: Clusterfile,
     pub additions: Additions,
+    /// Recipients (`age1…`), and files of recipients, to encrypt the cluster's state to.
+    pub encrypt_state: Vec<String>,
     /// Continues even if hosts to be removed do not answer.
     pub force: bool,
     pub wait: Wait,
@@ -174,6 +179,7 @@ pub fn apply(request: &Application, session: &Session<'_>) -> Result<()> {
     let mut desired = request.clusterfile.clone();
     let name = &request.clusterfile.cluster.name;
     let work = Work::begin_asking_hosts("apply", name, &request.options, session)?;
+    work.encrypt_state(&request.encrypt_state)?;
     if let Some(current) = &work.current {
         // The recorded state holds the cluster's status; the file does not.
         desired.cluster.created.clone_from(&current.cluster.created);

@@ -16,9 +16,11 @@ pub mod install;
 pub mod maintain;
 pub mod members;
 pub mod preview;
+mod recipients;
 pub mod renumber;
 pub mod restore;
 pub mod session;
+pub mod state;
 mod state_store;
 #[cfg(test)]
 mod tests;

@@ -1,14 +1,13 @@
 //! Operations on an existing cluster that keep its images and hosts, or end them: status, certificates,
 //! uninstallation, tear-down.
 
-use std::path::Path;
-
 use jiff::Timestamp;
 
 use crate::work::{RunOptions, Work};
 use crate::{front_end::Outcome, session::Session};
-use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::error::{Error, Result};
 use imgctl_cluster::backup::schedule;
+use imgctl_cluster::cluster::state_files::StateFiles;
 use imgctl_cluster::cluster::{
     clusterfile::Phase, context::ClusterContext, context::Host, image::ClusterImage,
 };
@@ -23,6 +22,9 @@ use imgctl_cluster::runtime::{HostPool, choice};
 use imgctl_kube::client;
 
 pub use imgctl_cluster::backup::last::LastBackup;
+
+/// Maximum size of a certificate or kubeconfig, in bytes.
+const LONGEST: u64 = 1 << 20;
 
 pub struct ClusterStatus {
     pub phase: Option<Phase>,
@@ -106,7 +108,7 @@ pub fn certificates(
     let state = session.state(cluster)?;
     let mut found = Vec::new();
     for file in ["pki/ca.crt", "pki/etcd/ca.crt", "pki/front-proxy-ca.crt", "etc/admin.conf"] {
-        if let Some(certificate) = read_certificate(&state.directory().join(file))? {
+        if let Some(certificate) = read_certificate(state.files(), file)? {
             found.push((file, certificate));
         }
     }
@@ -120,17 +122,10 @@ pub fn certificates(
     Ok(found)
 }
 
-fn read_certificate(path: &Path) -> Result<Option<Certificate>> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error).path("read", path),
-    };
-    let text = if path.extension().is_some_and(|end| end == "conf") {
-        read_kubeconfig(&text)?.certificate
-    } else {
-        Some(text)
-    };
+fn read_certificate(files: &StateFiles, name: &str) -> Result<Option<Certificate>> {
+    let Some(text) = files.read(name, LONGEST)? else { return Ok(None) };
+    let text =
+        if name.ends_with(".conf") { read_kubeconfig(&text)?.certificate } else { Some(text) };
     text.map(|text| inspect::read(&text)).transpose()
 }
 

@@ -16,6 +16,7 @@ use imgctl_cluster::backup::content::{self, CLUSTERFILE, CONTROLLER};
 use imgctl_cluster::cluster::clusterfile::{Clusterfile, Status};
 use imgctl_cluster::cluster::desired::HostFlags;
 use imgctl_cluster::cluster::image::ClusterImage;
+use imgctl_cluster::cluster::state_files::StateFiles;
 use imgctl_cluster::pipeline::restore::Restore;
 use imgctl_cluster::pipeline::{change, look, nodes::Wait};
 use imgctl_transfer::backup::place::{self, Access};
@@ -37,6 +38,8 @@ pub struct RestoreRequest {
     pub hosts: HostFlags,
     pub identity: Option<PathBuf>,
     pub passphrase_file: Option<PathBuf>,
+    /// Recipients (`age1…`), and files of recipients, to encrypt the cluster's state to.
+    pub encrypt_state: Vec<String>,
     /// Accept images of the same names with other digests.
     pub other_images: bool,
     pub wait: Wait,
@@ -58,7 +61,8 @@ pub fn restore(request: &RestoreRequest, session: &Session<'_>) -> Result<()> {
     let opened = found.open(&*source, &keys)?;
     let cluster = found.config.cluster.clone();
     let mut work = Work::begin("restore", &cluster, &request.options, session)?;
-    let state = work.state.directory().to_owned();
+    work.encrypt_state(&request.encrypt_state)?;
+    let state = work.state.files().clone();
     let staging = Staging::of(&state, &found.root.digest);
     // An unfinished restore of the same backup has made this record; any other is of a cluster.
     let is_resumed =
@@ -212,13 +216,15 @@ fn same_images(
 /// Where a backup lies on this machine while it is restored. It holds all secrets of the cluster, and
 /// goes when the restore is done.
 struct Staging {
+    state: StateFiles,
     directory: PathBuf,
     digest: Digest,
 }
 
 impl Staging {
-    fn of(state: &Path, digest: &Digest) -> Self {
-        Self { directory: state.join(STAGING), digest: digest.clone() }
+    fn of(state: &StateFiles, digest: &Digest) -> Self {
+        let directory = state.path(STAGING);
+        Self { state: state.clone(), directory, digest: digest.clone() }
     }
 
     /// Whether a restore of this backup has begun.
@@ -258,9 +264,11 @@ impl Staging {
         let mut all = Vec::new();
         for part in &opened.details.parts {
             let path = files.join(&part.name);
-            let is_there = std::fs::metadata(&path).is_ok_and(|found| found.len() == part.size);
-            if !is_there {
-                opened.extract(&*copied, &part.name, &path)?;
+            // It has its name once all of it is there.
+            if !path.exists() {
+                let mut file = self.state.create(&path)?;
+                opened.write(&*copied, &part.name, &mut file)?;
+                file.commit()?;
             }
             // The controller's own parts stay here.
             if ![CLUSTERFILE, CONTROLLER].contains(&part.name.as_str()) {

@@ -12,6 +12,7 @@ use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::image::{Platform, Reference};
 use imgctl_cluster::cluster::clusterfile::{Clusterfile, Surroundings};
 use imgctl_cluster::cluster::state::{State, States};
+use imgctl_cluster::cluster::state_identity::StateIdentity;
 use imgctl_cluster::cluster::{
     context::ClusterContext, context::Host, image::ClusterImage, local_addresses,
 };
@@ -32,6 +33,8 @@ use imgctl_transfer::transfer::{self, Input, LoadOptions, plan::Selection, shelf
 pub struct Controller {
     /// Directory of the clusters' state; `None` if it is not known.
     pub state_root: Option<PathBuf>,
+    /// Decrypts the state of clusters, if it is encrypted.
+    pub state_identity: StateIdentity,
     /// Directory of clusters' data on their hosts.
     pub data_root: String,
     /// Directory that `~` in a Clusterfile means.
@@ -82,7 +85,8 @@ impl Session<'_> {
     }
 
     pub fn state(&self, cluster: &str) -> Result<State> {
-        States::new(self.state_root()?.clone()).of(cluster)
+        let identity = self.controller.state_identity.clone();
+        States::new(self.state_root()?.clone(), identity).of(cluster)
     }
 
     /// Calls `then` with the environment that a Clusterfile's references are resolved in.
@@ -185,10 +189,10 @@ impl Session<'_> {
         clusterfile: &Clusterfile,
         images: Vec<ClusterImage>,
     ) -> Result<ClusterContext> {
-        let directory = self.state(&clusterfile.cluster.name)?.directory().to_owned();
+        let state = self.state(&clusterfile.cluster.name)?.files().clone();
         let data_root = &self.controller.data_root;
         self.with_surroundings(|around| {
-            ClusterContext::new(clusterfile, images, data_root, directory, around)
+            ClusterContext::new(clusterfile, images, data_root, state, around)
         })
     }
 

@@ -74,7 +74,7 @@ impl StateStore for ClusterStateStore {
             PhaseUpdate::InProcess => {
                 self.state.prepare()?;
                 if let Some(access) = &self.new_registry {
-                    registry_access::remember(access, self.state.directory())?;
+                    registry_access::remember(access, self.state.files())?;
                 }
                 let stored = self.unfinished(Phase::InProcess);
                 {
@@ -142,7 +142,7 @@ impl StateStore for ClusterStateStore {
         // Hosts have the password in their trees anyway, and a controller that replaces this one
         // finds it here. A password chosen by the user is not copied.
         let used = self.registry.as_ref().map(|access| &access.password);
-        if let Some(password) = registry_access::kept(self.state.directory())?
+        if let Some(password) = registry_access::kept(self.state.files())?
             && Some(&password) == used
         {
             files.push(FileToWrite {

@@ -204,6 +204,7 @@ fn hosts(masters: Option<&str>, nodes: &str) -> HostFlags {
 
 fn installation(options: RunOptions) -> Installation {
     Installation {
+        encrypt_state: Vec::new(),
         cluster: "default".to_owned(),
         images: vec!["app:v1".to_owned()],
         hosts: hosts(Some("10.9.0.1"), "10.9.0.2,10.9.0.3"),

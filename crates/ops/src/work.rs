@@ -114,7 +114,7 @@ impl<'a> Work<'a> {
         let lock = || state.lock(verb, Timestamp::now().as_second());
         let held = (!options.dry_run).then(lock).transpose()?;
         if !options.dry_run && CHANGES_HALF.contains(&verb) {
-            refuse_while_open(state.directory(), verb)?;
+            refuse_while_open(state.files(), verb)?;
         }
         let current = match state.load()? {
             Some((clusterfile, notes)) => {
@@ -270,7 +270,7 @@ impl<'a> Work<'a> {
                 ImageSays { file: file.as_deref(), template: template.as_deref() },
                 &rootfs.environment,
                 user,
-                &context.state_directory,
+                &context.state,
             )
         };
         let mut decided = decide(&user)?;

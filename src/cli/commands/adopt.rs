@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::cli::cluster_options::{ClusterArg, HostsArgs, WorkArgs};
+use crate::cli::cluster_options::{ClusterArg, HostsArgs, StateArgs, WorkArgs};
 use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use imgctl_base::error::Result;
 use imgctl_ops::adopt::{self as operation, AdoptRequest};
@@ -31,6 +31,9 @@ pub(crate) struct AdoptArgs {
     ssh: SshArgs,
 
     #[command(flatten)]
+    state: StateArgs,
+
+    #[command(flatten)]
     pub(crate) work: WorkArgs,
 }
 
@@ -39,6 +42,7 @@ pub(crate) fn adopt(args: &AdoptArgs, context: &Context) -> Result<()> {
     let request = AdoptRequest {
         cluster: args.cluster.cluster.clone(),
         hosts: args.hosts.of(&session),
+        encrypt_state: args.state.encrypt_state.clone(),
         options: args.work.options(context)?,
     };
     operation::adopt(&request, &session)

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::cli::cluster_options::{ClusterArg, HostsArgs, WaitArgs, WorkArgs};
+use crate::cli::cluster_options::{ClusterArg, HostsArgs, StateArgs, WaitArgs, WorkArgs};
 use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use imgctl_base::error::Result;
 use imgctl_ops::backup::{self, BackupRequest};
@@ -38,6 +38,7 @@ pub(crate) struct BackupArgs {
     to: Option<String>,
 
     /// Recipient that can decrypt the backup (age1…), or a file of recipients (may be repeated)
+    /// [default: the recipients of the cluster's state, if it is encrypted]
     #[arg(long, value_name = "RECIPIENT|FILE")]
     encrypt_to: Vec<String>,
 
@@ -119,6 +120,9 @@ pub(crate) struct RestoreArgs {
     ssh: SshArgs,
 
     #[command(flatten)]
+    state: StateArgs,
+
+    #[command(flatten)]
     pub(crate) work: WorkArgs,
 
     #[command(flatten)]
@@ -135,6 +139,7 @@ pub(crate) fn restore(args: &RestoreArgs, context: &Context) -> Result<()> {
         hosts: args.hosts.of(&session),
         identity: args.identity.clone(),
         passphrase_file: args.passphrase_file.clone(),
+        encrypt_state: args.state.encrypt_state.clone(),
         other_images: args.other_images,
         wait: args.wait.wait()?,
         options: args.work.options(context)?,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::cli::cluster_options::{
-    ClusterArg, DesiredArgs, HostsArgs, ValuesArgs, WaitArgs, WorkArgs,
+    ClusterArg, DesiredArgs, HostsArgs, StateArgs, ValuesArgs, WaitArgs, WorkArgs,
 };
 use crate::cli::kubeconfig_options::{ApplicationArgs, KubeconfigArgs};
 use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
@@ -62,6 +62,9 @@ pub(crate) struct RunArgs {
     force: bool,
 
     #[command(flatten)]
+    state: StateArgs,
+
+    #[command(flatten)]
     pub(crate) work: WorkArgs,
 
     #[command(flatten)]
@@ -79,6 +82,7 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
     let session = context.session(&args.ssh, &args.registry)?;
     if let Some(access) = args.kubeconfig.access() {
         args.hosts.refuse("--kubeconfig")?;
+        args.state.refuse("--kubeconfig")?;
         let request = AppInstallation {
             access,
             images: args.images.clone(),
@@ -95,6 +99,7 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
         images: args.images.clone(),
         hosts: args.hosts.of(&session),
         additions: args.desired.additions(context)?,
+        encrypt_state: args.state.encrypt_state.clone(),
         force: args.force,
         wait: args.wait.wait()?,
         options: args.work.options(context)?,
@@ -145,6 +150,9 @@ pub(crate) struct ApplyArgs {
     force: bool,
 
     #[command(flatten)]
+    state: StateArgs,
+
+    #[command(flatten)]
     pub(crate) work: WorkArgs,
 
     #[command(flatten)]
@@ -158,6 +166,7 @@ pub(crate) fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
     let request = Application {
         clusterfile: args.values.clusterfile(&args.file, context)?,
         additions: args.desired.additions(context)?,
+        encrypt_state: args.state.encrypt_state.clone(),
         force: args.force,
         wait: args.wait.wait()?,
         options: args.work.options(context)?,

@@ -44,6 +44,7 @@ pub(crate) mod renumber;
 pub(crate) mod sign;
 #[cfg(feature = "testing")]
 pub(crate) mod simulate;
+pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod store;
 pub(crate) mod upgrade;

@@ -212,7 +212,7 @@ pub(crate) fn env(args: &EnvArgs, context: &Context) -> Result<()> {
 }
 
 /// Name, default and purpose of each setting; `None` means that the default is computed.
-const SETTINGS: [(&str, Option<&str>, &str); 15] = [
+const SETTINGS: [(&str, Option<&str>, &str); 16] = [
     ("SEALOS_RUNTIME_ROOT", None, "state of clusters on this machine"),
     ("SEALOS_DATA_ROOT", None, "data of clusters on their hosts"),
     ("SEALOS_PROMPT", Some("enabled"), "`disabled`: every question is answered with yes"),
@@ -225,6 +225,7 @@ const SETTINGS: [(&str, Option<&str>, &str); 15] = [
     ("IMGCTL_JSON", Some("false"), "print JSON"),
     ("IMGCTL_LOG_LEVEL", Some("warn"), "how much to log"),
     ("IMGCTL_PROGRESS", Some("auto"), "how to show progress"),
+    ("IMGCTL_STATE_IDENTITY", Some(""), "file with the identity that decrypts clusters' state"),
     ("IMGCTL_YES", Some("false"), "answer every question with yes"),
     ("IMGCTL_NO_SYNC", Some("false"), "do not sync to disk"),
     ("REGISTRY_AUTH_FILE", Some(""), "file of registry credentials"),

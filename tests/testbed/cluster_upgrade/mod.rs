@@ -9,7 +9,7 @@ mod distribution;
 mod hooks;
 mod kills;
 mod plans;
-mod rolling;
+pub(crate) mod rolling;
 mod snapshots;
 mod stops;
 pub(crate) mod writer;

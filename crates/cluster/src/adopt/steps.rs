@@ -1,11 +1,12 @@
 //! The steps of an adoption: all of them write on the controller, except for the record in the API.
 //! Each can be repeated; the Clusterfile comes last, and without it nothing has been adopted.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::adopt::read::text;
 use crate::cluster::context::{ClusterContext, Host};
+use crate::cluster::state_files::StateFiles;
 use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate};
 use crate::pipeline::record::{self, RECORD_PATH, secret_object};
 use crate::pipeline::step::{Phase, Plan, Step, StepContext};
@@ -13,8 +14,7 @@ use crate::runtime::certificates::pki::Pki;
 use crate::runtime::kubectl::ADMIN_CONF;
 use crate::upgrade::nodes;
 use imgctl_base::error::{Error, IoContext, Result};
-use imgctl_base::fs::atomic::{sync_directory, write_private};
-use imgctl_base::fs::directory::read_text;
+use imgctl_base::fs::atomic::sync_directory;
 use imgctl_host::agent::Agent;
 use imgctl_kube::api::Api;
 
@@ -65,19 +65,18 @@ fn authorities(context: &Arc<ClusterContext>, first: &Host, external_etcd: bool)
     let (context, first) = (Arc::clone(context), first.clone());
     let step = Step::local("authorities", says, "", move |step: &StepContext<'_>| {
         let agent = step.pool.agent(&first)?;
-        let state = &context.state_directory;
+        let state = &context.state;
         fetch(&*agent, state, external_etcd)?;
         if !external_etcd {
             // The keys belong to the certificates.
-            Pki::load(&state.join("pki"))?;
+            Pki::load(state)?;
         }
         Ok(())
     });
     step.always()
 }
 
-fn fetch(agent: &dyn Agent, state: &Path, external_etcd: bool) -> Result<()> {
-    let directory = state.join("pki");
+fn fetch(agent: &dyn Agent, state: &StateFiles, external_etcd: bool) -> Result<()> {
     let mut files = Vec::new();
     for (name, may_lack) in PKI {
         let path = format!("/etc/kubernetes/pki/{name}");
@@ -90,19 +89,20 @@ fn fetch(agent: &dyn Agent, state: &Path, external_etcd: bool) -> Result<()> {
         }
     }
     let own = files.first().map(|(_, content)| content);
-    put_aside(&directory, own.map_or("", String::as_str))?;
+    put_aside(state, own.map_or("", String::as_str))?;
     for (name, content) in &files {
-        write_private(&directory.join(name), content)?;
+        state.write(format!("pki/{name}"), content)?;
     }
     match text(agent, ADMIN_CONF, LONGEST)? {
-        Some(content) => write_private(&state.join("etc/admin.conf"), &content),
+        Some(content) => state.write("etc/admin.conf", &content),
         None => Ok(()),
     }
 }
 
 /// Renames the authorities of a former cluster of the same name: they are not overwritten.
-fn put_aside(directory: &Path, authority: &str) -> Result<()> {
-    let kept = read_text(&directory.join("ca.crt"), LONGEST)?;
+fn put_aside(state: &StateFiles, authority: &str) -> Result<()> {
+    let directory = state.path("pki");
+    let kept = state.read("pki/ca.crt", LONGEST)?;
     if kept.is_none_or(|kept| kept == authority) {
         return Ok(());
     }
@@ -110,8 +110,8 @@ fn put_aside(directory: &Path, authority: &str) -> Result<()> {
     let Some(number) = (1..).find(|number| !free(number).exists()) else {
         return Ok(());
     };
-    std::fs::rename(directory, free(&number)).path("rename", directory)?;
-    sync_directory(directory.parent().unwrap_or(directory))
+    std::fs::rename(&directory, free(&number)).path("rename", &directory)?;
+    sync_directory(state.directory())
 }
 
 /// Stores the Clusterfile in the cluster, through the API: no command runs on a host.

@@ -12,6 +12,7 @@ use crate::apps::wrapper;
 use crate::cluster::context::{ClusterContext, Paths};
 use crate::cluster::environment::SEALOS_VERSION;
 use crate::cluster::image::ClusterImage;
+use crate::cluster::state_files::StateFiles;
 use imgctl_base::error::{IoContext, Result};
 use imgctl_base::image::{Digest, LayerKind};
 use imgctl_host::agent::protocol::{Checkout, CheckoutLayer};
@@ -93,7 +94,7 @@ impl Target {
             images,
             adopted: None,
             paths: Paths::new(&directory.to_string_lossy(), name),
-            state_directory: directory,
+            state: StateFiles::plain(directory),
             environment: BTreeMap::new(),
             flag_environment: flags,
             registry: None,

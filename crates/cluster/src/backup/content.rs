@@ -9,8 +9,8 @@ use walkdir::WalkDir;
 
 use crate::cluster::clusterfile::{self, Clusterfile};
 use crate::cluster::context::ClusterContext;
+use crate::cluster::state_files::StateFiles;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
-use imgctl_base::fs::atomic::write_private;
 use imgctl_base::image::descriptor::EMBEDDED_IMAGES;
 
 /// Part with the Clusterfile.
@@ -41,22 +41,20 @@ pub fn read_clusterfile(bytes: &[u8]) -> Result<Clusterfile> {
 }
 
 /// Returns the controller's keys and passwords: paths below the state directory, and contents.
-pub fn controller_files(state: &Path) -> Result<Vec<(PathBuf, Vec<u8>)>> {
+pub fn controller_files(state: &StateFiles) -> Result<Vec<(PathBuf, Vec<u8>)>> {
     let mut files = Vec::new();
     for directory in DIRECTORIES {
-        let root = state.join(directory);
+        let root = state.path(directory);
         if !root.exists() {
             continue;
         }
         for entry in WalkDir::new(&root).sort_by_file_name() {
             let entry = entry.path("list", &root)?;
-            let name = entry.path().strip_prefix(state).unwrap_or(entry.path());
+            let name = entry.path().strip_prefix(state.directory()).unwrap_or(entry.path());
             if !entry.file_type().is_file() || name == Path::new(LEFT_OUT) {
                 continue;
             }
-            let mut bytes = Vec::new();
-            let file = std::fs::File::open(entry.path()).path("open", entry.path())?;
-            file.take(MOST + 1).read_to_end(&mut bytes).path("read", entry.path())?;
+            let bytes = state.read_bytes(name, MOST + 1)?.unwrap_or_default();
             if bytes.len() as u64 > MOST {
                 return Err(Error::failed(format!(
                     "{} is too large for a backup: it has more than {MOST} bytes",
@@ -71,7 +69,7 @@ pub fn controller_files(state: &Path) -> Result<Vec<(PathBuf, Vec<u8>)>> {
 }
 
 /// Returns the controller's keys and passwords as a tar.
-pub fn pack_controller(state: &Path) -> Result<Vec<u8>> {
+pub fn pack_controller(state: &StateFiles) -> Result<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
     for (name, bytes) in controller_files(state)? {
         let mut header = tar::Header::new_gnu();
@@ -86,7 +84,7 @@ pub fn pack_controller(state: &Path) -> Result<Vec<u8>> {
 }
 
 /// Writes what [`pack_controller`] packed into the state directory.
-pub fn unpack_controller(bytes: &[u8], state: &Path) -> Result<()> {
+pub fn unpack_controller(bytes: &[u8], state: &StateFiles) -> Result<()> {
     let doing = || "cannot use the controller's keys in the backup".to_owned();
     let mut archive = tar::Archive::new(Cursor::new(bytes).take(MOST_OF_ALL));
     for entry in archive.entries().doing(doing)? {
@@ -102,7 +100,7 @@ pub fn unpack_controller(bytes: &[u8], state: &Path) -> Result<()> {
         }
         let mut text = String::new();
         entry.read_to_string(&mut text).doing(doing)?;
-        write_private(&state.join(&path), &text).context(doing)?;
+        state.write(&path, &text).context(doing)?;
     }
     Ok(())
 }
@@ -149,7 +147,7 @@ mod tests {
     #[test]
     fn keys_come_back_and_nothing_leaves_its_directory() {
         let scratch = tempfile::tempdir().unwrap();
-        let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+        let [from, to] = ["from", "to"].map(|name| StateFiles::plain(scratch.path().join(name)));
         for (name, text) in [
             ("pki/ca.key", "secret"),
             ("pki/etcd/ca.crt", "certificate"),
@@ -157,14 +155,15 @@ mod tests {
             ("etc/admin.conf", "left out"),
             ("journal/x", "left out"),
         ] {
-            write_private(&from.join(name), text).unwrap();
+            from.write(name, text).unwrap();
         }
         let packed = pack_controller(&from).unwrap();
         assert_eq!(packed, pack_controller(&from).unwrap());
         unpack_controller(&packed, &to).unwrap();
-        let count = WalkDir::new(&to).into_iter().flatten().filter(|e| e.file_type().is_file());
+        let count =
+            WalkDir::new(to.directory()).into_iter().flatten().filter(|e| e.file_type().is_file());
         assert_eq!(count.count(), 3);
-        assert_eq!(std::fs::read_to_string(to.join("pki/ca.key")).unwrap(), "secret");
+        assert_eq!(std::fs::read_to_string(to.path("pki/ca.key")).unwrap(), "secret");
 
         for name in ["../x", "/etc/x", "other/x", "pki/../../x"] {
             let mut archive = tar::Builder::new(Vec::new());

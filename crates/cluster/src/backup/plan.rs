@@ -225,7 +225,7 @@ fn keep(backup: &Arc<Backup>, outcome: &Outcome, context: &ClusterContext) -> Ve
         own.place.put(&made(&packed)?, &own.staging, &own.tag, &own.access, &Silent)
     }));
     let (own, packed, state) =
-        (Arc::clone(backup), Arc::clone(outcome), context.state_directory.clone());
+        (Arc::clone(backup), Arc::clone(outcome), context.state.directory().to_owned());
     let place = to.clone();
     steps.push(Step::local("record", "record the backup as the last one", &to, move |_| {
         let packed = made(&packed)?;

@@ -1,10 +1,11 @@
 //! Builds a [`ClusterContext`] from a Clusterfile and the images that it names.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::BTreeMap;
 
 use crate::cluster::clusterfile::{Adopted, Clusterfile, Mount, Surroundings};
 use crate::cluster::context::{ClusterContext, Paths};
 use crate::cluster::image::{ClusterImage, DISTRIBUTION_LABELS, ImageKind, TYPE_LABELS};
+use crate::cluster::state_files::StateFiles;
 use imgctl_base::{error::Result, image::Digest};
 
 /// Label for the API address that workers use, unless another address is given.
@@ -17,7 +18,7 @@ impl ClusterContext {
         clusterfile: &Clusterfile,
         images: Vec<ClusterImage>,
         data_root: &str,
-        state_directory: PathBuf,
+        state: StateFiles,
         surroundings: &Surroundings<'_>,
     ) -> Result<Self> {
         let cluster = &clusterfile.cluster;
@@ -27,7 +28,7 @@ impl ClusterContext {
             leaving: Vec::new(),
             images,
             paths: Paths::new(data_root, &cluster.name),
-            state_directory,
+            state,
             environment: cluster.environment.clone(),
             flag_environment: cluster.status.environment.clone(),
             registry: None,
@@ -132,7 +133,7 @@ mod tests {
             &clusterfile,
             vec![rootfs.clone()],
             "/data",
-            "/state".into(),
+            StateFiles::plain("/state"),
             &surroundings,
         )
         .unwrap();

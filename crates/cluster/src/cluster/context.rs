@@ -1,9 +1,10 @@
 //! The cluster context: everything known about one cluster during an operation, its hosts and the
 //! locations of its files there (sealos.md 3.3).
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::BTreeMap;
 
 use crate::cluster::image::{ClusterImage, ImageKind};
+use crate::cluster::state_files::StateFiles;
 use imgctl_base::{image::Digest, secret::Secret};
 use imgctl_host::host::{address::Address, login::Login};
 
@@ -37,7 +38,7 @@ pub struct ClusterContext {
     pub images: Vec<ClusterImage>,
     pub paths: Paths,
     /// `~/.sealos/<cluster>` on the controller.
-    pub state_directory: PathBuf,
+    pub state: StateFiles,
     /// `spec.env`.
     pub environment: BTreeMap<String, String>,
     /// `--env` of this and earlier commands; overrides everything.

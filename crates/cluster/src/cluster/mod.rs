@@ -15,6 +15,9 @@ pub mod name;
 pub mod registry_access;
 pub mod renumber;
 pub mod state;
+pub mod state_encryption;
+pub mod state_files;
+pub mod state_identity;
 #[cfg(any(test, feature = "testing"))]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "for tests only")]
 pub mod testing;

@@ -3,14 +3,12 @@
 //! is started.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use serde_json::Value;
 
 use crate::cluster::context::RegistryAccess;
+use crate::cluster::state_files::StateFiles;
 use imgctl_base::error::{Context, Error, Result};
-use imgctl_base::fs::atomic::write_private;
-use imgctl_base::fs::directory::read_text;
 use imgctl_base::secret::Secret;
 use imgctl_registry::server::hash_password;
 use imgctl_template::{self as template, Dialect, Missing, Template};
@@ -74,7 +72,7 @@ pub fn decide(
     says: ImageSays<'_>,
     image: &BTreeMap<String, String>,
     user: &BTreeMap<String, String>,
-    state: &Path,
+    state: &StateFiles,
 ) -> Result<Decided> {
     let mut variables = image.clone();
     variables.extend(user.clone());
@@ -102,13 +100,13 @@ pub fn decide(
 }
 
 /// Stores a generated password for later runs, readable only by its owner.
-pub fn remember(access: &RegistryAccess, state: &Path) -> Result<()> {
-    write_private(&state.join(KEPT_PASSWORD), access.password.expose())
+pub fn remember(access: &RegistryAccess, state: &StateFiles) -> Result<()> {
+    state.write(KEPT_PASSWORD, access.password.expose())
 }
 
 /// Returns the content of [`HTPASSWD`]; `None` if the registry requires no login. The hash of a
 /// password is stored, so that the file stays the same between runs.
-pub fn htpasswd(access: &RegistryAccess, state: &Path) -> Result<Option<String>> {
+pub fn htpasswd(access: &RegistryAccess, state: &StateFiles) -> Result<Option<String>> {
     let user = &access.username;
     if user.is_empty() || access.password.expose().is_empty() {
         return Ok(None);
@@ -117,8 +115,7 @@ pub fn htpasswd(access: &RegistryAccess, state: &Path) -> Result<Option<String>>
         return Err(Error::usage(format!("`{user}` is not a valid registry user"))
             .hint("use a name without colons and control characters"));
     }
-    let path = state.join(KEPT_HTPASSWD);
-    if let Some(kept) = read_text(&path, MAX_FILE)?
+    if let Some(kept) = state.read(KEPT_HTPASSWD, MAX_FILE)?
         && let Some((name, hash)) = kept.trim().split_once(':')
         && name == user
         && bcrypt::verify(access.password.expose(), hash).unwrap_or(false)
@@ -126,13 +123,13 @@ pub fn htpasswd(access: &RegistryAccess, state: &Path) -> Result<Option<String>>
         return Ok(Some(kept));
     }
     let line = format!("{user}:{}\n", hash_password(&access.password)?);
-    write_private(&path, &line)?;
+    state.write(KEPT_HTPASSWD, &line)?;
     Ok(Some(line))
 }
 
 /// Returns the stored password, if one was generated.
-pub fn kept(state: &Path) -> Result<Option<Secret>> {
-    Ok(read_text(&state.join(KEPT_PASSWORD), MAX_FILE)?.map(|text| Secret::new(text.trim())))
+pub fn kept(state: &StateFiles) -> Result<Option<Secret>> {
+    Ok(state.read(KEPT_PASSWORD, MAX_FILE)?.map(|text| Secret::new(text.trim())))
 }
 
 /// Returns the password in a rendered [`FILE`].
@@ -141,12 +138,12 @@ pub fn password_of(text: &str) -> Result<Option<Secret>> {
     Ok(Some(password).filter(|password| !password.expose().is_empty()))
 }
 
-fn kept_or_drawn(state: &Path, image: &BTreeMap<String, String>) -> Result<(String, bool)> {
-    if let Some(kept) = read_text(&state.join(KEPT_PASSWORD), MAX_FILE)? {
+fn kept_or_drawn(state: &StateFiles, image: &BTreeMap<String, String>) -> Result<(String, bool)> {
+    if let Some(kept) = state.read(KEPT_PASSWORD, MAX_FILE)? {
         return Ok((kept.trim().to_owned(), false));
     }
     // sealos stores users but no password: its clusters use the image's.
-    if state.join(KEPT_HTPASSWD).exists() {
+    if state.path(KEPT_HTPASSWD).exists() {
         let password = image.get(PASSWORD_VARIABLE).map(String::as_str);
         return Ok((password.unwrap_or(SEALOS_PASSWORD).to_owned(), false));
     }
@@ -263,8 +260,8 @@ mod tests {
 
     #[test]
     fn a_password_is_drawn_once_and_templates_see_it() {
-        let state = tempfile::tempdir().unwrap();
-        let state = state.path();
+        let directory = tempfile::tempdir().unwrap();
+        let state = &StateFiles::plain(directory.path());
         let first = decide(template(ASKS), &image(), &map(&[]), state).unwrap();
         assert!(first.is_new);
         let access = &first.access;
@@ -280,7 +277,7 @@ mod tests {
         assert!(!second.is_new && second.access == *access);
         use std::os::unix::fs::PermissionsExt;
         let mode = |path: &str| {
-            let metadata = std::fs::metadata(state.join(path)).unwrap();
+            let metadata = std::fs::metadata(state.path(path)).unwrap();
             metadata.permissions().mode() & 0o7777
         };
         assert_eq!(mode(KEPT_PASSWORD), 0o600);
@@ -289,8 +286,8 @@ mod tests {
 
     #[test]
     fn the_user_beats_what_was_drawn_and_an_images_own_password_stays() {
-        let state = tempfile::tempdir().unwrap();
-        let state = state.path();
+        let directory = tempfile::tempdir().unwrap();
+        let state = &StateFiles::plain(directory.path());
         let user = map(&[("registryPassword", "a $\"b"), ("registryPort", "7000")]);
         let decided = decide(ImageSays::default(), &image(), &user, state).unwrap();
         assert_eq!(decided.access.password.expose(), "a $\"b");
@@ -308,8 +305,8 @@ mod tests {
 
     #[test]
     fn a_file_without_a_login_means_none_and_bad_fields_are_named() {
-        let state = tempfile::tempdir().unwrap();
-        let state = state.path();
+        let directory = tempfile::tempdir().unwrap();
+        let state = &StateFiles::plain(directory.path());
         let says = |text| {
             let says = ImageSays { file: Some(text), template: None };
             decide(says, &map(&[]), &map(&[]), state)
@@ -332,8 +329,8 @@ mod tests {
 
     #[test]
     fn users_stay_the_same_until_the_password_changes_and_sealos_clusters_keep_theirs() {
-        let state = tempfile::tempdir().unwrap();
-        let state = state.path();
+        let directory = tempfile::tempdir().unwrap();
+        let state = &StateFiles::plain(directory.path());
         let decided = decide(template(ASKS), &image(), &map(&[]), state).unwrap();
         let mut access = decided.access;
         let first = htpasswd(&access, state).unwrap().unwrap();

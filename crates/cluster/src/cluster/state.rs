@@ -1,5 +1,6 @@
 //! State that the controller keeps of each cluster: `~/.sealos/<cluster>/` in sealos' layout, plus
-//! `journal/` and `logs/`. Mode 0700, because it contains passwords and private keys.
+//! `journal/` and `logs/`. Mode 0700, because it contains passwords and private keys; they may be
+//! encrypted as well.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
@@ -9,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::clusterfile::{self, Clusterfile};
 use crate::cluster::name;
+use crate::cluster::state_files::StateFiles;
+use crate::cluster::state_identity::StateIdentity;
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::fs::directory::read_text;
@@ -26,18 +29,21 @@ const MAX_HOLDER: u64 = 4096;
 #[derive(Clone, Debug)]
 pub struct States {
     root: PathBuf,
+    identity: StateIdentity,
 }
 
 impl States {
-    /// `root` is `SEALOS_RUNTIME_ROOT`, `~/.sealos` by default.
-    pub fn new(root: PathBuf) -> Self {
-        Self { root }
+    /// `root` is `SEALOS_RUNTIME_ROOT`, `~/.sealos` by default; `identity` decrypts the states below
+    /// it that are encrypted.
+    pub fn new(root: PathBuf, identity: StateIdentity) -> Self {
+        Self { root, identity }
     }
 
     /// Returns the state of one cluster, whether it exists or not.
     pub fn of(&self, name: &str) -> Result<State> {
         name::check(name)?;
-        Ok(State { name: name.to_owned(), directory: self.root.join(name) })
+        let files = StateFiles::new(self.root.join(name), self.identity.clone());
+        Ok(State { name: name.to_owned(), files })
     }
 }
 
@@ -45,7 +51,7 @@ impl States {
 #[derive(Clone, Debug)]
 pub struct State {
     name: String,
-    directory: PathBuf,
+    files: StateFiles,
 }
 
 impl State {
@@ -54,33 +60,38 @@ impl State {
     }
 
     pub fn directory(&self) -> &Path {
-        &self.directory
+        self.files.directory()
+    }
+
+    /// Returns access to the files that hold secrets.
+    pub fn files(&self) -> &StateFiles {
+        &self.files
     }
 
     pub fn clusterfile(&self) -> PathBuf {
-        self.directory.join(CLUSTERFILE)
+        self.files.path(CLUSTERFILE)
     }
 
     /// Returns the directory of kubeconfigs, tokens and generated configuration.
     pub fn etc(&self) -> PathBuf {
-        self.directory.join("etc")
+        self.files.path("etc")
     }
 
     pub fn pki(&self) -> PathBuf {
-        self.directory.join("pki")
+        self.files.path("pki")
     }
 
     pub fn tmp(&self) -> PathBuf {
-        self.directory.join("tmp")
+        self.files.path("tmp")
     }
 
     pub fn journal(&self) -> PathBuf {
-        self.directory.join("journal")
+        self.files.path("journal")
     }
 
     /// Returns the directory of host output, by run.
     pub(crate) fn logs(&self) -> PathBuf {
-        self.directory.join("logs")
+        self.files.path("logs")
     }
 
     /// Creates the directory and its subdirectories, readable only by their owner.
@@ -89,14 +100,14 @@ impl State {
             atomic::make_private(&directory)?;
         }
         // sealos makes it readable by everyone.
-        std::fs::set_permissions(&self.directory, PermissionsExt::from_mode(0o700))
-            .path("close to others", &self.directory)
+        std::fs::set_permissions(self.directory(), PermissionsExt::from_mode(0o700))
+            .path("close to others", self.directory())
     }
 
     /// Returns the stored Clusterfile with notes on it; `None` if the cluster does not exist.
     pub fn load(&self) -> Result<Option<(Clusterfile, Vec<String>)>> {
         let path = self.clusterfile();
-        let Some(text) = read_text(&path, LONGEST)? else {
+        let Some(text) = self.files.read(CLUSTERFILE, LONGEST)? else {
             return Ok(None);
         };
         let (mut read, mut notes) = clusterfile::read_stored(&text, &path.display().to_string())
@@ -109,7 +120,7 @@ impl State {
             ))
             .hint(format!(
                 "the directory and `metadata.name` must agree: rename one of them to the other ({})",
-                self.directory.display()
+                self.directory().display()
             )));
         }
         if read.is_of_sealos() {
@@ -120,19 +131,23 @@ impl State {
 
     /// Returns the stored Clusterfile of a cluster that must exist.
     pub fn require(&self) -> Result<(Clusterfile, Vec<String>)> {
-        self.load()?.ok_or_else(|| {
-            Error::not_found(format!("there is no cluster `{}`", self.name)).hint(format!(
-                "clusters are stored in {}; name one with --cluster",
-                self.directory.parent().unwrap_or(&self.directory).display()
-            ))
-        })
+        self.load()?.ok_or_else(|| self.missing())
+    }
+
+    /// Returns the error for a cluster that does not exist.
+    pub fn missing(&self) -> Error {
+        Error::not_found(format!("there is no cluster `{}`", self.name)).hint(format!(
+            "clusters are stored in {}; name one with --cluster",
+            self.directory().parent().unwrap_or(self.directory()).display()
+        ))
     }
 
     /// Adopts kubeadm's documents from the file that sealos generated: sealos does not write them
     /// back to the Clusterfile.
     fn adopt(&self, read: &mut Clusterfile) -> Result<Option<String>> {
         let path = self.etc().join("kubeadm-init.yaml");
-        let Some(text) = read_text(&path, LONGEST)?.filter(|_| read.documents.is_empty()) else {
+        let text = self.files.read("etc/kubeadm-init.yaml", LONGEST)?;
+        let Some(text) = text.filter(|_| read.documents.is_empty()) else {
             return Ok(None);
         };
         let (generated, _) = clusterfile::read_additions(&text, &path.display().to_string())
@@ -151,11 +166,12 @@ impl State {
             return Err(Error::failed(format!(
                 "the Clusterfile of `{}` does not belong in {}",
                 clusterfile.cluster.name,
-                self.directory.display()
+                self.directory().display()
             )));
         }
         self.prepare()?;
-        atomic::write_private(&self.clusterfile(), &clusterfile.write()?)
+        self.files
+            .write(CLUSTERFILE, &clusterfile.write()?)
             .context(|| format!("cannot store the state of cluster `{}`", self.name))
     }
 
@@ -165,14 +181,14 @@ impl State {
         let from = self.clusterfile();
         // Two resets within one second must not overwrite the first archive.
         let to = (now..)
-            .map(|second| self.directory.join(format!("{CLUSTERFILE}.{second}")))
+            .map(|second| self.files.path(format!("{CLUSTERFILE}.{second}")))
             .find(|path| !path.exists())
             .unwrap_or_else(|| from.with_extension("old"));
         // Upgrades of a removed cluster can be neither resumed nor rolled back. They are renamed
         // first: if the process is killed in between, the next reset still finds the Clusterfile.
-        archive_upgrades(&self.directory, now)?;
+        archive_upgrades(self.directory(), now)?;
         std::fs::rename(&from, &to).path("rename", &from)?;
-        atomic::sync_directory(&self.directory)?;
+        atomic::sync_directory(self.directory())?;
         Ok(to)
     }
 
@@ -180,7 +196,10 @@ impl State {
     /// since 1970.
     pub fn lock(&self, verb: &str, now: i64) -> Result<Held> {
         self.prepare()?;
-        Held::acquire(&self.directory, &format!("cluster `{}`", self.name), verb, now)
+        let what = format!("cluster `{}`", self.name);
+        let held = Held::acquire(self.directory(), &what, verb, now)?;
+        self.files.finish_change()?;
+        Ok(held)
     }
 }
 
@@ -288,7 +307,7 @@ mod tests {
     #[test]
     fn what_is_saved_is_loaded_and_closed_to_others() {
         let directory = tempfile::tempdir().unwrap();
-        let states = States::new(directory.path().join(".sealos"));
+        let states = States::new(directory.path().join(".sealos"), StateIdentity::default());
         let state = states.of("one").unwrap();
         assert!(state.load().unwrap().is_none());
         assert_eq!(state.require().unwrap_err().kind(), Kind::NotFound);
@@ -311,7 +330,8 @@ mod tests {
     #[test]
     fn a_second_command_is_told_who_has_the_cluster() {
         let directory = tempfile::tempdir().unwrap();
-        let state = States::new(directory.path().into()).of("one").unwrap();
+        let state =
+            States::new(directory.path().into(), StateIdentity::default()).of("one").unwrap();
         let held = state.lock("run", 0).unwrap();
         let error = state.lock("reset", 1).unwrap_err();
         assert_eq!(error.kind(), Kind::Busy);
@@ -326,7 +346,7 @@ mod tests {
         drop(held);
         assert_eq!(state.lock("reset", 1).unwrap().identity().unwrap(), identity);
         let copy = tempfile::tempdir().unwrap();
-        let copy = States::new(copy.path().into()).of("one").unwrap();
+        let copy = States::new(copy.path().into(), StateIdentity::default()).of("one").unwrap();
         assert_ne!(copy.lock("reset", 1).unwrap().identity().unwrap(), identity);
     }
 }

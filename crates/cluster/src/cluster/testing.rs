@@ -1,11 +1,30 @@
 //! Cluster contexts and images for unit tests.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use crate::cluster::context::{ClusterContext, DATA_ROOT, Host, Paths, RegistryAccess};
 use crate::cluster::image::{ClusterImage, ImageKind};
+use crate::cluster::state_files::StateFiles;
+use crate::cluster::state_identity::StateIdentity;
 use imgctl_base::{image::Digest, secret::Secret};
 use imgctl_host::host::address::Address;
+use imgctl_transfer::age::Recipients;
+
+/// An identity that nothing else uses, and its recipient.
+pub const IDENTITY: &str =
+    "AGE-SECRET-KEY-1GFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPQ4EGAEX";
+pub const RECIPIENT: &str = "age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73equnujwj";
+
+/// Returns the files of a state directory that is encrypted; the identity lies beside it.
+pub fn encrypted_state(directory: &Path) -> StateFiles {
+    let identity = directory.with_extension("identity");
+    std::fs::write(&identity, IDENTITY).unwrap();
+    let state = StateFiles::new(directory, StateIdentity::file(Some(identity)));
+    let recipients = Recipients::parse(RECIPIENT, "the test").unwrap();
+    state.change_recipients(Some(&recipients)).unwrap();
+    state
+}
 
 /// Returns a cluster context with one host per element, from 10.0.0.1 on, with these roles
 /// (separated by commas).
@@ -17,7 +36,7 @@ pub fn context(roles: &[&str]) -> ClusterContext {
         leaving: Vec::new(),
         images: Vec::new(),
         paths: Paths::new(DATA_ROOT, "test"),
-        state_directory: "/nowhere".into(),
+        state: StateFiles::plain("/nowhere"),
         environment: BTreeMap::new(),
         flag_environment: BTreeMap::new(),
         registry: Some(RegistryAccess {

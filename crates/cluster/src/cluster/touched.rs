@@ -9,7 +9,6 @@ use crate::cluster::clusterfile::{self, ClusterDocument, Clusterfile, HostGroup}
 use crate::cluster::state::State;
 use imgctl_base::error::{Context as _, Result};
 use imgctl_base::fs::atomic;
-use imgctl_base::fs::directory::read_text;
 use imgctl_host::host::address::Address;
 
 const FILE: &str = "Clusterfile.touched";
@@ -22,7 +21,7 @@ impl State {
     /// Returns the hosts, each in a group of its own.
     pub fn touched(&self) -> Result<Vec<HostGroup>> {
         let path = self.touched_file();
-        let Some(text) = read_text(&path, clusterfile::MAX_LENGTH as u64 + 1)? else {
+        let Some(text) = self.files().read(FILE, clusterfile::MAX_LENGTH as u64 + 1)? else {
             return Ok(Vec::new());
         };
         let (read, _) = clusterfile::read_stored(&text, &path.display().to_string())?;
@@ -72,7 +71,8 @@ impl State {
         document.hosts = kept;
         let file = Clusterfile { cluster: document, ..Clusterfile::default() };
         self.prepare()?;
-        atomic::write_private(&self.touched_file(), &file.write()?)
+        self.files()
+            .write(FILE, &file.write()?)
             .context(|| format!("cannot record the hosts that cluster `{}` touched", self.name()))
     }
 }
@@ -81,6 +81,7 @@ impl State {
 mod tests {
     use super::*;
     use crate::cluster::state::States;
+    use crate::cluster::state_identity::StateIdentity;
 
     fn document(hosts: &[&str]) -> ClusterDocument {
         ClusterDocument {
@@ -98,7 +99,8 @@ mod tests {
     #[test]
     fn hosts_are_remembered_until_they_are_members_or_clean() {
         let directory = tempfile::tempdir().unwrap();
-        let state = States::new(directory.path().into()).of("one").unwrap();
+        let state =
+            States::new(directory.path().into(), StateIdentity::default()).of("one").unwrap();
         let ips = || -> Vec<String> {
             let groups = state.touched().unwrap();
             groups.into_iter().flat_map(|group| group.ips).collect()

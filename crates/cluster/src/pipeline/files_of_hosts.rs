@@ -1,13 +1,13 @@
 //! Large files between the controller and hosts, part by part. Must not know what is in them.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 
+use crate::cluster::state_files::StateFiles;
 use crate::runtime::Action;
-use imgctl_base::error::{Context as _, IoContext, Result};
+use imgctl_base::error::{Context as _, Error, IoContext, Result};
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{ReadPart, WritePart};
 
@@ -20,15 +20,16 @@ const AHEAD: usize = 2;
 pub(crate) fn bring(name: &str, file: &Path, there: &str) -> Action {
     let (file, there) = (file.to_owned(), there.to_owned());
     let says = format!("send {} to {there}", file.display());
-    Action::new(name, says, move |site| send(site.agent, &file, &there))
+    Action::new(name, says, move |site| send(site.agent, site.state(), &file, &there))
 }
 
-/// Sends a file from the controller to `path` on a host.
-fn send(agent: &dyn Agent, file: &Path, path: &str) -> Result<()> {
-    let mut source = File::open(file).path("open", file)?;
-    let size = source.metadata().path("look at", file)?.len();
-    write_parts(agent, path, &mut source, size)
-        .context(|| format!("cannot send {}", file.display()))
+/// Sends a file from the controller to `path` on a host; one that is encrypted arrives decrypted.
+fn send(agent: &dyn Agent, state: &StateFiles, file: &Path, path: &str) -> Result<()> {
+    let doing = || format!("cannot send {}", file.display());
+    let missing = || Error::not_found(format!("the file {} does not exist", file.display()));
+    let mut source = state.open(file)?.ok_or_else(missing).context(doing)?;
+    // The size of the content is not that of the file: the end is where nothing follows.
+    write_parts(agent, path, &mut *source, u64::MAX).context(doing)
 }
 
 /// Writes `size` bytes of `content` to `path` on a host, part by part.

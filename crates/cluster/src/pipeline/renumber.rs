@@ -128,7 +128,7 @@ pub fn plan(
 /// Ends the possibility to roll back earlier upgrades: their backups have the old address, and their
 /// records name the host by it.
 fn end_upgrades(context: &ClusterContext) -> Step {
-    let state = context.state_directory.clone();
+    let state = context.state.directory().to_owned();
     let says = "rename the records of earlier upgrades, which cannot be rolled back any more";
     Step::local("upgrades", says, "", move |_| {
         archive_upgrades(&state, jiff::Timestamp::now().as_second())
@@ -296,7 +296,7 @@ fn notes(
     } else {
         format!("the host no longer has {old}: what listened there is down until it has moved")
     });
-    if context.state_directory.join("upgrade").exists() {
+    if context.state.path("upgrade").exists() {
         notes.push(
             "earlier upgrades cannot be rolled back any more: their backups have the old address"
                 .to_owned(),

@@ -496,7 +496,7 @@ pub fn sample_context(name: &str, hosts: Vec<Host>, state: &Path) -> ClusterCont
             image("app:v1", ImageKind::Application, &["deploy $(NAME)", "wait"]),
         ],
         paths: Paths::new("/var/lib/sealos", name),
-        state_directory: state.to_owned(),
+        state: crate::cluster::state_files::StateFiles::plain(state),
         environment: BTreeMap::from([("NAME".to_owned(), "hello".to_owned())]),
         flag_environment: BTreeMap::new(),
         registry: None,

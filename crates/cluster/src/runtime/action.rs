@@ -1,8 +1,9 @@
 //! Action on one host: what a plan shows and what the action does.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use crate::cluster::context::{ClusterContext, Host};
+use crate::cluster::state_files::StateFiles;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Digest;
 use imgctl_host::agent::Agent;
@@ -32,9 +33,9 @@ pub struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// Returns the controller's directory for this cluster.
-    pub fn state(&self) -> &Path {
-        &self.context.state_directory
+    /// Returns the controller's files of this cluster.
+    pub fn state(&self) -> &StateFiles {
+        &self.context.state
     }
 
     /// Writes a line to the step's log and the screen.

@@ -1,25 +1,28 @@
 //! Copies the backups of the first control plane to a second host and to the controller, so that a
 //! rollback remains possible after the loss of one machine.
 
-use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
 
-use crate::cluster::context::Host;
+use crate::cluster::context::{ClusterContext, Host};
+use crate::cluster::state_files::PrivateFile;
 use crate::pipeline::files_of_hosts::PART;
 use crate::runtime::Action;
 use crate::runtime::action::{Line, Site};
 use imgctl_base::error::{Error, IoContext, Result};
-use imgctl_base::fs::atomic::{make_private, sync_directory};
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{ReadPart, WritePart};
 
 /// Copies the files at the top level of `directory` (subdirectories belong to the host) to the same
-/// path on `second` and into `here` on the controller.
-pub(super) fn copy(directory: &str, second: Option<&Host>, here: PathBuf) -> Action {
+/// path on `second` and into `here` below the state directory of the controller.
+pub(super) fn copy(
+    context: &ClusterContext,
+    directory: &str,
+    second: Option<&Host>,
+    here: &str,
+) -> Action {
     let directory = directory.to_owned();
     let second = second.cloned();
+    let here = context.state.path(here);
     let mut says = format!("copy the backup in {directory} to {}", here.display());
     if let Some(second) = &second {
         says.push_str(&format!(" and to {}", second.id()));
@@ -28,8 +31,8 @@ pub(super) fn copy(directory: &str, second: Option<&Host>, here: PathBuf) -> Act
         for file in files(site, &directory)? {
             let other = second.as_ref().map(|host| site.pool.agent(host)).transpose()?;
             let path = format!("{directory}/{}", file.name);
-            let target = here.join(&file.name);
-            carry(site.agent, &path, file.size, other.as_deref(), &target)?;
+            let own = site.state().create(&here.join(&file.name))?;
+            carry(site.agent, &path, file.size, other.as_deref(), own)?;
         }
         Ok(())
     })
@@ -82,24 +85,14 @@ fn carry(
     path: &str,
     size: u64,
     other: Option<&dyn Agent>,
-    here: &Path,
+    mut here: PrivateFile,
 ) -> Result<()> {
-    let directory = here.parent().unwrap_or(Path::new("."));
-    make_private(directory)?;
-    let partial = here.with_extension("part");
-    let mut local = File::options()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&partial)
-        .path("create", &partial)?;
     let mut offset = 0;
     loop {
         let content = from.read_part(&ReadPart { path: path.to_owned(), offset, length: PART })?;
         let length = content.len() as u64;
         let is_last = offset + length >= size || length == 0;
-        local.write_all(&content).path("write", &partial)?;
+        here.write_all(&content).doing(|| format!("cannot write the copy of {path}"))?;
         if let Some(other) = other {
             other.write_part(&WritePart {
                 path: path.to_owned(),
@@ -118,9 +111,7 @@ fn carry(
         return Err(Error::failed(format!("{}: {path} changed while it was copied", from.host()))
             .hint("resume the upgrade: it repeats the backup"));
     }
-    local.sync_all().path("sync", &partial)?;
-    std::fs::rename(&partial, here).path("rename", &partial)?;
-    sync_directory(directory)
+    here.commit()
 }
 
 #[cfg(test)]

@@ -9,13 +9,15 @@
 //! Must not depend on the content of the files.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::io::Read as _;
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::context::{ClusterContext, Host, Paths};
+use crate::cluster::state_files::StateFiles;
 use crate::pipeline::event::{Event, Listener};
 use crate::pipeline::files_of_hosts::write_parts;
 use crate::pipeline::{journal::past, step::journals};
@@ -65,7 +67,7 @@ const TELLING: &str = "upgrade/copied";
 
 /// The copies of one running upgrade.
 pub struct Mirror {
-    state: PathBuf,
+    state: StateFiles,
     directory: String,
     /// The ID of the upgrade, and of the upgrade that it reverts.
     ids: Vec<String>,
@@ -104,7 +106,7 @@ impl Mirror {
         id: &str,
         controller: &str,
     ) -> Result<Arc<Self>> {
-        let state = context.state_directory.clone();
+        let state = context.state.clone();
         let mut ids = vec![id.to_owned()];
         ids.extend(UpgradeStore::of(&state).instead(id)?);
         let hosts: Vec<Host> = context.control_planes().cloned().collect();
@@ -254,19 +256,19 @@ impl Mirror {
         }
         // The journal comes first, because it covers every step that the other files refer to.
         if let Some(journal) = &journal {
-            let path = past::path_of(&journals(&self.state), journal);
+            let path = past::path_of(&journals(self.state.directory()), journal);
             let name = format!("journal/{journal}.jsonl");
             self.send(agent, kept, &name, &path)?;
         }
         for id in &self.ids {
-            let directory = self.state.join("upgrade").join(id);
+            let directory = self.state.path("upgrade").join(id);
             for name in files(&directory)? {
                 let relative = format!("upgrade/{id}/{name}");
                 self.send(agent, kept, &relative, &directory.join(&name))?;
             }
         }
         self.tell(agent, kept, journal)?;
-        let state = self.state.join("upgrade").join(STATE);
+        let state = self.state.path("upgrade").join(STATE);
         self.send(agent, kept, &format!("upgrade/{STATE}"), &state)
     }
 
@@ -296,10 +298,9 @@ impl Mirror {
 
     /// Sends a file unless the host already has it; does nothing if the file does not exist.
     fn send(&self, agent: &dyn Agent, kept: &mut Kept, name: &str, path: &Path) -> Result<()> {
-        let content = match std::fs::read(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            content => content.path("read", path)?,
-        };
+        let Some(mut reader) = self.state.open(path)? else { return Ok(()) };
+        let mut content = Vec::new();
+        reader.read_to_end(&mut content).path("read", path)?;
         let digest = Digest::of(&content);
         if kept.sent.get(name) == Some(&digest) {
             return Ok(());

@@ -256,8 +256,8 @@ fn ready(plan: &mut Plan, run: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
         .into_iter()
         .filter(|host| host.id() != first.id())
         .max_by_key(|host| host.is_control_plane());
-    let here = target.state_directory.join("backup").join(&document.id);
-    let keep = backup_copies::copy(&step.backup(), second, here);
+    let here = format!("backup/{}", document.id);
+    let keep = backup_copies::copy(target, &step.backup(), second, &here);
     plan.push(Phase::on("keep-backup", first, [keep]));
     Ok(())
 }

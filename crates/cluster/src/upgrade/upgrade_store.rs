@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::state_files::StateFiles;
 use crate::pipeline::journal::{Journal, Past, Record, past};
 use crate::pipeline::{event::Outcome, step::journals};
 use crate::upgrade::document::{Direction, Document, Release};
@@ -27,6 +28,8 @@ use imgctl_base::fs::directory;
 /// Maximum size of a file that is read, in bytes.
 const LONGEST: u64 = 64 << 20;
 pub(super) const STATE: &str = "state.json";
+/// Below the state directory.
+const DIRECTORY: &str = "upgrade";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -95,12 +98,13 @@ struct Progress {
 
 #[derive(Clone, Debug)]
 pub struct UpgradeStore {
+    files: StateFiles,
     directory: PathBuf,
 }
 
 impl UpgradeStore {
-    pub fn of(state: &Path) -> Self {
-        Self { directory: state.join("upgrade") }
+    pub fn of(files: &StateFiles) -> Self {
+        Self { files: files.clone(), directory: files.path(DIRECTORY) }
     }
 
     /// Returns the document of the upgrade that has begun and not ended.
@@ -166,12 +170,14 @@ impl UpgradeStore {
         }
         let text =
             serde_json::to_string(&before).doing(|| "cannot write the observation".to_owned())?;
-        write(&self.of_id(id)?.join("before.json"), &text)
+        self.of_id(id)?;
+        self.files.write(before_file(id), &text)
     }
 
     /// See [`UpgradeStore::keep_before`]; returns `None` if it is missing or malformed.
     pub fn before(&self, id: &str) -> Result<Option<Observation>> {
-        let text = read(&self.of_id(id)?.join("before.json"))?;
+        self.of_id(id)?;
+        let text = self.files.read(before_file(id), LONGEST)?;
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
@@ -389,7 +395,7 @@ impl State {
 }
 
 /// Fails for commands that must not change a cluster during an upgrade.
-pub fn refuse_while_open(state: &Path, verb: &str) -> Result<()> {
+pub fn refuse_while_open(state: &StateFiles, verb: &str) -> Result<()> {
     let Some(document) = UpgradeStore::of(state).open()? else {
         return Ok(());
     };
@@ -419,6 +425,11 @@ pub fn word(status: UpgradeStatus) -> &'static str {
     }
 }
 
+/// Of these files, this one alone may hold secrets: Pods have variables.
+fn before_file(id: &str) -> String {
+    format!("{DIRECTORY}/{id}/before.json")
+}
+
 fn read(path: &Path) -> Result<Option<String>> {
     directory::read_text(path, LONGEST)
 }
@@ -442,7 +453,7 @@ mod tests {
     #[test]
     fn an_upgrade_and_its_rollback_are_one_file() {
         let directory = tempfile::tempdir().unwrap();
-        let store = UpgradeStore::of(directory.path());
+        let store = UpgradeStore::of(&StateFiles::plain(directory.path()));
         assert_eq!(store.open().unwrap(), None);
         let (forward, back) = (upgrade("u1"), upgrade("u1-back-0"));
         store.keep_install("u1", &["app:v1".to_owned()]).unwrap();
@@ -487,7 +498,7 @@ mod tests {
     #[test]
     fn what_a_killed_upgrade_of_an_older_imgctl_left_is_read() {
         let directory = tempfile::tempdir().unwrap();
-        let store = UpgradeStore::of(directory.path());
+        let store = UpgradeStore::of(&StateFiles::plain(directory.path()));
         let write = |name: &str, text: &str| {
             let path = directory.path().join("upgrade").join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -58,7 +58,7 @@ pub fn upgrade(request: &UpgradeRequest, session: &Session<'_>) -> Result<()> {
         )));
     }
     let images = session.loaded(&request.images)?;
-    if let Some(open) = UpgradeStore::of(work.state.directory()).open()? {
+    if let Some(open) = UpgradeStore::of(work.state.files()).open()? {
         return meets_open(open, request, &images, work);
     }
     let (hops, install) = split(&images, request.saved.as_ref(), &work)?;

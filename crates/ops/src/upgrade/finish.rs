@@ -89,7 +89,7 @@ fn take_back(failure: Error, cluster: &str, options: &RunOptions, session: &Sess
 /// back.
 fn failed(cluster: &str, session: &Session<'_>) -> Result<Option<(Document, Vec<String>)>> {
     let state = session.state(cluster)?;
-    let upgrades = UpgradeStore::of(state.directory());
+    let upgrades = UpgradeStore::of(state.files());
     let Some(open) = upgrades.open()? else {
         return Ok(None);
     };

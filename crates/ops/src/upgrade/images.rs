@@ -103,7 +103,7 @@ fn is_of(side: &UpgradeImage, cluster: &Clusterfile) -> Result<bool> {
 }
 
 fn former(open: &Document, work: &Work<'_>) -> Result<Option<Clusterfile>> {
-    let text = UpgradeStore::of(work.state.directory()).former(&open.id)?;
+    let text = UpgradeStore::of(work.state.files()).former(&open.id)?;
     let read = |text: String| Ok(clusterfile::read_stored(&text, "the former Clusterfile")?.0);
     text.map(read).transpose()
 }
@@ -246,7 +246,7 @@ pub(crate) fn know<'a>(
     ClusterSnapshot {
         work,
         execution,
-        upgrades: UpgradeStore::of(work.state.directory()),
+        upgrades: UpgradeStore::of(work.state.files()),
         install: sides.install.clone(),
         api,
         hops: sides.hops.iter().map(informed).collect(),
@@ -286,7 +286,7 @@ impl After {
 
 /// Returns the cluster with the data of `snapshot`, which the upgrade `id` took.
 pub(crate) fn after_snapshot(work: &Work<'_>, id: &str, snapshot: &Path) -> Result<After> {
-    let upgrades = UpgradeStore::of(work.state.directory());
+    let upgrades = UpgradeStore::of(work.state.files());
     let current = work.existing()?;
     // A snapshot of another upgrade is in a directory named after that upgrade.
     let parent = snapshot.parent().and_then(Path::file_name);

@@ -6,6 +6,7 @@ use crate::upgrade::resume::{Copy, check_home, here, release_nodes, resume_in};
 use crate::upgrade::{close::abandon, finish::finish};
 use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Error, Result};
+use imgctl_cluster::cluster::state_files::StateFiles;
 use imgctl_cluster::pipeline::journal::Past;
 use imgctl_cluster::upgrade::document::{Direction, Document, PauseAfter};
 use imgctl_cluster::upgrade::upgrade_store::{Ended, UpgradeStatus, UpgradeStore};
@@ -21,7 +22,7 @@ pub fn resume(request: &ResumeRequest, session: &Session<'_>) -> Result<()> {
     let name = &request.cluster;
     check_home(name, session)?;
     let work = Work::begin_asking_hosts("upgrade", name, &request.options, session)?;
-    let open = UpgradeStore::of(work.state.directory()).open()?.ok_or_else(|| {
+    let open = UpgradeStore::of(work.state.files()).open()?.ok_or_else(|| {
         Error::not_found(format!("cluster {name} has no upgrade to resume"))
             .hint("start one with `imgctl upgrade IMAGE`")
     })?;
@@ -34,7 +35,7 @@ pub fn resume(request: &ResumeRequest, session: &Session<'_>) -> Result<()> {
 pub fn pause(cluster: &str, session: &Session<'_>) -> Result<()> {
     check_home(cluster, session)?;
     let state = session.state(cluster)?;
-    let upgrades = UpgradeStore::of(state.directory());
+    let upgrades = UpgradeStore::of(state.files());
     let Some(open) = upgrades.open()? else {
         return Err(Error::not_found(format!("cluster {cluster} has no upgrade to pause")));
     };
@@ -56,17 +57,16 @@ pub struct Progress {
 pub fn progress(cluster: &str, session: &Session<'_>) -> Result<Progress> {
     let state = session.state(cluster)?;
     let copy = if state.clusterfile().exists() { None } else { here(cluster, session)? };
-    let directory = match &copy {
-        Some(copy) => &copy.directory,
-        None => {
-            state.require()?;
-            state.directory()
-        }
+    let files = match &copy {
+        Some(copy) => StateFiles::plain(&copy.directory),
+        // Nothing here needs the Clusterfile, which may be encrypted.
+        None if state.clusterfile().exists() => state.files().clone(),
+        None => return Err(state.missing()),
     };
-    let upgrades = UpgradeStore::of(directory);
+    let upgrades = UpgradeStore::of(&files);
     let open = upgrades.open()?;
     let (past, status) = match &open {
-        Some(open) => (upgrades.journal(directory, open)?, upgrades.status(&open.id)?),
+        Some(open) => (upgrades.journal(files.directory(), open)?, upgrades.status(&open.id)?),
         None => (None, None),
     };
     Ok(Progress { open, status, past, history: upgrades.history()?, copy })
@@ -84,7 +84,7 @@ pub fn abort(request: &AbortRequest, session: &Session<'_>) -> Result<()> {
     check_home(name, session)?;
     let options = RunOptions::default();
     let work = Work::begin("upgrade", name, &options, session)?;
-    let upgrades = UpgradeStore::of(work.state.directory());
+    let upgrades = UpgradeStore::of(work.state.files());
     let open = upgrades
         .open()?
         .ok_or_else(|| Error::not_found(format!("cluster {name} has no upgrade to abort")))?;

@@ -12,6 +12,7 @@ use crate::work::{Work, steps};
 use crate::{front_end::Outcome, session::Session};
 use imgctl_base::error::{Error, Result};
 use imgctl_cluster::cluster::context::Paths;
+use imgctl_cluster::cluster::state_files::StateFiles;
 use imgctl_cluster::upgrade::document::{Document, PauseAfter};
 use imgctl_cluster::upgrade::mirror::{Copied, copied, directory};
 use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
@@ -23,7 +24,7 @@ pub(crate) fn resume_in(
     pause_after: Option<PauseAfter>,
 ) -> Result<bool> {
     let session = work.session;
-    let upgrades = UpgradeStore::of(work.state.directory());
+    let upgrades = UpgradeStore::of(work.state.files());
     let hops: Vec<UpgradeImage> = open.hops.iter().map(UpgradeImage::of).collect();
     let install = upgrades.install(&open.id)?;
     let start = Start::of_open(open, work)?;
@@ -84,7 +85,7 @@ pub(crate) fn check_home(cluster: &str, session: &Session<'_>) -> Result<()> {
     let Some(copy) = here(cluster, session)? else {
         return Ok(());
     };
-    let Some(open) = UpgradeStore::of(&copy.directory).open()? else {
+    let Some(open) = UpgradeStore::of(&StateFiles::plain(&copy.directory)).open()? else {
         return Ok(());
     };
     let (from, to) = (copy.directory.display(), state.directory().display());

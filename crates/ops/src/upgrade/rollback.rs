@@ -97,7 +97,7 @@ pub(crate) fn go_back(
     let options = RunOptions { dry_run: looks_only, ..request.options.clone() };
     let work = Work::begin_asking_hosts("rollback", name, &options, session)?;
     let front = &session.front;
-    let upgrades = UpgradeStore::of(work.state.directory());
+    let upgrades = UpgradeStore::of(work.state.files());
     let open = upgrades.open()?;
     let choices = &request.choices.choices;
     if let Some(back) = open.as_ref().filter(|open| open.direction == Direction::Back) {
@@ -380,7 +380,7 @@ fn check_reach(
 /// Closes an open upgrade that has touched no host: the same upgrade starts over, with its checks
 /// and a backup of its own.
 fn start_over(open: &Document, known: &ClusterSnapshot<'_>) -> Result<()> {
-    let state = &known.from.state_directory;
+    let state = known.from.state.directory();
     if let Some(past) = known.upgrades.journal(state, open)? {
         known.upgrades.close_journal(state, &past)?;
     }

@@ -237,6 +237,15 @@ impl Identities {
         Self { keys: Vec::new(), passphrase: Some(passphrase) }
     }
 
+    /// Returns the recipients of these identities, as text.
+    pub fn recipients(&self) -> Result<Vec<String>> {
+        let recipient = |key: &PrivateKey| -> Result<String> {
+            let public = key.compute_public_key().map_err(|_| cannot())?;
+            Ok(bech32::encode(RECIPIENT, public.as_ref()))
+        };
+        self.keys.iter().map(recipient).collect()
+    }
+
     /// Returns a new identity and its recipient.
     #[cfg(test)]
     pub(super) fn generate() -> Result<(String, Self)> {

@@ -1,9 +1,6 @@
 //! Reads a backup: manifest, config and details first, then parts, each verified before it is used.
 
-use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
 
 use crate::age::{self, Identities};
 use crate::backup::document::{
@@ -132,22 +129,9 @@ impl Opened<'_> {
         Ok(bytes)
     }
 
-    /// Writes a part to `path`, which only its owner can read, and which exists only if all of it is
-    /// there and verified.
-    pub fn extract(&self, source: &dyn ImageSource, name: &str, path: &Path) -> Result<()> {
-        let part = self.part(name)?;
-        let partial = path.with_added_extension("part");
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let mut file = options.open(&partial).path("create", &partial)?;
-        let copied = self.copy(source, part, &mut file);
-        let placed = copied
-            .and_then(|()| file.sync_data().path("sync", &partial))
-            .and_then(|()| std::fs::rename(&partial, path).path("create", path));
-        if placed.is_err() {
-            let _ = std::fs::remove_file(&partial);
-        }
-        placed
+    /// Writes a part to `to`. What was written before an error must not be used.
+    pub fn write(&self, source: &dyn ImageSource, name: &str, to: &mut dyn Write) -> Result<()> {
+        self.copy(source, self.part(name)?, to)
     }
 
     fn part(&self, name: &str) -> Result<&PartRecord> {

@@ -90,7 +90,7 @@ impl Task<'_> {
     pub(super) fn log(&self) -> StepLog {
         let (run, step) = (self.run, self.step);
         let place = run.places.get(step.id.as_str()).copied().unwrap_or(0);
-        StepLog::new(&run.context.state_directory, run.journal.id(), self.host, place, &step.name)
+        StepLog::new(run.context.state.directory(), run.journal.id(), self.host, place, &step.name)
     }
 
     fn skip(&self) -> bool {

@@ -94,7 +94,7 @@ pub struct Surroundings<'a> {
 
 /// Returns the run that `plan` would resume, if there is one.
 pub fn unfinished(plan: &Plan, context: &ClusterContext) -> Result<Option<Past>> {
-    past::unfinished(&journals(&context.state_directory), &plan.intent)
+    past::unfinished(&journals(context.state.directory()), &plan.intent)
 }
 
 /// Executes `plan`. A plan without steps does nothing and writes nothing.
@@ -103,7 +103,7 @@ pub fn execute(plan: &Plan, surroundings: &Surroundings<'_>, options: &Options) 
     if plan.phases.is_empty() {
         return Ok(Summary::default());
     }
-    let directory = journals(&surroundings.context.state_directory);
+    let directory = journals(surroundings.context.state.directory());
     let past = past::unfinished(&directory, &plan.intent)?;
     let journal = match &past {
         Some(past) => Journal::reopen(&directory, &past.id, options.sync)?,

@@ -1,11 +1,10 @@
 //! The authorities of one cluster, stored in the controller's `pki/` with sealos' layout.
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
+use crate::cluster::state_files::StateFiles;
 use crate::runtime::certificates::authority::{Algorithm, Authority, Key};
 use imgctl_base::error::{Context, Error, Result};
-use imgctl_base::fs::atomic::write_private;
-use imgctl_base::fs::directory::read_text;
 
 /// Root of trust for all other certificates and tokens.
 pub(crate) struct Pki {
@@ -16,6 +15,8 @@ pub(crate) struct Pki {
     pub(crate) service_accounts: Key,
 }
 
+/// Below the state directory.
+const DIRECTORY: &str = "pki";
 /// Maximum size of a file, in bytes.
 const LONGEST: u64 = 1 << 20;
 /// File without extension, common name.
@@ -23,22 +24,26 @@ const AUTHORITIES: [(&str, &str); 3] =
     [("ca", "kubernetes"), ("etcd/ca", "etcd-ca"), ("front-proxy-ca", "front-proxy-ca")];
 
 impl Pki {
-    /// Reads the contents of `directory`. Creates and saves missing parts before they are used.
-    pub(crate) fn open(directory: &Path, algorithm: Algorithm, validity: Duration) -> Result<Self> {
+    /// Reads what the cluster's state has. Creates and saves missing parts before they are used.
+    pub(crate) fn open(
+        state: &StateFiles,
+        algorithm: Algorithm,
+        validity: Duration,
+    ) -> Result<Self> {
         let [ca, etcd_ca, front_proxy_ca] =
-            AUTHORITIES.map(|(file, name)| authority(directory, file, name, algorithm, validity));
+            AUTHORITIES.map(|(file, name)| authority(state, file, name, algorithm, validity));
         Ok(Self {
             ca: ca?,
             etcd_ca: etcd_ca?,
             front_proxy_ca: front_proxy_ca?,
-            service_accounts: service_accounts(directory, algorithm)?,
+            service_accounts: service_accounts(state, algorithm)?,
         })
     }
 
-    /// Reads the contents of `directory`; fails if an authority's certificate is missing.
-    pub(crate) fn load(directory: &Path) -> Result<Self> {
+    /// Reads what the cluster's state has; fails if an authority's certificate is missing.
+    pub(crate) fn load(state: &StateFiles) -> Result<Self> {
         for (file, _) in AUTHORITIES {
-            let path = directory.join(format!("{file}.crt"));
+            let path = state.path(format!("{DIRECTORY}/{file}.crt"));
             if !path.exists() {
                 return Err(Error::not_found(format!("{} does not exist", path.display())).hint(
                     "the controller that created a cluster holds its authorities: run there, \
@@ -46,7 +51,7 @@ impl Pki {
                 ));
             }
         }
-        Self::open(directory, Algorithm::default(), Duration::ZERO)
+        Self::open(state, Algorithm::default(), Duration::ZERO)
     }
 
     /// Returns the files that every control plane needs: `(path below /etc/kubernetes/pki, text,
@@ -67,15 +72,16 @@ impl Pki {
 }
 
 fn authority(
-    directory: &Path,
+    state: &StateFiles,
     file: &str,
     name: &str,
     algorithm: Algorithm,
     validity: Duration,
 ) -> Result<Authority> {
-    let certificate_path = directory.join(format!("{file}.crt"));
-    let key_path = directory.join(format!("{file}.key"));
-    match (read_text(&certificate_path, LONGEST)?, read_text(&key_path, LONGEST)?) {
+    let certificate_file = format!("{DIRECTORY}/{file}.crt");
+    let key_file = format!("{DIRECTORY}/{file}.key");
+    let (certificate_path, key_path) = (state.path(&certificate_file), state.path(&key_file));
+    match (state.read(&certificate_file, LONGEST)?, state.read(&key_file, LONGEST)?) {
         (Some(certificate), Some(key)) => Authority::parse(&certificate, &key)
             .context(|| format!("cannot use the authority {}", certificate_path.display())),
         (Some(_), None) => Err(Error::not_found(format!(
@@ -91,30 +97,31 @@ fn authority(
                     .context(|| format!("cannot use the key {}", key_path.display()))?,
                 None => {
                     let key = Key::generate(algorithm)?;
-                    write_private(&key_path, key.pem.expose())?;
+                    state.write(&key_file, key.pem.expose())?;
                     key
                 }
             };
             let authority = Authority::create(name, key, validity)?;
-            write_private(&certificate_path, &authority.certificate)?;
+            state.write(&certificate_file, &authority.certificate)?;
             Ok(authority)
         }
     }
 }
 
-fn service_accounts(directory: &Path, algorithm: Algorithm) -> Result<Key> {
-    let path = directory.join("sa.key");
-    let key = match read_text(&path, LONGEST)? {
+fn service_accounts(state: &StateFiles, algorithm: Algorithm) -> Result<Key> {
+    let file = format!("{DIRECTORY}/sa.key");
+    let path = state.path(&file);
+    let key = match state.read(&file, LONGEST)? {
         Some(pem) => Key::parse(&pem).context(|| format!("cannot use {}", path.display()))?,
         None => {
             let key = Key::generate(algorithm)?;
-            write_private(&path, key.pem.expose())?;
+            state.write(&file, key.pem.expose())?;
             key
         }
     };
-    let public = directory.join("sa.pub");
-    if read_text(&public, LONGEST)?.is_none() {
-        write_private(&public, &key.public_pem())?;
+    let public = format!("{DIRECTORY}/sa.pub");
+    if state.read(&public, LONGEST)?.is_none() {
+        state.write(&public, &key.public_pem())?;
     }
     Ok(key)
 }

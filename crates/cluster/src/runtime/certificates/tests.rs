@@ -1,7 +1,8 @@
 //! Compares certificates with kubeadm's and verifies them with openssl.
 
-use std::{path::Path, process::Command, time::Duration};
+use std::{path::Path, path::PathBuf, process::Command, time::Duration};
 
+use crate::cluster::state_files::StateFiles;
 use crate::runtime::certificates::authority::{Algorithm, Authority, Key};
 use crate::runtime::certificates::control_plane::{self, Member, Signer};
 use crate::runtime::certificates::validity::{Validity, now};
@@ -23,6 +24,11 @@ fn member(minor: u32) -> Member {
     }
 }
 
+/// Where the state in a directory has its authorities.
+fn below(directory: &tempfile::TempDir) -> PathBuf {
+    directory.path().join("pki")
+}
+
 fn openssl(arguments: &[&str]) -> String {
     let output = Command::new("openssl").args(arguments).output().unwrap();
     assert!(
@@ -42,9 +48,11 @@ fn text(path: &Path) -> String {
 fn a_pki_is_what_kubeadm_would_make() {
     let directory = tempfile::tempdir().unwrap();
     let validity = Validity::default();
-    let pki = Pki::open(directory.path(), Algorithm::Rsa2048, validity.authorities).unwrap();
+    let pki =
+        Pki::open(&StateFiles::plain(directory.path()), Algorithm::Rsa2048, validity.authorities)
+            .unwrap();
 
-    let ca = text(&directory.path().join("ca.crt"));
+    let ca = text(&below(&directory).join("ca.crt"));
     assert!(ca.contains("Subject: CN = kubernetes") || ca.contains("Subject: CN=kubernetes"));
     assert!(ca.contains("Digital Signature, Key Encipherment, Certificate Sign"));
     assert!(ca.contains("CA:TRUE"));
@@ -61,7 +69,7 @@ fn a_pki_is_what_kubeadm_would_make() {
         for (file, signer, leaf) in member(minor).certificates() {
             let authority = signer.of(&pki);
             let signed = authority.sign(&leaf, Algorithm::EcdsaP256, validity.leaves).unwrap();
-            let path = directory.path().join("leaf.crt");
+            let path = below(&directory).join("leaf.crt");
             std::fs::write(&path, &signed.certificate).unwrap();
             let ca_file = match signer {
                 Signer::Cluster => "ca.crt",
@@ -80,7 +88,7 @@ fn a_pki_is_what_kubeadm_would_make() {
                     "-purpose",
                     purpose,
                     "-CAfile",
-                    directory.path().join(ca_file).to_str().unwrap(),
+                    below(&directory).join(ca_file).to_str().unwrap(),
                     path.to_str().unwrap(),
                 ]);
             }
@@ -151,8 +159,12 @@ fn kubeconfigs_by_version() {
     assert_eq!(member(29).identities(false)[1].server, "https://10.0.0.11:6443");
 
     let directory = tempfile::tempdir().unwrap();
-    let pki =
-        Pki::open(directory.path(), Algorithm::EcdsaP256, Duration::from_secs(86_400)).unwrap();
+    let pki = Pki::open(
+        &StateFiles::plain(directory.path()),
+        Algorithm::EcdsaP256,
+        Duration::from_secs(86_400),
+    )
+    .unwrap();
     let identity = admin(34);
     // A validity longer than the authority's is cut to it.
     let signed =
@@ -174,8 +186,8 @@ fn kubeconfigs_by_version() {
 #[test]
 fn authorities_of_others_are_kept() {
     let directory = tempfile::tempdir().unwrap();
-    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
-    std::fs::create_dir(directory.path().join("etcd")).unwrap();
+    let path = |name: &str| below(&directory).join(name).to_str().unwrap().to_owned();
+    std::fs::create_dir_all(below(&directory).join("etcd")).unwrap();
     // Files as kubeadm and sealos write them: PKCS#1, valid for a hundred years.
     for (file, name) in
         [("ca", "kubernetes"), ("etcd/ca", "etcd-ca"), ("front-proxy-ca", "front-proxy-ca")]
@@ -198,10 +210,10 @@ fn authorities_of_others_are_kept() {
             &path(&format!("{file}.crt")),
         ]);
     }
-    let before = std::fs::read(directory.path().join("ca.crt")).unwrap();
-    let key_before = std::fs::read(directory.path().join("ca.key")).unwrap();
-    let pki = Pki::load(directory.path()).unwrap();
-    assert_eq!(std::fs::read(directory.path().join("ca.crt")).unwrap(), before);
+    let before = std::fs::read(below(&directory).join("ca.crt")).unwrap();
+    let key_before = std::fs::read(below(&directory).join("ca.key")).unwrap();
+    let pki = Pki::load(&StateFiles::plain(directory.path())).unwrap();
+    assert_eq!(std::fs::read(below(&directory).join("ca.crt")).unwrap(), before);
     assert_eq!(pki.ca.key.pem.expose().as_bytes(), key_before);
     assert!(pki.ca.key.pem.expose().contains("RSA PRIVATE KEY"));
     for (file, signer, leaf) in member(34).certificates() {
@@ -231,23 +243,23 @@ fn authorities_of_others_are_kept() {
 fn what_does_not_fit_is_refused_and_what_was_begun_is_finished() {
     let directory = tempfile::tempdir().unwrap();
     let hour = Duration::from_secs(3600);
-    let open = || Pki::open(directory.path(), Algorithm::EcdsaP256, hour);
-    assert!(Pki::load(directory.path()).is_err(), "nothing is there");
+    let open = || Pki::open(&StateFiles::plain(directory.path()), Algorithm::EcdsaP256, hour);
+    assert!(Pki::load(&StateFiles::plain(directory.path())).is_err(), "nothing is there");
     let first = open().unwrap();
     let mode = |name: &str| {
         use std::os::unix::fs::PermissionsExt as _;
-        let metadata = std::fs::metadata(directory.path().join(name)).unwrap();
+        let metadata = std::fs::metadata(below(&directory).join(name)).unwrap();
         metadata.permissions().mode() & 0o777
     };
     assert_eq!((mode("ca.key"), mode("sa.key")), (0o600, 0o600));
     assert_eq!(open().unwrap().ca.certificate, first.ca.certificate);
 
     // After a stop between key and certificate, the key is reused.
-    std::fs::remove_file(directory.path().join("ca.crt")).unwrap();
+    std::fs::remove_file(below(&directory).join("ca.crt")).unwrap();
     let again = open().unwrap();
     assert_eq!(again.ca.pin(), first.ca.pin());
 
-    std::fs::remove_file(directory.path().join("ca.key")).unwrap();
+    std::fs::remove_file(below(&directory).join("ca.key")).unwrap();
     let error = open().map(|_| ()).unwrap_err();
     assert!(error.to_string().contains("ca.key"), "{error}");
 

@@ -9,8 +9,6 @@ use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::registry_access::random;
 use crate::runtime::{ImageFiles, action::Site, load_balancer::API_PORT};
 use imgctl_base::error::{Context, Error, Result};
-use imgctl_base::fs::atomic::write_private;
-use imgctl_base::fs::directory::read_text;
 use imgctl_host::agent::protocol::FileToWrite;
 use imgctl_host::host::address::join_port;
 use imgctl_template::yaml;
@@ -260,15 +258,15 @@ pub(super) fn deliver_tokens(site: &Site<'_>, role: Role) -> Result<()> {
 /// Returns the token from the cluster's state. If it is missing because another controller created
 /// the cluster, reads it from a server. Generates it for the first server.
 fn kept(site: &Site<'_>, name: &str, role: Role) -> Result<String> {
-    let path = site.state().join("etc").join(name);
-    if let Some(text) = read_text(&path, 4 << 10)?.filter(|text| !text.trim().is_empty()) {
+    let file = format!("etc/{name}");
+    if let Some(text) = site.state().read(&file, 4 << 10)?.filter(|text| !text.trim().is_empty()) {
         return Ok(text.trim().to_owned());
     }
     let token = match role {
         Role::First => random(b"0123456789abcdef", 48)?,
         Role::Server | Role::Agent => of_servers(site, name)?,
     };
-    write_private(&path, &token)?;
+    site.state().write(&file, &token)?;
     Ok(token)
 }
 
@@ -291,7 +289,7 @@ fn of_servers(site: &Site<'_>, name: &str) -> Result<String> {
         "no server of cluster {} returns the token for joining ({file})",
         site.context.name
     ))
-    .hint(format!("put it into {}/etc/{name}", site.state().display())))
+    .hint(format!("put it into {}/etc/{name}", site.state().directory().display())))
 }
 
 #[cfg(test)]
@@ -343,7 +341,7 @@ mod tests {
                 layers: Vec::new(),
             }],
             paths: Paths::new("/var/lib/sealos", "k"),
-            state_directory: std::path::PathBuf::from("/nowhere"),
+            state: crate::cluster::state_files::StateFiles::plain("/nowhere"),
             environment: std::collections::BTreeMap::new(),
             flag_environment: std::collections::BTreeMap::new(),
             registry: None,

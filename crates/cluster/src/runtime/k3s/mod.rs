@@ -13,7 +13,6 @@ use crate::runtime::action::{Line, Site};
 use crate::runtime::load_balancer::{self, API_PORT};
 use crate::runtime::{Action, ImageFiles, Runtime, upgrade::Upgrader};
 use imgctl_base::error::{Error, Result};
-use imgctl_base::fs::atomic::write_private;
 
 const CONFIG: &str = "/etc/rancher/k3s/config.yaml";
 const KUBECTL: &str = "k3s kubectl";
@@ -270,7 +269,7 @@ fn fetch_kubeconfig(site: &Site<'_>) -> Result<()> {
         .replace("https://127.0.0.1:", &format!("https://{API_NAME}:"))
         .replace("https://0.0.0.0:", &format!("https://{API_NAME}:"))
         .replace("https://[::1]:", &format!("https://{API_NAME}:"));
-    write_private(&site.state().join("etc/admin.conf"), &text)?;
+    site.state().write("etc/admin.conf", &text)?;
     site.run(&Line::repeatable(format!(
             "mkdir -p \"$HOME/.kube\" && [ -e \"$HOME/.kube/config\" ] || ln -s {SOURCE} \"$HOME/.kube/config\""
         )))

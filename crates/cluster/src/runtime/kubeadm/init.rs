@@ -9,7 +9,6 @@ use crate::runtime::kubeadm::place::{self, write};
 use crate::runtime::kubeadm::settings::{Settings, etc};
 use crate::runtime::kubectl::ADMIN_CONF;
 use imgctl_base::error::{Error, Result};
-use imgctl_base::fs::atomic::write_private;
 use imgctl_host::agent::protocol::HostsBlock;
 
 pub(super) const API_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
@@ -87,7 +86,7 @@ pub(super) fn actions_with(
         "admin-conf",
         "fetch /etc/kubernetes/admin.conf to the controller as etc/admin.conf",
         |site| match place::read(site.agent, ADMIN_CONF)? {
-            Some(text) => write_private(&site.state().join("etc/admin.conf"), &text),
+            Some(text) => site.state().write("etc/admin.conf", &text),
             None => Ok(()),
         },
     ));

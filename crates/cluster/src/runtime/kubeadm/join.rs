@@ -11,7 +11,7 @@ use crate::cluster::registry_access::random;
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::kubeadm::config::{API_NAME, Config, lvscare_image};
 use crate::runtime::kubeadm::init::{self, API_MANIFEST, IGNORED, Once};
-use crate::runtime::kubeadm::settings::{Settings, etc, pki_directory};
+use crate::runtime::kubeadm::settings::{Settings, etc};
 use crate::runtime::kubeadm::{etcd, images, lvscare, place};
 use crate::runtime::kubectl::{Condition, Kubectl, quoted};
 use crate::runtime::{certificates::pki::Pki, kubeadm::defaults::PAPERS, load_balancer};
@@ -151,7 +151,7 @@ impl Joining<'_> {
         let kubectl = Kubectl::elsewhere(site)?;
         let token = Token::generate()?;
         token.announce(&kubectl)?;
-        let pin = Pki::load(&pki_directory(site.context))?.ca.pin();
+        let pin = Pki::load(site.state())?.ca.pin();
         let endpoint = join_port(kubectl.address(), config.port());
         let text = config.join_text(self.control_plane, &endpoint, token.text().expose(), &pin)?;
         let path = etc(site.context, file(self.control_plane));

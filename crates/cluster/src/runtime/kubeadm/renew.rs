@@ -5,13 +5,12 @@ use serde_json::Value;
 use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::certificates::{control_plane, inspect};
-use crate::runtime::kubeadm::settings::{Settings, alt_names, alt_names_file, etc};
+use crate::runtime::kubeadm::settings::{ALT_NAMES, Settings, alt_names, etc};
 use crate::runtime::kubeadm::{Kubeadm, health, init, place};
 use crate::runtime::{
     certificates::authority::canonical, kubeadm::documents::set, kubectl::Kubectl,
 };
 use imgctl_base::error::{Error, Result};
-use imgctl_base::fs::atomic::write_private;
 use imgctl_template::yaml;
 
 /// Paths below `/etc/kubernetes`.
@@ -78,7 +77,7 @@ pub fn remember(context: &ClusterContext, names: &[String]) -> Result<()> {
         }
     }
     let text: String = all.iter().map(|name| format!("{name}\n")).collect();
-    write_private(&alt_names_file(&context.state_directory), &text)
+    context.state.write(ALT_NAMES, &text)
 }
 
 impl Kubeadm<'_> {
@@ -193,7 +192,7 @@ fn renew(site: &Site<'_>, settings: &Settings, first: bool, wanted: &Wanted) -> 
             place::place_identity(site.agent, settings, &config, &pki, &identity, true)?;
             if first && identity.file == "admin.conf" {
                 let text = place::read(site.agent, &path)?.unwrap_or_default();
-                write_private(&site.state().join("etc/admin.conf"), &text)?;
+                site.state().write("etc/admin.conf", &text)?;
             }
         }
     }

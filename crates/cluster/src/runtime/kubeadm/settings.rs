@@ -1,16 +1,15 @@
 //! Shared state of a plan's actions, and the configuration as seen on the host that they run on.
 
-use std::path::{Path, PathBuf};
-
 use crate::cluster::context::ClusterContext;
 use crate::runtime::action::Site;
 use crate::runtime::certificates::{pki::Pki, validity::Validity};
 use crate::runtime::kubeadm::config::{Config, Inputs};
 use crate::runtime::kubeadm::{host_state::HostState, version::Version};
 use imgctl_base::error::{Error, Result};
-use imgctl_base::fs::directory::read_text;
 
 /// Maximum size of a configuration file, in bytes. kubeadm has a similar limit.
+/// Names that were added to the API's certificate, below the state directory.
+pub(super) const ALT_NAMES: &str = "etc/alt-names";
 const LONGEST_FILE: u64 = 1 << 20;
 
 /// Settings that actions capture.
@@ -44,7 +43,7 @@ impl Settings {
 
     /// Returns the cluster's authorities; creates missing ones.
     pub(super) fn pki(&self, context: &ClusterContext, config: &Config) -> Result<Pki> {
-        Pki::open(&pki_directory(context), config.algorithm()?, self.validity.authorities)
+        Pki::open(&context.state, config.algorithm()?, self.validity.authorities)
     }
 }
 
@@ -52,19 +51,10 @@ fn text_of(bytes: Vec<u8>, path: &str, host: &str) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| Error::bad_content(format!("{host}: {path} is not text")))
 }
 
-pub(super) fn pki_directory(context: &ClusterContext) -> PathBuf {
-    context.state_directory.join("pki")
-}
-
 /// Returns the names that `imgctl cert --alt-names` added, one per line.
 pub(super) fn alt_names(context: &ClusterContext) -> Result<Vec<String>> {
-    let path = alt_names_file(&context.state_directory);
-    let text = read_text(&path, LONGEST_FILE)?.unwrap_or_default();
+    let text = context.state.read(ALT_NAMES, LONGEST_FILE)?.unwrap_or_default();
     Ok(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect())
-}
-
-pub(super) fn alt_names_file(state: &Path) -> PathBuf {
-    state.join("etc/alt-names")
 }
 
 /// Returns the path of a file in the host's directory of generated configuration.

@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, io::Write as _};
 
 use super::*;
 use crate::cluster::context::{MASTER, NODE};
+use crate::cluster::state_files::StateFiles;
 use crate::runtime::kubeadm::tests::{context, host};
 use crate::runtime::{HostPool, action::Site};
 use imgctl_base::image::{Descriptor, Digest};
@@ -314,7 +315,7 @@ fn a_cluster_comes_up_changes_and_goes() {
             "encryptionAlgorithm": "ECDSA-P256",
         })],
     );
-    context.state_directory = directory.path().join("cluster");
+    context.state = StateFiles::plain(directory.path().join("cluster"));
     context
         .flag_environment
         .insert("SEALOS_SYS_CRI_ENDPOINT".to_owned(), "/run/containerd/containerd.sock".to_owned());
@@ -354,11 +355,11 @@ fn a_cluster_comes_up_changes_and_goes() {
     let health = kubeadm.health(&context, &first).unwrap();
     hosts.run(&context, &first, "health", &health).unwrap();
     // Another run changes nothing.
-    let admin = std::fs::read(context.state_directory.join("etc/admin.conf")).unwrap();
+    let admin = std::fs::read(context.state.path("etc/admin.conf")).unwrap();
     hosts.run(&context, &first, "two", &init).unwrap();
     assert_eq!(hosts.of(FIRST).calls("kubeadm init "), 2);
     assert_eq!(
-        std::fs::read(context.state_directory.join("etc/admin.conf")).unwrap(),
+        std::fs::read(context.state.path("etc/admin.conf")).unwrap(),
         admin,
         "good certificates are kept"
     );
@@ -422,7 +423,7 @@ fn a_cluster_comes_up_changes_and_goes() {
     hosts.run(&context, &first, "renew", &renewed).unwrap();
     let stopped = std::fs::read_to_string(hosts.of(FIRST).log.join("stopped")).unwrap();
     assert!(stopped.contains("container-etcd"), "{stopped}");
-    assert_ne!(std::fs::read(context.state_directory.join("etc/admin.conf")).unwrap(), admin);
+    assert_ne!(std::fs::read(context.state.path("etc/admin.conf")).unwrap(), admin);
 
     // A Pod that cannot be evicted stops the removal, and the Node is uncordoned.
     let mut smaller = context.clone();

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cluster::context::{MASTER, NODE, Paths};
 use crate::cluster::image::ClusterImage;
+use crate::cluster::state_files::StateFiles;
 use crate::runtime::kubeadm::config::{Config, Inputs};
 use crate::runtime::kubeadm::documents::{Documents, at, merge};
 use crate::runtime::kubeadm::{host_state::HostState, version::Version};
@@ -52,7 +53,7 @@ pub(super) fn context(version: &str, hosts: Vec<Host>, documents: Vec<Value>) ->
         leaving: Vec::new(),
         images: vec![rootfs(&[("version", version), ("image", "ghcr.io/labring/lvscare:v5.0.1")])],
         paths: Paths::new("/var/lib/sealos", "default"),
-        state_directory: "/nonexistent".into(),
+        state: StateFiles::plain("/nonexistent"),
         environment: BTreeMap::new(),
         flag_environment: BTreeMap::new(),
         registry: None,

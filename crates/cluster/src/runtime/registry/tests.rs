@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use crate::cluster::context::{ClusterContext, Host, Paths, RegistryAccess};
 use crate::cluster::image::{ClusterImage, ImageKind};
+use crate::cluster::state_files::StateFiles;
 use crate::runtime::registry::{clean_steps, lines, registry_steps};
 use crate::runtime::{ImageFiles, action::Line, registry::steps::serves};
 use imgctl_base::image::{Digest, media_type};
@@ -68,7 +69,7 @@ fn context(directory: &Path, port: u16) -> ClusterContext {
             layers: Vec::new(),
         }],
         paths: Paths::new(directory.to_str().unwrap(), "default"),
-        state_directory: directory.join("state"),
+        state: StateFiles::plain(directory.join("state")),
         environment: BTreeMap::new(),
         flag_environment: BTreeMap::new(),
         registry: Some(RegistryAccess {

@@ -14,12 +14,10 @@ use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::certificates::{inspect, pki::Pki};
 use crate::runtime::kubeadm::readdress::{Addresses, also_called};
-use crate::runtime::kubeadm::settings::{Settings, etc, pki_directory};
+use crate::runtime::kubeadm::settings::{Settings, etc};
 use crate::runtime::kubeadm::{config::Config, init, place, renew};
 use crate::runtime::{kubectl::Kubectl, wait::waiting};
 use imgctl_base::error::{Error, Result};
-use imgctl_base::fs::atomic::write_private;
-use imgctl_base::fs::directory::read_text;
 
 const PATIENCE: Duration = Duration::from_secs(300);
 const HINT: &str = "on the host: `journalctl -u kubelet`, `crictl ps -a`, `crictl logs` of the \
@@ -45,6 +43,8 @@ const KUBECONFIGS: [(&str, &str); 5] = [
 ];
 /// Certificates that name the host's address.
 const NAMED: [&str; 3] = ["apiserver", "etcd/server", "etcd/peer"];
+/// The administrator's kubeconfig, below the state directory.
+const KUBECONFIG: &str = "etc/admin.conf";
 const LONGEST: u64 = 1 << 20;
 
 /// Returns the actions on the host that moves.
@@ -110,7 +110,7 @@ fn certificates(settings: &Settings, host: &Host, old: &str) -> Action {
 
 fn sign(site: &Site<'_>, settings: &Settings, old: &str) -> Result<()> {
     let (_, config) = settings.config(site)?;
-    let pki = Pki::load(&pki_directory(site.context))?;
+    let pki = Pki::load(site.state())?;
     let ours = place::read(site.agent, "/etc/kubernetes/pki/ca.crt")?;
     if ours.as_deref().map(str::trim) != Some(pki.ca.certificate.trim()) {
         return Err(Error::check_failed(format!(
@@ -284,11 +284,8 @@ fn pod_addresses() -> Action {
 fn own_kubeconfig(addresses: &Addresses) -> Action {
     let says = "change the server in etc/admin.conf on the controller, if it is the old address";
     let addresses = addresses.clone();
-    Action::new("admin-conf", says, move |site| {
-        let path = site.state().join("etc/admin.conf");
-        match read_text(&path, LONGEST)? {
-            Some(text) => write_private(&path, &addresses.in_kubeconfig(&text)),
-            None => Ok(()),
-        }
+    Action::new("admin-conf", says, move |site| match site.state().read(KUBECONFIG, LONGEST)? {
+        Some(text) => site.state().write(KUBECONFIG, &addresses.in_kubeconfig(&text)),
+        None => Ok(()),
     })
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::cluster::context::{ClusterContext, Host, MASTER, NODE};
+use crate::cluster::state_files::StateFiles;
 use crate::runtime::certificates::{inspect, validity::Validity};
 use crate::runtime::kubeadm::Kubeadm;
 use crate::runtime::kubeadm::stand_in_tests::{Hosts, Namespace};
@@ -35,7 +36,7 @@ impl Cluster {
                 "encryptionAlgorithm": "ECDSA-P256",
             })],
         );
-        context.state_directory = directory.join("cluster");
+        context.state = StateFiles::plain(directory.join("cluster"));
         let socket = "/run/containerd/containerd.sock".to_owned();
         context.flag_environment.insert("SEALOS_SYS_CRI_ENDPOINT".to_owned(), socket);
         let spaces = [(FIRST, "CP-1"), (SECOND, "cp-2"), (WORKER, "worker-1")];

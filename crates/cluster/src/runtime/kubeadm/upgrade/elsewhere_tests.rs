@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::stand_in_tests::{Bed, FIRST, OLD, context_of, text};
 use crate::backup::content::{pack_controller, unpack_controller};
 use crate::cluster::context::{Host, MASTER};
+use crate::cluster::state_files::StateFiles;
 use crate::runtime::kubeadm::stand_in_tests::{Hosts, Namespace};
 use crate::runtime::kubeadm::tests::{NoFiles, host};
 use crate::runtime::upgrade::{Move, Place, Renewal, Restoration, Upgrader as _};
@@ -57,10 +58,10 @@ fn a_cluster_comes_back_under_other_addresses() {
     assert!(!on.exists(&format!("{folder}/files/usr")), "programs are in the image");
 
     // Another controller, with the keys of the backup; other hosts.
-    let keys = pack_controller(&bed.old.state_directory).unwrap();
+    let keys = pack_controller(&bed.old.state).unwrap();
     let mut context = context_of(OLD, directory.path());
-    context.state_directory = directory.path().join("elsewhere");
-    unpack_controller(&keys, &context.state_directory).unwrap();
+    context.state = StateFiles::plain(directory.path().join("elsewhere"));
+    unpack_controller(&keys, &context.state).unwrap();
     context.hosts = vec![host(NEW_FIRST, MASTER), host(NEW_SECOND, MASTER)];
     let hosts = Hosts(
         [(NEW_FIRST, "new-1"), (NEW_SECOND, "cp-2")]
@@ -119,7 +120,7 @@ fn a_cluster_comes_back_under_other_addresses() {
     let join = kubeadm.join_control_plane(&context, second).unwrap();
     hosts.run(&context, second, "join", &join).unwrap();
     assert!(
-        std::fs::read_to_string(context.state_directory.join("etc/admin.conf")).is_ok(),
+        std::fs::read_to_string(context.state.path("etc/admin.conf")).is_ok(),
         "the controller has a kubeconfig of its own"
     );
 }

@@ -1,6 +1,7 @@
 //! Runs upgrade and rollback on "hosts" with the stand-ins of tests/kubeadm.
 
 use crate::cluster::context::{ClusterContext, Host, MASTER, NODE};
+use crate::cluster::testing::encrypted_state;
 use crate::runtime::kubeadm::stand_in_tests::{Hosts, Namespace};
 use crate::runtime::kubeadm::tests::{NoFiles, context, host};
 use crate::runtime::upgrade::{Move, Place, Renewal, Upgrader as _};
@@ -24,7 +25,7 @@ pub(super) fn context_of(version: &str, directory: &std::path::Path) -> ClusterC
     let mut context = context(version, hosts, documents);
     // Without LVScare, because its tool would have to be installed.
     context.images[0].labels.remove("image");
-    context.state_directory = directory.join("cluster");
+    context.state = encrypted_state(&directory.join("cluster"));
     for name in ["SEALOS_SYS_CRI_ENDPOINT", "SEALOS_SYS_IMAGE_ENDPOINT"] {
         let socket = "/run/containerd/containerd.sock".to_owned();
         context.flag_environment.insert(name.to_owned(), socket);

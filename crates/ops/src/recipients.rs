@@ -1,0 +1,39 @@
+//! Those for whom backups and the state of clusters are encrypted, as the user names them.
+
+use std::path::Path;
+
+use imgctl_base::error::{Context as _, Error, Result};
+use imgctl_base::fs::directory::read_text;
+use imgctl_base::secret::Secret;
+use imgctl_transfer::age::Recipients;
+
+/// Maximum size of a file of recipients, identities or a passphrase, in bytes.
+const LONGEST: u64 = 1 << 20;
+
+/// Returns the recipients that the values of `flag` name (`age1…`, or a file of recipients); `None`
+/// if there are no values.
+pub(crate) fn recipients(named: &[String], flag: &str) -> Result<Option<Recipients>> {
+    let mut all: Option<Recipients> = None;
+    for name in named {
+        let one = if name.starts_with("age1") {
+            Recipients::parse(name, flag)?
+        } else {
+            let text = read_key(Path::new(name)).map_err(|error| {
+                error.hint(format!("{flag} takes a recipient (age1…) or a file of recipients"))
+            })?;
+            Recipients::parse(text.expose(), name)?
+        };
+        all = Some(match all {
+            None => one,
+            Some(others) => others.and(one)?,
+        });
+    }
+    Ok(all)
+}
+
+/// Reads a file of keys, which must exist.
+pub(crate) fn read_key(file: &Path) -> Result<Secret> {
+    let text = read_text(file, LONGEST).context(|| "cannot read a key".to_owned())?;
+    let missing = || Error::not_found(format!("the file {} does not exist", file.display()));
+    text.map(Secret::new).ok_or_else(missing)
+}
