@@ -49,7 +49,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
         ],
     ),
     ("Upgrade clusters", &["upgrade", "rollback", "inplace"]),
-    ("Back up clusters", &["backup", "restore", "state"]),
+    ("Back up clusters", &["backup", "restore"]),
     (
         "Inspect",
         &[
@@ -57,7 +57,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
             "mounts", "create", "export", "render", "status", "env", "journal",
         ],
     ),
-    ("Maintain", &["cache", "cert", "df", "prune", "rmi", "scrub"]),
+    ("Maintain", &["cache", "cert", "df", "prune", "rmi", "scrub", "state"]),
     ("imgctl", &["version", "completion", "man", "help"]),
 ];
 
