@@ -142,14 +142,20 @@ fn a_key_is_never_shown_and_bad_recipients_change_nothing() {
     for wrong in [key, "/nowhere", &first[..30], &one, "age1"] {
         let refused = env.imgctl(["state", "encrypt", "-c", "prod", "--to", wrong]);
         assert!(!refused.success(), "{}", refused.report());
-        if wrong != key {
-            assert!(!refused.report().contains("AGE-SECRET-KEY"), "{}", refused.report());
-        } else {
-            assert!(!refused.stderr().contains(key), "{}", refused.report());
-        }
+        assert!(!refused.stderr().contains("AGE-SECRET-KEY"), "{}", refused.report());
         assert!(!env.path(".sealos/prod/recipients").exists());
     }
     assert!(in_plain_text(&env).contains("ca.key"));
+    let in_place_of_a_file = [
+        &["backup", "--to", "/nowhere", "--passphrase-file", key][..],
+        &["restore", "/nowhere", "--masters", "192.0.2.1", "--identity", key],
+        &["run", "none:v1", "--encrypt-state", &first, "--state-identity", key],
+    ];
+    for command in in_place_of_a_file {
+        let refused = env.imgctl(command).fails(USAGE);
+        assert!(refused.stderr().contains("an identity itself"), "{}", refused.report());
+        assert!(!refused.stderr().contains("AGE-SECRET-KEY"), "{}", refused.report());
+    }
     // A new cluster needs the identity from the first command on, and a kubeconfig has no state.
     let new = ["run", "none:v1", "--masters", "192.0.2.1", "--encrypt-state", &first];
     let refused = env.imgctl(new).fails(DENIED);

@@ -5,7 +5,7 @@ use std::path::Path;
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::fs::directory::read_text;
 use imgctl_base::secret::Secret;
-use imgctl_transfer::age::Recipients;
+use imgctl_transfer::age::{Recipients, is_identity};
 
 /// Maximum size of a file of recipients, identities or a passphrase, in bytes.
 const LONGEST: u64 = 1 << 20;
@@ -15,7 +15,7 @@ const LONGEST: u64 = 1 << 20;
 pub(crate) fn recipients(named: &[String], flag: &str) -> Result<Option<Recipients>> {
     let mut all: Option<Recipients> = None;
     for name in named {
-        let one = if name.starts_with("age1") {
+        let one = if name.starts_with("age1") || is_identity(name) {
             Recipients::parse(name, flag)?
         } else {
             let text = read_key(Path::new(name)).map_err(|error| {
@@ -33,6 +33,13 @@ pub(crate) fn recipients(named: &[String], flag: &str) -> Result<Option<Recipien
 
 /// Reads a file of keys, which must exist.
 pub(crate) fn read_key(file: &Path) -> Result<Secret> {
+    if is_identity(&file.to_string_lossy()) {
+        // Not quoted: it is a secret.
+        return Err(Error::usage(
+            "an identity itself was given in place of the file that contains it",
+        )
+        .hint("arguments are visible to all users of this machine: write it into a file"));
+    }
     let text = read_text(file, LONGEST).context(|| "cannot read a key".to_owned())?;
     let missing = || Error::not_found(format!("the file {} does not exist", file.display()));
     text.map(Secret::new).ok_or_else(missing)

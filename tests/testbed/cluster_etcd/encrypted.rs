@@ -128,11 +128,48 @@ fn a_cluster_lives_with_its_state_encrypted() {
     assert_eq!(etcdctl(&bed, 1, "get fruit --print-value-only"), "", "the snapshot is older");
     assert_sealed(&bed);
 
+    etcdctl(&bed, 1, &format!("put token {TOKEN}"));
     backed_up(&bed, &key, &recovery);
     with(&bed, &key, &["delete", "--masters", &third, "--yes"]).ok();
     assert_eq!(members(&bed, 1), ["h1", "h2"]);
     with(&bed, &key, &["reset", "--yes"]).ok();
     assert_sealed(&bed);
+    restored(&bed, &key, &recovery);
+    unreadable(&bed, &recovery, &second);
+}
+
+/// The restore dies on the way: what it left is encrypted, too. The same command ends it.
+fn restored(bed: &Bed, key: &Path, recovery: &Path) {
+    let place = bed.env.path("clusters/default/backup/oci");
+    let identity = recovery.to_str().unwrap();
+    let two = bed.ips(1..=2);
+    let from = ["restore", place.to_str().unwrap(), "--identity", identity, "--masters", &two];
+    let mut dying = keyed(bed, &from);
+    dying.env("IMGCTL_STATE_IDENTITY", key).env("IMGCTL_DIE_AFTER", "12");
+    let died = Ran::new(dying);
+    assert!(died.report().contains("signal: 9"), "{}", died.report());
+    assert!(bed.env.path("clusters/default/restore/files/snapshot.db").exists());
+    assert_sealed(bed);
+    with(bed, key, &from).ok();
+    assert_eq!(members(bed, 1), ["h1", "h2"]);
+    assert_eq!(etcdctl(bed, 2, "get token --print-value-only"), TOKEN);
+    assert_sealed(bed);
+}
+
+/// Nobody has the identity any more: the state is made again from the cluster.
+fn unreadable(bed: &Bed, other: &Path, recipient: &str) {
+    std::fs::rename(bed.env.path("clusters/default"), bed.env.path("unreadable")).unwrap();
+    let first = bed.ip(1);
+    let adopt = ["adopt", "--masters", &first, "--encrypt-state", recipient, "--yes"];
+    run(bed, &adopt).fails(DENIED);
+    with(bed, other, &adopt).ok();
+    assert_sealed(bed);
+    let shown = bed.imgctl(["state", "show", "--json"]).ok().json();
+    assert_eq!(shown["recipients"], serde_json::json!([recipient]));
+    run(bed, &["status"]).fails(DENIED);
+    with(bed, other, &["status"]).ok();
+    with(bed, other, &["reset", "--yes"]).ok();
+    assert_sealed(bed);
 }
 
 /// The snapshot that the controller keeps of the only upgrade: age's format.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::fs::directory::read_text;
 use imgctl_base::secret::Secret;
-use imgctl_transfer::age::Identities;
+use imgctl_transfer::age::{Identities, is_identity};
 
 /// Maximum size of a file of identities, in bytes.
 const LONGEST: u64 = 1 << 20;
@@ -44,6 +44,14 @@ impl StateIdentity {
             return Ok(Some(Arc::clone(known)));
         }
         let doing = || "cannot read the identity of the state".to_owned();
+        if is_identity(&path.to_string_lossy()) {
+            // Not quoted: it is a secret.
+            return Err(Error::usage("an identity itself was given in place of its file")
+                .context(doing())
+                .hint(
+                    "write it into a file, and name that file: others see arguments and variables",
+                ));
+        }
         let text = read_text(path, LONGEST).context(doing)?.ok_or_else(|| {
             Error::not_found(format!("the file {} does not exist", path.display()))
                 .context(doing())

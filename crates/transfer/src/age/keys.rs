@@ -140,7 +140,7 @@ fn recipient(line: &str, name: &str, number: usize) -> Result<[u8; KEY]> {
         Error::usage(format!("line {number} of {name} is not a recipient: {why}"))
             .hint("a recipient of age begins with age1 (X25519); keys of SSH and plugins are not supported")
     };
-    if line.to_ascii_lowercase().starts_with(IDENTITY) {
+    if is_identity(line) {
         // Not quoted: it is a secret.
         return Err(wrong("it is an identity, the secret half")
             .hint("`age-keygen -y FILE` shows its recipient"));
@@ -194,6 +194,13 @@ fn stretched(passphrase: &Secret, salt: &[u8], work: u8) -> Result<[u8; KEY]> {
     scrypt::scrypt(passphrase.expose().as_bytes(), &salt, &params, &mut key)
         .map_err(|_| malformed())?;
     Ok(key)
+}
+
+/// Whether a text begins as an identity does: it is a secret, and must not be shown.
+pub fn is_identity(text: &str) -> bool {
+    text.trim_start()
+        .get(..IDENTITY.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(IDENTITY))
 }
 
 /// With what files are decrypted.

@@ -14,7 +14,7 @@ mod stream;
 
 use std::io::{BufRead, BufReader, Read, Write};
 
-pub use keys::{Identities, Recipients};
+pub use keys::{Identities, Recipients, is_identity};
 pub use stream::{Decrypted, Encrypting};
 
 use imgctl_base::error::{IoContext as _, Result};
