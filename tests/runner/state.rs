@@ -66,6 +66,8 @@ fn a_state_is_encrypted_read_with_an_identity_and_encrypted_to_others() {
         assert!(refused.stderr().contains(&format!("{said} {first}")), "{}", refused.report());
         assert!(refused.stderr().contains("--state-identity FILE"), "{}", refused.report());
     }
+    let status = env.imgctl(["status", "-c", "prod"]).fails(DENIED);
+    assert!(status.stderr().contains("need no identity"), "{}", status.report());
     let refused = env.imgctl(["--state-identity", &two, "env", "-c", "prod"]).fails(DENIED);
     assert!(refused.stderr().contains("the identity of none of them"), "{}", refused.report());
     let missing =

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use crate::work::{RunOptions, Work};
 use crate::{front_end::Outcome, session::Session};
-use imgctl_base::error::{Error, Result};
+use imgctl_base::error::{Error, Kind, Result};
 use imgctl_cluster::backup::schedule;
 use imgctl_cluster::cluster::state_files::StateFiles;
 use imgctl_cluster::cluster::{
@@ -38,7 +38,8 @@ pub struct ClusterStatus {
 /// Queries the hosts of `cluster`.
 pub fn status(cluster: &str, session: &Session<'_>) -> Result<ClusterStatus> {
     let looking = RunOptions::look();
-    let work = Work::begin("status", cluster, &looking, session)?;
+    let work = Work::begin("status", cluster, &looking, session);
+    let work = work.map_err(|error| without_identity(error, cluster, session))?;
     let desired = work.existing()?.clone();
     let phase = desired.cluster.status.phase;
     let prepared = work.recorded(desired)?;
@@ -55,6 +56,20 @@ pub fn status(cluster: &str, session: &Session<'_>) -> Result<ClusterStatus> {
     let last_backup =
         own.into_iter().chain(timers).max_by(|one, other| one.created.cmp(&other.created));
     Ok(ClusterStatus { phase, status, in_place, last_backup })
+}
+
+/// Adds what can be seen of a cluster whose state is encrypted to somebody else.
+fn without_identity(error: Error, cluster: &str, session: &Session<'_>) -> Error {
+    let is_encrypted = session
+        .state(cluster)
+        .and_then(|state| state.files().recipients())
+        .is_ok_and(|recipients| recipients.is_some());
+    if error.kind() == Kind::Denied && is_encrypted {
+        return error.hint(
+            "`imgctl journal`, `imgctl upgrade status` and `imgctl state show` need no identity",
+        );
+    }
+    error
 }
 
 /// Returns the last backup that the timer of the first control plane has made, if there is one.

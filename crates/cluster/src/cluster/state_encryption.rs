@@ -60,8 +60,8 @@ impl StateFiles {
         for name in &names {
             let path = self.path(name);
             // It was there a moment ago, and the cluster is locked.
-            let mut reader = self
-                .open(&path)?
+            let reader = if is_opaque(name) { self.open_opaque(&path) } else { self.open(&path) };
+            let mut reader = reader?
                 .ok_or_else(|| Error::not_found(format!("{} has disappeared", path.display())))?;
             let mut file = PrivateFile::create(&files.join(name), recipients)?;
             std::io::copy(&mut reader, &mut file).path("copy", &path)?;
@@ -121,10 +121,12 @@ impl StateFiles {
     /// Counts the private files.
     pub fn count(&self) -> Result<FileCount> {
         let mut count = FileCount::default();
+        let is_plain = self.recipients()?.is_none();
         for name in self.private_files()? {
             let path = self.path(&name);
             let file = std::fs::File::open(&path).path("open", &path)?;
-            if age::is_encrypted(&mut std::io::BufReader::with_capacity(256, file)) {
+            let looks_so = age::is_encrypted(&mut std::io::BufReader::with_capacity(256, file));
+            if looks_so && !(is_plain && is_opaque(&name)) {
                 count.encrypted += 1;
             } else {
                 count.plain += 1;
@@ -163,6 +165,11 @@ fn is_private(name: &Path) -> bool {
         Some(_) if first.starts_with("upgrade") => name.ends_with(BEFORE),
         Some(_) => DIRECTORIES.contains(&&*first) || first.starts_with(FORMER),
     }
+}
+
+/// Whether the content of a private file comes from elsewhere and may be anything.
+fn is_opaque(name: &Path) -> bool {
+    name.starts_with("backup") || name.starts_with("restore")
 }
 
 /// Whether a file was not completed, by its name.
@@ -380,6 +387,28 @@ mod tests {
         nobody.finish_change().unwrap();
         assert_readable(&one);
         assert!(nobody.recipients().unwrap().is_some());
+    }
+
+    #[test]
+    fn what_is_a_file_of_age_itself_comes_back_as_it_was() {
+        let bed = Bed::new();
+        let one = bed.files(Some(ONE));
+        let own = b"age-encryption.org/v1\n-> of somebody else";
+        let path = one.path("backup/u1/snapshot.db");
+        std::fs::write(&path, own).unwrap();
+        let read = |files: &StateFiles| {
+            let mut bytes = Vec::new();
+            let mut reader = files.open_opaque(&path).unwrap().unwrap();
+            std::io::Read::read_to_end(&mut reader, &mut bytes).unwrap();
+            bytes
+        };
+        assert_eq!(read(&one), own);
+        assert_eq!(one.count().unwrap(), FileCount { encrypted: 0, plain: PRIVATE.len() });
+        one.change_recipients(Some(&Bed::recipients(ONE))).unwrap();
+        assert_ne!(std::fs::read(&path).unwrap(), own);
+        assert_eq!(read(&one), own);
+        one.change_recipients(None).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), own);
     }
 
     #[test]

@@ -83,14 +83,19 @@ impl StateFiles {
         Ok(None)
     }
 
+    /// Opens a file whose content is not imgctl's own, such as a snapshot: while the state is plain, it
+    /// is what it is, also if it is a file of age itself. `None` if it does not exist.
+    pub fn open_opaque(&self, path: &Path) -> Result<Option<Box<dyn Read + Send>>> {
+        if self.recipients()?.is_some() {
+            return self.open(path);
+        }
+        Ok(opened(path)?.map(|reader| -> Box<dyn Read + Send> { Box::new(reader) }))
+    }
+
     /// Opens any file of this machine: one that is encrypted is decrypted. `None` if it does not
     /// exist.
     pub fn open(&self, path: &Path) -> Result<Option<Box<dyn Read + Send>>> {
-        let file = match File::open(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            file => file.path("open", path)?,
-        };
-        let mut reader = BufReader::with_capacity(1 << 16, file);
+        let Some(mut reader) = opened(path)? else { return Ok(None) };
         reader.fill_buf().path("read", path)?;
         if !age::is_encrypted(&mut reader) {
             return Ok(Some(Box::new(reader)));
@@ -176,6 +181,13 @@ impl StateFiles {
     /// Begins a large file below the state directory, as [`Self::write`] would write it.
     pub fn create(&self, path: &Path) -> Result<PrivateFile> {
         PrivateFile::create(path, self.recipients()?.as_ref())
+    }
+}
+
+fn opened(path: &Path) -> Result<Option<BufReader<File>>> {
+    match File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        file => Ok(Some(BufReader::with_capacity(1 << 16, file.path("open", path)?))),
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn bring(name: &str, file: &Path, there: &str) -> Action {
 fn send(agent: &dyn Agent, state: &StateFiles, file: &Path, path: &str) -> Result<()> {
     let doing = || format!("cannot send {}", file.display());
     let missing = || Error::not_found(format!("the file {} does not exist", file.display()));
-    let mut source = state.open(file)?.ok_or_else(missing).context(doing)?;
+    let mut source = state.open_opaque(file)?.ok_or_else(missing).context(doing)?;
     // The size of the content is not that of the file: the end is where nothing follows.
     write_parts(agent, path, &mut *source, u64::MAX).context(doing)
 }
