@@ -18,7 +18,8 @@ use crate::api::{Api, ApiError};
 use imgctl_base::error::{Context, Error, IoContext, Result};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
-const NAME: &str = "imgctl";
+/// Name of the Lease in the namespace kube-system.
+pub const NAME: &str = "imgctl";
 /// Lease of upgrades by imgctl 0.1, which is respected but not taken.
 const OLDER: &str = "imgctl-upgrade";
 /// Annotation that says in words who holds the Lease.

@@ -1,5 +1,6 @@
 //! What is special about adopted clusters: they may be without a rootfs image.
 
+use crate::session::Session;
 use imgctl_base::error::{Error, Result};
 use imgctl_cluster::cluster::clusterfile::{Adopted, Clusterfile, Mount};
 use imgctl_cluster::cluster::context::ClusterContext;
@@ -21,6 +22,38 @@ pub(crate) fn has_no_image(cluster: &Clusterfile) -> bool {
         mount.kind == ImageKind::Rootfs.as_str() && cluster.cluster.images.contains(&mount.image)
     };
     status.adopted.is_some() && !status.mounts.iter().any(is_rootfs)
+}
+
+/// Returns the name of the rootfs image that a cluster without one gets with its new hosts. Fails if
+/// there is none, or if it has not the version of the cluster.
+pub(crate) fn chosen_image(
+    cluster: &Clusterfile,
+    image: Option<&String>,
+    session: &Session<'_>,
+) -> Result<String> {
+    let name = &cluster.cluster.name;
+    let own = cluster.cluster.status.adopted.as_ref();
+    let version = own.map(|own| own.version.as_str()).unwrap_or_default();
+    let Some(image) = image else {
+        return Err(Error::usage(format!(
+            "cluster {name} was adopted: there is no image with the programs for new hosts"
+        ))
+        .hint(format!("pass --image with a rootfs image of {version}")));
+    };
+    let images = session.loaded(std::slice::from_ref(image))?;
+    let read = session.images(&images, name, None)?;
+    match &read[..] {
+        [image] if image.kind == ImageKind::Rootfs => {
+            own.map_or(Ok(()), |own| same_release(image, &own.image(), name))?;
+            Ok(image.name.clone())
+        }
+        [image] => Err(Error::usage(format!(
+            "{} is of type {}: new hosts need a rootfs image",
+            image.name,
+            image.kind.as_str()
+        ))),
+        _ => Err(Error::usage(format!("{image} contains several images, not one"))),
+    }
 }
 
 /// Fails if images bring embedded images to a cluster that has no registry to serve them.
@@ -56,15 +89,18 @@ pub(crate) fn check_first_image(
     let (Some(own), Some(image)) = (own, image) else {
         return Ok(());
     };
-    if release(image) == release(&own) {
+    same_release(image, &own, &current.cluster.name)
+}
+
+fn same_release(image: &ClusterImage, own: &ClusterImage, cluster: &str) -> Result<()> {
+    if release(image) == release(own) {
         return Ok(());
     }
     Err(Error::usage(format!(
-        "{} has {}, and cluster {} is {}",
+        "{} has {}, and cluster {cluster} is {}",
         image.name,
         release(image),
-        current.cluster.name,
-        release(&own)
+        release(own)
     ))
     .hint(format!(
         "its first image has the cluster's version; to change the version, run `imgctl upgrade {}`",

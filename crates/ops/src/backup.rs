@@ -85,6 +85,13 @@ pub fn backup(request: &BackupRequest, session: &Session<'_>) -> Result<()> {
     let created = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let tag = place.tag().map_or_else(|| tag_of(&request.cluster, &created), str::to_owned);
     let prepared = work.recorded(stored.clone())?;
+    if let Some(own) = stored.cluster.status.adopted.as_ref().filter(|_| work.has_no_image()) {
+        session.front.note(&format!(
+            "cluster {} has no rootfs image: to restore it, have one of {} {} ready \
+             (`imgctl restore --image`)",
+            request.cluster, own.runtime, own.version
+        ));
+    }
     if recipients.is_none() {
         session.front.note(
             "the backup is not encrypted: whoever can read it has all keys and secrets of the \

@@ -1,10 +1,11 @@
 //! Adding and removing hosts of a cluster.
 
+use crate::adopted;
 use crate::session::Session;
 use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Error, Result};
 use imgctl_cluster::cluster::clusterfile::{ClusterDocument, Clusterfile};
-use imgctl_cluster::cluster::{desired::HostFlags, image::ImageKind};
+use imgctl_cluster::cluster::desired::HostFlags;
 use imgctl_cluster::pipeline::{change, nodes::Wait};
 use imgctl_host::host::address::{self, SSH_PORT};
 
@@ -34,8 +35,7 @@ pub fn add(request: &Addition, session: &Session<'_>) -> Result<()> {
 /// Returns the rootfs image that an adopted cluster gets with its new hosts.
 fn image_of(request: &Addition, work: &Work<'_>, session: &Session<'_>) -> Result<Option<String>> {
     let name = &request.cluster;
-    let adopted = work.existing()?.cluster.status.adopted.as_ref();
-    let Some(adopted) = adopted.filter(|_| work.has_no_image()) else {
+    if !work.has_no_image() {
         return match &request.image {
             Some(image) if !work.existing()?.cluster.images.contains(image) => {
                 Err(Error::usage(format!("cluster {name} has a rootfs image already"))
@@ -43,25 +43,8 @@ fn image_of(request: &Addition, work: &Work<'_>, session: &Session<'_>) -> Resul
             }
             _ => Ok(None),
         };
-    };
-    let version = &adopted.version;
-    let Some(image) = &request.image else {
-        return Err(Error::usage(format!(
-            "cluster {name} was adopted: there is no image with the programs for new hosts"
-        ))
-        .hint(format!("pass --image with a rootfs image of {version}")));
-    };
-    let images = session.loaded(std::slice::from_ref(image))?;
-    let read = session.images(&images, name, None)?;
-    match &read[..] {
-        [image] if image.kind == ImageKind::Rootfs => Ok(Some(image.name.clone())),
-        [image] => Err(Error::usage(format!(
-            "{} is of type {}: new hosts need a rootfs image",
-            image.name,
-            image.kind.as_str()
-        ))),
-        _ => Err(Error::usage(format!("{image} contains several images, not one"))),
     }
+    adopted::chosen_image(work.existing()?, request.image.as_ref(), session).map(Some)
 }
 
 #[derive(Clone, Debug)]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
+use crate::adopted;
 use crate::backup::{access, identities};
 use crate::session::Session;
 use crate::work::{RunOptions, Work};
@@ -40,6 +41,8 @@ pub struct RestoreRequest {
     pub passphrase_file: Option<PathBuf>,
     /// Recipients (`age1…`), and files of recipients, to encrypt the cluster's state to.
     pub encrypt_state: Vec<String>,
+    /// Rootfs image for a cluster that was adopted and had none.
+    pub image: Option<String>,
     /// Accept images of the same names with other digests.
     pub other_images: bool,
     pub wait: Wait,
@@ -77,7 +80,11 @@ pub fn restore(request: &RestoreRequest, session: &Session<'_>) -> Result<()> {
             stored.cluster.name
         )));
     }
-    let desired = desired(stored, &request.hosts, session)?;
+    let image = first_image(&stored, request.image.as_ref(), session)?;
+    let mut desired = desired(stored, &request.hosts, session)?;
+    if let Some(image) = image {
+        desired.cluster.images.insert(0, image);
+    }
     let mut files = Vec::new();
     if !request.options.dry_run {
         files = staging.fill(&from, &found, &opened, &access, session)?;
@@ -103,6 +110,25 @@ pub fn restore(request: &RestoreRequest, session: &Session<'_>) -> Result<()> {
         change::plan(execution, context, &change)
     })?;
     if request.options.dry_run { Ok(()) } else { staging.clear() }
+}
+
+/// Returns the rootfs image that the new hosts of a cluster get which had none.
+fn first_image(
+    stored: &Clusterfile,
+    image: Option<&String>,
+    session: &Session<'_>,
+) -> Result<Option<String>> {
+    if !adopted::has_no_image(stored) {
+        return match image {
+            Some(_) => Err(Error::usage(format!(
+                "cluster {} had a rootfs image when it was backed up",
+                stored.cluster.name
+            ))
+            .hint("omit --image; --other-images accepts other content under the same name")),
+            None => Ok(None),
+        };
+    }
+    adopted::chosen_image(stored, image, session).map(Some)
 }
 
 /// A path without a transport is a directory with one backup, or an archive.
@@ -140,7 +166,9 @@ fn desired(stored: Clusterfile, hosts: &HostFlags, session: &Session<'_>) -> Res
     cluster.created = None;
     cluster.deleted = None;
     let environment = std::mem::take(&mut cluster.status.environment);
-    cluster.status = Status { environment, ..Status::default() };
+    // An adopted cluster keeps its API endpoint and settings.
+    let adopted = cluster.status.adopted.take();
+    cluster.status = Status { environment, adopted, ..Status::default() };
     cluster.ssh = hosts.ssh.clone();
     cluster.add_hosts(hosts)?;
     Ok(desired)

@@ -112,6 +112,10 @@ pub(crate) struct RestoreArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "identity")]
     passphrase_file: Option<PathBuf>,
 
+    /// Rootfs image for a cluster that was adopted and had none
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<String>,
+
     /// Use images of the same names even if their digests are not those of the backup
     #[arg(long)]
     other_images: bool,
@@ -140,6 +144,7 @@ pub(crate) fn restore(args: &RestoreArgs, context: &Context) -> Result<()> {
         identity: args.identity.clone(),
         passphrase_file: args.passphrase_file.clone(),
         encrypt_state: args.state.encrypt_state.clone(),
+        image: args.image.clone(),
         other_images: args.other_images,
         wait: args.wait.wait()?,
         options: args.work.options(context)?,

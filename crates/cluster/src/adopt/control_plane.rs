@@ -207,7 +207,7 @@ fn chain(error: &Error) -> String {
     error.chain().join(": ")
 }
 
-/// Files on the control planes that static Pods name and nobody copies to a new control plane.
+/// Files on the control planes that static Pods name and kubeadm does not copy to a new one.
 fn files(reading: &Reading) -> Vec<Finding> {
     let mut named: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for host in reading.control_planes() {
@@ -220,8 +220,10 @@ fn files(reading: &Reading) -> Vec<Finding> {
     }
     let all: Vec<&String> = named.keys().collect();
     vec![
-        warning("local-files", format!("static Pods of the control plane use {}", few(&all)))
-            .hint("copy these files to a new control plane before it joins, and back them up"),
+        warning("local-files", format!("static Pods of the control plane use {}", few(&all))).hint(
+            "imgctl copies them to control planes that join, and backs them up; what they name \
+                 in turn is up to you",
+        ),
     ]
 }
 

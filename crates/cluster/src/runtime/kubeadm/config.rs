@@ -185,6 +185,18 @@ impl Config {
         endpoint.filter(|endpoint| !endpoint.is_empty())
     }
 
+    /// Has kubeadm leave kube-proxy and CoreDNS as they are in restored data, with what was changed in
+    /// them. Without a shared endpoint, kube-proxy's configuration names an address and is written again.
+    pub(crate) fn keeping_addons(mut self) -> Result<Self> {
+        if self.shared_endpoint().is_some() {
+            let skipped = self.documents.init["skipPhases"].as_array();
+            let mut skipped = skipped.cloned().unwrap_or_default();
+            skipped.push("addon".into());
+            set(&mut self.documents.init, &["skipPhases"], skipped.into())?;
+        }
+        Ok(self)
+    }
+
     /// Returns `address:port` of this host's API server.
     pub(crate) fn endpoint(&self) -> String {
         join_port(&self.address, self.port)

@@ -48,14 +48,21 @@ pub(super) fn actions_with(
 ) -> Result<Vec<Action>> {
     let mut actions = before(settings, planned, true);
     let file = etc(context, CONFIG);
-    let text = planned.init_text()?;
+    let is_restored = data.is_some();
+    let text = match is_restored {
+        true => planned.clone().keeping_addons()?.init_text()?,
+        false => planned.init_text()?,
+    };
     let config = settings.clone();
     actions.push(Action::depending_on(
         "kubeadm-config",
         format!("write {file} (mode 0600):\n{}", shown(&text)),
         &text,
         move |site| {
-            let (_, config) = config.config(site)?;
+            let (_, mut config) = config.config(site)?;
+            if is_restored {
+                config = config.keeping_addons()?;
+            }
             config.check_cgroups(site.agent.facts()?.cgroup_v2, site.agent.host())?;
             let file = etc(site.context, CONFIG);
             write(site.agent, &file, 0o600, &config.init_text()?)

@@ -12,7 +12,7 @@ use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::kubeadm::config::{API_NAME, Config, lvscare_image};
 use crate::runtime::kubeadm::init::{self, API_MANIFEST, IGNORED, Once};
 use crate::runtime::kubeadm::settings::{Settings, etc};
-use crate::runtime::kubeadm::{etcd, images, lvscare, place};
+use crate::runtime::kubeadm::{etcd, images, local_files, lvscare, place};
 use crate::runtime::kubectl::{Condition, Kubectl, quoted};
 use crate::runtime::{certificates::pki::Pki, kubeadm::defaults::PAPERS, load_balancer};
 use imgctl_base::error::{Error, Result};
@@ -34,6 +34,7 @@ pub(super) fn control_plane(
     planned: &Config,
 ) -> Result<Vec<Action>> {
     let mut actions = init::before(settings, planned, false);
+    actions.push(local_files::bring());
     if context.is_adopted() {
         let Some(endpoint) = planned.shared_endpoint() else {
             return Err(Error::usage(format!(
@@ -97,7 +98,7 @@ pub(super) fn worker(
 
 /// Checks that this host can resolve the API's endpoint, which imgctl does not manage. Without it,
 /// the kubelet would join and never report.
-fn resolves(endpoint: &str) -> Action {
+pub(super) fn resolves(endpoint: &str) -> Action {
     let name = endpoint.rsplit_once(':').map_or(endpoint, |(name, _)| name);
     let name = quoted(name.trim_matches(['[', ']']));
     let line = format!(

@@ -13,6 +13,7 @@ mod images;
 mod init;
 mod join;
 mod leave;
+mod local_files;
 mod lvscare;
 mod place;
 pub(crate) mod readdress;

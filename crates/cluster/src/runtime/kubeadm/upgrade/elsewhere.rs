@@ -1,7 +1,8 @@
 //! A backup of the cluster for other hosts, and the cluster from it: `kubeadm init` on a control plane
 //! whose etcd has the data of the snapshot, with the authorities that the controller has.
 //!
-//! kubeadm writes the objects that name addresses again (cluster-info, kubeadm-config, kube-proxy). What
+//! kubeadm writes the objects that name addresses again (cluster-info, kubeadm-config). kube-proxy and
+//! CoreDNS stay as they are in the data, with the changes that were made to them. What
 //! is left of the former hosts is removed when the API answers; then the other hosts join.
 
 use std::time::Duration;
@@ -13,10 +14,14 @@ use crate::runtime::kubeadm::init::{self, hostname};
 use crate::runtime::kubeadm::settings::{Settings, etc};
 use crate::runtime::kubeadm::upgrade::snapshot_restore::find_tool_anywhere;
 use crate::runtime::kubeadm::upgrade::target::{Target, own_name};
+use crate::runtime::kubeadm::{join::resolves, local_files};
 use crate::runtime::kubectl::{Kubectl, quoted};
 use imgctl_base::error::{Error, Result};
 use imgctl_host::host::address::join_port;
+use imgctl_kube::lease::NAME as LEASE;
 
+/// List of the saved files that static Pods name, below `files/`.
+const LIST: &str = "imgctl-local-files";
 const LIMIT: Duration = Duration::from_secs(600);
 const LONG: Duration = Duration::from_secs(60 * 60);
 
@@ -33,9 +38,12 @@ pub(super) fn save_files(target: &Target) -> Action {
          for directory in /etc/systemd/system /usr/lib/systemd/system; do\n\
          keep \"$directory\"/kubelet.service \"$directory\"/kubelet.service.d\n\
          done\n\
+         {named}\
+         named | while read -r file; do keep \"$file\"; printf '%s\\n' \"$file\"; done >files/{LIST}\n\
          [ -e files/etc/kubernetes/manifests ] || {{ echo 'nothing of Kubernetes was found on this host' >&2; exit 1; }}\n\
          sync -f .",
         backup = quoted(&target.backup),
+        named = local_files::NAMED,
     );
     Action::command("save-files", Line::repeatable(line)).within(LIMIT).saying(format!(
         "copy to {}/files: /etc/kubernetes (pki, manifests, *.conf), kubelet's configuration and \
@@ -59,6 +67,11 @@ pub(super) fn restored(
     }
     let data = restore_etcd(context, settings, target, folder);
     let mut actions = init::actions_with(context, host, settings, planned, Some(data))?;
+    if context.is_adopted() {
+        // Its policy is a file of the backup, and its endpoint is not imgctl's.
+        actions.retain(|action| !["audit-policy", "api-name"].contains(&action.name.as_str()));
+        actions.splice(..0, planned.shared_endpoint().map(resolves));
+    }
     actions.push(remove_former());
     Ok(actions)
 }
@@ -107,6 +120,13 @@ fn restore_line(target: &Target, folder: &str, configuration: &str, member: &Fou
          fi\n\
          : >\"$folder/restoring\"\n\
          if [ -e \"$folder/files.tar\" ]; then tar -C \"$folder\" --no-same-owner -xf \"$folder/files.tar\" ./bin 2>/dev/null || true; fi\n\
+         if [ -e \"$folder/files.tar\" ]; then tar -C \"$folder\" --no-same-owner -xf \"$folder/files.tar\" ./files 2>/dev/null || true; fi\n\
+         if [ -e \"$folder/files/{LIST}\" ]; then\n\
+         while read -r file; do\n\
+         if [ ! -e \"$file\" ] && [ -f \"$folder/files$file\" ]; then\n\
+         mkdir -p \"$(dirname \"$file\")\"; install -m 0600 \"$folder/files$file\" \"$file.imgctl-new\"; sync \"$file.imgctl-new\"; mv \"$file.imgctl-new\" \"$file\"; echo \"$file is that of the backup\"\n\
+         fi; done <\"$folder/files/{LIST}\"\n\
+         fi\n\
          image=$(kubeadm config images list --config {configuration} 2>/dev/null | grep '/etcd:' | head -n 1 || true)\n\
          {find}\
          new=$(dirname \"$data\")/imgctl-etcd-restore; rm -rf \"$new\"\n\
@@ -132,11 +152,15 @@ fn restore_line(target: &Target, folder: &str, configuration: &str, member: &Fou
 const NODES: &str = "jsonpath={range .items[*]}{.metadata.name}{\"\\n\"}{end}";
 
 /// Removes the Nodes of the former hosts and their Pods, which nothing runs any more. Without that, a
-/// host of the same name cannot join, and kubeadm asks former members of etcd.
+/// host of the same name cannot join, and kubeadm asks former members of etcd. The backup was made
+/// under the cluster's lock, which the snapshot contains: without its removal, every other controller
+/// waits until that lock expires, and until then none is locked out of the restored cluster.
 fn remove_former() -> Action {
-    let says = "kubectl delete node <those of the former hosts>, and the Pods that were there";
+    let says = "kubectl delete node <those of the former hosts>, and the Pods that were there; \
+                kubectl delete the Lease kube-system/imgctl of the backup";
     Action::new("former-nodes", says, |site: &Site<'_>| {
         let kubectl = Kubectl::here(site)?;
+        kubectl.run(&["delete", "lease", LEASE, "-n", "kube-system", "--ignore-not-found"])?;
         let own = own_name(site, &kubectl)?;
         let names = kubectl.run(&["get", "nodes", "-o", NODES])?;
         for name in names.lines().map(str::trim).filter(|name| !name.is_empty() && *name != own) {

@@ -41,12 +41,31 @@ fn step<'a>(
     }
 }
 
+/// A file that the API server names and kubeadm does not copy.
+const KEY: &str = "/etc/kubernetes/enc/keys.yaml";
+
+fn put(on: &Namespace, path: &str, mode: u32, content: &str) {
+    let file = FileToWrite { path: path.to_owned(), mode, content: content.into() };
+    on.write_file(&file).unwrap();
+}
+
+/// Has the API server's manifest name the file, and files that every control plane has of its own.
+fn name_key(on: &Namespace) {
+    let line = format!(
+        "printf '%s\\n' '    - --encryption-provider-config={KEY}' '    - --tls-cert-file=/etc/kubernetes/pki/apiserver.crt' \
+         '    - --kubeconfig=/etc/kubernetes/scheduler.conf' '    - --missing=/etc/kubernetes/none' >>/etc/kubernetes/manifests/kube-apiserver.yaml"
+    );
+    on.shell(&line, &[], b"");
+}
+
 #[test]
 fn a_cluster_comes_back_under_other_addresses() {
     let directory = tempfile::tempdir().unwrap();
     let kubeadm = Kubeadm::new(&NoFiles, Validity::sealos());
     let bed = Bed::up(directory.path(), &kubeadm);
     let saving = step(&bed.old, &bed.old.hosts[0], "saved-x", false);
+    name_key(bed.hosts.of(FIRST));
+    put(bed.hosts.of(FIRST), KEY, 0o600, "the key of etcd");
     let saved = kubeadm.save(&saving).unwrap();
     bed.hosts.run(&bed.old, &bed.old.hosts[0], "save", &saved).unwrap();
     let folder = saving.backup();
@@ -55,6 +74,8 @@ fn a_cluster_comes_back_under_other_addresses() {
     for there in ["files/etc/kubernetes/pki/ca.key", "cluster/configmap-kubeadm-config.json"] {
         assert!(on.exists(&format!("{folder}/{there}")), "{there}");
     }
+    assert_eq!(text(on, &format!("{folder}/files{KEY}")), "the key of etcd");
+    assert_eq!(text(on, &format!("{folder}/files/imgctl-local-files")), format!("{KEY}\n"));
     assert!(!on.exists(&format!("{folder}/files/usr")), "programs are in the image");
 
     // Another controller, with the keys of the backup; other hosts.
@@ -75,8 +96,10 @@ fn a_cluster_comes_back_under_other_addresses() {
     for (path, mode, content) in [
         (format!("{folder}/snapshot.db"), 0o600, "the data\n"),
         (format!("{folder}/bin/etcdutl"), 0o700, ETCDUTL),
+        (format!("{folder}/files{KEY}"), 0o600, "the key of etcd"),
+        (format!("{folder}/files/imgctl-local-files"), 0o600, &format!("{KEY}\n")),
     ] {
-        on.write_file(&FileToWrite { path, mode, content: content.into() }).unwrap();
+        put(on, &path, mode, content);
     }
     let actions = |folder: &str| -> Vec<Action> {
         match kubeadm.restore_cluster(&restoring, folder).unwrap() {
@@ -111,14 +134,23 @@ fn a_cluster_comes_back_under_other_addresses() {
     );
     assert_eq!(on.calls(&called), 1);
     assert_eq!(text(on, "/var/lib/etcd/member/db"), "the data\n");
+    assert_eq!(text(on, KEY), "the key of etcd");
+    let given = text(on, &format!("{}/kubeadm-init.yaml", context.paths.etc()));
+    assert!(given.contains("skipPhases:\n- addon\n"), "{given}");
     // The stand-in API has the former Nodes, and accepts no other authority than theirs.
     let nodes = on.shell("stand-in-api ask addresses", &[], b"").stdout;
     assert_eq!(String::from_utf8(nodes).unwrap().trim(), format!("new-1|{NEW_FIRST} new-1"));
     assert_eq!(on.calls("kubectl --kubeconfig /etc/kubernetes/admin.conf delete pods -A"), 3);
+    // The snapshot has the Lease of the backup itself, whose holder is gone.
+    let freed =
+        "kubectl --kubeconfig /etc/kubernetes/admin.conf delete lease imgctl -n kube-system";
+    assert!(on.calls(freed) > 0);
     // A host with the name of a former one joins.
+    name_key(on);
     let second = &context.hosts[1];
     let join = kubeadm.join_control_plane(&context, second).unwrap();
     hosts.run(&context, second, "join", &join).unwrap();
+    assert_eq!(text(hosts.of(NEW_SECOND), KEY), "the key of etcd");
     assert!(
         std::fs::read_to_string(context.state.path("etc/admin.conf")).is_ok(),
         "the controller has a kubeconfig of its own"
