@@ -2,6 +2,10 @@
 //! of a cluster with two servers and an agent. The stand-in checks how it is configured and called.
 //! The API of the cluster is in memory, in this process; hosts forward connections to it.
 
+mod adopt;
+mod renumber;
+mod restore;
+
 use std::ffi::OsStr;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

@@ -3,4 +3,4 @@
 
 mod etcd;
 mod kills;
-mod support;
+pub(crate) mod support;

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use crate::adopt::k3s;
 use crate::adopt::reading::Reading;
 use crate::cluster::clusterfile::{Adopted, Clusterfile, Phase, Ssh};
 use crate::runtime::load_balancer::API_PORT;
@@ -49,6 +50,9 @@ pub fn with_logins(record: &Clusterfile, named: &Clusterfile) -> Clusterfile {
 
 /// Returns the documents that later joins and certificates depend on.
 fn documents(reading: &Reading) -> Vec<Value> {
+    if reading.runtime == "k3s" {
+        return k3s::document(reading).into_iter().collect();
+    }
     let mut documents: Vec<Value> = reading.configuration().into_iter().cloned().collect();
     if let Some(init) = init_configuration(reading) {
         documents.push(init);

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::adopt::control_plane;
 use crate::adopt::reading::Reading;
+use crate::adopt::{control_plane, k3s};
 use crate::runtime::version::minor;
 use crate::upgrade::document::{Finding, few};
 use crate::upgrade::finding::{error, note, warning};
@@ -19,7 +19,6 @@ const WINDOWS: &str = "windows";
 type Check = fn(&Reading) -> Vec<Finding>;
 
 const CHECKS: [Check; 14] = [
-    maker,
     unreachable,
     answers,
     roles,
@@ -33,6 +32,7 @@ const CHECKS: [Check; 14] = [
     control_plane::etcd,
     control_plane::authorities,
     control_plane::settings,
+    k3s::settings,
 ];
 
 /// Returns all findings, the most severe first. `cluster` is the name that the cluster gets.
@@ -72,20 +72,9 @@ fn answers(reading: &Reading) -> Vec<Finding> {
     }
 }
 
-/// Servers of k3s keep their state elsewhere than imgctl expects, unless imgctl installed them.
-fn maker(reading: &Reading) -> Vec<Finding> {
-    if reading.runtime != "k3s" || reading.record.is_some() {
-        return Vec::new();
-    }
-    vec![
-        error("runtime", "the cluster is one of k3s, and another program installed it")
-            .hint("imgctl adopts clusters of kubeadm, and of k3s those that it installed itself"),
-    ]
-}
-
 fn roles(reading: &Reading) -> Vec<Finding> {
-    if reading.runtime != "kubeadm" {
-        return Vec::new();
+    if reading.runtime == "k3s" {
+        return k3s::roles(reading);
     }
     let mut findings = Vec::new();
     for host in reading.reachable() {

@@ -7,6 +7,9 @@
 pub mod clusterfile;
 mod control_plane;
 pub mod findings;
+mod k3s;
+#[cfg(test)]
+mod k3s_tests;
 pub mod read;
 pub mod reading;
 pub mod steps;

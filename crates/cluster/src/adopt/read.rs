@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
-use crate::adopt::reading::{HostReading, Reading, Record};
+use crate::adopt::reading::{HostReading, K3sReading, Reading, Record};
 use crate::cluster::clusterfile::{self, Clusterfile, MAX_LENGTH};
 use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::record::{RECORD_KEY, RECORD_PATH};
@@ -44,8 +44,24 @@ for file in "$data/state/Clusterfile" "$HOME/.sealos/$cluster/Clusterfile"; do
 done
 [ ! -e "$data/state/upgrade/state.json" ] || printf 'upgrade\tyes\n'
 if command -v systemctl >/dev/null 2>&1; then
-  if systemctl is-active --quiet k3s; then printf 'k3s\tserver\n'
-  elif systemctl is-active --quiet k3s-agent; then printf 'k3s\tagent\n'; fi
+  for unit in k3s k3s-agent; do
+    systemctl is-active --quiet $unit || continue
+    # Of the command line, which may have the token, nothing is told but the role.
+    role=$(systemctl show --property ExecStart $unit | sed -nE 's/.*argv\[\]=[^ ]+ (server|agent)( .*)?$/\1/p' | head -n 1)
+    data=$(sed -nE 's/^"?data-dir"?: *"?([^"]*)"?$/\1/p' /etc/rancher/k3s/config.yaml 2>/dev/null | head -n 1)
+    data=${data:-/var/lib/rancher/k3s}
+    printf 'k3s\t%s\t%s\t%s\n' "${role:-agent}" "$unit" "$data"
+    if [ -d "$data/server/db/etcd" ]; then printf 'k3s-store\tetcd\n'
+    elif [ -f "$data/server/db/state.db" ]; then printf 'k3s-store\tsqlite\n'; fi
+    for file in server/token server/agent-token server/cred/encryption-config.json; do
+      [ ! -e "$data/$file" ] || printf 'k3s-file\t%s\n' "$file"
+    done
+    for file in /etc/rancher/k3s/config.yaml.d/*.yaml /etc/rancher/k3s/config.yaml.d/*.yml /etc/systemd/system/$unit.service.d/*.conf; do
+      [ ! -f "$file" ] || printf 'k3s-drop-in\t%s\n' "$file"
+    done
+    break
+  done
+  if systemctl is-active --quiet rke2-server || systemctl is-active --quiet rke2-agent; then printf 'rke2\tyes\n'; fi
 fi
 exit 0
 "#;
@@ -80,7 +96,7 @@ pub fn look(question: &Question<'_>) -> Result<FirstLook> {
     let is = |test: fn(&HostReading) -> bool| planes.iter().filter_map(found).any(test);
     let runtime = if is(HostReading::is_kubeadm) {
         "kubeadm"
-    } else if is(|host| host.k3s.as_deref() == Some("server")) {
+    } else if is(|host| host.k3s.as_ref().is_some_and(|k3s| k3s.role == "server")) {
         "k3s"
     } else {
         "script"
@@ -93,6 +109,10 @@ pub fn look(question: &Question<'_>) -> Result<FirstLook> {
         Some(record) => Some(record),
         None => record_of_hosts(question, &planes, &hosts)?,
     };
+    if runtime == "script" && record.is_none() && is(|host| host.is_rke2) {
+        return Err(Error::usage("the hosts run RKE2, which imgctl cannot carry on")
+            .hint("imgctl adopts clusters of kubeadm and of k3s"));
+    }
     if runtime == "script" && record.is_none() {
         let ids: Vec<String> = planes.iter().map(|host| host.id()).collect();
         let mut error = Error::not_found(format!(
@@ -190,7 +210,23 @@ pub(super) fn understand(text: &str) -> HostReading {
             ["package", name] => host.package = Some(name.to_owned()),
             ["record", path] => host.records.push(path.to_owned()),
             ["upgrade", _] => host.has_upgrade = true,
-            ["k3s", role] => host.k3s = Some(role.to_owned()),
+            ["k3s", role, unit, data] => {
+                host.k3s = Some(K3sReading {
+                    role: role.to_owned(),
+                    unit: unit.to_owned(),
+                    data_directory: data.to_owned(),
+                    ..K3sReading::default()
+                });
+            }
+            [word, value] if word.starts_with("k3s-") => {
+                let Some(k3s) = &mut host.k3s else { continue };
+                match word {
+                    "k3s-store" => k3s.store = Some(value.to_owned()),
+                    "k3s-file" => drop(k3s.files.insert(value.to_owned())),
+                    _ => k3s.drop_ins.push(value.to_owned()),
+                }
+            }
+            ["rke2", _] => host.is_rke2 = true,
             _ => {}
         }
     }

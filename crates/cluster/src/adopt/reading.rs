@@ -38,8 +38,27 @@ pub struct HostReading {
     pub records: Vec<String>,
     /// The host has a copy of the state of an upgrade.
     pub has_upgrade: bool,
-    /// The k3s service that is active: `server` or `agent`.
-    pub k3s: Option<String>,
+    /// What is there of k3s, if one of its services is active.
+    pub k3s: Option<K3sReading>,
+    /// The host runs RKE2.
+    pub is_rke2: bool,
+}
+
+/// What a host has of k3s.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct K3sReading {
+    /// `server` or `agent`.
+    pub role: String,
+    /// The service: `k3s`, `k3s-agent`.
+    pub unit: String,
+    /// Where config.yaml says that the data is.
+    pub data_directory: String,
+    /// Where a server keeps its data: `etcd` or `sqlite`; `None`: in none of them.
+    pub store: Option<String>,
+    /// Files below the data directory.
+    pub files: BTreeSet<String>,
+    /// Files in `config.yaml.d` and drop-ins of the service.
+    pub drop_ins: Vec<String>,
 }
 
 /// The Clusterfile that a controller recorded.

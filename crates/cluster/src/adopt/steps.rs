@@ -4,13 +4,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::adopt::read::text;
+use crate::adopt::{k3s, read::text};
 use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::state_files::StateFiles;
 use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate};
 use crate::pipeline::record::{self, RECORD_PATH, secret_object};
 use crate::pipeline::step::{Phase, Plan, Step, StepContext};
 use crate::runtime::certificates::pki::Pki;
+use crate::runtime::k3s::{KUBECONFIG, fetch_kubeconfig, tokens_of};
 use crate::runtime::kubectl::ADMIN_CONF;
 use crate::upgrade::nodes;
 use imgctl_base::error::{Error, IoContext, Result};
@@ -46,6 +47,11 @@ pub fn plan(
     {
         plan.push(Phase::local("authorities", vec![authorities(context, first, external_etcd)]));
     }
+    if runtime == "k3s"
+        && let Some(first) = context.first()
+    {
+        plan.push(Phase::local("tokens", vec![tokens(context, first)]));
+    }
     let mut steps = Vec::new();
     if execution.runtime.has_api() {
         steps.push(secret(execution, context));
@@ -72,6 +78,33 @@ fn authorities(context: &Arc<ClusterContext>, first: &Host, external_etcd: bool)
             Pki::load(state)?;
         }
         Ok(())
+    });
+    step.always()
+}
+
+/// Copies what hosts of k3s join with, and the administrator's kubeconfig, from the first server.
+fn tokens(context: &Arc<ClusterContext>, first: &Host) -> Step {
+    let says = format!(
+        "copy from {}: the tokens of k3s to etc/token and etc/agent-token, \
+         {KUBECONFIG} to etc/admin.conf (mode 0600)",
+        first.id()
+    );
+    let (context, first) = (Arc::clone(context), first.clone());
+    let step = Step::local("tokens", says, "", move |step: &StepContext<'_>| {
+        let agent = step.pool.agent(&first)?;
+        let directory = k3s::data_directory(&context.documents);
+        let [servers, agents] = tokens_of(&*agent, &directory)?;
+        let servers = servers.as_deref().and_then(k3s::token).ok_or_else(|| {
+            Error::not_found(format!(
+                "{}: {directory}/server/token has no token of k3s",
+                agent.host()
+            ))
+        })?;
+        // Without one of their own, agents join with the token of servers.
+        let agents = agents.as_deref().and_then(k3s::token).unwrap_or(servers);
+        context.state.write("etc/token", servers)?;
+        context.state.write("etc/agent-token", agents)?;
+        fetch_kubeconfig(&*agent, &context, &first)
     });
     step.always()
 }

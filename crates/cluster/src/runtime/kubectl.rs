@@ -20,7 +20,7 @@ pub(crate) const ADMIN_CONF: &str = "/etc/kubernetes/admin.conf";
 
 /// Prints a line `NAME|ADDRESS ADDRESS …` for each Node: the complete Nodes of a large cluster are
 /// megabytes.
-const ADDRESSES: &str =
+pub(crate) const ADDRESSES: &str =
     r#"jsonpath={range .items[*]}{.metadata.name}{"|"}{.status.addresses[*].address}{"\n"}{end}"#;
 
 /// kubectl on one control plane whose API responds.
@@ -236,7 +236,7 @@ pub(crate) fn lacks_network(message: &str) -> bool {
 }
 
 /// Returns the Node with `address`, from the output of [`ADDRESSES`].
-fn node_with(nodes: &str, address: &str) -> Option<String> {
+pub(crate) fn node_with(nodes: &str, address: &str) -> Option<String> {
     let mut all = nodes.lines().filter_map(|line| line.split_once('|'));
     let found = all.find(|(_, own)| own.split_whitespace().any(|one| one == address));
     found.map(|(name, _)| name.to_owned())

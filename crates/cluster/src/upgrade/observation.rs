@@ -155,7 +155,7 @@ pub struct NodeSeen {
     /// `MemoryPressure`, `DiskPressure`, … conditions that are true.
     pub(crate) pressure: Vec<String>,
     pub(crate) unschedulable: bool,
-    /// Annotations that begin with `imgctl.io/`.
+    /// Annotations that begin with `imgctl.io/`, and those with the options of k3s.
     pub annotations: BTreeMap<String, String>,
     pub kubelet: String,
     /// `containerd://1.7.27`.

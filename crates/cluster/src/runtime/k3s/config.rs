@@ -9,15 +9,18 @@ use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::registry_access::random;
 use crate::runtime::{ImageFiles, action::Site, load_balancer::API_PORT};
 use imgctl_base::error::{Context, Error, Result};
+use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::FileToWrite;
 use imgctl_host::host::address::join_port;
 use imgctl_template::yaml;
 
 /// Name that hosts use to reach the API.
 pub(super) const API_NAME: &str = "apiserver.cluster.local";
+/// Where k3s keeps its data unless it is told otherwise.
+pub(crate) const DATA_DIRECTORY: &str = "/var/lib/rancher/k3s";
 /// Token files of a server: the one that servers join with, and the one that agents join with.
 pub(super) const SERVER_TOKEN: &str = "/etc/rancher/k3s/token";
-pub(super) const AGENT_TOKEN: &str = "/etc/rancher/k3s/agent-token";
+pub(crate) const AGENT_TOKEN: &str = "/etc/rancher/k3s/agent-token";
 
 /// Role of a host in k3s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +101,8 @@ pub(super) fn of(
     role: Role,
     files: &dyn ImageFiles,
 ) -> Result<String> {
-    let mut config = base(context, files)?;
+    // What others installed has k3s' own defaults, and the options of its servers.
+    let mut config = if context.is_adopted() { Map::new() } else { base(context, files)? };
     for document in context.documents.iter().filter(|document| is_k3s(document)) {
         let mut own = object(document.clone())?;
         own.remove("apiVersion");
@@ -115,7 +119,11 @@ pub(super) fn of(
         };
         merge(&mut config, own);
     }
-    force(&mut config, context, host, role);
+    if context.is_adopted() {
+        force_adopted(&mut config, context, host, role);
+    } else {
+        force(&mut config, context, host, role);
+    }
     if role == Role::Agent {
         config.retain(|key, _| {
             AGENT_OPTIONS.contains(&key.trim_end_matches('+'))
@@ -196,9 +204,10 @@ fn force(config: &mut Map<String, Value>, context: &ClusterContext, host: &Host,
     } else {
         config.remove("cluster-init");
     }
-    if let Some(url) = server_url(context, role) {
-        config.insert("server".to_owned(), json!(url));
-    }
+    match server_url(context, role) {
+        Some(url) => config.insert("server".to_owned(), json!(url)),
+        None => config.remove("server"),
+    };
     if role == Role::Agent {
         return;
     }
@@ -212,6 +221,35 @@ fn force(config: &mut Map<String, Value>, context: &ClusterContext, host: &Host,
     let mut seen = std::collections::BTreeSet::new();
     names.retain(|name| seen.insert(name.clone()));
     config.insert("tls-san".to_owned(), json!(names));
+}
+
+/// Sets what a new host of a cluster needs that another program installed. The cluster keeps its
+/// endpoint: agents of k3s learn the addresses of all servers from the first one that answers.
+fn force_adopted(
+    config: &mut Map<String, Value>,
+    context: &ClusterContext,
+    host: &Host,
+    role: Role,
+) {
+    // With two families, k3s takes both addresses from the host.
+    let families = match config.get("cluster-cidr") {
+        Some(Value::Array(all)) => all.len(),
+        Some(Value::String(all)) => all.split(',').count(),
+        _ => 1,
+    };
+    if families < 2 && host.ip().parse::<std::net::IpAddr>().is_ok() {
+        config.insert("node-ip".to_owned(), json!(host.ip()));
+    }
+    config.insert("token-file".to_owned(), json!(role.token_file()));
+    let port = config.get("https-listen-port").and_then(|port| match port {
+        Value::String(text) => text.parse::<u16>().ok(),
+        other => other.as_u64().and_then(|port| u16::try_from(port).ok()),
+    });
+    if let Some(first) = context.first().filter(|_| !config.contains_key("server")) {
+        let url = format!("https://{}", join_port(first.ip(), port.unwrap_or(API_PORT)));
+        config.insert("server".to_owned(), json!(url));
+    }
+    config.remove("cluster-init");
 }
 
 fn object(value: Value) -> Result<Map<String, Value>> {
@@ -246,13 +284,42 @@ pub(super) fn deliver_tokens(site: &Site<'_>, role: Role) -> Result<()> {
         Role::Agent => &[("agent-token", AGENT_TOKEN)],
     };
     for (name, path) in wanted {
+        let token = kept(site, name, role)?;
+        // A first server, and the token for agents on a server, must be without the digest of the
+        // authority (k3s' documentation of `token`).
+        let is_short = role == Role::First || (role == Role::Server && *name == "agent-token");
+        let token = if is_short { password(&token) } else { &token };
         site.agent.write_file(&FileToWrite {
             path: (*path).to_owned(),
             mode: 0o600,
-            content: kept(site, name, role)?.into_bytes(),
+            content: token.as_bytes().to_vec(),
         })?;
     }
     Ok(())
+}
+
+/// Returns the password of a token, which may be `K10<digest>::<user>:<password>`.
+pub(crate) fn password(token: &str) -> &str {
+    match token.strip_prefix("K10").and_then(|rest| rest.split_once("::")) {
+        Some((_, credentials)) => credentials.split_once(':').map_or(credentials, |one| one.1),
+        None => token,
+    }
+}
+
+/// Returns the tokens of a server as they are on its disk: that of servers and that of agents.
+pub(crate) fn tokens_of(agent: &dyn Agent, data_directory: &str) -> Result<[Option<String>; 2]> {
+    let read = |own: &str, name: &str| -> Result<Option<String>> {
+        for path in [own.to_owned(), format!("{data_directory}/server/{name}")] {
+            if let Some(bytes) = agent.read_file(&path, 4 << 10)? {
+                let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+                if !text.is_empty() {
+                    return Ok(Some(text));
+                }
+            }
+        }
+        Ok(None)
+    };
+    Ok([read(SERVER_TOKEN, "token")?, read(AGENT_TOKEN, "agent-token")?])
 }
 
 /// Returns the token from the cluster's state. If it is missing because another controller created
@@ -271,22 +338,16 @@ fn kept(site: &Site<'_>, name: &str, role: Role) -> Result<String> {
 }
 
 fn of_servers(site: &Site<'_>, name: &str) -> Result<String> {
-    let file = match name {
-        "token" => SERVER_TOKEN,
-        _ => AGENT_TOKEN,
-    };
     let servers = site.context.control_planes();
     for server in servers.filter(|server| server.address != site.host.address) {
-        let told = site.pool.agent(server).and_then(|agent| agent.read_file(file, 4 << 10));
-        if let Ok(Some(text)) = told {
-            let text = String::from_utf8_lossy(&text).trim().to_owned();
-            if !text.is_empty() {
-                return Ok(text);
-            }
+        let told = site.pool.agent(server).and_then(|agent| tokens_of(&*agent, DATA_DIRECTORY));
+        let Ok([of_servers, of_agents]) = told else { continue };
+        if let Some(token) = if name == "token" { of_servers } else { of_agents } {
+            return Ok(token);
         }
     }
     Err(Error::not_found(format!(
-        "no server of cluster {} returns the token for joining ({file})",
+        "no server of cluster {} tells the token for joining (/etc/rancher/k3s/{name})",
         site.context.name
     ))
     .hint(format!("put it into {}/etc/{name}", site.state().directory().display())))
@@ -411,5 +472,62 @@ mod tests {
         let context = context(&[]);
         let error = of(&context, &context.hosts[0], Role::First, &Files("- a\n- b")).unwrap_err();
         assert!(error.chain().join(": ").contains("k3s:v1"), "{error:?}");
+    }
+
+    /// Neither imgctl's defaults nor those of the image apply where another program chose.
+    #[test]
+    fn hosts_of_an_adopted_cluster_get_its_own_options() {
+        let document = "apiVersion: k3s.cattle.io/v1\nkind: Config\ndisable: [traefik]\ntls-san: [k.example]\nhttps-listen-port: '7443'";
+        let mut context = context(&[document]);
+        let adopted = crate::cluster::clusterfile::Adopted {
+            runtime: "k3s".into(),
+            ..crate::cluster::clusterfile::Adopted::default()
+        };
+        context.adopted = Some(adopted.image());
+        let of = |context: &ClusterContext, host: usize, role| -> Value {
+            let files = Files("cluster-cidr: 10.8.0.0/16");
+            yaml::parse(&of(context, &context.hosts[host], role, &files).unwrap()).unwrap()
+        };
+        let server = of(&context, 1, Role::Server);
+        assert_eq!(
+            server,
+            json!({
+                "disable": ["traefik"], "tls-san": ["k.example"], "https-listen-port": "7443",
+                "node-ip": "10.0.0.2", "token-file": "/etc/rancher/k3s/token",
+                "server": "https://10.0.0.1:7443",
+            })
+        );
+        let agent = of(&context, 2, Role::Agent);
+        assert_eq!(
+            agent,
+            json!({
+                "node-ip": "10.0.0.3", "token-file": "/etc/rancher/k3s/agent-token",
+                "server": "https://10.0.0.1:7443",
+            })
+        );
+        // It keeps its endpoint; hosts of two families find their addresses themselves.
+        context.documents = vec![
+            yaml::parse("kind: k3s\nserver: https://lb.example:6443\ncluster-cidr: [10.42.0.0/16, 'fd42::/56']")
+                .unwrap(),
+        ];
+        let server = of(&context, 1, Role::Server);
+        assert_eq!(server["server"], "https://lb.example:6443");
+        assert_eq!(server.get("node-ip"), None);
+        // Restored, the first server joins nobody.
+        context.adopted = None;
+        assert_eq!(of(&context, 0, Role::First).get("server"), None);
+    }
+
+    #[test]
+    fn passwords_of_tokens() {
+        for (token, expected) in [
+            ("K10abc::server:pw:x", "pw:x"),
+            ("K10abc::pw", "pw"),
+            ("plain", "plain"),
+            ("K10", "K10"),
+            ("", ""),
+        ] {
+            assert_eq!(password(token), expected, "{token}");
+        }
     }
 }

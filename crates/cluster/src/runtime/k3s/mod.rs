@@ -4,18 +4,27 @@
 //! and starts and watches the service. Facts: sealos.md 8.7.
 
 mod config;
+mod elsewhere;
+mod host;
+pub(crate) mod options;
 mod upgrade;
 
+pub(crate) use config::{AGENT_TOKEN, DATA_DIRECTORY, password, tokens_of};
 use config::{API_NAME, Role};
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Line, Site};
+use crate::runtime::k3s::host::DATA;
+use crate::runtime::kubectl::{self, quoted};
 use crate::runtime::load_balancer::{self, API_PORT};
 use crate::runtime::{Action, ImageFiles, Runtime, upgrade::Upgrader};
 use imgctl_base::error::{Error, Result};
+use imgctl_host::agent::Agent;
 
 const CONFIG: &str = "/etc/rancher/k3s/config.yaml";
 const KUBECTL: &str = "k3s kubectl";
+/// Kubeconfig of the administrator that k3s writes on servers.
+pub(crate) const KUBECONFIG: &str = "/etc/rancher/k3s/k3s.yaml";
 
 /// Client certificate files that k3s writes on workers.
 const PAPERS: load_balancer::Papers = load_balancer::Papers {
@@ -65,8 +74,16 @@ impl<'a> K3s<'a> {
     }
 }
 
-/// Returns the Node name that k3s derives from the hostname.
+/// Returns the name of the host's Node. k3s derives it from the hostname; other programs that
+/// installed it may have chosen another one.
 fn node_name(site: &Site<'_>, host: &Host) -> Result<String> {
+    if site.context.is_adopted() {
+        let line = format!("{KUBECTL} get nodes -o {}", quoted(kubectl::ADDRESSES));
+        let nodes = first_answer(site, &Line::query(line), "names")?;
+        if let Some(name) = kubectl::node_with(&nodes, host.ip()) {
+            return Ok(name);
+        }
+    }
     let facts = site.pool.agent(host)?.facts()?;
     Ok(facts.hostname.to_lowercase())
 }
@@ -110,28 +127,29 @@ impl Runtime for K3s<'_> {
     fn init(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         let mut actions = self.start(context, host, Role::First)?;
         actions.push(ready());
-        actions.push(Action::new(
-            "kubeconfig",
-            "fetch /etc/rancher/k3s/k3s.yaml to the controller as etc/admin.conf",
-            fetch_kubeconfig,
-        ));
+        actions.push(kubeconfig());
         Ok(actions)
     }
 
     fn join_control_plane(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
-        let mut actions = self.start(context, host, Role::Server)?;
+        let mut actions = Vec::new();
+        if context.is_adopted() {
+            actions.push(takes_servers());
+        }
+        actions.extend(self.start(context, host, Role::Server)?);
         actions.push(ready());
         Ok(actions)
     }
 
     fn join_worker(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
-        let mut actions = load_balancer::actions(context, host, PAPERS);
+        let mut actions = self.settle(context, host)?;
         actions.extend(self.start(context, host, Role::Agent)?);
         Ok(actions)
     }
 
     fn settle(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
-        if host.is_control_plane() {
+        // Agents of k3s know all servers; those that imgctl installed reach them by its balancer.
+        if host.is_control_plane() || context.is_adopted() {
             return Ok(Vec::new());
         }
         Ok(load_balancer::actions(context, host, PAPERS))
@@ -176,10 +194,12 @@ impl Runtime for K3s<'_> {
                 ),
                 move |site| {
                     let name = node_name(site, &leaving)?;
+                    // A host that never joined has no Node.
                     kubectl(
                         site,
                         &format!(
-                            "drain {name} --ignore-daemonsets --delete-emptydir-data --timeout=300s"
+                            "get node {name} -o name --ignore-not-found | grep . || exit \"${{PIPESTATUS[0]}}\"\n\
+                             {KUBECTL} drain {name} --ignore-daemonsets --delete-emptydir-data --timeout=300s"
                         ),
                         "drain",
                     )
@@ -199,33 +219,57 @@ impl Runtime for K3s<'_> {
         ])
     }
 
-    /// k3s documents that an agent takes its address from `node-ip` when it starts. Of a server with
-    /// embedded etcd it documents only the reset to a single member.
+    /// k3s documents that an agent takes its address from `node-ip` when it starts, and that a server
+    /// with embedded etcd takes a new one by a reset to a single member, which a single server is.
     fn renumber(&self, context: &ClusterContext, host: &Host, old: &str) -> Result<Vec<Action>> {
-        if host.is_control_plane() {
+        if context.is_adopted() {
             return Err(Error::usage(format!(
-                "{old} is a k3s server, and k3s cannot change the address of a server"
+                "cluster {} was adopted, and the options of its hosts are theirs",
+                context.name
+            ))
+            .hint(format!(
+                "change node-ip in /etc/rancher/k3s/config.yaml or in the unit of k3s on {old}, \
+                 restart it, and change the address in the Clusterfile"
+            )));
+        }
+        if !host.is_control_plane() {
+            return self.start(context, host, Role::Agent);
+        }
+        if context.control_planes().count() > 1 {
+            return Err(Error::usage(format!(
+                "{old} is one of several k3s servers, whose etcd knows it by its address"
             ))
             .hint(
-                "only workers of k3s can be renumbered; for a server other than the first, \
-                 `imgctl delete` it and `imgctl add` it under its new address",
+                "k3s changes the address of a single server only; remove a server that is not the \
+                 first one with `imgctl delete`, and add it under its new address",
             ));
         }
-        self.start(context, host, Role::Agent)
+        let mut actions = self.start(context, host, Role::First)?;
+        let start = actions.pop();
+        actions.push(elsewhere::reset_member());
+        actions.extend(start);
+        actions.push(ready());
+        Ok(actions)
     }
 
     fn reset(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         let mut actions = load_balancer::removal(context, host);
+        if context.is_adopted() {
+            actions.push(Action::command("k3s-uninstall", Line::repeatable(UNINSTALL)));
+        }
         actions.push(Action::command(
             "k3s-stop",
-            Line::repeatable("if systemctl cat k3s >/dev/null 2>&1; then systemctl disable --quiet --now k3s; fi; \
+            Line::repeatable("for unit in k3s k3s-agent; do if systemctl cat $unit >/dev/null 2>&1; then systemctl disable --quiet --now $unit; fi; done; \
                        rm -f /etc/rancher/k3s/config.yaml /etc/rancher/k3s/token /etc/rancher/k3s/agent-token; \
                        if [ \"$(readlink \"$HOME/.kube/config\")\" = /etc/rancher/k3s/k3s.yaml ]; then rm -f \"$HOME/.kube/config\"; rmdir \"$HOME/.kube\" 2>/dev/null || true; fi"),
         ));
         Ok(actions)
     }
 
-    fn hosts_entries(&self, _context: &ClusterContext, host: &Host) -> Vec<(String, String)> {
+    fn hosts_entries(&self, context: &ClusterContext, host: &Host) -> Vec<(String, String)> {
+        if context.is_adopted() {
+            return Vec::new();
+        }
         let address = if host.is_control_plane() { host.ip() } else { load_balancer::ADDRESS };
         vec![(address.to_owned(), API_NAME.to_owned())]
     }
@@ -247,6 +291,31 @@ impl Runtime for K3s<'_> {
     }
 }
 
+/// Runs what the installer of get.k3s.io has left for the purpose.
+const UNINSTALL: &str = "for name in k3s-agent-uninstall.sh k3s-uninstall.sh; do \
+     if path=$(type -P \"$name\"); then \"$path\"; fi; done";
+
+/// Fails if the cluster keeps its data where a second server cannot join it.
+fn takes_servers() -> Action {
+    let says = "the first server keeps its data in etcd: others can join it";
+    Action::new("datastore", says, |site| {
+        let Some(first) = site.context.first() else { return Ok(()) };
+        let text = format!(
+            "{DATA}if [ -f \"$data/server/db/state.db\" ] && [ ! -d \"$data/server/db/etcd\" ]; then echo sqlite; fi"
+        );
+        let agent = site.pool.agent(first)?;
+        let told = site.run_on(&*agent, &Line::query(text), "-datastore")?;
+        if told.trim().is_empty() {
+            return Ok(());
+        }
+        Err(Error::check_failed(format!(
+            "{} keeps the data of k3s in SQLite, which one server has for itself",
+            first.id()
+        ))
+        .hint("convert it first: start k3s there with --cluster-init"))
+    })
+}
+
 /// Waits until the API of this host responds.
 fn ready() -> Action {
     Action::command(
@@ -259,19 +328,35 @@ fn ready() -> Action {
 }
 
 /// Fetches the administrator's kubeconfig for the controller and for kubectl on the host.
-fn fetch_kubeconfig(site: &Site<'_>) -> Result<()> {
-    const SOURCE: &str = "/etc/rancher/k3s/k3s.yaml";
-    let bytes = site.agent.read_file(SOURCE, 1 << 20)?.ok_or_else(|| {
-        Error::not_found(format!("{}: {SOURCE} does not exist", site.agent.host()))
+fn kubeconfig() -> Action {
+    let says = format!("fetch {KUBECONFIG} to the controller as etc/admin.conf");
+    Action::new("kubeconfig", says, bring_kubeconfig)
+}
+
+fn bring_kubeconfig(site: &Site<'_>) -> Result<()> {
+    fetch_kubeconfig(site.agent, site.context, site.host)?;
+    site.run(&Line::repeatable(format!(
+        "mkdir -p \"$HOME/.kube\" && [ -e \"$HOME/.kube/config\" ] || ln -s {KUBECONFIG} \"$HOME/.kube/config\""
+    )))
+    .map(|_| ())
+}
+
+/// Writes the administrator's kubeconfig of the server behind `agent` to the controller's state, with
+/// the name that hosts know, or that server's address if the cluster keeps its own endpoint.
+pub(crate) fn fetch_kubeconfig(
+    agent: &dyn Agent,
+    context: &ClusterContext,
+    host: &Host,
+) -> Result<()> {
+    let bytes = agent.read_file(KUBECONFIG, 1 << 20)?.ok_or_else(|| {
+        Error::not_found(format!("{}: {KUBECONFIG} does not exist", agent.host()))
             .hint("k3s writes it when its server starts: see journalctl -u k3s")
     })?;
-    let text = String::from_utf8_lossy(&bytes)
-        .replace("https://127.0.0.1:", &format!("https://{API_NAME}:"))
-        .replace("https://0.0.0.0:", &format!("https://{API_NAME}:"))
-        .replace("https://[::1]:", &format!("https://{API_NAME}:"));
-    site.state().write("etc/admin.conf", &text)?;
-    site.run(&Line::repeatable(format!(
-            "mkdir -p \"$HOME/.kube\" && [ -e \"$HOME/.kube/config\" ] || ln -s {SOURCE} \"$HOME/.kube/config\""
-        )))
-    .map(|_| ())
+    let server = if context.is_adopted() { host.ip() } else { API_NAME };
+    let server = if server.contains(':') { format!("[{server}]") } else { server.to_owned() };
+    let mut text = String::from_utf8_lossy(&bytes).into_owned();
+    for local in ["127.0.0.1", "0.0.0.0", "[::1]"] {
+        text = text.replace(&format!("https://{local}:"), &format!("https://{server}:"));
+    }
+    context.state.write("etc/admin.conf", &text)
 }

@@ -7,9 +7,13 @@ use serde_json::Value;
 
 use crate::cluster::image::ClusterImage;
 use crate::runtime::action::{self, Line, Site};
-use crate::runtime::k3s::{K3s, KUBECTL, PAPERS, first_answer, node_name};
+use crate::runtime::k3s::config::Role;
+use crate::runtime::k3s::host::{DATA, UNIT};
+use crate::runtime::k3s::{
+    K3s, KUBECTL, PAPERS, elsewhere, first_answer, kubeconfig, node_name, ready,
+};
 use crate::runtime::kubectl::{self, quoted};
-use crate::runtime::upgrade::{Move, Place, Upgrader};
+use crate::runtime::upgrade::{Move, Place, Restoration, Upgrader};
 use crate::runtime::{Action, load_balancer, version, wait::waiting};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::semver::Version;
@@ -25,17 +29,17 @@ const HINT: &str = "on the host: `journalctl -u k3s`, `k3s kubectl get nodes -o 
 /// `$started`.
 const START: &str = r#"systemctl daemon-reload
 date -u +%Y-%m-%dT%H:%M:%S >"$started.new"; mv -f "$started.new" "$started"
-systemctl restart --no-block k3s
+systemctl restart --no-block "$unit"
 sleep 1
 for second in $(seq 150); do
-  if systemctl is-active --quiet k3s && { [ "$server" = no ] || "$k3s" kubectl get --raw /readyz >/dev/null 2>&1; }; then
+  if systemctl is-active --quiet "$unit" && { [ "$server" = no ] || "$k3s" kubectl get --raw /readyz >/dev/null 2>&1; }; then
     sha256sum <"$k3s" >"$backup/k3s-runs"
     echo "k3s runs: $("$k3s" --version | sed -n 1p)"; exit 0
   fi
   sleep 2
 done
-systemctl --no-pager --lines=20 status k3s >&2 || true
-echo 'k3s does not come up; see journalctl -u k3s' >&2
+systemctl --no-pager --lines=20 status "$unit" >&2 || true
+echo "k3s does not come up; see journalctl -u $unit" >&2
 exit 1
 "#;
 
@@ -43,7 +47,7 @@ exit 1
 fn prelude(step: &Move<'_>) -> String {
     format!(
         "{functions}backup={backup} root={root} tree={tree} started={backup}/kubelet-started server={server}\n\
-         k3s=$(type -P k3s || echo /usr/local/bin/k3s)\n{DATA}",
+         k3s=$(type -P k3s || echo /usr/local/bin/k3s)\n{UNIT}{DATA}",
         functions = action::PUT,
         backup = step.backup(),
         root = step.to.paths.root(),
@@ -91,6 +95,23 @@ impl Upgrader for K3s<'_> {
         Ok(actions)
     }
 
+    fn save(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        Ok(elsewhere::saved(step, take_snapshot(step)))
+    }
+
+    /// Servers other than the first have no data of their own: they join it, and its etcd.
+    fn restore_cluster(&self, step: &Move<'_>, folder: &str) -> Result<Restoration> {
+        let mut actions = self.start(step.to, step.host, Role::First)?;
+        let start = actions.pop();
+        actions.push(elsewhere::tokens(folder));
+        actions.push(elsewhere::data(folder));
+        actions.extend(start);
+        actions.push(ready());
+        actions.push(elsewhere::remove_former());
+        actions.push(kubeconfig());
+        Ok(Restoration::First(actions))
+    }
+
     fn pull(&self, step: &Move<'_>) -> Result<Vec<Action>> {
         let text = format!(
             "{prelude}[ -f \"$tree/bin/k3s\" ] || {{ echo 'bin/k3s is not in the rootfs image' >&2; exit 1; }}\n\
@@ -124,7 +145,7 @@ impl Upgrader for K3s<'_> {
     fn apply(&self, step: &Move<'_>) -> Result<Vec<Action>> {
         let text = format!(
             "{prelude}mkdir -p \"$backup\"; [ -e \"$backup/touched\" ] || {{ : >\"$backup/touched\"; sync -f \"$backup\"; }}\n\
-             if cmp -s \"$tree/bin/k3s\" \"$k3s\" && systemctl is-active --quiet k3s &&\n\
+             if cmp -s \"$tree/bin/k3s\" \"$k3s\" && systemctl is-active --quiet \"$unit\" &&\n\
              [ \"$(cat \"$backup/k3s-runs\" 2>/dev/null)\" = \"$(sha256sum <\"$k3s\")\" ]; then echo 'k3s runs already'; exit 0; fi\n\
              {stopped_database}\
              put \"$tree/bin/k3s\" \"$k3s\" 0755\n\
@@ -147,11 +168,15 @@ impl Upgrader for K3s<'_> {
     fn back_in_service(&self, step: &Move<'_>) -> Result<Vec<Action>> {
         Ok(match step.place {
             Place::Worker => Vec::new(),
+            _ if step.to.is_adopted() => Vec::new(),
             _ => load_balancer::put_back(step.to),
         })
     }
 
     fn before_control_planes(&self, step: &Move<'_>) -> Result<Vec<Action>> {
+        if step.to.is_adopted() {
+            return Ok(Vec::new());
+        }
         Ok(load_balancer::actions(step.to, step.host, PAPERS))
     }
 
@@ -199,6 +224,7 @@ impl Upgrader for K3s<'_> {
 fn out_of_service(step: &Move<'_>, action: Action) -> Action {
     match step.place {
         Place::Worker => action,
+        _ if step.to.is_adopted() => action,
         _ => load_balancer::taken_out_before(step.to, action),
     }
 }
@@ -209,8 +235,8 @@ fn keep(step: &Move<'_>) -> Action {
         "{prelude}mkdir -p \"$backup\"; chmod 0700 \"$backup\"; cd \"$backup\"\n\
          if [ -e touched ] && [ -s host.sha256 ]; then sha256sum --quiet -c host.sha256; echo 'what the host was before it was touched is kept'; exit 0; fi\n\
          rm -rf files.new host.sha256; mkdir -m 0700 files.new\n\
-         for file in \"$k3s\" /etc/rancher /etc/systemd/system/k3s.service /etc/systemd/system/k3s.service.d \
-         /etc/systemd/system/k3s.service.env \"$data/server/token\" \"$data/server/agent-token\"; do\n\
+         for file in \"$k3s\" /etc/rancher \"/etc/systemd/system/$unit.service\" \"/etc/systemd/system/$unit.service.d\" \
+         \"/etc/systemd/system/$unit.service.env\" \"$data/server/token\" \"$data/server/agent-token\"; do\n\
          if [ -e \"$file\" ]; then (cd / && cp -a --parents \".$file\" \"$backup/files.new/\"); fi\n\
          done\n\
          [ -e \"files.new$k3s\" ] || {{ echo \"there is no k3s at $k3s\" >&2; exit 1; }}\n\
@@ -243,7 +269,7 @@ fn put_back(unchanged: &str) -> String {
          cmp -s \"$file\" \"${{file#files}}\" || differ+=(\"${{file#files}}\")\n\
          done < <(find files -type f -print0)\n\
          rm -f touched\n\
-         if [ \"${{#differ[@]}}\" = 0 ] && systemctl is-active --quiet k3s && [ \"$(cat k3s-runs 2>/dev/null)\" = \"$(sha256sum <\"$k3s\")\" ]; then echo 'everything is in place already'; {unchanged}; fi\n\
+         if [ \"${{#differ[@]}}\" = 0 ] && systemctl is-active --quiet \"$unit\" && [ \"$(cat k3s-runs 2>/dev/null)\" = \"$(sha256sum <\"$k3s\")\" ]; then echo 'everything is in place already'; {unchanged}; fi\n\
          rm -f k3s-runs\n\
          for there in \"${{differ[@]}}\"; do put \"files$there\" \"$there\"; done\n\
          fi\n"
@@ -290,15 +316,10 @@ fn own_node(site: &Site<'_>, wanted: &str, started: &str) -> Result<Option<Strin
     Ok(kubectl::complaint(&name, &node, &lease, wanted, started.as_deref()))
 }
 
-/// Shell code that sets `data` to the k3s data directory on this host.
-const DATA: &str = r#"data=$(sed -nE 's/^"?data-dir"?: *"?([^"]*)"?$/\1/p' /etc/rancher/k3s/config.yaml 2>/dev/null | head -n 1)
-data=${data:-/var/lib/rancher/k3s}
-"#;
-
 /// Shell code that copies a database other than etcd, which is only safe while nothing writes to
 /// it.
 const KEEP_STOPPED: &str = r#"if [ "$server" = yes ] && [ -f "$data/server/db/state.db" ] && [ ! -d "$data/server/db/etcd" ] && [ ! -e "$backup/db" ]; then
-  systemctl stop k3s
+  systemctl stop "$unit"
   rm -rf "$backup/db.new"; cp -a "$data/server/db" "$backup/db.new"; sync -f "$backup"; mv "$backup/db.new" "$backup/db"
   echo "the database is kept in $backup/db"
 fi
@@ -347,7 +368,7 @@ fn restore_snapshot(step: &Move<'_>, snapshot: &str) -> [Vec<Action>; 3] {
             "{prelude}snapshot={snapshot}\n\
              digest=$(sha256sum <\"$snapshot\")\n\
              if [ \"$(cat \"$backup/restored\" 2>/dev/null)\" = \"$digest\" ]; then echo 'restored already'; exit 0; fi\n\
-             if systemctl is-active --quiet k3s; then echo 'k3s still runs here' >&2; exit 1; fi\n\
+             if systemctl is-active --quiet \"$unit\"; then echo 'k3s still runs here' >&2; exit 1; fi\n\
              {put_back}\
              rm -f \"$data/server/db/reset-flag\"\n\
              if [ -d \"$backup/db\" ] && [ ! -d \"$data/server/db/etcd\" ]; then\n\
@@ -363,7 +384,7 @@ fn restore_snapshot(step: &Move<'_>, snapshot: &str) -> [Vec<Action>; 3] {
         line("restore-etcd", says, text, SNAPSHOT)
     } else {
         let text = format!(
-            "{prelude}if systemctl is-active --quiet k3s; then echo 'k3s still runs here' >&2; exit 1; fi\n\
+            "{prelude}if systemctl is-active --quiet \"$unit\"; then echo 'k3s still runs here' >&2; exit 1; fi\n\
              {put_back}\
              if [ -e \"$backup/restored\" ]; then exit 0; fi\n\
              if [ -d \"$data/server/db\" ]; then rm -rf \"$backup/db-before\"; mv \"$data/server/db\" \"$backup/db-before\"; fi\n\

@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::runtime::k3s::options::{NODE_ARGS, NODE_ENV};
 use crate::upgrade::observation::{
     ApiSeen, DeprecatedSeen, NodeAddress, NodeSeen, PodSeen, WebhookSeen, WorkloadSeen,
 };
@@ -193,7 +194,9 @@ fn node(object: &Value) -> NodeSeen {
     let ready = condition("Ready");
     let bad = ["MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"];
     let mut annotations = words(object, "/metadata/annotations");
-    annotations.retain(|key, _| key.starts_with("imgctl.io/"));
+    annotations.retain(|key, _| {
+        key.starts_with("imgctl.io/") || [NODE_ARGS, NODE_ENV].contains(&key.as_str())
+    });
     let info = |key: &str| text(object, &format!("/status/nodeInfo/{key}"));
     NodeSeen {
         name: text(object, "/metadata/name"),
