@@ -185,7 +185,7 @@ pub(super) fn tokens(folder: &str) -> Action {
             ("token", SERVER_TOKEN, servers),
             ("agent-token", AGENT_TOKEN, agents.unwrap_or(servers)),
         ] {
-            site.state().write(&format!("etc/{name}"), token)?;
+            site.state().write(format!("etc/{name}"), token)?;
             let content = token.as_bytes().to_vec();
             site.agent.write_file(&FileToWrite { path: path.to_owned(), mode: 0o600, content })?;
         }
