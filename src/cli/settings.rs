@@ -48,11 +48,11 @@ pub(crate) struct Globals {
     #[arg(long, global = true)]
     no_color: bool,
 
-    /// File with the age identity that decrypts the state of clusters [env: IMGCTL_STATE_IDENTITY]
+    /// Identity file for encrypted states [env: IMGCTL_STATE_IDENTITY]
     #[arg(long, global = true, value_name = "FILE")]
     state_identity: Option<PathBuf>,
 
-    /// Do not sync to disk: faster, but data is lost in a power failure [env: IMGCTL_NO_SYNC]
+    /// Do not sync to disk; unsafe at power loss [env: IMGCTL_NO_SYNC]
     #[arg(long, global = true)]
     no_sync: bool,
 

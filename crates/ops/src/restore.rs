@@ -166,8 +166,9 @@ fn desired(stored: Clusterfile, hosts: &HostFlags, session: &Session<'_>) -> Res
     cluster.created = None;
     cluster.deleted = None;
     let environment = std::mem::take(&mut cluster.status.environment);
-    // An adopted cluster keeps its API endpoint and settings.
-    let adopted = cluster.status.adopted.take();
+    // An adopted cluster of kubeadm keeps its API endpoint and settings. k3s gets both from the first
+    // server's new configuration.
+    let adopted = cluster.status.adopted.take().filter(|adopted| adopted.runtime != "k3s");
     cluster.status = Status { environment, adopted, ..Status::default() };
     cluster.ssh = hosts.ssh.clone();
     cluster.add_hosts(hosts)?;
