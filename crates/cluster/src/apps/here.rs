@@ -65,7 +65,7 @@ impl Here {
     }
 }
 
-/// Lets several owners hand out the same agent.
+/// Hands out one agent to several owners.
 pub struct Pool(pub Arc<Here>);
 
 impl HostPool for Pool {

@@ -302,7 +302,7 @@ fn parse(arguments: &[String]) -> Parsed {
     parsed
 }
 
-/// Returns the arguments as text; those that are not cannot be understood.
+/// Returns the arguments as text; `None` if one is not UTF-8.
 fn words(arguments: &[OsString]) -> Option<Vec<String>> {
     arguments.iter().map(|word| word.to_str().map(str::to_owned)).collect()
 }

@@ -65,7 +65,7 @@ fn ip(address: &Address) -> Result<IpAddr> {
 }
 
 impl ClusterDocument {
-    /// Gives a host its new address: its place in the list, roles, variables and login stay.
+    /// Gives a host its new address. Its place in the list, its roles, variables and login stay.
     /// Returns the change with the port that the Clusterfile has. `Ok(None)`: the host is listed
     /// under its new address and not under the old one.
     pub fn renumber(&mut self, change: &Renumbering) -> Result<Option<Renumbering>> {

@@ -83,8 +83,8 @@ impl StateFiles {
         Ok(None)
     }
 
-    /// Opens a file whose content is not imgctl's own, such as a snapshot: while the state is plain, it
-    /// is what it is, also if it is a file of age itself. `None` if it does not exist.
+    /// Opens a file whose content is not imgctl's own, such as a snapshot. While the state is plain, a
+    /// file in the format of age is content like any other and stays as it is. `None` if it does not exist.
     pub fn open_opaque(&self, path: &Path) -> Result<Option<Box<dyn Read + Send>>> {
         if self.recipients()?.is_some() {
             return self.open(path);
