@@ -36,7 +36,19 @@ pub(super) fn of(minor: u64) -> &'static [&'static str] {
         }
         35 => &[
             "the kubelet does not start on cgroup v1 unless failCgroupV1 is false",
-            "this is the last minor for containerd 1.x; kube-proxy's ipvs mode is deprecated",
+            "this is the last minor for containerd 1.x; kube-proxy's ipvs mode is deprecated: \
+             nftables replaces it",
+        ],
+        36 => &[
+            "kubelets refuse Pods with gitRepo volumes, and no feature gate allows them again",
+            "the externalIPs of Services are deprecated",
+        ],
+        37 => &[
+            "kubeadm ships etcd 3.7: members must be at 3.6 before; only the snapshot allows a \
+             rollback",
+            "eventRecordQPS: 0 in a KubeletConfiguration means no limit",
+            "kubelets no longer serve metrics that applications define (userDefinedMetrics, \
+             container_application_*)",
         ],
         _ => &[],
     }
@@ -87,6 +99,32 @@ pub(crate) const REMOVALS: &[Removal] = &[
         fields: &[],
     },
     Removal { minor: 35, flags: &["pod-infra-container-image"], gates: &[], fields: &[] },
+    // The flags of cAdvisor: https://github.com/kubernetes/kubernetes/pull/139870
+    Removal {
+        minor: 37,
+        flags: &[
+            "application-metrics-count-limit",
+            "boot-id-file",
+            "container-hints",
+            "containerd",
+            "containerd-namespace",
+            "enable-load-reader",
+            "event-storage-age-limit",
+            "event-storage-event-limit",
+            "global-housekeeping-interval",
+            "log-cadvisor-usage",
+            "machine-id-file",
+            "storage-driver-buffer-duration",
+            "storage-driver-db",
+            "storage-driver-host",
+            "storage-driver-password",
+            "storage-driver-secure",
+            "storage-driver-table",
+            "storage-driver-user",
+        ],
+        gates: &[],
+        fields: &[],
+    },
 ];
 
 /// Flags that `kubeadm upgrade` removes from the flags it has written itself.

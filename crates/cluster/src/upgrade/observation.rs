@@ -198,6 +198,9 @@ pub struct PodSeen {
     pub(crate) stuck: Option<String>,
     /// Volumes that are lost with the Pod (`emptyDir`) or bound to its Node (`hostPath`).
     pub(crate) local_volumes: Vec<String>,
+    /// Volumes of the removed type `gitRepo`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) git_volumes: Vec<String>,
     /// Images by container name.
     pub images: BTreeMap<String, String>,
 }

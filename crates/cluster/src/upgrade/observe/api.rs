@@ -249,12 +249,18 @@ fn pod(object: &Value) -> PodSeen {
             .any(|one| one["type"] == "Ready" && one["status"] == "False")
             && !matches!(text(object, "/status/phase").as_str(), "Succeeded" | "Failed"),
         stuck: stuck(object, Timestamp::now()),
-        local_volumes: items(object, "/spec/volumes")
-            .filter(|volume| volume.get("emptyDir").is_some())
-            .map(|volume| text(volume, "/name"))
-            .collect(),
+        local_volumes: volumes(object, "emptyDir"),
+        git_volumes: volumes(object, "gitRepo"),
         images: containers.map(|one| (text(one, "/name"), text(one, "/image"))).collect(),
     }
+}
+
+/// Names of a Pod's volumes of one type.
+fn volumes(pod: &Value, kind: &str) -> Vec<String> {
+    items(pod, "/spec/volumes")
+        .filter(|volume| volume.get(kind).is_some())
+        .map(|volume| text(volume, "/name"))
+        .collect()
 }
 
 /// Why a Pod still exists after its deadline: `deletionTimestamp` already includes the grace

@@ -38,7 +38,8 @@ fn hosts_and_api_are_asked_without_a_trace() {
         "metadata": {"name": "web-1", "namespace": "default",
             "ownerReferences": [{"kind": "ReplicaSet", "name": "web", "controller": true}]},
         "spec": {"nodeName": "n1", "containers": [{"name": "web", "image": "web:1"}],
-            "volumes": [{"name": "cache", "emptyDir": {}}, {"name": "c", "configMap": {}}]},
+            "volumes": [{"name": "cache", "emptyDir": {}},
+                {"name": "source", "gitRepo": {"repository": "https://x/y.git"}}, {"name": "c", "configMap": {}}]},
         "status": {"phase": "Running"}}))
         .add(json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "kubeadm-config", "namespace": "kube-system"},
@@ -78,6 +79,7 @@ fn hosts_and_api_are_asked_without_a_trace() {
     let pod = &told.pods[0];
     assert_eq!((pod.owner.as_str(), pod.node.as_str()), ("ReplicaSet/web", "n1"));
     assert_eq!(pod.local_volumes, ["cache"]);
+    assert_eq!(pod.git_volumes, ["source"]);
     assert_eq!((told.workloads[0].desired, told.workloads[0].ready), (3, 1));
     assert!(api.writes().is_empty(), "{:?}", api.writes());
     let lists = api.requests().iter().filter(|request| request.verb == "list").count();

@@ -91,9 +91,10 @@ pub(super) fn versions(look: &Look<'_>) -> Vec<Finding> {
         return Vec::new();
     };
     let brings = look.target().and_then(Target::etcd);
-    // If the image does not declare its etcd: kubeadm 1.34 and later install a 3.6.
+    // If the image does not declare its etcd: kubeadm 1.34 installs a 3.6, and 1.37 a 3.7.
     let (to, called) = match &brings {
         Some(version) => (version.as_str(), version.as_str()),
+        None if look.is_kubeadm() && look.new_minors().contains(&37) => ("3.7.0", "etcd 3.7"),
         None if look.is_kubeadm() && look.new_minors().contains(&34) => ("3.6.0", "etcd 3.6"),
         None => return Vec::new(),
     };
@@ -172,11 +173,10 @@ pub(super) fn newer_etcd<'a>(look: &Look<'a>) -> Option<&'a str> {
     // The target image of the rollback declares its etcd; otherwise it follows from the Kubernetes
     // release.
     let brings = look.target()?.etcd();
-    let crosses = minor(&look.document.from.version) >= Some(34)
-        && minor(&look.document.target().version) < Some(34);
+    let former = of_kubeadm(minor(&look.document.target().version)?);
     let own = match brings.as_deref().and_then(minor) {
         Some(own) => own,
-        None if crosses => 5,
+        None if of_kubeadm(minor(&look.document.from.version)?) > former => former,
         None => return None,
     };
     let mut newest = None;
@@ -188,6 +188,15 @@ pub(super) fn newer_etcd<'a>(look: &Look<'a>) -> Option<&'a str> {
         newest = Some(version);
     }
     newest
+}
+
+/// Minor of the etcd 3 that kubeadm of a Kubernetes minor ships.
+fn of_kubeadm(kubernetes: u64) -> u64 {
+    match kubernetes {
+        ..34 => 5,
+        34..37 => 6,
+        37.. => 7,
+    }
 }
 
 #[cfg(test)]

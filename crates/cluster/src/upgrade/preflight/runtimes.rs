@@ -87,6 +87,17 @@ pub(super) fn container_runtimes(look: &Look<'_>) -> Vec<Finding> {
                     .hint("plan the upgrade to containerd 2.x"),
             );
         }
+        // https://github.com/containerd/containerd/issues/13346
+        if let Some(wanted) = declared
+            && wanted.trim_start_matches("containerd://").trim_start_matches('v') == "2.3.0"
+        {
+            let what = format!(
+                "the image ships {wanted}, whose transfer service does not start on a host without \
+                 mkfs.erofs"
+            );
+            let hint = "ship containerd 2.3.1 or newer, or install erofs-utils on the host";
+            found.push(warning("container-runtime", what).on(host).hint(hint));
+        }
         if let Some(wanted) = declared
             && below(wanted.trim_start_matches("containerd://"))
         {

@@ -226,3 +226,70 @@ fn pods_of_daemon_sets_that_are_gone_and_pods_that_do_not_go_are_told() {
     let late = found(&it, "terminating-pods");
     assert!(late.len() == 1 && late[0].what.contains("default/late-1"), "{late:?}");
 }
+
+/// Findings of one check for an upgrade of one control plane and a worker.
+fn between(from: &str, to: &str, check: &str, change: fn(&mut Observation)) -> Vec<Finding> {
+    let mut it = kubernetes(1, 1, from);
+    change(&mut it);
+    let mut findings = document(&it, &request(from, &[to])).findings;
+    findings.retain(|finding| finding.check == check);
+    findings
+}
+
+#[test]
+fn volumes_that_new_kubelets_refuse_are_told() {
+    fn clones(it: &mut Observation) {
+        let node = it.hosts[1].node.clone().unwrap();
+        it.api.as_mut().unwrap().pods.push(PodSeen {
+            namespace: "default".into(),
+            name: "site".into(),
+            node,
+            owner: "ReplicaSet/site".into(),
+            git_volumes: words("source"),
+            ..PodSeen::default()
+        });
+    }
+    let of = |from, to| between(from, to, "git-volumes", clones);
+    let refused = of("v1.35.6", "v1.36.3");
+    assert!(refused.len() == 1 && refused[0].what.contains("default/site"), "{refused:?}");
+    assert_eq!(refused[0].severity, Severity::Error);
+    assert_eq!(of("v1.32.4", "v1.33.2")[0].severity, Severity::Warning);
+    assert_eq!(of("v1.34.9", "v1.35.6"), []);
+    assert_eq!(between("v1.35.6", "v1.36.3", "git-volumes", |_| {}), []);
+}
+
+#[test]
+fn flags_of_cadvisor_are_told_before_1_37() {
+    fn sets(it: &mut Observation) {
+        it.hosts[1].kubelet.flags.insert("global-housekeeping-interval".into());
+    }
+    let found = between("v1.36.3", "v1.37.1", "kubelet-configuration", sets);
+    assert!(found.len() == 1 && found[0].what.contains("--global-housekeeping-interval"));
+    assert_eq!(between("v1.35.6", "v1.36.3", "kubelet-configuration", sets), []);
+}
+
+#[test]
+fn etcd_3_7_is_known() {
+    fn member(it: &mut Observation, version: &str) {
+        it.etcd = Some(EtcdSeen {
+            members: vec![MemberSeen {
+                name: "a".into(),
+                version: Some(version.into()),
+                ..MemberSeen::default()
+            }],
+            alarms: Vec::new(),
+        });
+    }
+    let found =
+        |version: fn(&mut Observation)| between("v1.36.3", "v1.37.1", "etcd-version", version);
+    assert_eq!(found(|it| member(it, "3.6.8")), []);
+    let old = found(|it| member(it, "3.5.26"));
+    assert!(old.len() == 1 && old[0].what.contains("one minor at a time"), "{old:?}");
+
+    let mut it = kubernetes(1, 1, "v1.37.1");
+    member(&mut it, "3.7.0");
+    let mut back = request("v1.37.1", &["v1.36.3"]);
+    back.direction = Direction::Back;
+    let findings = document(&it, &back).findings;
+    assert!(findings.iter().any(|one| one.check == "etcd-downgrade"), "{findings:?}");
+}

@@ -72,6 +72,7 @@ pub(crate) const CHECKS: &[Check] = checks! {
     "unmanaged-pods", true, "evicted Pods have an owner that recreates them", workloads::unmanaged;
     "terminating-pods", true, "deleted Pods have terminated", workloads::stuck;
     "local-data", true, "no Pod has data that an eviction loses", workloads::local_data;
+    "git-volumes", true, "the new kubelets accept the volumes of Pods", workloads::git_volumes;
     "single-replicas", true, "Pods that move are not the only replica", workloads::single;
     "restarts", true, "at most as many containers restart as --max-restarts allows", workloads::restarts;
     "unhealthy-workloads", true, "Deployments, StatefulSets and DaemonSets are complete", workloads::unhealthy;

@@ -146,6 +146,31 @@ pub(super) fn local_data(look: &Look<'_>) -> Vec<Finding> {
     }]
 }
 
+/// Pods that the kubelets of v1.36 refuse; those of v1.33 to v1.35 do, too, without a feature gate.
+pub(super) fn git_volumes(look: &Look<'_>) -> Vec<Finding> {
+    let pods = look.api().into_iter().flat_map(|api| &api.pods);
+    let holding: Vec<&PodSeen> =
+        pods.filter(|pod| !pod.finished && !pod.git_volumes.is_empty()).collect();
+    let new = look.new_minors();
+    if holding.is_empty() || !look.is_kubernetes() {
+        return Vec::new();
+    }
+    let told = format!("these Pods have gitRepo volumes: {}", few(&names(&holding)));
+    let hint = "clone in an init container into an emptyDir volume instead";
+    if new.contains(&36) {
+        let what = format!("{told}; kubelets of v1.36 and newer do not start them");
+        vec![error("git-volumes", what).hint(hint)]
+    } else if new.contains(&33) {
+        let what = format!(
+            "{told}; kubelets of v1.33 and newer start them only with the feature gate \
+             GitRepoVolumeDriver"
+        );
+        vec![warning("git-volumes", what).hint(hint)]
+    } else {
+        Vec::new()
+    }
+}
+
 pub(super) fn single(look: &Look<'_>) -> Vec<Finding> {
     let nodes = drained(look);
     let lonely: usize = lonely_pods(look.observation)
