@@ -46,6 +46,8 @@ struct Listed {
     at: Instant,
     /// In layer order.
     items: Vec<Item>,
+    /// The item after the one asked for last: whoever asks goes through the items in their order.
+    next: usize,
 }
 
 /// How long a listing counts as current. A file that changes meanwhile is noticed when it is
@@ -65,16 +67,20 @@ impl ContextTree {
         if let Ok(mut listed) = self.listed.lock()
             && listed.as_ref().is_none_or(|kept| kept.items.len() <= items.len())
         {
-            *listed = Some(Listed { start, at: Instant::now(), items });
+            *listed = Some(Listed { start, at: Instant::now(), items, next: 0 });
         }
     }
 
     /// Returns the state of a file among the items that are kept.
     pub(super) fn listed(&self, path: &[u8]) -> Option<FileState> {
-        let listed = self.listed.lock().ok()?;
-        let items = &listed.as_ref()?.items;
-        let place = items.binary_search_by(|item| item.entry.path.as_bytes().cmp(path));
-        match &items.get(place.ok()?)?.content {
+        let mut listed = self.listed.lock().ok()?;
+        let Listed { items, next, .. } = listed.as_mut()?;
+        if items.get(*next).is_none_or(|item| item.entry.path.as_bytes() != path) {
+            *next = items.binary_search_by(|item| item.entry.path.as_bytes().cmp(path)).ok()?;
+        }
+        let item = items.get(*next)?;
+        *next += 1;
+        match &item.content {
             Content::Context { state, .. } => Some(*state),
             _ => None,
         }

@@ -271,6 +271,9 @@ pub(crate) struct StatCache {
     known: Stored,
     /// For each of those, whether this build has used it.
     used: Vec<bool>,
+    /// The record after the one found last. A file's successor in a walk was often created after it,
+    /// and its record is the next one.
+    next: usize,
     /// Records added by this build: the first `sorted` by device and inode, the others in any order. A
     /// later record of the same file counts more.
     added: Vec<(FileState, Known)>,
@@ -286,7 +289,16 @@ impl StatCache {
     pub(super) fn open(path: PathBuf, now: i64) -> Self {
         let known = Stored::read(&path).unwrap_or_default();
         let used = vec![false; known.len()];
-        Self { path, known, used, added: Vec::new(), sorted: 0, nameless: HashSet::new(), now }
+        Self {
+            path,
+            known,
+            used,
+            next: 0,
+            added: Vec::new(),
+            sorted: 0,
+            nameless: HashSet::new(),
+            now,
+        }
     }
 
     /// Returns the cached facts about a file in exactly this state.
@@ -294,7 +306,8 @@ impl StatCache {
         if let Some((_, known)) = self.find_added(state).filter(|(added, _)| added == state) {
             return Some(*known);
         }
-        let index = self.known.find(identity(state))?;
+        let index = self.known.find(identity(state), self.next)?;
+        self.next = index + 1;
         let (found, known) = self.known.get(index)?;
         if found != *state {
             return None;
@@ -441,13 +454,17 @@ impl Stored {
         decode(self.records().nth(index)?)
     }
 
-    /// Returns the index of the record of a file.
-    fn find(&self, file: (u64, u64)) -> Option<usize> {
+    /// Returns the index of the record of a file, which may be `guess`.
+    fn find(&self, file: (u64, u64), guess: usize) -> Option<usize> {
+        let identity = |record: &[u8]| Some((word(record, 0)?, word(record, 8)?));
+        if self.records().nth(guess).and_then(identity) == Some(file) {
+            return Some(guess);
+        }
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = low.midpoint(high);
             let record = self.records().nth(middle)?;
-            match (word(record, 0)?, word(record, 8)?).cmp(&file) {
+            match identity(record)?.cmp(&file) {
                 Ordering::Less => low = middle + 1,
                 Ordering::Greater => high = middle,
                 Ordering::Equal => return Some(middle),
