@@ -166,6 +166,11 @@ fn show_steps(view: &PlanView, context: &Context) -> Result<()> {
         return context.ui.json(view);
     }
     context.ui.notes(&view.notes);
+    show_phases(view, context)
+}
+
+/// Prints the steps without the notes.
+fn show_phases(view: &PlanView, context: &Context) -> Result<()> {
     if view.phases.is_empty() {
         return context
             .ui
@@ -226,6 +231,13 @@ fn summary(planned: &Planned, context: &Context) -> Result<()> {
 fn show_outcome(outcome: &Outcome, context: &Context) -> Result<()> {
     let ui = &context.ui;
     match outcome {
+        Outcome::Steps { steps, upgrade: Some(document) } if document.is_reconfiguration() => {
+            upgrade_view::show_settings(document, steps, context)?;
+            if !ui.is_json() {
+                show_phases(steps, context)?;
+            }
+            check_blockers(document)
+        }
         Outcome::Steps { steps, upgrade } => {
             show_steps(steps, context)?;
             upgrade.as_deref().map_or(Ok(()), check_blockers)
@@ -324,7 +336,7 @@ fn show_upgraded(upgraded: &Upgraded, context: &Context) -> Result<()> {
     let (gone, left): (Vec<_>, Vec<_>) =
         document.hosts.iter().partition(|(_, host)| host.skipped.is_none());
     let version = &document.target().version;
-    for (id, host) in &left {
+    for (id, host) in left.iter().filter(|_| !document.is_reconfiguration()) {
         let why = host.skipped.as_deref().unwrap_or_default();
         ui.say(&format!("host {id} was skipped: {why}"));
     }
@@ -336,10 +348,13 @@ fn show_upgraded(upgraded: &Upgraded, context: &Context) -> Result<()> {
         ));
     }
     // A rollback with a scope changes the version of its hosts, not of the cluster.
-    if is_back && !left.is_empty() {
+    if is_back && !left.is_empty() && !document.is_reconfiguration() {
         for (id, _) in gone {
             ui.say(&format!("host {id} is now {version}"));
         }
+    } else if document.is_reconfiguration() {
+        let which = if is_back { "former" } else { "new" };
+        ui.say(&format!("cluster {} has the {which} settings", document.cluster));
     } else {
         ui.say(&format!("cluster {} is now {version}", document.cluster));
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::cli::context::Context;
 use crate::ui::table::Table;
 use imgctl_base::error::Result;
-use imgctl_cluster::pipeline::{event::Outcome, journal::Past};
+use imgctl_cluster::pipeline::{event::Outcome, journal::Past, step::PlanView};
 use imgctl_cluster::upgrade::document::{
     Direction, Document, Finding, HostBefore, Release, Severity, few,
 };
@@ -23,6 +23,21 @@ pub(crate) fn show(document: &Document, context: &Context) -> Result<()> {
         return context.ui.json(&plan_json(document)?);
     }
     context.ui.print(&text(document)?)
+}
+
+/// Prints the plan of a change of settings; with `--json`, the steps with the plan as the member
+/// `change`.
+pub(crate) fn show_settings(
+    document: &Document,
+    steps: &PlanView,
+    context: &Context,
+) -> Result<()> {
+    if context.ui.is_json() {
+        let mut value = json!(steps);
+        value["change"] = plan_json(document)?;
+        return context.ui.json(&value);
+    }
+    context.ui.print(&format!("{}\n", text(document)?))
 }
 
 /// Prints only findings, for example when there is nothing to do.
@@ -42,14 +57,24 @@ fn plan_json(document: &Document) -> Result<Value> {
 fn text(document: &Document) -> Result<String> {
     let target = document.target();
     let verb = document.direction.verb();
-    let mut text = format!(
-        "{verb} {} of cluster {} ({}): {} → {}\n",
-        document.id,
-        document.cluster,
-        document.runtime,
-        release(&document.from),
-        release(target)
-    );
+    let mut text = match document.is_reconfiguration() {
+        false => format!(
+            "{verb} {} of cluster {} ({}): {} → {}\n",
+            document.id,
+            document.cluster,
+            document.runtime,
+            release(&document.from),
+            release(target)
+        ),
+        true => format!(
+            "{} {} of cluster {} ({}, {})\n",
+            document.kind(),
+            document.id,
+            document.cluster,
+            document.runtime,
+            release(target)
+        ),
+    };
     text.push_str(&format!("plan {}\n", document.digest()?));
     if document.hops.len() > 1 {
         text.push_str("\nhops\n");
@@ -57,6 +82,10 @@ fn text(document: &Document) -> Result<String> {
             let who = if hop.workers { "control planes and workers" } else { "control planes" };
             text.push_str(&format!("  {}: {who}\n", release(hop)));
         }
+    }
+    if document.is_reconfiguration() {
+        text.push('\n');
+        text.push_str(&settings(document));
     }
     text.push('\n');
     text.push_str(&order(document));
@@ -77,6 +106,31 @@ fn text(document: &Document) -> Result<String> {
         text.push_str(&format!("\n{blockers} {what} the start\n"));
     }
     Ok(text)
+}
+
+/// Returns each setting with its old and new value, and what restarts where.
+fn settings(document: &Document) -> String {
+    let value = |value: &Option<Value>| match value {
+        None => "-".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    };
+    let mut table = Table::new(&["DOCUMENT", "SETTING", "OLD", "NEW", "RESTARTS", "HOSTS"]);
+    for one in &document.settings {
+        table.row(vec![
+            one.document.clone(),
+            one.name.clone(),
+            value(&one.old),
+            value(&one.new),
+            one.component.name().to_owned(),
+            if one.hosts.len() == document.hosts.len() {
+                "all".to_owned()
+            } else {
+                few(&one.hosts)
+            },
+        ]);
+    }
+    table.render(true)
 }
 
 fn release(release: &Release) -> String {
@@ -231,12 +285,14 @@ pub(crate) fn show_progress(cluster: &str, progress: &Progress, context: &Contex
     match &progress.open {
         None => ui.line(&format!("cluster {cluster}: no upgrade is open"))?,
         Some(open) => {
+            let way = match open.is_reconfiguration() {
+                true => String::new(),
+                false => format!(" from {} to {}", open.from.version, open.target().version),
+            };
             ui.line(&format!(
-                "cluster {cluster}: {} {} from {} to {}: {}",
-                open.direction.verb(),
+                "cluster {cluster}: {} {}{way}: {}",
+                open.kind(),
                 open.id,
-                open.from.version,
-                open.target().version,
                 progress.status.map_or("planned", word)
             ))?;
             if let Some(past) = &progress.past {
@@ -277,6 +333,7 @@ fn progress_json(cluster: &str, progress: &Progress) -> Value {
         "open": progress.open.as_ref().map(|open| json!({
             "id": open.id,
             "direction": open.direction,
+            "settings": open.settings,
             "from": open.from,
             "to": open.target(),
             "state": progress.status,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::upgrade::{SettingsChoices, reconfigure};
 use crate::work::{RunOptions, Work, replacement};
 use crate::{front_end::Outcome, members::add_new_hosts, session::Session, upgrade};
 use imgctl_base::error::{Error, Result};
@@ -171,11 +172,20 @@ pub struct Application {
     /// Continues even if hosts to be removed do not answer.
     pub force: bool,
     pub wait: Wait,
+    pub settings: SettingsChoices,
     pub options: RunOptions,
 }
 
-/// Creates or changes a cluster to match a Clusterfile.
+/// Creates or changes a cluster to match a Clusterfile. Other settings of hosts that stay come first:
+/// hosts that join get them as well.
 pub fn apply(request: &Application, session: &Session<'_>) -> Result<()> {
+    if apply_once(request, session)? == Next::Again {
+        apply_once(request, session)?;
+    }
+    Ok(())
+}
+
+fn apply_once(request: &Application, session: &Session<'_>) -> Result<Next> {
     let mut desired = request.clusterfile.clone();
     let name = &request.clusterfile.cluster.name;
     let work = Work::begin_asking_hosts("apply", name, &request.options, session)?;
@@ -187,6 +197,14 @@ pub fn apply(request: &Application, session: &Session<'_>) -> Result<()> {
     }
     request.additions.add_to(&mut desired);
     let prepared = work.prepare(desired)?;
+    if let Some(change) = reconfigure::differs(&work, &prepared)? {
+        let went = reconfigure::begin(&work, &change, &request.settings);
+        let goes_on = change.has_more && *went.as_ref().unwrap_or(&false);
+        drop(work);
+        let choices = reconfigure::choices(&request.settings);
+        upgrade::finish(went, name, &choices, &request.options, session)?;
+        return Ok(if goes_on { Next::Again } else { Next::Nothing });
+    }
     for image in &prepared.change.unlisted {
         session.front.note(&format!(
             "{image} is no longer in the file but stays installed; run `imgctl uninstall {image}` \
@@ -201,5 +219,6 @@ pub fn apply(request: &Application, session: &Session<'_>) -> Result<()> {
     }
     work.carry_out(&prepared, request.force, |execution, context| {
         change::plan(execution, context, &change)
-    })
+    })?;
+    Ok(Next::Nothing)
 }

@@ -15,6 +15,7 @@ use imgctl_ops::apps::{self, AppInstallation, AppRemoval};
 use imgctl_ops::install::{self, Application, Installation};
 use imgctl_ops::maintain::{self, TearDown, Uninstallation};
 use imgctl_ops::members::{self, Addition, Removal};
+use imgctl_ops::upgrade::SettingsChoices;
 
 /// Create a cluster from images, or install images on an existing one
 #[derive(Args, Clone, Debug)]
@@ -119,7 +120,8 @@ fn is_clusterfile(argument: &str) -> bool {
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = "Creates the cluster if it does not exist. Otherwise, installs missing images, adds hosts that are new
-in the file and removes hosts that are no longer in it, all in one run.
+in the file and removes hosts that are no longer in it, all in one run. Changed kubeadm, kubelet, kube-proxy,
+containerd and k3s settings are tried first, then change host by host; see docs/reconfigure.md.
 
 Examples:
   imgctl apply -f Clusterfile --dry-run
@@ -149,6 +151,14 @@ pub(crate) struct ApplyArgs {
     #[arg(long)]
     force: bool,
 
+    /// Change settings despite the findings of this check (may be repeated)
+    #[arg(long, value_name = "CHECK")]
+    skip_check: Vec<String>,
+
+    /// Leave a host on which changed settings fail as it is, instead of taking them back there
+    #[arg(long)]
+    keep_failed: bool,
+
     #[command(flatten)]
     state: StateArgs,
 
@@ -169,6 +179,7 @@ pub(crate) fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
         encrypt_state: args.state.encrypt_state.clone(),
         force: args.force,
         wait: args.wait.wait()?,
+        settings: SettingsChoices { skip_checks: args.skip_check.clone(), stops: args.keep_failed },
         options: args.work.options(context)?,
     };
     install::apply(&request, &context.session(&args.ssh, &args.registry)?)

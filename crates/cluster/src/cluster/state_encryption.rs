@@ -162,7 +162,11 @@ fn is_private(name: &Path) -> bool {
     let Some(first) = parts.next() else { return false };
     match parts.next() {
         None => first.starts_with(CLUSTERFILE),
-        Some(_) if first.starts_with("upgrade") => name.ends_with(BEFORE),
+        Some(_) if first.starts_with("upgrade") => {
+            name.ends_with(BEFORE)
+                || name.ends_with("/settings-old")
+                || name.ends_with("/settings-new")
+        }
         Some(_) => DIRECTORIES.contains(&&*first) || first.starts_with(FORMER),
     }
 }
@@ -220,7 +224,7 @@ mod tests {
     );
     const SECRET: &str = "-----BEGIN SECRET-----";
     /// Private files, and plain ones.
-    const PRIVATE: [&str; 8] = [
+    const PRIVATE: [&str; 9] = [
         "Clusterfile",
         "Clusterfile.1700000000",
         "Clusterfile.touched",
@@ -229,6 +233,7 @@ mod tests {
         "pki.former-1/ca.key",
         "backup/u1/snapshot.db",
         "upgrade/u1/before.json",
+        "upgrade/u1/settings-new",
     ];
     const PUBLIC: [&str; 6] = [
         ".lock.holder",

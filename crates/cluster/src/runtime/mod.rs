@@ -12,6 +12,8 @@ pub(crate) mod kubectl;
 pub(crate) mod load_balancer;
 pub mod registry;
 pub mod script;
+pub mod setting;
+pub mod setting_files;
 pub mod upgrade;
 pub mod version;
 pub mod wait;

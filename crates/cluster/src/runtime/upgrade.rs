@@ -5,6 +5,7 @@
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::ClusterImage;
+use crate::runtime::setting::Setting;
 use crate::runtime::{Action, version};
 use imgctl_base::error::{Error, Result};
 
@@ -89,6 +90,21 @@ pub trait Upgrader: Send + Sync {
     /// label `imgctl.io/upgrade-from` and the scripts that it must have. Pure.
     fn accepts(&self, image: &ClusterImage, from: &str) -> Result<()> {
         version::accepts(image, from)
+    }
+
+    /// Returns the settings that differ between two states of one cluster with the same image and
+    /// hosts. Accesses no host.
+    ///
+    /// # Errors
+    /// A usage error that names the settings that cannot change while the cluster runs.
+    fn settings(&self, _from: &ClusterContext, _to: &ClusterContext) -> Result<Vec<Setting>> {
+        Ok(Vec::new())
+    }
+
+    /// Returns what gives hosts other settings and takes them back: `from` and `to` of its steps
+    /// differ in settings only.
+    fn reconfigurer(&self, _settings: &[Setting]) -> Result<Box<dyn Upgrader + '_>> {
+        Err(Error::usage("the settings of clusters of this runtime cannot be changed"))
     }
 
     /// Saves this host's state in [`Move::backup`]; the first control plane also saves the

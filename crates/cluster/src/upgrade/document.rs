@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::runtime::upgrade::Renewal;
+use crate::runtime::{setting::Setting, upgrade::Renewal};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::Digest;
 
@@ -15,6 +15,9 @@ pub use imgctl_kube::drain::OnTimeout;
 
 /// Schema version of this document; others are refused.
 pub(crate) const SCHEMA: u32 = 1;
+
+/// Start of [`HostBefore::skipped`] for an unreachable host.
+pub const CANNOT_BE_REACHED: &str = "it cannot be reached";
 
 /// All decisions of an upgrade.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,6 +35,10 @@ pub struct Document {
     /// One release per version on the path; the last is the target.
     pub hops: Vec<Release>,
     pub choices: Choices,
+    /// Settings that change instead of the image: `from` and the only hop are the same release. Empty
+    /// for an upgrade.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<Setting>,
     /// IDs of control planes in upgrade order.
     pub control_planes: Vec<String>,
     /// IDs of workers that are upgraded alone before all others.
@@ -255,6 +262,19 @@ pub struct Finding {
 }
 
 impl Document {
+    /// Reports whether settings change, and not the image.
+    pub fn is_reconfiguration(&self) -> bool {
+        !self.settings.is_empty()
+    }
+
+    /// Returns what the operator calls it: `upgrade`, `rollback`, `change of settings`.
+    pub fn kind(&self) -> &'static str {
+        match self.direction {
+            Direction::Forward if self.is_reconfiguration() => "change of settings",
+            direction => direction.verb(),
+        }
+    }
+
     pub fn target(&self) -> &Release {
         self.hops.last().unwrap_or(&self.from)
     }

@@ -28,6 +28,7 @@ pub mod request;
 mod restarts;
 #[cfg(test)]
 mod scale_tests;
+mod settings;
 mod skew;
 pub mod stale;
 #[cfg(any(test, feature = "testing"))]

@@ -228,8 +228,9 @@ fn ready(plan: &mut Plan, run: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
         plan.push(Phase::on("ask", first, actions));
     }
     for (number, context) in run.hops.iter().enumerate() {
-        let mut pull = Phase::new(&numbered("pull", number), Order::Parallel)
-            .on_failure(OnFailure::FinishPhase);
+        let name = if document.is_reconfiguration() { "try" } else { "pull" };
+        let mut pull =
+            Phase::new(&numbered(name, number), Order::Parallel).on_failure(OnFailure::FinishPhase);
         for host in run.hosts(context) {
             let place = run.place(host);
             if place == Place::Worker && !document.hops[number].workers {

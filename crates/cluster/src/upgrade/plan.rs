@@ -9,7 +9,7 @@ use crate::upgrade::document::{
 };
 use crate::upgrade::observation::{HostSeen, Observation};
 use crate::upgrade::request::{Request, SCRIPT, Target};
-use crate::upgrade::{preflight, restarts, skew::may_lag};
+use crate::upgrade::{preflight, restarts, settings, skew::may_lag};
 use imgctl_base::error::{Error, IoContext, Result};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -30,9 +30,10 @@ pub fn plan(observation: &Observation, request: &Request<'_>) -> Result<Planned>
     check_scope(observation, request)?;
     check_spares(observation, request)?;
     check_path(request)?;
-    let same = is_same(observation, request);
+    let same = is_same(observation, request) && request.settings.is_empty();
     let hosts = hosts_before(observation, request, same)?;
     check_architectures(&hosts, request)?;
+    settings::check_reach(&hosts, request)?;
 
     let is_in = |host: &&HostSeen| hosts.get(&host.id).is_some_and(|it| it.skipped.is_none());
     let workers: Vec<&HostSeen> =
@@ -58,6 +59,7 @@ pub fn plan(observation: &Observation, request: &Request<'_>) -> Result<Planned>
         from: request.from.release(),
         hops: releases(request, &versions),
         choices: request.choices.clone(),
+        settings: request.settings.clone(),
         control_planes: control_planes(observation, request, &hosts),
         canary,
         batches,
@@ -75,6 +77,9 @@ pub fn plan(observation: &Observation, request: &Request<'_>) -> Result<Planned>
         document.restarts.insert(id, value);
     }
     preflight::run(&mut document, observation, request);
+    if document.is_reconfiguration() {
+        document.notes = settings::notes(&document);
+    }
     let nobody = document.hosts.values().all(|host| host.skipped.is_some());
     if same && nobody {
         return Ok(Planned::Nothing(document.findings));
@@ -90,9 +95,12 @@ pub fn plan(observation: &Observation, request: &Request<'_>) -> Result<Planned>
     Ok(Planned::Upgrade(Box::new(document)))
 }
 
-/// `v1.34.9-1a2b3c4d`.
+/// `v1.34.9-1a2b3c4d`, `settings-1a2b3c4d`.
 fn id(document: &Document) -> Result<String> {
     let digest = document.digest()?;
+    if document.is_reconfiguration() {
+        return Ok(format!("settings-{}", &digest.hex()[..8]));
+    }
     let version: String = document.target().version.chars().map(safe).collect();
     Ok(format!("{version}-{}", &digest.hex()[..8]))
 }
@@ -207,8 +215,7 @@ fn hosts_before(
     Ok(hosts)
 }
 
-/// Start of the skip reason for an unreachable host.
-pub const CANNOT_BE_REACHED: &str = "it cannot be reached";
+pub use crate::upgrade::document::CANNOT_BE_REACHED;
 
 fn skipped(
     observation: &Observation,
@@ -225,6 +232,9 @@ fn skipped(
             (None, ..) => "it is not in the scope".to_owned(),
             (Some(_), ..) => "it is not in the scope, and cannot be reached".to_owned(),
         });
+    }
+    if !settings::touch(observation, request, host) {
+        return Some("nothing of it changes".to_owned());
     }
     if let Some(why) = &host.unreachable {
         return Some(format!("{CANNOT_BE_REACHED}: {why}"));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::cluster::image::ClusterImage;
-use crate::runtime::version::minor;
+use crate::runtime::{setting::Setting, version::minor};
 use crate::upgrade::document::{Choices, Direction, Release};
 use imgctl_base::error::Result;
 use imgctl_base::image::{Digest, EMBEDDED_IMAGES};
@@ -36,6 +36,8 @@ pub struct Request<'a> {
     pub only: Vec<String>,
     /// Roll back to an etcd snapshot, including its data.
     pub to_snapshot: bool,
+    /// Settings that change instead of the image; see [`crate::upgrade::document::Document::settings`].
+    pub settings: Vec<Setting>,
     /// Checks whether control planes may move from one version to another in a single step.
     pub permits: &'a dyn Fn(&str, &str) -> Result<()>,
 }

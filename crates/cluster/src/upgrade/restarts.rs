@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::runtime::version::minor;
 use crate::upgrade::document::{Document, KubeletSwap};
-use crate::upgrade::kubeadm_restarts;
 use crate::upgrade::observation::{HostSeen, Observation};
 use crate::upgrade::request::{Request, SCRIPT};
+use crate::upgrade::{kubeadm_restarts, settings};
 use imgctl_kube::hash::{Minor, Pod, pods};
 use imgctl_kube::restart::{BothWays, KubeletChange, Prediction, RunningContainer, predict_both};
 
@@ -89,7 +89,9 @@ fn of_host(
         }
     };
     let mut ways = predict_both(&staying, pods, &change);
-    if document.runtime == KUBEADM {
+    if document.is_reconfiguration() {
+        settings::correct(&mut ways, document, host);
+    } else if document.runtime == KUBEADM {
         kubeadm_restarts::correct(&mut ways, document, observation, request, host);
     }
     Some(HostRestarts { ways, moved: gone.iter().filter(|container| container.running).count() })

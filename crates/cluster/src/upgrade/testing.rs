@@ -118,6 +118,7 @@ pub fn request(from: &str, to: &[&str]) -> Request<'static> {
         id: None,
         only: Vec::new(),
         to_snapshot: false,
+        settings: Vec::new(),
         permits: &yes,
     }
 }

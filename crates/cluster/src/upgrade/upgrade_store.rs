@@ -5,6 +5,7 @@
 //! upgrade/<id>/plan.json    its document
 //! upgrade/<id>/before.json  the cluster as observed before it
 //! upgrade/<id>/former       the previous Clusterfile, without secrets
+//! upgrade/<id>/settings-*   the Clusterfile with the old and the new settings
 //! upgrade/<id>/pause        a request to stop at the next step, by another process
 //! ```
 //!
@@ -218,6 +219,21 @@ impl UpgradeStore {
         read(&self.of_id(id)?.join("former"))
     }
 
+    /// Stores the Clusterfile with the old and with the new settings, for a change of settings.
+    pub fn keep_settings(&self, id: &str, old: &str, new: &str) -> Result<()> {
+        self.of_id(id)?;
+        self.files.write(format!("{DIRECTORY}/{id}/settings-old"), old)?;
+        self.files.write(format!("{DIRECTORY}/{id}/settings-new"), new)
+    }
+
+    /// See [`UpgradeStore::keep_settings`]: the old and the new Clusterfile; `None` for an upgrade.
+    pub fn settings(&self, id: &str) -> Result<Option<(String, String)>> {
+        self.of_id(id)?;
+        let read =
+            |which: &str| self.files.read(format!("{DIRECTORY}/{id}/settings-{which}"), LONGEST);
+        Ok(read("old")?.zip(read("new")?))
+    }
+
     pub fn install(&self, id: &str) -> Result<Vec<String>> {
         Ok(self.progress(id)?.install)
     }
@@ -399,13 +415,16 @@ pub fn refuse_while_open(state: &StateFiles, verb: &str) -> Result<()> {
     let Some(document) = UpgradeStore::of(state).open()? else {
         return Ok(());
     };
+    let way = if document.is_reconfiguration() {
+        String::new()
+    } else {
+        format!(" from {} to {}", document.from.version, document.target().version)
+    };
     Err(Error::busy(format!(
-        "cluster {} is in the middle of the upgrade {} from {} to {}: `{verb}` could undo part \
-             of it",
+        "cluster {} is in the middle of the {} {}{way}: `{verb}` could undo part of it",
         document.cluster,
+        document.kind(),
         document.id,
-        document.from.version,
-        document.target().version
     ))
     .hint(
         "continue with `imgctl upgrade resume`, go back with `imgctl rollback`, or end it with \

@@ -145,6 +145,7 @@ fn begin_from(
             id: beginning.id.clone(),
             only,
             to_snapshot: false,
+            settings: Vec::new(),
         };
         let (planned, observation) = plan_of(&known, &request)?;
         if let (None, Planned::Nothing(_)) = (&beginning.saved, &planned)
@@ -276,7 +277,11 @@ fn split(
 }
 
 /// Saves the plan if the request wants it, and returns what to show.
-fn preview(document: Document, wanted: &Preview, known: &ClusterSnapshot<'_>) -> Result<Outcome> {
+pub(crate) fn preview(
+    document: Document,
+    wanted: &Preview,
+    known: &ClusterSnapshot<'_>,
+) -> Result<Outcome> {
     if let Some(path) = &wanted.save {
         let text = document.to_json()?;
         atomic::write(path, text.as_bytes(), 0o600, Durability::Atomic)?;

@@ -25,7 +25,7 @@ pub(crate) fn closing(upgrades: &UpgradeStore, document: &Document) -> Result<St
 /// `instead` is the upgrade that was rolled back.
 fn whole(upgrades: &UpgradeStore, document: &Document, instead: Option<String>) -> Step {
     let (upgrades, document) = (upgrades.clone(), document.clone());
-    let says = format!("close the {} {}", document.direction.verb(), document.id);
+    let says = format!("close the {} {}", document.kind(), document.id);
     let id = document.id.clone();
     Step::local("close", says, &id, move |_| {
         if let Some(instead) = &instead {
@@ -89,7 +89,7 @@ pub fn check_blockers(document: &Document) -> Result<()> {
     if blockers.is_empty() {
         return Ok(());
     }
-    let mut message = format!("the {} cannot start:", document.direction.verb());
+    let mut message = format!("the {} cannot start:", document.kind());
     for finding in &blockers {
         let host = finding.host.as_ref().map(|host| format!("{host}: ")).unwrap_or_default();
         message.push_str(&format!("\n  {}: {host}{}", finding.check, finding.what));

@@ -24,7 +24,7 @@ use imgctl_cluster::pipeline::{
     change::Planned, execution_context::ExecutionContext, interrupt::Interrupt, journal::Past,
     step::Step,
 };
-use imgctl_cluster::runtime::{upgrade::Upgrader, version as runtime_version};
+use imgctl_cluster::runtime::{setting::Setting, upgrade::Upgrader, version as runtime_version};
 use imgctl_cluster::upgrade::document::{Choices, Direction, Document, PauseAfter};
 use imgctl_cluster::upgrade::pipeline::{self, UpgradeRun};
 use imgctl_cluster::upgrade::report::{Report, report};
@@ -47,6 +47,8 @@ pub(crate) struct PlanRequest {
     pub(crate) only: Vec<String>,
     /// Roll back to a snapshot of the data.
     pub(crate) to_snapshot: bool,
+    /// Settings that change instead of the image.
+    pub(crate) settings: Vec<Setting>,
 }
 
 /// Creates the plan. Only reads.
@@ -124,6 +126,7 @@ pub(crate) fn plan_of(
             id: request.id.clone(),
             only: request.only.clone(),
             to_snapshot: request.to_snapshot,
+            settings: request.settings.clone(),
             permits: &permits,
         },
     )?;
@@ -224,12 +227,22 @@ impl<'a> Carrying<'a> {
 
 pub(crate) fn pipeline_of(known: &ClusterSnapshot<'_>, carrying: &Carrying<'_>) -> Result<Planned> {
     let (execution, store) = (known.execution, known.work.session.store()?);
+    let (upgrader, settings) = (execution.runtime.upgrader()?, &carrying.document.settings);
+    let other_settings = match carrying.document.is_reconfiguration() {
+        true => Some(upgrader.reconfigurer(settings)?),
+        false => None,
+    };
+    // Hooks of an image belong to its upgrade.
+    let hooks = |context: &Arc<ClusterContext>| match other_settings {
+        Some(_) => Ok(Hooks::default()),
+        None => Hooks::of(context, store),
+    };
     let run = UpgradeRun {
         document: carrying.document,
         from: Arc::clone(&known.from),
         hops: known.hops.clone(),
-        upgrader: execution.runtime.upgrader()?,
-        hooks: known.hops.iter().map(|context| Hooks::of(context, store)).collect::<Result<_>>()?,
+        upgrader: other_settings.as_deref().unwrap_or(upgrader),
+        hooks: known.hops.iter().map(hooks).collect::<Result<_>>()?,
         install: known.install.clone(),
         commit: carrying.commit.clone(),
         snapshot: carrying.snapshot.clone(),

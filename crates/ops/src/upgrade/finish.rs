@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::members::{add_new_hosts, converge};
 use crate::session::Session;
 use crate::upgrade::choices::GivenChoices;
-use crate::upgrade::rollback::{RollbackRequest, Scope, go_back};
+use crate::upgrade::rollback::{RollbackRequest, Scope, close_untouched, go_back};
 use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_cluster::cluster::clusterfile::{Clusterfile, Ssh};
@@ -33,7 +33,8 @@ pub(crate) fn finish(
 ) -> Result<()> {
     let is_done = match went {
         Err(failure) if failure.kind() != Kind::Interrupted => {
-            return Err(take_back(failure, cluster, options, session));
+            let failure = take_back(failure, cluster, options, session);
+            return Err(close_settings(failure, cluster, options, session));
         }
         went => went?,
     };
@@ -83,6 +84,43 @@ fn take_back(failure: Error, cluster: &str, options: &RunOptions, session: &Sess
         ));
     }
     failure
+}
+
+/// Closes a failed change of settings if no host has them, so that corrected ones can be applied.
+/// Returns `failure` with what was done.
+fn close_settings(
+    failure: Error,
+    cluster: &str,
+    options: &RunOptions,
+    session: &Session<'_>,
+) -> Error {
+    let is_open = session
+        .state(cluster)
+        .and_then(|state| UpgradeStore::of(state.files()).open())
+        .is_ok_and(|open| {
+            let is_it = |open: &Document| open.is_reconfiguration();
+            open.as_ref().is_some_and(|open| is_it(open) && open.direction == Direction::Forward)
+        });
+    if !is_open {
+        return failure;
+    }
+    match close_untouched(cluster, options, session) {
+        Ok(true) => {
+            let text = failure.chain().join("\n  because: ");
+            let logs = failure.hints().into_iter().filter(|hint| hint.starts_with("log:"));
+            let logs: Vec<String> = logs.map(str::to_owned).collect();
+            let error = Error::new(
+                failure.kind(),
+                format!("the settings are as they were on every host\n  because: {text}"),
+            );
+            let error = logs.into_iter().fold(error, Error::hint);
+            error.hint("correct the Clusterfile, then run `imgctl apply` again")
+        }
+        Ok(false) => failure.hint(
+            "other hosts have the new settings: `imgctl rollback` takes them back everywhere",
+        ),
+        Err(error) => failure.hint(format!("it stays open: {}", error.chain().join(": "))),
+    }
 }
 
 /// Returns the failed upgrade and the hosts on which it failed; `None` if there is nothing to roll

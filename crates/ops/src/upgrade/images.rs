@@ -65,6 +65,8 @@ pub(crate) enum Start {
     Former(Box<Clusterfile>),
     /// The cluster with this rootfs image.
     Image(UpgradeImage),
+    /// The cluster with these settings.
+    Settings(Box<Clusterfile>),
 }
 
 impl Start {
@@ -72,6 +74,9 @@ impl Start {
     /// host has already recorded the new image; its completed steps still started from the former
     /// one and are not repeated.
     pub(crate) fn of_open(open: &Document, work: &Work<'_>) -> Result<Self> {
+        if open.is_reconfiguration() {
+            return Ok(Self::Settings(Box::new(settings_of(open, work)?.0)));
+        }
         let current = work.existing()?;
         let from = UpgradeImage::of(&open.from);
         if open.direction == Direction::Forward {
@@ -86,6 +91,41 @@ impl Start {
         }
         Ok(Self::Image(from))
     }
+}
+
+/// Returns the cluster before and after a change of settings, or its rollback, whatever of it has
+/// been recorded meanwhile.
+pub(crate) fn settings_of(open: &Document, work: &Work<'_>) -> Result<(Clusterfile, Clusterfile)> {
+    let upgrades = UpgradeStore::of(work.state.files());
+    // A rollback is made of the settings of what it reverts.
+    let id = upgrades.instead(&open.id)?.unwrap_or_else(|| open.id.clone());
+    let (old, new) = upgrades.settings(&id)?.ok_or_else(|| {
+        Error::not_found(format!("the settings before and after {id} are not recorded"))
+            .hint("`imgctl upgrade abort` ends it, and `imgctl apply` with the former Clusterfile changes the settings back")
+    })?;
+    let with = |text: &str, which: &str| -> Result<Clusterfile> {
+        let name = format!("the Clusterfile with the {which} settings");
+        let (read, _) = clusterfile::read_stored(text, &name)?;
+        Ok(with_settings(work.existing()?, &read))
+    };
+    let (old, new) = (with(&old, "old")?, with(&new, "new")?);
+    Ok(match open.direction {
+        Direction::Forward => (old, new),
+        Direction::Back => (new, old),
+    })
+}
+
+/// Returns `cluster` with the settings of another Clusterfile: everything that files of images and
+/// documents of runtimes are made of, but no host and no image.
+pub(crate) fn with_settings(cluster: &Clusterfile, settings: &Clusterfile) -> Clusterfile {
+    let mut cluster = cluster.clone();
+    cluster.documents.clone_from(&settings.documents);
+    cluster.configs.clone_from(&settings.configs);
+    cluster.others.clone_from(&settings.others);
+    let (own, other) = (&mut cluster.cluster, &settings.cluster);
+    own.environment.clone_from(&other.environment);
+    own.status.environment.clone_from(&other.status.environment);
+    cluster
 }
 
 /// Whether a cluster is recorded with this rootfs image. Another image may have the same name and
@@ -110,6 +150,14 @@ fn former(open: &Document, work: &Work<'_>) -> Result<Option<Clusterfile>> {
 
 /// Whether the upgrade `open` has recorded its target for the cluster.
 pub(crate) fn is_recorded(open: &Document, work: &Work<'_>) -> Result<bool> {
+    if open.is_reconfiguration() {
+        let (from, to) = settings_of(open, work)?;
+        let current = work.existing()?;
+        let is_it = |one: &Clusterfile| {
+            one.documents == current.documents && one.configs == current.configs
+        };
+        return Ok(is_it(&to) && !is_it(&from));
+    }
     let (from, target) = (UpgradeImage::of(&open.from), UpgradeImage::of(open.target()));
     if let Some(former) = former(open, work)?
         && is_of(&target, &former)?
@@ -140,6 +188,7 @@ pub(crate) fn sides(
             work.recorded(then)?
         }
         Start::Image(side) => side_of(work, current, side, &[])?,
+        Start::Settings(before) => work.recorded((**before).clone())?,
     };
     let mut prepared = Vec::new();
     for side in hops {

@@ -13,6 +13,7 @@ mod finish;
 mod images;
 mod lag;
 mod open;
+pub(crate) mod reconfigure;
 mod resume;
 mod rollback;
 
@@ -20,5 +21,7 @@ pub(crate) use begin::begin_newer;
 pub use begin::{Preview, UpgradeRequest, upgrade};
 pub use choices::GivenChoices;
 pub use close::check_blockers;
+pub(crate) use finish::finish;
 pub use open::{AbortRequest, Progress, ResumeRequest, abort, pause, progress, resume};
+pub use reconfigure::SettingsChoices;
 pub use rollback::{RollbackRequest, Scope, rollback};

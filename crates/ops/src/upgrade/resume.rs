@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::upgrade::close::closing;
 use crate::upgrade::execute::{Carrying, carry, pipeline_of};
 use crate::upgrade::images::{
-    After, ClusterSnapshot, Start, UpgradeImage, after_snapshot, know, sides,
+    After, ClusterSnapshot, Start, UpgradeImage, after_snapshot, know, settings_of, sides,
 };
 use crate::work::{Work, steps};
 use crate::{front_end::Outcome, session::Session};
@@ -30,6 +30,7 @@ pub(crate) fn resume_in(
     let start = Start::of_open(open, work)?;
     let snapshot = upgrades.snapshot(&open.id)?;
     let after = match (&snapshot, upgrades.instead(&open.id)?) {
+        _ if open.is_reconfiguration() => After::unchanged(&settings_of(open, work)?.1),
         (Some(snapshot), Some(there)) => after_snapshot(work, &there, snapshot)?,
         _ => After::unchanged(work.existing()?),
     };

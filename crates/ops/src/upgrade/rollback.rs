@@ -9,13 +9,15 @@ use crate::upgrade::choices::GivenChoices;
 use crate::upgrade::close::{abandon, check_blockers, closing};
 use crate::upgrade::execute::{Carrying, PlanRequest, carry, plan_of};
 use crate::upgrade::images::{
-    After, ClusterSnapshot, Start, UpgradeImage, after_snapshot, know, rootfs_of, sides,
+    After, ClusterSnapshot, Start, UpgradeImage, after_snapshot, know, rootfs_of, settings_of,
+    sides,
 };
 use crate::upgrade::resume::{check_home, release_nodes, resume_in};
 use crate::work::{RunOptions, Work, declined};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_cluster::cluster::context::{Host, MASTER};
-use imgctl_cluster::pipeline::execution_context::Then;
+use imgctl_cluster::pipeline::execution_context::{PhaseUpdate, Then};
+use imgctl_cluster::runtime::setting::Setting;
 use imgctl_cluster::sync::tree::ROOTFS;
 use imgctl_cluster::upgrade::document::{Choices, Direction, Document};
 use imgctl_cluster::upgrade::plan::Planned;
@@ -106,13 +108,33 @@ pub(crate) fn go_back(
     }
     let there = there(request, &work, &upgrades, open.as_ref())?;
     let is_whole = *scope == Scope::Cluster;
+    check_later_settings(&there, &upgrades)?;
     let from = UpgradeImage::of(there.target());
+    let mut reverted = there.clone();
+    reverted.direction = Direction::Back;
     let after = match &request.from_snapshot {
+        Some(_) if there.is_reconfiguration() => {
+            return Err(Error::usage("a change of settings is rolled back without a snapshot")
+                .hint("omit --from-snapshot"));
+        }
+        None if there.is_reconfiguration() => {
+            if !is_whole && open.is_none() {
+                return Err(Error::usage(
+                    "settings are recorded for the whole cluster: they go back on all hosts",
+                )
+                .hint("omit --scope"));
+            }
+            After::unchanged(&settings_of(&reverted, &work)?.1)
+        }
         Some(snapshot) => after_snapshot(&work, &there.id, snapshot)?,
         None => After::unchanged(work.existing()?),
     };
     let to = [UpgradeImage::of(&there.from)];
-    let sides = sides(&work, &after.cluster, &Start::Image(from), &to, &[])?;
+    let start = match there.is_reconfiguration() {
+        true => Start::Settings(Box::new(settings_of(&reverted, &work)?.0)),
+        false => Start::Image(from),
+    };
+    let sides = sides(&work, &after.cluster, &start, &to, &[])?;
     // A partial rollback of a closed upgrade does not change the cluster's version.
     let prepared = if is_whole || open.is_some() { sides.target() } else { &sides.from };
     let outcome = work.with_execution(prepared, false, |execution| {
@@ -128,11 +150,12 @@ pub(crate) fn go_back(
         };
         let touched = match &request.from_snapshot {
             Some(_) => BTreeMap::new(),
+            None if there.is_reconfiguration() => touched_by_settings(&known, scope, &there)?,
             None => touched(&known, scope)?,
         };
         let only = match &request.from_snapshot {
             Some(_) => known.from.hosts.iter().map(Host::id).collect(),
-            None => chosen(&known, scope, &touched)?,
+            None => chosen(&known, scope, &touched, there.is_reconfiguration())?,
         };
         if only.is_empty() {
             return nothing();
@@ -144,6 +167,7 @@ pub(crate) fn go_back(
             id: None,
             only,
             to_snapshot: request.from_snapshot.is_some(),
+            settings: there.settings.iter().map(reversed).collect(),
         };
         let (planned, _) = plan_of(&known, &plan_request)?;
         let Planned::Upgrade(mut document) = planned else {
@@ -314,15 +338,63 @@ fn tell_who_is_back(
             && before.skipped.is_some()
             && is_back
         {
-            before.skipped = Some(format!("it is already back at {version}"));
+            before.skipped = Some(match document.settings.is_empty() {
+                true => format!("it is already back at {version}"),
+                false => "it has its former settings".to_owned(),
+            });
         }
     }
+}
+
+fn reversed(setting: &Setting) -> Setting {
+    Setting { old: setting.new.clone(), new: setting.old.clone(), ..setting.clone() }
+}
+
+/// Fails if settings were changed after what is to be rolled back: its backups have files from
+/// before.
+fn check_later_settings(there: &Document, upgrades: &UpgradeStore) -> Result<()> {
+    let history = upgrades.history()?;
+    let at = history.iter().rposition(|ended| ended.id == there.id);
+    let Some(at) = at else { return Ok(()) };
+    for later in &history[at + 1..] {
+        let is_done = upgrades.status(&later.id)? == Some(UpgradeStatus::Committed)
+            && later.direction == Direction::Forward
+            && later.end == UpgradeStatus::Committed;
+        if is_done && upgrades.settings(&later.id)?.is_some() {
+            let what = format!("{} was changed after {}", later.id, there.id);
+            return Err(Error::check_failed(format!(
+                "{what}: its settings would be lost on hosts and still be recorded"
+            ))
+            .hint(format!("roll {} back first: imgctl rollback --id {}", later.id, later.id)));
+        }
+    }
+    Ok(())
+}
+
+/// Returns by host ID whether a change of settings has touched a host and was not taken back there.
+fn touched_by_settings(
+    known: &ClusterSnapshot<'_>,
+    scope: &Scope,
+    there: &Document,
+) -> Result<BTreeMap<String, bool>> {
+    let mark = format!("{}/backup/{}/touched", known.from.paths.root(), there.id);
+    let asked = known.from.hosts.iter().filter(|host| {
+        let before = there.hosts.get(&host.id());
+        scope.holds(host) && before.is_some_and(|before| before.skipped.is_none())
+    });
+    asked
+        .map(|host| {
+            let agent = known.execution.pool.agent(host)?;
+            Ok((host.id(), agent.read_file(&mark, 1 << 10)?.is_some()))
+        })
+        .collect()
 }
 
 fn chosen(
     known: &ClusterSnapshot<'_>,
     scope: &Scope,
     touched: &BTreeMap<String, bool>,
+    is_reconfiguration: bool,
 ) -> Result<Vec<String>> {
     let hosts = &known.from.hosts;
     if let Scope::Node(name) = scope
@@ -338,7 +410,7 @@ fn chosen(
         .iter()
         .filter(|host| !host.is_control_plane() && !chosen.contains(host))
         .map(Host::id)
-        .filter(|id| touched.get(id) == Some(&true))
+        .filter(|id| touched.get(id) == Some(&true) && !is_reconfiguration)
         .collect();
     if chosen.iter().any(|host| host.is_control_plane()) && !newer.is_empty() {
         return Err(Error::check_failed(format!(
@@ -375,6 +447,34 @@ fn check_reach(
         ));
     }
     Ok(())
+}
+
+/// Closes the open change of settings if no host has them; returns whether it did.
+pub(crate) fn close_untouched(
+    cluster: &str,
+    options: &RunOptions,
+    session: &Session<'_>,
+) -> Result<bool> {
+    let options = options.of_another_run();
+    let work = Work::begin_asking_hosts("rollback", cluster, &options, session)?;
+    let upgrades = UpgradeStore::of(work.state.files());
+    let Some(open) = upgrades.open()?.filter(Document::is_reconfiguration) else {
+        return Ok(false);
+    };
+    let (old, new) = settings_of(&open, &work)?;
+    let to = [UpgradeImage::of(&open.from)];
+    let sides = sides(&work, &old, &Start::Settings(Box::new(new)), &to, &[])?;
+    work.with_execution(sides.target(), false, |execution| {
+        let known = know(&sides, &work, execution);
+        if touched_by_settings(&known, &Scope::Cluster, &open)?.values().any(|touched| *touched) {
+            return Ok(false);
+        }
+        release_nodes(&known)?;
+        start_over(&open, &known)?;
+        // The record says that it was in process.
+        execution.state_store.mark(&PhaseUpdate::Success)?;
+        Ok(true)
+    })
 }
 
 /// Closes an open upgrade that has touched no host: the same upgrade starts over, with its checks

@@ -354,14 +354,14 @@ fn of_servers(site: &Site<'_>, name: &str) -> Result<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::cluster::context::Paths;
     use crate::cluster::image::{ClusterImage, ImageKind};
     use imgctl_base::image::Digest;
     use imgctl_host::host::address::Address;
 
-    struct Files(&'static str);
+    pub(in crate::runtime::k3s) struct Files(pub(in crate::runtime::k3s) &'static str);
 
     impl ImageFiles for Files {
         fn read(&self, _image: &ClusterImage, path: &str) -> Result<Option<Vec<u8>>> {
@@ -380,7 +380,7 @@ mod tests {
         }
     }
 
-    fn context(documents: &[&str]) -> ClusterContext {
+    pub(in crate::runtime::k3s) fn context(documents: &[&str]) -> ClusterContext {
         ClusterContext {
             adopted: None,
             name: "k".to_owned(),

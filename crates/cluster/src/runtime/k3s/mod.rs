@@ -7,6 +7,8 @@ mod config;
 mod elsewhere;
 mod host;
 pub(crate) mod options;
+mod reconfigure;
+mod steps;
 mod upgrade;
 
 pub(crate) use config::{AGENT_TOKEN, DATA_DIRECTORY, password, tokens_of};

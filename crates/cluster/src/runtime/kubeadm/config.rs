@@ -85,6 +85,10 @@ impl Config {
         Ok(config)
     }
 
+    pub(super) fn documents(&self) -> &Documents {
+        &self.documents
+    }
+
     /// Returns Init-, Cluster-, Kubelet- and KubeProxyConfiguration.
     pub(crate) fn init_text(&self) -> Result<String> {
         write::init(&self.documents, &self.version)

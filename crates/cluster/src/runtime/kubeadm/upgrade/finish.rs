@@ -19,7 +19,7 @@ const HINT: &str = "`kubectl -n kube-system get pods -o wide`, `kubectl -n kube-
 what is not Ready; then `imgctl upgrade resume`";
 
 pub(super) fn actions(target: &Target) -> Vec<Action> {
-    let (version, addons) = (target.clone(), target.clone());
+    let version = target.clone();
     vec![
         waiting(
             "cluster-version",
@@ -28,14 +28,20 @@ pub(super) fn actions(target: &Target) -> Vec<Action> {
             HINT,
             move |site| configured(site, &version),
         ),
-        waiting(
-            "addons",
-            "kube-proxy and CoreDNS are rolled out, if the cluster has them",
-            PATIENCE,
-            HINT,
-            move |site| rolled_out(site, &addons),
-        ),
+        addons(target),
     ]
+}
+
+/// Waits until kube-proxy and CoreDNS are rolled out.
+pub(super) fn addons(target: &Target) -> Action {
+    let target = target.clone();
+    waiting(
+        "addons",
+        "kube-proxy and CoreDNS are rolled out, if the cluster has them",
+        PATIENCE,
+        HINT,
+        move |site| rolled_out(site, &target),
+    )
 }
 
 fn configured(site: &Site<'_>, target: &Target) -> Result<Option<String>> {

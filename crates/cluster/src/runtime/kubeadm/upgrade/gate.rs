@@ -145,7 +145,7 @@ crictl ps -a -o json --name '^(etcd|kube-apiserver|kube-controller-manager|kube-
 
 /// Number of starts of each component when the gate began.
 #[derive(Default)]
-struct CrashLoop(Mutex<Option<BTreeMap<String, u64>>>);
+pub(super) struct CrashLoop(Mutex<Option<BTreeMap<String, u64>>>);
 
 /// The kubelet or a container of a static Pod.
 struct Started {

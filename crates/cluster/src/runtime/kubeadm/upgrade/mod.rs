@@ -5,6 +5,7 @@
 //! upgrade rules.
 
 mod apply;
+mod balancers;
 mod cluster_objects;
 mod daemon_set;
 mod elsewhere;
@@ -16,6 +17,7 @@ mod gate;
 mod kubelet;
 mod members;
 mod pull;
+mod reconfigure;
 mod restore;
 mod snapshot;
 mod snapshot_restore;
@@ -24,34 +26,16 @@ mod stand_in_tests;
 mod target;
 mod trial;
 
+use balancers::{has_balancers, out_of_service};
+use reconfigure::Reconfigurer;
 use target::Target;
 
 use crate::cluster::{context::ClusterContext, image::ClusterImage};
-use crate::runtime::kubeadm::{Kubeadm, config::lvscare_image, defaults::PAPERS, version::Version};
+use crate::runtime::kubeadm::{Kubeadm, defaults::PAPERS, version::Version};
+use crate::runtime::setting::Setting;
 use crate::runtime::upgrade::{Move, Place, Restoration, Upgrader};
 use crate::runtime::{Action, load_balancer, version};
 use imgctl_base::error::{Error, Result};
-
-/// Redirects workers to other API servers before `stopping`, the actions that stop this host's API
-/// server. LVScare has no such list: it detects the state through `/readyz`.
-fn out_of_service(step: &Move<'_>, actions: Vec<Action>, stopping: &[&str]) -> Vec<Action> {
-    if step.place == Place::Worker || !has_balancers(step.to) {
-        return actions;
-    }
-    let taken_out = |action: Action| {
-        if stopping.contains(&action.name.as_str()) {
-            load_balancer::taken_out_before(step.to, action)
-        } else {
-            action
-        }
-    };
-    actions.into_iter().map(taken_out).collect()
-}
-
-/// Returns whether workers have load balancers of imgctl, which can be told about API servers.
-fn has_balancers(context: &ClusterContext) -> bool {
-    lvscare_image(context).is_none() && !context.is_adopted()
-}
 
 impl Upgrader for Kubeadm<'_> {
     fn version(&self, image: &ClusterImage) -> Result<String> {
@@ -60,6 +44,14 @@ impl Upgrader for Kubeadm<'_> {
 
     fn permits(&self, from: &str, to: &str) -> Result<()> {
         version::permits_kubernetes(from, to)
+    }
+
+    fn settings(&self, from: &ClusterContext, to: &ClusterContext) -> Result<Vec<Setting>> {
+        reconfigure::settings_of(self, from, to)
+    }
+
+    fn reconfigurer(&self, settings: &[Setting]) -> Result<Box<dyn Upgrader + '_>> {
+        Ok(Box::new(Reconfigurer::new(self, settings)))
     }
 
     fn backup(&self, step: &Move<'_>) -> Result<Vec<Action>> {

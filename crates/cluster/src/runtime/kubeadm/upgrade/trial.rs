@@ -14,6 +14,8 @@ use crate::runtime::kubectl::quoted;
 use imgctl_base::error::{Error, Result};
 use imgctl_template::yaml;
 
+pub(super) const ETCD: &str = "etcd";
+
 /// Makes kubeadm render the manifests that it would install into a separate directory.
 const RENDER: &str = r#"
 scratch=$(mktemp -d); trap 'rm -rf "$scratch"' EXIT
@@ -21,7 +23,8 @@ if [ -z "$patches" ] && [ -d "$tree/patches" ]; then patches=$tree/patches; fi
 # kubeadm refuses `--patches` beside `--config`.
 umask 077
 awk -v patches="$patches" '{ print } patches != "" && /^kind: InitConfiguration$/ { print "patches:"; print "  directory: \x27" patches "\x27" }' "$config" >"$scratch/config.yaml"
-if ! KUBEADM_INIT_DRYRUN_DIR=$scratch "$tree/bin/kubeadm" init phase control-plane all --dry-run --config "$scratch/config.yaml" >"$scratch/said" 2>&1; then
+kubeadm=$tree/bin/kubeadm; [ -x "$kubeadm" ] || kubeadm=$(type -P kubeadm)
+if ! KUBEADM_INIT_DRYRUN_DIR=$scratch "$kubeadm" init phase $phase --dry-run --config "$scratch/config.yaml" >"$scratch/said" 2>&1; then
   tail -n 3 "$scratch/said" >&2; exit 1
 fi
 cat "$scratch/$component.yaml"
@@ -54,8 +57,8 @@ for _ in $(seq 80); do
   sleep 0.25
 done
 if kill -0 "$pid" 2>/dev/null; then echo "the new $component takes its flags"; exit 0; fi
-problem=$(grep -E '"command failed" err=|^Error: |[uU]nknown (shorthand )?flag|invalid argument|unrecognized feature gate|^panic: |^F[0-9]{4} ' "$scratch/said" |
-  grep -vE 'network is unreachable|connection refused|context deadline exceeded|read-only file system|no such host|i/o timeout|dial (tcp|udp|unix)|createTransport' |
+problem=$(grep -E '"command failed" err=|^Error: |[uU]nknown (shorthand )?flag|invalid argument|unrecognized feature gate|^panic: |^F[0-9]{4} |flag provided but not defined|invalid value|error verifying flags' "$scratch/said" |
+  grep -vE 'stat /var/lib/kube-proxy/|cannot assign requested address|network is unreachable|connection refused|context deadline exceeded|read-only file system|no such host|i/o timeout|dial (tcp|udp|unix)|createTransport' |
   sed -E 's/^.*"command failed" err="(.*)"$/\1/; s/^Error: //' | cut -c 1-500 | awk '!seen[$0]++' | tail -n 5 || true)
 if [ -n "$problem" ]; then
   echo "$problem" >&2
@@ -72,29 +75,20 @@ pub(super) fn check(
     socket: &str,
     patches: &str,
 ) -> Result<()> {
-    let Some(config) = configuration(site, cluster, socket)? else {
+    let Some(config) = configuration(site, cluster, socket, "imgctl-try")? else {
         site.say("the API server's manifest has no address: the new one is not tested");
         return Ok(());
     };
     let mut problems = Vec::new();
     for component in COMPONENTS {
-        let line = Line::query(format!(
-            "tree={} config={config} component={component} patches='{patches}'{RENDER}",
-            target.tree
-        ));
-        let rendered = match site.run_on(site.agent, &line, &format!("-render-{component}")) {
+        let rendered = match rendered(site, &target.tree, &config, component, patches) {
             Ok(text) => text,
             Err(error) => {
                 site.say(&format!("the new {component} is not tested: {error}"));
                 continue;
             }
         };
-        let manifest = Manifest::parse(&rendered, component)?;
-        let line = Line::repeatable(format!(
-            "component={component}\ntry() {{ {}; }}{TRY_SERVER}",
-            run(&manifest)?
-        ));
-        if let Err(error) = site.run_on(site.agent, &line, &format!("-try-{component}")) {
+        if let Err(error) = try_pod(site, component, &rendered) {
             problems.push(error.to_string());
         }
     }
@@ -112,9 +106,41 @@ pub(super) fn check(
     ))
 }
 
+/// Returns the manifest that kubeadm would write for a component. `config` is what
+/// [`configuration`] wrote.
+pub(super) fn rendered(
+    site: &Site<'_>,
+    tree: &str,
+    config: &str,
+    component: &str,
+    patches: &str,
+) -> Result<String> {
+    let phase = if component == ETCD { "'etcd local'" } else { "'control-plane all'" };
+    let line = Line::query(format!(
+        "tree={tree} config={config} component={component} phase={phase} patches='{patches}'{RENDER}"
+    ));
+    site.run_on(site.agent, &line, &format!("-render-{component}"))
+}
+
+/// Starts the container of a manifest, without a network and read-only; fails if the program rejects
+/// its flags.
+pub(super) fn try_pod(site: &Site<'_>, component: &str, manifest: &str) -> Result<()> {
+    let manifest = Manifest::parse(manifest, component)?;
+    let line = Line::repeatable(format!(
+        "component={component}\ntry() {{ {}; }}{TRY_SERVER}",
+        run(&manifest, component)?
+    ));
+    site.run_on(site.agent, &line, &format!("-try-{component}")).map(|_| ())
+}
+
 /// Writes the configuration for kubeadm: the cluster's configuration with the new version, and this
-/// server's address.
-fn configuration(site: &Site<'_>, cluster: &str, socket: &str) -> Result<Option<String>> {
+/// server's address. `node` is the name that etcd's member gets.
+pub(super) fn configuration(
+    site: &Site<'_>,
+    cluster: &str,
+    socket: &str,
+    node: &str,
+) -> Result<Option<String>> {
     let path = format!("{MANIFESTS}/kube-apiserver.yaml");
     let Some(text) = place::read(site.agent, &path)? else {
         return Ok(None);
@@ -129,7 +155,7 @@ fn configuration(site: &Site<'_>, cluster: &str, socket: &str) -> Result<Option<
         "apiVersion": version,
         "kind": "InitConfiguration",
         "localAPIEndpoint": { "advertiseAddress": address, "bindPort": port },
-        "nodeRegistration": { "criSocket": socket, "name": "imgctl-try" },
+        "nodeRegistration": { "criSocket": socket, "name": node },
     }))?;
     let file = etc(site.context, "kubeadm-upgrade-try.yaml");
     let text = format!("{}\n---\n{}\n", text.trim_end(), cluster.trim_end());
@@ -139,9 +165,10 @@ fn configuration(site: &Site<'_>, cluster: &str, socket: &str) -> Result<Option<
 
 /// Returns the command that runs a manifest's container as the kubelet would, but without a network
 /// and read-only.
-fn run(manifest: &Manifest) -> Result<String> {
+fn run(manifest: &Manifest, component: &str) -> Result<String> {
     let mut line = "mounts=()".to_owned();
-    for (there, inside) in manifest.mounts() {
+    let data = manifest.flag("data-dir").filter(|_| component == ETCD);
+    for (there, inside) in manifest.mounts().filter(|(_, inside)| Some(*inside) != data) {
         line.push_str(&format!(
             "; if [ -e {there} ]; then mounts+=(--mount type=bind,src={there},dst={inside},options=rbind:ro); fi",
             there = quoted(there),
@@ -167,6 +194,14 @@ words=() place=program
 while IFS= read -r -d '' word; do
   was=$place place=flag
   case $was in program | value) continue ;; esac
+  case " $without " in *" ${word%%=*} "*)
+    case $word in *=*) ;; *) place=value ;; esac
+    continue ;;
+  esac
+  case $word in
+    --config=*) word=--config=${config:-${word#--config=}} ;;
+    --config) [ -z "$config" ] || { words+=(--config "$config"); place=value; continue; } ;;
+  esac
   case $word in
     --kubeconfig | --bootstrap-kubeconfig | --root-dir | --cert-dir) place=value; continue ;;
     --kubeconfig=* | --bootstrap-kubeconfig=* | --root-dir=* | --cert-dir=*) continue ;;
@@ -175,22 +210,58 @@ while IFS= read -r -d '' word; do
   esac
   words+=("$word")
 done <"/proc/$pid/cmdline"
+words+=($more)
 scratch=$(mktemp -d)
-timeout -k 5 20 "$tree/bin/kubelet" "${words[@]}" --kubeconfig="$scratch/none" --root-dir="$scratch/root" --cert-dir="$scratch/pki" </dev/null >"$scratch/said" 2>&1 || true
+timeout -k 5 20 "$kubelet" "${words[@]}" --kubeconfig="$scratch/none" --root-dir="$scratch/root" --cert-dir="$scratch/pki" </dev/null >"$scratch/said" 2>&1 || true
 said=$(cat "$scratch/said"); rm -rf "$scratch"
+for field in $fields; do
+  if grep -qE "unknown field [\\\\\"]+$field[\\\\\"]+" <<<"$said"; then echo "the kubelet does not know the field $field of its configuration" >&2; exit 1; fi
+done
 grep -oE 'unknown field [\\"]+[^\\"]+' <<<"$said" | tr -d '\\"' | sort -u | sed 's/^/the configuration of the kubelet has an /; s/$/, which the new one passes over/' || true
-case $said in *'kubeconfig: stat '*) echo 'the new kubelet takes the present flags and configuration'; exit 0 ;; esac
+case $said in *'kubeconfig: stat '*) echo "the kubelet takes $what"; exit 0 ;; esac
 problem=$(grep -E 'unknown (shorthand )?flag|failed to parse kubelet flag|unrecognized feature gate|cannot set feature gate|failed to set feature gates|failed to load [Kk]ubelet config|failed to validate kubelet configuration|invalid configuration:' <<<"$said" | cut -c 1-500 | tail -n 5 || true)
 if [ -n "$problem" ]; then
   echo "$problem" >&2
-  echo "the new kubelet does not start with what this host's kubelet is set to; change kubelet's unit, /etc/default/kubelet or the ConfigMap kube-system/kubelet-config with /var/lib/kubelet/config.yaml, and restart it" >&2
+  [ -z "$advice" ] || echo "$advice" >&2
   exit 1
 fi
-echo 'the new kubelet did not say whether it takes the present flags and configuration'
+echo "the kubelet did not say whether it takes $what"
 "#;
 
-/// Fails if the new kubelet rejects them.
+/// What to start a kubelet with instead of what the running one has.
+#[derive(Default)]
+pub(super) struct KubeletTrial {
+    /// Path of its configuration.
+    pub(super) config: String,
+    /// Flags that the running kubelet has and the new one does not get: `--name`.
+    pub(super) without: Vec<String>,
+    /// Flags to add: `--name=value`.
+    pub(super) more: Vec<String>,
+    /// Fields of the configuration that must be known.
+    pub(super) fields: Vec<String>,
+}
+
+/// Fails if the new kubelet rejects the present flags and configuration.
 pub(super) fn check_kubelet(site: &Site<'_>, target: &Target) -> Result<()> {
-    let line = Line::repeatable(format!("tree={}{TRY_KUBELET}", target.tree));
-    site.run_on(site.agent, &line, "-kubelet").map(|_| ())
+    const ADVICE: &str = "the new kubelet does not start with what this host\'s kubelet is set to; change \
+        the unit of kubelet, /etc/default/kubelet or the ConfigMap kube-system/kubelet-config with \
+        /var/lib/kubelet/config.yaml, and restart it";
+    let line = format!(
+        "kubelet={}/bin/kubelet config= without= more= fields= what='the present flags and configuration' advice={}\n{TRY_KUBELET}",
+        target.tree,
+        quoted(ADVICE)
+    );
+    site.run_on(site.agent, &Line::repeatable(line), "-kubelet").map(|_| ())
+}
+
+/// Fails if the installed kubelet rejects other flags or another configuration.
+pub(super) fn try_kubelet(site: &Site<'_>, trial: &KubeletTrial) -> Result<()> {
+    let line = format!(
+        "kubelet=$(type -P kubelet || echo /usr/bin/kubelet) config={} without={} more={} fields={} what='the new flags and configuration' advice=\n{TRY_KUBELET}",
+        quoted(&trial.config),
+        quoted(&trial.without.join(" ")),
+        quoted(&trial.more.join(" ")),
+        quoted(&trial.fields.join(" ")),
+    );
+    site.run_on(site.agent, &Line::repeatable(line), "-kubelet").map(|_| ())
 }

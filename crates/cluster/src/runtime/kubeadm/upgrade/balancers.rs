@@ -1,0 +1,31 @@
+//! Workers' load balancers while an API server stops.
+
+use crate::cluster::context::ClusterContext;
+use crate::runtime::kubeadm::config::lvscare_image;
+use crate::runtime::upgrade::{Move, Place};
+use crate::runtime::{Action, load_balancer};
+
+/// Redirects workers to other API servers before `stopping`, the actions that stop this host's API
+/// server. LVScare has no such list: it detects the state through `/readyz`.
+pub(super) fn out_of_service(
+    step: &Move<'_>,
+    actions: Vec<Action>,
+    stopping: &[&str],
+) -> Vec<Action> {
+    if step.place == Place::Worker || !has_balancers(step.to) {
+        return actions;
+    }
+    let taken_out = |action: Action| {
+        if stopping.contains(&action.name.as_str()) {
+            load_balancer::taken_out_before(step.to, action)
+        } else {
+            action
+        }
+    };
+    actions.into_iter().map(taken_out).collect()
+}
+
+/// Returns whether workers have load balancers of imgctl, which can be told about API servers.
+pub(super) fn has_balancers(context: &ClusterContext) -> bool {
+    lvscare_image(context).is_none() && !context.is_adopted()
+}
