@@ -164,8 +164,8 @@ fn is_private(name: &Path) -> bool {
         None => first.starts_with(CLUSTERFILE),
         Some(_) if first.starts_with("upgrade") => {
             name.ends_with(BEFORE)
-                || name.ends_with("/settings-old")
-                || name.ends_with("/settings-new")
+                || name.ends_with("settings-old")
+                || name.ends_with("settings-new")
         }
         Some(_) => DIRECTORIES.contains(&&*first) || first.starts_with(FORMER),
     }
