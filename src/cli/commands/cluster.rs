@@ -120,8 +120,10 @@ fn is_clusterfile(argument: &str) -> bool {
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = "Creates the cluster if it does not exist. Otherwise, installs missing images, adds hosts that are new
-in the file and removes hosts that are no longer in it, all in one run. Changed kubeadm, kubelet, kube-proxy,
-containerd and k3s settings are tried first, then change host by host; see docs/reconfigure.md.
+in the file and removes hosts that are no longer in it, all in one run.
+
+Changed settings of kubeadm, kubelets, kube-proxy, containerd and k3s are tried first, then change
+host by host (docs/reconfigure.md).
 
 Examples:
   imgctl apply -f Clusterfile --dry-run

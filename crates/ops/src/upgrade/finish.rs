@@ -64,8 +64,11 @@ fn take_back(failure: Error, cluster: &str, options: &RunOptions, session: &Sess
     };
     // The operator has already agreed to roll back failed hosts.
     for host in hosts {
-        let version = &open.from.version;
-        session.front.note(&format!("{host} failed: rolling it back to {version}"));
+        let before = match open.is_reconfiguration() {
+            true => "its former settings",
+            false => open.from.version.as_str(),
+        };
+        session.front.note(&format!("{host} failed: rolling it back to {before}"));
         let request = RollbackRequest {
             cluster: cluster.to_owned(),
             scope: Some(Scope::Node(host.clone())),
@@ -79,8 +82,12 @@ fn take_back(failure: Error, cluster: &str, options: &RunOptions, session: &Sess
             let why = error.chain().join(": ");
             return failure.hint(format!("cannot roll back {host}: {why}"));
         }
+        if open.is_reconfiguration() {
+            session.front.note(&format!("{host} has its former settings"));
+            continue;
+        }
         session.front.note(&format!(
-            "{host} is back at {version}; fix what failed, then run `imgctl upgrade resume`"
+            "{host} is back at {before}; fix what failed, then run `imgctl upgrade resume`"
         ));
     }
     failure

@@ -19,7 +19,7 @@ use imgctl_cluster::cluster::context::{Host, MASTER};
 use imgctl_cluster::pipeline::execution_context::{PhaseUpdate, Then};
 use imgctl_cluster::runtime::setting::Setting;
 use imgctl_cluster::sync::tree::ROOTFS;
-use imgctl_cluster::upgrade::document::{Choices, Direction, Document};
+use imgctl_cluster::upgrade::document::{Choices, Direction, Document, KubeletSwap};
 use imgctl_cluster::upgrade::plan::Planned;
 use imgctl_cluster::upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};
 use imgctl_host::agent::protocol::InventoryQuestion;
@@ -162,7 +162,15 @@ pub(crate) fn go_back(
         }
         check_reach(&there, &known, &only, request)?;
         let plan_request = PlanRequest {
-            choices: Choices { no_canary: true, ..choices.clone() },
+            choices: Choices {
+                no_canary: true,
+                // The same kubelet keeps its containers.
+                kubelet_swap: match there.is_reconfiguration() {
+                    true => KubeletSwap::InPlace,
+                    false => choices.kubelet_swap,
+                },
+                ..choices.clone()
+            },
             direction: Direction::Back,
             id: None,
             only,

@@ -268,16 +268,16 @@ mod tests {
     fn options_change_where_they_are_read_and_networks_stay() {
         let files = Files("{}");
         let old = context(&[]);
-        let of = |document: Value| settings(&old, &context(&[&document.to_string()]), &files);
-        let found = of(json!({"kubelet-arg": ["max-pods=50"], "tls-san": ["a.example"]})).unwrap();
+        let of = |document: &Value| settings(&old, &context(&[&document.to_string()]), &files);
+        let found = of(&json!({"kubelet-arg": ["max-pods=50"], "tls-san": ["a.example"]})).unwrap();
         let shown: Vec<(&str, usize)> =
             found.iter().map(|one| (one.name.as_str(), one.hosts.len())).collect();
         assert_eq!(shown, [("kubelet-arg", 3), ("tls-san", 2)]);
-        let error = of(json!({"cluster-cidr": "10.1.0.0/16", "service-cidr": "10.2.0.0/16"}));
+        let error = of(&json!({"cluster-cidr": "10.1.0.0/16", "service-cidr": "10.2.0.0/16"}));
         let told = error.unwrap_err().to_string();
         assert!(told.contains("cluster-cidr, service-cidr"), "{told}");
-        let label = of(json!({"node-label": ["a=b"]})).unwrap();
+        let label = of(&json!({"node-label": ["a=b"]})).unwrap();
         assert_eq!(label[0].component, Component::Later);
-        assert!(of(json!({})).unwrap().is_empty());
+        assert!(of(&json!({})).unwrap().is_empty());
     }
 }

@@ -16,7 +16,7 @@ const SECOND: &str = "10.0.0.12";
 const WORKER: &str = "10.0.0.21";
 const BACKUP: &str = "/var/lib/sealos/data/default/backup/settings-1";
 
-fn with(directory: &std::path::Path, more: Value) -> ClusterContext {
+fn with(directory: &std::path::Path, more: &Value) -> ClusterContext {
     let mut context = context_of(OLD, directory);
     context.documents.extend(more.as_array().unwrap().iter().cloned());
     context
@@ -84,10 +84,10 @@ fn settings_change_and_go_back_and_what_others_changed_stays() {
     let kubeadm = Kubeadm::new(&NoFiles, Validity::sealos());
     let bed = Bed::up(directory.path(), &kubeadm);
     dress(&bed);
-    let old = with(directory.path(), json!([]));
+    let old = with(directory.path(), &json!([]));
     let new = with(
         directory.path(),
-        json!([
+        &json!([
             cluster(&json!([{"name": "audit-log-maxage", "value": "30"}])),
             kubelet(&json!({"maxPods": 50})),
         ]),
@@ -177,8 +177,8 @@ fn what_the_programs_refuse_is_told_before_anything_changes() {
     let kubeadm = Kubeadm::new(&NoFiles, Validity::sealos());
     let bed = Bed::up(directory.path(), &kubeadm);
     dress(&bed);
-    let old = with(directory.path(), json!([]));
-    let attempt = |documents: Value, ip: &str, key: &str| {
+    let old = with(directory.path(), &json!([]));
+    let attempt = |documents: &Value, ip: &str, key: &str| {
         let new = with(directory.path(), documents);
         let settings = settings_of(&kubeadm, &old, &new).unwrap();
         let other = kubeadm.reconfigurer(&settings).unwrap();
@@ -187,7 +187,7 @@ fn what_the_programs_refuse_is_told_before_anything_changes() {
         result.map_err(|error| format!("{:?}", error.chain()))
     };
     let flag = json!([cluster(&json!([{"name": "unknown-flag", "value": "1"}]))]);
-    let told = attempt(flag, FIRST, "flag").unwrap_err();
+    let told = attempt(&flag, FIRST, "flag").unwrap_err();
     for words in ["unknown flag: --unknown-flag", "nothing was changed"] {
         assert!(told.contains(words), "{told}");
     }
@@ -199,13 +199,13 @@ fn what_the_programs_refuse_is_told_before_anything_changes() {
     };
     let pods = || json!([kubelet(&json!({"maxPods": -5}))]);
     says("failed to validate kubelet configuration, error: invalid configuration: maxPods -5");
-    let told = attempt(pods(), WORKER, "value").unwrap_err();
+    let told = attempt(&pods(), WORKER, "value").unwrap_err();
     assert!(told.contains("invalid configuration: maxPods -5"), "{told}");
     says("unknown field \\\\\"maxPods\\\\\"; kubeconfig: stat /none");
-    let told = attempt(pods(), WORKER, "field").unwrap_err();
+    let told = attempt(&pods(), WORKER, "field").unwrap_err();
     assert!(told.contains("does not know the field maxPods"), "{told}");
     says("unable to load kubeconfig: stat /x/none: no such file");
-    attempt(pods(), WORKER, "good").unwrap();
+    attempt(&pods(), WORKER, "good").unwrap();
     for ip in [FIRST, WORKER] {
         assert_eq!(bed.hosts.of(ip).calls("systemctl stop"), 0);
     }
@@ -215,13 +215,13 @@ fn what_the_programs_refuse_is_told_before_anything_changes() {
 fn what_cannot_change_is_named_and_what_nothing_reads_is_recorded() {
     let directory = tempfile::tempdir().unwrap();
     let kubeadm = Kubeadm::new(&NoFiles, Validity::sealos());
-    let old = with(directory.path(), json!([]));
-    let of = |documents: Value| settings_of(&kubeadm, &old, &with(directory.path(), documents));
+    let old = with(directory.path(), &json!([]));
+    let of = |documents: &Value| settings_of(&kubeadm, &old, &with(directory.path(), documents));
     let networks = json!([{
         "apiVersion": "kubeadm.k8s.io/v1beta4", "kind": "ClusterConfiguration",
         "networking": {"podSubnet": "10.244.0.0/16", "dnsDomain": "other.local"},
     }]);
-    let error = of(networks).unwrap_err();
+    let error = of(&networks).unwrap_err();
     let told = format!("{:?}", error.chain());
     for words in [
         "settings cannot change while the cluster runs",
@@ -236,7 +236,7 @@ fn what_cannot_change_is_named_and_what_nothing_reads_is_recorded() {
         "apiVersion": "kubeadm.k8s.io/v1beta4", "kind": "JoinConfiguration",
         "nodeRegistration": {"taints": [{"key": "a", "effect": "NoSchedule"}]},
     }]);
-    let settings = of(later).unwrap();
+    let settings = of(&later).unwrap();
     assert_eq!(settings[0].component, Component::Later);
-    assert!(of(json!([])).unwrap().is_empty());
+    assert!(of(&json!([])).unwrap().is_empty());
 }
