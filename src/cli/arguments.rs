@@ -115,7 +115,7 @@ verbs! {
     "cache": Cache(cache::CacheCommand) => cache::run;
     "df": Df(store::DfArgs) => store::df;
     "scrub": Scrub(store::ScrubArgs) => store::scrub;
-    "cert": Cert(status::CertArgs) => status::cert;
+    "cert": Cert(cert::CertArgs) => cert::cert;
     "registry": Registry(registry::RegistryCommand) => registry::run;
     "agent" @hide: Agent(agent::AgentArgs) => agent::agent;
     "run": Run(Box<cluster::RunArgs>) => cluster::run;

@@ -17,6 +17,7 @@ mod bed;
 mod cluster_adopt;
 mod cluster_apps;
 mod cluster_backup;
+mod cluster_certificates;
 mod cluster_etcd;
 mod cluster_faults;
 mod cluster_k3s;

@@ -6,7 +6,7 @@ source "$(dirname "$0")/common.sh"
 target=${IMGCTL_BACKUP:-$etcdSnapshotDir/$(date -u +%Y%m%dT%H%M%SZ)}
 
 # The data may take longer than any question.
-save() { ETCDCTL_API=3 "$rootfs/bin/etcdctl" --dial-timeout=3s --command-timeout=1h --endpoints="$(client_url "$HOST_IP")" snapshot save "$1"; }
+save() { ETCDCTL_API=3 "$rootfs/bin/etcdctl" "${papers[@]}" --dial-timeout=3s --command-timeout=1h --endpoints="$(client_url "$HOST_IP")" snapshot save "$1"; }
 
 install -d -m 0700 "$target"
 free=$(df -Pk "$target" | awk 'NR == 2 {print int($4 / 1024)}')

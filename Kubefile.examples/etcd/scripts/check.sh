@@ -12,6 +12,7 @@ problem() {
 
 [[ $EUID -eq 0 ]] || problem "must run as root"
 command -v systemctl >/dev/null || problem "this host has no systemd"
+[[ $etcdTLS != true ]] || command -v curl >/dev/null || problem "this host has no curl, which the scripts need with etcdTLS=true"
 if [[ ! -e $etcdEtc/member.env ]]; then
   # Nothing of ours is here yet, so nothing else may be either.
   [[ -z $(ls -A "$data" 2>/dev/null || true) ]] || problem "$data is not empty: an etcd was here before; move it away or run clean.sh"

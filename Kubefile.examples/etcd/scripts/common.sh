@@ -23,13 +23,20 @@ etcdPeerPort=${etcdPeerPort:-2380}
 etcdSnapshotDir=${etcdSnapshotDir:-/var/backups/etcd}
 etcdBin=${etcdBin:-/usr/local/bin}
 etcdEtc=${etcdEtc:-/etc/etcd}
+etcdTLS=${etcdTLS:-false}
 unitDir=${unitDir:-/etc/systemd/system}
 rootfs=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# With etcdTLS, imgctl has put certificates into $pki (etc/certificates.yml).
+pki=$etcdEtc/pki scheme=http papers=()
+if [[ $etcdTLS == true ]]; then
+  scheme=https
+  papers=(--cacert="$pki/ca.crt" --cert="$pki/client.crt" --key="$pki/client.key")
+fi
 
 # etcdctl of the image against this host's member; other endpoints with --endpoints behind it.
-ctl() { ETCDCTL_API=3 "$rootfs/bin/etcdctl" --dial-timeout=3s --command-timeout=10s "$@"; }
-client_url() { printf 'http://%s:%s' "$1" "$etcdClientPort"; }
-peer_url() { printf 'http://%s:%s' "$1" "$etcdPeerPort"; }
+ctl() { ETCDCTL_API=3 "$rootfs/bin/etcdctl" "${papers[@]}" --dial-timeout=3s --command-timeout=10s "$@"; }
+client_url() { printf '%s://%s:%s' "$scheme" "$1" "$etcdClientPort"; }
+peer_url() { printf '%s://%s:%s' "$scheme" "$1" "$etcdPeerPort"; }
 here() { ctl --endpoints="$(client_url "$HOST_IP")" "$@"; }
 
 # A change of members, tried for 30 s: a cluster refuses one until all members have been connected
@@ -70,6 +77,10 @@ member_states() {
 
 # What the etcd at the address $1 answers to GET $2, without starting a client.
 get() {
+  if [[ $etcdTLS == true ]]; then
+    curl -s -m 5 --cacert "$pki/ca.crt" --cert "$pki/client.crt" --key "$pki/client.key" "$(client_url "$1")$2"
+    return
+  fi
   # shellcheck disable=SC2016
   timeout 5 bash -c 'exec 3<>"/dev/tcp/$1/$2" && printf "GET %s HTTP/1.0\r\nHost: etcd\r\n\r\n" "$3" >&3 && cat <&3' \
     - "$1" "$etcdClientPort" "$2" 2>/dev/null
@@ -177,6 +188,18 @@ ETCD_INITIAL_CLUSTER_TOKEN=${etcdClusterToken:-etcd-cluster}
 ETCD_INITIAL_CLUSTER_STATE=$2
 ETCD_INITIAL_CLUSTER=$3
 EOT
+  if [[ $etcdTLS == true ]]; then
+    cat >>"$etcdEtc/member.env.new" <<EOT
+ETCD_TRUSTED_CA_FILE=$pki/ca.crt
+ETCD_CERT_FILE=$pki/server.crt
+ETCD_KEY_FILE=$pki/server.key
+ETCD_CLIENT_CERT_AUTH=true
+ETCD_PEER_TRUSTED_CA_FILE=$pki/ca.crt
+ETCD_PEER_CERT_FILE=$pki/server.crt
+ETCD_PEER_KEY_FILE=$pki/server.key
+ETCD_PEER_CLIENT_CERT_AUTH=true
+EOT
+  fi
   mv -f "$etcdEtc/member.env.new" "$etcdEtc/member.env"
 }
 

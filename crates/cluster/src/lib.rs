@@ -9,6 +9,7 @@ pub mod backup;
 pub mod cluster;
 pub mod inplace;
 pub mod pipeline;
+pub mod renewal;
 pub mod runtime;
 pub mod sync;
 pub mod upgrade;

@@ -10,6 +10,7 @@ pub mod failover;
 pub mod hash;
 pub mod lease;
 pub mod objects;
+pub mod presented;
 pub mod restart;
 pub mod selector;
 #[cfg(any(test, feature = "testing"))]

@@ -17,6 +17,7 @@ pub mod maintain;
 pub mod members;
 pub mod preview;
 mod recipients;
+pub mod renewal;
 pub mod renumber;
 pub mod restore;
 pub mod session;

@@ -14,6 +14,7 @@ use imgctl_cluster::cluster::{
 use imgctl_cluster::inplace::drift::{self, Report};
 use imgctl_cluster::pipeline::status::{self, Status};
 use imgctl_cluster::pipeline::{maintain, nodes::NETWORK_HINT};
+use imgctl_cluster::renewal::inventory::OfHost;
 use imgctl_cluster::runtime::certificates::control_plane::read_kubeconfig;
 use imgctl_cluster::runtime::certificates::inspect::{self, Certificate};
 use imgctl_cluster::runtime::certificates::validity::Validity;
@@ -115,26 +116,42 @@ fn in_place(context: &ClusterContext, pool: &dyn HostPool) -> Option<Report> {
     asked.inspect_err(|error| tracing::info!("images of Pods: {error}")).ok()
 }
 
-/// Returns the certificates, with their files below the cluster's directory.
-pub fn certificates(
-    cluster: &str,
-    session: &Session<'_>,
-) -> Result<Vec<(&'static str, Certificate)>> {
-    let state = session.state(cluster)?;
-    let mut found = Vec::new();
+/// The certificates of a cluster.
+pub struct Certificates {
+    /// Of each host, in the Clusterfile's order.
+    pub hosts: Vec<(String, Result<OfHost>)>,
+    /// Of this controller, with their files below the cluster's directory.
+    pub controller: Vec<(&'static str, Certificate)>,
+}
+
+/// Reads the certificates on all hosts, and those that the controller keeps.
+pub fn certificates(cluster: &str, session: &Session<'_>) -> Result<Certificates> {
+    let looking = RunOptions::look();
+    let work = Work::begin("cert", cluster, &looking, session)?;
+    let prepared = work.recorded(work.existing()?.clone())?;
+    let files = session.image_files()?;
+    let runtime = choice::of(&prepared.context, &files, Validity::default())?;
+    let pool = session.hosts()?;
+    let key = format!("cert-{}", Timestamp::now().as_millisecond());
+    let parallel = looking.execution.parallel;
+    let hosts = status::certificates(&prepared.context, &*runtime, &pool, parallel, &key);
+    let mut controller = Vec::new();
     for file in ["pki/ca.crt", "pki/etcd/ca.crt", "pki/front-proxy-ca.crt", "etc/admin.conf"] {
-        if let Some(certificate) = read_certificate(state.files(), file)? {
-            found.push((file, certificate));
+        if let Some(certificate) = read_certificate(work.state.files(), file)? {
+            controller.push((file, certificate));
         }
     }
-    if found.is_empty() {
-        let what = format!("{} contains no certificates", state.directory().display());
-        return Err(Error::not_found(what).hint(
-            "only clusters that imgctl or sealos made with kubeadm keep certificates with their \
-             controller",
-        ));
+    Ok(Certificates { hosts, controller })
+}
+
+impl Certificates {
+    /// Fails if the certificates of a host could not be read.
+    pub fn check(&self) -> Result<()> {
+        let Some((host, Err(error))) = self.hosts.iter().find(|(_, read)| read.is_err()) else {
+            return Ok(());
+        };
+        Err(Error::new(error.kind(), format!("cannot read the certificates of {host}: {error}")))
     }
-    Ok(found)
 }
 
 fn read_certificate(files: &StateFiles, name: &str) -> Result<Option<Certificate>> {
@@ -173,6 +190,23 @@ pub fn renew_certificates(request: &Renewal, session: &Session<'_>) -> Result<()
     work.carry_out(&prepared, false, |execution, context| {
         maintain::renew(execution, context, &kubeadm, &request.alt_names, &request.renew)
     })
+}
+
+/// Has hosts renew their certificates themselves, or no longer.
+#[derive(Clone, Debug)]
+pub struct Timers {
+    pub cluster: String,
+    pub renew: bool,
+    pub options: RunOptions,
+}
+
+/// Installs the timers that renew certificates, or removes them. The Clusterfile says so from then on.
+pub fn timers(request: &Timers, session: &Session<'_>) -> Result<()> {
+    let work = Work::begin("cert", &request.cluster, &request.options, session)?;
+    let mut desired = work.existing()?.clone();
+    desired.cluster.renew_certificates = Some(request.renew);
+    let prepared = work.recorded(desired)?;
+    work.carry_out(&prepared, false, maintain::timers)
 }
 
 #[derive(Clone, Debug)]

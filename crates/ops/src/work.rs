@@ -187,6 +187,10 @@ impl<'a> Work<'a> {
             replaced: mounts.filter(is_replaced).map(|mount| mount.name.clone()).collect(),
             rerender: found.environment || found.configs,
             first_image,
+            renewal: self.current.as_ref().is_some_and(|current| {
+                current.exists()
+                    && current.cluster.renew_certificates != prepared.context.renew_certificates
+            }),
             wait,
             restore: None,
         }
@@ -384,6 +388,7 @@ impl<'a> Work<'a> {
             registry: &start,
             clean_registry: &clean,
             state_store: Arc::clone(&state_store),
+            validity: self.options.validity,
             parallel: self.options.execution.parallel.max(1),
             copy_state: session.controller.copy_state,
             force,

@@ -14,6 +14,7 @@ use crate::cli::context::Context;
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_host::agent::protocol::{Checkout, InventoryQuestion, Run, SwitchTree};
 use imgctl_host::agent::{balancer, execution, server, tree};
+use imgctl_ops::renewal;
 use imgctl_registry::server::signalled;
 
 /// Serve a controller on this host, or balance connections to the API (started by imgctl itself)
@@ -31,6 +32,22 @@ pub(crate) struct AgentArgs {
 #[derive(Debug, Subcommand)]
 enum AgentCommand {
     Lb(BalancerArgs),
+    Renew(RenewArgs),
+}
+
+/// Renew the certificates of this host that are due
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The timer imgctl-certificates-CLUSTER runs this. Less than a third of a certificate's life is left when
+it is due. The record of what was done is beside the settings, and `imgctl status` shows it.
+
+Examples:
+  imgctl agent renew /var/lib/sealos/data/default/certificates/settings.json"
+)]
+struct RenewArgs {
+    /// Settings that imgctl has written on this host
+    #[arg(value_name = "FILE")]
+    settings: PathBuf,
 }
 
 /// Forward connections to the control planes that are up
@@ -91,6 +108,9 @@ struct BalancerArgs {
 pub(crate) fn agent(args: &AgentArgs, context: &Context) -> Result<()> {
     match &args.command {
         Some(AgentCommand::Lb(args)) => balance(args),
+        Some(AgentCommand::Renew(args)) => {
+            renewal::renew_here(&args.settings, &|text| context.ui.note(text)).map(|_| ())
+        }
         None if args.stdio => server::serve_stdio(context.store()?),
         None => Err(Error::usage("the agent is started by imgctl itself")
             .hint("imgctl agent --stdio talks to a controller over stdin and stdout")),

@@ -19,6 +19,7 @@ mod build_reports;
 pub(crate) mod bundle;
 mod bundle_verify;
 pub(crate) mod cache;
+pub(crate) mod cert;
 pub(crate) mod cluster;
 pub(crate) mod diff;
 pub(crate) mod edit;

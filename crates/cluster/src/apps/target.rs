@@ -93,6 +93,7 @@ impl Target {
             leaving: Vec::new(),
             images,
             adopted: None,
+            renew_certificates: None,
             paths: Paths::new(&directory.to_string_lossy(), name),
             state: StateFiles::plain(directory),
             environment: BTreeMap::new(),

@@ -35,6 +35,7 @@ impl ClusterContext {
             vip: None,
             documents: clusterfile.documents.clone(),
             adopted: cluster.status.adopted.as_ref().map(Adopted::image),
+            renew_certificates: cluster.renew_certificates,
         };
         // Workers of an adopted cluster reach the API in their own way.
         if !context.is_adopted() {

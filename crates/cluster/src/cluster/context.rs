@@ -51,6 +51,8 @@ pub struct ClusterContext {
     /// The cluster was made by another program: its runtime and version, in the form of a rootfs
     /// image without files. It counts as long as no rootfs image is among `images`.
     pub adopted: Option<ClusterImage>,
+    /// `spec.certificates.renew`.
+    pub renew_certificates: Option<bool>,
 }
 
 impl ClusterContext {
@@ -63,6 +65,12 @@ impl ClusterContext {
     /// made it.
     pub fn is_adopted(&self) -> bool {
         self.adopted.is_some()
+    }
+
+    /// Returns whether hosts renew their certificates themselves. In an adopted cluster they do so only
+    /// if somebody asked for it.
+    pub fn renews_certificates(&self) -> bool {
+        self.renew_certificates.unwrap_or(!self.is_adopted())
     }
 
     /// Returns whether the files of the hosts come from a rootfs image.

@@ -31,6 +31,7 @@ pub fn encrypted_state(directory: &Path) -> StateFiles {
 pub fn context(roles: &[&str]) -> ClusterContext {
     ClusterContext {
         adopted: None,
+        renew_certificates: None,
         name: "test".into(),
         hosts: (1..).zip(roles).map(|(at, roles)| host(at, roles)).collect(),
         leaving: Vec::new(),

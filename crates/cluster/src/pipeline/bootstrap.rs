@@ -6,6 +6,7 @@
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::execution_context::ExecutionContext;
+use crate::renewal::timer;
 use crate::runtime::{Action, action::Line};
 use imgctl_base::error::Result;
 use imgctl_host::agent::protocol::HostsBlock;
@@ -83,6 +84,7 @@ pub(crate) fn clean(
     if host.is_control_plane() {
         actions.push(stop_backups(context));
     }
+    actions.push(timer::removal(context));
     actions.extend(execution.runtime.reset(context, host)?);
     actions.extend(script(context, host, "clean", &["clean"], Some("clean.sh")));
     actions.extend(script(context, host, "clean-cri", &["clean-cri"], None));

@@ -14,6 +14,7 @@ use crate::pipeline::nodes::{self, Wait};
 use crate::pipeline::restore::Restore;
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
 use crate::pipeline::{bootstrap, members, record, redact};
+use crate::renewal::timer;
 use imgctl_base::error::{Error, Result};
 
 /// Requested changes. The cluster context describes the cluster after the change; removed hosts are
@@ -37,6 +38,8 @@ pub struct Change {
     pub first_image: bool,
     /// Whether to wait until Nodes are Ready, if the cluster has Nodes.
     pub wait: Wait,
+    /// Whether hosts renew their certificates has changed.
+    pub renewal: bool,
     /// A creation begins with the data of this backup.
     pub restore: Option<Restore>,
 }
@@ -45,6 +48,7 @@ impl Change {
     pub fn is_empty(&self, context: &ClusterContext) -> bool {
         !self.create
             && !self.rerender
+            && !self.renewal
             && self.add.is_empty()
             && self.install.is_empty()
             && context.leaving.is_empty()
@@ -191,6 +195,10 @@ pub fn plan(
         plan.push(members::settle(execution, &context)?);
     }
     commands(&mut plan, &context, change, &owned);
+    let moves = change.create || !owned.is_empty() || !context.leaving.is_empty();
+    if moves || change.renewal {
+        plan.push(renewal(execution, &context, &reachable(&context, &looks))?);
+    }
     if execution.runtime.has_api() && (!owned.is_empty() || !change.install.is_empty()) {
         let step = nodes::wait_step(&context, change.wait, &owned);
         plan.push(Phase::local("nodes", step.into_iter().collect()));
@@ -331,6 +339,18 @@ fn begin<'a>(
     plan.push(members::init(execution, context)?);
     let first = context.first();
     Ok(new.iter().copied().filter(|host| first != Some(*host)).collect())
+}
+
+/// Returns the phase that installs the timers of certificates, or removes them: their settings name the
+/// other hosts.
+pub(crate) fn renewal(
+    execution: &ExecutionContext<'_>,
+    context: &ClusterContext,
+    hosts: &[Host],
+) -> Result<Phase> {
+    let runtime = execution.runtime.name();
+    Phase::new("certificates", Order::Parallel)
+        .over(hosts, |host| timer::actions(context, host, runtime, execution.validity))
 }
 
 /// Adds the commands of images, one image after the other, in the order of `spec.image`.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::step::{BatchWork, Lane, Order, Phase, Step};
+use crate::runtime::certificates::validity::Validity;
 use crate::runtime::{Action, Runtime, action::HostPool};
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::protocol::FileToWrite;
@@ -109,6 +110,8 @@ pub struct ExecutionContext<'a> {
     /// Removes the embedded registry from a registry host.
     pub clean_registry: &'a Actions<'a>,
     pub state_store: Arc<dyn StateStore>,
+    /// Validity of the certificates that imgctl makes.
+    pub validity: Validity,
     /// Maximum number of hosts queried at once.
     pub parallel: usize,
     /// Keep a copy of the cluster's record on the control planes (`SEALOS_SYNC_WORKDIR`).

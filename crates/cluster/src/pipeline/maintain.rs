@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::ImageKind;
+use crate::pipeline::change::{self, Planned};
 use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate};
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
-use crate::pipeline::{bootstrap, change::Planned, image_commands, look, record};
+use crate::pipeline::{bootstrap, image_commands, look, record};
 use crate::runtime::kubeadm::Kubeadm;
 use crate::runtime::kubeadm::renew::{Wanted, remember};
 use imgctl_base::error::{Error, Kind, Result};
@@ -92,6 +93,28 @@ pub fn uninstall(
     }
     let mut mark = record::mark(execution, PhaseUpdate::Success);
     mark.says = vec!["write the Clusterfile without it".to_owned()];
+    plan.extend(record::phases(execution, &context, vec![mark]));
+    Ok(Planned::new(plan, context, execution))
+}
+
+/// Plans the timers that renew certificates on hosts, or their removal, as the cluster context has it.
+pub fn timers(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Result<Planned> {
+    let looks = look::look(&context.hosts, &execution.pool, execution.parallel);
+    for (host, look) in &looks {
+        if let Err(error) = look {
+            return Err(Error::new(error.kind(), format!("{host} does not answer: {error}")));
+        }
+    }
+    let context = Arc::new(look::informed(context, &looks));
+    let mut plan =
+        Plan::new("cert", &context.name, &format!("timers {}", context.renews_certificates()));
+    let mut phase = change::renewal(execution, &context, &context.hosts)?;
+    // A newer imgctl on this machine brings itself.
+    for step in phase.lanes.iter_mut().flat_map(|lane| &mut lane.steps) {
+        step.always = true;
+    }
+    plan.push(phase);
+    let mark = record::mark(execution, PhaseUpdate::Success);
     plan.extend(record::phases(execution, &context, vec![mark]));
     Ok(Planned::new(plan, context, execution))
 }

@@ -7,8 +7,10 @@ use serde::Serialize;
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::nodes::{self, NodeStatus};
+use crate::renewal::inventory::{self, OfHost};
 use crate::runtime::Runtime;
 use crate::runtime::action::{HostPool, Line, Site};
+use crate::runtime::certificates::validity;
 use imgctl_base::error::Result;
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{Facts, InventoryQuestion, OutputLine};
@@ -38,6 +40,11 @@ pub struct HostStatus {
     /// Whether the embedded registry answers; absent on hosts that do not serve it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub registry: Option<bool>,
+    /// Certificates and the timer that renews them; absent if they could not be read.
+    #[serde(flatten)]
+    pub certificates: Option<OfHost>,
+    /// What needs attention soon, but is no fault yet.
+    pub warnings: Vec<String>,
     pub healthy: bool,
 }
 
@@ -120,6 +127,8 @@ fn of_host(
         facts: None,
         trees: BTreeMap::new(),
         registry: None,
+        certificates: None,
+        warnings: Vec::new(),
         healthy: false,
     };
     let agent = pool.agent(host).and_then(|agent| {
@@ -166,8 +175,38 @@ fn of_host(
     if let Err(error) = site.health(runtime, key) {
         status.problems.push(error.to_string());
     }
+    match site.site(&format!("{key}.certificates"), |site| inventory::ask(site, runtime.name())) {
+        Ok(found) => {
+            let (problems, warnings) = found.complaints(now());
+            status.problems.extend(problems);
+            status.warnings.extend(warnings);
+            status.certificates = Some(found);
+        }
+        Err(error) => status.warnings.push(error.to_string()),
+    }
     status.healthy = status.problems.is_empty();
     status
+}
+
+fn now() -> i64 {
+    i64::try_from(validity::now()).unwrap_or(i64::MAX)
+}
+
+/// Reads the certificates of all hosts, at most `parallel` at once, in the order of the hosts.
+pub fn certificates(
+    context: &ClusterContext,
+    runtime: &dyn Runtime,
+    pool: &Arc<dyn HostPool + Send>,
+    parallel: usize,
+    key: &str,
+) -> Vec<(String, Result<OfHost>)> {
+    map(&context.hosts, parallel, |host| {
+        let read = pool.agent(host).and_then(|agent| {
+            let asked = Asked { context, host, agent: &*agent, pool: pool.as_ref() };
+            asked.site(key, |site| inventory::ask(site, runtime.name()))
+        });
+        (host.id(), read)
+    })
 }
 
 fn shown(facts: Facts) -> HostFacts {

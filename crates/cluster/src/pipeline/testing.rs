@@ -477,6 +477,7 @@ pub fn execution<'a>(
         registry: &|_, _| Ok(Vec::new()),
         clean_registry: &|_, _| Ok(Vec::new()),
         state_store: Arc::new(SimulatedStateStore::default()),
+        validity: crate::runtime::certificates::validity::Validity::default(),
         parallel,
         copy_state: true,
         force: false,
@@ -487,6 +488,7 @@ pub fn execution<'a>(
 pub fn sample_context(name: &str, hosts: Vec<Host>, state: &Path) -> ClusterContext {
     ClusterContext {
         adopted: None,
+        renew_certificates: None,
         name: name.to_owned(),
         hosts,
         leaving: Vec::new(),

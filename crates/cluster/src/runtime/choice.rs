@@ -23,7 +23,7 @@ pub fn of<'a>(
     match rootfs.distribution() {
         "" | "kubernetes" | "kubeadm" => Ok(Box::new(Kubeadm::new(files, validity))),
         "k3s" => Ok(Box::new(K3s::new(files))),
-        "script" => Ok(Box::new(Script)),
+        "script" => Ok(Box::new(Script { validity })),
         other => Err(Error::usage(format!(
             "image {} has the unknown distribution `{other}`",
             rootfs.name

@@ -7,15 +7,22 @@
 //! has changed. The pipeline runs `check` and `clean` for every runtime. docs/cluster-image.md defines the contract of a script; this module
 //! does not depend on what a script does.
 
+pub(crate) mod certificates;
 mod upgrade;
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::ClusterImage;
+use crate::runtime::certificates::validity::Validity;
 use crate::runtime::{Action, Runtime, upgrade::Upgrader};
 use imgctl_base::error::{Error, Result};
 
+pub(crate) use certificates::declared_file;
+
 /// Runtime of images labeled `sealos.io.distribution=script`.
-pub(crate) struct Script;
+pub(crate) struct Script {
+    /// Validity of the certificates that the image declares.
+    pub(crate) validity: Validity,
+}
 
 impl Script {
     /// Returns the script of `label` on `host`; nothing if the image has none.
@@ -63,6 +70,10 @@ impl Runtime for Script {
         Ok(())
     }
 
+    fn prepare(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
+        certificates::actions(context, host, self.validity)
+    }
+
     fn init(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
         Ok(Self::optional(context, host, "init"))
     }
@@ -106,7 +117,9 @@ impl Runtime for Script {
         let mut environment = context.environment_on(host, Some(image));
         environment.insert("IMGCTL_OLD_IP".to_owned(), old.to_owned());
         let script = Action::script("renumber", value, context.paths.scripts(), environment);
-        Ok(vec![script.bringing(&context.rootfs_content())])
+        let mut actions = certificates::actions(context, host, self.validity)?;
+        actions.push(script.bringing(&context.rootfs_content()));
+        Ok(actions)
     }
 
     fn reset(&self, _context: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {

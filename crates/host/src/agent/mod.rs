@@ -8,6 +8,7 @@ pub mod balancer;
 pub mod execution;
 mod facts;
 mod files;
+pub mod here;
 mod hosts_file;
 pub mod install;
 mod network;

@@ -42,6 +42,9 @@ pub struct ClusterDocument {
     pub environment: BTreeMap<String, String>,
     /// `spec.command`: replaces the CMD of the last image.
     pub command: Vec<String>,
+    /// `spec.certificates.renew`: whether hosts renew their certificates; `None`: they do, unless the
+    /// cluster was adopted. sealos does not have it.
+    pub renew_certificates: Option<bool>,
     pub status: Status,
 }
 

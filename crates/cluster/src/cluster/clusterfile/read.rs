@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Map;
+use serde_json::{Map, Value};
 
 use crate::cluster::clusterfile::documents::{self, Content, Node};
 use crate::cluster::clusterfile::fields::{self, Fields, Problems, environment};
@@ -242,6 +242,16 @@ fn spec(node: &Node, read: &mut ClusterDocument, problems: &mut Problems<'_>) {
     }
     read.environment = environment(&mut fields, "env", problems);
     read.command = fields.texts("command", problems);
+    if let Some(node) = fields.get("certificates") {
+        let mut own = Fields::of(node, "spec.certificates", problems);
+        if let Some(node) = own.get("renew") {
+            match &node.content {
+                Content::Scalar(Value::Bool(renew)) => read.renew_certificates = Some(*renew),
+                _ => fields::wrong(node, "spec.certificates.renew", "true or false", problems),
+            }
+        }
+        own.finish(problems);
+    }
     fields.finish(problems);
 }
 

@@ -43,6 +43,9 @@ impl ClusterDocument {
         }
         put_list(&mut spec, "env", &pairs(&self.environment));
         put_list(&mut spec, "command", &self.command);
+        if let Some(renew) = self.renew_certificates {
+            spec.insert("certificates".into(), json!({ "renew": renew }));
+        }
 
         let mut document = Map::new();
         document.insert("apiVersion".into(), API_VERSION.into());

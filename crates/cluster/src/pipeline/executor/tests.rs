@@ -60,6 +60,7 @@ impl Stage {
             registry: &|_, _| Ok(Vec::new()),
             clean_registry: &|_, _| Ok(Vec::new()),
             state_store: self.state_store.clone(),
+            validity: crate::runtime::certificates::validity::Validity::default(),
             parallel: 8,
             copy_state: true,
             force: self.force,

@@ -23,6 +23,14 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
+    /// By how much the certificates of [`Authority::sign`] are backdated.
+    pub(crate) const BACKDATED: Duration = Duration::from_secs(BACKDATED);
+
+    /// Returns the fields of the authority's own certificate.
+    pub(crate) fn describe(&self) -> Result<Certificate> {
+        inspect::read(&self.certificate)
+    }
+
     /// Creates a self-signed authority with `key`.
     pub(crate) fn create(name: &str, key: Key, validity: Duration) -> Result<Self> {
         let start = now().saturating_sub(BACKDATED);
@@ -68,7 +76,8 @@ impl Authority {
 
     pub(crate) fn sign_key(&self, leaf: &Leaf, key: Key, validity: Duration) -> Result<Signed> {
         let start =
-            now().saturating_sub(BACKDATED).max(self.read.not_before.max(0).cast_unsigned());
+            // kubeadm dates certificates back to their authority: this one says when it was issued.
+            now().saturating_sub(BACKDATED).max(self.read.not_before.max(0).cast_unsigned() + 1);
         let end = (now() + validity.as_secs()).min(self.read.not_after.max(0).cast_unsigned());
         if end <= start {
             return Err(Error::failed(format!(
@@ -255,6 +264,19 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
+    /// Returns the algorithm of a key; that of kubeadm if it is none of these.
+    pub(crate) fn of(key: &Key) -> Self {
+        let algorithm = key.pair().algorithm();
+        match key.pair().public_key_raw().len() {
+            _ if *algorithm == PKCS_ECDSA_P256_SHA256 => Self::EcdsaP256,
+            _ if *algorithm == PKCS_ECDSA_P384_SHA384 => Self::EcdsaP384,
+            // The modulus of a key of 4096 bits has 512 bytes.
+            513.. => Self::Rsa4096,
+            385.. => Self::Rsa3072,
+            _ => Self::Rsa2048,
+        }
+    }
+
     pub fn parse(text: &str) -> Result<Self> {
         match text {
             "RSA-2048" => Ok(Self::Rsa2048),

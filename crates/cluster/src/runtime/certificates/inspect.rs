@@ -24,6 +24,17 @@ pub struct Certificate {
     pub(crate) pin: String,
     #[serde(skip)]
     pub(crate) public_key: Vec<u8>,
+    /// What extended key usages allow.
+    #[serde(skip)]
+    pub(crate) for_servers: bool,
+    #[serde(skip)]
+    pub(crate) for_clients: bool,
+    /// The subject and names are no more than `common_name`, `organization` and `names`.
+    #[serde(skip)]
+    pub(crate) is_plain: bool,
+    /// The certificate as it is sent over a connection.
+    #[serde(skip)]
+    pub(crate) der: Vec<u8>,
 }
 
 /// Reads the first certificate in a PEM text.
@@ -35,7 +46,10 @@ pub fn read(pem: &str) -> Result<Certificate> {
             .next()
             .and_then(|value| value.as_str().ok())
             .map(str::to_owned);
-        let names = certificate
+        let alternative = certificate.subject_alternative_name().ok().flatten();
+        let all_names = alternative.map_or(0, |extension| extension.value.general_names.len());
+        let usage = certificate.extended_key_usage().ok().flatten();
+        let names: Vec<String> = certificate
             .subject_alternative_name()
             .ok()
             .flatten()
@@ -50,12 +64,19 @@ pub fn read(pem: &str) -> Result<Certificate> {
             common_name: common_name(subject),
             organization,
             issuer: common_name(certificate.issuer()),
-            names,
             is_authority: certificate.is_ca(),
             not_before: certificate.validity().not_before.timestamp(),
             not_after: certificate.validity().not_after.timestamp(),
             pin: format!("sha256:{pin}"),
             public_key: certificate.public_key().subject_public_key.data.as_ref().to_vec(),
+            for_servers: usage.as_ref().is_some_and(|usage| usage.value.server_auth),
+            for_clients: usage.as_ref().is_some_and(|usage| usage.value.client_auth),
+            is_plain: all_names == names.len()
+                && subject.iter_organization().count() <= 1
+                && subject.iter_attributes().count()
+                    == subject.iter_organization().count() + subject.iter_common_name().count(),
+            names,
+            der: certificate.as_raw().to_vec(),
         }
     })
 }

@@ -4,8 +4,10 @@
 //! Every field matches what kubeadm would generate. Must not depend on hosts: values in, PEM out.
 //! The authorities are stored in a directory of the controller.
 
+pub(crate) mod again;
 pub mod authority;
 pub mod control_plane;
+pub mod declared;
 pub mod inspect;
 pub mod pki;
 #[cfg(test)]

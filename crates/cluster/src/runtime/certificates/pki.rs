@@ -71,7 +71,7 @@ impl Pki {
     }
 }
 
-fn authority(
+pub(crate) fn authority(
     state: &StateFiles,
     file: &str,
     name: &str,

@@ -383,6 +383,7 @@ pub(super) mod tests {
     pub(in crate::runtime::k3s) fn context(documents: &[&str]) -> ClusterContext {
         ClusterContext {
             adopted: None,
+            renew_certificates: None,
             name: "k".to_owned(),
             hosts: vec![
                 host("10.0.0.1", "master"),

@@ -239,12 +239,17 @@ pub(super) fn restart(component: &str) -> Action {
         .saying(format!("restart the static Pod {component}"))
 }
 
-pub(super) fn restart_line(component: &str) -> Line {
-    Line::repeatable(format!(
+/// Returns the shell line that stops the container of a component; the kubelet starts it again.
+pub(crate) fn restart_command(component: &str) -> String {
+    format!(
         "if command -v crictl >/dev/null 2>&1; then \
              crictl ps --name '^{component}$' --state Running -q | xargs -r crictl stop; \
              else pkill -TERM -f '^{component} ' || true; fi"
-    ))
+    )
+}
+
+pub(super) fn restart_line(component: &str) -> Line {
+    Line::repeatable(restart_command(component))
 }
 
 #[cfg(test)]

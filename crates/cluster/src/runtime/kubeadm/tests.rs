@@ -48,6 +48,7 @@ fn rootfs(labels: &[(&str, &str)]) -> ClusterImage {
 pub(super) fn context(version: &str, hosts: Vec<Host>, documents: Vec<Value>) -> ClusterContext {
     ClusterContext {
         adopted: None,
+        renew_certificates: None,
         name: "default".to_owned(),
         hosts,
         leaving: Vec::new(),

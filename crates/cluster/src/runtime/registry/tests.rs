@@ -50,6 +50,7 @@ fn host(name: &str, roles: &[&str]) -> Host {
 fn context(directory: &Path, port: u16) -> ClusterContext {
     ClusterContext {
         adopted: None,
+        renew_certificates: None,
         name: "default".to_owned(),
         hosts: vec![
             host("10.0.0.1", &["master"]),

@@ -215,7 +215,12 @@ mod tests {
     use super::*;
     use crate::cluster::image::ImageKind;
     use crate::cluster::testing::{context, image};
+    use crate::runtime::certificates::validity::Validity;
     use crate::runtime::upgrade::Renewal;
+
+    fn script() -> Script {
+        Script { validity: Validity::default() }
+    }
 
     fn context_of(version: &str, labels: &[&str]) -> ClusterContext {
         let mut context = context(&["master", "node"]);
@@ -255,33 +260,33 @@ mod tests {
         let first = step(&old, &new, Place::First);
         let current = "cd /var/lib/sealos/data/test/rootfs/scripts && ";
         assert_eq!(
-            shown(&Script.backup(&first).unwrap())[1],
+            shown(&script().backup(&first).unwrap())[1],
             format!("{current}bash backup.sh --of 3.4.23")
         );
         assert_eq!(
-            shown(&Script.before(&first).unwrap()),
+            shown(&script().before(&first).unwrap()),
             [format!("{current}bash before.sh --of 3.4.23")]
         );
         assert_eq!(
-            shown(&Script.apply(&first).unwrap()),
+            shown(&script().apply(&first).unwrap()),
             [format!("{current}bash upgrade.sh --of 3.5.0")]
         );
         assert_eq!(
-            shown(&Script.gate(&first).unwrap()),
+            shown(&script().gate(&first).unwrap()),
             [format!("{current}bash health.sh --of 3.5.0")]
         );
         let worker = step(&old, &new, Place::Worker);
-        assert!(Script.backup(&worker).unwrap().is_empty());
+        assert!(script().backup(&worker).unwrap().is_empty());
 
         // Rollback: the old image has no `rollback`, so its `upgrade` runs.
         let back = Move { back: true, ..step(&new, &old, Place::Worker) };
         assert_eq!(
-            shown(&Script.restore(&back).unwrap()),
+            shown(&script().restore(&back).unwrap()),
             [format!("{current}bash upgrade.sh --of 3.4.23")]
         );
         let named = Move { id: "3.5.0-0badcafe-back-12", ..back.clone() };
         assert_eq!(named.backup(), first.backup(), "what the upgrade kept");
-        let phases = Script.restore_snapshot(&back, "/b/snapshot.db").unwrap();
+        let phases = script().restore_snapshot(&back, "/b/snapshot.db").unwrap();
         assert_eq!(
             shown(&phases[1]),
             ["cd /var/lib/sealos/data/test/rootfs.new/scripts && bash restore.sh --of 3.4.23"]
@@ -295,18 +300,18 @@ mod tests {
         let there = step(&old, &new, Place::First);
         // The running image has no `before`: the new image's script runs from its staged tree.
         assert_eq!(
-            shown(&Script.before(&there).unwrap()),
+            shown(&script().before(&there).unwrap()),
             ["cd /var/lib/sealos/data/test/rootfs.new/scripts && bash before.sh --of 3.5.0"]
         );
-        let backup = Script.backup(&there).unwrap();
+        let backup = script().backup(&there).unwrap();
         assert!(shown(&backup)[0].contains("etcd:3.4.23 has no label `backup`"));
-        assert!(Script.gate(&there).unwrap().is_empty());
+        assert!(script().gate(&there).unwrap().is_empty());
         let back = step(&new, &old, Place::First);
         for (error, label) in [
-            (Script.apply(&back).err(), "`upgrade`"),
-            (Script.restore(&back).err(), "`rollback`"),
-            (Script.restore_snapshot(&back, "s").err(), "`restore`"),
-            (Script.accepts(&old.images[0], "3.5.0").err(), "`upgrade`"),
+            (script().apply(&back).err(), "`upgrade`"),
+            (script().restore(&back).err(), "`rollback`"),
+            (script().restore_snapshot(&back, "s").err(), "`restore`"),
+            (script().accepts(&old.images[0], "3.5.0").err(), "`upgrade`"),
         ] {
             let error = error.unwrap();
             assert!(error.to_string().contains(label), "{error}");
@@ -315,10 +320,10 @@ mod tests {
 
     #[test]
     fn only_forward() {
-        Script.permits("3.4.23", "3.5.0").unwrap();
-        Script.permits("3.5.0", "3.5.0").unwrap();
-        Script.permits("blue", "green").unwrap();
-        let error = Script.permits("3.5.1", "3.5.0").unwrap_err();
+        script().permits("3.4.23", "3.5.0").unwrap();
+        script().permits("3.5.0", "3.5.0").unwrap();
+        script().permits("blue", "green").unwrap();
+        let error = script().permits("3.5.1", "3.5.0").unwrap_err();
         assert!(error.hints()[0].contains("imgctl rollback"), "{error}");
     }
 
