@@ -10,10 +10,10 @@ use clap::{
 #[cfg(feature = "testing")]
 use crate::cli::commands::simulate;
 use crate::cli::commands::{
-    about, adopt, agent, archives, attach, backup, blobs, build, bundle, cache, cluster, diff,
-    edit, files, history, hosts, images, inplace, inspect, keys, kube_wrapper, login, manifest,
-    mounts, plan, preview, pull, push, records, registry, renumber, sign, state, status, store,
-    upgrade, working,
+    about, adopt, agent, archives, attach, backup, blobs, build, bundle, cache, cert, cluster,
+    diff, edit, files, history, hosts, images, inplace, inspect, keys, kube_wrapper, login,
+    manifest, mounts, plan, preview, pull, push, records, registry, renumber, sign, state, status,
+    store, upgrade, working,
 };
 use crate::cli::{accepted, context::Context, overview, settings::Globals};
 use imgctl_base::error::Result;

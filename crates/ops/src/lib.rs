@@ -20,6 +20,7 @@ mod recipients;
 pub mod renewal;
 pub mod renumber;
 pub mod restore;
+pub mod rotation;
 pub mod session;
 pub mod state;
 mod state_store;

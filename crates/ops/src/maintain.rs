@@ -17,6 +17,7 @@ use imgctl_cluster::pipeline::{maintain, nodes::NETWORK_HINT};
 use imgctl_cluster::renewal::inventory::OfHost;
 use imgctl_cluster::runtime::certificates::control_plane::read_kubeconfig;
 use imgctl_cluster::runtime::certificates::inspect::{self, Certificate};
+use imgctl_cluster::runtime::certificates::rotation;
 use imgctl_cluster::runtime::certificates::validity::Validity;
 use imgctl_cluster::runtime::kubeadm::{Kubeadm, renew::Wanted};
 use imgctl_cluster::runtime::{HostPool, choice};
@@ -177,6 +178,7 @@ pub fn renew_certificates(request: &Renewal, session: &Session<'_>) -> Result<()
         Wanted::parse(wanted)?;
     }
     let work = Work::begin("cert", &request.cluster, &request.options, session)?;
+    rotation::refuse_while_open(work.state.files(), "cert --renew")?;
     let prepared = work.recorded(work.existing()?.clone())?;
     let distribution = prepared.context.rootfs().map(ClusterImage::distribution);
     if !matches!(distribution, Some("" | "kubernetes" | "kubeadm")) {

@@ -28,6 +28,7 @@ use imgctl_cluster::pipeline::{
     files::SyncedFiles, image_commands::Replacement, interrupt::Interrupt, nodes::Wait,
     redact::of_cluster,
 };
+use imgctl_cluster::runtime::certificates::rotation;
 use imgctl_cluster::runtime::certificates::validity::Validity;
 use imgctl_cluster::runtime::{ImageFiles as _, choice, registry};
 use imgctl_cluster::sync::recipe::Delta;
@@ -115,6 +116,9 @@ impl<'a> Work<'a> {
         let held = (!options.dry_run).then(lock).transpose()?;
         if !options.dry_run && CHANGES_HALF.contains(&verb) {
             refuse_while_open(state.files(), verb)?;
+        }
+        if !options.dry_run && !matches!(verb, "cert" | "reset") {
+            rotation::refuse_while_open(state.files(), verb)?;
         }
         let current = match state.load()? {
             Some((clusterfile, notes)) => {

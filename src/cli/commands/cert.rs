@@ -10,6 +10,7 @@ use crate::ui::table::Table;
 use imgctl_base::error::{Error, Result};
 use imgctl_cluster::runtime::certificates::{inspect::Certificate, validity};
 use imgctl_ops::maintain::{self, Certificates, Renewal, Timers, renew_certificates, timers};
+use imgctl_ops::rotation::{Rotation, rotate};
 
 /// Show or renew certificates, or add names to the API server's certificate
 #[derive(Args, Debug)]
@@ -22,7 +23,9 @@ Examples:
   imgctl cert --alt-names api.example.com,192.0.2.7
   imgctl cert --renew all --certificate-validity 8760h
   imgctl cert --renew admin.conf
-  imgctl cert --timer on"
+  imgctl cert --timer on
+  imgctl cert --rotate-ca --dry-run
+  imgctl cert --rotate-ca kubernetes,front-proxy --keep-old-ca"
 )]
 pub(crate) struct CertArgs {
     /// Name of the cluster
@@ -37,6 +40,29 @@ pub(crate) struct CertArgs {
     /// others
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     renew: Vec<String>,
+
+    /// Replace CAs by new ones: all, or kubernetes, etcd, front-proxy, declared. Run it again to resume
+    #[arg(
+        long,
+        num_args = 0..=1,
+        default_missing_value = "all",
+        value_delimiter = ',',
+        value_name = "CA",
+        conflicts_with_all = ["renew", "alt_names", "timer"]
+    )]
+    rotate_ca: Vec<String>,
+
+    /// Go back to the former CAs, which is possible until they are dropped
+    #[arg(long, requires = "rotate_ca")]
+    undo: bool,
+
+    /// Stop before the former CAs are dropped; the same command without this flag drops them
+    #[arg(long, requires = "rotate_ca", conflicts_with = "undo")]
+    keep_old_ca: bool,
+
+    /// Do not replace Pods, which read CAs only when they start
+    #[arg(long, requires = "rotate_ca")]
+    keep_pods: bool,
 
     /// Have hosts renew their certificates themselves, by a timer on each, or no longer
     #[arg(long, value_name = "on|off", conflicts_with_all = ["renew", "alt_names"])]
@@ -77,6 +103,17 @@ pub(crate) fn cert(args: &CertArgs, context: &Context) -> Result<()> {
         ));
     }
     let session = context.session(&args.ssh, &RegistryArgs::default())?;
+    if !args.rotate_ca.is_empty() {
+        let request = Rotation {
+            cluster: args.cluster.clone(),
+            which: args.rotate_ca.clone(),
+            undo: args.undo,
+            keep_former: args.keep_old_ca,
+            keep_pods: args.keep_pods,
+            options: args.work.options(context)?,
+        };
+        return rotate(&request, &session);
+    }
     if let Some(timer) = args.timer {
         let request = Timers {
             cluster: args.cluster.clone(),

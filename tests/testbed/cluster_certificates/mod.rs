@@ -3,3 +3,4 @@
 
 mod client;
 mod renewal;
+mod rotation;

@@ -22,6 +22,7 @@ pub mod record;
 pub mod redact;
 pub mod renumber;
 pub mod restore;
+pub mod rotation;
 pub mod status;
 pub mod step;
 #[cfg(any(test, feature = "testing"))]

@@ -11,6 +11,7 @@ pub mod kubeadm;
 pub(crate) mod kubectl;
 pub(crate) mod load_balancer;
 pub mod registry;
+pub mod rotation;
 pub mod script;
 pub mod setting;
 pub mod setting_files;
@@ -105,6 +106,17 @@ pub trait Runtime: Send + Sync {
 
     fn workers_in_parallel(&self) -> bool {
         true
+    }
+
+    /// Returns what rotates authorities; fails if this runtime cannot do that.
+    fn rotator(&self) -> Result<&dyn rotation::Rotator> {
+        Err(Error::usage(format!(
+            "imgctl does not rotate the authorities of clusters of the runtime {}",
+            self.name()
+        ))
+        .hint(
+            "k3s does so itself: `k3s certificate rotate-ca` on a server, see docs/certificates.md",
+        ))
     }
 
     /// Returns the upgrader for hosts; fails if upgrades are not supported.

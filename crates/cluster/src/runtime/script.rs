@@ -8,12 +8,13 @@
 //! does not depend on what a script does.
 
 pub(crate) mod certificates;
+mod rotation;
 mod upgrade;
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::ClusterImage;
 use crate::runtime::certificates::validity::Validity;
-use crate::runtime::{Action, Runtime, upgrade::Upgrader};
+use crate::runtime::{Action, Runtime, rotation::Rotator, upgrade::Upgrader};
 use imgctl_base::error::{Error, Result};
 
 pub(crate) use certificates::declared_file;
@@ -132,6 +133,10 @@ impl Runtime for Script {
     }
 
     fn upgrader(&self) -> Result<&dyn Upgrader> {
+        Ok(self)
+    }
+
+    fn rotator(&self) -> Result<&dyn Rotator> {
         Ok(self)
     }
 }

@@ -10,6 +10,7 @@ pub mod control_plane;
 pub mod declared;
 pub mod inspect;
 pub mod pki;
+pub mod rotation;
 #[cfg(test)]
 mod tests;
 pub mod validity;

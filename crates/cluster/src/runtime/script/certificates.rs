@@ -101,12 +101,12 @@ pub(crate) fn controller_file(name: &str) -> String {
     format!("declared/{name}")
 }
 
-fn text(agent: &dyn Agent, path: &str) -> Result<Option<String>> {
+pub(super) fn text(agent: &dyn Agent, path: &str) -> Result<Option<String>> {
     let bytes = agent.read_file(path, LONGEST_FILE)?;
     Ok(bytes.and_then(|bytes| String::from_utf8(bytes).ok()))
 }
 
-fn write(agent: &dyn Agent, path: &str, mode: u32, text: &str) -> Result<()> {
+pub(super) fn write(agent: &dyn Agent, path: &str, mode: u32, text: &str) -> Result<()> {
     agent
         .write_file(&FileToWrite { path: path.to_owned(), mode, content: text.as_bytes().to_vec() })
         .map(|_| ())
