@@ -30,6 +30,12 @@ const K3S: &str =
 const K3S_DATA: &str = r#"data=$(sed -nE 's/^"?data-dir"?: *"?([^"]*)"?$/\1/p' /etc/rancher/k3s/config.yaml 2>/dev/null | head -n 1)
 data=${data:-/var/lib/rancher/k3s}
 "#;
+/// Prints the first client certificate of a kubeconfig: a word, or a block of YAML.
+const AWK: &str = r#"function show() { if (text != "") print "data " text }
+block && /:/ { show(); text = ""; exit }
+block { text = text $1; next }
+/^[ -]*client-certificate-data:/ { if ($NF ~ /^[>|]/) block = 1; else { gsub(/"/, "", $NF); text = $NF; exit } }
+END { show() }"#;
 /// Certificates that the image's own registry serves with.
 const REGISTRY: &str =
     r"$(sed -nE 's/^ +certificate: *([^ ]+) *$/\1/p' ROOTFS/etc/registry_config.yml 2>/dev/null)";
@@ -135,7 +141,7 @@ pub(crate) fn line(
          [ -f \"$file\" ] || continue\n\
          printf '== %s\\n' \"$file\"\n\
          case $file in\n\
-         *.conf) sed -nE 's/^ *client-certificate-data: *\"?([A-Za-z0-9+\\/=]+)\"? *$/data \\1/p' \"$file\" ;;\n\
+         *.conf) awk '{AWK}' \"$file\" ;;\n\
          *) sed -n '/^-----BEGIN CERTIFICATE-----/,/^-----END CERTIFICATE-----/p' \"$file\" ;;\n\
          esac\n\
          done"
@@ -199,6 +205,21 @@ mod tests {
     use super::*;
     use crate::runtime::certificates::authority::{Algorithm, Authority, Key, Leaf};
     use std::time::Duration;
+
+    #[test]
+    fn the_line_reads_kubeconfigs_of_every_form() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("a.conf");
+        let forms = ["QUJD", "\"QUJD\"", ">-\n      QU\n      JD"];
+        for form in forms {
+            for after in ["\n    client-key-data: eA==\n", "\n"] {
+                let text = format!("users:\n- user:\n    client-certificate-data: {form}{after}");
+                std::fs::write(&file, text).unwrap();
+                let ran = std::process::Command::new("awk").arg(AWK).arg(&file).output().unwrap();
+                assert_eq!(String::from_utf8_lossy(&ran.stdout), "data QUJD\n", "{form}");
+            }
+        }
+    }
 
     #[test]
     fn certificates_and_kubeconfigs_are_read() {

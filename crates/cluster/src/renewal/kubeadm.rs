@@ -6,10 +6,9 @@
 
 use std::time::{Duration, Instant};
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-
 use crate::renewal::change::{Machine, NewFile, Pending};
 use crate::renewal::inventory::Found;
+use crate::runtime::certificates::kubeconfig::with_client;
 use crate::runtime::certificates::{again, control_plane, inspect};
 use imgctl_base::error::{Context as _, Error, Result};
 
@@ -135,27 +134,6 @@ fn authority_of(
         .context(|| format!("{PKI}/{name}.crt"))
 }
 
-/// Returns a kubeconfig with another client certificate. Everything else stays.
-pub(crate) fn with_client(text: &str, certificate: &str, key: &str) -> String {
-    let mut new = String::new();
-    for line in text.lines() {
-        let indent: String = line.chars().take_while(|c| c.is_whitespace() || *c == '-').collect();
-        let value = match line.trim_start_matches([' ', '-']).split(':').next() {
-            Some("client-certificate-data") => Some(("client-certificate-data", certificate)),
-            Some("client-key-data") => Some(("client-key-data", key)),
-            _ => None,
-        };
-        match value {
-            Some((name, value)) => {
-                new.push_str(&format!("{indent}{name}: {}", STANDARD.encode(value)));
-            }
-            None => new.push_str(line),
-        }
-        new.push('\n');
-    }
-    new
-}
-
 /// Restarts a component.
 pub(crate) fn restart(machine: &Machine<'_>, component: &str) -> Result<()> {
     let line = match component {
@@ -218,16 +196,6 @@ fn servers(machine: &Machine<'_>) -> Result<Vec<(String, &'static str, u16)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_kubeconfig_gets_another_client() {
-        let text = "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: QQ==\n  name: k\nusers:\n- name: u\n  user:\n    client-certificate-data: b2xk\n    client-key-data: b2xk\n";
-        let new = with_client(text, "c", "k");
-        let changed = text
-            .replace("client-certificate-data: b2xk", "client-certificate-data: Yw==")
-            .replace("client-key-data: b2xk", "client-key-data: aw==");
-        assert_eq!(new, changed);
-    }
 
     #[test]
     fn each_file_has_its_care() {

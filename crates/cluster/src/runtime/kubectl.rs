@@ -247,7 +247,7 @@ fn parsed(arguments: &[&str], text: &str) -> Result<Value> {
 }
 
 /// Returns the port of API servers that kubeadm's documents name.
-fn api_port(documents: &[Value]) -> u64 {
+pub(crate) fn api_port(documents: &[Value]) -> u64 {
     let init = documents.iter().find(|document| document["kind"] == "InitConfiguration");
     let port = init.and_then(|init| init["localAPIEndpoint"]["bindPort"].as_u64());
     port.unwrap_or(u64::from(API_PORT))

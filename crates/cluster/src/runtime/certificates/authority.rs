@@ -75,9 +75,9 @@ impl Authority {
     }
 
     pub(crate) fn sign_key(&self, leaf: &Leaf, key: Key, validity: Duration) -> Result<Signed> {
-        let start =
-            // kubeadm dates certificates back to their authority: this one says when it was issued.
-            now().saturating_sub(BACKDATED).max(self.read.not_before.max(0).cast_unsigned() + 1);
+        let first = self.read.not_before.max(0).cast_unsigned();
+        // kubeadm dates certificates back to their authority: this one says when it was issued.
+        let start = now().saturating_sub(BACKDATED).max(first + 1).min(now().max(first));
         let end = (now() + validity.as_secs()).min(self.read.not_after.max(0).cast_unsigned());
         if end <= start {
             return Err(Error::failed(format!(

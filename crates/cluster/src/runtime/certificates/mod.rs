@@ -9,6 +9,7 @@ pub mod authority;
 pub mod control_plane;
 pub mod declared;
 pub mod inspect;
+pub(crate) mod kubeconfig;
 pub mod pki;
 pub mod rotation;
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! [`Kubeadm`] defines the actions; each file in this module implements one part. Facts: sealos.md
 //! 8.
 
+#[cfg(test)]
+mod certificate_tests;
 mod config;
 mod defaults;
 mod documents;
@@ -19,6 +21,7 @@ mod place;
 pub(crate) mod readdress;
 pub mod renew;
 mod renumber;
+mod rotation;
 mod settings;
 #[cfg(test)]
 mod stand_in_tests;
@@ -39,7 +42,8 @@ use version::Version;
 use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::ImageKind;
 use crate::runtime::{
-    Action, ImageFiles, Runtime, certificates::validity::Validity, load_balancer, upgrade::Upgrader,
+    Action, ImageFiles, Runtime, certificates::validity::Validity, load_balancer,
+    rotation::Rotator, upgrade::Upgrader,
 };
 use imgctl_base::error::{Error, Result};
 
@@ -237,6 +241,10 @@ impl Runtime for Kubeadm<'_> {
     }
 
     fn upgrader(&self) -> Result<&dyn Upgrader> {
+        Ok(self)
+    }
+
+    fn rotator(&self) -> Result<&dyn Rotator> {
         Ok(self)
     }
 }
