@@ -122,7 +122,7 @@ pub(crate) fn finish(state: &StateFiles, files: &[String]) -> Result<()> {
             }
         }
     }
-    remove_tree(&state.path(DIRECTORY))
+    discard(state)
 }
 
 /// Forgets the new authorities.
@@ -168,7 +168,7 @@ mod tests {
             assert!(bundle.starts_with(&first.certificate));
         }
         for _ in 0..2 {
-            finish(&state, &["ca".to_owned()]).unwrap_or_default();
+            finish(&state, &["ca".to_owned()]).unwrap();
         }
         let now = state.read("pki/ca.crt", LONGEST).unwrap().unwrap();
         assert_eq!(now, pair.new.certificate);
