@@ -82,7 +82,7 @@ fn an_authority_is_rotated_under_clients() {
     // Killed behind records, it goes on or back.
     let records: Vec<u64> = match long() {
         true => (1..70).collect(),
-        false => vec![4, 11, 17, 24, 31],
+        false => vec![11, 24],
     };
     let mut kills = 0;
     for record in records {
@@ -103,7 +103,7 @@ fn an_authority_is_rotated_under_clients() {
             assert_only(&bed, &now);
         }
     }
-    assert!(kills > 3, "{kills} kills");
+    assert!(kills > 1, "{kills} kills");
     for client in clients {
         client.goes_on(&bed);
         let (written, failed) = client.stop(&bed);
