@@ -94,7 +94,7 @@ impl OfHost {
                 record.checked, record.reason
             )),
             Some(record) if record.state == State::Waiting => {
-                warnings.push(format!("the renewal of certificates waits: {}", record.reason))
+                warnings.push(format!("the renewal of certificates waits: {}", record.reason));
             }
             _ => {}
         }
