@@ -164,7 +164,7 @@ fn by_a_timer(bed: &Bed, recipient: &str) {
                 grep -l age1 /etc/systemd/system/imgctl-backup-* || true";
     assert_eq!(bed.says(1, open), "");
     run(bed, &["backup", "--unschedule"]).ok();
-    assert_eq!(bed.says(1, "ls -d /etc/systemd/system/imgctl-* 2>/dev/null || true"), "");
+    assert_eq!(bed.says(1, "ls -d /etc/systemd/system/imgctl-backup-* 2>/dev/null || true"), "");
 }
 
 /// A backup with a damaged, a truncated or a missing blob is refused before anything happens.

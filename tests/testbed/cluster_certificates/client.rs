@@ -23,7 +23,7 @@ pub(super) fn etcdctl(bed: &Bed, host: usize, line: &str) -> String {
     bed.says(host, &format!("ETCDCTL_API=3 etcdctl {arguments} {line}"))
 }
 
-/// A client that writes without pause until it is stopped.
+/// A client that writes several times a second until it is stopped.
 pub(super) struct Client {
     name: &'static str,
     host: usize,
@@ -49,6 +49,7 @@ impl Client {
              if ((t >= {retries})); then echo \"failed $n $said\"; break; fi\n\
              sleep 0.2\n\
              done\n\
+             sleep 0.2\n\
              done >>/var/lib/{name}.log\n\
              END\n\
              rm -f /var/lib/{name}.stop /var/lib/{name}.log\n\
@@ -70,14 +71,14 @@ impl Client {
     #[track_caller]
     pub(super) fn goes_on(&self, bed: &Bed) {
         let seen = self.lines(bed, "ok").len();
-        wait_for("writes", Duration::from_secs(30), || self.lines(bed, "ok").len() > seen + 10);
+        wait_for("writes", Duration::from_secs(180), || self.lines(bed, "ok").len() > seen + 10);
     }
 
     /// Ends the client: how much it wrote, and what failed. Everything it wrote must be there.
     pub(super) fn stop(self, bed: &Bed) -> (usize, Vec<String>) {
         let name = self.name;
         bed.says(self.host, &format!("touch /var/lib/{name}.stop"));
-        wait_for("the end of the client", Duration::from_secs(60), || {
+        wait_for("the end of the client", Duration::from_secs(240), || {
             !bed.exec(self.host, &format!("systemctl is-active -q {name}")).success()
         });
         let ok = self.lines(bed, "ok");

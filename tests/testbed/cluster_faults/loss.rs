@@ -37,7 +37,7 @@ impl Going {
     }
 
     fn end(mut self) -> (Option<i32>, String) {
-        let until = Instant::now() + Duration::from_secs(90);
+        let until = Instant::now() + Duration::from_secs(240);
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return (status.code(), self.text());
@@ -57,7 +57,7 @@ impl Drop for Going {
 
 #[track_caller]
 fn until(what: &str, mut is: impl FnMut() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(60);
+    let limit = Instant::now() + Duration::from_secs(240);
     while !is() {
         assert!(Instant::now() < limit, "{what} does not come");
         std::thread::sleep(Duration::from_millis(50));

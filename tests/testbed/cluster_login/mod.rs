@@ -140,5 +140,5 @@ fn keyboard_interactive_ipv6_and_a_link_that_is_cut() {
     let begun = Instant::now();
     let ran = bed.exec(&["-i", bed.key()], "true").fails(7);
     assert!(ran.stderr().contains("no answer within"), "{}", ran.stderr());
-    assert!(begun.elapsed() < Duration::from_secs(40));
+    assert!(begun.elapsed() < Duration::from_secs(240));
 }

@@ -65,7 +65,7 @@ fn a_host_dies(bed: &Bed, forth: &str, mixed: &[String]) {
     // Its member waits for another one that is not well.
     bed.says(3, "systemctl stop etcd");
     let running = begin(bed, &["renumber", forth, "--yes"]);
-    wait_for("the script", Duration::from_secs(60), || {
+    wait_for("the script", Duration::from_secs(240), || {
         bed.exec(1, "pgrep -f '[r]enumber.sh'").success()
     });
     bed.kill(1);

@@ -9,7 +9,7 @@ use crate::cluster_upgrade::counting::{all_counted, build, refused, trees, upgra
 use crate::common::testbed::Bed;
 use crate::common::{Ran, needs_root, tool};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(240);
 const STATE: &str = "/var/lib/sealos/data/default/state";
 
 #[test]

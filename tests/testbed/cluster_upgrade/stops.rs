@@ -11,7 +11,7 @@ use crate::cluster_upgrade::counting::{
 use crate::common::needs_root;
 use crate::common::testbed::Bed;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(240);
 
 #[test]
 fn it_stops_where_it_must_and_goes_on() {

@@ -46,6 +46,13 @@ pub(crate) struct Kept {
     existed: bool,
 }
 
+impl Pending {
+    /// Tells whether the file at `path` changes.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.files.iter().any(|one| one.path == path)
+    }
+}
+
 impl Machine<'_> {
     pub(crate) fn read(&self, path: &str) -> Result<Option<String>> {
         let bytes = self.agent.read_file(path, LONGEST_FILE)?;
@@ -139,7 +146,7 @@ impl Machine<'_> {
         file: &NewFile,
         restart: Option<&str>,
     ) -> Result<()> {
-        if !pending.files.iter().any(|known| known.path == file.path) {
+        if !pending.has(&file.path) {
             let before = self.read(&file.path)?;
             let number = pending.files.len();
             self.write(&self.kept(number), 0o600, before.as_deref().unwrap_or_default())?;

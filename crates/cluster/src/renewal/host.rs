@@ -191,30 +191,20 @@ impl Run<'_> {
     ) -> Result<()> {
         let done = self.change(due, &mut pending, held).and_then(|()| self.verify(&pending));
         let Err(error) = done else {
-            let now = time(Timestamp::now().as_second());
-            let found = self.found()?;
-            for one in &found {
-                let former = due.iter().find(|former| former.file == one.file);
-                let is_new =
-                    former.is_some_and(|former| former.certificate.der != one.certificate.der);
-                if is_new {
-                    record.renewed(&one.file, &now, &time(one.certificate.not_after));
-                    (self.world.tell)(&format!("renewed {}", one.file));
-                }
-            }
+            self.note_renewed(due, &pending, record)?;
             self.machine.settle()?;
             // k3s decides itself what it renews.
-            let left = self.due(&found).0;
-            return match left.first() {
-                Some(one) if self.settings().runtime == "k3s" => Err(Error::failed(format!(
-                    "k3s was restarted and has not renewed {}",
-                    one.file
-                ))),
+            let left = self.due(&self.found()?).0.first().map(|one| one.file.clone());
+            return match left {
+                Some(file) if self.settings().runtime == "k3s" => {
+                    Err(Error::failed(format!("k3s was restarted and has not renewed {file}")))
+                }
                 _ => Ok(()),
             };
         };
         // Expired files are no better than these.
         if due.iter().any(|one| one.certificate.not_after <= self.world.now) {
+            self.note_renewed(due, &pending, record)?;
             return Err(error);
         }
         let undone = self.machine.undo(&pending).and_then(|()| self.restarts(&pending));
@@ -227,6 +217,25 @@ impl Run<'_> {
                 Err(error.context(format!("cannot put the former certificates back: {other}")))
             }
         }
+    }
+
+    /// Records the certificates that are new: of those that were due, and of those that a run which was
+    /// killed had begun with.
+    fn note_renewed(&self, due: &[&Found], pending: &Pending, record: &mut Record) -> Result<()> {
+        let now = time(Timestamp::now().as_second());
+        for one in self.found()? {
+            let not_after = time(one.certificate.not_after);
+            let former = due.iter().find(|former| former.file == one.file);
+            let is_new = match former {
+                Some(former) => former.certificate.der != one.certificate.der,
+                None => pending.has(&one.file) && !record.has(&one.file, &not_after),
+            };
+            if is_new {
+                record.renewed(&one.file, &now, &not_after);
+                (self.world.tell)(&format!("renewed {}", one.file));
+            }
+        }
+        Ok(())
     }
 
     fn change(&self, due: &[&Found], pending: &mut Pending, held: Option<&Held>) -> Result<()> {

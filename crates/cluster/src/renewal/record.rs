@@ -67,6 +67,11 @@ impl Record {
         shorten(&mut self.renewed);
     }
 
+    /// Tells whether the renewal of `file` until `not_after` is recorded.
+    pub(crate) fn has(&self, file: &str, not_after: &str) -> bool {
+        self.renewed.iter().any(|one| one.file == file && one.not_after == not_after)
+    }
+
     pub(crate) fn failed(&mut self, at: &str, message: String) {
         // A failure that repeats is one failure.
         self.failed.retain(|known| known.message != message);

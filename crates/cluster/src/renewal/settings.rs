@@ -14,7 +14,7 @@ use imgctl_base::error::Result;
 pub const FILE: &str = "settings.json";
 /// Longest pause between two checks: certificates of a year are due for four months.
 const LONGEST: Duration = Duration::from_secs(12 * 3600);
-const SHORTEST: Duration = Duration::from_secs(60);
+const SHORTEST: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Settings {
@@ -46,9 +46,10 @@ pub fn directory(context: &ClusterContext) -> String {
     format!("{}/certificates", context.paths.root())
 }
 
-/// Returns the pause between two checks of certificates with this validity.
+/// Returns the pause between two checks of certificates with this validity. A third of it is left when a
+/// certificate is due: time for two checks, each with a round of slots, and for a host that is not well.
 pub(crate) fn interval(validity: Duration) -> Duration {
-    (validity / 12).clamp(SHORTEST, LONGEST)
+    (validity / 20).clamp(SHORTEST, LONGEST)
 }
 
 impl Settings {
@@ -73,7 +74,7 @@ impl Settings {
                 .position(|other| other.address == host.address)
                 .unwrap_or(0),
             hosts: context.hosts.len().max(1),
-            interval: interval(validity.unwrap_or(LONGEST * 12)).as_secs(),
+            interval: interval(validity.unwrap_or(LONGEST * 20)).as_secs(),
             validity: validity.map(|validity| validity.as_secs()),
             declared: declared_file(context)?,
             health: health.filter(|_| runtime == "script").map(|line| format!("bash {line}")),
@@ -101,7 +102,7 @@ mod tests {
     #[test]
     fn short_certificates_are_looked_at_often() {
         assert_eq!(interval(Duration::from_secs(365 * 86_400)), LONGEST);
-        assert_eq!(interval(Duration::from_secs(86_400)), Duration::from_secs(7200));
+        assert_eq!(interval(Duration::from_secs(86_400)), Duration::from_secs(4320));
         assert_eq!(interval(Duration::from_secs(600)), SHORTEST);
     }
 }

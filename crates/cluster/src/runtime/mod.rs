@@ -125,12 +125,18 @@ pub trait Runtime: Send + Sync {
     }
 }
 
-/// Returns a line that copies the imgctl binary, which runs the commands of a host, to `target`.
+/// Returns a line that puts the imgctl binary, which runs the commands of a host, at `target`. An agent
+/// that was uploaded is never written again, so a hard link is enough; any other binary is copied.
 pub(crate) fn own_binary(target: &str) -> action::Line {
     action::Line {
         line: format!(
-            "mkdir -p \"$(dirname {target})\" && \
-             install -m 0755 /proc/$PPID/exe {target}.new && mv -f {target}.new {target}"
+            "[ /proc/$PPID/exe -ef {target} ] || {{\n\
+             mkdir -p \"$(dirname {target})\" && rm -f {target}.new &&\n\
+             case $(readlink /proc/$PPID/exe) in\n\
+             */imgctl-agent-*) ln \"$(readlink /proc/$PPID/exe)\" {target}.new 2>/dev/null ;;\n\
+             *) false ;;\n\
+             esac || install -m 0755 /proc/$PPID/exe {target}.new && mv -f {target}.new {target}\n\
+             }}"
         ),
         again: true,
         ..action::Line::default()

@@ -148,6 +148,7 @@ fn a_creation_goes_through_all_phases_in_order() {
             "settle",
             "guest",
             "guest",
+            "certificates",
             "record",
             "copy"
         ]
