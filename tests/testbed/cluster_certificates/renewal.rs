@@ -47,6 +47,7 @@ fn short_certificates_are_renewed_under_clients() {
     }
     wait_for("renewals", Duration::from_secs(300), || (1..=3).all(|host| renewed(&bed, host) >= 2));
     println!("renewed {:?} after they were given", began.elapsed());
+    put_back(&bed);
     // Beyond the end of the former ones.
     std::thread::sleep(Duration::from_secs(LEFT + 10).saturating_sub(began.elapsed()));
     for client in clients {
@@ -63,7 +64,6 @@ fn short_certificates_are_renewed_under_clients() {
     let shown = run(&bed, &["status"]).ok();
     assert!(shown.stdout().contains("renewed 2 certificates at"), "{}", shown.report());
 
-    put_back(&bed);
     // The timer goes, comes back, and goes with the cluster.
     run(&bed, &["cert", "--timer", "off"]).ok();
     assert!(!bed.exec(2, &format!("systemctl cat {UNIT}.timer")).success());

@@ -55,7 +55,7 @@ impl Config {
             // The cluster's own documents are complete.
             defaults::of_kubeadm()
         } else {
-            defaults::documents(version, lvscare_image(context).is_some())
+            defaults::documents(version, state.ipvs && lvscare_image(context).is_some())
         };
         if let Some(text) = inputs.image.filter(|_| !context.is_adopted()) {
             let image = Documents::read(text)

@@ -30,8 +30,11 @@ const KUBELET_SINCE: [(&str, u32); 5] = [
     ("mergeDefaultEvictionSettings", 34),
 ];
 
-/// Returns the default documents. `ipvs` tells whether the image includes LVScare, which requires
-/// kube-proxy in that mode.
+/// Minor version of Kubernetes 1 that deprecates kube-proxy's mode `ipvs`.
+const IPVS_DEPRECATED: u32 = 35;
+
+/// Returns the default documents. `ipvs`: the image includes LVScare, with which sealos has kube-proxy
+/// use that mode, and the kernel has it.
 pub(super) fn documents(version: &Version, ipvs: bool) -> Documents {
     let local_time = json!({
         "name": "localtime",
@@ -118,7 +121,7 @@ pub(super) fn documents(version: &Version, ipvs: bool) -> Documents {
         }),
         proxy: json!({"metricsBindAddress": "0.0.0.0"}),
     };
-    if ipvs {
+    if ipvs && version.minor < IPVS_DEPRECATED {
         documents.proxy["mode"] = "ipvs".into();
     }
     fit(&mut documents, version);

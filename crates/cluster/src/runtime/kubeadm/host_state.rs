@@ -17,6 +17,8 @@ pub(crate) struct HostState {
     /// Whether there is an `/etc/localtime`.
     pub(crate) local_time: bool,
     pub(crate) audit_policy: bool,
+    /// Whether the kernel has IPVS.
+    pub(crate) ipvs: bool,
     /// The host's addresses, for a host that is known by a name.
     pub addresses: Vec<String>,
 }
@@ -25,6 +27,8 @@ pub(crate) struct HostState {
 const SOCKETS: [&str; 3] =
     ["/var/run/cri-dockerd.sock", "/run/containerd/containerd.sock", "/var/run/crio/crio.sock"];
 const ENDPOINT: &str = "SEALOS_SYS_CRI_ENDPOINT";
+/// Shell condition: the kernel has IPVS, or a module of it.
+pub(super) const HAS_IPVS: &str = "[ -e /proc/net/ip_vs ] || modprobe -n ip_vs 2>/dev/null";
 
 impl HostState {
     /// Returns the state to assume in a plan, from the image's variables.
@@ -35,6 +39,7 @@ impl HostState {
             cgroup_driver: "systemd".to_owned(),
             local_time: true,
             audit_policy: true,
+            ipvs: true,
             addresses: Vec::new(),
         }
     }
@@ -46,6 +51,7 @@ impl HostState {
         }
         text.push_str("if [ -e /etc/localtime ]; then echo localtime; fi\n");
         text.push_str(&format!("if [ -e {} ]; then echo audit; fi\n", defaults::AUDIT_POLICY));
+        text.push_str(&format!("if {HAS_IPVS}; then echo ipvs; fi\n"));
         // Each runtime reports its own driver; kubeadm defaults to systemd.
         text.push_str(
             "if command -v containerd >/dev/null 2>&1; then\n\
@@ -80,12 +86,13 @@ impl HostState {
 /// was found.
 fn read(answer: &str, named: Option<&str>) -> Result<HostState> {
     let mut sockets = Vec::new();
-    let (mut local_time, mut audit_policy) = (false, false);
+    let (mut local_time, mut audit_policy, mut ipvs) = (false, false, false);
     let (mut containerd, mut docker) = ("systemd", "systemd");
     for line in answer.lines() {
         match line.trim() {
             "localtime" => local_time = true,
             "audit" => audit_policy = true,
+            "ipvs" => ipvs = true,
             "containerd-cgroupfs" => containerd = "cgroupfs",
             "docker-cgroupfs" => docker = "cgroupfs",
             line => sockets.extend(line.strip_prefix("socket ")),
@@ -115,6 +122,7 @@ fn read(answer: &str, named: Option<&str>) -> Result<HostState> {
         cgroup_driver: driver.to_owned(),
         local_time,
         audit_policy,
+        ipvs,
         addresses: Vec::new(),
     })
 }
@@ -150,13 +158,14 @@ mod tests {
                 .unwrap();
         assert_eq!(state.cri_socket, "unix:///run/containerd/containerd.sock");
         assert_eq!(state.cgroup_driver, "cgroupfs");
-        assert!(state.local_time && !state.audit_policy);
+        assert!(state.local_time && !state.audit_policy && !state.ipvs);
 
-        let both = "socket /var/run/cri-dockerd.sock\nsocket /run/containerd/containerd.sock\ndocker-systemd\n";
+        let both = "socket /var/run/cri-dockerd.sock\nsocket /run/containerd/containerd.sock\ndocker-systemd\nipvs\n";
         assert!(read(both, None).unwrap_err().to_string().contains("several"));
         let state = read(both, Some("/var/run/cri-dockerd.sock")).unwrap();
         assert_eq!(state.cri_socket, "unix:///var/run/cri-dockerd.sock");
         assert_eq!(state.cgroup_driver, "systemd");
+        assert!(state.ipvs);
         assert!(read("", None).is_err());
     }
 }

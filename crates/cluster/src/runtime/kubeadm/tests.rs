@@ -315,6 +315,23 @@ fn the_kubelet_of_a_host_with_old_control_groups() {
 }
 
 #[test]
+fn kube_proxy_uses_ipvs_only_where_the_kernel_has_it_and_before_1_35() {
+    for (version, ipvs, expected) in
+        [("v1.34.1", true, Some("ipvs")), ("v1.34.1", false, None), ("v1.35.0", true, None)]
+    {
+        let context = context(version, three(), Vec::new());
+        let host = &context.hosts[0];
+        let state = HostState { ipvs, ..HostState::expected(&context, host) };
+        let version = &Version::of(&context).unwrap();
+        let inputs = Inputs { version, image: None, alt_names: &[], validity: Validity::default() };
+        let config = Config::build(&context, host, &state, &inputs).unwrap();
+        let proxy = &config.documents().proxy;
+        assert_eq!(proxy["mode"].as_str(), expected, "{proxy}");
+        assert_eq!(proxy["ipvs"].is_null(), expected.is_none(), "{proxy}");
+    }
+}
+
+#[test]
 fn without_lvscare_workers_have_a_balancer_of_their_own() {
     let mut context = context("v1.34.1", three(), Vec::new());
     let kubeadm = Kubeadm::new(&NoFiles, Validity::default());

@@ -6,7 +6,7 @@
 //! their servers. `containerd config dump` finds syntax errors, wrong types and unknown plugins.
 
 use crate::runtime::action::{Action, Line, Site};
-use crate::runtime::kubeadm::host_state::HostState;
+use crate::runtime::kubeadm::host_state::{HAS_IPVS, HostState};
 use crate::runtime::kubeadm::upgrade::apply::patches;
 use crate::runtime::kubeadm::upgrade::etcd_manifest::{MANIFESTS, Manifest};
 use crate::runtime::kubeadm::upgrade::reconfigure::change::Change;
@@ -195,8 +195,10 @@ fn proxy(site: &Site<'_>, target: &Target, change: &Change) -> Result<()> {
     let wants_ipvs =
         change.proxy.iter().any(|one| one.name() == "mode" && one.new == Some("ipvs".into()));
     if wants_ipvs {
-        let line = "[ -e /proc/net/ip_vs ] || modprobe -n ip_vs 2>/dev/null || { echo 'the kernel has no IPVS (module ip_vs), which mode: ipvs needs' >&2; exit 1; }";
-        site.run_on(site.agent, &Line::query(line), "-ipvs")?;
+        let line = format!(
+            "{HAS_IPVS} || {{ echo 'the kernel has no IPVS (module ip_vs), which mode: ipvs needs' >&2; exit 1; }}"
+        );
+        site.run_on(site.agent, &Line::query(&line), "-ipvs")?;
     }
     let object = kubectl.find(&["daemonset", "kube-proxy", "-n", "kube-system"])?;
     let Some(object) = object else {
