@@ -13,7 +13,7 @@ use crate::cli::commands::{
     about, adopt, agent, archives, attach, backup, blobs, build, bundle, cache, cert, cluster,
     diff, edit, files, history, hosts, images, inplace, inspect, keys, kube_wrapper, login,
     manifest, mounts, plan, preview, pull, push, records, registry, renumber, sign, state, status,
-    store, upgrade, working,
+    store, support_bundle, upgrade, working,
 };
 use crate::cli::{accepted, context::Context, overview, settings::Globals};
 use imgctl_base::error::Result;
@@ -132,6 +132,7 @@ verbs! {
     "restore": Restore(Box<backup::RestoreArgs>) => backup::restore;
     "status": Status(Box<status::StatusArgs>) => status::status;
     "state": State(state::StateCommand) => state::run;
+    "support-bundle": SupportBundle(Box<support_bundle::SupportBundleArgs>) => support_bundle::support_bundle;
     "inplace": Inplace(inplace::InplaceArgs) => inplace::run;
     "plan": Plan(plan::PlanArgs) => plan::plan, owned;
     "gen": Gen(Box<preview::GenArgs>) => preview::generate;

@@ -8,7 +8,7 @@ use clap::{Args as _, Command};
 use crate::cli::settings::Globals;
 
 /// Each visible verb, under the heading of what it is for.
-const GROUPS: [(&str, &[&str]); 8] = [
+const GROUPS: [(&str, &[&str]); 7] = [
     ("Build images", &["build", "merge", "rebase", "annotate", "tag", "manifest", "sbom"]),
     (
         "Ship images",
@@ -48,13 +48,27 @@ const GROUPS: [(&str, &[&str]); 8] = [
             "scp",
         ],
     ),
-    ("Upgrade clusters", &["upgrade", "rollback", "inplace"]),
-    ("Back up clusters", &["backup", "restore"]),
+    ("Upgrade and back up clusters", &["upgrade", "rollback", "inplace", "backup", "restore"]),
     (
         "Inspect",
         &[
-            "images", "inspect", "history", "tree", "ls", "cat", "diff", "mount", "umount",
-            "mounts", "create", "export", "render", "status", "env", "journal",
+            "images",
+            "inspect",
+            "history",
+            "tree",
+            "ls",
+            "cat",
+            "diff",
+            "mount",
+            "umount",
+            "mounts",
+            "create",
+            "export",
+            "render",
+            "status",
+            "env",
+            "journal",
+            "support-bundle",
         ],
     ),
     ("Maintain", &["cache", "cert", "df", "prune", "rmi", "scrub", "state"]),

@@ -1,5 +1,5 @@
 //! Operations on clusters: adopt, install, change, grow, shrink, upgrade, roll back, patch in place,
-//! back up, restore, renumber, renew certificates, uninstall, tear down.
+//! back up, restore, renumber, renew certificates, uninstall, tear down, report problems.
 //!
 //! A front end (the command line, a service, a test) fills in a request, opens a [`session::Session`]
 //! and calls one function. What the operation does meanwhile it tells its
@@ -24,6 +24,7 @@ pub mod rotation;
 pub mod session;
 pub mod state;
 mod state_store;
+pub mod support;
 #[cfg(test)]
 mod tests;
 pub mod upgrade;

@@ -48,5 +48,6 @@ pub(crate) mod simulate;
 pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod store;
+pub(crate) mod support_bundle;
 pub(crate) mod upgrade;
 pub(crate) mod working;

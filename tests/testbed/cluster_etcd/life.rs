@@ -5,7 +5,7 @@ use crate::cluster_etcd::support::{
     assert_untouched, build_etcd, bytes, etcdctl, events, members, run, surface,
 };
 use crate::common::testbed::Bed;
-use crate::common::{Ran, needs_root};
+use crate::common::{Ran, needs_root, tool};
 
 #[test]
 fn etcd_lives_through_everything() {
@@ -90,8 +90,40 @@ fn status(bed: &mut Bed) {
     bed.says(3, "systemctl stop etcd");
     let ill = bed.imgctl(["status"]).fails(10);
     assert!(ill.stdout().contains(&bed.ip(3)), "{}", ill.report());
+    support_bundle(bed);
     bed.says(3, "systemctl start etcd");
     bed.imgctl(["status"]).ok();
+}
+
+/// Everything that a report of a problem needs, without what hosts and variables hold of secrets.
+fn support_bundle(bed: &Bed) {
+    bed.says(
+        1,
+        "systemd-run -q --wait --unit imgctl-says sh -c 'echo password: hunter22-of-a-unit; echo all the rest'",
+    );
+    let planned = bed.imgctl(["support-bundle", "--dry-run"]).ok();
+    assert!(planned.stdout().contains("journal-imgctl.txt"), "{}", planned.report());
+    let file = bed.env.path("report.tar.gz");
+    let name = file.to_str().unwrap();
+    bed.imgctl(["support-bundle", "-o", name]).ok();
+    let unpacked = bed.env.path("unpacked");
+    std::fs::create_dir(&unpacked).unwrap();
+    Ran::new(tool("tar", ["-xzf", name, "-C", unpacked.to_str().unwrap()])).ok();
+    let read = |path: &str| {
+        let path = unpacked.join("report").join(path);
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    };
+    let of_first = format!("hosts/{}", bed.ip(1));
+    let said = read(&format!("{of_first}/journal-imgctl.txt"));
+    assert!(said.contains("password: ***") && said.contains("all the rest"), "{said}");
+    assert!(!said.contains("hunter22"), "{said}");
+    assert!(read(&format!("{of_first}/system.txt")).contains("PRETTY_NAME"));
+    assert!(read("status.json").contains(&bed.ip(3)));
+    assert!(read("Clusterfile").contains("etcd:v1"));
+    let listed = read("contents.json");
+    assert!(listed.contains("journal/") && listed.contains("logs/"), "{listed}");
+    assert!(!listed.contains("missing"), "{listed}");
+    bed.imgctl(["support-bundle", "-o", name]).fails(2);
 }
 
 /// `exec` and `scp` find the cluster's hosts by themselves.
