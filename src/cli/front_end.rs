@@ -16,8 +16,9 @@ use imgctl_cluster::pipeline::event::{Event, Listener, NullListener, Outcome as 
 use imgctl_cluster::pipeline::{
     change::Planned, executor::Summary, interrupt::Interrupt, step::PlanView,
 };
-use imgctl_cluster::upgrade::document::{Direction, HostBefore};
+use imgctl_cluster::upgrade::document::{Direction, Document, HostBefore};
 use imgctl_cluster::upgrade::plan::CANNOT_BE_REACHED;
+use imgctl_cluster::upgrade::window::WindowState;
 use imgctl_ops::front_end::{
     Announcement, BackedUp, Consent, FrontEnd, InPlace, Logins, Outcome, Upgraded,
 };
@@ -82,6 +83,7 @@ impl FrontEnd for Terminal<'_> {
             Announcement::Upgrade(document) => upgrade_view::show(document, self.context),
             Announcement::Adoption(_) if self.context.ui.is_json() => Ok(()),
             Announcement::Adoption(adoption) => adopt_view::show(adoption, self.context),
+            Announcement::Window { document, state } => window(document, state, self.context),
             Announcement::InPlace(plan) => view::plan(plan, self.context),
         }
     }
@@ -271,12 +273,40 @@ fn show_outcome(outcome: &Outcome, context: &Context) -> Result<()> {
             ui.say(&format!("{verb} {id} is paused: run `imgctl upgrade resume` to continue"));
             Ok(())
         }
+        Outcome::Waiting { document, opens } => {
+            let state = WindowState::Closed { opens: opens.clone() };
+            window(document, &state, context)
+        }
         Outcome::Upgraded(upgraded) => show_upgraded(upgraded, context),
         Outcome::NothingToRollBack => {
             ui.say("nothing to do: every host is at the former version");
             Ok(())
         }
     }
+}
+
+/// Shows that a run waits for a window, or that it goes on in one; with `--json`, as an event.
+fn window(document: &Document, state: &WindowState, context: &Context) -> Result<()> {
+    if context.ui.is_json() {
+        let mut event = json!({
+            "event": "window",
+            "time": jiff::Timestamp::now().to_string(),
+            "id": document.id,
+        });
+        event["window"] = upgrade_view::window_json(state);
+        return context.ui.line(&event.to_string());
+    }
+    let (kind, id) = (document.kind(), &document.id);
+    context.ui.say(&match state {
+        WindowState::Closed { opens } => format!(
+            "{kind} {id} waits for its next window, which opens {opens}; it holds no lock meanwhile"
+        ),
+        WindowState::Open { closes } => {
+            format!("{kind} {id} continues: its window is open until {closes}")
+        }
+        WindowState::Always => format!("{kind} {id} continues"),
+    });
+    Ok(())
 }
 
 /// Shows where a backup is; behind JSON events, as one more line.

@@ -8,8 +8,9 @@ use crate::cli::duration;
 use imgctl_base::error::{Error, Result};
 use imgctl_cluster::runtime::upgrade::Renewal;
 use imgctl_cluster::upgrade::document::{
-    Choices, HopMode, KubeletSwap, OnFailure, OnTimeout, PauseAfter, Strategy,
+    Choices, HopMode, KeepContainers, KubeletSwap, OnFailure, OnTimeout, PauseAfter, Strategy,
 };
+use imgctl_cluster::upgrade::window::Windows;
 use imgctl_ops::upgrade::GivenChoices;
 
 /// How hosts are moved, during upgrades and rollbacks. All flags are optional, so that given values
@@ -65,6 +66,26 @@ pub(crate) struct MovingArgs {
     /// Time that a host must stay healthy before the next one is changed: 30s, 5m [default: 0]
     #[arg(long, value_name = "DURATION")]
     bake: Option<String>,
+
+    /// Begin with hosts only at these times, such as 'Sat 02:00-05:00 Europe/Berlin' (may be repeated)
+    #[arg(long, value_name = "WINDOW")]
+    window: Vec<String>,
+
+    /// Keep containers running whose hash alone would make the new kubelet restart them: `rehash`
+    /// brings the hash in containerd's records to the new one while no kubelet runs (experimental)
+    #[arg(long, value_parser = choice::<KeepContainers>(["none", "rehash"]))]
+    keep_containers: Option<KeepContainers>,
+
+    /// Before a Node is opened again, run a Pod there that is scheduled, pulls, resolves and reaches
+    /// the API [default image: the one that the rootfs image names, otherwise its pause image]
+    #[arg(
+        long,
+        value_name = "IMAGE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = ""
+    )]
+    probe: Option<String>,
 }
 
 /// Flags that control an upgrade.
@@ -111,6 +132,12 @@ pub(crate) const PAUSES: [&str; 4] = ["stage", "control-plane", "canary", "batch
 /// Those of `rollback`: it has no canary, and control planes are last.
 pub(crate) const PAUSES_BACK: [&str; 2] = ["stage", "batch"];
 
+/// Returns the windows as given, all of which are valid.
+pub(crate) fn checked_windows(given: &[String]) -> Result<Vec<String>> {
+    Windows::parse(given)?;
+    Ok(given.to_vec())
+}
+
 /// Reads a choice by the name that plans record it under.
 pub(crate) fn choice<T: DeserializeOwned + Clone + Send + Sync + 'static>(
     names: impl Into<PossibleValuesParser>,
@@ -144,8 +171,15 @@ impl MovingArgs {
             max_restarts: if self.no_restart { Some(0) } else { self.max_restarts },
             bake_seconds: seconds(&self.bake, usual.bake_seconds)?,
             max_failed: self.max_failed.unwrap_or(usual.max_failed),
+            windows: self.windows()?,
+            probe: self.probe.clone(),
+            keep_containers: self.keep_containers.unwrap_or_default(),
             ..usual
         })
+    }
+
+    fn windows(&self) -> Result<Vec<String>> {
+        checked_windows(&self.window)
     }
 
     /// Returns the given options, each with the member of [`Choices`] that it sets.
@@ -163,6 +197,9 @@ impl MovingArgs {
             ("--no-restart", "maxRestarts", self.no_restart),
             ("--bake", "bakeSeconds", self.bake.is_some()),
             ("--max-failed", "maxFailed", self.max_failed.is_some()),
+            ("--window", "windows", !self.window.is_empty()),
+            ("--probe", "probe", self.probe.is_some()),
+            ("--keep-containers", "keepContainers", self.keep_containers.is_some()),
         ])
     }
 }
@@ -173,6 +210,11 @@ impl ChoiceArgs {
         let no_canary = self.canary.iter().any(|host| host == "none");
         if no_canary && self.canary.len() > 1 {
             return Err(Error::usage("--canary none cannot be combined with --canary HOST"));
+        }
+        let is_replacing = self.strategy == Some(Strategy::Replace) || !self.spares.is_empty();
+        if is_replacing && !self.moving.window.is_empty() {
+            return Err(Error::usage("--window cannot be combined with --strategy replace")
+                .hint("spares join and hosts leave when the others have moved, at any time"));
         }
         let choices = Choices {
             strategy: self.strategy.unwrap_or_default(),
@@ -268,6 +310,7 @@ mod tests {
             ("--pause-after stage", "--pause-after"),
             ("--bake 0", "--bake"),
             ("--on-failure stop", "--on-failure"),
+            ("--window sat_02:00-05:00", "--window"),
         ] {
             let error = args(line).check_none().unwrap_err().to_string();
             assert!(error.starts_with(name), "{line}: {error}");
@@ -281,6 +324,10 @@ mod tests {
             ("--canary 10.0.0.1", vec!["--canary"]),
             ("--on-failure stop", vec![]),
             ("--on-failure rollback", vec!["--on-failure"]),
+            ("--keep-containers none", vec![]),
+            ("--keep-containers rehash", vec!["--keep-containers"]),
+            ("--probe", vec!["--probe"]),
+            ("--probe=busybox:1.36", vec!["--probe"]),
         ] {
             let given = args(line).of_upgrade().unwrap();
             assert_eq!(given.against(&decided, 1).unwrap(), differ, "{line}");

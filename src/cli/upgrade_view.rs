@@ -12,6 +12,7 @@ use imgctl_cluster::upgrade::document::{
 };
 use imgctl_cluster::upgrade::report::Report;
 use imgctl_cluster::upgrade::upgrade_store::{Ended, word};
+use imgctl_cluster::upgrade::window::{WindowState, Windows};
 use imgctl_ops::upgrade::Progress;
 
 /// Maximum number of containers listed for one host.
@@ -51,6 +52,9 @@ pub(crate) fn show_findings(findings: &[Finding], context: &Context) -> Result<(
 fn plan_json(document: &Document) -> Result<Value> {
     let mut value = json!(document);
     value["digest"] = json!(document.digest()?);
+    if let Some(state) = window_now(document) {
+        value["window"] = window_json(&state);
+    }
     Ok(value)
 }
 
@@ -87,6 +91,15 @@ fn text(document: &Document) -> Result<String> {
         text.push('\n');
         text.push_str(&settings(document));
     }
+    if !document.choices.windows.is_empty() {
+        text.push_str(&format!(
+            "\nwindows (hosts begin to change only then; {})\n",
+            next(document)
+        ));
+        for window in &document.choices.windows {
+            text.push_str(&format!("  {window}\n"));
+        }
+    }
     text.push('\n');
     text.push_str(&order(document));
     text.push_str(&restarts(document));
@@ -106,6 +119,30 @@ fn text(document: &Document) -> Result<String> {
         text.push_str(&format!("\n{blockers} {what} the start\n"));
     }
     Ok(text)
+}
+
+/// Returns whether a window of `document` is open; `None` if it has none.
+fn window_now(document: &Document) -> Option<WindowState> {
+    let windows = Windows::of(&document.choices.windows).ok()??;
+    Some(windows.at(jiff::Timestamp::now()))
+}
+
+/// Returns when the next window opens or the present one closes, in words.
+fn next(document: &Document) -> String {
+    match window_now(document) {
+        Some(WindowState::Closed { opens }) => format!("the next opens {opens}"),
+        Some(WindowState::Open { closes }) => format!("open until {closes}"),
+        _ => "always open".to_owned(),
+    }
+}
+
+/// Returns the form of a window's state in JSON.
+pub(crate) fn window_json(state: &WindowState) -> Value {
+    match state {
+        WindowState::Closed { opens } => json!({ "open": false, "opens": opens.rfc3339() }),
+        WindowState::Open { closes } => json!({ "open": true, "closes": closes.rfc3339() }),
+        WindowState::Always => json!({ "open": true }),
+    }
 }
 
 /// Returns each setting with its old and new value, and what restarts where.
@@ -295,6 +332,9 @@ pub(crate) fn show_progress(cluster: &str, progress: &Progress, context: &Contex
                 open.id,
                 progress.status.map_or("planned", word)
             ))?;
+            if !open.choices.windows.is_empty() {
+                ui.line(&format!("windows {}: {}", open.choices.windows.join("; "), next(open)))?;
+            }
             if let Some(past) = &progress.past {
                 steps(open, past, context)?;
             }
@@ -337,6 +377,8 @@ fn progress_json(cluster: &str, progress: &Progress) -> Value {
             "from": open.from,
             "to": open.target(),
             "state": progress.status,
+            "windows": open.choices.windows,
+            "window": window_now(open).as_ref().map(window_json),
             "journal": past.map(|past| &past.id),
             "steps": steps,
         })),

@@ -3,5 +3,6 @@
 //! Must not depend on what a cluster is.
 
 pub mod agent;
+pub mod containerd;
 pub mod host;
 pub mod render;

@@ -11,6 +11,7 @@ pub mod hash;
 pub mod lease;
 pub mod objects;
 pub mod presented;
+pub mod probe;
 pub mod restart;
 pub mod selector;
 #[cfg(any(test, feature = "testing"))]

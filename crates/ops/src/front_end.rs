@@ -9,6 +9,7 @@ use imgctl_cluster::pipeline::{
 };
 use imgctl_cluster::upgrade::document::{Document, Finding};
 use imgctl_cluster::upgrade::report::Report;
+use imgctl_cluster::upgrade::window::{Moment, WindowState};
 use imgctl_registry::{ClientOptions, credentials::Login};
 use imgctl_store::store::Store;
 
@@ -89,6 +90,8 @@ pub enum Announcement<'a> {
     Upgrade(&'a Document),
     /// A change of Pods in place.
     InPlace(&'a Plan),
+    /// An upgrade or a rollback that goes on, because a window is open.
+    Window { document: &'a Document, state: WindowState },
 }
 
 /// Outcome of a part of an operation.
@@ -125,6 +128,11 @@ pub enum Outcome {
     },
     /// An upgrade or a rollback has stopped where a pause was requested.
     Paused(Box<Document>),
+    /// An upgrade or a rollback waits until the next window opens.
+    Waiting {
+        document: Box<Document>,
+        opens: Moment,
+    },
     /// An upgrade or a rollback is complete.
     Upgraded(Box<Upgraded>),
     NothingToRollBack,

@@ -199,11 +199,10 @@ fn apply_once(request: &Application, session: &Session<'_>) -> Result<Next> {
     let prepared = work.prepare(desired)?;
     if let Some(change) = reconfigure::differs(&work, &prepared)? {
         let went = reconfigure::begin(&work, &change, &request.settings);
-        let goes_on = change.has_more && *went.as_ref().unwrap_or(&false);
         drop(work);
         let choices = reconfigure::choices(&request.settings);
-        upgrade::finish(went, name, &choices, &request.options, session)?;
-        return Ok(if goes_on { Next::Again } else { Next::Nothing });
+        let is_done = upgrade::finish(went, name, &choices, &request.options, session)?;
+        return Ok(if is_done && change.has_more { Next::Again } else { Next::Nothing });
     }
     for image in &prepared.change.unlisted {
         session.front.note(&format!(

@@ -9,6 +9,7 @@ use crate::cli::cluster_options::{
     ClusterArg, DesiredArgs, HostsArgs, StateArgs, ValuesArgs, WaitArgs, WorkArgs,
 };
 use crate::cli::kubeconfig_options::{ApplicationArgs, KubeconfigArgs};
+use crate::cli::upgrade_choices::checked_windows;
 use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use imgctl_base::error::{Error, Result};
 use imgctl_ops::apps::{self, AppInstallation, AppRemoval};
@@ -161,6 +162,11 @@ pub(crate) struct ApplyArgs {
     #[arg(long)]
     keep_failed: bool,
 
+    /// Begin to change settings of hosts only at these times, such as 'Sat 02:00-05:00 Europe/Berlin'
+    /// (may be repeated)
+    #[arg(long, value_name = "WINDOW")]
+    window: Vec<String>,
+
     #[command(flatten)]
     state: StateArgs,
 
@@ -181,7 +187,11 @@ pub(crate) fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
         encrypt_state: args.state.encrypt_state.clone(),
         force: args.force,
         wait: args.wait.wait()?,
-        settings: SettingsChoices { skip_checks: args.skip_check.clone(), stops: args.keep_failed },
+        settings: SettingsChoices {
+            skip_checks: args.skip_check.clone(),
+            stops: args.keep_failed,
+            windows: checked_windows(&args.window)?,
+        },
         options: args.work.options(context)?,
     };
     install::apply(&request, &context.session(&args.ssh, &args.registry)?)

@@ -31,6 +31,7 @@ Examples:
   imgctl upgrade kubernetes:v1.34 --batch 10% --max-unavailable 2
   imgctl upgrade kubernetes:v1.33 kubernetes:v1.34 --hop auto
   imgctl upgrade etcd-cluster:v3.5.1 --pause-after canary
+  imgctl upgrade kubernetes:v1.34 --window 'Sat,Sun 02:00-05:00 Europe/Berlin'
   imgctl upgrade status
   imgctl upgrade resume"
 )]
@@ -102,6 +103,10 @@ struct ResumeArgs {
     #[arg(long, value_parser = choice::<PauseAfter>(PAUSES))]
     pause_after: Option<PauseAfter>,
 
+    /// Change hosts now, even if the windows of the upgrade are closed
+    #[arg(long)]
+    ignore_windows: bool,
+
     #[command(flatten)]
     ssh: SshArgs,
 
@@ -143,6 +148,7 @@ pub(crate) fn upgrade(args: &UpgradeArgs, context: &Context) -> Result<()> {
             let request = ResumeRequest {
                 cluster: args.cluster.cluster.clone(),
                 pause_after: args.pause_after,
+                ignore_windows: args.ignore_windows,
                 options: args.work.options(context)?,
             };
             upgrade::resume(&request, &context.session(&args.ssh, &args.registry)?)

@@ -1,10 +1,14 @@
 //! Whether a stop is requested, and how urgently. Front ends turn signals into requests.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+/// Returns whether hosts may be begun now.
+type Admission = dyn Fn() -> bool + Send + Sync;
+
 /// Shared between the code that requests a stop and the code that stops.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Interrupt {
     asked: Arc<AtomicUsize>,
     now: Arc<AtomicBool>,
@@ -12,6 +16,17 @@ pub struct Interrupt {
     patient: Arc<AtomicBool>,
     /// The first request to stop is only a request to pause.
     is_gentle: bool,
+    /// `None`: always.
+    admission: Option<Arc<Admission>>,
+}
+
+impl fmt::Debug for Interrupt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Interrupt")
+            .field("asked", &self.asked)
+            .field("patient", &self.patient)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Interrupt {
@@ -20,6 +35,18 @@ impl Interrupt {
     /// otherwise.
     pub fn gentle() -> Self {
         Self { is_gentle: true, ..Self::default() }
+    }
+
+    /// Lets hosts begin only while `admits` returns `true`, in phases that wait for this
+    /// ([`crate::pipeline::step::Phase::while_admitted`]). A host that has begun is finished.
+    pub fn admitting(mut self, admits: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        self.admission = Some(Arc::new(admits));
+        self
+    }
+
+    /// Returns whether hosts may be begun now.
+    pub(crate) fn admits(&self) -> bool {
+        self.admission.as_ref().is_none_or(|admits| admits())
     }
 
     /// Requests a stop. After the first request no new step starts; after the second, running steps
@@ -39,7 +66,7 @@ impl Interrupt {
     }
 
     /// Returns whether no new step may start.
-    pub(crate) fn is_asked(&self) -> bool {
+    pub fn is_asked(&self) -> bool {
         self.is_hasty() || self.patient.load(Ordering::SeqCst)
     }
 

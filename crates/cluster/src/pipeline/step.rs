@@ -175,6 +175,8 @@ pub struct Phase {
     pub on_failure: OnFailure,
     pub(crate) lanes: Vec<Lane>,
     pub together: Option<Arc<dyn BatchWork>>,
+    /// Its hosts begin only while the run admits it; see [`Phase::while_admitted`].
+    pub(crate) waits: bool,
 }
 
 impl Phase {
@@ -185,7 +187,15 @@ impl Phase {
             on_failure: OnFailure::Stop,
             lanes: Vec::new(),
             together: None,
+            waits: false,
         }
+    }
+
+    /// Hosts of this phase begin only while [`crate::pipeline::interrupt::Interrupt::admitting`]
+    /// admits it; otherwise the run pauses before them.
+    pub(crate) fn while_admitted(mut self) -> Self {
+        self.waits = true;
+        self
     }
 
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {

@@ -135,6 +135,24 @@ pub enum OnFailure {
     Rollback,
 }
 
+/// Value of `--keep-containers`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeepContainers {
+    /// Nothing: kubelets restart what they restart.
+    #[default]
+    None,
+    /// Hashes in containerd's records are changed while no kubelet runs.
+    Rehash,
+}
+
+impl KeepContainers {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+    fn is_default(&self) -> bool {
+        *self == Self::None
+    }
+}
+
 impl OnFailure {
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
     fn is_stop(&self) -> bool {
@@ -178,6 +196,18 @@ pub struct Choices {
     pub on_failure: OnFailure,
     /// Replacement hosts for the replace strategy.
     pub spares: Vec<String>,
+    /// Windows in which hosts may begin to change, see [`crate::upgrade::window::Windows::parse`]; empty
+    /// for any time. Omitted then, so that plans made by older versions keep their digest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<String>,
+    /// A probe Pod runs on each Node before it is opened; its image, empty for one that the rootfs
+    /// image names. Omitted if there is none, as above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<String>,
+    /// What keeps containers running whose hash alone would restart them; the default is omitted, as
+    /// above.
+    #[serde(default, skip_serializing_if = "KeepContainers::is_default")]
+    pub keep_containers: KeepContainers,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
@@ -207,6 +237,9 @@ impl Default for Choices {
             max_failed: 0,
             on_failure: OnFailure::default(),
             spares: Vec::new(),
+            windows: Vec::new(),
+            probe: None,
+            keep_containers: KeepContainers::default(),
         }
     }
 }

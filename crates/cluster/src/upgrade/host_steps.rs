@@ -9,7 +9,7 @@ use crate::runtime::upgrade::{Move, Place, Upgrader};
 use crate::sync::tree::ROOTFS;
 use crate::upgrade::document::{Document, KubeletSwap};
 use crate::upgrade::hooks::{self, Hooks};
-use crate::upgrade::{nodes, request::SCRIPT};
+use crate::upgrade::{nodes, probes, rehash, request::SCRIPT};
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::protocol::SwitchTree;
 
@@ -47,6 +47,7 @@ pub(super) fn steps(
         false => upgrader.apply(step)?,
         true => upgrader.restore(step)?,
     });
+    rehash::insert(&mut actions, step, document)?;
     if !step.back {
         actions.extend(hooks::legacy_host(hooks, step, document));
     }
@@ -61,6 +62,7 @@ pub(super) fn steps(
         }
     }
     if let Some(node) = node {
+        actions.extend(probes::action(node, &document.choices, step.to.rootfs())?);
         actions.push(nodes::uncordon(node));
     }
     Ok(actions.into_iter().map(Step::from).collect())

@@ -23,6 +23,8 @@ pub mod plan;
 #[cfg(test)]
 mod plan_tests;
 pub(crate) mod preflight;
+mod probes;
+mod rehash;
 pub mod report;
 pub mod request;
 mod restarts;
@@ -35,3 +37,4 @@ pub mod stale;
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "for tests only")]
 pub mod testing;
 pub mod upgrade_store;
+pub mod window;

@@ -117,7 +117,7 @@ pub(super) fn uncordon(node: &str) -> Action {
     })
 }
 
-fn say(site: &Site<'_>, text: &str) {
+pub(super) fn say(site: &Site<'_>, text: &str) {
     (site.output)(OutputLine { text: text.to_owned(), error_stream: false });
 }
 

@@ -244,7 +244,9 @@ fn ready(plan: &mut Plan, run: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
     if !forward {
         return Ok(());
     }
+    // The snapshot is not older than the window in which hosts begin to change.
     let backup = Phase::new("backup", Order::Parallel).on_failure(OnFailure::FinishPhase);
+    let backup = backup.while_admitted();
     plan.push(backup.over(run.hosts(&run.hops[0]), |host| {
         run.upgrader.backup(&run.step(0, host, run.place(host), trees)?.0)
     })?);
@@ -272,7 +274,7 @@ fn forward(plan: &mut Plan, run: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
             let first = run.host(context, first)?;
             let (step, _) = run.step(number, first, Place::First, trees)?;
             let finish = run.upgrader.finish(&step)?;
-            plan.push(Phase::on(&numbered(CONTROL_PLANE, number), first, finish));
+            plan.push(Phase::on(&numbered(CONTROL_PLANE, number), first, finish).while_admitted());
         }
         if document.hops[number].workers {
             workers(plan, run, trees, number)?;
@@ -281,7 +283,7 @@ fn forward(plan: &mut Plan, run: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
             let first = run.host(context, first)?;
             let (step, _) = run.step(number, first, Place::First, trees)?;
             let scripts = hooks::legacy_cluster(run.hooks(number)?, &step, document);
-            plan.push(Phase::on(&numbered("legacy", number), first, scripts));
+            plan.push(Phase::on(&numbered("legacy", number), first, scripts).while_admitted());
         }
     }
     Ok(())
@@ -296,7 +298,7 @@ fn balancers(plan: &mut Plan, run: &UpgradeRun<'_>, trees: &Trees) -> Result<()>
         return Ok(());
     }
     let workers = run.hosts(context).into_iter().filter(|host| run.place(host) == Place::Worker);
-    plan.push(Phase::new(BALANCERS, Order::Parallel).over(workers, |host| {
+    plan.push(Phase::new(BALANCERS, Order::Parallel).while_admitted().over(workers, |host| {
         run.upgrader.before_control_planes(&run.step(0, host, Place::Worker, trees)?.0)
     })?);
     Ok(())
@@ -354,7 +356,8 @@ fn before_snapshot(
 /// Restores all control planes at the same time, because no cluster can run with both old and new
 /// data.
 fn snapshot(plan: &mut Plan, run: &UpgradeRun<'_>, trees: &Trees, number: usize) -> Result<()> {
-    let mut stop = Phase::new("snapshot-stop", Order::Parallel);
+    // Nothing pauses between this phase and the last: the cluster is down.
+    let mut stop = Phase::new("snapshot-stop", Order::Parallel).while_admitted();
     let mut restore = Phase::new("snapshot-restore", Order::Parallel);
     let mut start = Phase::new("snapshot-start", Order::Parallel);
     let mut gate = Phase::new("snapshot-gate", Order::Parallel);
@@ -392,7 +395,7 @@ fn control_planes(
     number: usize,
 ) -> Result<()> {
     let document = run.document;
-    let mut phase = Phase::new(&numbered("control-plane", number), Order::Serial);
+    let mut phase = Phase::new(&numbered("control-plane", number), Order::Serial).while_admitted();
     for id in &document.control_planes {
         let host = run.host(&run.hops[number], id)?;
         if !run.moves(host) {
@@ -415,14 +418,14 @@ fn workers(plan: &mut Plan, run: &UpgradeRun<'_>, trees: &Trees, number: usize) 
         Ok(Lane::on(host, steps))
     };
     // A failed canary stops the upgrade before any other worker.
-    let mut canary = Phase::new(&numbered(CANARY, number), Order::Serial);
+    let mut canary = Phase::new(&numbered(CANARY, number), Order::Serial).while_admitted();
     for id in &document.canary {
         canary = canary.lane(lane(id)?);
     }
     plan.push(canary);
     for (batch, ids) in document.batches.iter().enumerate() {
         let name = format!("{}-{}", numbered(BATCH, number), batch + 1);
-        let mut phase = Phase::new(&name, Order::Parallel);
+        let mut phase = Phase::new(&name, Order::Parallel).while_admitted();
         if document.choices.max_failed > 0 {
             phase = phase.on_failure(OnFailure::Tolerate(document.choices.max_failed));
         }
@@ -442,7 +445,7 @@ fn applications(plan: &mut Plan, run: &UpgradeRun<'_>) -> Result<()> {
             continue;
         }
         let hosts: Vec<Host> = run.hosts(target).into_iter().cloned().collect();
-        plan.push(image_commands::phase(target, image, &hosts, None));
+        plan.push(image_commands::phase(target, image, &hosts, None).while_admitted());
     }
     Ok(())
 }

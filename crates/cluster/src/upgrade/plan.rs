@@ -9,7 +9,7 @@ use crate::upgrade::document::{
 };
 use crate::upgrade::observation::{HostSeen, Observation};
 use crate::upgrade::request::{Request, SCRIPT, Target};
-use crate::upgrade::{preflight, restarts, settings, skew::may_lag};
+use crate::upgrade::{preflight, probes, rehash, restarts, settings, skew::may_lag};
 use imgctl_base::error::{Error, IoContext, Result};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +29,7 @@ pub fn plan(observation: &Observation, request: &Request<'_>) -> Result<Planned>
     check_id(request.id.as_deref())?;
     check_scope(observation, request)?;
     check_spares(observation, request)?;
+    rehash::check(request)?;
     check_path(request)?;
     let same = is_same(observation, request) && request.settings.is_empty();
     let hosts = hosts_before(observation, request, same)?;
@@ -80,6 +81,8 @@ pub fn plan(observation: &Observation, request: &Request<'_>) -> Result<Planned>
     if document.is_reconfiguration() {
         document.notes = settings::notes(&document);
     }
+    document.notes.extend(probes::notes(&document, request)?);
+    document.notes.extend(rehash::notes(&document));
     let nobody = document.hosts.values().all(|host| host.skipped.is_some());
     if same && nobody {
         return Ok(Planned::Nothing(document.findings));

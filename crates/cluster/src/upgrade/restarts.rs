@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::runtime::version::minor;
-use crate::upgrade::document::{Document, KubeletSwap};
+use crate::upgrade::document::{Document, KeepContainers, KubeletSwap};
 use crate::upgrade::observation::{HostSeen, Observation};
 use crate::upgrade::request::{Request, SCRIPT};
 use crate::upgrade::{kubeadm_restarts, settings};
@@ -93,6 +93,9 @@ fn of_host(
         settings::correct(&mut ways, document, host);
     } else if document.runtime == KUBEADM {
         kubeadm_restarts::correct(&mut ways, document, observation, request, host);
+        if document.choices.keep_containers == KeepContainers::Rehash {
+            ways.rehash(&staying, pods, &change);
+        }
     }
     Some(HostRestarts { ways, moved: gone.iter().filter(|container| container.running).count() })
 }
@@ -185,6 +188,56 @@ mod tests {
         let kept = HostRestarts::deserialize(&plan.restarts["10.1.0.1"]).unwrap();
         assert_eq!((kept.moved, kept.ways.back.counts.restart), (0, 2));
         assert!(forward(&plan, "10.0.0.1").is_none());
+    }
+
+    #[test]
+    fn records_are_changed_only_where_the_operator_wants_it() {
+        let mut request = request("v1.30.4", &["v1.31.2"]);
+        request.choices.kubelet_swap = KubeletSwap::InPlace;
+        request.choices.max_restarts = Some(0);
+        request.choices.keep_containers = KeepContainers::Rehash;
+        let mut seen = cluster("v1.30.4");
+        // The control plane runs nothing.
+        seen.hosts[0].containers = seen.hosts[1].containers.clone();
+        seen.hosts[0].containers.iter_mut().for_each(|one| one.running = false);
+        for node in &mut seen.api.as_mut().unwrap().nodes {
+            node.runtime = "containerd://1.7.27".into();
+        }
+        let plan = document(&seen, &request);
+        let told = forward(&plan, "10.1.0.1").unwrap();
+        assert_eq!((told.counts.keep, told.counts.disturbed()), (2, 0));
+        assert_eq!(told.rehashed().count(), 2);
+        assert!(restarts(&plan).is_empty());
+        let named = |text: &str| plan.notes.iter().any(|note| note.contains(text));
+        assert!(
+            named("experimental") && named("default/web main keeps running"),
+            "{:?}",
+            plan.notes
+        );
+        // One whose definition is another one restarts, and the limit holds.
+        let pages = &mut seen.api.as_mut().unwrap().raw_pods;
+        pages[0] = pages[0].replacen("web:1", "web:2", 1);
+        let plan = document(&seen, &request);
+        let told = forward(&plan, "10.1.0.1").unwrap();
+        assert_eq!((told.counts.keep, told.counts.restart), (1, 1));
+        assert_eq!(restarts(&plan)[0].severity, Severity::Error);
+        // A runtime whose records are not known.
+        for (runtime, word) in
+            [("containerd://1.5.18", "1.5.18"), ("cri-o://1.30.0", "containerd alone")]
+        {
+            seen.api.as_mut().unwrap().nodes[1].runtime = runtime.into();
+            let plan = document(&seen, &request);
+            let mut found = plan.findings.iter();
+            let found = found.find(|one| one.check == "container-runtime").unwrap();
+            assert!(found.what.contains(word) && found.severity == Severity::Error, "{found:?}");
+        }
+        request.runtime = "k3s";
+        let error = crate::upgrade::plan::plan(&seen, &request).unwrap_err().to_string();
+        assert!(error.contains("clusters of kubeadm"), "{error}");
+        let mut request = crate::upgrade::testing::request("v1.30.4", &["v1.31.2", "v1.32.1"]);
+        request.choices.keep_containers = KeepContainers::Rehash;
+        let error = crate::upgrade::plan::plan(&seen, &request).unwrap_err().to_string();
+        assert!(error.contains("one image at a time"), "{error}");
     }
 
     #[test]

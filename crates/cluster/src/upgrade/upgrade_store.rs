@@ -37,6 +37,8 @@ const DIRECTORY: &str = "upgrade";
 pub enum UpgradeStatus {
     Running,
     Paused,
+    /// Until the next upgrade window opens.
+    Waiting,
     Failed,
     Committed,
     Aborted,
@@ -437,6 +439,7 @@ pub fn word(status: UpgradeStatus) -> &'static str {
     match status {
         UpgradeStatus::Running => "running",
         UpgradeStatus::Paused => "paused",
+        UpgradeStatus::Waiting => "waiting",
         UpgradeStatus::Failed => "failed",
         UpgradeStatus::Committed => "committed",
         UpgradeStatus::Aborted => "aborted",

@@ -20,6 +20,7 @@ pub mod tree;
 pub mod tunnel;
 mod wire;
 
+use crate::containerd::rehash::{Rehash, Rehashed};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use protocol::{
@@ -143,6 +144,12 @@ pub trait Agent: Send + Sync {
     /// stays byte for byte. Returns `true` if the file changed.
     fn set_hosts(&self, block: &HostsBlock) -> Result<bool> {
         self.inner()?.set_hosts(block)
+    }
+
+    /// Reads or changes the hashes of containers in containerd's records; see
+    /// [`crate::containerd::rehash`]. May be repeated.
+    fn rehash(&self, request: &Rehash) -> Result<Rehashed> {
+        self.inner()?.rehash(request)
     }
 
     /// Opens a connection to a TCP port as the host sees it. `address` is an IP address of the host

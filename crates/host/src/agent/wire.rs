@@ -11,6 +11,7 @@ use crate::agent::protocol::{
     Assemble, CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion,
     Outcome, OutputLine, PeerSource, ReadPart, Run, SwitchTree, WritePart,
 };
+use crate::containerd::rehash::{Rehash, Rehashed};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_base::wire::Failure;
 
@@ -117,6 +118,7 @@ calls! {
     "write-part": WritePart => ();
     "remove": Remove => Vec<String>;
     "set-hosts": HostsBlock => HostsSet;
+    "rehash": Rehash => Rehashed;
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -33,7 +33,7 @@ pub use minor::{Era, Minor};
 pub use raw_pod::{Pod, PodContainer, Role, pods};
 
 /// Annotation in the container runtime that contains the hash of a container.
-pub(crate) const ANNOTATION: &str = "io.kubernetes.container.hash";
+pub const ANNOTATION: &str = "io.kubernetes.container.hash";
 /// Second hash annotation, which kubelets 1.27 to 1.30 write where pods can be resized in place.
 pub(crate) const ANNOTATION_WITHOUT_RESOURCES: &str =
     "io.kubernetes.container.hashWithoutResources";

@@ -35,6 +35,7 @@ pub(super) fn decide(
         reason: finding.reason,
         exact: finding.exact,
         next_hash: finding.next,
+        rehash: None,
     }
 }
 

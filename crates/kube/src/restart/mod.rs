@@ -7,6 +7,7 @@
 
 mod compare;
 mod decide;
+mod rehash;
 mod running;
 mod verdict;
 
@@ -21,7 +22,7 @@ use crate::hash::{Minor, Pod};
 
 pub use compare::{Actual, Comparison, Mismatch, compare};
 pub use running::{RunningContainer, running};
-pub use verdict::{Code, ContainerPrediction, Counts, Verdict};
+pub use verdict::{Code, ContainerPrediction, Counts, HashChange, Verdict};
 
 /// The planned change on one host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -109,12 +110,9 @@ impl Prediction {
             one.reason = reason.to_owned();
             one.exact = verdict != Verdict::Unknown;
             one.next_hash = None;
+            one.rehash = None;
         }
-        let ended = self.counts.ended;
-        self.counts = Counts { ended, ..Counts::default() };
-        for one in &self.containers {
-            self.counts.count(one.verdict);
-        }
+        self.count();
     }
 }
 

@@ -28,6 +28,8 @@ pub enum Code {
     NotCompared,
     /// The new kubelet is declared to accept hashes of the old one.
     DeclaredCompatible,
+    /// The hash in the container runtime's record is brought to that of the new kubelet.
+    Rehashed,
     /// The formula changes between 1.30 and 1.31.
     #[serde(rename = "formula-1.31")]
     Formula131,
@@ -62,6 +64,13 @@ pub enum Code {
     OldRelease,
 }
 
+/// A change of a container's hash in the container runtime's record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HashChange {
+    pub from: String,
+    pub to: String,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerPrediction {
@@ -82,6 +91,9 @@ pub struct ContainerPrediction {
     pub(crate) exact: bool,
     /// The container's hash after the change, if known.
     pub(crate) next_hash: Option<ContainerHash>,
+    /// The change of its record that keeps it running.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rehash: Option<HashChange>,
 }
 
 impl Verdict {

@@ -10,7 +10,8 @@ use crate::upgrade::execute::{
 };
 use crate::upgrade::finish::{finish, leave_out, pairs};
 use crate::upgrade::images::{ClusterSnapshot, Start, UpgradeImage, know, sides};
-use crate::upgrade::{choices::GivenChoices, lag, resume::resume_in};
+use crate::upgrade::resume::{Continuing, resume_in};
+use crate::upgrade::{choices::GivenChoices, lag};
 use crate::work::{RunOptions, Work, declined, steps};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::fs::atomic::{self, Durability};
@@ -75,7 +76,7 @@ pub fn upgrade(request: &UpgradeRequest, session: &Session<'_>) -> Result<()> {
     };
     let went = begin(&work, &beginning);
     drop(work);
-    finish(went, name, &beginning.choices, &request.options, session)
+    finish(went, name, &beginning.choices, &request.options, session).map(|_| ())
 }
 
 /// Upgrades the cluster to rootfs images that its hosts do not have, as [`upgrade`] does by default.
@@ -240,9 +241,10 @@ fn meets_open(
                `imgctl upgrade abort`, then start again",
         ));
     }
-    let went = resume_in(&work, &open, request.choices.choices.pause_after);
+    let pause_after = request.choices.choices.pause_after;
+    let went = resume_in(&work, &open, &Continuing { pause_after, ..Continuing::default() });
     drop(work);
-    finish(went, &request.cluster, &open.choices, &request.options, session)
+    finish(went, &request.cluster, &open.choices, &request.options, session).map(|_| ())
 }
 
 /// Splits the images into hops (rootfs images) and images to install.

@@ -36,6 +36,7 @@ impl GivenChoices {
             drain_on_timeout: choices.drain_on_timeout,
             delete_emptydir_data: choices.delete_emptydir_data,
             force_unmanaged: choices.force_unmanaged,
+            keep_containers: choices.keep_containers,
             skip_checks,
             ..Choices::default()
         };

@@ -65,7 +65,12 @@ pub(crate) fn abandon(document: &Document, known: &ClusterSnapshot<'_>) -> Resul
             let status = upgrades.status(id).ok().flatten();
             matches!(
                 status,
-                Some(UpgradeStatus::Running | UpgradeStatus::Paused | UpgradeStatus::Failed)
+                Some(
+                    UpgradeStatus::Running
+                        | UpgradeStatus::Paused
+                        | UpgradeStatus::Waiting
+                        | UpgradeStatus::Failed
+                )
             )
         }),
     };

@@ -30,6 +30,7 @@ use imgctl_cluster::upgrade::pipeline::{self, UpgradeRun};
 use imgctl_cluster::upgrade::report::{Report, report};
 use imgctl_cluster::upgrade::request::{Request, SCRIPT, Target};
 use imgctl_cluster::upgrade::upgrade_store::{Again, UpgradeStatus};
+use imgctl_cluster::upgrade::window::{WindowState, Windows};
 use imgctl_cluster::upgrade::{
     hooks::Hooks, image_tree, mirror::Mirror, nodes, observation::Observation, observe, pause,
     plan, stale,
@@ -202,6 +203,8 @@ fn target(
 pub(crate) struct Carrying<'a> {
     pub(crate) document: &'a Document,
     pub(crate) pause_after: Option<PauseAfter>,
+    /// Hosts begin at any time.
+    pub(crate) ignores_windows: bool,
     /// Final step, after all others are done.
     pub(crate) commit: Step,
     /// Hosts whose steps are repeated because something was undone there meanwhile.
@@ -217,6 +220,7 @@ impl<'a> Carrying<'a> {
         Self {
             document,
             pause_after: document.choices.pause_after,
+            ignores_windows: false,
             commit,
             again: Vec::new(),
             snapshot: None,
@@ -290,7 +294,11 @@ pub(crate) fn carry(known: &ClusterSnapshot<'_>, carrying: &Carrying<'_>) -> Res
         Some(mirror) => &**mirror,
         None => &NullListener,
     };
-    let interrupt = Interrupt::gentle();
+    let mut interrupt = Interrupt::gentle();
+    let windows = Windows::of(&document.choices.windows)?.filter(|_| !carrying.ignores_windows);
+    if let Some(windows) = windows.clone() {
+        interrupt = interrupt.admitting(move || windows.is_open(Timestamp::now()));
+    }
     let pause_file = upgrades.pause_file(&document.id)?;
     let ended = AtomicBool::new(false);
     let outcome = std::thread::scope(|scope| {
@@ -299,7 +307,7 @@ pub(crate) fn carry(known: &ClusterSnapshot<'_>, carrying: &Carrying<'_>) -> Res
         ended.store(true, Ordering::SeqCst);
         outcome
     });
-    let went = went(outcome, is_cut, known, carrying);
+    let went = went(outcome, is_cut, windows.as_ref(), known, carrying);
     if let Some(mirror) = &mirror {
         tell_late(mirror, work.session);
     }
@@ -310,6 +318,7 @@ pub(crate) fn carry(known: &ClusterSnapshot<'_>, carrying: &Carrying<'_>) -> Res
 fn went(
     outcome: Result<Summary>,
     is_cut: bool,
+    windows: Option<&Windows>,
     known: &ClusterSnapshot<'_>,
     carrying: &Carrying<'_>,
 ) -> Result<Outcome> {
@@ -317,6 +326,16 @@ fn went(
     let paused = || Outcome::Paused(Box::new(document.clone()));
     let pause_file = upgrades.pause_file(&document.id)?;
     match outcome {
+        Ok(summary) if summary.is_held => {
+            let now = windows.map(|windows| windows.at(Timestamp::now()));
+            upgrades.set_status(&document.id, UpgradeStatus::Waiting)?;
+            let document = Box::new(document.clone());
+            Ok(match now {
+                Some(WindowState::Closed { opens }) => Outcome::Waiting { document, opens },
+                // It has opened meanwhile.
+                _ => Outcome::Paused(document),
+            })
+        }
         Ok(_) if is_cut => {
             upgrades.set_status(&document.id, UpgradeStatus::Paused)?;
             Ok(paused())

@@ -10,6 +10,7 @@ use crate::members::{add_new_hosts, converge};
 use crate::session::Session;
 use crate::upgrade::choices::GivenChoices;
 use crate::upgrade::rollback::{RollbackRequest, Scope, close_untouched, go_back};
+use crate::upgrade::windows;
 use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_cluster::cluster::clusterfile::{Clusterfile, Ssh};
@@ -22,16 +23,16 @@ use imgctl_host::host::address::{self, Address, SSH_PORT};
 /// Time for the Nodes of spare hosts to become Ready, where there is a network plugin.
 const WAIT: Wait = Wait::WhereNetwork(Duration::from_secs(300));
 
-/// Completes an upgrade, whose run ended with `went` (`true`: all of its hosts are at the target).
-/// The cluster's lock must be free.
+/// Completes an upgrade, whose run ended with `went` (`true`: all of its hosts are at the target),
+/// after all windows that it waits for. Returns whether it is complete. The cluster's lock must be free.
 pub(crate) fn finish(
     went: Result<bool>,
     cluster: &str,
     choices: &Choices,
     options: &RunOptions,
     session: &Session<'_>,
-) -> Result<()> {
-    let is_done = match went {
+) -> Result<bool> {
+    let is_done = match windows::go_on(went, cluster, options, session) {
         Err(failure) if failure.kind() != Kind::Interrupted => {
             let failure = take_back(failure, cluster, options, session);
             return Err(close_settings(failure, cluster, options, session));
@@ -39,7 +40,7 @@ pub(crate) fn finish(
         went => went?,
     };
     if !is_done {
-        return Ok(());
+        return Ok(false);
     }
     for pair in pairs(choices)? {
         // A control plane joins in a separate run: in a shared run, the old one would leave first.
@@ -48,7 +49,7 @@ pub(crate) fn finish(
                 .map_err(|error| error.hint("run the same `imgctl upgrade` again to continue"))?;
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Rolls back the hosts on which an upgrade failed, each as with `imgctl rollback --scope

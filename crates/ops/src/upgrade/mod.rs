@@ -16,6 +16,7 @@ mod open;
 pub(crate) mod reconfigure;
 mod resume;
 mod rollback;
+mod windows;
 
 pub(crate) use begin::begin_newer;
 pub use begin::{Preview, UpgradeRequest, upgrade};

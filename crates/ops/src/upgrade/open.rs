@@ -2,7 +2,7 @@
 
 use crate::session::Session;
 use crate::upgrade::images::{UpgradeImages, is_recorded, know};
-use crate::upgrade::resume::{Copy, check_home, here, release_nodes, resume_in};
+use crate::upgrade::resume::{Continuing, Copy, check_home, here, release_nodes, resume_in};
 use crate::upgrade::{close::abandon, finish::finish};
 use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Error, Result};
@@ -15,6 +15,8 @@ use imgctl_cluster::upgrade::upgrade_store::{Ended, UpgradeStatus, UpgradeStore}
 pub struct ResumeRequest {
     pub cluster: String,
     pub pause_after: Option<PauseAfter>,
+    /// Change hosts now, whatever the windows of the upgrade.
+    pub ignore_windows: bool,
     pub options: RunOptions,
 }
 
@@ -26,9 +28,11 @@ pub fn resume(request: &ResumeRequest, session: &Session<'_>) -> Result<()> {
         Error::not_found(format!("cluster {name} has no upgrade to resume"))
             .hint("start one with `imgctl upgrade IMAGE`")
     })?;
-    let went = resume_in(&work, &open, request.pause_after);
+    let continuing =
+        Continuing { pause_after: request.pause_after, ignores_windows: request.ignore_windows };
+    let went = resume_in(&work, &open, &continuing);
     drop(work);
-    finish(went, name, &open.choices, &request.options, session)
+    finish(went, name, &open.choices, &request.options, session).map(|_| ())
 }
 
 /// Asks the running upgrade to pause.

@@ -32,6 +32,8 @@ pub struct SettingsChoices {
     pub skip_checks: Vec<String>,
     /// A failed host keeps the new settings.
     pub stops: bool,
+    /// Windows in which hosts may begin to change.
+    pub windows: Vec<String>,
 }
 
 impl SettingsChoices {
@@ -40,6 +42,7 @@ impl SettingsChoices {
             kubelet_swap: KubeletSwap::InPlace,
             on_failure: if self.stops { OnFailure::Stop } else { OnFailure::Rollback },
             skip_checks: self.skip_checks.clone(),
+            windows: self.windows.clone(),
             ..Choices::default()
         }
     }

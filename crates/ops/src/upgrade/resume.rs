@@ -17,12 +17,16 @@ use imgctl_cluster::upgrade::document::{Document, PauseAfter};
 use imgctl_cluster::upgrade::mirror::{Copied, copied, directory};
 use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
 
+/// How an open document continues.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Continuing {
+    pub(crate) pause_after: Option<PauseAfter>,
+    /// Hosts begin at any time.
+    pub(crate) ignores_windows: bool,
+}
+
 /// Resumes an open document, forward or back; returns `true` when it is done.
-pub(crate) fn resume_in(
-    work: &Work<'_>,
-    open: &Document,
-    pause_after: Option<PauseAfter>,
-) -> Result<bool> {
+pub(crate) fn resume_in(work: &Work<'_>, open: &Document, continuing: &Continuing) -> Result<bool> {
     let session = work.session;
     let upgrades = UpgradeStore::of(work.state.files());
     let hops: Vec<UpgradeImage> = open.hops.iter().map(UpgradeImage::of).collect();
@@ -44,7 +48,8 @@ pub(crate) fn resume_in(
         let known = know(&sides, work, execution);
         let carrying = Carrying {
             document: open,
-            pause_after,
+            pause_after: continuing.pause_after,
+            ignores_windows: continuing.ignores_windows,
             commit: closing(&upgrades, open)?,
             again: upgrades.again(&open.id)?,
             snapshot,
@@ -100,11 +105,13 @@ pub(crate) fn check_home(cluster: &str, session: &Session<'_>) -> Result<()> {
     )))
 }
 
-/// Uncordons the Nodes that an imgctl upgrade has cordoned.
+/// Uncordons the Nodes that an imgctl upgrade has cordoned, and deletes its probe Pods.
 pub(crate) fn release_nodes(known: &ClusterSnapshot<'_>) -> Result<()> {
     let Some(Ok(api)) = &known.api else {
         return Ok(());
     };
+    // A killed run may have left some.
+    imgctl_kube::probe::clean(&**api)?;
     let nodes = api.list("/api/v1/nodes").map_err(Error::from)?;
     for node in &nodes {
         let name = node["metadata"]["name"].as_str().unwrap_or_default();

@@ -12,14 +12,17 @@ use crate::upgrade::images::{
     After, ClusterSnapshot, Start, UpgradeImage, after_snapshot, know, rootfs_of, settings_of,
     sides,
 };
-use crate::upgrade::resume::{check_home, release_nodes, resume_in};
+use crate::upgrade::resume::{Continuing, check_home, release_nodes, resume_in};
+use crate::upgrade::windows;
 use crate::work::{RunOptions, Work, declined};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_cluster::cluster::context::{Host, MASTER};
 use imgctl_cluster::pipeline::execution_context::{PhaseUpdate, Then};
 use imgctl_cluster::runtime::setting::Setting;
 use imgctl_cluster::sync::tree::ROOTFS;
-use imgctl_cluster::upgrade::document::{Choices, Direction, Document, KubeletSwap};
+use imgctl_cluster::upgrade::document::{
+    Choices, Direction, Document, KeepContainers, KubeletSwap,
+};
 use imgctl_cluster::upgrade::plan::Planned;
 use imgctl_cluster::upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};
 use imgctl_host::agent::protocol::InventoryQuestion;
@@ -104,7 +107,10 @@ pub(crate) fn go_back(
     let choices = &request.choices.choices;
     if let Some(back) = open.as_ref().filter(|open| open.direction == Direction::Back) {
         check_same_way(back, &upgrades, request, scope)?;
-        return resume_in(&work, back, choices.pause_after).map(|_| ());
+        let pause_after = choices.pause_after;
+        let went = resume_in(&work, back, &Continuing { pause_after, ..Continuing::default() });
+        drop(work);
+        return windows::go_on(went, name, &request.options, session).map(|_| ());
     }
     let there = there(request, &work, &upgrades, open.as_ref())?;
     let is_whole = *scope == Scope::Cluster;
@@ -164,6 +170,11 @@ pub(crate) fn go_back(
         let plan_request = PlanRequest {
             choices: Choices {
                 no_canary: true,
+                // What the upgrade has changed in records is changed back.
+                keep_containers: match choices.keep_containers {
+                    KeepContainers::None => there.choices.keep_containers,
+                    chosen => chosen,
+                },
                 // The same kubelet keeps its containers.
                 kubelet_swap: match there.is_reconfiguration() {
                     true => KubeletSwap::InPlace,
@@ -212,7 +223,12 @@ pub(crate) fn go_back(
         }
         Ok(outcome)
     })?;
-    front.show(&outcome)
+    front.show(&outcome)?;
+    drop(work);
+    if !looks_only {
+        windows::go_on(Ok(outcome.is_done()), name, &request.options, session)?;
+    }
+    Ok(())
 }
 
 /// Checks that the request matches the rollback in progress, which cannot change into another one.

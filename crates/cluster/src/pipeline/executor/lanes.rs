@@ -27,6 +27,9 @@ pub(super) fn run(run: &Run<'_>, phase: &Phase) {
     };
     map(&phase.lanes, threads, |lane| {
         let host = lane.id();
+        if run.holds(phase, lane) {
+            return;
+        }
         for step in &lane.steps {
             let task = Task { run, phase, host: &host, step };
             let goes_on = !must_stop(run, phase)

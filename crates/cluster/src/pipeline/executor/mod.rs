@@ -20,9 +20,10 @@ use jiff::Timestamp;
 
 use crate::cluster::context::ClusterContext;
 use crate::pipeline::event::{Event, Listener, Outcome};
+use crate::pipeline::executor::decision::{Decision, decide};
 use crate::pipeline::interrupt::Interrupt;
 use crate::pipeline::journal::{Journal, Past, Record, past};
-use crate::pipeline::step::{OnFailure, Plan, journals};
+use crate::pipeline::step::{Lane, OnFailure, Phase, Plan, journals};
 use crate::runtime::action::HostPool;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::secret::Redactor;
@@ -82,6 +83,8 @@ pub struct Summary {
     /// Steps done by an earlier run.
     pub skipped: usize,
     pub journal: String,
+    /// The run has paused before hosts that it may not begin now.
+    pub is_held: bool,
 }
 
 pub struct Surroundings<'a> {
@@ -160,6 +163,8 @@ struct Run<'a> {
     running: Arc<running::Running>,
     /// No new step starts.
     stop: AtomicBool,
+    /// No further host begins, because the run does not admit it.
+    held: AtomicBool,
     failures: Mutex<Vec<Failure>>,
     done: AtomicUsize,
     skipped: AtomicUsize,
@@ -195,6 +200,7 @@ impl<'a> Run<'a> {
             places,
             running: Arc::default(),
             stop: AtomicBool::new(false),
+            held: AtomicBool::new(false),
             failures: Mutex::default(),
             done: AtomicUsize::new(0),
             skipped: AtomicUsize::new(0),
@@ -235,7 +241,7 @@ impl<'a> Run<'a> {
             Outcome::Failed
         } else if self.interrupt.is_asked() && self.ended() < self.plan.steps().count() {
             Outcome::Interrupted
-        } else if failures.is_empty() && self.plan.is_partial {
+        } else if failures.is_empty() && (self.plan.is_partial || self.is_held()) {
             Outcome::Paused
         } else if failures.is_empty() {
             Outcome::Done
@@ -258,6 +264,7 @@ impl<'a> Run<'a> {
                     done: self.done.load(Ordering::SeqCst),
                     skipped: self.skipped.load(Ordering::SeqCst),
                     journal: self.journal.id().to_owned(),
+                    is_held: self.is_held(),
                 })
             }
             Outcome::Interrupted => Err(self.interrupted()),
@@ -277,6 +284,9 @@ impl<'a> Run<'a> {
             if !is_tolerant && self.has_failed() && phase.on_failure != OnFailure::GoOn {
                 continue;
             }
+            if self.is_held() || self.holds_phase(phase) {
+                return;
+            }
             let started = Instant::now();
             self.listener.event(&Event::PhaseStart {
                 phase: phase.name.clone(),
@@ -292,6 +302,48 @@ impl<'a> Run<'a> {
                 duration_ms: millis(started.elapsed()),
             });
         }
+    }
+
+    fn is_held(&self) -> bool {
+        self.held.load(Ordering::SeqCst)
+    }
+
+    /// Returns whether no host of `phase` may begin now, and none is in the middle of it.
+    fn holds_phase(&self, phase: &Phase) -> bool {
+        let (mut left, mut begun) = (false, false);
+        for lane in phase.lanes.iter().filter(|_| phase.waits) {
+            left |= !self.is_over(lane);
+            begun |= !self.is_over(lane) && self.has_begun(lane);
+        }
+        let holds = left && !begun && !self.interrupt.admits();
+        self.held.fetch_or(holds, Ordering::SeqCst);
+        holds
+    }
+
+    /// Returns whether this host of `phase` may not begin now. After the first one, none may: a later
+    /// run does the rest of the phase.
+    fn holds(&self, phase: &Phase, lane: &Lane) -> bool {
+        if !phase.waits || self.is_over(lane) || self.has_begun(lane) {
+            return false;
+        }
+        let holds = self.is_held() || !self.interrupt.admits();
+        self.held.fetch_or(holds, Ordering::SeqCst);
+        holds
+    }
+
+    /// Returns whether all steps of `lane` are done.
+    fn is_over(&self, lane: &Lane) -> bool {
+        let options = self.options;
+        let decide = |step| decide(step, self.past, &options.assume_done, &options.redo);
+        lane.steps.iter().all(|step| matches!(decide(step), Decision::Skip))
+    }
+
+    /// Returns whether an earlier run began with `lane`, and nothing has undone that since.
+    fn has_begun(&self, lane: &Lane) -> bool {
+        let Some(past) = self.past else { return false };
+        let is_redone = |id: &String| self.options.redo.contains(id);
+        let known = |id: &String| past.steps.contains_key(id);
+        lane.steps.iter().any(|step| known(&step.id) && !is_redone(&step.id))
     }
 
     /// Returns the number of steps that are done or skipped.

@@ -6,6 +6,7 @@ use std::{path::Path, time::Duration};
 use super::*;
 use crate::cluster::context::ClusterContext;
 use crate::pipeline::change::{self, Change, Planned};
+use crate::pipeline::step::{Order, Step, Work};
 use crate::pipeline::testing::{
     Bare, Behaviour, SimulatedFiles, SimulatedPool, SimulatedStateStore, Simulation, hosts,
     sample_context,
@@ -471,4 +472,114 @@ fn failures_are_borne_up_to_a_number() {
     assert_eq!((outcome, &done[..]), (Outcome::Failed, &["2"].map(str::to_owned)[..]));
     let (_, done) = batches(2, &[1, 3]);
     assert_eq!(done, ["2", "4", "5", "6"]);
+}
+
+/// Two phases of hosts that wait for admission, before one that does not; each step closes what
+/// `closes` names and counts itself.
+fn held_plan(context: &ClusterContext, stage: &Stage, open: &Arc<AtomicBool>) -> Planned {
+    let mut planned =
+        stage.planned(|execution| change::plan(execution, context, &creation())).unwrap();
+    let mut plan = Plan::new("upgrade", "c", "held");
+    let step = |name: &str, open: &Arc<AtomicBool>, closes: bool| {
+        let open = Arc::clone(open);
+        Step::local(name, name, name, move |_| {
+            if closes {
+                open.store(false, Ordering::SeqCst);
+            }
+            Ok(())
+        })
+    };
+    plan.push(Phase::local("stage", vec![step("files", open, false)]));
+    let mut phase = Phase::new("control-plane", Order::Serial).while_admitted();
+    for (number, host) in context.hosts.iter().take(3).enumerate() {
+        // The window closes in the middle of the second host.
+        let steps = [step("drain", open, number == 1), step("kubelet", open, false)];
+        phase = phase.lane(Lane::on(host, steps));
+    }
+    plan.push(phase);
+    plan.push(Phase::local("workers-1", vec![step("w", open, false)]).while_admitted());
+    plan.push(Phase::local("commit", vec![step("close", open, false)]));
+    planned.plan = plan;
+    planned
+}
+
+#[test]
+fn hosts_begin_only_while_they_are_admitted_and_are_finished() {
+    let directory = state();
+    let context = cluster(directory.path());
+    let mut stage = Stage::new(Behaviour::default());
+    let open = Arc::new(AtomicBool::new(false));
+    let admits = Arc::clone(&open);
+    stage.interrupt = Interrupt::gentle().admitting(move || admits.load(Ordering::SeqCst));
+    let planned = held_plan(&context, &stage, &open);
+    // Closed: what touches no host runs, and nothing else.
+    let summary = stage.execute(&planned).unwrap();
+    assert!(summary.is_held);
+    assert_eq!((summary.done, summary.skipped), (1, 0));
+    // It closes within the second host, which is finished; the third does not begin.
+    open.store(true, Ordering::SeqCst);
+    let summary = stage.execute(&planned).unwrap();
+    assert!(summary.is_held);
+    assert_eq!((summary.done, summary.skipped), (4, 1));
+    let begun = |id: &str| {
+        let past = unfinished(&planned.plan, &planned.context).unwrap().unwrap();
+        past.steps.keys().any(|step| step.contains(id))
+    };
+    let third = context.hosts[2].id();
+    assert!(!begun(&format!("control-plane/{third}")));
+    let summary = stage.execute(&planned).unwrap();
+    assert!(summary.is_held && summary.done == 0);
+    open.store(true, Ordering::SeqCst);
+    let summary = stage.execute(&planned).unwrap();
+    assert!(!summary.is_held);
+    assert_eq!((summary.done, summary.skipped), (4, 5));
+    let ends: Vec<Outcome> = stage
+        .heard
+        .0
+        .lock()
+        .unwrap()
+        .iter()
+        .filter_map(|event| match event {
+            Event::End { outcome, .. } => Some(*outcome),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ends, [Outcome::Paused, Outcome::Paused, Outcome::Paused, Outcome::Done]);
+}
+
+#[test]
+fn a_host_that_was_cut_off_is_finished_whatever_the_window() {
+    let directory = state();
+    let context = cluster(directory.path());
+    let mut stage = Stage::new(Behaviour::default());
+    let open = Arc::new(AtomicBool::new(true));
+    let admits = Arc::clone(&open);
+    stage.interrupt = Interrupt::gentle().admitting(move || admits.load(Ordering::SeqCst));
+    let planned = held_plan(&context, &stage, &open);
+    // The second host is cut off after its first step.
+    let pause = stage.interrupt.clone();
+    let mut cut = held_plan(&context, &stage, &open);
+    let second = context.hosts[1].id();
+    let lanes = &mut cut.plan.phases[1].lanes;
+    let lane = lanes.iter_mut().find(|lane| lane.id() == second).unwrap();
+    lane.steps[0].work = Work::Local(Arc::new(move |_| {
+        pause.pause();
+        Ok(())
+    }));
+    assert_eq!(stage.execute(&cut).unwrap_err().kind(), Kind::Interrupted);
+    open.store(false, Ordering::SeqCst);
+    let admits = Arc::clone(&open);
+    stage.interrupt = Interrupt::gentle().admitting(move || admits.load(Ordering::SeqCst));
+    let summary = stage.execute(&planned).unwrap();
+    assert!(summary.is_held);
+    assert_eq!((summary.done, summary.skipped), (1, 4));
+    // What was undone meanwhile begins anew, and waits.
+    stage.options.redo = planned
+        .plan
+        .steps()
+        .map(|step| step.id.clone())
+        .filter(|id| id.contains(&second))
+        .collect();
+    let summary = stage.execute(&planned).unwrap();
+    assert!(summary.is_held && summary.done == 0);
 }

@@ -4,7 +4,7 @@
 use crate::runtime::version::{UPGRADE_FROM, order_of};
 use crate::upgrade::finding::{error, note, warning};
 use crate::upgrade::preflight::look::Look;
-use crate::upgrade::{document::Finding, skew};
+use crate::upgrade::{document::Finding, rehash, skew};
 use imgctl_base::semver::{Version, satisfies};
 
 /// The findings of [`skew::findings`] with one ID.
@@ -66,6 +66,10 @@ pub(super) fn container_runtimes(look: &Look<'_>) -> Vec<Finding> {
         };
         let below = |least: &str| order_of(version, least).is_some_and(std::cmp::Ordering::is_lt);
         let told = format!("its container runtime is {name} {version}");
+        if let Some(why) = rehash::refusal(look.document, name, version) {
+            let hint = "omit --keep-containers: the plan says which containers restart";
+            found.push(error("container-runtime", format!("{told}: {why}")).on(host).hint(hint));
+        }
         if name == "docker" && new.contains(&24) {
             let what = format!("{told}: v1.24 removes dockershim, every container restarts");
             found.push(

@@ -27,6 +27,7 @@ use crate::agent::wire::{
     Call, Cancel, Content, FactsQuestion, Fetch, OfferBlobs, ReadFile, Remove, Withdraw,
 };
 use crate::agent::{Agent, BlobOpener, facts};
+use crate::containerd::rehash::{Rehash, Rehashed};
 use crate::host::transport::Transport;
 use connection::{Connection, Told, Trouble};
 use imgctl_base::error::{Context, Result};
@@ -256,6 +257,11 @@ impl Agent for Remote {
             tracing::warn!("{}: {note}", self.transport.label());
         }
         Ok(set.changed || was_lost)
+    }
+
+    fn rehash(&self, request: &Rehash) -> Result<Rehashed> {
+        let (seen, _) = self.call_again(request.clone(), |_| {}, &mut |_| {})?;
+        Ok(seen)
     }
 
     fn tunnel(&self, address: &str, port: u16) -> Result<Tunnel> {

@@ -25,6 +25,7 @@ use crate::agent::wire::{
     REPOSITORY, ReadFile, Remove, Withdraw,
 };
 use crate::agent::{assembly, facts, files, hosts_file, removal, tree};
+use crate::containerd::rehash::{self, Rehash};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_base::wire::encode;
@@ -92,6 +93,7 @@ pub(super) async fn answer(host: &Arc<Host>, name: &str, body: Incoming) -> Resp
         HostsBlock::NAME => serve(&bytes, |call: HostsBlock, _| {
             hosts_file::set(Path::new(hosts_file::HOSTS_FILE), &call)
         }),
+        Rehash::NAME => serve(&bytes, |call: Rehash, _| rehash::rehash(&call)),
         _ => refusal(StatusCode::NOT_FOUND, "unknown call"),
     }
 }
