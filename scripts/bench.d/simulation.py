@@ -1,4 +1,4 @@
-"""A thousand simulated hosts: how plan, journal and executor grow. The hosts are a simulation inside
+"""Thousands of simulated hosts: how plan, journal, executor and sync grow. The hosts are a simulation inside
 imgctl (`imgctl simulate`); what is measured is the controller."""
 
 import argparse
@@ -28,7 +28,7 @@ def one(imgctl, base, hosts, takes, parallel):
 def main(words):
     parser = argparse.ArgumentParser(prog="scripts/bench sim")
     report.options(parser, runs=1)
-    parser.add_argument("--hosts", default="10,100,1000")
+    parser.add_argument("--hosts", default="10,100,1000,10000")
     parser.add_argument("--takes", type=int, default=5, help="milliseconds each command takes")
     parser.add_argument("--parallel", type=int, default=32)
     parser.add_argument("--dir", default="/var/tmp/imgctl-bench-sim", help="a folder on a disk: journals are synced")
@@ -46,8 +46,8 @@ def main(words):
 
 def table(measured):
     lines = [
-        "| hosts | steps | plan | execute | µs a step | journal | peak memory | memory a host |",
-        "|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "| hosts | steps | plan | execute | µs a step | journal | sync of 30 layers | uplink | peak memory | memory a host |",
+        "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     first = measured[0]
     for each in measured:
@@ -56,6 +56,7 @@ def table(measured):
         memory = f"{(each['peak_kib'] - first['peak_kib']) / more:.1f} KiB" if more else "-"
         lines.append(
             f"| {each['hosts']} | {each['steps']} | {each['plan_ms']} ms | {each['execute_ms'] / 1000:.2f} s "
-            f"| {step:.0f} | {each['journal_bytes'] / 1e6:.2f} MB | {each['peak_kib'] / 1024:.1f} MiB | {memory} |"
+            f"| {step:.0f} | {each['journal_bytes'] / 1e6:.2f} MB "
+            f"| {(each['sync_plan_ms'] + each['sync_ms']) / 1000:.2f} s | {each['uplink_bytes'] / 2**20:.0f} MiB | {each['peak_kib'] / 1024:.1f} MiB | {memory} |"
         )
     return lines

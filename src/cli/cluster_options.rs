@@ -17,6 +17,7 @@ use imgctl_cluster::cluster::{context::DATA_ROOT, desired::HostFlags, name, vari
 use imgctl_cluster::pipeline::{executor::Options, nodes::Wait};
 use imgctl_cluster::runtime::certificates::validity::Validity;
 use imgctl_cluster::sync::recipe::Delta;
+use imgctl_ops::layer_source::LayerSource;
 use imgctl_ops::session::{Controller, Session};
 use imgctl_ops::{install::Additions, work::RunOptions};
 
@@ -369,6 +370,7 @@ impl WorkArgs {
             },
             strict_templates: self.strict_templates,
             delta: self.delta.into(),
+            source: LayerSource::default(),
             validity: match self.certificate_validity.as_deref() {
                 None => Validity::default(),
                 Some("sealos") => Validity::sealos(),

@@ -24,6 +24,7 @@ mod registry_options;
 mod settings;
 mod signed_images;
 mod signing_options;
+mod source_options;
 mod ssh_options;
 mod upgrade_choices;
 mod upgrade_view;

@@ -383,7 +383,12 @@ mod tests {
     fn few_hosts_are_lines_and_many_are_counted() {
         let view = view();
         let mut state = start(&view, 2);
-        let moved = Event::Progress { host: "h001".into(), step: String::new(), bytes: 1_000_000 };
+        let moved = Event::Progress {
+            host: "h001".into(),
+            step: String::new(),
+            bytes: 1_000_000,
+            from: imgctl_cluster::pipeline::event::Sources::default(),
+        };
         view.take(&mut state, &moved);
         let lines = HostsView::drawing(&state);
         assert_eq!(lines.len(), 2);
@@ -430,6 +435,7 @@ mod tests {
             attempt: 1,
             duration_ms: 5,
             recalled: false,
+            from: None,
             log: None,
         };
         assert_eq!(

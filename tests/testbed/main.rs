@@ -23,6 +23,7 @@ mod cluster_faults;
 mod cluster_k3s;
 mod cluster_login;
 mod cluster_renumber;
+mod cluster_source;
 mod cluster_upgrade;
 mod packages;
 mod served_api;

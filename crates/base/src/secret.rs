@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 /// A password, key or token. `Debug` masks it.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Secret(String);
 
 impl Secret {

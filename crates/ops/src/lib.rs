@@ -13,6 +13,7 @@ pub mod front_end;
 pub mod hosts;
 pub mod inplace;
 pub mod install;
+pub mod layer_source;
 pub mod maintain;
 pub mod members;
 pub mod preview;

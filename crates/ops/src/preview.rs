@@ -140,7 +140,7 @@ impl<'a> View<'a> {
         configs.retain(|config| config.image.as_deref().is_none_or(is_ours));
         Inputs {
             images: images.iter().map(of_image).collect(),
-            environment: self.context.environment_on(&self.host, None),
+            environment: self.context.environment_on(&self.host, None).to_map(),
             facts: self.context.facts_on(&self.host, &Facts::default()),
             configs,
             strict: self.request.strict,

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 
 use crate::adopted;
 use crate::front_end::{Announcement, Outcome};
+use crate::layer_source::LayerSource;
 use crate::session::Session;
 use crate::state_store::{ClusterStateStore, password_of_hosts};
 use imgctl_base::error::{Error, Kind, Result};
@@ -48,6 +49,8 @@ pub struct RunOptions {
     pub validity: Validity,
     /// Whether hosts get changed layers as differences.
     pub delta: Delta,
+    /// Where hosts get layers that no other host has.
+    pub source: LayerSource,
 }
 
 impl RunOptions {
@@ -367,12 +370,16 @@ impl<'a> Work<'a> {
                 .map(|image| ClusterImage::load(store, &context.name, &image.name, Some(&platform)))
                 .collect()
         };
+        let (source, client) = (&self.options.source, self.options.source.client(session)?);
+        let source =
+            |context: &ClusterContext, hosts: &[Host]| source.find(client.as_ref(), context, hosts);
         let synced = SyncedFiles {
             images: &load,
             configs: prepared.desired.configs.clone(),
             strict: self.options.strict_templates,
             blobs: Arc::new(store.clone()),
             delta: self.options.delta,
+            source: &source,
         };
         let state_store: Arc<dyn StateStore> = Arc::new(ClusterStateStore::new(
             self.state.clone(),

@@ -9,6 +9,7 @@ use crate::cli::cluster_options::{
     ClusterArg, DesiredArgs, HostsArgs, StateArgs, ValuesArgs, WaitArgs, WorkArgs,
 };
 use crate::cli::kubeconfig_options::{ApplicationArgs, KubeconfigArgs};
+use crate::cli::source_options::SourceArgs;
 use crate::cli::upgrade_choices::checked_windows;
 use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use imgctl_base::error::{Error, Result};
@@ -70,6 +71,9 @@ pub(crate) struct RunArgs {
     pub(crate) work: WorkArgs,
 
     #[command(flatten)]
+    source: SourceArgs,
+
+    #[command(flatten)]
     wait: WaitArgs,
 
     #[command(flatten)]
@@ -85,6 +89,7 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
     if let Some(access) = args.kubeconfig.access() {
         args.hosts.refuse("--kubeconfig")?;
         args.state.refuse("--kubeconfig")?;
+        args.source.refuse("--kubeconfig")?;
         let request = AppInstallation {
             access,
             images: args.images.clone(),
@@ -104,7 +109,7 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
         encrypt_state: args.state.encrypt_state.clone(),
         force: args.force,
         wait: args.wait.wait()?,
-        options: args.work.options(context)?,
+        options: args.source.with(args.work.options(context)?),
     };
     install::run(&request, &session)
 }
@@ -174,6 +179,9 @@ pub(crate) struct ApplyArgs {
     pub(crate) work: WorkArgs,
 
     #[command(flatten)]
+    source: SourceArgs,
+
+    #[command(flatten)]
     wait: WaitArgs,
 
     #[command(flatten)]
@@ -192,7 +200,7 @@ pub(crate) fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
             stops: args.keep_failed,
             windows: checked_windows(&args.window)?,
         },
-        options: args.work.options(context)?,
+        options: args.source.with(args.work.options(context)?),
     };
     install::apply(&request, &context.session(&args.ssh, &args.registry)?)
 }
@@ -222,6 +230,9 @@ pub(crate) struct AddArgs {
     pub(crate) work: WorkArgs,
 
     #[command(flatten)]
+    source: SourceArgs,
+
+    #[command(flatten)]
     wait: WaitArgs,
 
     #[command(flatten)]
@@ -235,7 +246,7 @@ pub(crate) fn add(args: &AddArgs, context: &Context) -> Result<()> {
         hosts: args.hosts.of(&session),
         image: args.image.clone(),
         wait: args.wait.wait()?,
-        options: args.work.options(context)?,
+        options: args.source.with(args.work.options(context)?),
     };
     members::add(&request, &session)
 }

@@ -15,9 +15,13 @@ use imgctl_cluster::pipeline::event::{Listener, NullListener};
 use imgctl_cluster::pipeline::executor::{Options, Surroundings, execute};
 use imgctl_cluster::pipeline::step::{PlanView, journals};
 use imgctl_cluster::pipeline::testing::{
-    Behaviour, SimulatedFiles, Simulation, execution, hosts, sample_context,
+    Behaviour, SimulatedFiles, Simulation, execution, hosts, sample_context, simulate_sync,
 };
 use imgctl_cluster::pipeline::{interrupt::Interrupt, journal::past, redact::of_cluster};
+
+/// Number of layers of the image that is sent to all hosts, and the size of each in bytes.
+const LAYERS: usize = 30;
+const LAYER: u64 = 20 << 20;
 
 /// Simulate the creation of a cluster, for benchmarks and crash tests
 #[derive(Args, Debug)]
@@ -118,6 +122,7 @@ pub(crate) fn run(args: &SimulateArgs, context: &Context) -> Result<()> {
     if args.events {
         return Ok(());
     }
+    let sync = simulate_sync(&cluster.hosts, LAYERS, LAYER)?;
     let result = json!({
         "hosts": args.hosts,
         "steps": planned.plan.steps().count(),
@@ -127,6 +132,10 @@ pub(crate) fn run(args: &SimulateArgs, context: &Context) -> Result<()> {
         "plan_bytes": shown,
         "execute_ms": executing.as_millis(),
         "journal_bytes": size,
+        "sync_plan_ms": sync.planning.as_millis(),
+        "sync_ms": sync.executing.as_millis(),
+        "uplink_bytes": sync.uplink,
+        "moved_bytes": sync.moved,
         "peak_kib": peak_kib(),
     });
     context.ui.json(&result)

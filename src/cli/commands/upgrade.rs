@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 
 use crate::cli::cluster_options::{ClusterArg, WorkArgs};
+use crate::cli::source_options::SourceArgs;
 use crate::cli::upgrade_choices::{ChoiceArgs, MovingArgs, PAUSES, PAUSES_BACK, choice};
 use crate::cli::{
     context::Context, registry_options::RegistryArgs, ssh_options::SshArgs, upgrade_view,
@@ -72,6 +73,9 @@ pub(crate) struct UpgradeArgs {
     work: WorkArgs,
 
     #[command(flatten)]
+    source: SourceArgs,
+
+    #[command(flatten)]
     registry: RegistryArgs,
 }
 
@@ -114,6 +118,9 @@ struct ResumeArgs {
     work: WorkArgs,
 
     #[command(flatten)]
+    source: SourceArgs,
+
+    #[command(flatten)]
     registry: RegistryArgs,
 }
 
@@ -149,7 +156,7 @@ pub(crate) fn upgrade(args: &UpgradeArgs, context: &Context) -> Result<()> {
                 cluster: args.cluster.cluster.clone(),
                 pause_after: args.pause_after,
                 ignore_windows: args.ignore_windows,
-                options: args.work.options(context)?,
+                options: args.source.with(args.work.options(context)?),
             };
             upgrade::resume(&request, &context.session(&args.ssh, &args.registry)?)
         }
@@ -180,7 +187,7 @@ fn request(args: &UpgradeArgs, context: &Context) -> Result<UpgradeRequest> {
             save: args.save_plan.clone(),
             steps: !args.plan && args.save_plan.is_none(),
         }),
-        options: args.work.options(context)?,
+        options: args.source.with(args.work.options(context)?),
     })
 }
 

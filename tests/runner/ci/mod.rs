@@ -2,6 +2,7 @@
 //! commands in the log), as GitLab's, and as a Tekton step.
 
 mod cluster_image;
+mod fleet;
 mod pipelines;
 
 use std::path::{Path, PathBuf};

@@ -151,3 +151,35 @@ fn ctrl_c_lets_running_steps_end_and_a_second_one_does_not() {
     assert_eq!(output.status.code(), Some(130));
     assert!(asked.elapsed() < Duration::from_secs(8), "{:?}", asked.elapsed());
 }
+
+/// The figures of `imgctl simulate` for a cluster in memory.
+fn figures(directory: &Path, hosts: u64) -> serde_json::Value {
+    let mut command = Command::new(IMGCTL);
+    command
+        .env_clear()
+        .env("HOME", directory)
+        .args(["--no-sync", "--json", "--root"])
+        .arg(directory.join("store"))
+        .args(["simulate", "--takes", "0", "--chatter", "0", "--dir"])
+        .arg(directory.join(hosts.to_string()))
+        .args(["--hosts", &hosts.to_string()])
+        .stdin(Stdio::null());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What a large cluster costs the controller grows with its hosts, not with their square; the uplink
+/// carries an image once.
+#[test]
+fn a_cluster_costs_memory_and_journal_by_the_host_and_the_uplink_one_image() {
+    let directory = tempfile::tempdir().unwrap();
+    let (some, many) = (figures(directory.path(), 300), figures(directory.path(), 1500));
+    let number = |figures: &serde_json::Value, name: &str| figures[name].as_u64().unwrap();
+    let of_a_host = |name: &str| (number(&many, name) - number(&some, name)) / 1200;
+    assert!(of_a_host("peak_kib") < 80, "{some} {many}");
+    assert!(of_a_host("journal_bytes") < 9000, "{some} {many}");
+    assert!(of_a_host("plan_bytes") < 3000, "{some} {many}");
+    assert_eq!(number(&many, "uplink_bytes"), 30 * (20 << 20), "{many}");
+    assert_eq!(number(&many, "moved_bytes"), 1500 * 30 * (20 << 20), "{many}");
+}

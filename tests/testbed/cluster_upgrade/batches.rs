@@ -82,7 +82,8 @@ fn two_at_a_time(bed: &Bed) {
     assert_eq!(all_counted(bed), once);
 }
 
-/// A worker is away while the others go; the same upgrade does it later, and nothing else.
+/// A worker is away while the others go; the same upgrade does it later by a saved plan, and nothing
+/// else.
 fn one_comes_late(bed: &Bed) {
     bed.kill(5);
     refused(&upgrade(bed, &["counting:1.1.0"]).fails(10), "unavailable-budget");
@@ -91,7 +92,9 @@ fn one_comes_late(bed: &Bed) {
     bed.start(5);
     assert_eq!(versions(bed), ["1.1.0", "1.1.0", "1.1.0", "1.1.0", "1.0.0"]);
     all_counted(bed);
-    let planned = bed.imgctl(["upgrade", "counting:1.1.0", "--plan"]).ok();
+    let file = bed.env.path("late.json");
+    let file = file.to_str().unwrap();
+    let planned = bed.imgctl(["upgrade", "counting:1.1.0", "--plan", "--save-plan", file]).ok();
     let table = planned.stdout();
     let row = |host: usize| {
         let line = table.lines().find(|line| line.contains(&bed.ip(host)));
@@ -99,9 +102,11 @@ fn one_comes_late(bed: &Bed) {
     };
     assert!(row(5).contains("v1.0.0"), "{}", planned.report());
     assert!(row(2).contains("it is already at v1.1.0"), "{}", planned.report());
-    upgrade(bed, &["counting:1.1.0"]).ok();
+    upgrade(bed, &["--plan-file", file]).ok();
     assert_eq!(versions(bed), ["1.1.0"; 5]);
     assert_eq!(all_counted(bed), ["", "", "", "", "upgrade"]);
+    // The host is no longer behind.
+    refused(&upgrade(bed, &["--plan-file", file]).fails(10), "is stale");
     upgrade(bed, &["counting:1.1.0"]).ok();
     assert_eq!(all_counted(bed), [""; 5]);
     bed.imgctl(["rollback", "--yes"]).ok();

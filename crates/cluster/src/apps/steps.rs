@@ -140,6 +140,7 @@ pub(super) fn commands(
     // The shell knows the rest of it.
     let mut known = environment.clone();
     known.remove("PATH");
+    let known = known.into();
     let workdir = target.workdir(image);
     let objects = target.objects();
     let mut actions = Vec::new();
@@ -147,7 +148,7 @@ pub(super) fn commands(
         let line = Line {
             line: expand(&line, &known),
             workdir: Some(workdir.clone()),
-            environment: environment.clone(),
+            environment: environment.clone().into(),
             ..Line::default()
         };
         let says = format!("cd {workdir} && {}", line.line);
@@ -307,7 +308,7 @@ fn removal<'a>(
 pub(super) fn uninstall(target: &Target, image: &ClusterImage) -> Action {
     let workdir = target.workdir(image);
     let line = image_commands::uninstall_line(image, &workdir);
-    let line = Line { line, environment: target.environment(image), ..Line::default() };
+    let line = Line { line, environment: target.environment(image).into(), ..Line::default() };
     Action::command(&format!("{}-uninstall", image.mount_name), line)
 }
 

@@ -94,6 +94,7 @@ impl Target {
             images,
             adopted: None,
             renew_certificates: None,
+            shared: crate::cluster::variables::SharedCache::default(),
             paths: Paths::new(&directory.to_string_lossy(), name),
             state: StateFiles::plain(directory),
             environment: BTreeMap::new(),

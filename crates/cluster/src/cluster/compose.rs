@@ -6,6 +6,7 @@ use crate::cluster::clusterfile::{Adopted, Clusterfile, Mount, Surroundings};
 use crate::cluster::context::{ClusterContext, Paths};
 use crate::cluster::image::{ClusterImage, DISTRIBUTION_LABELS, ImageKind, TYPE_LABELS};
 use crate::cluster::state_files::StateFiles;
+use crate::cluster::variables::SharedCache;
 use imgctl_base::{error::Result, image::Digest};
 
 /// Label for the API address that workers use, unless another address is given.
@@ -36,6 +37,7 @@ impl ClusterContext {
             documents: clusterfile.documents.clone(),
             adopted: cluster.status.adopted.as_ref().map(Adopted::image),
             renew_certificates: cluster.renew_certificates,
+            shared: SharedCache::default(),
         };
         // Workers of an adopted cluster reach the API in their own way.
         if !context.is_adopted() {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::cluster::image::{ClusterImage, ImageKind};
 use crate::cluster::state_files::StateFiles;
+use crate::cluster::variables::SharedCache;
 use imgctl_base::{image::Digest, secret::Secret};
 use imgctl_host::host::{address::Address, login::Login};
 
@@ -53,6 +54,8 @@ pub struct ClusterContext {
     pub adopted: Option<ClusterImage>,
     /// `spec.certificates.renew`.
     pub renew_certificates: Option<bool>,
+    /// Variables that all hosts have in common.
+    pub(crate) shared: SharedCache,
 }
 
 impl ClusterContext {
@@ -99,7 +102,13 @@ impl ClusterContext {
     }
 
     pub fn serves_registry(&self, host: &Host) -> bool {
-        self.registry_hosts().iter().any(|other| other.address == host.address)
+        let is_member = |host: &Host| self.hosts.iter().any(|own| own.address == host.address);
+        if host.has_role(REGISTRY) && is_member(host) {
+            return true;
+        }
+        // Nearly all hosts of a large cluster end here.
+        self.first().is_some_and(|first| first.address == host.address)
+            && self.registry_hosts().iter().any(|other| other.address == host.address)
     }
 
     /// Identifies the files that rootfs and patches put on every host: scripts, programs,

@@ -6,10 +6,14 @@ use std::collections::BTreeMap;
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::ClusterImage;
+use crate::cluster::variables::Variables;
 use imgctl_host::agent::protocol::Facts;
 
 /// sealos release whose behaviour scripts and templates expect.
 pub(crate) const SEALOS_VERSION: &str = "5.1.0";
+
+/// Facts that name all members of the cluster.
+const LISTS: [&str; 2] = ["MASTER_IPS", "NODE_IPS"];
 
 /// Source of a variable; later variants override earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,34 +55,39 @@ pub struct Variable {
 impl ClusterContext {
     /// Returns the variables that `image`'s scripts and commands see on `host`. Without an image,
     /// returns the variables that override the `ENV` of every image, for [`imgctl_host::render::Inputs`].
-    pub fn environment_on(
-        &self,
-        host: &Host,
-        image: Option<&ClusterImage>,
-    ) -> BTreeMap<String, String> {
-        self.environment_known(host, image, None)
+    pub fn environment_on(&self, host: &Host, image: Option<&ClusterImage>) -> Variables {
+        let mut own = self.variables(host, image, None, false);
+        // A fact overrides everything but `--env`.
+        let is_flag = |name: &str| self.flag_environment.contains_key(name);
+        let lists = || self.lists().into_iter().map(|(name, value)| (name.to_owned(), value));
+        own.retain(|name, _| !LISTS.contains(&name.as_str()) || is_flag(name));
+        let own = own.into_iter().map(|(name, variable)| (name, variable.value)).collect();
+        Variables::new(own, self.shared.get(|| lists().collect()))
     }
 
-    /// Same as `environment_on`, with known facts of the host, which reports `HOST_NAME` and
-    /// `ARCH`.
-    pub(crate) fn environment_known(
-        &self,
-        host: &Host,
-        image: Option<&ClusterImage>,
-        known: Option<&Facts>,
-    ) -> BTreeMap<String, String> {
-        self.variables_on(host, image, known)
-            .into_iter()
-            .map(|(name, variable)| (name, variable.value))
-            .collect()
+    /// Returns the facts that name all members.
+    fn lists(&self) -> [(&'static str, String); 2] {
+        [(LISTS[0], joined(self.control_planes())), (LISTS[1], joined(self.workers()))]
     }
 
-    /// Same as `environment_known`, with the origin of each variable.
+    /// Returns the variables with the origin of each. `known` are the facts that the host has
+    /// reported, `HOST_NAME` and `ARCH` among them.
     pub fn variables_on(
         &self,
         host: &Host,
         image: Option<&ClusterImage>,
         known: Option<&Facts>,
+    ) -> BTreeMap<String, Variable> {
+        self.variables(host, image, known, true)
+    }
+
+    /// Returns the variables, with or without [`LISTS`].
+    fn variables(
+        &self,
+        host: &Host,
+        image: Option<&ClusterImage>,
+        known: Option<&Facts>,
+        lists: bool,
     ) -> BTreeMap<String, Variable> {
         let mut variables = BTreeMap::new();
         let mut set = |origin: Origin, name: &str, value: &str| {
@@ -105,6 +114,11 @@ impl ClusterContext {
         }
         for (name, value) in self.certain_on(host, known) {
             set(Origin::Fact, name, &value);
+        }
+        if lists {
+            for (name, value) in self.lists() {
+                set(Origin::Fact, name, &value);
+            }
         }
         for (name, value) in &self.flag_environment {
             set(Origin::Flag, name, value);
@@ -142,8 +156,6 @@ impl ClusterContext {
         let mut facts = vec![
             ("HOST_IP", host.ip().to_owned()),
             ("HOST_ROLES", roles.clone()),
-            ("MASTER_IPS", joined(self.control_planes())),
-            ("NODE_IPS", joined(self.workers())),
             ("IMGCTL_VERSION", env!("CARGO_PKG_VERSION").to_owned()),
             ("SEALOS_SYS_SEALOS_VERSION", SEALOS_VERSION.to_owned()),
             ("SEALOS_SYS_RUN_MODE", roles),
@@ -219,7 +231,7 @@ mod tests {
         assert_eq!(value(&variables, "C"), ("host", Origin::Host));
         assert_eq!(value(&variables, "D"), ("flag", Origin::Flag));
         // Another host does not have the variables of this host.
-        let other = context.environment_on(&context.hosts[0], Some(&app));
+        let other = context.environment_on(&context.hosts[0], Some(&app)).to_map();
         assert_eq!(other["C"], "cluster");
     }
 
@@ -250,23 +262,23 @@ mod tests {
         assert_eq!(value(&variables, "REGISTRY_IPS").0, "10.0.0.1");
         // A variable that an image sets itself keeps the image's value.
         assert_eq!(value(&variables, "VIP"), ("of the image", Origin::Image));
-        assert!(!context.environment_on(&host, None).contains_key("VIP"));
-        assert_eq!(context.environment_on(&host, None)["CLUSTER_NAME"], "test");
+        assert!(!context.environment_on(&host, None).to_map().contains_key("VIP"));
+        assert_eq!(context.environment_on(&host, None).to_map()["CLUSTER_NAME"], "test");
 
         context.flag_environment.insert("HOST_IP".into(), "1.1.1.1".into());
-        assert_eq!(context.environment_on(&host, Some(&rootfs))["HOST_IP"], "1.1.1.1");
+        assert_eq!(context.environment_on(&host, Some(&rootfs)).to_map()["HOST_IP"], "1.1.1.1");
     }
 
     #[test]
     fn a_host_that_is_known_says_its_name_and_architecture() {
         let context = context(&["master,arm64"]);
         let host = &context.hosts[0];
-        let unknown = context.environment_on(host, None);
+        let unknown = context.environment_on(host, None).to_map();
         assert_eq!(unknown["ARCH"], "arm64");
         assert!(!unknown.contains_key("HOST_NAME"));
         let facts =
             Facts { hostname: "one".into(), architecture: "amd64".into(), ..Facts::default() };
-        let known = context.environment_known(host, None, Some(&facts));
-        assert_eq!((&*known["HOST_NAME"], &*known["ARCH"]), ("one", "amd64"));
+        let known = context.variables_on(host, None, Some(&facts));
+        assert_eq!((value(&known, "HOST_NAME").0, value(&known, "ARCH").0), ("one", "amd64"));
     }
 }

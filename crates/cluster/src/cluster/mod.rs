@@ -23,3 +23,4 @@ pub mod state_identity;
 pub mod testing;
 pub mod touched;
 pub mod variable;
+pub mod variables;

@@ -32,6 +32,7 @@ pub fn context(roles: &[&str]) -> ClusterContext {
     ClusterContext {
         adopted: None,
         renew_certificates: None,
+        shared: crate::cluster::variables::SharedCache::default(),
         name: "test".into(),
         hosts: (1..).zip(roles).map(|(at, roles)| host(at, roles)).collect(),
         leaving: Vec::new(),

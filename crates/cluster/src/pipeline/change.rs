@@ -180,7 +180,7 @@ pub fn plan(
         // Every host is up to date: a plan without steps.
         return Ok(planned(plan, context, lost));
     }
-    plan.push(check_phase(&context, &new, &findings, &files));
+    plan.push(check_phase(&context, &new_ids, &findings, &files));
     let mark = record::mark(execution, PhaseUpdate::InProcess);
     plan.push(Phase::local("prepare", vec![mark]));
     plan.push(files.phase("sync"));
@@ -257,7 +257,7 @@ fn reachable(context: &ClusterContext, looks: &Looks) -> Vec<Host> {
 /// them.
 fn check_phase(
     context: &ClusterContext,
-    new: &[&Host],
+    new: &BTreeSet<String>,
     findings: &Findings,
     files: &FilesPlan,
 ) -> Phase {
@@ -270,7 +270,7 @@ fn check_phase(
             .iter()
             .find(|(other, _)| other.address == host.address)
             .map(|(_, error)| (error.kind(), error.to_string()));
-        let mut says = if new.contains(&host) {
+        let mut says = if new.contains(&id) {
             "clock, disk, bash, ports, other clusters, names".to_owned()
         } else {
             "clock, disk, bash".to_owned()
@@ -303,11 +303,12 @@ fn arrive(
     let preflight = Phase::new("preflight", Order::Parallel).on_failure(OnFailure::FinishPhase);
     let all = || new.iter().copied();
     plan.push(preflight.over(all(), |host| Ok(bootstrap::preflight(context, host)))?);
-    let others = || context.hosts.iter().filter(|host| !new.contains(host));
+    let ids: BTreeSet<String> = new.iter().map(|host| host.id()).collect();
+    let others = || context.hosts.iter().filter(|host| !ids.contains(&host.id()));
     let serving = others().filter(|host| first_image && context.serves_registry(host));
     plan.push(Phase::new("registry", Order::Parallel).over(all().chain(serving), |host| {
         let mut actions = Vec::new();
-        if new.contains(&host) {
+        if ids.contains(&host.id()) {
             actions.push(bootstrap::names(execution, context, host));
         }
         if context.serves_registry(host) {

@@ -72,6 +72,7 @@ pub struct Question<'a> {
 pub fn findings(question: &Question<'_>) -> Findings {
     let mut found = Findings::default();
     let context = question.context;
+    let new: BTreeSet<String> = question.new.iter().map(Host::id).collect();
     for host in &context.hosts {
         let Some(look) = question.looks.get(&host.id()) else {
             continue;
@@ -79,7 +80,7 @@ pub fn findings(question: &Question<'_>) -> Findings {
         let problems = match look {
             Err(error) => vec![unreachable(error)],
             Ok(facts) => {
-                let is_new = question.new.contains(host);
+                let is_new = new.contains(&host.id());
                 let mut problems = always(question, host, facts);
                 if is_new {
                     problems.extend(before_joining(question, host, facts, &mut found.notes));
@@ -229,6 +230,9 @@ fn before_joining(
     problems
 }
 
+/// Number of hosts that the problem of one of many equal hosts names.
+const NAMED_TWINS: usize = 3;
+
 /// Reports hosts with the same name, and machines listed under two addresses.
 fn twins(question: &Question<'_>, found: &mut Findings) {
     let mut names: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -243,8 +247,13 @@ fn twins(question: &Question<'_>, found: &mut Findings) {
     }
     let mut tell = |ids: &[String], what: &dyn Fn(&str) -> String, hint: &str| {
         for id in ids.iter().skip(1) {
-            let others: Vec<&str> =
-                ids.iter().map(String::as_str).filter(|other| other != id).collect();
+            let others = ids.iter().map(String::as_str).filter(|other| other != id);
+            let mut others: Vec<&str> = others.take(NAMED_TWINS).collect();
+            let more = (ids.len() - 1).saturating_sub(NAMED_TWINS);
+            let more = format!("{more} others");
+            if ids.len() - 1 > NAMED_TWINS {
+                others.push(&more);
+            }
             let problem = Problem::new(what(&others.join(", ")), hint);
             found.problems.entry(id.clone()).or_default().push(problem);
         }

@@ -1,6 +1,8 @@
 //! Events of an execution, for the screen and for `--json` (docs/operations.md has the schema: one
 //! object per line, `event` names the kind, `time` is RFC 3339).
 
+use std::ops::AddAssign;
+
 use serde::Serialize;
 
 /// How a step or a run ended.
@@ -36,6 +38,29 @@ impl Outcome {
             Self::Paused => "paused",
             Self::Aborted => "aborted",
         }
+    }
+}
+
+/// Numbers of bytes of files by where they came from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Sources {
+    pub controller: u64,
+    /// Other hosts.
+    pub hosts: u64,
+    pub registry: u64,
+}
+
+impl Sources {
+    pub fn sum(&self) -> u64 {
+        self.controller + self.hosts + self.registry
+    }
+}
+
+impl AddAssign for Sources {
+    fn add_assign(&mut self, other: Self) {
+        self.controller += other.controller;
+        self.hosts += other.hosts;
+        self.registry += other.registry;
     }
 }
 
@@ -82,6 +107,7 @@ pub enum Event {
         host: String,
         step: String,
         bytes: u64,
+        from: Sources,
     },
     StepEnd {
         phase: String,
@@ -92,6 +118,9 @@ pub enum Event {
         duration_ms: u64,
         /// The step had run before this connection and was followed or recalled.
         recalled: bool,
+        /// The bytes that the step has moved.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        from: Option<Sources>,
         #[serde(skip_serializing_if = "Option::is_none")]
         log: Option<String>,
     },

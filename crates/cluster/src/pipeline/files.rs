@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::ClusterImage;
+use crate::pipeline::event::Sources;
 use crate::pipeline::execution_context::{Files, FilesPlan, HostFiles, Then};
 use crate::pipeline::step::{BatchWork, StepContext};
 use crate::runtime::action::HostPool;
@@ -13,12 +14,16 @@ use crate::sync::brief::{Brief, Images, Wants};
 use crate::sync::execute::{Blobs, Limits, Origin, Watch, execute};
 use crate::sync::plan::{SyncPlan, Target, plan};
 use crate::sync::recipe::Delta;
+use crate::sync::source::Source;
 use imgctl_base::error::{Context, Error, Result};
 use imgctl_host::render::ConfigEdit;
 use imgctl_transfer::transfer::workers::lock;
 
 /// Loads the images of a cluster context for an OCI architecture.
 type Load<'a> = dyn Fn(&ClusterContext, &str) -> Result<Vec<ClusterImage>> + Sync + 'a;
+
+/// Returns where the layers of the images of a cluster context come from.
+type FindSource<'a> = dyn Fn(&ClusterContext, &[Host]) -> Result<Source> + Sync + 'a;
 
 /// Syncs the trees that the images and Config documents define.
 pub struct SyncedFiles<'a> {
@@ -28,6 +33,7 @@ pub struct SyncedFiles<'a> {
     pub blobs: Arc<dyn Blobs + Send + Sync>,
     /// Whether hosts get changed layers as differences.
     pub delta: Delta,
+    pub source: &'a FindSource<'a>,
 }
 
 impl Files for SyncedFiles<'_> {
@@ -49,6 +55,7 @@ impl Files for SyncedFiles<'_> {
         let mut brief = Brief::new(context, images, self.configs.clone(), self.strict);
         brief.stage = then == Then::Keep;
         brief.delta = self.delta;
+        brief.source = (self.source)(context, hosts)?;
         let brief = Arc::new(brief);
         let mut planned = plan(&brief, &targets, &AtomicBool::new(false))?;
         planned.estimate(&|layer, held| self.blobs.differing(layer, held));
@@ -124,7 +131,7 @@ impl BatchWork for Moves {
         &self,
         step: &StepContext<'_>,
         hosts: &[String],
-        moved: &(dyn Fn(&str, u64) + Sync),
+        moved: &(dyn Fn(&str, Sources) + Sync),
         ended: &(dyn Fn(&str, Result<()>) + Sync),
         cancel: &Arc<AtomicBool>,
     ) {
@@ -174,7 +181,7 @@ impl Moves {
 
 /// Progress of all hosts.
 struct Told<'a> {
-    moved: &'a (dyn Fn(&str, u64) + Sync),
+    moved: &'a (dyn Fn(&str, Sources) + Sync),
     /// Bytes that have to be sent again; they are not counted twice.
     asked: Mutex<BTreeMap<String, u64>>,
 }
@@ -192,7 +199,14 @@ impl Watch for Told<'_> {
             new -= again;
         }
         drop(asked);
-        (self.moved)(host, new);
+        let mut sources = Sources::default();
+        match from {
+            Origin::Controller => sources.controller = new,
+            Origin::Host(_) => sources.hosts = new,
+            Origin::Registry => sources.registry = new,
+            Origin::Itself => {}
+        }
+        (self.moved)(host, sources);
     }
 
     fn lost(&self, host: &str, bytes: u64) {
@@ -201,11 +215,11 @@ impl Watch for Told<'_> {
     }
 
     fn checkout(&self, host: &str, _tree: &str) {
-        (self.moved)(host, 0);
+        (self.moved)(host, Sources::default());
     }
 
     fn unpacked(&self, host: &str, _bytes: u64) {
-        (self.moved)(host, 0);
+        (self.moved)(host, Sources::default());
     }
 
     fn ended(&self, _host: &str, _well: bool) {}

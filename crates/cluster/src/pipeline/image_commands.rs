@@ -1,10 +1,9 @@
 //! Image commands: those of rootfs images and patches run on every host of the operation, those of
 //! applications on the first control plane.
 
-use std::collections::BTreeMap;
-
 use crate::cluster::context::{ClusterContext, Host, Paths};
 use crate::cluster::image::{ClusterImage, ImageKind};
+use crate::cluster::variables::Variables;
 use crate::pipeline::step::{Lane, Order, Phase};
 use crate::runtime::{Action, action::Line};
 use imgctl_host::host::quote::quote as quoted;
@@ -148,7 +147,7 @@ pub fn lines(image: &ClusterImage, replacement: Option<&[String]>) -> Vec<String
 
 /// Replaces `$(NAME)`, `${NAME}` and `$NAME` if NAME is known, and `$$` by `$`. Everything else is
 /// left to the shell unchanged: `$(date)`, `${X:-default}`, `$1`.
-pub(crate) fn expand(line: &str, variables: &BTreeMap<String, String>) -> String {
+pub(crate) fn expand(line: &str, variables: &Variables) -> String {
     let mut expanded = String::with_capacity(line.len());
     let mut rest = line;
     while let Some(at) = rest.find('$') {
@@ -197,6 +196,8 @@ fn is_of_name(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
@@ -205,7 +206,8 @@ mod tests {
             ("A".to_owned(), "1 $B".to_owned()),
             ("registry".to_owned(), "r".to_owned()),
             ("registryPort".to_owned(), "5000".to_owned()),
-        ]);
+        ])
+        .into();
         for (line, expected) in [
             ("x $(A) ${A} $A.", "x 1 $B 1 $B 1 $B."),
             ("$registryPort $registry/x", "5000 r/x"),

@@ -8,6 +8,7 @@ use std::{path::Path, time::Duration};
 use serde::Serialize;
 
 use crate::cluster::context::Host;
+use crate::pipeline::event::Sources;
 use crate::runtime::action::{Action, HostPool, Repeat};
 use imgctl_base::{error::Result, image::Digest, secret::Redactor};
 
@@ -161,7 +162,7 @@ pub trait BatchWork: Send + Sync {
         &self,
         step: &StepContext<'_>,
         hosts: &[String],
-        moved: &(dyn Fn(&str, u64) + Sync),
+        moved: &(dyn Fn(&str, Sources) + Sync),
         ended: &(dyn Fn(&str, Result<()>) + Sync),
         cancel: &Arc<AtomicBool>,
     );

@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::cluster::context::{ClusterContext, Host, MASTER, NODE, Paths};
 use crate::cluster::image::{ClusterImage, ImageKind};
+use crate::pipeline::event::Sources;
 use crate::pipeline::execution_context::{
     ExecutionContext, Files, FilesPlan, HostFiles, PhaseUpdate, StateStore, Then,
 };
@@ -48,6 +49,8 @@ pub struct Behaviour {
     /// The end of the first execution of a line that contains this text is not observed.
     pub reboots: Option<String>,
 }
+
+pub use crate::sync::simulation::simulate as simulate_sync;
 
 /// All simulated hosts.
 pub struct Simulation {
@@ -337,7 +340,7 @@ impl BatchWork for SimulatedMoves {
         &self,
         _step: &StepContext<'_>,
         hosts: &[String],
-        moved: &(dyn Fn(&str, u64) + Sync),
+        moved: &(dyn Fn(&str, Sources) + Sync),
         ended: &(dyn Fn(&str, Result<()>) + Sync),
         cancel: &Arc<AtomicBool>,
     ) {
@@ -345,7 +348,7 @@ impl BatchWork for SimulatedMoves {
             if cancel.load(Ordering::SeqCst) {
                 return;
             }
-            moved(host, self.0.behaviour.lacks);
+            moved(host, Sources { controller: self.0.behaviour.lacks, ..Sources::default() });
             let agent = lock(&self.0.agents).get(host).cloned();
             let done = agent.map_or(Ok(()), |agent| {
                 agent.maybe_lose()?;
@@ -489,6 +492,7 @@ pub fn sample_context(name: &str, hosts: Vec<Host>, state: &Path) -> ClusterCont
     ClusterContext {
         adopted: None,
         renew_certificates: None,
+        shared: crate::cluster::variables::SharedCache::default(),
         name: name.to_owned(),
         hosts,
         leaving: Vec::new(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::context::{ClusterContext, Host};
+use crate::cluster::variables::Variables;
 use crate::runtime::script::declared_file;
 use imgctl_base::error::Result;
 
@@ -79,11 +80,17 @@ impl Settings {
             declared: declared_file(context)?,
             health: health.filter(|_| runtime == "script").map(|line| format!("bash {line}")),
             scripts: context.paths.scripts(),
-            environment: match runtime {
-                "script" => context.environment_on(host, rootfs),
-                _ => BTreeMap::new(),
-            },
+            environment: BTreeMap::new(),
         })
+    }
+
+    /// Returns the variables of the image's lines on a host, which [`Settings::of`] leaves out: in a
+    /// large cluster they are long.
+    pub(crate) fn variables(context: &ClusterContext, host: &Host, runtime: &str) -> Variables {
+        match runtime {
+            "script" => context.environment_on(host, context.rootfs()),
+            _ => Variables::default(),
+        }
     }
 
     pub(crate) fn folder(&self) -> String {

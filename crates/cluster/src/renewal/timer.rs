@@ -43,13 +43,13 @@ fn install(
     let settings = Settings::of(context, host, runtime, named)?;
     let (folder, unit) = (settings.folder(), unit(context));
     let program = format!("{folder}/imgctl");
-    let text = serde_json::to_vec_pretty(&settings)
-        .map_err(|error| Error::failed("cannot write the settings").caused_by(error))?;
+    let variables = Settings::variables(context, host, runtime);
     let path = settings.path(settings::FILE);
     // The digest alone: a fingerprint is no place for secrets.
-    let inputs = Digest::of(&text).to_string();
+    let inputs = [text(&settings)?, variables.identity().into_bytes()].concat();
+    let inputs = Digest::of(&inputs).to_string();
     let says = format!("write {path} (mode 0600)");
-    let file = FileToWrite { path: path.clone(), mode: 0o600, content: text };
+    let to = path.clone();
     let interval = Duration::from_secs(settings.interval);
     Ok(vec![
         Action::command(
@@ -59,6 +59,9 @@ fn install(
         Action::command("renewal-program", own_binary(&quote(&program)))
             .saying(format!("copy imgctl to {program}")),
         Action::depending_on("renewal-settings", says, &inputs, move |site| {
+            let environment = variables.to_map();
+            let content = text(&Settings { environment, ..settings.clone() })?;
+            let file = FileToWrite { path: to.clone(), mode: 0o600, content };
             site.agent.write_file(&file).map(|_| ())
         }),
         Action::file(
@@ -81,6 +84,11 @@ fn install(
             )),
         ),
     ])
+}
+
+fn text(settings: &Settings) -> Result<Vec<u8>> {
+    serde_json::to_vec_pretty(settings)
+        .map_err(|error| Error::failed("cannot write the settings").caused_by(error))
 }
 
 /// Returns the action that removes the timer and its files, if they are there.

@@ -1,9 +1,10 @@
 //! Action on one host: what a plan shows and what the action does.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::state_files::StateFiles;
+use crate::cluster::variables::Variables;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Digest;
 use imgctl_host::agent::Agent;
@@ -106,7 +107,7 @@ impl Site<'_> {
             key: format!("{}{}{suffix}", self.key, self.guest(agent)),
             line: line.line.clone(),
             workdir: line.workdir.clone(),
-            environment: line.environment.clone(),
+            environment: line.environment.to_map(),
             input: line.input.clone(),
             timeout_seconds: self.timeout.map(|timeout| timeout.as_secs().max(1)),
             again: line.again,
@@ -140,7 +141,7 @@ const LONGEST_STDOUT: usize = 1 << 20;
 pub struct Line {
     pub line: String,
     pub(crate) workdir: Option<String>,
-    pub environment: BTreeMap<String, String>,
+    pub environment: Variables,
     pub input: Option<String>,
     /// Runs the line even if its key has run before: for queries and idempotent lines.
     pub again: bool,
@@ -235,18 +236,13 @@ impl Action {
             says.push_str(&format!("cd {workdir} && "));
         }
         says.push_str(&line.line);
-        let inputs = format!("{:?} {:?}", line.environment, line.input);
+        let inputs = format!("{} {:?}", line.environment.identity(), line.input);
         Self::depending_on(name, says, &inputs, move |site| site.run(&line).map(|_| ()))
     }
 
     /// Creates an action that runs a script of the image: `bash` with the label's value, in the
     /// scripts directory.
-    pub fn script(
-        name: &str,
-        value: &str,
-        scripts: String,
-        environment: BTreeMap<String, String>,
-    ) -> Self {
+    pub fn script(name: &str, value: &str, scripts: String, environment: Variables) -> Self {
         Self::command(
             name,
             Line {

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::{ClusterImage, ImageKind};
 use crate::sync::recipe::Delta;
+use crate::sync::source::Source;
 use imgctl_host::{agent::protocol::Facts, render::ConfigEdit};
 
 /// Template data of a host besides the variables of images.
@@ -21,7 +22,7 @@ pub trait Surroundings: Send + Sync {
 
 impl Surroundings for ClusterContext {
     fn environment(&self, host: &Host) -> BTreeMap<String, String> {
-        self.environment_on(host, None)
+        self.environment_on(host, None).to_map()
     }
 
     fn facts(&self, host: &Host, known: &Facts) -> Map<String, Value> {
@@ -48,6 +49,7 @@ pub struct Brief {
     pub stage: bool,
     /// Whether hosts get changed layers as differences.
     pub delta: Delta,
+    pub source: Source,
     pub surroundings: Arc<dyn Surroundings>,
 }
 
@@ -70,6 +72,7 @@ impl Brief {
             keep: KEEP,
             stage: false,
             delta: Delta::default(),
+            source: Source::default(),
             surroundings: Arc::<ClusterContext>::clone(context),
         }
     }

@@ -6,20 +6,23 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::sync::plan::{HostPlan, SyncPlan};
 use crate::sync::recipe::{self, Held, Recipe, Recipes, is_of_recipe};
 use crate::sync::schedule::{Job, Needs, Next, Schedule};
+use crate::sync::source::Source;
+use crate::sync::watch::Count;
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::image::{Descriptor, Digest, LayerKind};
 use imgctl_host::agent::protocol::{Assemble, InventoryQuestion, PeerSource};
 use imgctl_store::mount::layers::LayerOf;
 use imgctl_transfer::transfer::workers::{for_each, lock};
 
-pub use crate::sync::schedule::Limits;
+pub use crate::sync::limits::Limits;
+pub use crate::sync::watch::{Origin, Watch};
 
 /// Interval at which a waiting thread checks whether to stop.
 const LOOK: Duration = Duration::from_millis(200);
@@ -92,6 +95,10 @@ pub fn execute(
 ) -> Result<Vec<Synced>> {
     let sizes: Vec<u64> = plan.blobs.iter().map(|blob| blob.size).collect();
     let needs: Vec<Needs> = plan.hosts.iter().map(|host| needs(&plan, host)).collect();
+    let limits = match plan.brief.source {
+        Source::Controller => limits,
+        Source::Registry(_) => limits.of_registry(),
+    };
     let threads = threads(&needs, limits);
     let run = Run {
         schedule: Mutex::new(Schedule::new(&sizes, needs, limits)),
@@ -158,8 +165,10 @@ fn needs(plan: &SyncPlan, host: &HostPlan) -> Needs {
 
 /// State of one host during the run.
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     offer: Mutex<Option<Arc<PeerSource>>>,
+    /// Why the host got no layer from the registry.
+    pub(super) refusal: Mutex<Option<Error>>,
     result: Mutex<Option<Result<()>>>,
 }
 
@@ -170,16 +179,16 @@ impl State {
     }
 }
 
-struct Run<'a> {
-    schedule: Mutex<Schedule>,
+pub(super) struct Run<'a> {
+    pub(super) schedule: Mutex<Schedule>,
     /// Notified when a job ends.
     ended: Condvar,
-    hosts: Vec<State>,
-    plan: &'a SyncPlan,
+    pub(super) hosts: Vec<State>,
+    pub(super) plan: &'a SyncPlan,
     recipes: Recipes,
     blobs: &'a dyn Blobs,
-    watch: &'a dyn Watch,
-    cancel: &'a Arc<AtomicBool>,
+    pub(super) watch: &'a dyn Watch,
+    pub(super) cancel: &'a Arc<AtomicBool>,
 }
 
 impl Run<'_> {
@@ -205,10 +214,16 @@ impl Run<'_> {
                     return None;
                 }
                 Next::Wait if schedule.is_idle() => {
-                    self.abandon(&schedule, || {
-                        Error::failed("no source has the layers that it lacks").hint("run it again")
-                    });
-                    return None;
+                    let stuck = schedule.stuck();
+                    if stuck.is_empty() {
+                        self.abandon(&schedule, without_source);
+                        return None;
+                    }
+                    // The others go on without them.
+                    for number in stuck {
+                        schedule.leave(number);
+                        self.give_up(number, without_source());
+                    }
                 }
                 Next::Wait => {
                     schedule = self
@@ -224,22 +239,32 @@ impl Run<'_> {
     /// Marks the unfinished hosts as failed.
     fn abandon(&self, schedule: &Schedule, error: impl Fn() -> Error) {
         for number in schedule.unended() {
-            let id = self.host(number).host.id();
-            let mut result = lock(&self.hosts[number as usize].result);
-            if result.is_none() {
-                *result = Some(Err(error().context(format!("{id}: not synced"))));
-                self.watch.ended(&id, false);
-            }
+            self.give_up(number, error());
         }
     }
 
-    fn host(&self, number: u32) -> &HostPlan {
+    /// Marks a host as failed for this reason, unless there is a better one.
+    fn give_up(&self, number: u32, error: Error) {
+        let id = self.host(number).host.id();
+        let state = &self.hosts[number as usize];
+        let mut result = lock(&state.result);
+        if result.is_none() {
+            let error = lock(&state.refusal).take().unwrap_or(error);
+            *result = Some(Err(error.context(format!("{id}: not synced"))));
+            self.watch.ended(&id, false);
+        }
+    }
+
+    pub(super) fn host(&self, number: u32) -> &HostPlan {
         &self.plan.hosts[number as usize]
     }
 
     fn perform(&self, job: &Job) {
         let result = match job {
-            Job::Upload { host, blob } => self.upload(*host, *blob),
+            Job::Upload { host, blob } => match &self.plan.brief.source {
+                Source::Controller => self.upload(*host, *blob),
+                Source::Registry(layers) => self.pull(layers, *host, *blob),
+            },
             Job::Fetch { host, source, blobs } => self.fetch(*host, *source, blobs),
             Job::Checkout { host } => self.checkout(*host),
         };
@@ -457,6 +482,10 @@ impl Run<'_> {
     }
 }
 
+fn without_source() -> Error {
+    Error::failed("no source has the layers that it lacks").hint("run it again")
+}
+
 fn interrupted() -> Error {
     Error::failed("interrupted")
 }
@@ -474,74 +503,4 @@ impl Read for Cancellable {
         }
         self.inner.read(buffer)
     }
-}
-
-/// Counts one transfer. The final total is right even if existing bytes were skipped or bytes
-/// arrived twice.
-struct Count<'a> {
-    watch: &'a dyn Watch,
-    host: &'a str,
-    origin: Origin<'a>,
-    size: u64,
-    told: AtomicU64,
-}
-
-impl<'a> Count<'a> {
-    fn new(watch: &'a dyn Watch, host: &'a str, origin: Origin<'a>, size: u64) -> Self {
-        Self { watch, host, origin, size, told: AtomicU64::new(0) }
-    }
-
-    fn add(&self, bytes: u64) {
-        let before = self.told.fetch_add(bytes, Ordering::Relaxed);
-        let bytes = bytes.min(self.size.saturating_sub(before));
-        if bytes > 0 {
-            self.watch.moved(self.host, self.origin, bytes);
-        }
-    }
-
-    /// Returns the number of bytes so far.
-    fn told(&self) -> u64 {
-        self.told.load(Ordering::Relaxed)
-    }
-
-    fn end(&self, well: bool) {
-        self.end_at(if well { self.size } else { 0 });
-    }
-
-    /// Sets the final count to `bytes`.
-    fn end_at(&self, bytes: u64) {
-        let told = self.told.load(Ordering::Relaxed).min(self.size);
-        if told < bytes {
-            self.watch.moved(self.host, self.origin, bytes - told);
-        } else if told > bytes {
-            self.watch.lost(self.host, told - bytes);
-        }
-    }
-}
-
-/// Receives the progress of many hosts. Calls come frequently and from many threads.
-pub trait Watch: Send + Sync {
-    /// Another `bytes` of the blobs that `host` lacked were transferred.
-    fn moved(&self, host: &str, from: Origin<'_>, bytes: u64);
-
-    /// `bytes` of those must be transferred again after a failed transfer.
-    fn lost(&self, host: &str, bytes: u64);
-
-    /// `host` has all blobs and is creating `tree`.
-    fn checkout(&self, host: &str, tree: &str);
-
-    /// Another `bytes` of layers were unpacked on `host`.
-    fn unpacked(&self, host: &str, bytes: u64);
-
-    /// `host` has finished or failed.
-    fn ended(&self, host: &str, well: bool);
-}
-
-/// Source of bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin<'a> {
-    Controller,
-    Host(&'a str),
-    /// The host itself had them.
-    Itself,
 }

@@ -5,12 +5,18 @@
 
 pub(crate) mod brief;
 pub mod execute;
+mod limits;
 pub mod plan;
+mod pull;
 mod reachability;
 pub mod recipe;
 mod schedule;
+#[cfg(any(test, feature = "testing"))]
+pub mod simulation;
+pub mod source;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
 pub mod tree;
+mod watch;

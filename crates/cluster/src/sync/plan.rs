@@ -38,6 +38,8 @@ pub struct SyncPlan {
     pub blobs: Vec<Descriptor>,
     /// Their diff IDs.
     pub(super) diff_ids: Vec<Digest>,
+    /// The repositories that they come from; none if the controller sends them.
+    repositories: Vec<Vec<String>>,
     /// Hosts in the order of the targets, without those in `failed`.
     pub hosts: Vec<HostPlan>,
     /// Hosts that did not respond or that have no suitable image.
@@ -164,7 +166,9 @@ pub fn plan(brief: &Arc<Brief>, targets: &[Target], cancel: &AtomicBool) -> Resu
         host.lacks.sort_by_key(|&blob| std::cmp::Reverse(blobs.list[blob as usize].size));
     }
     let Blobs { list: blobs, diff_ids, .. } = blobs;
-    Ok(SyncPlan { brief: Arc::clone(brief), blobs, diff_ids, hosts, failed })
+    let names = |blob: &Descriptor| brief.source.names(&brief.images, &blob.digest);
+    let repositories = blobs.iter().map(names).collect();
+    Ok(SyncPlan { brief: Arc::clone(brief), blobs, diff_ids, repositories, hosts, failed })
 }
 
 /// Cache of trees: hosts of one architecture with the same content share them.
@@ -382,6 +386,17 @@ impl SyncPlan {
         LayerOf { blob: self.blobs[number].clone(), diff_id: self.diff_ids[number].clone() }
     }
 
+    /// Returns the repositories from which a host gets the layers that no other host has.
+    fn repositories_of(&self, host: &HostPlan) -> Vec<&str> {
+        let mut found: Vec<&str> = Vec::new();
+        for name in host.lacks.iter().flat_map(|&blob| &self.repositories[blob as usize]) {
+            if !found.contains(&name.as_str()) {
+                found.push(name);
+            }
+        }
+        found
+    }
+
     /// Returns the work on one host, one line each; empty if there is none.
     pub fn says(&self, host: &HostPlan) -> Vec<String> {
         let mut lines = Vec::new();
@@ -392,7 +407,13 @@ impl SyncPlan {
                 .differing
                 .map(|bytes| format!(", of which {} differ from what is there", amount(bytes)))
                 .unwrap_or_default();
-            lines.push(format!("send {count} {layers}, {}{differ}", amount(host.bytes(self))));
+            let from = self.repositories_of(host);
+            let (verb, from) = match from.is_empty() {
+                true => ("send", String::new()),
+                false => ("pull", format!(" from {}", from.join(" and "))),
+            };
+            let size = amount(host.bytes(self));
+            lines.push(format!("{verb} {count} {layers}, {size}{from}{differ}"));
         }
         for change in &host.changes {
             let short = |id: &str| id.get(..SHORT).unwrap_or(id).to_owned();
@@ -445,6 +466,7 @@ impl Serialize for SyncPlan {
                     "layers": host.missing(self).count(),
                     "bytes": host.bytes(self),
                     "differing": host.expected(self),
+                    "repositories": self.repositories_of(host),
                     "changes": host.changes.iter().map(Change::from).collect::<Vec<_>>(),
                 })
             })

@@ -4,9 +4,14 @@
 //! The controller's uplink is the bottleneck, so it sends each blob to one host and different blobs
 //! to different hosts. It sends a blob again only if a host can reach no host that has it. Hosts
 //! fetch everything else from each other, rarest blobs first, from the least busy host.
+//!
+//! A registry takes the controller's place ("upload" then means that a host pulls). It can serve
+//! several hosts at once, so a few pull the same blob while no other host is free to serve it; and a
+//! host that it does not serve still gets blobs from other hosts.
 
 use std::collections::{BTreeSet, VecDeque};
 
+use crate::sync::limits::Limits;
 use crate::sync::reachability::Reachability;
 
 #[cfg(test)]
@@ -20,28 +25,8 @@ const BATCH_BLOBS: usize = 64;
 /// Number of a blob's holders to examine for the least busy one.
 const SAMPLE: usize = 16;
 
-/// Limits on concurrent work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Concurrent uploads from the controller.
-    pub uploads: u32,
-    /// Concurrent transfers into one host.
-    pub(crate) per_host: u32,
-    /// Number of hosts that one host serves at the same time.
-    pub(crate) per_source: u32,
-    /// Concurrent transfers in total.
-    pub(crate) transfers: u32,
-    /// Number of hosts that create their trees at the same time.
-    pub(crate) checkouts: u32,
-    /// Whether hosts fetch from each other.
-    pub(crate) fan_out: bool,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { uploads: 4, per_host: 3, per_source: 2, transfers: 32, checkouts: 32, fan_out: true }
-    }
-}
+/// Number of failed pulls after which a registry that has served no host is given up.
+const PATIENCE: u32 = 8;
 
 /// Needs of one host, as blob numbers.
 #[derive(Clone, Debug, Default)]
@@ -104,6 +89,8 @@ struct Host {
     serving: u32,
     /// Number of blobs that the controller sent to the host.
     given: u32,
+    /// Whether the registry does not serve the host.
+    cut_off: bool,
     serves: bool,
     stage: Stage,
 }
@@ -122,20 +109,17 @@ pub(super) struct Schedule {
     transfers: u32,
     checkouts: u32,
     unended: u32,
+    /// Number of successful uploads.
+    uploaded: u32,
+    /// Number of pulls that the registry did not serve.
+    refused: u32,
     /// Start of the next search, so that all hosts get their turn.
     turn: usize,
 }
 
 impl Schedule {
     pub(super) fn new(sizes: &[u64], needs: Vec<Needs>, limits: Limits) -> Self {
-        let limits = Limits {
-            uploads: limits.uploads.max(1),
-            per_host: limits.per_host.max(1),
-            per_source: limits.per_source.max(1),
-            transfers: limits.transfers.max(1),
-            checkouts: limits.checkouts.max(1),
-            fan_out: limits.fan_out,
-        };
+        let limits = limits.at_least_one();
         let blobs = sizes.iter().map(|&size| Blob {
             size,
             holders: Vec::new(),
@@ -155,6 +139,8 @@ impl Schedule {
             transfers: 0,
             checkouts: 0,
             unended: 0,
+            uploaded: 0,
+            refused: 0,
             turn: 0,
         };
         for (host, needs) in (0..).zip(needs) {
@@ -173,6 +159,7 @@ impl Schedule {
                 coming: 0,
                 serving: 0,
                 given: 0,
+                cut_off: false,
                 serves: limits.fan_out,
                 stage: Stage::Transfer,
             });
@@ -188,8 +175,13 @@ impl Schedule {
         if self.unended == 0 {
             return Next::End;
         }
+        // Who can get a blob from another host leaves the registry to the others.
+        let peers_first = self.limits.copies > 1;
         if self.transfers < self.limits.transfers
-            && let Some(job) = self.upload().or_else(|| self.fetch())
+            && let Some(job) = match peers_first {
+                false => self.upload().or_else(|| self.fetch()),
+                true => self.fetch().or_else(|| self.upload()),
+            }
         {
             return Next::Do(job);
         }
@@ -213,9 +205,25 @@ impl Schedule {
 
     /// Records a successful upload.
     pub(super) fn uploaded(&mut self, host: u32, blob: u32) {
+        self.uploaded += 1;
         self.upload_ended(host, blob);
         self.gain(host, blob);
         self.advance(host);
+    }
+
+    /// Records that the registry does not serve `host`, which must get its blobs from other hosts.
+    pub(super) fn not_pulled(&mut self, host: u32, blob: u32) {
+        self.refused += 1;
+        self.upload_ended(host, blob);
+        self.lack_again(host, blob);
+        self.hosts[host as usize].cut_off = true;
+        self.advance(host);
+    }
+
+    /// Returns the hosts that lack blobs. If nothing is running and there is no job, they cannot get
+    /// them.
+    pub(super) fn stuck(&self) -> Vec<u32> {
+        self.lacking.clone()
     }
 
     /// Records the end of a fetch; `missing` contains the blobs that it did not deliver.
@@ -268,6 +276,11 @@ impl Schedule {
                 *host
             }
         };
+        self.leave(host);
+    }
+
+    /// Takes a host out of the sync.
+    pub(super) fn leave(&mut self, host: u32) {
         self.silence(host);
         for blob in std::mem::take(&mut self.hosts[host as usize].lacks) {
             self.blobs[blob as usize].lacking -= 1;
@@ -408,6 +421,9 @@ impl Schedule {
         if self.uploads >= self.limits.uploads || self.lacking.is_empty() {
             return None;
         }
+        if self.uploaded == 0 && self.refused >= PATIENCE {
+            return None;
+        }
         let (host, blob) = self.first_copy().or_else(|| self.further_copy())?;
         self.begin(host, blob);
         self.blobs[blob as usize].uploading += 1;
@@ -419,21 +435,26 @@ impl Schedule {
         Some(Job::Upload { host, blob })
     }
 
-    /// Selects a blob that no host can serve, preferring the one that most hosts need and then the
-    /// largest, and the host that received the least.
+    /// Selects a blob that no host can serve (of a registry: that no host is free to serve),
+    /// preferring the one that most hosts need and then the largest, and the host that received the
+    /// least.
     fn first_copy(&self) -> Option<(u32, u32)> {
         let mut candidates: Vec<u32> = (0..)
             .zip(&self.blobs)
             .filter(|(_, blob)| {
+                let is_unserved = match self.limits.copies {
+                    0 | 1 => blob.holders.is_empty(),
+                    _ => blob.free == 0,
+                };
                 blob.lacking > 0
-                    && blob.holders.is_empty()
-                    && (blob.uploading == 0 || !self.limits.fan_out)
+                    && is_unserved
+                    && (blob.uploading < self.limits.copies || !self.limits.fan_out)
             })
             .map(|(number, _)| number)
             .collect();
         candidates.sort_by_key(|&number| {
             let blob = &self.blobs[number as usize];
-            std::cmp::Reverse((blob.lacking, blob.size))
+            (blob.uploading, std::cmp::Reverse((blob.lacking, blob.size)))
         });
         candidates.into_iter().find_map(|blob| {
             let host = self.neediest(&self.lacking, blob, |_| true)?;
@@ -472,6 +493,7 @@ impl Schedule {
             .filter(|&number| {
                 let host = &self.hosts[number as usize];
                 host.coming < self.limits.per_host
+                    && !host.cut_off
                     && host.lacks.contains(&blob)
                     && is_eligible(number)
             })

@@ -109,3 +109,14 @@ fn a_network_in_parts_costs_a_few_copies_and_one_without_peers_a_copy_each() {
     let alone = simulate(&sizes, 60, Limits::default(), |_, _| false);
     assert_eq!(alone.sent, 60 * total);
 }
+
+#[test]
+fn a_registry_gives_a_few_copies_at_once_and_hosts_the_rest() {
+    let sizes = mebibytes(30, 20);
+    let limits = Limits::default().of_registry();
+    let many = simulate(&sizes, 1000, limits, |_, _| true);
+    assert!(many.sent <= 4 * (600 << 20), "{}", many.sent >> 20);
+    assert!(many.steps < 100_000, "{}", many.steps);
+    let alone = simulate(&sizes, 20, limits, |_, _| false);
+    assert_eq!(alone.sent, 20 * (600 << 20));
+}

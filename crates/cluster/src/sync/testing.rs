@@ -12,7 +12,7 @@ use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_host::agent::protocol::{
     Assemble, CheckedOut, Checkout, Facts, FileToWrite, HeldLayer, HostsBlock, Inventory,
-    InventoryQuestion, Outcome, OutputLine, PeerSource, Run,
+    InventoryQuestion, Outcome, OutputLine, PeerSource, RegistryPull, Run,
 };
 use imgctl_host::agent::{Agent, BlobOpener};
 use imgctl_store::store::{Options, Store};
@@ -23,11 +23,18 @@ pub(super) struct Lan {
     hosts: Mutex<Vec<Arc<TestHost>>>,
     /// Part of the network for each host: only hosts in the same part reach each other.
     pub(super) part: fn(usize) -> usize,
+    /// What the registry answers to a host; by default, that there is none.
+    pub(super) registry: Mutex<Box<Registry>>,
+    /// Number of pulls that hosts have tried.
+    pub(super) pulls: AtomicUsize,
     /// Number of running fetches and sends, and the maximum so far.
     now: AtomicUsize,
     pub(super) most: AtomicUsize,
     _directory: tempfile::TempDir,
 }
+
+/// Returns the bytes of a blob for the host with this number.
+pub(super) type Registry = dyn Fn(usize, &Digest) -> Result<Vec<u8>> + Send;
 
 pub(super) struct TestHost {
     name: String,
@@ -57,6 +64,8 @@ impl Lan {
         let lan = Arc::new(Self {
             hosts: Mutex::default(),
             part,
+            registry: Mutex::new(Box::new(|_, _| Err(Error::failed("no registry")))),
+            pulls: AtomicUsize::new(0),
             now: AtomicUsize::new(0),
             most: AtomicUsize::new(0),
             _directory: directory,
@@ -176,6 +185,21 @@ impl Agent for TestHost {
         sent(blob.size);
         self.sent.fetch_add(blob.size, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn pull(
+        &self,
+        request: &RegistryPull,
+        fetched: &(dyn Fn(u64) + Sync),
+        _: &AtomicBool,
+    ) -> Result<()> {
+        self.live()?;
+        let lan = self.lan.upgrade().unwrap();
+        lan.pulls.fetch_add(1, Ordering::Relaxed);
+        assert!(!request.from.is_empty(), "{request:?}");
+        let bytes = (lock(&lan.registry))(self.number, &request.blob.digest)?;
+        fetched(bytes.len() as u64);
+        self.store.import_blob(&mut &bytes[..], &request.blob.digest, request.blob.size)
     }
 
     fn assemble(&self, request: &Assemble) -> Result<()> {

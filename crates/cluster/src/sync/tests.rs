@@ -2,6 +2,8 @@
 
 #[path = "recipe_tests.rs"]
 mod recipe_tests;
+#[path = "registry_tests.rs"]
+mod registry_tests;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,6 +17,7 @@ use crate::sync::brief::{Brief, Images, Surroundings, Wants};
 use crate::sync::execute::{Blobs, Limits, Origin, Synced, Watch, execute};
 use crate::sync::plan::{SyncPlan, Target, plan};
 use crate::sync::recipe::Delta;
+use crate::sync::source::Source;
 use crate::sync::testing::{Lan, Unwatched, name};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::descriptor::LAYER_KIND;
@@ -92,6 +95,7 @@ fn brief(images: Vec<ClusterImage>) -> Brief {
         keep: 1,
         stage: false,
         delta: Delta::default(),
+        source: Source::default(),
         surroundings: Arc::new(Plain { environment: BTreeMap::new() }),
     }
 }
@@ -136,12 +140,16 @@ struct Tally {
     moved: AtomicI64,
     from_controller: AtomicI64,
     from_itself: AtomicI64,
+    from_registry: AtomicI64,
     ended: Mutex<Vec<(String, bool)>>,
 }
 
 impl Watch for Tally {
     fn moved(&self, _: &str, from: Origin<'_>, bytes: u64) {
         self.moved.fetch_add(bytes as i64, Ordering::Relaxed);
+        if from == Origin::Registry {
+            self.from_registry.fetch_add(bytes as i64, Ordering::Relaxed);
+        }
         if from == Origin::Itself {
             self.from_itself.fetch_add(bytes as i64, Ordering::Relaxed);
         }

@@ -13,6 +13,7 @@ mod hosts_file;
 pub mod install;
 mod network;
 pub mod protocol;
+mod pull;
 pub mod remote;
 mod removal;
 pub mod server;
@@ -20,12 +21,14 @@ pub mod tree;
 pub mod tunnel;
 mod wire;
 
+use std::sync::atomic::AtomicBool;
+
 use crate::containerd::rehash::{Rehash, Rehashed};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use protocol::{
     Assemble, CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion,
-    Outcome, OutputLine, PeerSource, ReadPart, Run, SwitchTree, WritePart,
+    Outcome, OutputLine, PeerSource, ReadPart, RegistryPull, Run, SwitchTree, WritePart,
 };
 use tunnel::Tunnel;
 
@@ -84,6 +87,18 @@ pub trait Agent: Send + Sync {
         fetched: &(dyn Fn(u64) + Sync),
     ) -> Result<Vec<Digest>> {
         self.inner()?.fetch(from, blobs, fetched)
+    }
+
+    /// Has the host bring a layer from a registry to its store, resuming where an earlier attempt
+    /// ended; `fetched` receives the number of bytes that come from there. The host verifies the
+    /// digest. Once `cancel` is true, the host stops, and this is an error.
+    fn pull(
+        &self,
+        request: &RegistryPull,
+        fetched: &(dyn Fn(u64) + Sync),
+        cancel: &AtomicBool,
+    ) -> Result<()> {
+        self.inner()?.pull(request, fetched, cancel)
     }
 
     /// Makes a layer out of a recipe, which is in the host's store as a blob, and of what the host

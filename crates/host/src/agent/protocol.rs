@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::render::Inputs;
 use imgctl_base::image::{Descriptor, Digest};
+use imgctl_registry::client::access::Access;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
@@ -102,6 +103,17 @@ pub struct Assemble {
     pub recipe: Descriptor,
     /// `<data>/<cluster>`, whose registry the recipe may refer to.
     pub root: String,
+}
+
+/// Request to bring a layer from a registry.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RegistryPull {
+    /// Repositories that may have it, in order. They contain credentials, which the host keeps in
+    /// memory until the call ends.
+    pub from: Vec<Access>,
+    pub blob: Descriptor,
+    /// Layers of the host that may have parts in common with it.
+    pub held: Vec<Descriptor>,
 }
 
 /// Address at which another host serves its blobs.

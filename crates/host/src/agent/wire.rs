@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::agent::protocol::{
     Assemble, CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion,
-    Outcome, OutputLine, PeerSource, ReadPart, Run, SwitchTree, WritePart,
+    Outcome, OutputLine, PeerSource, ReadPart, RegistryPull, Run, SwitchTree, WritePart,
 };
 use crate::containerd::rehash::{Rehash, Rehashed};
 use imgctl_base::image::{Descriptor, Digest};
@@ -107,6 +107,7 @@ calls! {
     "offer": OfferBlobs => PeerSource;
     "withdraw": Withdraw => ();
     "fetch": Fetch => Vec<Digest>;
+    "pull": RegistryPull => ();
     "assemble": Assemble => ();
     "checkout": Checkout => CheckedOut;
     "switch-tree": SwitchTree => Vec<String>;

@@ -9,7 +9,7 @@ use crate::upgrade::execute::{
     Carrying, PlanRequest, carry, check_fresh, check_start, pipeline_of, plan_of,
 };
 use crate::upgrade::finish::{finish, leave_out, pairs};
-use crate::upgrade::images::{ClusterSnapshot, Start, UpgradeImage, know, sides};
+use crate::upgrade::images::{ClusterSnapshot, Start, UpgradeImage, is_of, know, sides};
 use crate::upgrade::resume::{Continuing, resume_in};
 use crate::upgrade::{choices::GivenChoices, lag};
 use crate::work::{RunOptions, Work, declined, steps};
@@ -113,7 +113,15 @@ enum Begun {
 /// Plans, asks for confirmation and carries out; returns `true` when the cluster has reached its
 /// target.
 fn begin(work: &Work<'_>, beginning: &Beginning) -> Result<bool> {
-    match begin_from(work, beginning, &Start::Recorded, Vec::new())? {
+    let (start, only) = match &beginning.saved {
+        Some(saved) if is_for_lagging(saved, work)? => {
+            let moved = saved.hosts.iter().filter(|(_, host)| host.skipped.is_none());
+            let ids = moved.map(|(id, _)| id.clone()).collect();
+            (Start::Image(UpgradeImage::of(&saved.from)), ids)
+        }
+        _ => (Start::Recorded, Vec::new()),
+    };
+    match begin_from(work, beginning, &start, only)? {
         Begun::Ended(is_done) => Ok(is_done),
         Begun::Behind(side, hosts) => {
             let begun = begin_from(work, beginning, &Start::Image(side), hosts)?;
@@ -156,7 +164,9 @@ fn begin_from(
         }
         let document = match (beginning.saved.clone(), planned) {
             (Some(saved), _) => {
-                check_start(&saved, work)?;
+                if matches!(start, Start::Recorded) {
+                    check_start(&saved, work)?;
+                }
                 check_fresh(&saved, &observation)?;
                 saved
             }
@@ -276,6 +286,17 @@ fn split(
         .hint("install applications and patches with `imgctl run`"));
     }
     Ok((rootfs.into_iter().map(UpgradeImage::now).collect(), install))
+}
+
+/// Whether a saved plan brings hosts to the image that the cluster is recorded with: they lagged
+/// behind when it was made.
+fn is_for_lagging(saved: &Document, work: &Work<'_>) -> Result<bool> {
+    let (from, target) = (UpgradeImage::of(&saved.from), UpgradeImage::of(saved.target()));
+    let current = work.existing()?;
+    Ok(saved.direction == Direction::Forward
+        && !saved.is_reconfiguration()
+        && is_of(&target, current)?
+        && !is_of(&from, current)?)
 }
 
 /// Saves the plan if the request wants it, and returns what to show.

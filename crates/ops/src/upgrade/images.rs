@@ -130,7 +130,7 @@ pub(crate) fn with_settings(cluster: &Clusterfile, settings: &Clusterfile) -> Cl
 
 /// Whether a cluster is recorded with this rootfs image. Another image may have the same name and
 /// version: the digest identifies an image.
-fn is_of(side: &UpgradeImage, cluster: &Clusterfile) -> Result<bool> {
+pub(crate) fn is_of(side: &UpgradeImage, cluster: &Clusterfile) -> Result<bool> {
     let name = rootfs_of(cluster)?;
     let mounts = &cluster.cluster.status.mounts;
     let mount = mounts.iter().find(|mount| mount.image == name);

@@ -119,7 +119,7 @@ impl Place {
 
     /// Returns our credential for a self. Looked up once, because a helper may be slow or prompt
     /// the user.
-    async fn credential(&self) -> Result<Option<Credential>> {
+    pub(super) async fn credential(&self) -> Result<Option<Credential>> {
         let mut found = self.host.auth.found.lock().await;
         if let Some(credential) = found.get(&self.repository) {
             return Ok(credential.clone());

@@ -204,6 +204,12 @@ impl Auth {
         let given = Some(Authorization { value: bearer(token)?, source: None });
         Ok(Self { given, ..Self::default() })
     }
+
+    /// Returns the state of a host for whose `repository` no other credential is looked for.
+    pub(super) fn with_credential(repository: &str, credential: Option<Credential>) -> Self {
+        let found = HashMap::from([(repository.to_owned(), credential)]);
+        Self { found: tokio::sync::Mutex::new(found), ..Self::default() }
+    }
 }
 
 /// Returns the `Authorization` value for a user and password.

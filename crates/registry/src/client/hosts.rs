@@ -132,33 +132,29 @@ impl Shared {
         if let Some(host) = hosts.get(&key) {
             return Ok(Arc::clone(host));
         }
-        let host = Arc::new(Host {
-            name: endpoint.host.clone(),
-            insecure,
-            certificates: endpoint.certificates.clone(),
+        let host = Arc::new(self.new_host(&endpoint.host, pool, asked, Auth::default())?);
+        hosts.insert(key, Arc::clone(&host));
+        Ok(host)
+    }
+
+    /// Returns the state of a host that nothing is known about yet.
+    pub(super) fn new_host(&self, name: &str, pool: Pool, asked: bool, auth: Auth) -> Result<Host> {
+        Ok(Host {
+            name: name.to_owned(),
+            insecure: pool.insecure,
+            certificates: pool.certificates.clone(),
             connection: self.connection(pool)?,
             asked,
             base: tokio::sync::OnceCell::new(),
-            auth: Auth::default(),
+            auth,
             down: Mutex::new(None),
-        });
-        hosts.insert(key, Arc::clone(&host));
-        Ok(host)
+        })
     }
 
     /// Returns the state of a host that speaks plain HTTP and knows `token`.
     pub(super) fn peer(&self, name: &str, token: &str) -> Result<Arc<Host>> {
         let pool = Pool { insecure: true, public: false, certificates: Certificates::default() };
-        let mut host = Host {
-            name: name.to_owned(),
-            insecure: true,
-            certificates: Certificates::default(),
-            connection: self.connection(pool)?,
-            asked: true,
-            base: tokio::sync::OnceCell::new(),
-            auth: Auth::with_token(token)?,
-            down: Mutex::new(None),
-        };
+        let mut host = self.new_host(name, pool, true, Auth::with_token(token)?)?;
         host.base = host.url("http")?.into();
         Ok(Arc::new(host))
     }
@@ -277,6 +273,11 @@ impl Place {
         }
         format!("{}/{}", self.host.registry(), self.repository)
     }
+}
+
+/// Returns whether `host[:port]` names this machine.
+pub(super) fn is_local_name(host: &str) -> bool {
+    Url::parse(&format!("https://{host}/")).is_ok_and(|url| is_loopback(&url))
 }
 
 /// Returns whether a URL names this machine.

@@ -4,6 +4,7 @@
 //! required, reads through mirrors, and reports errors that name the registry, the repository and
 //! the source of the credentials. Does not know about the meaning of manifests.
 
+pub mod access;
 mod auth;
 mod blob_stream;
 mod challenge;

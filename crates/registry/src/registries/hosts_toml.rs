@@ -8,7 +8,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::config_file;
-use crate::registries::Certificates;
+use crate::registries::{Certificates, Pem};
 use imgctl_base::error::{Error, Result};
 
 /// Directory that applies to every host without its own.
@@ -156,12 +156,13 @@ impl Settings {
         let can = |what: &str| {
             self.capabilities.is_empty() || self.capabilities.iter().any(|known| known == what)
         };
+        let file = |path: &PathBuf| Pem::File(directory.join(path));
         let authorities = match &self.ca {
             None => Vec::new(),
-            Some(OneOrMore::One(path)) => vec![directory.join(path)],
-            Some(OneOrMore::More(paths)) => paths.iter().map(|path| directory.join(path)).collect(),
+            Some(OneOrMore::One(path)) => vec![file(path)],
+            Some(OneOrMore::More(paths)) => paths.iter().map(file).collect(),
         };
-        let both = |path: &Path| Some((directory.join(path), directory.join(path)));
+        let both = |path: &PathBuf| Some((file(path), file(path)));
         let client = match &self.client {
             None => None,
             Some(Client::Both(path)) => both(path),
@@ -170,7 +171,7 @@ impl Settings {
                 Some(ClientFiles::Both(path)) => both(path),
                 Some(ClientFiles::Pair(pair)) => match &pair[..] {
                     [path] => both(path),
-                    [certificate, key] => Some((directory.join(certificate), directory.join(key))),
+                    [certificate, key] => Some((file(certificate), file(key))),
                     _ => return Err("client is not a pair of certificate and key"),
                 },
             },
@@ -269,10 +270,9 @@ mod tests {
             ]
         );
         assert_eq!(hosts.server.host, "origin.io");
-        assert_eq!(hosts.server.certificates.authorities, [Path::new("/ca.pem")]);
-        let ends = |paths: &[PathBuf]| {
-            paths.iter().map(|path| path.iter().next_back().unwrap().to_owned()).collect::<Vec<_>>()
-        };
+        assert_eq!(hosts.server.certificates.authorities, [Pem::from(Path::new("/ca.pem"))]);
+        let end = |pem: &Pem| pem.to_string().rsplit('/').next().unwrap().to_owned();
+        let ends = |files: &[Pem]| files.iter().map(end).collect::<Vec<_>>();
         let certificates = &hosts.mirrors[0].certificates;
         assert_eq!(ends(&certificates.authorities), ["a.pem", "b.pem"]);
         let (certificate, key) = certificates.client.clone().unwrap();

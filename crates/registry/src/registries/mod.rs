@@ -8,6 +8,7 @@ mod conf;
 mod docker_daemon;
 mod hosts_toml;
 mod names;
+mod pem;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +24,7 @@ use imgctl_base::image::Reference;
 use imgctl_base::image::reference::DOCKER_HUB;
 
 pub(crate) use crate::registries::names::configured_host;
+pub use crate::registries::pem::Pem;
 
 /// Content of the configuration files. The default is empty: every registry uses https; plain http
 /// is used only for loopback, see [`Registries::route`].
@@ -267,9 +269,9 @@ fn full_name(text: &str, said: impl Fn() -> String) -> Result<Reference> {
 /// PEM files for one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Certificates {
-    pub authorities: Vec<PathBuf>,
-    /// Certificate and key; both are the same path for a file that contains both.
-    pub client: Option<(PathBuf, PathBuf)>,
+    pub authorities: Vec<Pem>,
+    /// Certificate and key; both are the same file if it contains both.
+    pub client: Option<(Pem, Pem)>,
 }
 
 impl Certificates {
@@ -327,8 +329,9 @@ impl Certificates {
         let mut client = None;
         for certificate in with_end("cert") {
             let key = partner(certificate, "key", "key")?;
-            client.get_or_insert((certificate.clone(), key));
+            client.get_or_insert((certificate.clone().into(), key.into()));
         }
-        Ok(Some(Self { authorities: with_end("crt").cloned().collect(), client }))
+        let authorities = with_end("crt").cloned().map(Pem::File).collect();
+        Ok(Some(Self { authorities, client }))
     }
 }

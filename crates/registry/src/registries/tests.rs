@@ -304,13 +304,13 @@ fn certificates_are_those_of_the_first_directory_for_the_host() {
     })
     .unwrap();
     let of = |name: &str| registries.route(&reference(name)).map(|route| route.write.certificates);
-    let in_first = |name: &str| first.path().join(name);
+    let in_first = |name: &str| Pem::from(first.path().join(name));
     let a = of("a.io:5000/x").unwrap();
     assert_eq!(a.authorities, [in_first("a.io:5000/ca.crt")]);
     let pair = (in_first("a.io:5000/client.cert"), in_first("a.io:5000/client.key"));
     assert_eq!(a.client, Some(pair));
     assert_eq!(of("docker.io/x").unwrap().authorities, [in_first("docker.io/hub.crt")]);
-    assert_eq!(of("b.io/x").unwrap().authorities, [second.path().join("b.io/b.crt")]);
+    assert_eq!(of("b.io/x").unwrap().authorities, [Pem::from(second.path().join("b.io/b.crt"))]);
     assert_eq!(of("a.io/x").unwrap(), Certificates::default());
     assert_eq!(of("bad.io/x").unwrap_err().kind(), Kind::Usage);
     assert_eq!(of("bad2.io/x").unwrap_err().kind(), Kind::Usage);
@@ -324,7 +324,7 @@ fn a_certificate_directory_is_for_every_host_and_has_to_exist() {
         ..Registries::default()
     };
     let route = registries.route(&reference("any.io/x")).unwrap();
-    assert_eq!(route.write.certificates.authorities, [directory.path().join("ca.crt")]);
+    assert_eq!(route.write.certificates.authorities, [Pem::from(directory.path().join("ca.crt"))]);
     registries.certificate_directory = Some("/nonexistent".into());
     let error = registries.route(&reference("any.io/x")).unwrap_err();
     assert_eq!(error.kind(), Kind::NotFound);
@@ -375,7 +375,10 @@ fn mirrors_of_containerd_and_docker_come_after_those_of_registries_conf() {
     }
     let write = |name: &str| registries.route(&reference(name)).unwrap().write;
     let hub = write("docker.io/x");
-    assert_eq!(hub.certificates.authorities, [containerd.path().join("docker.io/ca.pem")]);
+    assert_eq!(
+        hub.certificates.authorities,
+        [Pem::from(containerd.path().join("docker.io/ca.pem"))]
+    );
     // A registry that is read from another address is still written to its own.
     assert_eq!(told(&write("r.io/x")), "r.io/x");
     assert_eq!(told(&write("s.io/x")), "s.io/x!");

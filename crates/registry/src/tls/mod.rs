@@ -6,7 +6,6 @@
 
 mod verifier;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use reqwest::{ClientBuilder, NoProxy, Proxy, Url};
@@ -16,9 +15,9 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::registries::Certificates;
+use crate::registries::{Certificates, Pem};
 use crate::tls::verifier::{Anybody, Verifier};
-use imgctl_base::error::{Error, IoContext as _, Result};
+use imgctl_base::error::{Error, Result};
 
 /// Where distributions store the certificates of public authorities.
 const CA_BUNDLES: [&str; 4] = [
@@ -67,10 +66,9 @@ fn configuration(certificates: &Certificates, insecure: bool) -> Result<ClientCo
         return Ok(configuration.with_no_client_auth());
     };
     let chain = in_pem(certificate)?;
-    let pem = std::fs::read(key).path("read", key)?;
     // Neither error contains any part of the key.
-    let private = PrivateKeyDer::from_pem_slice(&pem).map_err(|_| {
-        Error::usage(format!("there is no private key in {}", key.display()))
+    let private = PrivateKeyDer::from_pem_slice(&key.read()?).map_err(|_| {
+        Error::usage(format!("there is no private key in {key}"))
             .hint("it must be a PEM file, and the key must not be encrypted")
     })?;
     configuration
@@ -93,28 +91,27 @@ fn verifier(certificates: &Certificates, provider: &CryptoProvider) -> Result<Ve
             }
         }
     }
-    for path in &certificates.authorities {
-        for authority in in_pem(path)? {
-            verifier.trust(authority).map_err(|error| unusable(path, error))?;
+    for pem in &certificates.authorities {
+        for authority in in_pem(pem)? {
+            verifier.trust(authority).map_err(|error| unusable(pem, error))?;
         }
     }
     Ok(verifier)
 }
 
 /// Returns the certificates in a file; fails if there is none.
-fn in_pem(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let pem = std::fs::read(path).path("read", path)?;
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    let found = found.map_err(|error| unusable(path, error))?;
+fn in_pem(pem: &Pem) -> Result<Vec<CertificateDer<'static>>> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem.read()?).collect();
+    let found = found.map_err(|error| unusable(pem, error))?;
     if found.is_empty() {
-        return Err(Error::usage(format!("there is no certificate in {}", path.display()))
+        return Err(Error::usage(format!("there is no certificate in {pem}"))
             .hint("it must be a PEM file; `openssl x509 -inform der` converts a DER file"));
     }
     Ok(found)
 }
 
-fn unusable(path: &Path, error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::usage(format!("cannot use the certificates in {}", path.display()))
+fn unusable(pem: &Pem, error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::usage(format!("cannot use the certificates in {pem}"))
         .caused_by(error)
         .hint("it must be a PEM file")
 }

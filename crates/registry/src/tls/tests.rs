@@ -1,7 +1,7 @@
 //! Tests against openssl's own server, with certificates created by openssl.
 
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -132,7 +132,7 @@ fn told(asked: &Result<(), String>, expected: Option<&str>) {
 }
 
 fn trusting(authorities: &[PathBuf]) -> Certificates {
-    Certificates { authorities: authorities.to_vec(), client: None }
+    Certificates { authorities: authorities.iter().cloned().map(Pem::File).collect(), client: None }
 }
 
 const NAMES: &str = "-addext subjectAltName=DNS:registry.test,IP:127.0.0.1";
@@ -225,7 +225,7 @@ fn our_certificate_is_shown_in_either_mode() {
         certificates.client = None;
         server.ask("registry.test", &certificates, insecure).unwrap_err();
         for (certificate, key) in [("me.crt", "me.key"), ("both.pem", "both.pem")] {
-            certificates.client = Some((file(certificate), file(key)));
+            certificates.client = Some((file(certificate).into(), file(key).into()));
             server.ask("registry.test", &certificates, insecure).unwrap();
         }
     }
@@ -244,7 +244,7 @@ fn a_file_that_cannot_be_used_is_named_and_not_shown() {
     let file = |name: &str| directory.join(name);
     let client = |certificate: &str, key: &str| Certificates {
         authorities: Vec::new(),
-        client: Some((file(certificate), file(key))),
+        client: Some((file(certificate).into(), file(key).into())),
     };
     for (name, certificates) in [
         ("der.crt", trusting(&[file("der.crt")])),

@@ -34,6 +34,7 @@ pub mod save;
 #[cfg(test)]
 mod save_tests;
 pub mod shelf;
+pub mod single_blob;
 pub mod sink;
 pub mod source;
 pub(crate) mod store;

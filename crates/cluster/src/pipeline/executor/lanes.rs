@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use crate::cluster::context::Host;
-use crate::pipeline::event::{Event, Outcome};
+use crate::pipeline::event::{Event, Outcome, Sources};
 use crate::pipeline::executor::decision::{Decision, decide, unknown_end};
 use crate::pipeline::executor::log::{StepLog, file_safe};
 use crate::pipeline::executor::running::{StepWatch, WatchedPool};
@@ -154,6 +154,7 @@ impl Task<'_> {
             attempt: ending.attempt,
             duration_ms: millis(ending.duration),
             recalled,
+            from: ending.from,
             log: ending.log.clone(),
         });
         ending.write(self.run, self.step)
@@ -196,6 +197,7 @@ impl Task<'_> {
                 outcome,
                 attempt,
                 duration: begun.elapsed(),
+                from: None,
                 log: log.path().map(|path| path.display().to_string()),
                 message: result.as_ref().err().map(ToString::to_string),
             };
@@ -294,6 +296,8 @@ pub(crate) struct Ending {
     pub outcome: Outcome,
     pub attempt: u32,
     pub duration: Duration,
+    /// The bytes that the step has moved.
+    pub from: Option<Sources>,
     pub log: Option<String>,
     pub message: Option<String>,
 }
@@ -304,6 +308,7 @@ impl Default for Ending {
             outcome: Outcome::Done,
             attempt: 1,
             duration: Duration::ZERO,
+            from: None,
             log: None,
             message: None,
         }

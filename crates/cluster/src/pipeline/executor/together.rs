@@ -6,7 +6,7 @@ use std::{path::PathBuf, time::Instant};
 
 use jiff::Timestamp;
 
-use crate::pipeline::event::{Event, Outcome};
+use crate::pipeline::event::{Event, Outcome, Sources};
 use crate::pipeline::executor::lanes::{Ending, Task};
 use crate::pipeline::executor::{Run, running::WatchedPool};
 use crate::pipeline::step::{BatchWork, Lane, Phase, Step, StepContext};
@@ -58,7 +58,7 @@ fn round(
         task.tell_begin(attempt_of(task.step));
     }
     let started = Instant::now();
-    let moved = Mutex::new(HashMap::<String, u64>::new());
+    let moved = Mutex::new(HashMap::<String, Sources>::new());
     let open = Mutex::new(pending.iter().cloned().collect::<BTreeSet<_>>());
     let again = Mutex::new(Vec::new());
     let ended = |host: &str, result: Result<()>| {
@@ -81,6 +81,7 @@ fn round(
             outcome,
             attempt,
             duration: started.elapsed(),
+            from: lock(&moved).get(host).copied(),
             log: log.as_ref().map(|log| log.display().to_string()),
             message: result.as_ref().err().map(ToString::to_string),
         };
@@ -101,18 +102,19 @@ fn round(
     let pool = WatchedPool { pool: Arc::clone(&run.pool), watch: Arc::clone(&watch) };
     let announce = |text: &str| run.announce(text);
     let step = StepContext { pool: &pool, note: &announce, announce: &announce };
-    let progress = |host: &str, bytes: u64| {
+    let progress = |host: &str, more: Sources| {
         watch.hears("");
         let Some(step) = steps.get(host) else { return };
         let mut moved = lock(&moved);
         let sum = moved.entry(host.to_owned()).or_default();
-        *sum += bytes;
-        let bytes = *sum;
+        *sum += more;
+        let from = *sum;
         drop(moved);
         run.listener.event(&Event::Progress {
             host: host.to_owned(),
             step: step.id.clone(),
-            bytes,
+            bytes: from.sum(),
+            from,
         });
     };
     work.run(&step, pending, &progress, &ended, run.interrupt.urgent_flag());

@@ -384,6 +384,7 @@ pub(super) mod tests {
         ClusterContext {
             adopted: None,
             renew_certificates: None,
+            shared: crate::cluster::variables::SharedCache::default(),
             name: "k".to_owned(),
             hosts: vec![
                 host("10.0.0.1", "master"),

@@ -49,6 +49,7 @@ pub(super) fn context(version: &str, hosts: Vec<Host>, documents: Vec<Value>) ->
     ClusterContext {
         adopted: None,
         renew_certificates: None,
+        shared: crate::cluster::variables::SharedCache::default(),
         name: "default".to_owned(),
         hosts,
         leaving: Vec::new(),

@@ -8,6 +8,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 
 use crate::cluster::context::{ClusterContext, RegistryAccess};
 use crate::cluster::registry_access::HTPASSWD;
+use crate::cluster::variables::Variables;
 use crate::runtime::{Action, action::Line};
 use imgctl_host::agent::protocol::FileToWrite;
 
@@ -144,8 +145,9 @@ fn asking(access: &RegistryAccess, line: &str) -> Line {
     Line { environment: variables, ..Line::repeatable(format!("{ASK}{line}")) }
 }
 
-pub(super) fn variables<const N: usize>(pairs: [(&str, String); N]) -> BTreeMap<String, String> {
-    pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+pub(super) fn variables<const N: usize>(pairs: [(&str, String); N]) -> Variables {
+    let pairs = pairs.into_iter().map(|(key, value)| (key.to_owned(), value));
+    pairs.collect::<BTreeMap<_, _>>().into()
 }
 
 const BINARY: &str = "IMGCTL_BINARY";

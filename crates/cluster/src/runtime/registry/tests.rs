@@ -51,6 +51,7 @@ fn context(directory: &Path, port: u16) -> ClusterContext {
     ClusterContext {
         adopted: None,
         renew_certificates: None,
+        shared: crate::cluster::variables::SharedCache::default(),
         name: "default".to_owned(),
         hosts: vec![
             host("10.0.0.1", &["master"]),
@@ -90,7 +91,7 @@ fn bash(line: &Line) -> Output {
         .args(["60", "bash", "-e", "-c", &line.line])
         .env_clear()
         .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-        .envs(&line.environment)
+        .envs(line.environment.to_map())
         .output()
         .unwrap()
 }

@@ -4,9 +4,9 @@
 //! without a script of its own, `before` comes from the new one), `upgrade` and `health` from the
 //! new one, `rollback` and `restore` from the image that the host is rolled back to.
 
-use std::{cmp::Ordering, collections::BTreeMap, time::Duration};
+use std::{cmp::Ordering, time::Duration};
 
-use crate::cluster::{context::ClusterContext, image::ClusterImage};
+use crate::cluster::{context::ClusterContext, image::ClusterImage, variables::Variables};
 use crate::runtime::script::{Script, rootfs};
 use crate::runtime::upgrade::{Move, Place, Restoration, Upgrader};
 use crate::runtime::{Action, action::Line, version};
@@ -62,7 +62,7 @@ impl<'a> Moment<'a> {
         Ok(Some(Action::script(name, value, scripts, environment).within(LONG)))
     }
 
-    fn environment(&self, phase: &str) -> Result<BTreeMap<String, String>> {
+    fn environment(&self, phase: &str) -> Result<Variables> {
         let step = self.step;
         let mut environment = self.context.environment_on(step.host, Some(self.image));
         let role = match step.place {
@@ -345,7 +345,7 @@ mod tests {
             ("IMGCTL_BACKUP", "/var/lib/sealos/data/test/backup/3.5.0-0badcafe"),
             ("HOST_IP", "10.0.0.2"),
         ] {
-            assert_eq!(environment[name], value, "{name}");
+            assert_eq!(environment.get(name).unwrap(), value, "{name}");
         }
     }
 }

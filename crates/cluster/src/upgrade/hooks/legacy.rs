@@ -4,7 +4,7 @@
 //! The scripts run unchanged and give no guarantees: plans label them `unsafe-legacy`, and a script
 //! whose result is unknown is not run again.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -105,7 +105,7 @@ pub(super) fn run(
     chosen
         .into_iter()
         .map(|script| {
-            let environment: BTreeMap<String, String> = environment(action, step, document);
+            let environment = environment(action, step, document);
             let name = format!("legacy-{action}-{}", slug(&script.name));
             let says = format!("unsafe-legacy: run the image's plugin {} ({action})", script.name);
             let line = Line {
@@ -115,7 +115,7 @@ pub(super) fn run(
                 environment,
                 ..Line::default()
             };
-            let inputs = format!("{} {:?}", line.line, line.environment);
+            let inputs = format!("{} {}", line.line, line.environment.identity());
             Action::depending_on(&name, says, &inputs, move |site| site.run(&line).map(|_| ()))
                 .once()
                 .within(LIMIT)

@@ -6,8 +6,9 @@
 mod found;
 mod legacy;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
+use crate::cluster::variables::Variables;
 use crate::runtime::Action;
 use crate::runtime::action::{Line, Site};
 use crate::runtime::upgrade::{Move, Place};
@@ -52,7 +53,7 @@ pub(super) fn run(
         let line = Line { line: LINE.to_owned(), environment, ..Line::default() };
         let called = format!("hook {moment}.d/{name}");
         let says = format!("run {called}");
-        let inputs = format!("{:?}", line.environment);
+        let inputs = line.environment.identity();
         let id = format!("{moment}-{}", slug(name));
         Action::depending_on(&id, says, &inputs, move |site| ask(site, &line, &called))
     };
@@ -147,7 +148,7 @@ pub(super) fn can_upgrade(
     Ok(Some(Action::new("can-upgrade", says, move |site| site.run(&line).map(|_| ()))))
 }
 
-fn environment(moment: &str, step: &Move<'_>, document: &Document) -> BTreeMap<String, String> {
+fn environment(moment: &str, step: &Move<'_>, document: &Document) -> Variables {
     let mut environment = step.to.environment_on(step.host, step.to.rootfs());
     let role = match step.place {
         Place::First | Place::ControlPlane => "control-plane",

@@ -9,7 +9,7 @@ use reqwest::StatusCode;
 
 use super::Options;
 use imgctl_base::error::Result;
-use imgctl_registry::registries::Certificates;
+use imgctl_registry::registries::{Certificates, Pem};
 use imgctl_registry::tls;
 
 /// Maximum number of bytes read from an answer: the failed checks are named at its beginning.
@@ -131,8 +131,13 @@ impl<'a> Probe<'a> {
         let authority = self.options.authority.clone().filter(|path| path.exists());
         let is_unknown = authority.is_none();
         let certificates = Certificates {
-            authorities: authority.into_iter().collect(),
-            client: self.options.certificate.clone().filter(|_| self.signs),
+            authorities: authority.into_iter().map(Pem::File).collect(),
+            client: self
+                .options
+                .certificate
+                .clone()
+                .filter(|_| self.signs)
+                .map(|(certificate, key)| (certificate.into(), key.into())),
         };
         let mut builder = tls::builder_for(&certificates, is_unknown)?
             .no_proxy()

@@ -12,6 +12,8 @@ mod tests;
 mod tunnel_tests;
 mod upload;
 
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,7 +22,7 @@ use tokio::runtime::Handle;
 use crate::agent::install::Binaries;
 use crate::agent::protocol::{
     Assemble, CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion,
-    Outcome, OutputLine, PeerSource, ReadPart, Run, SwitchTree, WritePart,
+    Outcome, OutputLine, PeerSource, ReadPart, RegistryPull, Run, SwitchTree, WritePart,
 };
 use crate::agent::tunnel::Tunnel;
 use crate::agent::wire::{
@@ -30,11 +32,13 @@ use crate::agent::{Agent, BlobOpener, facts};
 use crate::containerd::rehash::{Rehash, Rehashed};
 use crate::host::transport::Transport;
 use connection::{Connection, Told, Trouble};
-use imgctl_base::error::{Context, Result};
+use imgctl_base::error::{Context, Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest};
 
 /// Duration after which an interrupted call may be retried again.
 const LASTING: Duration = Duration::from_secs(30);
+/// Interval at which a call that can be canceled checks whether it is.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// How to start the agent of a host.
 #[derive(Clone)]
@@ -88,16 +92,28 @@ impl Remote {
     /// whether it was.
     fn call_again<C: Call>(
         &self,
+        call: C,
+        lost: impl Fn(&mut C),
+        told: &mut dyn FnMut(Told),
+    ) -> Result<(C::Answer, bool)> {
+        self.call_until(call, lost, told, &AtomicBool::new(false))
+    }
+
+    /// Like [`Self::call_again`]; once `cancel` is true, the agent learns that nobody waits for the
+    /// answer.
+    fn call_until<C: Call>(
+        &self,
         mut call: C,
         lost: impl Fn(&mut C),
         told: &mut dyn FnMut(Told),
+        cancel: &AtomicBool,
     ) -> Result<(C::Answer, bool)> {
         let mut is_second = false;
         let mut was_lost = false;
         loop {
             let connection = self.connection()?;
             let begun = Instant::now();
-            let outcome = self.runtime.block_on(connection.call(&call, told));
+            let outcome = self.runtime.block_on(unless(cancel, connection.call(&call, told)));
             is_second &= begun.elapsed() < LASTING;
             match outcome {
                 Ok(answer) => return Ok((answer, was_lost)),
@@ -135,6 +151,23 @@ impl Remote {
                 done(bytes);
             }
         })
+    }
+}
+
+/// Waits for an answer until `cancel` is true.
+async fn unless<T>(
+    cancel: &AtomicBool,
+    answer: impl Future<Output = Result<T, Trouble>>,
+) -> Result<T, Trouble> {
+    let mut answer = pin!(answer);
+    loop {
+        match tokio::time::timeout(LOOK, &mut answer).await {
+            Ok(answer) => return answer,
+            Err(_) if cancel.load(Ordering::Relaxed) => {
+                return Err(Trouble::Refused(Error::new(Kind::Interrupted, "interrupted")));
+            }
+            Err(_) => {}
+        }
     }
 }
 
@@ -195,6 +228,20 @@ impl Agent for Remote {
     ) -> Result<Vec<Digest>> {
         let call = Fetch { from: from.clone(), blobs: blobs.to_vec() };
         Ok(self.call_with_progress(call, fetched)?.0)
+    }
+
+    fn pull(
+        &self,
+        request: &RegistryPull,
+        fetched: &(dyn Fn(u64) + Sync),
+        cancel: &AtomicBool,
+    ) -> Result<()> {
+        let mut told = |told| {
+            if let Told::Progress(bytes) = told {
+                fetched(bytes);
+            }
+        };
+        self.call_until(request.clone(), |_| {}, &mut told, cancel).map(drop)
     }
 
     fn assemble(&self, request: &Assemble) -> Result<()> {

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use crate::agent::execution::{self, Caller};
 use crate::agent::protocol::{
     Assemble, Checkout, FileToWrite, HostsBlock, Inventory, InventoryQuestion, OutputLine,
-    PeerSource, ReadPart, Run, SwitchTree, WritePart,
+    PeerSource, ReadPart, RegistryPull, Run, SwitchTree, WritePart,
 };
 use crate::agent::server::Host;
 use crate::agent::server::answer::{Answer, refusal};
@@ -24,7 +24,7 @@ use crate::agent::wire::{
     Call, Cancel, Content, Event, FactsAnswer, FactsQuestion, Fetch, MAX_CALL, OfferBlobs,
     REPOSITORY, ReadFile, Remove, Withdraw,
 };
-use crate::agent::{assembly, facts, files, hosts_file, removal, tree};
+use crate::agent::{assembly, facts, files, hosts_file, pull, removal, tree};
 use crate::containerd::rehash::{self, Rehash};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest};
@@ -67,6 +67,12 @@ pub(super) async fn answer(host: &Arc<Host>, name: &str, body: Incoming) -> Resp
         }),
         Fetch::NAME => serve(&bytes, move |call: Fetch, told| {
             fetch(&host.store, &call.from, &call.blobs, &|bytes| told.progress(bytes))
+        }),
+        RegistryPull::NAME => serve(&bytes, move |call: RegistryPull, told| {
+            pull::pull(&host.store, &call, &|bytes| {
+                told.progress(bytes);
+                !told.is_gone()
+            })
         }),
         Assemble::NAME => {
             serve(&bytes, move |call: Assemble, _| assembly::assemble(&host.store, &call))

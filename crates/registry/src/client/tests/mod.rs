@@ -6,6 +6,7 @@ mod elsewhere;
 mod fake;
 mod faults;
 mod files;
+mod given;
 mod own;
 mod ranges;
 mod real;

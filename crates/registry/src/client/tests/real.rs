@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::*;
 use crate::credentials::Secret;
+use crate::registries::Pem;
 use imgctl_base::image::{Document, Index, media_type};
 
 /// `secret`, hashed by bcrypt.
@@ -31,7 +32,7 @@ impl Registry {
 
     /// Starts a registry with an extended configuration: `http` is inserted below `http:`, `rest`
     /// at the top level.
-    fn configured(http: &str, rest: impl FnOnce(&std::path::Path) -> String) -> Self {
+    pub(super) fn configured(http: &str, rest: impl FnOnce(&std::path::Path) -> String) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
         let configuration = format!(
@@ -263,7 +264,7 @@ fn tls_is_spoken_and_its_certificate_checked() {
         let client = Client::with_pace(options, quick());
         let mut endpoint = endpoint(&registry.host, "app");
         endpoint.insecure = insecure;
-        endpoint.certificates.authorities = authorities;
+        endpoint.certificates.authorities = authorities.into_iter().map(Pem::File).collect();
         let route = Route { read: vec![endpoint.clone()], write: endpoint };
         client.routed("app".to_owned(), &route).unwrap().blob_size(&Digest::of(b"x"))
     };
@@ -292,8 +293,9 @@ fn our_certificate_is_shown() {
     let with = |client_certificate: Option<(std::path::PathBuf, std::path::PathBuf)>| {
         let mut endpoint = endpoint(&registry.host, "app");
         endpoint.insecure = false;
-        endpoint.certificates.authorities = vec![pem.clone()];
-        endpoint.certificates.client = client_certificate;
+        endpoint.certificates.authorities = vec![Pem::File(pem.clone())];
+        endpoint.certificates.client =
+            client_certificate.map(|(certificate, key)| (certificate.into(), key.into()));
         let read = vec![endpoint.clone()];
         let repository = client(None).routed("app".to_owned(), &Route { read, write: endpoint });
         repository?.blob_size(&Digest::of(b"x"))
