@@ -14,18 +14,19 @@ mod circles;
 
 /// Each crate below `crates/`, and the crates that it may use. Cargo refuses circles; this table makes
 /// a new arrow a decision.
-const CRATES: [(&str, &[&str]); 11] = [
+const CRATES: [(&str, &[&str]); 12] = [
     ("base", &[]),
     ("kubefile", &["base"]),
     ("template", &["base"]),
     ("registry", &["base"]),
+    ("report", &["base"]),
     ("store", &["base", "template"]),
-    ("transfer", &["base", "registry", "store"]),
+    ("transfer", &["base", "registry", "report", "store"]),
     ("build", &["base", "kubefile", "registry", "store", "template", "transfer"]),
     ("host", &["base", "registry", "store", "template", "transfer"]),
     ("kube", &["base", "host"]),
     ("cluster", &["base", "host", "kube", "kubefile", "registry", "store", "template", "transfer"]),
-    ("ops", &["base", "cluster", "host", "kube", "registry", "store", "transfer"]),
+    ("ops", &["base", "cluster", "host", "kube", "registry", "report", "store", "transfer"]),
 ];
 
 /// The root package: the command line.

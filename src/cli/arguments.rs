@@ -12,8 +12,8 @@ use crate::cli::commands::simulate;
 use crate::cli::commands::{
     about, adopt, agent, archives, attach, backup, blobs, build, bundle, cache, cert, cluster,
     diff, edit, files, history, hosts, images, inplace, inspect, keys, kube_wrapper, login,
-    manifest, mounts, plan, preview, pull, push, records, registry, renumber, sign, state, status,
-    store, support_bundle, upgrade, working,
+    manifest, mounts, plan, preview, pull, push, records, registry, renumber, report, sign, state,
+    status, store, support_bundle, upgrade, working,
 };
 use crate::cli::{accepted, context::Context, overview, settings::Globals};
 use imgctl_base::error::Result;
@@ -137,6 +137,7 @@ verbs! {
     "plan": Plan(plan::PlanArgs) => plan::plan, owned;
     "gen": Gen(Box<preview::GenArgs>) => preview::generate;
     "render": Render(Box<preview::RenderArgs>) => preview::render;
+    "report": Report(report::ReportArgs) => report::report;
     "env": Env(records::EnvArgs) => records::env;
     "journal": Journal(records::JournalArgs) => records::journal;
     #[cfg(feature = "testing")]

@@ -328,6 +328,10 @@ pub(crate) struct WorkArgs {
     )]
     delta: DeltaArg,
 
+    /// Write a report of the run to a file, also if it fails; with a plan, of the plan
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+
     /// Validity of certificates: 90d, 10y; `sealos`: 100 years [default: CAs 10 years, others 1]
     #[arg(long, value_name = "DURATION")]
     certificate_validity: Option<String>,
@@ -341,6 +345,9 @@ pub(crate) struct WorkArgs {
 impl WorkArgs {
     /// Returns the options that the flags and variables ask for.
     pub(crate) fn options(&self, context: &Context) -> Result<RunOptions> {
+        if let Some(path) = &self.report {
+            context.report.request(path)?;
+        }
         let environment = &context.environment;
         let usual = Options::default();
         let timeout = match &self.timeout {

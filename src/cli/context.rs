@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use crate::cli::{environment::Environment, settings::Settings};
+use crate::cli::{environment::Environment, report_output::RequestedReport, settings::Settings};
 use crate::ui::Ui;
 use imgctl_base::error::Result;
 use imgctl_store::store::{self, Store};
@@ -12,6 +12,8 @@ pub(crate) struct Context {
     pub(crate) settings: Settings,
     pub(crate) environment: Environment,
     pub(crate) ui: Ui,
+    /// What `--report` of the verb asks for.
+    pub(crate) report: RequestedReport,
     store: OnceCell<Store>,
 }
 
@@ -19,7 +21,13 @@ impl Context {
     /// Sets up logging and progress. Opens nothing.
     pub(crate) fn new(settings: Settings, environment: Environment) -> Self {
         let ui = Ui::new(settings.ui);
-        Self { settings, environment, ui, store: OnceCell::new() }
+        Self {
+            settings,
+            environment,
+            ui,
+            report: RequestedReport::default(),
+            store: OnceCell::new(),
+        }
     }
 
     /// Returns the store, which is opened on first use: `imgctl --version` touches no disk.

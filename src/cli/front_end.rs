@@ -5,8 +5,12 @@ use serde_json::json;
 
 use crate::cli::commands::inplace::view;
 use crate::cli::{
-    adopt_view, cluster_options, context::Context, registry_options::RegistryArgs,
-    ssh_options::SshArgs, upgrade_view,
+    adopt_view, cluster_options,
+    context::Context,
+    registry_options::RegistryArgs,
+    report_output::{GENERATOR, Noting},
+    ssh_options::SshArgs,
+    upgrade_view,
 };
 use crate::ui::{hosts_view::JsonEvents, prompt, table::human};
 use imgctl_base::error::{IoContext, Result};
@@ -22,6 +26,7 @@ use imgctl_cluster::upgrade::window::WindowState;
 use imgctl_ops::front_end::{
     Announcement, BackedUp, Consent, FrontEnd, InPlace, Logins, Outcome, Upgraded,
 };
+use imgctl_ops::report;
 use imgctl_ops::session::{Session, SshAccess};
 use imgctl_ops::upgrade::check_blockers;
 use imgctl_registry::ClientOptions;
@@ -62,13 +67,12 @@ impl FrontEnd for Terminal<'_> {
     }
 
     fn listener(&self) -> Box<dyn Listener + '_> {
-        if self.context.ui.is_json() {
-            return Box::new(JsonEvents::default());
-        }
-        match self.context.ui.hosts_view() {
+        let listener: Box<dyn Listener + '_> = match self.context.ui.hosts_view() {
+            _ if self.context.ui.is_json() => Box::new(JsonEvents::default()),
             Some(view) => Box::new(view),
             None => Box::new(NullListener),
-        }
+        };
+        Box::new(Noting { listener, report: self.context.report.clone() })
     }
 
     fn pass_interrupts(&self, interrupt: &Interrupt) -> Result<()> {
@@ -103,6 +107,8 @@ impl FrontEnd for Terminal<'_> {
     }
 
     fn show(&self, outcome: &Outcome) -> Result<()> {
+        let page = |created| report::of_outcome(outcome, GENERATOR, created);
+        self.context.report.plan(self.context, page)?;
         show_outcome(outcome, self.context)
     }
 

@@ -21,6 +21,7 @@ mod kubeconfig_options;
 mod names;
 mod overview;
 mod registry_options;
+mod report_output;
 mod settings;
 mod signed_images;
 mod signing_options;
@@ -62,7 +63,8 @@ pub(crate) fn run(arguments: &[OsString], environment: Vec<(OsString, OsString)>
         for note in accepted::unread(&context.environment) {
             tracing::info!("{note}");
         }
-        guarded(|| verb.run(&context))
+        let outcome = guarded(|| verb.run(&context));
+        context.finish_report(outcome)
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

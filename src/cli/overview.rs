@@ -68,6 +68,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "status",
             "env",
             "journal",
+            "report",
             "support-bundle",
         ],
     ),

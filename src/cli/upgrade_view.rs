@@ -7,9 +7,7 @@ use crate::cli::context::Context;
 use crate::ui::table::Table;
 use imgctl_base::error::Result;
 use imgctl_cluster::pipeline::{event::Outcome, journal::Past, step::PlanView};
-use imgctl_cluster::upgrade::document::{
-    Direction, Document, Finding, HostBefore, Release, Severity, few,
-};
+use imgctl_cluster::upgrade::document::{Document, Finding, HostBefore, Release, Severity, few};
 use imgctl_cluster::upgrade::report::Report;
 use imgctl_cluster::upgrade::upgrade_store::{Ended, word};
 use imgctl_cluster::upgrade::window::{WindowState, Windows};
@@ -176,19 +174,8 @@ fn release(release: &Release) -> String {
 
 /// Returns the hosts in upgrade order; a rollback begins with the workers.
 fn order(document: &Document) -> String {
-    let planes = document.control_planes.iter().map(|id| ("control plane".to_owned(), id));
-    let canary = document.canary.iter().map(|id| ("canary".to_owned(), id));
-    let batches =
-        document.batches.iter().zip(1..).flat_map(|(batch, number)| {
-            batch.iter().map(move |id| (format!("batch {number}"), id))
-        });
-    let workers = canary.chain(batches);
-    let rows: Vec<(String, &String)> = match document.direction {
-        Direction::Forward => planes.chain(workers).collect(),
-        Direction::Back => workers.chain(planes).collect(),
-    };
     let mut table = Table::new(&["ORDER", "HOST", "NODE", "ARCH", "VERSION", "CONTAINERS"]);
-    for (when, id) in rows {
+    for (when, id) in document.order() {
         let host = document.hosts.get(id).cloned().unwrap_or_default();
         table.row(row(when, id, &host, counts(document, id)));
     }
@@ -211,14 +198,8 @@ fn row(when: String, id: &str, host: &HostBefore, last: String) -> Vec<String> {
     ]
 }
 
-/// Returns the prediction for a host, recorded with or without that of its rollback.
-fn prediction<'a>(document: &'a Document, id: &str) -> Option<&'a Value> {
-    let value = document.restarts.get(id)?;
-    Some(value.get("forward").unwrap_or(value))
-}
-
 fn counts(document: &Document, id: &str) -> String {
-    let Some(counts) = prediction(document, id).and_then(|one| one.get("counts")) else {
+    let Some(counts) = document.prediction(id).and_then(|one| one.get("counts")) else {
         // Nothing is predicted for a host that did not report what runs on it.
         let is_untold = document
             .findings
@@ -240,7 +221,8 @@ fn counts(document: &Document, id: &str) -> String {
 fn restarts(document: &Document) -> String {
     let mut text = String::new();
     for id in document.restarts.keys() {
-        let containers = prediction(document, id)
+        let containers = document
+            .prediction(id)
             .and_then(|one| one.get("containers")?.as_array())
             .into_iter()
             .flatten();

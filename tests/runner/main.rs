@@ -46,6 +46,7 @@ mod registry_faults;
 mod registry_server;
 mod registry_sync;
 mod release;
+mod report;
 mod sandbox;
 mod sealos;
 mod sigstore;

@@ -1,5 +1,5 @@
 //! What every other crate stands on: errors and their kinds, progress, secrets, the OCI image model,
-//! semantic versions, suggestions, and file system primitives that survive crashes and hostile names.
+//! semantic versions, sizes, suggestions, and file system primitives that survive crashes and hostile names.
 //!
 //! Must not depend on any other crate of the workspace.
 
@@ -10,6 +10,7 @@ pub mod place;
 pub mod progress;
 pub mod secret;
 pub mod semver;
+pub mod size;
 pub mod suggest;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

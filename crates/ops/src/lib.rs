@@ -20,6 +20,7 @@ pub mod preview;
 mod recipients;
 pub mod renewal;
 pub mod renumber;
+pub mod report;
 pub mod restore;
 pub mod rotation;
 pub mod session;

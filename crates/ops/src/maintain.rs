@@ -35,6 +35,8 @@ pub struct ClusterStatus {
     /// queried.
     pub in_place: Option<Report>,
     pub last_backup: Option<LastBackup>,
+    /// As they were installed.
+    pub installed: Vec<ClusterImage>,
 }
 
 /// Queries the hosts of `cluster`.
@@ -57,7 +59,8 @@ pub fn status(cluster: &str, session: &Session<'_>) -> Result<ClusterStatus> {
         prepared.context.first().and_then(|first| of_timer(&prepared.context, first, &*pool));
     let last_backup =
         own.into_iter().chain(timers).max_by(|one, other| one.created.cmp(&other.created));
-    Ok(ClusterStatus { phase, status, in_place, last_backup })
+    let installed = prepared.context.images.clone();
+    Ok(ClusterStatus { phase, status, in_place, last_backup, installed })
 }
 
 /// Adds what can be seen of a cluster whose state is encrypted to somebody else.

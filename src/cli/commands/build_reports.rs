@@ -8,6 +8,7 @@ use std::time::Instant;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
+use crate::cli::report_output::ImagePage;
 use crate::cli::{context::Context, environment::Environment};
 use crate::ui::ci::{Annotation, Region, System};
 use crate::ui::terminal::reader_is_gone;
@@ -39,8 +40,8 @@ pub(crate) struct ReportArgs {
     #[arg(long, value_name = "IMAGE")]
     compare: Option<String>,
 
-    /// Write a report: sarif=FILE, codequality=FILE, dotenv=FILE, tekton[=DIRECTORY]; `-` is stdout
-    /// (may be repeated)
+    /// Write a report: sarif=FILE, codequality=FILE, html=FILE, dotenv=FILE, tekton[=DIRECTORY]; `-`
+    /// is stdout (may be repeated)
     #[arg(long = "report", value_name = "KIND=FILE")]
     reports: Vec<String>,
 }
@@ -59,6 +60,8 @@ enum ReportKind {
     CodeQuality,
     Dotenv,
     Tekton,
+    /// The page of `imgctl report image`, with the findings of the check.
+    Html,
 }
 
 /// Reports to write, and their destinations.
@@ -71,6 +74,7 @@ pub(crate) struct Reports {
     outputs: Option<Sink>,
     compare: Option<String>,
     files: Vec<(ReportKind, PathBuf)>,
+    page: ImagePage,
     /// Paths of findings are relative to it.
     repository: PathBuf,
     began: Instant,
@@ -118,6 +122,7 @@ impl Reports {
             outputs: file("GITHUB_OUTPUT"),
             compare: args.compare.clone(),
             files: args.reports.iter().map(|text| report_of(text)).collect::<Result<_>>()?,
+            page: ImagePage::default(),
             repository: root.unwrap_or_else(|| PathBuf::from(".")),
             began: Instant::now(),
         })
@@ -139,6 +144,9 @@ impl Reports {
     /// its name.
     pub(crate) fn before(&self, options: &Options, context: &Context) -> Result<Option<Before>> {
         let Some(name) = &self.compare else { return Ok(None) };
+        if self.files.iter().any(|(kind, _)| *kind == ReportKind::Html) {
+            self.page.compare(name, context)?;
+        }
         let before = report::image_before(context.store()?, options, name, context.ui.reporter());
         if let Err(error) = &before.images {
             context.ui.note(&format!("cannot compare with {name}: {error}"));
@@ -161,6 +169,7 @@ impl Reports {
         self.annotate(&findings, context);
         self.write_findings(&findings, context)?;
         self.write_values(built, metadata, context)?;
+        self.write_pages(built, &findings, context)?;
         if self.summary.is_none() && before.is_none() {
             return Ok(None);
         }
@@ -175,6 +184,9 @@ impl Reports {
 
     /// Reports a check and shows its findings.
     pub(crate) fn checked(&self, checked: &Checked, context: &Context) -> Result<()> {
+        if self.files.iter().any(|(kind, _)| *kind == ReportKind::Html) {
+            context.ui.note("--report html is about an image: a check alone does not write it");
+        }
         let findings = report::findings_of_check(checked, &self.repository);
         self.annotate(&findings, context);
         self.write_findings(&findings, context)?;
@@ -186,7 +198,8 @@ impl Reports {
                 "file": checked.name, "findings": findings, "failed": checked.fails,
             }));
         }
-        let stdout = self.files.iter().any(|(kind, path)| kind.has_findings() && is_stdout(path));
+        let is_text = |kind: &ReportKind| kind.has_findings() && *kind != ReportKind::Html;
+        let stdout = self.files.iter().any(|(kind, path)| is_text(kind) && is_stdout(path));
         if stdout {
             return Ok(());
         }
@@ -255,7 +268,7 @@ impl Reports {
             let text = match kind {
                 ReportKind::Sarif => report::sarif_document(findings)?,
                 ReportKind::CodeQuality => report::code_quality(findings)?,
-                ReportKind::Dotenv | ReportKind::Tekton => continue,
+                ReportKind::Dotenv | ReportKind::Tekton | ReportKind::Html => continue,
             };
             write(path, &text, context)?;
         }
@@ -274,8 +287,16 @@ impl Reports {
                         write(&path.join(name), &value, context)?;
                     }
                 }
-                ReportKind::Sarif | ReportKind::CodeQuality => {}
+                ReportKind::Sarif | ReportKind::CodeQuality | ReportKind::Html => {}
             }
+        }
+        Ok(())
+    }
+
+    fn write_pages(&self, built: &Built, findings: &[Finding], context: &Context) -> Result<()> {
+        let pages = self.files.iter().filter(|(kind, _)| *kind == ReportKind::Html);
+        for (_, path) in pages {
+            write(path, &self.page.html(&built.descriptor, findings, context)?, context)?;
         }
         Ok(())
     }
@@ -290,7 +311,7 @@ impl Reports {
 
 impl ReportKind {
     fn has_findings(self) -> bool {
-        matches!(self, Self::Sarif | Self::CodeQuality)
+        matches!(self, Self::Sarif | Self::CodeQuality | Self::Html)
     }
 }
 
@@ -338,9 +359,11 @@ fn report_of(text: &str) -> Result<(ReportKind, PathBuf)> {
         "codequality" => ReportKind::CodeQuality,
         "dotenv" => ReportKind::Dotenv,
         "tekton" => ReportKind::Tekton,
+        "html" => ReportKind::Html,
         _ => {
-            return Err(Error::usage(format!("--report cannot be `{text}`"))
-                .hint("use sarif=FILE, codequality=FILE, dotenv=FILE or tekton[=DIRECTORY]"));
+            return Err(Error::usage(format!("--report cannot be `{text}`")).hint(
+                "use sarif=FILE, codequality=FILE, html=FILE, dotenv=FILE or tekton[=DIRECTORY]",
+            ));
         }
     };
     match (kind, path) {
@@ -360,7 +383,7 @@ mod tests {
     fn reports_have_a_kind_and_a_file() {
         assert_eq!(report_of("sarif=a=b").unwrap(), (ReportKind::Sarif, PathBuf::from("a=b")));
         assert_eq!(report_of("tekton").unwrap().1, Path::new(TEKTON_RESULTS));
-        for wrong in ["sarif", "sarif=", "html=x", "", "tekton=-"] {
+        for wrong in ["sarif", "sarif=", "html=", "", "tekton=-"] {
             assert!(report_of(wrong).is_err(), "{wrong}");
         }
     }

@@ -14,7 +14,7 @@ use imgctl_base::error::Result;
 use imgctl_base::image::{
     Descriptor, Digest, History, ImageConfig, LayerKind, time::parse_rfc3339,
 };
-use imgctl_store::store::{Image, Store};
+use imgctl_store::store::Image;
 
 /// Show the history of an image, newest step first
 #[derive(Args, Debug)]
@@ -134,7 +134,7 @@ pub(crate) struct TreeArgs {
 
 pub(crate) fn tree(args: &TreeArgs, context: &Context) -> Result<()> {
     let image = args.platform.image(&args.image, context)?;
-    let sharing = sharing(context.store()?, &image)?;
+    let sharing = context.store()?.sharing(&image)?;
     let layers: Vec<(String, &Descriptor)> = steps(&image)
         .into_iter()
         .filter_map(|(step, layer)| Some((step.created_by.unwrap_or_default(), layer?)))
@@ -168,34 +168,6 @@ pub(crate) fn tree(args: &TreeArgs, context: &Context) -> Result<()> {
 
 fn kind(layer: &Descriptor) -> &'static str {
     layer.layer_kind().map_or("-", LayerKind::as_str)
-}
-
-/// Returns, for each layer of `image`, the names of other images that have it. Images that cannot
-/// be read are ignored.
-fn sharing(store: &Store, image: &Image) -> Result<BTreeMap<Digest, Vec<String>>> {
-    let mut sharing: BTreeMap<Digest, Vec<String>> = BTreeMap::new();
-    for named in store.names()? {
-        if named.reference == image.reference && named.reference.is_some() {
-            continue;
-        }
-        let name = match named.descriptor.ref_name() {
-            Some(name) => name.to_owned(),
-            None => format!("<none> ({})", named.descriptor.digest.short()),
-        };
-        for other in store.platform_images(&named.descriptor).unwrap_or_default() {
-            if other.descriptor.digest == image.descriptor.digest && named.reference.is_none() {
-                continue;
-            }
-            for layer in &other.manifest.layers {
-                let mine = image.manifest.layers.iter().any(|mine| mine.digest == layer.digest);
-                let names = sharing.entry(layer.digest.clone()).or_default();
-                if mine && !names.contains(&name) {
-                    names.push(name.clone());
-                }
-            }
-        }
-    }
-    Ok(sharing)
 }
 
 fn object(

@@ -42,6 +42,7 @@ pub(crate) mod push;
 pub(crate) mod records;
 pub(crate) mod registry;
 pub(crate) mod renumber;
+pub(crate) mod report;
 pub(crate) mod sign;
 #[cfg(feature = "testing")]
 pub(crate) mod simulate;

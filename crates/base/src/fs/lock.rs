@@ -76,6 +76,20 @@ impl Lock {
     }
 }
 
+/// Returns whether a process holds a lock on the file. Takes no lock itself, which another process could
+/// meet: it reads the kernel's list. `false` if that cannot be told.
+pub fn is_held(path: &Path) -> bool {
+    let Ok(file) = std::fs::metadata(path) else { return false };
+    let Ok(locks) = std::fs::read_to_string("/proc/locks") else { return false };
+    let (major, minor) = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
+    let place = format!("{major:02x}:{minor:02x}:{}", file.ino());
+    // proc_locks(5): number, kind, ADVISORY, mode, process, place, range.
+    locks.lines().any(|line| {
+        let mut words = line.split_ascii_whitespace();
+        line.contains("FLOCK") && words.any(|word| word == place)
+    })
+}
+
 fn open(path: &Path) -> Result<File> {
     let opened = OpenOptions::new()
         .read(true)
@@ -156,6 +170,17 @@ mod tests {
         assert!(Lock::try_acquire(&path, Mode::Exclusive).unwrap().is_none());
         drop((first, second));
         assert!(Lock::try_acquire(&path, Mode::Exclusive).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_held_lock_is_seen_without_taking_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        assert!(!is_held(&path));
+        let held = Lock::try_acquire(&path, Mode::Exclusive).unwrap().unwrap();
+        assert!(is_held(&path));
+        drop(held);
+        assert!(!is_held(&path));
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Events of an execution, for the screen and for `--json` (docs/operations.md has the schema: one
 //! object per line, `event` names the kind, `time` is RFC 3339).
 
-use std::ops::AddAssign;
+use std::collections::BTreeMap;
 
 use serde::Serialize;
+
+use crate::pipeline::step::CONTROLLER;
 
 /// How a step or a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
@@ -50,17 +52,26 @@ pub struct Sources {
     pub registry: u64,
 }
 
+/// Name of the site's registry among the sources of a host's files; hosts and the controller have their
+/// own.
+pub(crate) const REGISTRY: &str = "registry";
+
 impl Sources {
+    /// Sums up bytes by source, as the journal records them.
+    pub(crate) fn of(moved: &BTreeMap<String, u64>) -> Self {
+        let mut all = Self::default();
+        for (source, bytes) in moved {
+            match source.as_str() {
+                CONTROLLER => all.controller += bytes,
+                REGISTRY => all.registry += bytes,
+                _ => all.hosts += bytes,
+            }
+        }
+        all
+    }
+
     pub fn sum(&self) -> u64 {
         self.controller + self.hosts + self.registry
-    }
-}
-
-impl AddAssign for Sources {
-    fn add_assign(&mut self, other: Self) {
-        self.controller += other.controller;
-        self.hosts += other.hosts;
-        self.registry += other.registry;
     }
 }
 

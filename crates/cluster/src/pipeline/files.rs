@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::ClusterImage;
-use crate::pipeline::event::Sources;
 use crate::pipeline::execution_context::{Files, FilesPlan, HostFiles, Then};
-use crate::pipeline::step::{BatchWork, StepContext};
+use crate::pipeline::step::{BatchWork, Moved, StepContext};
 use crate::runtime::action::HostPool;
 use crate::sync::brief::{Brief, Images, Wants};
 use crate::sync::execute::{Blobs, Limits, Origin, Watch, execute};
@@ -131,7 +130,7 @@ impl BatchWork for Moves {
         &self,
         step: &StepContext<'_>,
         hosts: &[String],
-        moved: &(dyn Fn(&str, Sources) + Sync),
+        moved: &Moved<'_>,
         ended: &(dyn Fn(&str, Result<()>) + Sync),
         cancel: &Arc<AtomicBool>,
     ) {
@@ -181,7 +180,7 @@ impl Moves {
 
 /// Progress of all hosts.
 struct Told<'a> {
-    moved: &'a (dyn Fn(&str, Sources) + Sync),
+    moved: &'a Moved<'a>,
     /// Bytes that have to be sent again; they are not counted twice.
     asked: Mutex<BTreeMap<String, u64>>,
 }
@@ -199,14 +198,7 @@ impl Watch for Told<'_> {
             new -= again;
         }
         drop(asked);
-        let mut sources = Sources::default();
-        match from {
-            Origin::Controller => sources.controller = new,
-            Origin::Host(_) => sources.hosts = new,
-            Origin::Registry => sources.registry = new,
-            Origin::Itself => {}
-        }
-        (self.moved)(host, sources);
+        (self.moved)(host, from, new);
     }
 
     fn lost(&self, host: &str, bytes: u64) {
@@ -215,11 +207,11 @@ impl Watch for Told<'_> {
     }
 
     fn checkout(&self, host: &str, _tree: &str) {
-        (self.moved)(host, Sources::default());
+        (self.moved)(host, Origin::Itself, 0);
     }
 
     fn unpacked(&self, host: &str, _bytes: u64) {
-        (self.moved)(host, Sources::default());
+        (self.moved)(host, Origin::Itself, 0);
     }
 
     fn ended(&self, _host: &str, _well: bool) {}

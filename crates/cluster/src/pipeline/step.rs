@@ -5,11 +5,11 @@
 use std::sync::{Arc, atomic::AtomicBool};
 use std::{path::Path, time::Duration};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::cluster::context::Host;
-use crate::pipeline::event::Sources;
 use crate::runtime::action::{Action, HostPool, Repeat};
+use crate::sync::execute::Origin;
 use imgctl_base::{error::Result, image::Digest, secret::Redactor};
 
 /// Name of the controller in lists of hosts.
@@ -130,7 +130,7 @@ impl Lane {
 }
 
 /// Order in which the hosts of a phase run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
     /// Several at once, up to the limit.
@@ -154,6 +154,9 @@ pub enum OnFailure {
     Tolerate(usize),
 }
 
+/// Called with a host, the source of its bytes, and their number.
+pub type Moved<'a> = dyn Fn(&str, Origin<'_>, u64) + Sync + 'a;
+
 /// Work that handles several hosts at once, such as moving files in waves.
 pub trait BatchWork: Send + Sync {
     /// Executes the work for `hosts`, the hosts of the phase's steps. Calls `ended` once for each
@@ -162,7 +165,7 @@ pub trait BatchWork: Send + Sync {
         &self,
         step: &StepContext<'_>,
         hosts: &[String],
-        moved: &(dyn Fn(&str, Sources) + Sync),
+        moved: &Moved<'_>,
         ended: &(dyn Fn(&str, Result<()>) + Sync),
         cancel: &Arc<AtomicBool>,
     );
@@ -343,7 +346,7 @@ impl Plan {
 }
 
 /// Machine-readable form of a plan (docs/operations.md has the schema).
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PlanView {
     pub verb: String,
     pub cluster: String,
@@ -351,29 +354,29 @@ pub struct PlanView {
     pub notes: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PhaseView {
     pub phase: String,
     pub order: Order,
     pub hosts: Vec<LaneView>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LaneView {
     pub host: String,
     pub steps: Vec<StepView>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StepView {
     pub id: String,
     pub says: Vec<String>,
     /// The step must not be repeated if its result is unknown.
     pub once: bool,
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub bytes: u64,
     /// The step is skipped because an earlier, unfinished run has done it.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub done_before: bool,
 }
 

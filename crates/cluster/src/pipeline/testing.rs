@@ -14,13 +14,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::cluster::context::{ClusterContext, Host, MASTER, NODE, Paths};
 use crate::cluster::image::{ClusterImage, ImageKind};
-use crate::pipeline::event::Sources;
 use crate::pipeline::execution_context::{
     ExecutionContext, Files, FilesPlan, HostFiles, PhaseUpdate, StateStore, Then,
 };
-use crate::pipeline::step::{BatchWork, StepContext};
+use crate::pipeline::step::{BatchWork, Moved, StepContext};
 use crate::runtime::action::{HostPool, Line};
 use crate::runtime::{Action, Runtime};
+use crate::sync::execute::Origin;
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_host::agent::protocol::{
@@ -340,7 +340,7 @@ impl BatchWork for SimulatedMoves {
         &self,
         _step: &StepContext<'_>,
         hosts: &[String],
-        moved: &(dyn Fn(&str, Sources) + Sync),
+        moved: &Moved<'_>,
         ended: &(dyn Fn(&str, Result<()>) + Sync),
         cancel: &Arc<AtomicBool>,
     ) {
@@ -348,7 +348,7 @@ impl BatchWork for SimulatedMoves {
             if cancel.load(Ordering::SeqCst) {
                 return;
             }
-            moved(host, Sources { controller: self.0.behaviour.lacks, ..Sources::default() });
+            moved(host, Origin::Controller, self.0.behaviour.lacks);
             let agent = lock(&self.0.agents).get(host).cloned();
             let done = agent.map_or(Ok(()), |agent| {
                 agent.maybe_lose()?;

@@ -58,6 +58,30 @@ pub struct Document {
     pub restarts: BTreeMap<String, serde_json::Value>,
 }
 
+impl Document {
+    /// Returns the hosts in the order in which they are worked on, each with its group: `control
+    /// plane`, `canary`, `batch 1`. A rollback begins with the workers.
+    pub fn order(&self) -> Vec<(String, &String)> {
+        let planes = self.control_planes.iter().map(|id| ("control plane".to_owned(), id));
+        let canary = self.canary.iter().map(|id| ("canary".to_owned(), id));
+        let batches = self.batches.iter().zip(1..).flat_map(|(batch, number)| {
+            batch.iter().map(move |id| (format!("batch {number}"), id))
+        });
+        let workers = canary.chain(batches);
+        match self.direction {
+            Direction::Forward => planes.chain(workers).collect(),
+            Direction::Back => workers.chain(planes).collect(),
+        }
+    }
+
+    /// Returns the predicted restarts on a host as JSON, recorded with or without those of its
+    /// rollback.
+    pub fn prediction(&self, id: &str) -> Option<&serde_json::Value> {
+        let value = self.restarts.get(id)?;
+        Some(value.get("forward").unwrap_or(value))
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {

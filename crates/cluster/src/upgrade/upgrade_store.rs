@@ -4,6 +4,7 @@
 //! upgrade/state.json        which upgrade is open, how far each is, and those that ended
 //! upgrade/<id>/plan.json    its document
 //! upgrade/<id>/before.json  the cluster as observed before it
+//! upgrade/<id>/report.json  the cluster afterwards, compared with the plan
 //! upgrade/<id>/former       the previous Clusterfile, without secrets
 //! upgrade/<id>/settings-*   the Clusterfile with the old and the new settings
 //! upgrade/<id>/pause        a request to stop at the next step, by another process
@@ -22,6 +23,7 @@ use crate::pipeline::journal::{Journal, Past, Record, past};
 use crate::pipeline::{event::Outcome, step::journals};
 use crate::upgrade::document::{Direction, Document, Release};
 use crate::upgrade::observation::Observation;
+use crate::upgrade::report::Report;
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::atomic::{self, write_private as write};
 use imgctl_base::fs::directory;
@@ -182,6 +184,34 @@ impl UpgradeStore {
         self.of_id(id)?;
         let text = self.files.read(before_file(id), LONGEST)?;
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
+    }
+
+    /// Stores how the cluster was after `id`, compared with the plan.
+    pub fn keep_report(&self, id: &str, report: &Report) -> Result<()> {
+        let text = serde_json::to_string(report).doing(|| "cannot write the report".to_owned())?;
+        write(&self.of_id(id)?.join("report.json"), &text)
+    }
+
+    /// See [`UpgradeStore::keep_report`]; `None` if it is missing or malformed.
+    pub fn report(&self, id: &str) -> Result<Option<Report>> {
+        let text = read(&self.of_id(id)?.join("report.json"))?;
+        Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
+    }
+
+    /// Returns the document of the run whose journal has this intent, if it is an upgrade's.
+    pub fn of_intent(&self, intent: &str) -> Result<Option<Document>> {
+        let state = self.state()?;
+        let ended = state.history.iter().rev().map(|ended| ended.id.clone());
+        for id in state.open.into_iter().chain(ended) {
+            match self.document(&id) {
+                Ok(document) if crate::upgrade::pipeline::empty(&document)?.intent == intent => {
+                    return Ok(Some(document));
+                }
+                Ok(_) => {}
+                Err(error) => tracing::debug!("upgrade {id}: {error}"),
+            }
+        }
+        Ok(None)
     }
 
     /// Returns the upgrade that the rollback `id` reverts.

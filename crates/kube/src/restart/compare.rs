@@ -19,6 +19,18 @@ pub enum Actual {
     Gone,
 }
 
+impl Actual {
+    /// Returns the JSON form.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Kept => "kept",
+            Self::Restarted => "restarted",
+            Self::Recreated => "recreated",
+            Self::Gone => "gone",
+        }
+    }
+}
+
 /// A container for which the prediction was wrong.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -167,7 +167,9 @@ fn look_back(known: &ClusterSnapshot<'_>, document: &Document) -> Result<Report>
         .then(|| nodes::api(context, &*execution.pool).map_err(|error| error.chain().join(": ")));
     let after = observe_now(execution, context, api.as_ref(), BTreeMap::new());
     let before = known.upgrades.before(&document.id)?;
-    Ok(report(document, before.as_ref(), &after))
+    let report = report(document, before.as_ref(), &after);
+    known.upgrades.keep_report(&document.id, &report)?;
+    Ok(report)
 }
 
 fn target(

@@ -16,6 +16,7 @@ pub mod referrers;
 mod resolve;
 mod scratch;
 pub mod scrub;
+mod sharing;
 pub mod snapshots;
 pub mod usage;
 

@@ -1,5 +1,6 @@
 //! Runs the hosts of one phase, several at once, and the steps of each host in order.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, atomic::Ordering};
 use std::time::{Duration, Instant};
@@ -146,6 +147,7 @@ impl Task<'_> {
 
     /// Records and reports the end of an attempt.
     pub(super) fn end(&self, ending: Ending, recalled: bool) -> Result<()> {
+        let from = (!ending.moved.is_empty()).then(|| Sources::of(&ending.moved));
         self.run.listener.event(&Event::StepEnd {
             phase: self.phase.name.clone(),
             host: self.host.to_owned(),
@@ -154,7 +156,7 @@ impl Task<'_> {
             attempt: ending.attempt,
             duration_ms: millis(ending.duration),
             recalled,
-            from: ending.from,
+            from,
             log: ending.log.clone(),
         });
         ending.write(self.run, self.step)
@@ -197,9 +199,9 @@ impl Task<'_> {
                 outcome,
                 attempt,
                 duration: begun.elapsed(),
-                from: None,
                 log: log.path().map(|path| path.display().to_string()),
                 message: result.as_ref().err().map(ToString::to_string),
+                ..Ending::default()
             };
             self.end(ending, watch.was_recalled()).map_err(broken)?;
             let Err(error) = result else { return Ok(()) };
@@ -296,10 +298,10 @@ pub(crate) struct Ending {
     pub outcome: Outcome,
     pub attempt: u32,
     pub duration: Duration,
-    /// The bytes that the step has moved.
-    pub from: Option<Sources>,
     pub log: Option<String>,
     pub message: Option<String>,
+    /// Bytes that the step moved to the host, by source.
+    pub moved: BTreeMap<String, u64>,
 }
 
 impl Default for Ending {
@@ -308,9 +310,9 @@ impl Default for Ending {
             outcome: Outcome::Done,
             attempt: 1,
             duration: Duration::ZERO,
-            from: None,
             log: None,
             message: None,
+            moved: BTreeMap::new(),
         }
     }
 }
@@ -333,6 +335,7 @@ impl Ending {
             duration_ms: millis(self.duration),
             log: self.log,
             message,
+            moved: self.moved,
         })
     }
 }

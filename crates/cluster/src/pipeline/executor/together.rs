@@ -1,16 +1,17 @@
 //! Runs a phase that handles several hosts in one operation, with a separate outcome for each.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, atomic::Ordering};
 use std::{path::PathBuf, time::Instant};
 
 use jiff::Timestamp;
 
-use crate::pipeline::event::{Event, Outcome, Sources};
+use crate::pipeline::event::{Event, Outcome, REGISTRY, Sources};
 use crate::pipeline::executor::lanes::{Ending, Task};
 use crate::pipeline::executor::{Run, running::WatchedPool};
-use crate::pipeline::step::{BatchWork, Lane, Phase, Step, StepContext};
+use crate::pipeline::step::{BatchWork, CONTROLLER, Lane, Phase, Step, StepContext};
 use crate::pipeline::{journal::Record, redact};
+use crate::sync::execute::Origin;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_transfer::transfer::workers::lock;
 
@@ -58,7 +59,7 @@ fn round(
         task.tell_begin(attempt_of(task.step));
     }
     let started = Instant::now();
-    let moved = Mutex::new(HashMap::<String, Sources>::new());
+    let moved = Mutex::new(HashMap::<String, BTreeMap<String, u64>>::new());
     let open = Mutex::new(pending.iter().cloned().collect::<BTreeSet<_>>());
     let again = Mutex::new(Vec::new());
     let ended = |host: &str, result: Result<()>| {
@@ -81,9 +82,9 @@ fn round(
             outcome,
             attempt,
             duration: started.elapsed(),
-            from: lock(&moved).get(host).copied(),
             log: log.as_ref().map(|log| log.display().to_string()),
             message: result.as_ref().err().map(ToString::to_string),
+            moved: lock(&moved).get(host).cloned().unwrap_or_default(),
         };
         match (result, task.end(ending, false)) {
             (Ok(()), Ok(())) => {
@@ -102,13 +103,19 @@ fn round(
     let pool = WatchedPool { pool: Arc::clone(&run.pool), watch: Arc::clone(&watch) };
     let announce = |text: &str| run.announce(text);
     let step = StepContext { pool: &pool, note: &announce, announce: &announce };
-    let progress = |host: &str, more: Sources| {
+    let progress = |host: &str, from: Origin<'_>, bytes: u64| {
         watch.hears("");
         let Some(step) = steps.get(host) else { return };
         let mut moved = lock(&moved);
-        let sum = moved.entry(host.to_owned()).or_default();
-        *sum += more;
-        let from = *sum;
+        let sources = moved.entry(host.to_owned()).or_default();
+        match from {
+            Origin::Controller => *sources.entry(CONTROLLER.to_owned()).or_default() += bytes,
+            Origin::Host(source) => *sources.entry(source.to_owned()).or_default() += bytes,
+            Origin::Registry => *sources.entry(REGISTRY.to_owned()).or_default() += bytes,
+            // It had them, or only tells that it works.
+            Origin::Itself => {}
+        }
+        let from = Sources::of(sources);
         drop(moved);
         run.listener.event(&Event::Progress {
             host: host.to_owned(),

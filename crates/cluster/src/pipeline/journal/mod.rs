@@ -6,6 +6,7 @@
 
 pub mod file;
 pub mod past;
+pub mod readable;
 pub mod record;
 
 pub use file::Journal;

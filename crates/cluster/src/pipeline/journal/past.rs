@@ -106,6 +106,7 @@ impl Past {
                 duration_ms,
                 log,
                 message,
+                moved: _,
             } => {
                 let outcome = Some(outcome);
                 let at = Some(time);
@@ -212,7 +213,10 @@ pub(crate) fn each_record<R: DeserializeOwned>(path: &Path, mut take: impl FnMut
 }
 
 /// Passes each line with its number and whether it is complete.
-fn each_line(path: &Path, mut take: impl FnMut(usize, &[u8], bool) -> Result<()>) -> Result<()> {
+pub(super) fn each_line(
+    path: &Path,
+    mut take: impl FnMut(usize, &[u8], bool) -> Result<()>,
+) -> Result<()> {
     let file = File::open(path).path("open the journal", path)?;
     let mut reader = BufReader::new(file);
     let mut line = Vec::new();

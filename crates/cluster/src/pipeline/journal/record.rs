@@ -1,6 +1,8 @@
 //! One line of a journal: a record, and a digest over the line and the previous one, so that an edit
 //! is found.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +53,9 @@ pub enum Record {
         log: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message: Option<String>,
+        /// Bytes that the step moved to its host, by source: `controller`, `registry` or a host.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        moved: BTreeMap<String, u64>,
     },
     Finish {
         time: Timestamp,

@@ -5,6 +5,7 @@
 //! verifies its digest, and a blob that does not have it is read from the other source as a whole.
 //! Must not depend on what sources and sinks are.
 
+pub mod estimate;
 pub mod local;
 mod pieces;
 #[cfg(test)]
@@ -150,7 +151,7 @@ impl<'a> Partial<'a> {
             blob.size,
             pieces.missing().count()
         );
-        if missing > blob.size - blob.size / WORTH {
+        if !is_worth(missing, blob.size) {
             return Ok(None);
         }
         self.held.fetch_add(pieces.held(), Ordering::Relaxed);
@@ -158,17 +159,9 @@ impl<'a> Partial<'a> {
     }
 
     fn is_eligible(&self, blob: &Descriptor) -> bool {
-        let least = match Position::of_annotations(&blob.annotations, blob.size) {
-            Some(_) => SMALLEST,
-            // gzip has no list of frames.
-            None if blob.media_type.ends_with("gzip") => return false,
-            None => SMALLEST_UNANNOUNCED,
-        };
         self.source.has_ranges()
             && !self.has_no_ranges.load(Ordering::Relaxed)
-            && media_type::is_layer(&blob.media_type)
-            && blob.urls.is_empty()
-            && blob.size >= least
+            && may_have_list(blob)
     }
 
     /// Fetches the end of a blob, from its list on.
@@ -221,6 +214,22 @@ impl<'a> Partial<'a> {
         }
         Ok(Tail { start, bytes: bytes.into() })
     }
+}
+
+/// Returns whether a blob is a layer that is worth the requests for its list.
+fn may_have_list(blob: &Descriptor) -> bool {
+    let least = match Position::of_annotations(&blob.annotations, blob.size) {
+        Some(_) => SMALLEST,
+        // gzip has no list of frames.
+        None if blob.media_type.ends_with("gzip") => return false,
+        None => SMALLEST_UNANNOUNCED,
+    };
+    media_type::is_layer(&blob.media_type) && blob.urls.is_empty() && blob.size >= least
+}
+
+/// Returns whether enough of a blob of `size` bytes is here if `missing` bytes are not.
+fn is_worth(missing: u64, size: u64) -> bool {
+    missing <= size - size / WORTH
 }
 
 impl ImageSource for Partial<'_> {

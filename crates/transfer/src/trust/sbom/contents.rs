@@ -18,7 +18,7 @@ use imgctl_store::store::{Image, Store};
 const JOBS: usize = 4;
 
 /// An image's files.
-pub(super) struct Contents<'a> {
+pub(crate) struct Contents<'a> {
     store: &'a Store,
     image: &'a Image,
     tocs: Vec<Arc<Toc>>,
@@ -37,12 +37,22 @@ pub(super) struct File {
 type Wanted<'t> = (usize, &'t TocEntry);
 
 impl<'a> Contents<'a> {
-    pub(super) fn new(store: &'a Store, image: &'a Image) -> Result<Self> {
+    pub(crate) fn new(store: &'a Store, image: &'a Image) -> Result<Self> {
         let tocs = image
             .layers()
             .map(|(layer, diff_id)| Ok(Arc::new(store.toc(&layer.digest, diff_id)?)))
             .collect::<Result<Vec<_>>>()?;
         Ok(Self { store, image, tree: Tree::from_layers(tocs.iter().map(Arc::clone))?, tocs })
+    }
+
+    /// Returns the merged tree of the layers.
+    pub(crate) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// Returns the tables of contents of the layers, lowest first.
+    pub(crate) fn tocs(&self) -> &[Arc<Toc>] {
+        &self.tocs
     }
 
     /// Returns the paths of all regular files at and below `start`, sorted.
@@ -55,7 +65,7 @@ impl<'a> Contents<'a> {
 
     /// Reads each of `paths`, following symlinks. The content is `None` if the path is not a
     /// regular file or is longer than `limit` bytes.
-    pub(super) fn read(&self, paths: &[LayerPath], limit: u64) -> Result<Vec<Option<Vec<u8>>>> {
+    pub(crate) fn read(&self, paths: &[LayerPath], limit: u64) -> Result<Vec<Option<Vec<u8>>>> {
         let mut contents: Vec<Option<Vec<u8>>> = vec![None; paths.len()];
         let mut wanted = Vec::new();
         for (index, path) in paths.iter().enumerate() {

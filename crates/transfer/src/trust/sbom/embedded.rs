@@ -11,18 +11,18 @@ use imgctl_registry::layout::paths;
 use imgctl_store::layer::LayerPath;
 
 /// Directory of the registry in an image.
-const ROOT: &str = "registry";
+pub(crate) const ROOT: &str = "registry";
 /// Maximum size of a link file, which holds one digest.
 const MAX_LINK: u64 = 256;
 
 /// One image of the embedded registry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Embedded {
-    pub(super) repository: String,
+pub(crate) struct Embedded {
+    pub(crate) repository: String,
     /// `None` for an image available only by digest.
-    pub(super) tag: Option<String>,
+    pub(crate) tag: Option<String>,
     /// Digest of the manifest or index.
-    pub(super) digest: Digest,
+    pub(crate) digest: Digest,
 }
 
 /// The meaning of a link file's path.
@@ -33,7 +33,7 @@ enum Link {
 }
 
 /// Returns all images, sorted. Manifests that an index lists are not separate images.
-pub(super) fn all(contents: &Contents<'_>) -> Result<Vec<Embedded>> {
+pub(crate) fn all(contents: &Contents<'_>) -> Result<Vec<Embedded>> {
     let start = LayerPath::parse(format!("{ROOT}/{}", paths::repository("")).as_bytes())?;
     let (mut places, mut tags, mut revisions) = (Vec::new(), Vec::new(), BTreeSet::new());
     for path in contents.files_below(&start) {

@@ -3,9 +3,9 @@
 //!
 //! The same image always gives the same text. Must not depend on registries.
 
-mod contents;
-mod embedded;
-mod packages;
+pub(crate) mod contents;
+pub(crate) mod embedded;
+pub(crate) mod packages;
 mod spdx;
 
 use imgctl_base::error::{Context as _, Result};
@@ -107,7 +107,7 @@ fn take_inventory(
 }
 
 /// Returns the distribution and its packages, sorted.
-fn installed(contents: &Contents<'_>) -> Result<(Option<String>, Vec<Package>)> {
+pub(crate) fn installed(contents: &Contents<'_>) -> Result<(Option<String>, Vec<Package>)> {
     let text =
         |bytes: Option<Vec<u8>>| bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let path = |text: &str| LayerPath::parse(text.as_bytes());

@@ -3,12 +3,12 @@
 
 /// One installed package.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Package {
+pub(crate) struct Package {
     /// `deb` or `apk`: the type of its package URL.
-    pub(super) kind: &'static str,
-    pub(super) name: String,
-    pub(super) version: String,
-    pub(super) architecture: String,
+    pub(crate) kind: &'static str,
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) architecture: String,
 }
 
 /// Files with dpkg records: the whole database, or one file per package (distroless images).

@@ -1,0 +1,123 @@
+//! What can be read of a journal that is cut off, damaged or of another version: for reports, which say
+//! what is missing. Runs are resumed from `past` alone, which is strict.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::pipeline::journal::past::each_line;
+use crate::pipeline::journal::record::{Chain, Record};
+use imgctl_base::error::{Error, Result};
+
+/// Maximum number of records.
+const MOST: usize = 2_000_000;
+/// Maximum number of problems.
+const MOST_PROBLEMS: usize = 20;
+const OUTCOMES: [&str; 8] =
+    ["done", "failed", "interrupted", "lost", "unknown", "assumed", "paused", "aborted"];
+
+/// Records in their order, and what is wrong with the rest.
+#[derive(Debug, Default)]
+pub struct Readable {
+    pub records: Vec<Record>,
+    /// Sentences for the operator.
+    pub problems: Vec<String>,
+}
+
+/// Reads a journal. Fails only if the file cannot be read.
+pub fn read(path: &Path) -> Result<Readable> {
+    let mut found = Readable::default();
+    let mut more = 0_usize;
+    let mut chain = Some(Chain::default());
+    let read = each_line(path, |number, line, whole| {
+        if found.records.len() >= MOST {
+            return Err(Error::bad_content(format!("it has more than {MOST} records")));
+        }
+        let mut problem = |text: String| match found.problems.len() < MOST_PROBLEMS {
+            true => found.problems.push(text),
+            false => more += 1,
+        };
+        if whole && chain.as_mut().is_some_and(|chain| !chain.follows(line)) {
+            problem(format!("the journal was modified at or before line {number}"));
+            // One gap breaks all that follows.
+            chain = None;
+        }
+        match record(line) {
+            Ok((record, None)) => found.records.push(record),
+            Ok((record, Some(strange))) => {
+                problem(format!("line {number}: {strange}"));
+                found.records.push(record);
+            }
+            Err(_) if !whole => {
+                problem(format!(
+                    "the journal ends in the middle of line {number}, which is missing"
+                ));
+            }
+            Err(why) => problem(format!("line {number} of the journal is missing here: {why}")),
+        }
+        Ok(())
+    });
+    match read {
+        // What was read until then is worth a report.
+        Err(error) if !found.records.is_empty() => {
+            found.problems.push(format!("the rest of the journal is missing: {error}"));
+        }
+        read => read?,
+    }
+    if more > 0 {
+        found.problems.push(format!("{more} more lines are missing or strange"));
+    }
+    Ok(found)
+}
+
+/// Reads a record; of a newer version as far as it is known here, with what is not.
+fn record(line: &[u8]) -> Result<(Record, Option<String>), String> {
+    let strict = match serde_json::from_slice::<Record>(line) {
+        Ok(record) => return Ok((record, None)),
+        Err(error) => error,
+    };
+    let mut value: Value =
+        serde_json::from_slice(line).map_err(|_| "it is not a record".to_owned())?;
+    let kind = value["record"].as_str().unwrap_or_default().to_owned();
+    if !["start", "begin", "end", "finish"].contains(&&*kind) {
+        return Err(format!("this imgctl does not know records `{}`", kind.escape_debug()));
+    }
+    let outcome = value["outcome"].as_str().unwrap_or_default().to_owned();
+    if value.get("outcome").is_some() && !OUTCOMES.contains(&&*outcome) {
+        value["outcome"] = "unknown".into();
+        if let Ok(record) = serde_json::from_value(value) {
+            let strange =
+                format!("this imgctl does not know the result `{}`", outcome.escape_debug());
+            return Ok((record, Some(strange)));
+        }
+    }
+    Err(strict.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_read_is_read_and_the_rest_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("j.jsonl");
+        let time = "2026-01-01T00:00:00Z";
+        let begin = format!(
+            r#"{{"record":"begin","time":"{time}","step":"a/h/x","fingerprint":"f","attempt":1,"new":1}}"#
+        );
+        let melted = format!(r#"{{"record":"finish","time":"{time}","outcome":"melted"}}"#);
+        let other = r#"{"record":"weather","time":"x"}"#;
+        std::fs::write(&path, format!("{begin}\n{other}\nnonsense\n{melted}\n{{\"record\":\"en"))
+            .unwrap();
+        let found = read(&path).unwrap();
+        assert_eq!(found.records.len(), 2, "{found:?}");
+        let problems = found.problems.join("\n");
+        for told in ["records `weather`", "line 3", "`melted`", "ends in the middle of line 5"] {
+            assert!(problems.contains(told), "{told}: {problems}");
+        }
+        assert!(read(&directory.path().join("absent")).is_err());
+        std::fs::write(&path, "x\n".repeat(100)).unwrap();
+        assert_eq!(read(&path).unwrap().problems.len(), MOST_PROBLEMS + 1);
+    }
+}

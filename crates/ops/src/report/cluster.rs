@@ -1,0 +1,182 @@
+//! The data of a cluster's report: its status as its hosts tell it, and what this machine recorded.
+
+use jiff::Timestamp;
+
+use crate::maintain::{self, ClusterStatus};
+use crate::session::Session;
+use imgctl_base::error::Result;
+use imgctl_base::image::EMBEDDED_IMAGES;
+use imgctl_cluster::cluster::image::ClusterImage;
+use imgctl_cluster::inplace::drift;
+use imgctl_cluster::pipeline::journal::{Past, past};
+use imgctl_cluster::pipeline::status::HostStatus;
+use imgctl_cluster::pipeline::step::journals;
+use imgctl_cluster::upgrade::upgrade_store::{Ended, UpgradeStore, word};
+use imgctl_report::model::cluster::{
+    Backup, ClusterHost, ClusterIdentity, ClusterNode, ClusterReport, Drift, EndedUpgrade,
+    HostCertificate, InstalledImage, RecordedRun, RegistryImage,
+};
+use imgctl_report::model::{About, Kind};
+
+/// Maximum number of runs that are listed.
+const MOST_RUNS: usize = 200;
+const DAY: i64 = 86_400;
+
+/// Asks the hosts of `cluster`, and collects what is recorded of it.
+pub fn of_cluster(
+    cluster: &str,
+    generator: &str,
+    created: Option<String>,
+    session: &Session<'_>,
+) -> Result<ClusterReport> {
+    let found = maintain::status(cluster, session)?;
+    let now = Timestamp::now().as_second();
+    let about = About::new(Kind::Cluster, generator, created);
+    let mut report = of_status(about, &found, now);
+    let state = session.state(cluster)?;
+    let directory = journals(state.directory());
+    let runs = past::list(&directory)?;
+    let more = runs.len().saturating_sub(MOST_RUNS);
+    for id in runs.into_iter().take(MOST_RUNS) {
+        match Past::read(&past::path_of(&directory, &id)) {
+            Ok(past) => report.runs.push(run(past)),
+            Err(error) => report.problems.push(format!("run {id}: {error}")),
+        }
+    }
+    if more > 0 {
+        report.problems.push(format!("{more} older runs are not listed"));
+    }
+    match UpgradeStore::of(state.files()).history() {
+        Ok(ended) => report.upgrades = ended.into_iter().rev().map(upgrade).collect(),
+        Err(error) => report.problems.push(format!("the history of upgrades: {error}")),
+    }
+    Ok(report)
+}
+
+/// Converts the status; `now` is in seconds since 1970.
+fn of_status(about: About, found: &ClusterStatus, now: i64) -> ClusterReport {
+    let status = &found.status;
+    let certificates = status.hosts.iter().flat_map(|host| certificates(host, now));
+    let nodes = status.nodes.iter().map(|node| ClusterNode {
+        name: node.name.clone(),
+        ready: node.ready,
+        version: node.version.clone(),
+        container_runtime: node.container_runtime.clone(),
+        host: node.host.clone(),
+        reason: node.reason.clone(),
+    });
+    ClusterReport {
+        about,
+        cluster: ClusterIdentity {
+            name: status.cluster.clone(),
+            runtime: status.runtime.clone(),
+            phase: found.phase.map(|phase| phase.as_str().to_owned()),
+            healthy: status.is_well(),
+        },
+        hosts: status.hosts.iter().map(host).collect(),
+        nodes: nodes.collect(),
+        certificates: certificates.collect(),
+        images: found.installed.iter().map(image).collect(),
+        drift: found.in_place.as_ref().map(drifts),
+        backup: found.last_backup.as_ref().map(|last| Backup {
+            created: last.created.clone(),
+            place: last.place.clone(),
+            digest: last.digest.to_string(),
+            bytes: last.bytes,
+            encrypted: last.encrypted,
+        }),
+        runs: Vec::new(),
+        upgrades: Vec::new(),
+        problems: Vec::new(),
+    }
+}
+
+fn host(host: &HostStatus) -> ClusterHost {
+    let facts = host.facts.as_ref();
+    ClusterHost {
+        host: host.host.clone(),
+        roles: host.roles.clone(),
+        reachable: host.reachable,
+        healthy: host.healthy,
+        hostname: facts.map(|facts| facts.hostname.clone()),
+        architecture: facts.map(|facts| facts.architecture.clone()),
+        system: facts.map(|facts| facts.system.clone()),
+        free_bytes: facts.map(|facts| facts.free_bytes),
+        tree: host.trees.get("rootfs").cloned(),
+        registry: host.registry,
+        problems: host.problems.clone(),
+        warnings: host.warnings.clone(),
+    }
+}
+
+fn certificates(host: &HostStatus, now: i64) -> impl Iterator<Item = HostCertificate> {
+    let all = host.certificates.iter().flat_map(|of_host| &of_host.certificates);
+    all.map(move |one| {
+        let end = one.certificate.not_after;
+        HostCertificate {
+            host: host.host.clone(),
+            file: one.file.clone(),
+            subject: one.certificate.common_name.clone(),
+            issuer: one.certificate.issuer.clone(),
+            authority: one.certificate.is_authority,
+            not_after: Timestamp::from_second(end)
+                .map_or_else(|_| end.to_string(), |end| end.to_string()),
+            days_left: end.saturating_sub(now).div_euclid(DAY),
+        }
+    })
+}
+
+fn image(image: &ClusterImage) -> InstalledImage {
+    let list = image.labels.get(EMBEDDED_IMAGES);
+    // A foreign image may have anything there.
+    let embedded: std::collections::BTreeMap<String, String> =
+        list.and_then(|list| serde_json::from_str(list).ok()).unwrap_or_default();
+    InstalledImage {
+        name: image.name.clone(),
+        digest: image.digest.to_string(),
+        kind: image.kind.as_str().to_owned(),
+        embedded: embedded
+            .into_iter()
+            .map(|(name, digest)| RegistryImage { name, digest })
+            .collect(),
+    }
+}
+
+fn drifts(report: &drift::Report) -> Vec<Drift> {
+    let mut drifts = Vec::new();
+    for workload in &report.workloads {
+        for one in &workload.containers {
+            drifts.push(Drift {
+                workload: format!("{} {}/{}", workload.kind, workload.namespace, workload.name),
+                container: one.name.clone(),
+                template: one.template.clone(),
+                pods: one.pods.iter().map(|(image, number)| format!("{number}× {image}")).collect(),
+            });
+        }
+    }
+    drifts
+}
+
+fn run(past: Past) -> RecordedRun {
+    RecordedRun {
+        state: past.finished.map_or("unfinished", |outcome| outcome.word()).to_owned(),
+        started: past.started.map(|time| time.to_string()),
+        last: past.last.map(|time| time.to_string()),
+        steps: past.steps.len() as u64,
+        id: past.id,
+        verb: past.verb,
+        controller: past.controller,
+    }
+}
+
+fn upgrade(ended: Ended) -> EndedUpgrade {
+    EndedUpgrade {
+        verb: ended.direction.verb().to_owned(),
+        from: ended.from.version,
+        to: ended.to.version,
+        end: word(ended.end).to_owned(),
+        time: ended.time,
+        hosts: ended.hosts.len() as u64,
+        id: ended.id,
+    }
+}

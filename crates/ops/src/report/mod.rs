@@ -1,0 +1,10 @@
+//! The data of reports on plans, runs and clusters. Reads the state of clusters on this machine and what
+//! operations have planned, and asks hosts for the status of a cluster. Must not know how reports look.
+
+mod cluster;
+mod plan;
+mod run;
+
+pub use cluster::of_cluster;
+pub use plan::{ReadPlan, of_in_place, of_outcome, read_plan};
+pub use run::{RunRequest, of_run};

@@ -1,0 +1,422 @@
+//! The data of a run's report: from its journal, its logs, and what an upgrade predicted.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+use jiff::Timestamp;
+
+use crate::session::Session;
+use imgctl_base::error::{Error, Result};
+use imgctl_base::fs::lock;
+use imgctl_cluster::pipeline::journal::{Record, past, readable};
+use imgctl_cluster::pipeline::step::journals;
+use imgctl_cluster::upgrade::report::Report;
+use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
+use imgctl_report::model::run::{
+    Attempt, HostRestarts, HostRun, Link, Log, RestartResult, RunIdentity, RunReport, RunSession,
+    StepRun,
+};
+use imgctl_report::model::{About, Kind};
+
+/// Bytes of a failed step's log, from its end.
+const LOG_OF_FAILED: u64 = 256 << 10;
+/// The same of another step.
+const LOG: u64 = 16 << 10;
+/// Bytes of all logs of steps that did not fail.
+const ALL_LOGS: u64 = 8 << 20;
+
+/// Which run to describe.
+#[derive(Clone, Debug)]
+pub struct RunRequest {
+    pub cluster: String,
+    /// ID of the run; `None`, `last`: the newest.
+    pub run: Option<String>,
+    /// Program and version that asks.
+    pub generator: String,
+    /// Now: RFC 3339.
+    pub created: Option<String>,
+}
+
+/// Collects the data of a run, which may still be going on.
+pub fn of_run(request: &RunRequest, session: &Session<'_>) -> Result<RunReport> {
+    let state = session.state(&request.cluster)?;
+    let directory = journals(state.directory());
+    let id = find(&directory, request)?;
+    let path = past::path_of(&directory, &id);
+    // Before the journal is read: a run that ends meanwhile is shown as running, not as killed.
+    let is_running = lock::is_held(&path);
+    let read = readable::read(&path)?;
+    let mut run = Reading { problems: read.problems, ..Reading::default() };
+    run.id.id = id;
+    for record in read.records {
+        run.take(record);
+    }
+    run.finish(is_running);
+    let upgrades = UpgradeStore::of(state.files());
+    let restarts = match upgrades.of_intent(&run.intent) {
+        Ok(Some(document)) => match upgrades.report(&document.id)? {
+            Some(report) => restarts(report),
+            None => {
+                if run.id.state == "done" {
+                    run.problems.push(
+                        "the comparison of predicted and actual restarts was not recorded"
+                            .to_owned(),
+                    );
+                }
+                Vec::new()
+            }
+        },
+        Ok(None) => Vec::new(),
+        Err(error) => {
+            run.problems.push(format!("the upgrade's records cannot be read: {error}"));
+            Vec::new()
+        }
+    };
+    Ok(RunReport {
+        about: About::new(Kind::Run, &request.generator, request.created.clone()),
+        links: run.links(),
+        run: run.id,
+        sessions: run.sessions,
+        hosts: run.hosts,
+        restarts,
+        problems: run.problems,
+    })
+}
+
+fn find(directory: &Path, request: &RunRequest) -> Result<String> {
+    let names = past::list(directory)?;
+    let found = match request.run.as_deref() {
+        None | Some("last") => names.first(),
+        Some(wanted) => names.iter().find(|name| *name == wanted),
+    };
+    found.cloned().ok_or_else(|| {
+        let what = match &request.run {
+            Some(run) => format!("no run `{}`", run.escape_debug()),
+            None => "no recorded run".to_owned(),
+        };
+        Error::not_found(format!("cluster {} has {what}", request.cluster))
+            .hint(format!("run `imgctl journal --cluster {}` to list runs", request.cluster))
+    })
+}
+
+/// What has been read of a journal.
+#[derive(Default)]
+struct Reading {
+    id: RunIdentity,
+    intent: String,
+    sessions: Vec<RunSession>,
+    hosts: Vec<HostRun>,
+    /// Where the steps are: host and step, by ID.
+    places: HashMap<String, (usize, usize)>,
+    host_places: HashMap<String, usize>,
+    /// The logs, by step ID.
+    logs: BTreeMap<String, String>,
+    /// Bytes by source and host.
+    moved: BTreeMap<(String, String), u64>,
+    problems: Vec<String>,
+}
+
+impl Reading {
+    fn take(&mut self, record: Record) {
+        match record {
+            Record::Start {
+                time, verb, cluster, intent, arguments, version, controller, ..
+            } => {
+                let time = time.to_string();
+                self.id.started.get_or_insert_with(|| time.clone());
+                (self.id.verb, self.id.cluster) = (verb, cluster);
+                (self.id.arguments, self.intent) = (arguments, intent);
+                let (started, last) = (time.clone(), time);
+                self.sessions.push(RunSession {
+                    started,
+                    last,
+                    outcome: None,
+                    controller,
+                    version,
+                });
+            }
+            Record::Begin { time, step, attempt, .. } => {
+                self.last(time);
+                let attempts = &mut self.step(&step).attempts;
+                attempts.push(Attempt {
+                    number: attempt,
+                    began: Some(time.to_string()),
+                    ended: None,
+                    duration_ms: None,
+                    outcome: None,
+                    message: None,
+                });
+            }
+            Record::End {
+                time, step, attempt, outcome, duration_ms, log, message, moved, ..
+            } => {
+                self.last(time);
+                if let Some(log) = log {
+                    self.logs.insert(step.clone(), log);
+                }
+                let host = parts(&step).1.to_owned();
+                for (from, bytes) in moved {
+                    let sum = self.moved.entry((from, host.clone())).or_default();
+                    *sum = sum.saturating_add(bytes);
+                }
+                let attempts = &mut self.step(&step).attempts;
+                let is_open = |open: &Attempt| open.number == attempt && open.outcome.is_none();
+                if !attempts.last().is_some_and(is_open) {
+                    // Its beginning is in a part that could not be read, or it was only assumed.
+                    attempts.push(Attempt {
+                        number: attempt,
+                        began: None,
+                        ended: None,
+                        duration_ms: None,
+                        outcome: None,
+                        message: None,
+                    });
+                }
+                if let Some(open) = attempts.last_mut() {
+                    open.ended = Some(time.to_string());
+                    open.duration_ms = Some(duration_ms);
+                    open.outcome = Some(outcome.word().to_owned());
+                    open.message = message;
+                }
+            }
+            Record::Finish { time, outcome } => {
+                self.last(time);
+                if let Some(session) = self.sessions.last_mut() {
+                    session.outcome = Some(outcome.word().to_owned());
+                }
+            }
+        }
+    }
+
+    fn last(&mut self, time: Timestamp) {
+        let time = time.to_string();
+        if let Some(session) = self.sessions.last_mut() {
+            session.last = time;
+        } else {
+            // The beginning of the journal is missing.
+            self.sessions.push(RunSession {
+                started: time.clone(),
+                last: time,
+                outcome: None,
+                controller: String::new(),
+                version: String::new(),
+            });
+        }
+    }
+
+    fn step(&mut self, id: &str) -> &mut StepRun {
+        let (host_place, step_place) = match self.places.get(id) {
+            Some(places) => *places,
+            None => {
+                let (phase, host, name) = parts(id);
+                let hosts = &mut self.hosts;
+                let host_place = *self.host_places.entry(host.to_owned()).or_insert_with(|| {
+                    hosts.push(HostRun { host: host.to_owned(), steps: Vec::new() });
+                    hosts.len() - 1
+                });
+                let steps = &mut self.hosts[host_place].steps;
+                steps.push(StepRun {
+                    phase: phase.to_owned(),
+                    name: name.to_owned(),
+                    attempts: Vec::new(),
+                    log: None,
+                });
+                let places = (host_place, steps.len() - 1);
+                self.places.insert(id.to_owned(), places);
+                places
+            }
+        };
+        &mut self.hosts[host_place].steps[step_place]
+    }
+
+    /// Determines the state, and reads the logs.
+    fn finish(&mut self, is_running: bool) {
+        let last = self.sessions.last();
+        self.id.last = last.map(|session| session.last.clone());
+        self.id.state = match last.and_then(|session| session.outcome.clone()) {
+            _ if is_running => "running".to_owned(),
+            Some(outcome) => outcome,
+            None => "unfinished".to_owned(),
+        };
+        if self.id.started.is_none() {
+            self.problems.push(
+                "the beginning of the journal is missing: who ran what is not known".to_owned(),
+            );
+        }
+        let mut room = ALL_LOGS;
+        for (id, path) in &self.logs {
+            let Some((host, step)) = self.places.get(id) else { continue };
+            let step = &mut self.hosts[*host].steps[*step];
+            let outcome = step.attempts.last().and_then(|last| last.outcome.as_deref());
+            let went_well = matches!(outcome, Some("done" | "assumed"));
+            let most = if went_well { LOG.min(room) } else { LOG_OF_FAILED };
+            match tail(Path::new(path), most) {
+                Ok((text, omitted)) => {
+                    if went_well {
+                        room = room.saturating_sub(text.len() as u64);
+                    }
+                    step.log = Some(Log { path: path.clone(), text, omitted });
+                }
+                Err(error) => self.problems.push(format!("the log {path} is missing: {error}")),
+            }
+        }
+    }
+
+    fn links(&self) -> Vec<Link> {
+        let link = |((from, to), bytes): (&(String, String), &u64)| Link {
+            from: from.clone(),
+            to: to.clone(),
+            bytes: *bytes,
+        };
+        self.moved.iter().map(link).collect()
+    }
+}
+
+/// Splits the ID of a step into phase, host and name. Hosts have no slashes, but names may.
+fn parts(id: &str) -> (&str, &str, &str) {
+    let (phase, rest) = id.split_once('/').unwrap_or(("", id));
+    let (host, name) = rest.split_once('/').unwrap_or(("", rest));
+    (phase, host, name)
+}
+
+/// Returns the last bytes of a file, from the beginning of a line, and how many are before them.
+fn tail(path: &Path, most: u64) -> std::io::Result<(String, u64)> {
+    let mut file = File::open(path)?;
+    let mut start = file.metadata()?.len().saturating_sub(most);
+    file.seek(SeekFrom::Start(start))?;
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    if start > 0
+        && let Some(end) = bytes.iter().position(|byte| *byte == b'\n')
+    {
+        bytes.drain(..=end);
+        start += end as u64 + 1;
+    }
+    Ok((String::from_utf8_lossy(&bytes).into_owned(), start))
+}
+
+fn restarts(report: Report) -> Vec<HostRestarts> {
+    let mut hosts: Vec<HostRestarts> = Vec::new();
+    for host in report.hosts {
+        let compared = host.restarts.unwrap_or_default();
+        let others = compared.mismatches.into_iter().chain(compared.undecided);
+        hosts.push(HostRestarts {
+            host: host.host,
+            as_predicted: compared.agreed as u64,
+            others: others
+                .map(|one| RestartResult {
+                    actual: one.actual.word().to_owned(),
+                    why: one.why,
+                    namespace: one.predicted.namespace,
+                    pod: one.predicted.pod,
+                    container: one.predicted.container,
+                    predicted: one.predicted.verdict.word().to_owned(),
+                    reason: one.predicted.reason,
+                })
+                .collect(),
+            problems: host.problems,
+        });
+    }
+    hosts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use imgctl_cluster::pipeline::event::Outcome;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn start(second: i64) -> Record {
+        Record::Start {
+            time: at(second),
+            verb: "run".into(),
+            cluster: "c".into(),
+            intent: "i".into(),
+            plan: String::new(),
+            arguments: vec!["run".into()],
+            version: "1".into(),
+            destroys: false,
+            aside: false,
+            controller: "me".into(),
+        }
+    }
+
+    fn begin(second: i64, step: &str, attempt: u32) -> Record {
+        let (step, fingerprint) = (step.to_owned(), String::new());
+        Record::Begin { time: at(second), step, fingerprint, attempt }
+    }
+
+    fn end(second: i64, step: &str, attempt: u32, outcome: Outcome, log: &Path) -> Record {
+        Record::End {
+            time: at(second),
+            step: step.to_owned(),
+            fingerprint: String::new(),
+            attempt,
+            outcome,
+            duration_ms: 1000,
+            log: Some(log.display().to_string()),
+            message: (outcome != Outcome::Done).then(|| "broken".to_owned()),
+            moved: BTreeMap::from([("controller".to_owned(), 7)]),
+        }
+    }
+
+    #[test]
+    fn attempts_retries_and_a_kill_are_told_apart() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("x.log");
+        std::fs::write(&log, "first\nlast\n").unwrap();
+        let mut run = Reading::default();
+        for record in [
+            start(0),
+            begin(1, "files/10.0.0.1:22/sync", 1),
+            end(2, "files/10.0.0.1:22/sync", 1, Outcome::Lost, &log),
+            begin(3, "files/10.0.0.1:22/sync", 2),
+            end(4, "files/10.0.0.1:22/sync", 2, Outcome::Done, &log),
+            begin(5, "init/10.0.0.1:22/a/b", 1),
+            start(100),
+            begin(101, "init/10.0.0.1:22/a/b", 1),
+            end(102, "init/10.0.0.1:22/a/b", 1, Outcome::Failed, &log.join("absent")),
+            Record::Finish { time: at(103), outcome: Outcome::Failed },
+        ] {
+            run.take(record);
+        }
+        run.finish(false);
+        assert_eq!(run.id.state, "failed");
+        assert_eq!((run.sessions.len(), run.sessions[0].outcome.clone()), (2, None));
+        let steps = &run.hosts[0].steps;
+        assert_eq!((run.hosts.len(), steps.len()), (1, 2));
+        let outcomes = |step: &StepRun| -> Vec<Option<String>> {
+            step.attempts.iter().map(|attempt| attempt.outcome.clone()).collect()
+        };
+        assert_eq!(outcomes(&steps[0]), [Some("lost".into()), Some("done".into())]);
+        assert_eq!(outcomes(&steps[1]), [None, Some("failed".into())]);
+        assert_eq!((&*steps[1].phase, &*steps[1].name), ("init", "a/b"));
+        assert_eq!(steps[0].log.as_ref().unwrap().text, "first\nlast\n");
+        assert!(run.problems[0].contains("absent"), "{:?}", run.problems);
+        let link = run.links().remove(0);
+        assert_eq!((&*link.from, &*link.to, link.bytes), ("controller", "10.0.0.1:22", 21));
+    }
+
+    #[test]
+    fn of_a_long_log_the_end_is_shown() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("x.log");
+        std::fs::write(&log, "aaaa\nbbbb\ncccc\n").unwrap();
+        assert_eq!(tail(&log, 8).unwrap(), ("cccc\n".to_owned(), 10));
+        assert_eq!(tail(&log, 100).unwrap(), ("aaaa\nbbbb\ncccc\n".to_owned(), 0));
+    }
+
+    #[test]
+    fn a_journal_without_its_beginning_is_described() {
+        let mut run = Reading::default();
+        run.take(begin(1, "odd", 1));
+        run.finish(false);
+        assert_eq!((&*run.id.state, &*run.hosts[0].steps[0].name), ("unfinished", "odd"));
+        assert!(run.problems[0].contains("beginning"), "{:?}", run.problems);
+    }
+}

@@ -1,0 +1,87 @@
+"use strict";
+// Shared by all reports. Foreign text reaches the page through textContent and attributes that have no
+// meaning beyond text; nothing is ever parsed as HTML.
+const data = JSON.parse(document.getElementById("data").textContent);
+
+// The characters of `is_unsafe` in text.rs.
+const UNSAFE = /[\u0000-\u0008\u000a-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
+
+function shown(text, longest = 400) {
+  let cut = text;
+  if (text.length > longest) {
+    const characters = Array.from(text);
+    if (characters.length > longest) cut = characters.slice(0, longest).join("");
+    cut = cut.replace(UNSAFE, spell);
+    return characters.length > longest ? `${cut}… (${characters.length} characters)` : cut;
+  }
+  return cut.replace(UNSAFE, spell);
+}
+
+function spell(character) {
+  return `\\u{${character.codePointAt(0).toString(16)}}`;
+}
+
+function human(bytes) {
+  const units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
+  let value = bytes, unit = 0;
+  while (value >= 999.5 && unit + 1 < units.length) { value /= 1000; unit += 1; }
+  const digits = unit === 0 ? 0 : value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+  return `${value.toFixed(digits)} ${units[unit]}`;
+}
+
+function count(number) {
+  return String(number).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+}
+
+function element(name, attributes = {}, ...children) {
+  return build(document.createElement(name), attributes, children);
+}
+
+function svg(name, attributes = {}, ...children) {
+  return build(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
+}
+
+function build(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value !== undefined && value !== false) node.setAttribute(name, value === true ? "" : value);
+  }
+  for (const child of children) if (child !== undefined && child !== null) node.append(child);
+  return node;
+}
+
+// A search field above each table that asks for one.
+for (const table of document.querySelectorAll("table[data-filter]")) {
+  const rows = Array.from(table.tBodies[0].rows);
+  const words = rows.map((row) => row.textContent.toLowerCase());
+  const status = element("p", { class: "status", role: "status" });
+  const field = element("input", {
+    type: "search", autocomplete: "off", spellcheck: "false",
+    oninput: () => {
+      const wanted = field.value.toLowerCase();
+      let left = 0;
+      rows.forEach((row, index) => {
+        row.hidden = !words[index].includes(wanted);
+        left += row.hidden ? 0 : 1;
+      });
+      status.textContent = wanted ? `${count(left)} of ${count(rows.length)} rows` : "";
+    },
+  });
+  const caption = table.caption ? table.caption.textContent : "rows";
+  table.parentElement.before(
+    element("div", { class: "controls filter" }, element("label", {}, `Search: ${caption}`, field), status));
+}
+
+// Everything is printed, also what is folded.
+window.addEventListener("beforeprint", () => {
+  for (const folded of document.querySelectorAll("details:not([open])")) {
+    folded.open = true;
+    folded.dataset.folded = "";
+  }
+});
+window.addEventListener("afterprint", () => {
+  for (const opened of document.querySelectorAll("details[data-folded]")) {
+    opened.open = false;
+    delete opened.dataset.folded;
+  }
+});

@@ -1,0 +1,23 @@
+//! Reports as one HTML file each: of an image, a plan, a run, a cluster.
+//!
+//! A report is a value of [`model`], which others collect, and a page that is a function of that value
+//! alone. The value as JSON has a published schema (`docs/schemas/`). Pages need no network and no
+//! script to be read: the script that a page carries draws charts and searches in lists.
+//!
+//! All text is hostile. Templates escape what they insert, scripts only ever set `textContent`, and the
+//! Content-Security-Policy of a page admits its own style and script by their hashes and nothing else.
+//! Must not read files, clocks or the environment, and must not know where data come from.
+
+mod escape;
+mod loaded;
+pub mod model;
+mod page;
+mod report;
+mod text;
+mod views;
+
+pub use loaded::Loaded;
+pub use report::Report;
+
+#[cfg(test)]
+mod tests;

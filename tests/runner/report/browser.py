@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Opens pages in headless Chromium and says what happened, as JSON on stdout.
+
+  browser.py OUT WORK.json
+
+WORK.json is a list of {"name", "file", "width", "scheme", "act"}: a page, the width of the window,
+`light` or `dark`, and optionally a script whose value is returned. Speaks the DevTools protocol over a pipe
+and needs only the standard library. Screenshots go to the directory OUT.
+"""
+
+import base64
+import json
+import os
+import pathlib
+import select
+import subprocess
+import sys
+import tempfile
+import time
+
+HIGHEST = 5000
+PATIENCE = 120
+
+
+class Browser:
+    def __init__(self, profile):
+        to_browser, self.out = os.pipe()
+        self.into, from_browser = os.pipe()
+        os.set_inheritable(to_browser, True)
+        os.set_inheritable(from_browser, True)
+
+        def pipes():
+            # Above 4 first, so that neither overwrites the other.
+            first, second = os.dup(to_browser), os.dup(from_browser)
+            os.dup2(first, 3)
+            os.dup2(second, 4)
+
+        command = ["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe",
+                   "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking",
+                   "--disable-component-update", "--hide-scrollbars", "--force-color-profile=srgb",
+                   f"--user-data-dir={profile}", "about:blank"]
+        self.process = subprocess.Popen(command, preexec_fn=pipes, close_fds=False, stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        os.close(to_browser)
+        os.close(from_browser)
+        self.number = 0
+        self.buffer = b""
+        self.events = []
+
+    def read(self, deadline):
+        while b"\0" not in self.buffer:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self.into], [], [], left)[0]:
+                raise TimeoutError("Chromium does not answer")
+            piece = os.read(self.into, 1 << 20)
+            if not piece:
+                raise EOFError("Chromium has ended")
+            self.buffer += piece
+        message, self.buffer = self.buffer.split(b"\0", 1)
+        return json.loads(message)
+
+    def call(self, method, session=None, **parameters):
+        self.number += 1
+        message = {"id": self.number, "method": method, "params": parameters}
+        if session:
+            message["sessionId"] = session
+        data = json.dumps(message).encode() + b"\0"
+        while data:
+            data = data[os.write(self.out, data):]
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            answer = self.read(deadline)
+            if answer.get("id") == self.number:
+                if "error" in answer:
+                    raise RuntimeError(f"{method}: {answer['error']}")
+                return answer["result"]
+            self.events.append(answer)
+
+    def wait(self, method, session):
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            for event in self.events:
+                if event.get("method") == method and event.get("sessionId") == session:
+                    return
+            self.events.append(self.read(deadline))
+
+
+def visit(browser, work, out):
+    target = browser.call("Target.createTarget", url="about:blank")["targetId"]
+    session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+    browser.events.clear()
+    for domain in ["Page", "Runtime", "Log", "Network", "Accessibility"]:
+        browser.call(f"{domain}.enable", session)
+    width = work["width"]
+    browser.call("Emulation.setDeviceMetricsOverride", session, width=width, height=900, deviceScaleFactor=1,
+                 mobile=False)
+    browser.call("Emulation.setEmulatedMedia", session,
+                 features=[{"name": "prefers-color-scheme", "value": work["scheme"]}])
+    browser.call("Emulation.setScriptExecutionDisabled", session, value=work.get("scripts", True) is False)
+    url = pathlib.Path(work["file"]).absolute().as_uri()
+    browser.call("Page.navigate", session, url=url)
+    browser.wait("Page.loadEventFired", session)
+
+    def evaluate(script):
+        result = browser.call("Runtime.evaluate", session, expression=script, returnByValue=True,
+                              awaitPromise=True)
+        if "exceptionDetails" in result:
+            raise RuntimeError(f"{script}: {result['exceptionDetails']}")
+        return result["result"].get("value")
+
+    page = {"name": work["name"]}
+    if work.get("scripts", True):
+        page["title"] = evaluate("document.title")
+        page["pwned"] = evaluate("window.pwned === undefined ? null : String(window.pwned)")
+        page["overflow"] = evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        page["paint"] = evaluate("""new Promise((done) => requestAnimationFrame(() => setTimeout(() =>
+            done((performance.getEntriesByName('first-contentful-paint')[0] || {}).startTime))))""")
+        page["elements"] = evaluate("document.getElementsByTagName('*').length")
+        if work.get("act"):
+            page["acted"] = evaluate(work["act"])
+    tree = browser.call("Accessibility.getFullAXTree", session)["nodes"]
+    words = lambda node, key: str((node.get(key) or {}).get("value") or "")
+    page["tree"] = [[words(node, "role"), words(node, "name")] for node in tree
+                    if not node.get("ignored") and words(node, "role") not in ("none", "InlineTextBox")]
+    size = browser.call("Page.getLayoutMetrics", session)["cssContentSize"]
+    clip = {"x": 0, "y": 0, "width": width, "height": min(size["height"], HIGHEST), "scale": 1}
+    shot = browser.call("Page.captureScreenshot", session, format="png", captureBeyondViewport=True, clip=clip)
+    (out / f"{work['name']}.png").write_bytes(base64.b64decode(shot["data"]))
+    errors, requests = [], []
+    for event in browser.events:
+        if event.get("sessionId") != session:
+            continue
+        method, parameters = event["method"], event.get("params", {})
+        if method == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
+            errors.append(f"{parameters['entry']['source']}: {parameters['entry']['text']}")
+        elif method == "Runtime.exceptionThrown":
+            errors.append(json.dumps(parameters["exceptionDetails"])[:1000])
+        elif method == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning", "assert"):
+            errors.append(json.dumps(parameters["args"])[:1000])
+        elif method == "Page.javascriptDialogOpening":
+            errors.append(f"dialog: {parameters['message']}")
+        elif method == "Network.requestWillBeSent":
+            address = parameters["request"]["url"]
+            if address.split("#")[0] != url and not address.startswith("data:"):
+                requests.append(address)
+    page["errors"], page["requests"] = errors, requests
+    browser.call("Target.closeTarget", targetId=target)
+    return page
+
+
+def main():
+    out = pathlib.Path(sys.argv[1])
+    out.mkdir(parents=True, exist_ok=True)
+    works = json.loads(pathlib.Path(sys.argv[2]).read_text())
+    with tempfile.TemporaryDirectory() as profile:
+        browser = Browser(profile)
+        try:
+            json.dump([visit(browser, work, out) for work in works], sys.stdout)
+        finally:
+            browser.process.kill()
+            browser.process.wait()
+
+
+main()
