@@ -122,7 +122,7 @@ fn every_row_of_the_comparison_has_its_answer() {
         (vec!["version", "-o", "yaml"], Works("storeFormat:")),
         (
             vec!["registry", "passwd", "-c", "default", "-p", "users", "-f", "shim"],
-            Refused(USAGE, "registryPassword"),
+            Refused(USAGE, "--file cannot be used with --cluster"),
         ),
         // Flags of every command.
         (vec!["images", "--default-mounts-file=/x"], Notes("--default-mounts-file has no effect")),

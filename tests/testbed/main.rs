@@ -22,6 +22,7 @@ mod cluster_etcd;
 mod cluster_faults;
 mod cluster_k3s;
 mod cluster_login;
+mod cluster_registry;
 mod cluster_renumber;
 mod cluster_source;
 mod cluster_upgrade;

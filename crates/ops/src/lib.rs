@@ -18,6 +18,7 @@ pub mod maintain;
 pub mod members;
 pub mod preview;
 mod recipients;
+pub mod registry;
 pub mod renewal;
 pub mod renumber;
 pub mod report;

@@ -14,10 +14,11 @@ use crate::state_store::{ClusterStateStore, password_of_hosts};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Platform;
 use imgctl_cluster::cluster::clusterfile::{Clusterfile, HostGroup, Mount};
-use imgctl_cluster::cluster::context::{ClusterContext, Host};
+use imgctl_cluster::cluster::context::{ClusterContext, Host, RegistryAccess};
 use imgctl_cluster::cluster::diff::{self, diff};
 use imgctl_cluster::cluster::image::{ClusterImage, ImageKind};
 use imgctl_cluster::cluster::registry_access::{self, ImageSays};
+use imgctl_cluster::cluster::registry_password;
 use imgctl_cluster::cluster::state::{Held, State, own_name};
 use imgctl_cluster::pipeline::change::{Change, Planned};
 use imgctl_cluster::pipeline::event::{Both, Listener, NullListener};
@@ -68,8 +69,19 @@ impl RunOptions {
 }
 
 /// Verbs that are rejected while an upgrade is in progress.
-const CHANGES_HALF: [&str; 9] =
-    ["run", "apply", "add", "delete", "uninstall", "cert", "renumber", "backup", "restore"];
+const CHANGES_HALF: [&str; 11] = [
+    "run",
+    "apply",
+    "add",
+    "delete",
+    "uninstall",
+    "cert",
+    "renumber",
+    "backup",
+    "restore",
+    "registry-passwd",
+    "registry-gc",
+];
 
 /// A cluster to work on, locked for the lifetime of this value unless it is a dry run.
 pub(crate) struct Work<'a> {
@@ -104,6 +116,12 @@ impl Prepared {
         cluster.images.retain(|own| own != image);
         cluster.status.mounts.retain(|mount| mount.image != image);
     }
+
+    /// Uses this access to the embedded registry in place of the recorded one.
+    pub(crate) fn use_registry(&mut self, access: RegistryAccess) {
+        self.context.registry = Some(access);
+        self.registry_is_new = false;
+    }
 }
 
 impl<'a> Work<'a> {
@@ -122,6 +140,9 @@ impl<'a> Work<'a> {
         }
         if !options.dry_run && !matches!(verb, "cert" | "reset") {
             rotation::refuse_while_open(state.files(), verb)?;
+        }
+        if !options.dry_run && !matches!(verb, "registry-passwd" | "reset") {
+            registry_password::refuse_while_open(state.files(), verb)?;
         }
         let current = match state.load()? {
             Some((clusterfile, notes)) => {
@@ -286,6 +307,11 @@ impl<'a> Work<'a> {
         };
         let mut decided = decide(&user)?;
         let exists = self.current.as_ref().is_some_and(Clusterfile::exists);
+        if let Some(current) = self.current.as_ref().filter(|_| exists)
+            && self.verb != "registry-passwd"
+        {
+            registry_password::refuse_other(current, &user, self.state.files())?;
+        }
         // Hosts that run a registry have its password.
         if self.asks_hosts
             && decided.is_new

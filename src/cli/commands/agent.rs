@@ -33,6 +33,9 @@ pub(crate) struct AgentArgs {
 enum AgentCommand {
     Lb(BalancerArgs),
     Renew(RenewArgs),
+    /// Collect the garbage of a cluster's registry on this host (started by imgctl itself)
+    #[command(hide = true)]
+    RegistryGc,
 }
 
 /// Renew the certificates of this host that are due
@@ -111,11 +114,33 @@ pub(crate) fn agent(args: &AgentArgs, context: &Context) -> Result<()> {
         Some(AgentCommand::Renew(args)) => {
             renewal::renew_here(&args.settings, &|text| context.ui.note(text)).map(|_| ())
         }
+        Some(AgentCommand::RegistryGc) => registry_gc(context),
         None if args.stdio => server::serve_stdio(context.store()?),
         None => Err(Error::usage("the agent is started by imgctl itself")
             .hint("imgctl agent --stdio talks to a controller over stdin and stdout")),
     }
 }
+
+/// Reads a request from stdin; prints a line for each removed manifest, and the sums.
+fn registry_gc(context: &Context) -> Result<()> {
+    let mut text = Vec::new();
+    std::io::stdin()
+        .take(LONGEST_REQUEST)
+        .read_to_end(&mut text)
+        .doing(|| "cannot read the request".to_owned())?;
+    let request = serde_json::from_slice(&text)
+        .map_err(|error| Error::usage("the request cannot be read").caused_by(error))?;
+    let mut collected = tree::registry_gc::collect(&request)?;
+    for manifest in std::mem::take(&mut collected.manifests) {
+        context.ui.line(&manifest)?;
+    }
+    let sums = serde_json::to_string(&collected)
+        .map_err(|error| Error::failed("cannot write the result").caused_by(error))?;
+    context.ui.line(&sums)
+}
+
+/// Maximum size of a request, in bytes.
+const LONGEST_REQUEST: u64 = 64 << 20;
 
 fn balance(args: &BalancerArgs) -> Result<()> {
     let options = balancer::Options {

@@ -10,7 +10,7 @@ use crate::ui::table::{Table, human};
 use imgctl_base::error::Result;
 use imgctl_cluster::inplace::drift::Report;
 use imgctl_cluster::pipeline::nodes::NodeStatus;
-use imgctl_cluster::pipeline::status::{HostFacts, Status};
+use imgctl_cluster::pipeline::status::{HostFacts, HostStatus, Status};
 use imgctl_cluster::renewal::inventory::{Found, OfHost};
 use imgctl_cluster::runtime::certificates::validity;
 use imgctl_ops::maintain::{self, LastBackup};
@@ -115,6 +115,7 @@ fn show(status: &Status, context: &Context) -> Result<()> {
             context.ui.line(&format!("{}: {problem}", host.host))?;
         }
     }
+    show_registry(status, context)?;
     show_renewals(status, context)?;
     if !status.nodes.is_empty() {
         let mut table = Table::new(&["NODE", "READY", "VERSION"]);
@@ -134,6 +135,19 @@ fn show(status: &Status, context: &Context) -> Result<()> {
         context.ui.line(&problem)?;
     }
     Ok(())
+}
+
+/// Shows the registry hosts, and which of them serve.
+fn show_registry(status: &Status, context: &Context) -> Result<()> {
+    let of_host = |host: &HostStatus| {
+        let word = if host.registry? { "serves" } else { "does not serve" };
+        Some(format!("{} {word}", host.host))
+    };
+    let hosts: Vec<String> = status.hosts.iter().filter_map(of_host).collect();
+    if hosts.is_empty() {
+        return Ok(());
+    }
+    context.ui.line(&format!("\nregistry: {}", hosts.join(", ")))
 }
 
 /// How long the certificate lasts.

@@ -1,10 +1,13 @@
-//! `imgctl registry serve --proxy`: a cache in front of another registry.
+//! `imgctl registry serve --proxy` and `--cache`: caches in front of other registries.
+
+use std::path::Path;
 
 use serde_json::json;
 
-use crate::common::TestEnv;
+use crate::common::{Ran, TestEnv, needs_root};
 use crate::registry_server::http::{Request, sha256};
 use crate::registry_server::server::{Server, digest_of};
+use crate::unpacking::readers::Containerd;
 
 #[test]
 fn a_cache_fetches_once_follows_tags_and_serves_without_its_upstream() {
@@ -78,4 +81,120 @@ fn a_tag_that_the_upstream_removed_stays_removed() {
     for _ in 0..2 {
         proxy.ask("GET", "/v2/app/manifests/v1").is(404);
     }
+}
+
+/// Pulls an image into containerd and forgets it again.
+fn fetch(containerd: &Containerd, hosts: &Path, name: &str) -> Ran {
+    let ran = containerd.ctr(["content", "fetch", "--hosts-dir", hosts.to_str().unwrap(), name]);
+    containerd.ctr(["images", "rm", "--sync", name]);
+    ran
+}
+
+#[test]
+fn containerd_reaches_several_registries_through_one_cache() {
+    if !needs_root() {
+        return;
+    }
+    let env = TestEnv::new();
+    let containerd = Containerd::start(&env);
+    let first = Server::docker(&env.path("first"));
+    let second = Server::start(&env.path("second"), &[]);
+    for (registry, text) in [(&first, "first"), (&second, "second")] {
+        let context = env.context(text, "FROM scratch\nCOPY f /\n", &[("f", text)]);
+        env.build(&format!("{text}:v1"), &context);
+        let to = format!("docker://{}/library/app:v1", registry.address);
+        env.imgctl(["push", &format!("{text}:v1"), &to]).ok();
+    }
+    let (one, two) = (
+        format!("docker.io=http://{}", first.address),
+        format!("hub.corp:5000=http://{}", second.address),
+    );
+    let flags = ["--cache", &one, "--cache", &two, "--cache-size", "1GB"];
+    let cache = Server::start(&env.path("cache"), &flags);
+    let hosts = env.path("certs.d");
+    let host =
+        format!("[host.\"http://{}\"]\n  capabilities = [\"pull\", \"resolve\"]\n", cache.address);
+    env.write("certs.d/_default/hosts.toml", host);
+    let names = ["docker.io/library/app:v1", "hub.corp:5000/library/app:v1"];
+    std::thread::scope(|scope| {
+        for name in names.into_iter().chain(names) {
+            let (containerd, hosts) = (&containerd, &hosts);
+            scope.spawn(move || {
+                containerd
+                    .ctr(["content", "fetch", "--hosts-dir", hosts.to_str().unwrap(), name])
+                    .ok()
+            });
+        }
+    });
+    // The same name of two registries is two images, by `ns` and in the path.
+    let digest = |path: &str| {
+        let got = cache.ask("HEAD", path).is(200);
+        got.get("docker-content-digest").unwrap().to_owned()
+    };
+    let of_first = digest("/v2/library/app/manifests/v1?ns=docker.io");
+    let of_second = digest("/v2/library/app/manifests/v1?ns=hub.corp:5000");
+    assert_ne!(of_first, of_second);
+    assert_eq!(digest("/v2/docker.io/library/app/manifests/v1"), of_first);
+    assert_eq!(digest("/v2/hub.corp_5000/library/app/manifests/v1"), of_second);
+    // No other registry is asked.
+    for path in ["/v2/library/app/manifests/v1?ns=quay.io", "/v2/library/app/manifests/v1"] {
+        cache.ask("GET", path).fails(404, "NAME_UNKNOWN");
+    }
+    // Each blob came once, although two asked for it.
+    let log = second.stop();
+    let fetched: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("\"GET /") && line.contains("/blobs/"))
+        .filter_map(|line| line.split('"').nth(1))
+        .collect();
+    let distinct: std::collections::BTreeSet<&&str> = fetched.iter().collect();
+    assert_eq!(fetched.len(), distinct.len(), "{log}");
+    // Without its registries, the cache serves what it has.
+    drop(first);
+    for name in names {
+        containerd.ctr(["images", "rm", "--sync", name]);
+        fetch(&containerd, &hosts, name).ok();
+    }
+    cache.stop();
+    env.imgctl(["registry", "scrub", env.path("cache").to_str().unwrap()]).ok();
+}
+
+#[test]
+fn a_cache_takes_no_more_than_its_limit() {
+    let env = TestEnv::new();
+    let upstream = Server::start(&env.path("upstream"), &[]);
+    let one = format!("docker.io=http://{}", upstream.address);
+    let cache = Server::start(&env.path("cache"), &["--cache", &one, "--cache-size", "3MB"]);
+    let blob = |number: u8| vec![number; 1_000_000];
+    for number in 0..6 {
+        upstream.push_image("app", &format!("v{number}"), &blob(number));
+    }
+    let path = |number: u8| format!("/v2/app/blobs/{}?ns=docker.io", sha256(&blob(number)));
+    for number in 0..6 {
+        assert!(cache.ask("GET", path(number)).is(200).body == blob(number));
+        let size = |limit: u64| tree_size(&env.path("cache")) <= limit;
+        wait(|| size(3_000_000));
+    }
+    // What is gone comes again.
+    assert!(cache.ask("GET", path(0)).is(200).body == blob(0));
+}
+
+fn wait(is: impl Fn() -> bool) {
+    let begun = std::time::Instant::now();
+    while !is() {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "it does not happen");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+/// The size of the blobs below a directory, in bytes.
+fn tree_size(directory: &Path) -> u64 {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
+    entries
+        .map(|entry| match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => tree_size(&entry.path()),
+            Ok(metadata) if entry.file_name() == "data" => metadata.len(),
+            _ => 0,
+        })
+        .sum()
 }

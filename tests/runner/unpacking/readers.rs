@@ -145,7 +145,7 @@ impl Containerd {
         started
     }
 
-    fn ctr<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Ran {
+    pub(crate) fn ctr<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Ran {
         let mut command = tool("ctr", ["--address"]);
         command.arg(&self.socket).args(arguments);
         Ran::new(command)

@@ -22,7 +22,8 @@ pub struct RegistryAccess {
 }
 
 impl RegistryAccess {
-    pub(crate) fn needs_login(&self) -> bool {
+    /// Returns whether the registry asks for user and password.
+    pub fn needs_login(&self) -> bool {
         !self.username.is_empty() && !self.password.expose().is_empty()
     }
 }
@@ -97,8 +98,7 @@ impl ClusterContext {
     /// Returns the hosts that serve the embedded registry: those with role `registry`, otherwise
     /// the first control plane.
     pub fn registry_hosts(&self) -> Vec<&Host> {
-        let named: Vec<&Host> = self.hosts.iter().filter(|host| host.has_role(REGISTRY)).collect();
-        if named.is_empty() { self.first().into_iter().collect() } else { named }
+        registry_hosts_of(&self.hosts)
     }
 
     pub fn serves_registry(&self, host: &Host) -> bool {
@@ -180,6 +180,18 @@ impl Host {
     pub fn architecture(&self) -> Option<&str> {
         let known = |role: &&String| ARCHITECTURES.contains(&role.as_str());
         self.roles.iter().find(known).map(String::as_str)
+    }
+}
+
+/// Returns the registry hosts among `hosts`: those with role `registry`, otherwise the first control
+/// plane.
+pub(crate) fn registry_hosts_of<'h>(hosts: impl IntoIterator<Item = &'h Host>) -> Vec<&'h Host> {
+    let all: Vec<&Host> = hosts.into_iter().collect();
+    let named: Vec<&Host> = all.iter().copied().filter(|host| host.has_role(REGISTRY)).collect();
+    if named.is_empty() {
+        all.into_iter().find(|host| host.is_control_plane()).into_iter().collect()
+    } else {
+        named
     }
 }
 

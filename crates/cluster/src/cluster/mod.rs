@@ -13,6 +13,7 @@ pub mod image;
 pub mod local_addresses;
 pub mod name;
 pub mod registry_access;
+pub mod registry_password;
 pub mod renumber;
 pub mod state;
 pub mod state_encryption;

@@ -43,8 +43,8 @@ const MAX_FILE: u64 = 64 << 10;
 
 /// Letters and digits that are not easily confused, and that have no meaning in shells, URLs, YAML
 /// and TOML.
-const LETTERS: &[u8] = b"abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789";
-const PASSWORD_LENGTH: usize = 20;
+pub(super) const LETTERS: &[u8] = b"abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789";
+pub(super) const PASSWORD_LENGTH: usize = 20;
 
 /// Registry files of the rootfs image.
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,10 +4,11 @@
 //! The order follows sealos: the image's check, names, registry, container runtime, init; undone in
 //! reverse. Only labels of the rootfs image name scripts.
 
-use crate::cluster::context::{ClusterContext, Host};
+use crate::cluster::context::{ClusterContext, Host, REGISTRY};
 use crate::pipeline::execution_context::ExecutionContext;
+use crate::pipeline::step::{Order, Phase};
 use crate::renewal::timer;
-use crate::runtime::{Action, action::Line};
+use crate::runtime::{Action, action::Line, registry::clients};
 use imgctl_base::error::Result;
 use imgctl_host::agent::protocol::HostsBlock;
 use imgctl_host::host::quote::quote as quoted;
@@ -25,11 +26,12 @@ pub(crate) fn names(
 ) -> Action {
     let mut entries = Vec::new();
     if let Some(registry) = &context.registry {
-        let hosts = context.registry_hosts();
-        let own = hosts.iter().find(|other| other.address == host.address);
-        if let Some(serving) = own.or(hosts.first()) {
-            entries.push((serving.ip().to_owned(), registry.domain.clone()));
-        }
+        // Clients that know only the name try one address after the other: the own one, then in the
+        // same order everywhere, so that what is pushed by the name is on one host.
+        let mut serving = context.registry_hosts();
+        serving.sort_by_key(|other| other.address != host.address);
+        let entry = |other: &Host| (other.ip().to_owned(), registry.domain.clone());
+        entries.extend(serving.into_iter().map(entry));
     }
     for entry in execution.runtime.hosts_entries(context, host) {
         if !entries.contains(&entry) {
@@ -63,8 +65,23 @@ pub(crate) fn prepare(
     if inits_every_host(execution) {
         actions.extend(script(context, host, "init", &["init"], Some("init.sh")));
     }
+    if inits_every_host(execution) {
+        actions.extend(clients::actions(context, host));
+    }
     actions.extend(execution.runtime.prepare(context, host)?);
     Ok(actions)
+}
+
+/// Returns the phase that tells containerd the registry hosts, for runtimes whose scripts install it
+/// with the cluster.
+pub(crate) fn clients_of_scripts(
+    execution: &ExecutionContext<'_>,
+    context: &ClusterContext,
+    new: &[&Host],
+) -> Result<Phase> {
+    let hosts = new.iter().copied().filter(|_| !inits_every_host(execution));
+    Phase::new("registry-clients-new", Order::Parallel)
+        .over(hosts, |host| Ok(clients::actions(context, host)))
 }
 
 /// Returns whether `init` is a step of each host. The runtime `script` starts the cluster with
@@ -85,13 +102,15 @@ pub(crate) fn clean(
         actions.push(stop_backups(context));
     }
     actions.push(timer::removal(context));
+    actions.extend(clients::clean(context));
     actions.extend(execution.runtime.reset(context, host)?);
     actions.extend(script(context, host, "clean", &["clean"], Some("clean.sh")));
     actions.extend(script(context, host, "clean-cri", &["clean-cri"], None));
     if execution.runtime.has_api() {
         actions.push(remove_pod_leftovers());
     }
-    if host.has_role(crate::cluster::context::REGISTRY) || context.serves_registry(host) {
+    // A host that leaves is not among those that serve.
+    if host.has_role(REGISTRY) || context.serves_registry(host) {
         actions.extend((execution.clean_registry)(context, host)?);
     }
     actions.push(set_names("hosts-clean", context, Vec::new()));

@@ -11,6 +11,7 @@ use crate::pipeline::execution_context::{ExecutionContext, FilesPlan, PhaseUpdat
 use crate::pipeline::image_commands::{self, Replacement};
 use crate::pipeline::look::{self, Looks};
 use crate::pipeline::nodes::{self, Wait};
+use crate::pipeline::registry::Moves;
 use crate::pipeline::restore::Restore;
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
 use crate::pipeline::{bootstrap, members, record, redact};
@@ -186,10 +187,22 @@ pub fn plan(
     plan.push(files.phase("sync"));
     let (leaving_masters, leaving_workers): (Vec<&Host>, Vec<&Host>) =
         context.leaving.iter().partition(|host| host.is_control_plane());
+    let reachable_hosts = reachable(&context, &looks);
+    let moves = Moves::of(&context, &new, &reachable_hosts);
+    // Another member serves before one that does leaves.
+    if moves.at_once {
+        plan.extend(moves.follow(execution, &context)?);
+    }
     plan.extend(members::leave(execution, &context, &leaving_masters, &lost, "leave")?);
     arrive(&mut plan, execution, &context, &new, change.first_image)?;
+    if !moves.at_once {
+        plan.extend(moves.follow(execution, &context)?);
+    }
+    plan.push(moves.stop(execution, &context)?);
     let joining = begin(&mut plan, execution, &context, change, &new)?;
     plan.extend(members::join(execution, &context, &joining)?);
+    // Scripts that make the whole cluster install the container runtime, too.
+    plan.push(bootstrap::clients_of_scripts(execution, &context, &new)?);
     plan.extend(members::leave(execution, &context, &leaving_workers, &lost, "leave-workers")?);
     if context.hosts.len() > 1 && (!new.is_empty() || !context.leaving.is_empty()) {
         plan.push(members::settle(execution, &context)?);
@@ -197,7 +210,7 @@ pub fn plan(
     commands(&mut plan, &context, change, &owned);
     let moves = change.create || !owned.is_empty() || !context.leaving.is_empty();
     if moves || change.renewal {
-        plan.push(renewal(execution, &context, &reachable(&context, &looks))?);
+        plan.push(renewal(execution, &context, &reachable_hosts)?);
     }
     if execution.runtime.has_api() && (!owned.is_empty() || !change.install.is_empty()) {
         let step = nodes::wait_step(&context, change.wait, &owned);

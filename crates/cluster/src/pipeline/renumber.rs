@@ -16,6 +16,7 @@ use crate::pipeline::journal::past;
 use crate::pipeline::look::{self, Looks};
 use crate::pipeline::step::{Lane, Order, Phase, Plan, Step, journals};
 use crate::pipeline::{bootstrap, change::Planned, record};
+use crate::runtime::registry::clients;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_host::agent::protocol::Facts;
 
@@ -102,7 +103,11 @@ pub fn plan(
     plan.push(Phase::local("prepare", vec![mark, end_upgrades(&context)]));
     plan.push(files.phase("sync"));
     let names = Phase::new("names", Order::Parallel);
-    let entries = |host| Ok(vec![bootstrap::names(execution, &context, host)]);
+    let entries = |host| {
+        let mut actions = vec![bootstrap::names(execution, &context, host)];
+        actions.extend(clients::actions(&context, host));
+        Ok(actions)
+    };
     plan.push(names.over(&context.hosts, entries)?);
     if context.serves_registry(host) {
         plan.push(Phase::on("registry", host, (execution.registry)(&context, host)?));

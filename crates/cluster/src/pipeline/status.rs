@@ -11,6 +11,7 @@ use crate::renewal::inventory::{self, OfHost};
 use crate::runtime::Runtime;
 use crate::runtime::action::{HostPool, Line, Site};
 use crate::runtime::certificates::validity;
+use crate::runtime::registry::{self, clients};
 use imgctl_base::error::Result;
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{Facts, InventoryQuestion, OutputLine};
@@ -162,15 +163,16 @@ fn of_host(
     if let Some(registry) = &context.registry
         && context.serves_registry(host)
     {
-        let line = format!(
-            "timeout 3 bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}' 2>/dev/null",
-            port = registry.port
-        );
-        let answers = site.line(&format!("{key}.registry"), &Line::query(line)).is_ok();
+        let line = registry::serves(registry);
+        let answers = site.line(&format!("{key}.registry"), &line).is_ok();
         if !answers {
             status.problems.push(format!("the registry does not answer on port {}", registry.port));
         }
         status.registry = Some(answers);
+    }
+    match clients::complaint(context, host, &*agent) {
+        Ok(complaint) => status.warnings.extend(complaint),
+        Err(error) => status.warnings.push(error.to_string()),
     }
     if let Err(error) = site.health(runtime, key) {
         status.problems.push(error.to_string());

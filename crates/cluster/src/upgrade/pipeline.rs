@@ -11,6 +11,7 @@ use crate::cluster::image::ImageKind;
 use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate, Then};
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
 use crate::pipeline::{files_of_hosts, image_commands, record};
+use crate::runtime::registry::clients;
 use crate::runtime::upgrade::{Move, Place, Upgrader};
 use crate::sync::tree::ROOTFS;
 use crate::upgrade::document::{Direction, Document};
@@ -55,6 +56,12 @@ pub fn plan(run: &UpgradeRun<'_>, execution: &ExecutionContext<'_>) -> Result<Pl
         Direction::Forward => forward(&mut plan, run, &trees)?,
         Direction::Back => back(&mut plan, run, &trees)?,
     }
+    // Scripts of the image may have written containerd's files again.
+    let target = run.target();
+    plan.push(
+        Phase::new("registry-clients", Order::Parallel)
+            .over(run.hosts(target), |host| Ok(clients::actions(target, host)))?,
+    );
     applications(&mut plan, run)?;
     verify(&mut plan, run, &trees)?;
     let mark = record::mark(execution, PhaseUpdate::Success);

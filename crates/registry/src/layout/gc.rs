@@ -247,7 +247,7 @@ impl Layout {
 }
 
 /// Follows indexes to their children and subjects to their referrers until nothing new is found.
-fn keep_reachable(
+pub(super) fn keep_reachable(
     roots: Vec<Digest>,
     facts: &BTreeMap<Digest, Facts>,
     kept: &mut BTreeSet<Digest>,

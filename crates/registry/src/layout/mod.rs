@@ -7,10 +7,12 @@
 mod blobs;
 mod catalog;
 mod document;
+mod evict;
 pub mod gc;
 mod manifests;
 pub mod names;
 pub mod paths;
+pub mod retire;
 pub mod scrub;
 #[cfg(test)]
 mod tests;

@@ -38,6 +38,12 @@ pub trait Backend: Send + Sync + 'static {
         false
     }
 
+    /// Returns the repository that a client means, which named the registry `namespace` in containerd's
+    /// parameter `ns`; `None` if no such registry is served. By default, there is only one.
+    fn repository(&self, name: &str, _namespace: Option<&str>) -> Option<String> {
+        Some(name.to_owned())
+    }
+
     /// Returns the manifest of a tag or digest; `None` if the repository does not have it.
     fn manifest(&self, repository: &str, target: &Target) -> Result<Option<Served>>;
 

@@ -1,12 +1,15 @@
-//! A pull-through cache: a tree on disk, filled from an upstream registry on request.
+//! A pull-through cache: a tree on disk, filled from upstream registries on request.
 //!
 //! Each manifest and blob is fetched once, even for concurrent requests. Blobs are passed on while
 //! they arrive. Tags are resolved again after a time. If the upstream is unreachable, cached
-//! content is served.
+//! content is served. With several upstreams, the repository `x` of each is `NAME/x` here, whether
+//! clients write it so or name the upstream in containerd's parameter `ns`. A limit on the disk removes
+//! the blobs that were not asked for longest.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Read;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,10 +29,14 @@ const TAGS: usize = 100_000;
 /// Pause after a failure before the upstream is asked again for a cached tag.
 const PAUSE: Duration = Duration::from_secs(10);
 const BUFFER: usize = 256 << 10;
+/// Maximum number of blobs whose last use is remembered.
+const BLOBS: usize = 1_000_000;
 
-/// The cached registry and its options.
+/// A cached registry and its options.
 #[derive(Clone)]
 pub struct Upstream {
+    /// Name of the registry, `docker.io`; `None` if it is the only one and clients do not name it.
+    pub name: Option<String>,
     pub client: Client,
     /// `host[:port][/prefix]`: the local repository `x` is `PLACE/x` upstream.
     pub place: String,
@@ -40,7 +47,8 @@ pub struct Upstream {
 /// A [`Layout`] that fetches missing content.
 pub struct ProxyBackend {
     cache: LayoutBackend,
-    upstream: Upstream,
+    upstreams: Vec<Upstream>,
+    room: Option<Arc<Room>>,
     /// Time until which a tag is valid without asking the upstream.
     fresh: Mutex<HashMap<(String, String), Instant>>,
     /// Locks by hash, so that only one request at a time fetches a manifest.
@@ -48,8 +56,54 @@ pub struct ProxyBackend {
     arriving: Arc<Mutex<HashMap<Digest, BlobFile>>>,
 }
 
+/// Returns the first components of the repositories of a registry.
+fn directory(name: &str) -> String {
+    name.replace(':', "_")
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The limit on the disk.
+struct Room {
+    layout: Layout,
+    /// Maximum total size of blobs, in bytes.
+    limit: u64,
+    /// Last time each blob was asked for in this process, in seconds since 1970.
+    asked: Mutex<HashMap<Digest, i64>>,
+    /// Bytes that arrived since blobs were counted.
+    arrived: AtomicU64,
+}
+
+impl Room {
+    fn note(&self, digest: &Digest) {
+        let mut asked = lock(&self.asked);
+        if asked.len() >= BLOBS {
+            asked.clear();
+        }
+        asked.insert(digest.clone(), jiff::Timestamp::now().as_second());
+    }
+
+    /// Counts the blobs again when a tenth of the limit has arrived.
+    fn arrived(&self, size: u64) {
+        if self.arrived.fetch_add(size, Ordering::Relaxed) + size < self.limit / 10 {
+            return;
+        }
+        if let Err(error) = self.make() {
+            tracing::warn!("cannot remove blobs from the cache: {error}");
+        }
+    }
+
+    fn make(&self) -> Result<()> {
+        self.arrived.store(0, Ordering::Relaxed);
+        let asked = lock(&self.asked).clone();
+        let evicted = self.layout.evict(self.limit, &asked)?;
+        if evicted > 0 {
+            tracing::info!("removed {evicted} bytes of blobs that were not asked for longest");
+        }
+        Ok(())
+    }
 }
 
 /// Maps a missing object to `None`.
@@ -67,18 +121,47 @@ fn found<T>(outcome: Result<Option<T>>) -> Result<Option<T>> {
 impl ProxyBackend {
     /// Creates a cache of `upstream` in `layout`.
     pub fn new(layout: Layout, upstream: Upstream) -> Self {
+        Self::of_several(layout, vec![upstream], None)
+    }
+
+    /// Creates a cache of `upstreams`, which have names, in `layout`. Blobs take up to `limit` bytes,
+    /// for a short time also more.
+    pub fn of_several(layout: Layout, upstreams: Vec<Upstream>, limit: Option<u64>) -> Self {
         Self {
+            room: limit.map(|limit| {
+                let layout = layout.clone();
+                Arc::new(Room {
+                    layout,
+                    limit,
+                    asked: Mutex::default(),
+                    arrived: AtomicU64::new(0),
+                })
+            }),
             cache: LayoutBackend::new(layout),
-            upstream,
+            upstreams,
             fresh: Mutex::default(),
             turns: std::iter::repeat_with(Mutex::default).take(64).collect(),
             arriving: Arc::default(),
         }
     }
 
-    fn repository(&self, name: &str) -> Result<Repository> {
-        let name = format!("{}/{name}", self.upstream.place);
-        self.upstream.client.repository(&Reference::parse(&name)?)
+    /// Returns the upstream of a repository of the cache, and the repository's name there.
+    fn upstream<'n>(&self, name: &'n str) -> Result<(&Upstream, &'n str)> {
+        let of = |upstream: &Upstream| match &upstream.name {
+            None => Some(name),
+            Some(own) => name.strip_prefix(&*directory(own))?.strip_prefix('/'),
+        };
+        let found = self.upstreams.iter().find_map(|one| Some((one, of(one)?)));
+        found.ok_or_else(|| Error::not_found(format!("no cached registry has {name}")))
+    }
+
+    fn at_upstream(&self, name: &str) -> Result<Repository> {
+        let (upstream, name) = self.upstream(name)?;
+        upstream.client.repository(&Reference::parse(&format!("{}/{name}", upstream.place))?)
+    }
+
+    fn ttl(&self, repository: &str) -> Duration {
+        self.upstream(repository).map_or(PAUSE, |(upstream, _)| upstream.ttl)
     }
 
     fn turn(&self, repository: &str, what: &str) -> Option<MutexGuard<'_, ()>> {
@@ -119,14 +202,14 @@ impl ProxyBackend {
             Ok(served) => {
                 // A tag that is missing upstream is not marked as valid, even if the cache has it.
                 if served.is_some() {
-                    self.believe(repository, tag, self.upstream.ttl);
+                    self.believe(repository, tag, self.ttl(repository));
                 }
                 Ok(served)
             }
             Err(error) => match self.cache.manifest(repository, &target)? {
                 Some(served) => {
                     tracing::warn!("{repository}:{tag} is served from the cache: {error}");
-                    self.believe(repository, tag, PAUSE.min(self.upstream.ttl));
+                    self.believe(repository, tag, PAUSE.min(self.ttl(repository)));
                     Ok(Some(served))
                 }
                 None => Err(error),
@@ -136,7 +219,7 @@ impl ProxyBackend {
 
     fn ask_for_tag(&self, repository: &str, tag: &str) -> Result<Option<Served>> {
         let target = Target::Tag(tag.to_owned());
-        let there = self.repository(repository)?;
+        let there = self.at_upstream(repository)?;
         let Some(head) = there.head(&target)? else {
             return Ok(None);
         };
@@ -192,6 +275,7 @@ impl ProxyBackend {
         arriving.insert(digest.clone(), blob.clone());
         drop(arriving);
         let (all, digest) = (Arc::clone(&self.arriving), digest.clone());
+        let room = self.room.clone();
         std::thread::spawn(move || {
             if let Err(error) = download(&there, upload, &digest, size, &growing) {
                 tracing::warn!("cannot fetch blob {digest} of {}: {error}", there.name());
@@ -200,6 +284,9 @@ impl ProxyBackend {
                 growing.finish();
             }
             lock(&all).remove(&digest);
+            if let Some(room) = room {
+                room.arrived(size);
+            }
         });
         Ok(blob)
     }
@@ -240,6 +327,20 @@ impl Backend for ProxyBackend {
         true
     }
 
+    fn repository(&self, name: &str, namespace: Option<&str>) -> Option<String> {
+        if self.upstreams.iter().any(|upstream| upstream.name.is_none()) {
+            return Some(name.to_owned());
+        }
+        match namespace {
+            Some(namespace) => {
+                let is_it = |upstream: &&Upstream| upstream.name.as_deref() == Some(namespace);
+                self.upstreams.iter().find(is_it)?;
+                Some(format!("{}/{name}", directory(namespace)))
+            }
+            None => self.upstream(name).ok().map(|_| name.to_owned()),
+        }
+    }
+
     fn manifest(&self, repository: &str, target: &Target) -> Result<Option<Served>> {
         let digest = match target {
             Target::Tag(tag) => return self.tagged(repository, tag),
@@ -252,15 +353,18 @@ impl Backend for ProxyBackend {
         if let Some(served) = self.cache.manifest(repository, target)? {
             return Ok(Some(served));
         }
-        let there = self.repository(repository);
+        let there = self.at_upstream(repository);
         found(there.and_then(|there| self.fetch(&there, repository, target)))
     }
 
     fn blob(&self, repository: &str, digest: &Digest) -> Result<Option<BlobFile>> {
+        if let Some(room) = &self.room {
+            room.note(digest);
+        }
         if let Some(blob) = self.cache.blob(repository, digest)? {
             return Ok(Some(blob));
         }
-        let there = found(self.repository(repository).map(Some))?;
+        let there = found(self.at_upstream(repository).map(Some))?;
         let Some(there) = there else { return Ok(None) };
         let Some(size) = found(there.blob_size(digest))? else {
             return Ok(None);
@@ -277,7 +381,7 @@ impl Backend for ProxyBackend {
         if let Some(size) = self.cache.blob_size(repository, digest)? {
             return Ok(Some(size));
         }
-        let there = self.repository(repository);
+        let there = self.at_upstream(repository);
         found(there.and_then(|there| there.blob_size(digest)))
     }
 
@@ -287,7 +391,7 @@ impl Backend for ProxyBackend {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Option<Vec<String>>> {
-        let there = self.repository(repository);
+        let there = self.at_upstream(repository);
         match found(there.and_then(|there| there.tags().map(Some))) {
             Ok(None) => Ok(None),
             Ok(Some(mut tags)) => {
@@ -309,7 +413,7 @@ impl Backend for ProxyBackend {
     }
 
     fn referrers(&self, repository: &str, subject: &Digest) -> Result<Vec<Value>> {
-        let there = self.repository(repository);
+        let there = self.at_upstream(repository);
         let asked = there.and_then(|there| there.referrers(subject, None));
         match found(asked.map(Some)) {
             Ok(descriptors) => {
@@ -323,6 +427,7 @@ impl Backend for ProxyBackend {
     }
 
     fn tidy(&self) -> Result<()> {
-        self.cache.tidy()
+        self.cache.tidy()?;
+        self.room.as_ref().map_or(Ok(()), |room| room.make())
     }
 }

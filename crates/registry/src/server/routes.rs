@@ -63,6 +63,19 @@ impl Route {
             _ => Err(nowhere()),
         }
     }
+
+    /// Returns the repository that the path names, if it names one.
+    pub(super) fn repository_mut(&mut self) -> Option<&mut String> {
+        match self {
+            Self::Base | Self::Catalog => None,
+            Self::Tags { repository }
+            | Self::Manifest { repository, .. }
+            | Self::Blob { repository, .. }
+            | Self::Uploads { repository }
+            | Self::Upload { repository, .. }
+            | Self::Referrers { repository, .. } => Some(repository),
+        }
+    }
 }
 
 pub(super) type Query = [(String, String)];

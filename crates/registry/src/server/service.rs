@@ -91,6 +91,9 @@ pub(super) async fn answer(
     reply
 }
 
+/// Parameter in which containerd names the registry that a mirror stands for.
+const NAMESPACE: &str = "ns";
+
 async fn dispatch(
     shared: &Shared,
     request: Request<Incoming>,
@@ -101,7 +104,7 @@ async fn dispatch(
     let is_reading = matches!(head.method, Method::GET | Method::HEAD);
     let is_base = matches!(route, Ok(Route::Base));
     auth::check(shared, &head.headers, is_reading && !is_base, user).await?;
-    let route = route?;
+    let mut route = route?;
     if !allowed(&route).contains(&head.method) {
         return Err(not_allowed(&route));
     }
@@ -112,6 +115,12 @@ async fn dispatch(
         return Err(Refusal::unsupported("deletion is not enabled here"));
     }
     let query = routes::query(head.uri.query());
+    if let Some(name) = route.repository_mut() {
+        let namespace = routes::parameter(&query, NAMESPACE);
+        *name = shared.backend.repository(name, namespace).ok_or_else(|| {
+            Refusal::missing("NAME_UNKNOWN", "this cache does not serve the registry asked for")
+        })?;
+    }
     let (method, headers) = (&head.method, &head.headers);
     match route {
         Route::Base => Ok(document(StatusCode::OK, &serde_json::json!({}))),

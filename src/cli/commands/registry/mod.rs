@@ -1,22 +1,22 @@
 //! `imgctl registry`: the verbs that serve registries and maintain their trees.
 
+mod cluster;
 mod copy;
 mod ls;
+mod password;
 mod serve;
 
-use std::io::{IsTerminal, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use crate::cli::{context::Context, duration, registry_options::RegistryArgs};
 use crate::ui::table::{human, one_line};
-use imgctl_base::error::{Context as _, Error, IoContext, Kind, Result};
+use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::image::Reference;
+use imgctl_registry::Target;
 use imgctl_registry::layout::{Layout, gc::GcOptions};
-use imgctl_registry::server::{hash_password, set_password};
-use imgctl_registry::{Target, credentials::Secret};
 
 /// Serve registries and maintain registries on disk
 #[derive(Args, Debug)]
@@ -41,8 +41,8 @@ enum Verb {
     Save(Box<copy::SaveArgs>),
     Sync(copy::SyncArgs),
     Copy(copy::CopyArgs),
-    Passwd(PasswdArgs),
-    Gc(GcArgs),
+    Passwd(Box<password::PasswdArgs>),
+    Gc(Box<GcArgs>),
     Scrub(ScrubArgs),
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn run(command: &RegistryCommand, context: &Context) -> Result<()> {
         Verb::Save(args) => copy::save(args, context),
         Verb::Sync(args) => copy::sync(args, context),
         Verb::Copy(args) => copy::copy(args, context),
-        Verb::Passwd(args) => passwd(args, context),
+        Verb::Passwd(args) => password::passwd(args, context),
         Verb::Gc(args) => gc(args, context),
         Verb::Scrub(args) => scrub(args, context),
     }
@@ -131,113 +131,59 @@ fn full_name(text: &str) -> Result<Reference> {
     Ok(name.with_default_tag())
 }
 
-/// Maximum length of a password, in bytes.
-const MAX_PASSWORD: u64 = 4096;
-
-/// Set the password of a user of a registry
+/// Remove content that no manifest needs from a registry on disk, or what a cluster no longer needs
+/// from its registry
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The password is read from stdin and hashed with bcrypt. Without -f, the line is printed.
+    mut_args = cluster::only_with_cluster,
+    after_help = "A registry on disk must not be served meanwhile: imgctl detects its own server, but not that of
+another program.
 
-Examples:
-  imgctl registry passwd admin -f /etc/registry/registry_htpasswd < secret
-  imgctl registry passwd admin < secret"
-)]
-pub(crate) struct PasswdArgs {
-    /// Name of the user
-    #[arg(required_unless_present = "cluster", value_name = "USER")]
-    user: Option<String>,
-
-    /// Users file; created if missing
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        short_alias = 'p',
-        visible_alias = "htpasswd-path",
-        overrides_with = "file"
-    )]
-    file: Option<PathBuf>,
-
-    /// Read the password from stdin (always done; for scripts)
-    #[arg(long)]
-    password_stdin: bool,
-
-    /// Cluster whose registry gets another password, as in sealos
-    #[arg(short, long, hide = true, value_name = "NAME")]
-    cluster: Option<String>,
-}
-
-/// Writes the file, or prints the line.
-pub(crate) fn passwd(args: &PasswdArgs, context: &Context) -> Result<()> {
-    let (Some(user), None) = (&args.user, &args.cluster) else {
-        let cluster = args.cluster.as_deref().unwrap_or_default();
-        return Err(Error::usage(format!(
-            "passwd does not change the registry of cluster {cluster}: its hosts and container \
-             runtimes need the password as well"
-        ))
-        .hint(format!(
-            "set registryPassword in spec.env of the Clusterfile of {cluster}, then run `imgctl apply -f \
-             Clusterfile`"
-        )));
-    };
-    let stdin = std::io::stdin();
-    if stdin.is_terminal() && !args.password_stdin {
-        context.ui.note("type the password and end it with Enter and Ctrl-D");
-    }
-    let mut text = String::new();
-    stdin
-        .take(MAX_PASSWORD)
-        .read_to_string(&mut text)
-        .doing(|| "cannot read the password".to_owned())?;
-    let text = text.strip_suffix('\n').unwrap_or(&text);
-    let text = text.strip_suffix('\r').unwrap_or(text);
-    if text.contains('\n') {
-        return Err(Error::usage("the password has several lines"));
-    }
-    let hash = hash_password(&Secret::new(text))?;
-    match &args.file {
-        Some(path) => set_password(path, user, &hash),
-        None => context.ui.line(&format!("{user}:{hash}")),
-    }
-}
-
-/// Remove content that no manifest needs from a registry on disk
-#[derive(Args, Debug)]
-#[command(
-    after_help = "The registry must not be served meanwhile: imgctl detects its own server, but not that of another
-program.
+With --cluster, registry hosts lose what former images of the cluster have brought and nothing
+needs any more: not the images of the cluster, not those of its earlier releases
+(--keep-releases), no container on any host, and nobody who has pushed. The registries serve
+meanwhile, and one restarts after the other. Nothing is removed while an upload is open.
 
 Examples:
   imgctl registry gc /var/lib/registry --dry-run
-  imgctl registry gc /var/lib/registry --untagged"
+  imgctl registry gc /var/lib/registry --untagged
+  imgctl registry gc --cluster prod --dry-run
+  imgctl registry gc --cluster prod --keep-releases 0"
 )]
 pub(crate) struct GcArgs {
     /// Directory of the registry
-    #[arg(value_name = "DIR")]
-    directory: PathBuf,
-
-    /// Show what would be removed, without removing it
-    #[arg(long)]
-    dry_run: bool,
+    #[arg(value_name = "DIR", required_unless_present = "cluster")]
+    directory: Option<PathBuf>,
 
     /// Also remove untagged manifests, unless a remaining index or subject needs them
     #[arg(long, visible_alias = "delete-untagged")]
     untagged: bool,
 
+    /// With --cluster: number of earlier releases whose images stay
+    #[arg(long, value_name = "N", requires = "cluster", default_value_t = 1)]
+    keep_releases: usize,
+
     /// Keep younger content: it may belong to a push in progress
     #[arg(long, value_name = "DURATION", default_value = "1h")]
     grace: String,
+
+    #[command(flatten)]
+    of: cluster::OfCluster,
 }
 
 /// Collects garbage and reports what was removed.
 pub(crate) fn gc(args: &GcArgs, context: &Context) -> Result<()> {
-    let layout = Layout::open(&args.directory, context.settings.sync)?;
-    let options = GcOptions {
-        dry_run: args.dry_run,
-        untagged: args.untagged,
-        grace: duration::parse(&args.grace)?,
-    };
+    if args.of.cluster.is_some() {
+        cluster::refuse("DIR", args.directory.is_some())?;
+        cluster::refuse("--untagged", args.untagged)?;
+        let grace = duration::parse(&args.grace)?;
+        return cluster::gc(&args.of, args.keep_releases, grace, context);
+    }
+    let directory = args.directory.as_deref().unwrap_or(Path::new(""));
+    let dry_run = args.of.is_dry_run();
+    let layout = Layout::open(directory, context.settings.sync)?;
+    let options =
+        GcOptions { dry_run, untagged: args.untagged, grace: duration::parse(&args.grace)? };
     let report = layout.gc(&options, context.ui.reporter())?;
     if context.ui.is_json() {
         let manifests: Vec<Value> = report
@@ -246,7 +192,7 @@ pub(crate) fn gc(args: &GcArgs, context: &Context) -> Result<()> {
             .map(|(repository, digest)| json!({"repository": repository, "digest": digest}))
             .collect();
         return context.ui.json(&json!({
-            "dryRun": args.dry_run,
+            "dryRun": dry_run,
             "manifests": manifests,
             "links": report.links,
             "uploads": report.uploads,
@@ -258,7 +204,7 @@ pub(crate) fn gc(args: &GcArgs, context: &Context) -> Result<()> {
     for (repository, digest) in &report.manifests {
         context.ui.line(&format!("{repository}@{digest}"))?;
     }
-    let verb = if args.dry_run { "would free" } else { "freed" };
+    let verb = if dry_run { "would free" } else { "freed" };
     context.ui.line(&format!(
         "{verb} {}: {} manifests, {} blobs; {} blobs stay",
         human(report.bytes),

@@ -1,5 +1,6 @@
 //! `imgctl registry serve`.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -46,6 +47,7 @@ Examples:
   imgctl registry serve --store --addr 127.0.0.1:5000
   imgctl registry serve registry --addr 127.0.0.1:0 --read-only
   imgctl registry serve /var/cache/registry --proxy https://registry-1.docker.io
+  imgctl registry serve /var/cache/registry --cache docker.io --cache hub.corp=http://10.0.0.9:5000
   imgctl registry serve /srv/registry --htpasswd users --tls-cert tls.crt --tls-key tls.key"
 )]
 pub(crate) struct ServeArgs {
@@ -106,9 +108,22 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "URL", conflicts_with_all = ["delete", "sparse", "read_only"])]
     proxy: Option<String>,
 
-    /// With --proxy: time before a cached tag is checked again
-    #[arg(long, value_name = "DURATION", default_value = "5m", requires = "proxy")]
-    proxy_ttl: String,
+    /// Cache this registry for clients that name it, as containerd does: docker.io, or its name and
+    /// where it is (may be repeated)
+    #[arg(
+        long,
+        value_name = "NAME[=URL]",
+        conflicts_with_all = ["store", "proxy", "delete", "sparse", "read_only"]
+    )]
+    cache: Vec<String>,
+
+    /// With --cache: maximum size of the blobs; those that were not asked for longest go [default: none]
+    #[arg(long, value_name = "SIZE", requires = "cache")]
+    cache_size: Option<String>,
+
+    /// With --proxy or --cache: time before a cached tag is checked again [default: 5m]
+    #[arg(long, value_name = "DURATION")]
+    proxy_ttl: Option<String>,
 
     /// Format of the request log
     #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
@@ -168,20 +183,26 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> Result<()> {
         Error::new(Kind::Busy, format!("{} is being cleaned up", directory.display()))
             .hint("start again when `imgctl registry gc` has finished")
     })?;
-    match &args.proxy {
-        Some(url) => {
-            let upstream = upstream(url, args, context)?;
-            serve(ProxyBackend::new(layout, upstream), args, context)
-        }
-        None => serve(LayoutBackend::new(layout), args, context),
+    if let Some(url) = &args.proxy {
+        let upstream = upstream(None, url, args, context)?;
+        return serve(ProxyBackend::new(layout, upstream), args, context);
     }
+    if args.cache.is_empty() {
+        if args.proxy_ttl.is_some() {
+            return Err(Error::usage("--proxy-ttl is for --proxy and --cache"));
+        }
+        return serve(LayoutBackend::new(layout), args, context);
+    }
+    let limit = args.cache_size.as_deref().map(duration::bytes).transpose()?;
+    serve(ProxyBackend::of_several(layout, upstreams(args, context)?, limit), args, context)
 }
 
 fn serve(backend: impl Backend, args: &ServeArgs, context: &Context) -> Result<()> {
     let options = options(args, context)?;
     let server = Server::bind(&options, Arc::new(backend))?;
     let _pid = args.pid_file.as_deref().map(PidFile::write).transpose()?;
-    if let Some(note) = exposure(server.address(), &options, args.proxy.is_some()) {
+    let is_cache = args.proxy.is_some() || !args.cache.is_empty();
+    if let Some(note) = exposure(server.address(), &options, is_cache) {
         context.ui.note(&note);
     }
     announce(&server, &options, context)?;
@@ -233,17 +254,57 @@ fn options(args: &ServeArgs, context: &Context) -> Result<ServeOptions> {
     })
 }
 
+/// Returns the registries to cache.
+fn upstreams(args: &ServeArgs, context: &Context) -> Result<Vec<Upstream>> {
+    let mut directories = BTreeSet::new();
+    args.cache
+        .iter()
+        .map(|text| {
+            let (name, url) = named(text)?;
+            if !directories.insert(name.replace(':', "_")) {
+                return Err(Error::usage(format!("--cache names {name} twice")));
+            }
+            upstream(Some(name), &url, args, context)
+        })
+        .collect()
+}
+
+/// Returns name and URL of `NAME[=URL]`.
+fn named(text: &str) -> Result<(String, String)> {
+    let (name, url) = text.split_once('=').unwrap_or((text, ""));
+    let is_name = Reference::parse(&format!("{name}/x"))
+        .is_ok_and(|reference| reference.registry() == Some(name));
+    // The cache keeps its repositories below this name.
+    let is_directory = Reference::parse(&format!("localhost/{}/x", name.replace(':', "_"))).is_ok();
+    if !is_name || !is_directory {
+        return Err(Error::usage(format!("`{name}` is not the name of a registry"))
+            .hint("write it as in names of images: docker.io, registry.example.com:5000"));
+    }
+    let url = match (name, url) {
+        ("docker.io", "") => "https://registry-1.docker.io".to_owned(),
+        (name, "") => format!("https://{name}"),
+        (_, url) => url.to_owned(),
+    };
+    Ok((name.to_owned(), url))
+}
+
 /// Returns the registry to cache, reached with the flags and files of `pull`.
-fn upstream(url: &str, args: &ServeArgs, context: &Context) -> Result<Upstream> {
+fn upstream(
+    name: Option<String>,
+    url: &str,
+    args: &ServeArgs,
+    context: &Context,
+) -> Result<Upstream> {
     let (place, is_plain) = place(url)?;
     let mut registry = args.registry.clone();
     if is_plain {
         registry.tls_verify = Some(false);
     }
     Ok(Upstream {
+        name,
         client: registry.client(context)?,
         place,
-        ttl: duration::parse(&args.proxy_ttl)?,
+        ttl: duration::parse(args.proxy_ttl.as_deref().unwrap_or("5m"))?,
     })
 }
 

@@ -18,6 +18,17 @@ const DATA: &str = "IMGCTL_DATA";
 const TREE: &str = "IMGCTL_REGISTRY";
 const UNIT: &str = "IMGCTL_UNIT";
 
+/// Returns the files with the users: where images' scripts expect it, and a copy for imgctl's own
+/// registry, which outlives a switch to another tree.
+pub(super) fn users_files(context: &ClusterContext) -> [String; 2] {
+    [format!("{}/{HTPASSWD}", context.paths.rootfs()), own_users(context)]
+}
+
+/// Returns the file with the users of imgctl's own registry.
+fn own_users(context: &ClusterContext) -> String {
+    format!("{}/{HTPASSWD}", context.paths.root())
+}
+
 /// Links the registry's data directory to the cluster's. Never removes data of others.
 pub(super) fn link_data(context: &ClusterContext, access: &RegistryAccess) -> Line {
     Line {
@@ -95,6 +106,17 @@ if command -v journalctl >/dev/null; then
 fi
 exit 1"#;
 
+/// Asks once whether the registry accepts the login.
+pub(super) fn answers(access: &RegistryAccess) -> Line {
+    Line { quiet: true, ..asking(access, ANSWERS) }
+}
+
+const ANSWERS: &str = r#"export -f ask
+case $(timeout 5 bash -c 'ask GET /v2/' 2>/dev/null) in
+  HTTP/1.?\ 200*) exit 0 ;;
+esac
+exit 1"#;
+
 /// Requests every image in the registry's tree and reports those that fail.
 pub(super) fn verify(context: &ClusterContext, access: &RegistryAccess) -> Line {
     let mut line = asking(access, VERIFY);
@@ -168,8 +190,7 @@ fn binary(context: &ClusterContext) -> String {
 
 pub(super) fn unit_text(context: &ClusterContext, access: &RegistryAccess) -> String {
     let users = if access.needs_login() {
-        let path = format!("{}/{HTPASSWD}", context.paths.rootfs());
-        format!(" --htpasswd {}", word(&path))
+        format!(" --htpasswd {}", word(&own_users(context)))
     } else {
         String::new()
     };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::cluster::context::{ClusterContext, Host, RegistryAccess};
 use crate::cluster::image::ClusterImage;
-use crate::cluster::registry_access::{HTPASSWD, htpasswd};
+use crate::cluster::registry_access::htpasswd;
 use crate::runtime::{Action, ImageFiles, action::Line, registry::lines};
 use imgctl_base::error::Result;
 use imgctl_host::agent::protocol::FileToWrite;
@@ -56,14 +56,14 @@ pub fn registry_steps(
     Ok(actions)
 }
 
-/// Removes the registry from `host`, even if it is incomplete. Its data is removed with the
-/// cluster's root.
+/// Removes the registry from `host`, which serves it or has served it, even if it is incomplete. Its
+/// data is removed with the cluster's root.
 pub fn clean_steps(
     context: &ClusterContext,
     host: &Host,
     files: &dyn ImageFiles,
 ) -> Result<Vec<Action>> {
-    let Some(access) = context.registry.as_ref().filter(|_| serves(context, host)) else {
+    let Some(access) = &context.registry else {
         return Ok(Vec::new());
     };
     let stop = match script(context, files, CLEAN)? {
@@ -114,17 +114,19 @@ fn script(
     Ok(None)
 }
 
-/// Writes the users' file. Its hash is salted, so it is created when needed and not in the plan.
+/// Writes the users' files. The hash is salted, so it is created when needed and not in the plan.
 fn users(context: &ClusterContext, access: &RegistryAccess) -> Action {
-    let path = format!("{}/{HTPASSWD}", context.paths.rootfs());
-    let says = format!("write {path} (mode 0600, user {})", access.username);
+    let paths = lines::users_files(context);
+    let says = format!("write {} (mode 0600, user {})", paths.join(" and "), access.username);
     let access = access.clone();
-    let inputs = imgctl_base::image::Digest::of(access.password.expose().as_bytes()).to_string();
-    Action::depending_on("registry-users", says, &inputs, move |site| {
+    Action::depending_on("registry-users", says, "", move |site| {
         let Some(text) = htpasswd(&access, site.state())? else {
             return Ok(());
         };
-        let file = FileToWrite { path: path.clone(), mode: 0o600, content: text.into_bytes() };
-        site.agent.write_file(&file).map(|_| ())
+        for path in &paths {
+            let content = text.clone().into_bytes();
+            site.agent.write_file(&FileToWrite { path: path.clone(), mode: 0o600, content })?;
+        }
+        Ok(())
     })
 }

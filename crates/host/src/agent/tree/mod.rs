@@ -16,6 +16,7 @@ mod history;
 mod make;
 mod names;
 mod registry_data;
+pub mod registry_gc;
 mod registry_layers;
 
 use std::path::Path;

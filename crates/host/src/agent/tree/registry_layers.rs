@@ -56,6 +56,43 @@ pub(super) fn record(root: &Path, layer: &Digest, files: &[Brought]) -> Result<(
     atomic::write(&file(root, layer), &text, 0o644, Durability::Durable)
 }
 
+/// Returns the layers that have records, in the order of their digests.
+pub(super) fn applied(root: &Path) -> Result<Vec<Digest>> {
+    let directory = root.join("registry-layers");
+    let entries = match std::fs::read_dir(&directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.path("read", &directory)?,
+    };
+    let mut layers = Vec::new();
+    for entry in entries {
+        let name = entry.path("read", &directory)?.file_name();
+        let digest = name.to_str().and_then(|name| name.split_once('-'));
+        if let Some((algorithm, hex)) = digest
+            && let Ok(digest) = Digest::parse(&format!("{algorithm}:{hex}"))
+        {
+            layers.push(digest);
+        }
+    }
+    layers.sort_unstable();
+    Ok(layers)
+}
+
+/// Returns the files that a layer has brought; `None` if its record does not list them.
+pub(super) fn brought(root: &Path, layer: &Digest) -> Option<Vec<Brought>> {
+    read(&file(root, layer))
+}
+
+/// Removes the record of a layer.
+pub(super) fn forget(root: &Path, layer: &Digest) -> Result<()> {
+    let path = file(root, layer);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).path("remove", &path)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Removes all records if the registry directory is gone.
 pub(super) fn forget_if_gone(root: &Path) -> Result<()> {
     if root.join("registry").is_dir() {
