@@ -239,16 +239,17 @@ fn summary(planned: &Planned, context: &Context) -> Result<()> {
 fn show_outcome(outcome: &Outcome, context: &Context) -> Result<()> {
     let ui = &context.ui;
     match outcome {
-        Outcome::Steps { steps, upgrade: Some(document) } if document.is_reconfiguration() => {
+        Outcome::Steps { steps, upgrade: Some(document), .. } if document.is_reconfiguration() => {
             upgrade_view::show_settings(document, steps, context)?;
             if !ui.is_json() {
                 show_phases(steps, context)?;
             }
             check_blockers(document)
         }
-        Outcome::Steps { steps, upgrade } => {
+        Outcome::Steps { steps, upgrade, refusal } => {
             show_steps(steps, context)?;
-            upgrade.as_deref().map_or(Ok(()), check_blockers)
+            upgrade.as_deref().map_or(Ok(()), check_blockers)?;
+            refusal.as_ref().map_or(Ok(()), |refusal| Err(refusal.error()))
         }
         Outcome::Changed { cluster, summary } => changed(summary, cluster, context),
         Outcome::Adoption { adoption, steps } if ui.is_json() => {

@@ -350,6 +350,7 @@ impl Operation {
             context: Arc::clone(context),
             pool: Arc::new(Pool(Arc::clone(&self.here))),
             behind: BTreeSet::new(),
+            refusal: None,
         };
         let file = &self.target.kubeconfig;
         // Commands of a run that was killed may still use it.

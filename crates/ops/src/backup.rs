@@ -114,7 +114,7 @@ pub fn backup(request: &BackupRequest, session: &Session<'_>) -> Result<()> {
         };
         let planned = plan::plan(execution, &prepared.context, &backup, &outcome)?;
         if request.options.dry_run {
-            return Ok(Outcome::Steps { steps: steps(&planned)?, upgrade: None });
+            return Ok(Outcome::Steps { steps: steps(&planned)?, upgrade: None, refusal: None });
         }
         let none = Unrecorded;
         let ran = work.execute(&planned, &none, &Interrupt::default(), &[], &NullListener);

@@ -4,6 +4,7 @@ use imgctl_base::{error::Result, progress::Reporter};
 use imgctl_cluster::adopt::reading::Adoption;
 use imgctl_cluster::inplace::journal::{Event, Journal};
 use imgctl_cluster::inplace::{engine, plan::Plan};
+use imgctl_cluster::pipeline::check::Refusal;
 use imgctl_cluster::pipeline::{
     change::Planned, event::Listener, executor::Summary, interrupt::Interrupt, step::PlanView,
 };
@@ -100,6 +101,8 @@ pub enum Outcome {
     Steps {
         steps: PlanView,
         upgrade: Option<Box<Document>>,
+        /// Why the steps would fail: an error.
+        refusal: Option<Refusal>,
     },
     /// The steps are done, or there was nothing to do.
     Changed {

@@ -104,7 +104,7 @@ fn run_once(request: &Installation, session: &Session<'_>) -> Result<Next> {
     };
     request.additions.add_to(&mut desired);
     let prepared = work.prepare(desired)?;
-    let mut change = work.change(&prepared, request.wait);
+    let mut change = work.change(&prepared, request.wait)?;
     change.replacement = replacement(&request.additions.command, &images)?;
     if request.force {
         let again: Vec<_> =
@@ -190,6 +190,8 @@ fn apply_once(request: &Application, session: &Session<'_>) -> Result<Next> {
     let name = &request.clusterfile.cluster.name;
     let work = Work::begin_asking_hosts("apply", name, &request.options, session)?;
     work.encrypt_state(&request.encrypt_state)?;
+    // A file may be a copy of another cluster's.
+    desired.cluster.uid = None;
     if let Some(current) = &work.current {
         // The recorded state holds the cluster's status; the file does not.
         desired.cluster.created.clone_from(&current.cluster.created);
@@ -210,7 +212,7 @@ fn apply_once(request: &Application, session: &Session<'_>) -> Result<Next> {
              to remove an application"
         ));
     }
-    let mut change = work.change(&prepared, request.wait);
+    let mut change = work.change(&prepared, request.wait)?;
     if !change.install.is_empty() {
         let own = &request.additions.command;
         let command = if own.is_empty() { &prepared.desired.cluster.command } else { own };

@@ -13,6 +13,7 @@ use imgctl_cluster::cluster::{
 };
 use imgctl_cluster::inplace::drift::{self, Report};
 use imgctl_cluster::pipeline::status::{self, Status};
+use imgctl_cluster::pipeline::system_pods::PodStatus;
 use imgctl_cluster::pipeline::{maintain, nodes::NETWORK_HINT};
 use imgctl_cluster::renewal::inventory::OfHost;
 use imgctl_cluster::runtime::certificates::control_plane::read_kubeconfig;
@@ -102,6 +103,13 @@ fn not_well(status: &Status) -> Error {
         if !node.host.as_ref().is_some_and(|host| ill.contains(host)) {
             ill.push(format!("Node {}", node.name));
         }
+    }
+    let is_told = |pod: &&PodStatus| {
+        let mut hosts = status.hosts.iter();
+        hosts.any(|host| host.problems.contains(&pod.problem()))
+    };
+    for pod in status.pods.iter().filter(|pod| !is_told(pod)) {
+        ill.push(format!("Pod {} ({})", pod.name, pod.reason));
     }
     let what = format!("cluster {} is not healthy: {}", status.cluster, ill.join(", "));
     let error = Error::check_failed(what);

@@ -15,6 +15,8 @@ pub struct Addition {
     pub hosts: HostFlags,
     /// Rootfs image for the new hosts of a cluster that was adopted and has none.
     pub image: Option<String>,
+    /// Also adds hosts with the files of another cluster.
+    pub force: bool,
     pub wait: Wait,
     pub options: RunOptions,
 }
@@ -29,7 +31,7 @@ pub fn add(request: &Addition, session: &Session<'_>) -> Result<()> {
         desired.cluster.images.insert(0, image);
     }
     add_new_hosts(&mut desired, &request.hosts, session)?;
-    converge(&work, desired, request.wait, false)
+    converge(&work, desired, request.wait, request.force)
 }
 
 /// Returns the rootfs image that an adopted cluster gets with its new hosts.
@@ -87,7 +89,7 @@ pub(crate) fn converge(
     force: bool,
 ) -> Result<()> {
     let prepared = work.prepare(desired)?;
-    let change = work.change(&prepared, wait);
+    let change = work.change(&prepared, wait)?;
     work.carry_out(&prepared, force, |execution, context| change::plan(execution, context, &change))
 }
 

@@ -100,7 +100,7 @@ pub fn restore(request: &RestoreRequest, session: &Session<'_>) -> Result<()> {
     }
     let prepared = work.prepare(desired)?;
     same_images(&prepared.context.images, &opened, request.other_images, session)?;
-    let mut change = work.change(&prepared, request.wait);
+    let mut change = work.change(&prepared, request.wait)?;
     change.restore = Some(Restore { digest: found.root.digest.clone(), files, is_resumed });
     session.front.note(&format!(
         "cluster {cluster} is restored as it was at {}; what was written later is not in the backup",
@@ -163,6 +163,8 @@ fn desired(stored: Clusterfile, hosts: &HostFlags, session: &Session<'_>) -> Res
         );
     }
     cluster.hosts.clear();
+    // Hosts that are left of the lost cluster do not belong to this one.
+    cluster.uid = None;
     cluster.created = None;
     cluster.deleted = None;
     let environment = std::mem::take(&mut cluster.status.environment);

@@ -81,7 +81,7 @@ impl StateStore for ClusterStateStore {
                     let desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
                     let mut named = vec![&desired.cluster];
                     named.extend(self.current.as_ref().map(|current| &current.cluster));
-                    self.state.touch(&named, &stored.cluster)?;
+                    self.state.touch(&named, &stored.cluster, &self.mounts)?;
                 }
                 self.state.save(&stored)
             }

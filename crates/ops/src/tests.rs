@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use crate::front_end::{Announcement, Consent, FrontEnd, InPlace, Logins, Outcome};
 use crate::install::{self, Additions, Installation};
 use crate::maintain::{TearDown, tear_down};
-use crate::members::{Addition, add};
+use crate::members::{Addition, Removal, add, remove};
 use crate::session::{Controller, Session, SshAccess};
 use crate::upgrade::{GivenChoices, Preview, UpgradeRequest, upgrade};
 use crate::work::RunOptions;
@@ -128,8 +128,13 @@ impl Fixture {
     }
 
     fn session(&self, agrees: bool) -> Session<'_> {
+        self.session_of("state", agrees)
+    }
+
+    /// Returns a session of another controller, which keeps its clusters in `state`.
+    fn session_of(&self, state: &str, agrees: bool) -> Session<'_> {
         let controller = Controller {
-            state_root: Some(self.directory.path().join("state")),
+            state_root: Some(self.directory.path().join(state)),
             data_root: "/var/lib/sealos".to_owned(),
             ..Controller::default()
         };
@@ -235,6 +240,7 @@ fn a_request_is_all_that_an_operation_needs() {
 
     let addition = Addition {
         image: None,
+        force: false,
         cluster: "default".to_owned(),
         hosts: hosts(None, "10.9.0.4"),
         wait: Wait::Never,
@@ -280,4 +286,106 @@ fn a_question_is_put_to_the_front_end_and_its_answer_counts() {
 
     let gone = tear_down(&request, &fixture.session(true)).unwrap_err();
     assert_eq!(gone.kind(), Kind::NotFound);
+}
+
+/// Two controllers have a cluster of the same name each.
+#[test]
+fn a_host_of_another_cluster_of_the_same_name_is_neither_added_nor_cleaned() {
+    let fixture = Fixture::new();
+    put_image(&fixture.store, "v1");
+    let (one, two) = (fixture.session_of("one", true), fixture.session_of("two", true));
+    let install = |nodes: &str, master: &str, session: &Session<'_>| {
+        let hosts = hosts(Some(master), nodes);
+        install::run(&Installation { hosts, ..installation(RunOptions::default()) }, session)
+    };
+    install("10.9.0.2", "10.9.0.1", &one).unwrap();
+    install("10.9.1.2", "10.9.1.1", &two).unwrap();
+    let uid = |host: &str| {
+        let all = fixture.hosts.uids();
+        all.into_iter().find(|(own, _)| own == host).map(|(_, uid)| uid)
+    };
+    let (own, other) = (uid("10.9.0.1").unwrap(), uid("10.9.1.1").unwrap());
+    assert_ne!(own, other);
+    assert_eq!(uid("10.9.0.2").as_ref(), Some(&own));
+    let recorded = |state: &str| {
+        let path = fixture.directory.path().join(state).join("default/Clusterfile");
+        std::fs::read_to_string(path).unwrap()
+    };
+    assert!(recorded("one").contains(&own) && recorded("two").contains(&other));
+
+    let addition = Addition {
+        image: None,
+        force: false,
+        cluster: "default".to_owned(),
+        hosts: hosts(None, "10.9.1.2"),
+        wait: Wait::Never,
+        options: RunOptions::default(),
+    };
+    let refused = add(&addition, &one).unwrap_err();
+    let told = refused.chain().join(": ");
+    assert_eq!(refused.kind(), Kind::CheckFailed);
+    assert!(told.contains("10.9.1.2") && told.contains(&own) && told.contains(&other), "{told}");
+    assert_eq!(uid("10.9.1.2").as_ref(), Some(&other));
+    let removal = |node: &str, force: bool| Removal {
+        cluster: "default".to_owned(),
+        hosts: vec![node.to_owned()],
+        force,
+        options: RunOptions::default(),
+    };
+    // It was never touched, so the first cluster knows nothing of it.
+    assert_eq!(remove(&removal("10.9.1.2", false), &one).unwrap_err().kind(), Kind::NotFound);
+
+    // The operator insists: it changes hands, and its former cluster leaves it alone.
+    add(&Addition { force: true, ..addition }, &one).unwrap();
+    assert_eq!(uid("10.9.1.2").as_ref(), Some(&own));
+    let kept = remove(&removal("10.9.1.2", false), &two).unwrap_err();
+    let told = kept.chain().join(": ");
+    assert!(told.contains("is not cleaned") && told.contains(&own), "{told}");
+    let changed = install("10.9.1.2,10.9.1.3", "10.9.1.1", &two).unwrap_err();
+    assert!(changed.chain().join(": ").contains(&own), "{changed}");
+    let reset = |force: bool| TearDown {
+        cluster: "default".to_owned(),
+        force,
+        options: RunOptions::default(),
+    };
+    let partly = tear_down(&reset(false), &two).unwrap_err();
+    assert!(partly.chain().join(": ").contains(&own), "{partly}");
+    assert_eq!((uid("10.9.1.1"), uid("10.9.1.2").as_ref()), (None, Some(&own)));
+    remove(&removal("10.9.1.2", true), &two).unwrap();
+    assert_eq!(uid("10.9.1.2").as_ref(), Some(&own));
+    tear_down(&reset(true), &two).unwrap();
+    assert_eq!(uid("10.9.1.2").as_ref(), Some(&own));
+    tear_down(&reset(false), &one).unwrap();
+    assert!(fixture.hosts.uids().is_empty(), "{:?}", fixture.hosts.uids());
+}
+
+/// A cluster from before there were UIDs gets one, the same wherever it is recorded, and its hosts get
+/// it with the next change.
+#[test]
+fn a_cluster_without_a_uid_gets_one_with_its_next_change() {
+    let fixture = Fixture::new();
+    put_image(&fixture.store, "v1");
+    let session = fixture.session(true);
+    install::run(&installation(RunOptions::default()), &session).unwrap();
+    let former = std::fs::read_to_string(fixture.clusterfile()).unwrap();
+    let uid = fixture.hosts.uids()[0].1.clone();
+    let without: Vec<&str> = former.lines().filter(|line| !line.contains(&uid)).collect();
+    std::fs::write(fixture.clusterfile(), without.join("\n")).unwrap();
+    fixture.hosts.forget_uids();
+
+    let addition = Addition {
+        image: None,
+        force: false,
+        cluster: "default".to_owned(),
+        hosts: hosts(None, "10.9.0.4"),
+        wait: Wait::Never,
+        options: RunOptions::default(),
+    };
+    add(&addition, &session).unwrap();
+    let uids = fixture.hosts.uids();
+    let given = uids[0].1.clone();
+    assert!(uids.len() == 4 && uids.iter().all(|(_, uid)| *uid == given), "{uids:?}");
+    assert_ne!(given, uid);
+    let stored = std::fs::read_to_string(fixture.clusterfile()).unwrap();
+    assert!(stored.contains(&given), "{stored}");
 }

@@ -1,7 +1,7 @@
 //! One operation on one cluster: its current and desired state, the plan between them, and its
 //! execution.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
@@ -20,6 +20,7 @@ use imgctl_cluster::cluster::image::{ClusterImage, ImageKind};
 use imgctl_cluster::cluster::registry_access::{self, ImageSays};
 use imgctl_cluster::cluster::registry_password;
 use imgctl_cluster::cluster::state::{Held, State, own_name};
+use imgctl_cluster::cluster::uid;
 use imgctl_cluster::pipeline::change::{Change, Planned};
 use imgctl_cluster::pipeline::event::{Both, Listener, NullListener};
 use imgctl_cluster::pipeline::execution_context::{ExecutionContext, StateStore};
@@ -147,7 +148,7 @@ impl<'a> Work<'a> {
         let current = match state.load()? {
             Some((clusterfile, notes)) => {
                 notes.iter().for_each(|note| session.front.note(note));
-                Some(clusterfile)
+                Some(with_uid(clusterfile)?)
             }
             None => None,
         };
@@ -190,7 +191,7 @@ impl<'a> Work<'a> {
     }
 
     /// Returns the pipeline change from the stored cluster to the prepared one.
-    pub(crate) fn change(&self, prepared: &Prepared, wait: Wait) -> Change {
+    pub(crate) fn change(&self, prepared: &Prepared, wait: Wait) -> Result<Change> {
         let found = &prepared.change;
         // The image has the same name but different content: the former tree is removed.
         let is_replaced = |mount: &&Mount| {
@@ -206,7 +207,7 @@ impl<'a> Work<'a> {
         // Commands of a rootfs image make a cluster complete: an adopted one is.
         let rootfs = prepared.context.rootfs().filter(|_| first_image).map(|image| &image.name);
         let installs = found.install.iter().filter(|name| Some(*name) != rootfs);
-        Change {
+        Ok(Change {
             verb: self.verb.clone(),
             create: found.create,
             add: found.add.clone(),
@@ -219,9 +220,18 @@ impl<'a> Work<'a> {
                 current.exists()
                     && current.cluster.renew_certificates != prepared.context.renew_certificates
             }),
+            begun: self.begun()?,
             wait,
             restore: None,
-        }
+        })
+    }
+
+    /// Returns the IDs of hosts on which runs of this cluster have begun to work.
+    fn begun(&self) -> Result<BTreeSet<String>> {
+        let Some(current) = &self.current else { return Ok(BTreeSet::new()) };
+        let mut document = current.cluster.clone();
+        document.hosts.extend(self.state.touched()?);
+        Ok(document.addresses()?.iter().map(ToString::to_string).collect())
     }
 
     /// Reads the images, computes the difference, and creates the cluster context.
@@ -263,6 +273,11 @@ impl<'a> Work<'a> {
         desired: Clusterfile,
         images: Vec<ClusterImage>,
     ) -> Result<Prepared> {
+        let mut desired = desired;
+        if let Some(current) = &self.current {
+            desired.cluster.uid.clone_from(&current.cluster.uid);
+        }
+        let desired = with_uid(desired)?;
         let mut current = self.current.clone();
         if let Some(current) = &mut current {
             current.cluster.hosts.extend_from_slice(&self.also);
@@ -271,6 +286,7 @@ impl<'a> Work<'a> {
             self.session.with_surroundings(|around| diff(current.as_ref(), &desired, around))?;
         let mut context = self.session.cluster_context(&desired, images)?;
         context.leaving.clone_from(&change.remove);
+        context.unfinished = self.state.touched_rootfs()?.map(|mount| mount.image());
         let registry_is_new = self.fill_registry(&mut context)?;
         Ok(Prepared { context, change, desired, registry_is_new })
     }
@@ -364,7 +380,8 @@ impl<'a> Work<'a> {
     ) -> Result<Outcome> {
         let front = &self.session.front;
         if self.options.dry_run {
-            return Ok(Outcome::Steps { steps: steps(planned)?, upgrade: None });
+            let refusal = planned.refusal.clone();
+            return Ok(Outcome::Steps { steps: steps(planned)?, upgrade: None, refusal });
         }
         if planned.plan.destroys && !planned.plan.phases.is_empty() {
             front.announce(&Announcement::Change(planned))?;
@@ -451,11 +468,12 @@ impl<'a> Work<'a> {
         let outage = match self.verb.as_str() {
             "adopt" => Outage::Fail,
             _ if !exists => Outage::Expect,
-            "run" | "apply" | "add" | "delete" if !execution.force => Outage::Fail,
+            "add" => Outage::Fail,
+            "run" | "apply" | "delete" if !execution.force => Outage::Fail,
             _ => Outage::Warn,
         };
-        // `run --force` only repeats commands of images.
-        let takes_over = execution.force && self.verb != "run";
+        // `run --force` repeats commands of images, `add --force` takes hosts of other clusters.
+        let takes_over = execution.force && !matches!(self.verb.as_str(), "run" | "add");
         let api = Arc::new(nodes::any_api(context, &execution.pool));
         let taken = hold(api, held, &self.verb, takes_over, outage, self.session);
         let taken = taken.map_err(|error| match error.kind() {
@@ -531,6 +549,14 @@ impl<'a> Work<'a> {
         }
         outcome
     }
+}
+
+/// Returns the cluster with a UID: the recorded one, if there is one.
+fn with_uid(mut cluster: Clusterfile) -> Result<Clusterfile> {
+    if cluster.cluster.uid.is_none() {
+        cluster.cluster.uid = Some(uid::of(&cluster.cluster)?);
+    }
+    Ok(cluster)
 }
 
 /// Returns the steps of a plan, and which of them an unfinished run has done.

@@ -220,6 +220,10 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
 
+    /// Also add hosts with the files of another cluster: only if that cluster no longer exists
+    #[arg(long)]
+    force: bool,
+
     #[command(flatten)]
     hosts: HostsArgs,
 
@@ -245,6 +249,7 @@ pub(crate) fn add(args: &AddArgs, context: &Context) -> Result<()> {
         cluster: args.cluster.cluster.clone(),
         hosts: args.hosts.of(&session),
         image: args.image.clone(),
+        force: args.force,
         wait: args.wait.wait()?,
         options: args.source.with(args.work.options(context)?),
     };
@@ -274,7 +279,8 @@ pub(crate) struct DeleteArgs {
     #[arg(long, value_name = "LIST")]
     nodes: Option<String>,
 
-    /// Also remove hosts that do not answer from the cluster, without cleaning them up
+    /// Also remove hosts that do not answer, or that belong to another cluster by now, without
+    /// cleaning them up
     #[arg(long)]
     force: bool,
 
@@ -370,7 +376,7 @@ pub(crate) struct ResetArgs {
     #[command(flatten)]
     cluster: ClusterArg,
 
-    /// Skip hosts that do not answer
+    /// Skip hosts that do not answer, and hosts that belong to another cluster by now
     #[arg(long)]
     force: bool,
 

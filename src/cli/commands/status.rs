@@ -131,6 +131,7 @@ fn show(status: &Status, context: &Context) -> Result<()> {
         problems.any(|told| told == problem)
     };
     let problems = status.nodes.iter().filter_map(NodeStatus::problem);
+    let problems = problems.chain(status.problems_of_pods());
     for problem in problems.filter(|problem| !told(problem)) {
         context.ui.line(&problem)?;
     }

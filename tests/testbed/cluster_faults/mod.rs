@@ -6,6 +6,7 @@ mod checks;
 mod hostile;
 mod logins;
 mod loss;
+mod same_name;
 mod scripts;
 mod support;
 mod twice;

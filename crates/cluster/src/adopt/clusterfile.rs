@@ -1,11 +1,14 @@
 //! The Clusterfile of an adopted cluster: from a record, if an earlier controller left one, otherwise
 //! from what was read.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use crate::adopt::k3s;
 use crate::adopt::reading::Reading;
 use crate::cluster::clusterfile::{Adopted, Clusterfile, Phase, Ssh};
+use crate::cluster::name::is_uid;
 use crate::runtime::load_balancer::API_PORT;
 use crate::upgrade::observation::HostSeen;
 
@@ -27,8 +30,20 @@ pub fn clusterfile(reading: &Reading, named: &Clusterfile, now: &str) -> Cluster
         });
     }
     status.phase = Some(Phase::Success);
+    if made.cluster.uid.is_none() {
+        made.cluster.uid = uid_of_hosts(reading, &made.cluster.name);
+    }
     made.cluster.created.get_or_insert_with(|| now.to_owned());
     made
+}
+
+/// Returns the UID that hosts have for the cluster, if they agree: its record was lost.
+fn uid_of_hosts(reading: &Reading, cluster: &str) -> Option<String> {
+    let facts = reading.observation.hosts.iter().filter_map(|host| host.facts.as_ref());
+    let told: BTreeSet<&String> =
+        facts.filter_map(|facts| facts.cluster_uids.get(cluster)).collect();
+    let mut told = told.into_iter();
+    told.next().filter(|uid| told.next().is_none() && is_uid(uid)).cloned()
 }
 
 /// Returns the recorded cluster with the logins of the command line. Of the record's own logins, only

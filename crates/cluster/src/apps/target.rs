@@ -93,6 +93,8 @@ impl Target {
             leaving: Vec::new(),
             images,
             adopted: None,
+            unfinished: None,
+            uid: None,
             renew_certificates: None,
             shared: crate::cluster::variables::SharedCache::default(),
             paths: Paths::new(&directory.to_string_lossy(), name),

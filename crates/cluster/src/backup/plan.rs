@@ -16,6 +16,7 @@ use crate::pipeline::change::Planned;
 use crate::pipeline::execution_context::ExecutionContext;
 use crate::pipeline::files_of_hosts::HostFile;
 use crate::pipeline::look::{self, Looks};
+use crate::pipeline::ownership;
 use crate::pipeline::step::{Phase, Plan, Step};
 use crate::runtime::Action;
 use crate::runtime::action::{Line, Site};
@@ -87,6 +88,7 @@ pub fn plan(
     }
     let context = Arc::new(look::informed(context, &looks));
     let host = source(&context, &looks)?;
+    ownership::refuse_taken(&context, &looks)?;
     let time: String = backup.created.chars().filter(char::is_ascii_alphanumeric).collect();
     let id = format!("{SAVED}{time}");
     let step = Move {
@@ -173,19 +175,11 @@ struct Saved {
     digest: Digest,
 }
 
-/// Makes one archive of the directories below `folder`, and returns all files.
+/// Makes one archive of the directories below `folder`, and returns all files. A digest that the save
+/// left beside a file (`snapshot.sha256`) is not computed again: a snapshot is large, and what arrives
+/// is compared with it.
 fn seal(site: &Site<'_>, folder: &str) -> Result<Vec<Saved>> {
-    let line = format!(
-        "cd {folder}; umask 077\n\
-         directories=(); for entry in */; do if [ -d \"$entry\" ]; then directories+=(\"./$entry\"); fi; done\n\
-         if [ \"${{#directories[@]}}\" != 0 ]; then\n\
-         tar --sort=name --numeric-owner -cf {FILES}.new \"${{directories[@]}}\"; mv -f {FILES}.new {FILES}\n\
-         fi\n\
-         find . -maxdepth 1 -type f ! -name '*.new' -printf '%s %f\\0' | sort -z -k 2 | while IFS=' ' read -r -d '' size name; do\n\
-         sum=$(sha256sum <\"./$name\"); printf '%s %s %q\\n' \"${{sum%% *}}\" \"$size\" \"$name\"\n\
-         done",
-        folder = quoted(folder),
-    );
+    let line = seal_line(folder);
     let told = site.run_on(site.agent, &Line::query(line), "-seal")?;
     let malformed = |line: &str| {
         Error::bad_content(format!(
@@ -213,6 +207,24 @@ fn seal(site: &Site<'_>, folder: &str) -> Result<Vec<Saved>> {
             .hint("the script `backup` of the image leaves files in $IMGCTL_BACKUP"));
     }
     Ok(saved)
+}
+
+/// Returns the line that prints digest, size and name of each file.
+fn seal_line(folder: &str) -> String {
+    format!(
+        "cd {folder}; umask 077\n\
+         directories=(); for entry in */; do if [ -d \"$entry\" ]; then directories+=(\"./$entry\"); fi; done\n\
+         if [ \"${{#directories[@]}}\" != 0 ]; then\n\
+         tar --sort=name --numeric-owner -cf {FILES}.new \"${{directories[@]}}\"; mv -f {FILES}.new {FILES}\n\
+         fi\n\
+         find . -maxdepth 1 -type f ! -name '*.new' -printf '%s %f\\0' | sort -z -k 2 | while IFS=' ' read -r -d '' size name; do\n\
+         sum=; listed=\"./${{name%.*}}.sha256\"\n\
+         if [ -f \"$listed\" ] && ! [ \"./$name\" -nt \"$listed\" ]; then read -r sum of <\"$listed\" && [ \"$of\" = \"$name\" ] && [[ $sum =~ ^[0-9a-f]{{64}}$ ]] || sum=; fi\n\
+         [ -n \"$sum\" ] || sum=$(sha256sum <\"./$name\")\n\
+         printf '%s %s %q\\n' \"${{sum%% *}}\" \"$size\" \"$name\"\n\
+         done",
+        folder = quoted(folder),
+    )
 }
 
 /// Puts the backup into its place, verifies it there, and removes older ones.
@@ -262,4 +274,46 @@ pub fn clear_staging(staging: &Path) -> Result<()> {
 
 fn made(outcome: &Outcome) -> Result<Packed> {
     lock(outcome).clone().ok_or_else(|| Error::failed("the backup was not packed in this run"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_that_lies_beside_a_file_is_not_computed_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = directory.path();
+        let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+        let seal = || {
+            let line = seal_line(folder.to_str().unwrap());
+            let ran = std::process::Command::new("bash").args(["-ec", &line]).output().unwrap();
+            assert!(ran.status.success(), "{ran:?}");
+            let told = String::from_utf8(ran.stdout).unwrap();
+            let sums = told.lines().map(|line| {
+                let mut words = line.split(' ');
+                let (sum, name) = (words.next().unwrap().to_owned(), words.nth(1).unwrap());
+                (name.to_owned(), sum)
+            });
+            sums.collect::<std::collections::BTreeMap<String, String>>()
+        };
+        let sum = |text: &str| Digest::of(text.as_bytes()).hex().to_owned();
+        let noted = "a".repeat(64);
+        write("snapshot.db", "data");
+        write("other.db", "data");
+        write("snapshot.sha256", &format!("{noted}  snapshot.db\n"));
+        write("other.sha256", &format!("{noted}  another\n"));
+        std::fs::create_dir(folder.join("files")).unwrap();
+        let sums = seal();
+        assert_eq!((&sums["snapshot.db"], &sums["other.db"]), (&noted, &sum("data")));
+        assert!(sums.contains_key("files.tar") && sums.contains_key("snapshot.sha256"));
+        write("snapshot.sha256", "nonsense  snapshot.db\n");
+        assert_eq!(seal()["snapshot.db"], sum("data"));
+        write("snapshot.sha256", &format!("{noted}  snapshot.db\n"));
+        // One that is older than its file is of another one.
+        let old = std::time::SystemTime::UNIX_EPOCH;
+        let list = std::fs::File::options().write(true).open(folder.join("snapshot.sha256"));
+        list.unwrap().set_modified(old).unwrap();
+        assert_eq!(seal()["snapshot.db"], sum("data"));
+    }
 }

@@ -13,7 +13,7 @@ use crate::pipeline::change::Planned;
 use crate::pipeline::execution_context::ExecutionContext;
 use crate::pipeline::record::SCHEDULE;
 use crate::pipeline::step::{Phase, Plan, Step};
-use crate::pipeline::{bootstrap, look};
+use crate::pipeline::{bootstrap, look, ownership};
 use crate::runtime::action::Line;
 use crate::runtime::{Action, own_binary};
 use imgctl_base::error::{Error, Result};
@@ -114,6 +114,7 @@ fn asked(
     if let Some(Err(error)) = looks.get(&first.id()) {
         return Err(Error::new(error.kind(), format!("{} does not answer: {error}", first.id())));
     }
+    ownership::refuse_taken(context, &looks)?;
     Ok((Arc::new(look::informed(context, &looks)), first))
 }
 

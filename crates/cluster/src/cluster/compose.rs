@@ -25,6 +25,7 @@ impl ClusterContext {
         let cluster = &clusterfile.cluster;
         let mut context = Self {
             name: cluster.name.clone(),
+            uid: cluster.uid.clone(),
             hosts: cluster.hosts(surroundings)?,
             leaving: Vec::new(),
             images,
@@ -36,6 +37,7 @@ impl ClusterContext {
             vip: None,
             documents: clusterfile.documents.clone(),
             adopted: cluster.status.adopted.as_ref().map(Adopted::image),
+            unfinished: None,
             renew_certificates: cluster.renew_certificates,
             shared: SharedCache::default(),
         };

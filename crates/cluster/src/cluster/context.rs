@@ -32,6 +32,8 @@ impl RegistryAccess {
 #[derive(Clone, Debug)]
 pub struct ClusterContext {
     pub name: String,
+    /// `metadata.uid`: with it, hosts say whose they are. `None` for a cluster that is only looked at.
+    pub uid: Option<String>,
     /// All hosts, in the Clusterfile's order; the first control plane bootstraps the cluster.
     pub hosts: Vec<Host>,
     /// Hosts to be removed; not in `hosts`.
@@ -53,6 +55,9 @@ pub struct ClusterContext {
     /// The cluster was made by another program: its runtime and version, in the form of a rootfs
     /// image without files. It counts as long as no rootfs image is among `images`.
     pub adopted: Option<ClusterImage>,
+    /// The rootfs image that an unfinished run brought to hosts, if the cluster has none: its scripts
+    /// clean them.
+    pub unfinished: Option<ClusterImage>,
     /// `spec.certificates.renew`.
     pub renew_certificates: Option<bool>,
     /// Variables that all hosts have in common.
@@ -63,6 +68,15 @@ impl ClusterContext {
     pub fn rootfs(&self) -> Option<&ClusterImage> {
         let own = self.images.iter().find(|image| image.kind == ImageKind::Rootfs);
         own.or(self.adopted.as_ref())
+    }
+
+    /// Returns the image whose scripts clean hosts.
+    pub(crate) fn cleaning_rootfs(&self) -> Option<&ClusterImage> {
+        if self.has_rootfs_image() {
+            self.rootfs()
+        } else {
+            self.unfinished.as_ref().or(self.rootfs())
+        }
     }
 
     /// Returns whether the cluster keeps the API endpoint and the settings of the program that

@@ -23,5 +23,6 @@ pub mod state_identity;
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "for tests only")]
 pub mod testing;
 pub mod touched;
+pub mod uid;
 pub mod variable;
 pub mod variables;

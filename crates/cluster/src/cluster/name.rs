@@ -27,6 +27,15 @@ pub fn check(name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Maximum length of a UID, in bytes.
+const MAX_UID: usize = 64;
+
+/// Whether `text` may be the UID of a cluster: letters, digits and dashes.
+pub(crate) fn is_uid(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    (1..=MAX_UID).contains(&text.len()) && text.chars().all(fits)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,6 +61,10 @@ mod tests {
             &"a".repeat(64),
         ] {
             assert!(check(name).is_err(), "{name}");
+        }
+        assert!(is_uid("6d2c6a1e-0000-4000-8000-000000000001"));
+        for wrong in ["", "a b", "../x", &"a".repeat(65)] {
+            assert!(!is_uid(wrong), "{wrong}");
         }
     }
 }

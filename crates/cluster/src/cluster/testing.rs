@@ -31,6 +31,8 @@ pub fn encrypted_state(directory: &Path) -> StateFiles {
 pub fn context(roles: &[&str]) -> ClusterContext {
     ClusterContext {
         adopted: None,
+        unfinished: None,
+        uid: None,
         renew_certificates: None,
         shared: crate::cluster::variables::SharedCache::default(),
         name: "test".into(),

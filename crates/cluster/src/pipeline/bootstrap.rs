@@ -154,14 +154,15 @@ fn script(
     labels: &[&str],
     default: Option<&str>,
 ) -> Option<Action> {
-    let rootfs = context.rootfs()?;
+    let cleans = name.starts_with("clean");
+    let rootfs = if cleans { context.cleaning_rootfs() } else { context.rootfs() }?;
     let environment = context.environment_on(host, Some(rootfs));
     let scripts = context.paths.scripts();
     let content = context.rootfs_content();
     if let Some(value) = rootfs.label(labels) {
         // A host that never received its files has no script to run; only `clean` runs in that
         // case.
-        return Some(if name.starts_with("clean") {
+        return Some(if cleans {
             Action::command(
                 name,
                 Line {
@@ -223,7 +224,29 @@ fn line(logs: &str, cgroups: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::{image::ImageKind, testing};
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn the_image_that_a_failed_run_brought_cleans_hosts_of_a_cluster_without_one() {
+        let mut context = testing::context(&["master", "node"]);
+        let mut image = testing::image("kubernetes:v1", ImageKind::Rootfs);
+        image.labels.insert("clean".into(), "clean.sh --all".into());
+        context.adopted = Some(testing::image("adopted", ImageKind::Rootfs));
+        context.unfinished = Some(image.clone());
+        let cleans = |context: &ClusterContext| {
+            let host = &context.hosts[1];
+            let action = script(context, host, "clean", &["clean"], Some("clean.sh")).unwrap();
+            action.says.join("\n")
+        };
+        let line = cleans(&context);
+        assert!(line.contains("bash clean.sh --all"), "{line}");
+        // Once the cluster has an image, that one counts.
+        image.labels.insert("clean".into(), "other.sh".into());
+        context.images = vec![image];
+        let line = cleans(&context);
+        assert!(line.contains("bash other.sh"), "{line}");
+    }
 
     /// systemctl is a stand-in, so that a test never stops real units.
     #[test]

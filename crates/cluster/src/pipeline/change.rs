@@ -6,17 +6,18 @@ use std::sync::Arc;
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::{ClusterImage, ImageKind};
-use crate::pipeline::check::{self, Findings, Problem, Question};
+use crate::pipeline::check::{self, Findings, Problem, Question, Refusal};
 use crate::pipeline::execution_context::{ExecutionContext, FilesPlan, PhaseUpdate, Then};
 use crate::pipeline::image_commands::{self, Replacement};
 use crate::pipeline::look::{self, Looks};
 use crate::pipeline::nodes::{self, Wait};
+use crate::pipeline::ownership::Owner;
 use crate::pipeline::registry::Moves;
 use crate::pipeline::restore::Restore;
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
-use crate::pipeline::{bootstrap, members, record, redact};
+use crate::pipeline::{bootstrap, members, ownership, record, redact};
 use crate::renewal::timer;
-use imgctl_base::error::{Error, Result};
+use imgctl_base::error::{Error, Kind, Result};
 
 /// Requested changes. The cluster context describes the cluster after the change; removed hosts are
 /// in [`ClusterContext::leaving`].
@@ -41,6 +42,8 @@ pub struct Change {
     pub wait: Wait,
     /// Whether hosts renew their certificates has changed.
     pub renewal: bool,
+    /// IDs of hosts on which earlier runs began to work, whether they became members or not.
+    pub begun: BTreeSet<String>,
     /// A creation begins with the data of this backup.
     pub restore: Option<Restore>,
 }
@@ -101,6 +104,8 @@ pub struct Planned {
     /// IDs of hosts with a different rootfs image than the cluster, for example hosts that an
     /// upgrade left out. Their files stay unchanged.
     pub behind: BTreeSet<String>,
+    /// Whether checks have found that the plan will fail.
+    pub refusal: Option<Refusal>,
 }
 
 impl Planned {
@@ -112,7 +117,7 @@ impl Planned {
     ) -> Self {
         plan.redact(&redact::of_cluster(&context));
         let pool = Arc::clone(&execution.pool);
-        Self { plan, context, pool, behind: BTreeSet::new() }
+        Self { plan, context, pool, behind: BTreeSet::new(), refusal: None }
     }
 }
 
@@ -158,6 +163,7 @@ pub fn plan(
         new: &owned,
         bytes: &bytes,
         force: execution.force,
+        begun: &change.begun,
     });
     if !change.only_moves_hosts(&context) {
         check::refuse_switch(&context, &behind, &mut findings);
@@ -166,6 +172,7 @@ pub fn plan(
         restore.refuse_survivors(&context, &looks, &mut findings);
     }
 
+    let refusal = refusal(&context, &findings, &files);
     let mut plan = Plan::new(&change.verb, &context.name, &change.intent(&context));
     plan.notes.clone_from(&findings.notes);
     plan.destroys = !context.leaving.is_empty();
@@ -174,7 +181,7 @@ pub fn plan(
         if !lost.is_empty() {
             planned.pool = Arc::new(members::WithLosses { pool: planned.pool, lost });
         }
-        Planned { behind: behind.clone(), ..planned }
+        Planned { behind: behind.clone(), refusal: refusal.clone(), ..planned }
     };
     let is_well = findings.problems.is_empty() && files.failed.is_empty();
     if change.is_empty(&context) && is_well && files.hosts.is_empty() {
@@ -184,6 +191,8 @@ pub fn plan(
     plan.push(check_phase(&context, &new_ids, &findings, &files));
     let mark = record::mark(execution, PhaseUpdate::InProcess);
     plan.push(Phase::local("prepare", vec![mark]));
+    let taking = if execution.force { new_ids } else { BTreeSet::new() };
+    plan.push(ownership::phase(&context, &looks, &taking));
     plan.push(files.phase("sync"));
     let (leaving_masters, leaving_workers): (Vec<&Host>, Vec<&Host>) =
         context.leaving.iter().partition(|host| host.is_control_plane());
@@ -235,7 +244,8 @@ fn refuse_nonsense(context: &ClusterContext, change: &Change) -> Result<()> {
     Ok(())
 }
 
-/// Returns the leaving hosts that do not answer. Fails if there are any and `force` is not set.
+/// Returns the leaving hosts that do not answer or belong to another cluster: they are not cleaned.
+/// Fails if there are any and `force` is not set.
 fn lost_hosts(
     execution: &ExecutionContext<'_>,
     context: &ClusterContext,
@@ -243,6 +253,16 @@ fn lost_hosts(
 ) -> Result<BTreeSet<String>> {
     let mut lost = BTreeSet::new();
     for host in &context.leaving {
+        if let Some(Ok(facts)) = looks.get(&host.id())
+            && let Owner::Other(other) = ownership::owner(context, facts)
+        {
+            if !execution.force {
+                return Err(ownership::not_cleaned(context, host, &other).hint(
+                    "pass --force to remove it from this cluster and leave the host as it is",
+                ));
+            }
+            lost.insert(host.id());
+        }
         if let Some(Err(error)) = looks.get(&host.id()) {
             if !execution.force {
                 return Err(Error::new(
@@ -266,6 +286,27 @@ fn reachable(context: &ClusterContext, looks: &Looks) -> Vec<Host> {
         .collect()
 }
 
+/// Returns why the check phase will fail, if it will.
+fn refusal(context: &ClusterContext, findings: &Findings, files: &FilesPlan) -> Option<Refusal> {
+    let hosts = context.hosts.iter();
+    let errors: Vec<Error> = hosts.filter_map(|host| blocked(host, findings, files)).collect();
+    Refusal::of(&errors)
+}
+
+/// Returns the error that the check of a host ends with.
+fn blocked(host: &Host, findings: &Findings, files: &FilesPlan) -> Option<Error> {
+    let id = host.id();
+    if let Some(problems) = findings.problems.get(&id) {
+        return Some(Problem::error(&id, problems));
+    }
+    failed_files(host, files).map(|(kind, message)| Error::new(kind, message))
+}
+
+fn failed_files(host: &Host, files: &FilesPlan) -> Option<(Kind, String)> {
+    let failed = files.failed.iter().find(|(other, _)| other.address == host.address);
+    failed.map(|(_, error)| (error.kind(), error.to_string()))
+}
+
 /// Returns the phase that checks every host of the cluster before anything is changed on any of
 /// them.
 fn check_phase(
@@ -283,7 +324,7 @@ fn check_phase(
             .iter()
             .find(|(other, _)| other.address == host.address)
             .map(|(_, error)| (error.kind(), error.to_string()));
-        let mut says = if new.contains(&id) {
+        let mut says = if new.contains(&host) {
             "clock, disk, bash, ports, other clusters, names".to_owned()
         } else {
             "clock, disk, bash".to_owned()
@@ -291,6 +332,7 @@ fn check_phase(
         for problem in &problems {
             says.push_str(&format!("\nwill fail: {}", problem.what));
         }
+        let failed = failed_files(host, files);
         let step = Step::local("host", says, "", move |_| {
             if !problems.is_empty() {
                 return Err(Problem::error(&id, &problems));

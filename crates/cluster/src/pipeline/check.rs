@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::look::Looks;
+use crate::pipeline::ownership::{self, Other, Owner};
 use crate::runtime::Runtime;
 use imgctl_base::error::{Error, Kind};
 use imgctl_host::agent::protocol::Facts;
@@ -58,6 +59,38 @@ impl Problem {
     }
 }
 
+/// Why a plan cannot be carried out, as far as it is known before it begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub kind: Kind,
+    /// One line for each host.
+    pub problems: Vec<String>,
+    pub hints: Vec<String>,
+}
+
+impl Refusal {
+    /// Returns the refusal for these errors, which hosts would end with; `None` if there are none.
+    pub(crate) fn of(errors: &[Error]) -> Option<Self> {
+        let mut hints: Vec<String> = Vec::new();
+        for hint in errors.iter().flat_map(Error::hints) {
+            if !hints.iter().any(|told| told == hint) {
+                hints.push(hint.to_owned());
+            }
+        }
+        Some(Self {
+            kind: errors.first()?.kind(),
+            problems: errors.iter().map(|error| error.message().to_owned()).collect(),
+            hints,
+        })
+    }
+
+    pub fn error(&self) -> Error {
+        let what = "the plan cannot be carried out".to_owned();
+        let error = Error::new(self.kind, what).caused_by(self.problems.join("\n"));
+        self.hints.iter().fold(error, |error, hint| error.hint(hint.clone()))
+    }
+}
+
 pub struct Question<'a> {
     pub context: &'a ClusterContext,
     pub runtime: &'a dyn Runtime,
@@ -67,6 +100,8 @@ pub struct Question<'a> {
     /// Bytes that each host receives.
     pub bytes: &'a BTreeMap<String, u64>,
     pub force: bool,
+    /// IDs of hosts on which earlier runs began to work for this cluster.
+    pub begun: &'a BTreeSet<String>,
 }
 
 pub fn findings(question: &Question<'_>) -> Findings {
@@ -84,6 +119,13 @@ pub fn findings(question: &Question<'_>) -> Findings {
                 let mut problems = always(question, host, facts);
                 if is_new {
                     problems.extend(before_joining(question, host, facts, &mut found.notes));
+                } else if let Some(other) = ownership::taken(context, facts) {
+                    let what = format!(
+                        "it belongs to cluster {}, not to cluster {}",
+                        other.named(),
+                        ownership::this(context)
+                    );
+                    problems.push(Problem::new(what, &ownership::take_out(context, host)));
                 }
                 problems
             }
@@ -185,11 +227,10 @@ fn before_joining(
 ) -> Vec<Problem> {
     let context = question.context;
     let mut problems = Vec::new();
-    let is_ours = facts.clusters.contains(&context.name);
-    let others: Vec<&str> =
-        facts.clusters.iter().map(String::as_str).filter(|name| *name != context.name).collect();
-    if !others.is_empty() {
-        let what = format!("it belongs to another cluster: {}", others.join(", "));
+    let belongs = foreign(question, host, facts);
+    let is_ours = facts.clusters.contains(&context.name) && !belongs.same_name;
+    if !belongs.to.is_empty() {
+        let what = format!("it belongs to another cluster: {}", belongs.to.join(", "));
         if question.force {
             notes.push(format!("{}: {what}", host.id()));
         } else {
@@ -232,6 +273,37 @@ fn before_joining(
 
 /// Number of hosts that the problem of one of many equal hosts names.
 const NAMED_TWINS: usize = 3;
+/// Other clusters that a host which is to join belongs to.
+struct Foreign {
+    to: Vec<String>,
+    /// One of them has the name of this cluster.
+    same_name: bool,
+}
+
+fn foreign(question: &Question<'_>, host: &Host, facts: &Facts) -> Foreign {
+    let context = question.context;
+    let named = |name: &String| {
+        let uid = facts.cluster_uids.get(name).cloned();
+        Other { cluster: name.clone(), uid }.named()
+    };
+    let others = facts.clusters.iter().filter(|name| **name != context.name);
+    let mut to: Vec<String> = others.map(named).collect();
+    let same_name = match ownership::owner(context, facts) {
+        Owner::Other(other) => other.cluster == context.name,
+        // No run of this cluster has left the tree: it is of a cluster that has no UID yet.
+        Owner::Unmarked => {
+            context.uid.is_some()
+                && facts.cluster_trees.contains(&context.name)
+                && !question.begun.contains(&host.id())
+        }
+        Owner::Nobody | Owner::Ours => false,
+    };
+    if same_name {
+        let this = ownership::this(context);
+        to.push(format!("{}, which is not {this}", named(&context.name)));
+    }
+    Foreign { to, same_name }
+}
 
 /// Reports hosts with the same name, and machines listed under two addresses.
 fn twins(question: &Question<'_>, found: &mut Findings) {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::ImageKind;
 use crate::pipeline::change::{self, Planned};
+use crate::pipeline::check::Refusal;
 use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate};
+use crate::pipeline::ownership::{self, Owner};
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
 use crate::pipeline::{bootstrap, image_commands, look, record};
 use crate::runtime::kubeadm::Kubeadm;
@@ -21,6 +23,8 @@ pub fn reset(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Resu
     let mut plan = Plan::new("reset", &context.name, "");
     plan.destroys = true;
     let mut unreachable = Phase::new("lost", Order::Parallel).on_failure(OnFailure::GoOn);
+    let mut refused = Vec::new();
+    let mut others = Phase::new("foreign", Order::Parallel).on_failure(OnFailure::GoOn);
     let mut first = Phase::new("workers", Order::Parallel).on_failure(OnFailure::GoOn);
     let mut last = Phase::new("control-planes", Order::Serial).on_failure(OnFailure::GoOn);
     let workers = context.hosts.iter().filter(|host| !host.is_control_plane());
@@ -32,7 +36,20 @@ pub fn reset(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Resu
                 plan.notes.push(format!("{message}; it is not cleaned up"));
                 continue;
             }
+            refused.push(Error::new(error.kind(), message.clone()).hint(BRING_BACK));
             unreachable = unreachable.lane(gone(host, error.kind(), message));
+            continue;
+        }
+        if let Some(Ok(facts)) = looks.get(&host.id())
+            && let Owner::Other(other) = ownership::owner(&context, facts)
+        {
+            let error = ownership::not_cleaned(&context, host, &other);
+            if execution.force {
+                plan.notes.push(error.message().to_owned());
+                continue;
+            }
+            others = others.lane(foreign(host, error.message()));
+            refused.push(error.hint(FORGET));
             continue;
         }
         let lane = Lane::on(host, bootstrap::clean(execution, &context, host)?);
@@ -41,19 +58,33 @@ pub fn reset(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Resu
     plan.push(first);
     plan.push(last);
     plan.push(unreachable);
+    plan.push(others);
     // Only after everything is removed; otherwise the next attempt still needs the Clusterfile.
     let mark = record::mark(execution, PhaseUpdate::Gone);
     plan.push(Phase::local("record", vec![mark]));
-    Ok(Planned::new(plan, context, execution))
+    let refusal = Refusal::of(&refused);
+    Ok(Planned { refusal, ..Planned::new(plan, context, execution) })
 }
+
+const BRING_BACK: &str =
+    "bring it back and run the same command again, or pass --force to leave it as it is";
+const FORGET: &str = "pass --force to forget it and leave it as it is";
 
 /// Reports a host that cannot be cleaned as a separate failure, after the others are clean.
 fn gone(host: &Host, kind: Kind, message: String) -> Lane {
     let step = Step::local("host", "it does not answer: this will fail", "", move |_| {
-        Err(Error::new(kind, message.clone()).hint(
-            "bring it back and run the same command again, or pass --force to leave it as it is",
-        ))
+        Err(Error::new(kind, message.clone()).hint(BRING_BACK))
     });
+    Lane { host: Some(host.clone()), steps: vec![step.always()] }
+}
+
+/// Reports a host of another cluster in the same way.
+fn foreign(host: &Host, message: &str) -> Lane {
+    let message = message.to_owned();
+    let step =
+        Step::local("host", "it belongs to another cluster: this will fail", "", move |_| {
+            Err(Error::check_failed(message.clone()).hint(FORGET))
+        });
     Lane { host: Some(host.clone()), steps: vec![step.always()] }
 }
 
@@ -82,6 +113,7 @@ pub fn uninstall(
     if let Some(Err(error)) = looks.get(&first.id()) {
         return Err(Error::new(error.kind(), format!("{} does not answer: {error}", first.id())));
     }
+    ownership::refuse_taken(context, &looks)?;
     let context = Arc::new(look::informed(context, &looks));
     let mut plan = Plan::new("uninstall", &context.name, image);
     plan.destroys = true;
@@ -105,6 +137,7 @@ pub fn timers(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Res
             return Err(Error::new(error.kind(), format!("{host} does not answer: {error}")));
         }
     }
+    ownership::refuse_taken(context, &looks)?;
     let context = Arc::new(look::informed(context, &looks));
     let mut plan =
         Plan::new("cert", &context.name, &format!("timers {}", context.renews_certificates()));
@@ -133,6 +166,7 @@ pub fn renew(
             return Err(Error::new(error.kind(), format!("{host} does not answer: {error}")));
         }
     }
+    ownership::refuse_taken(context, &looks)?;
     let context = Arc::new(look::informed(context, &looks));
     let intent = format!("names {} renew {}", names.join(","), renew.join(","));
     let mut plan = Plan::new("cert", &context.name, &intent);

@@ -18,6 +18,7 @@ pub mod look;
 pub mod maintain;
 pub mod members;
 pub mod nodes;
+pub mod ownership;
 pub mod record;
 pub mod redact;
 pub(crate) mod registry;
@@ -28,5 +29,6 @@ pub mod restore;
 pub mod rotation;
 pub mod status;
 pub mod step;
+pub mod system_pods;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

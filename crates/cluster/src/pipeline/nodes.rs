@@ -90,7 +90,8 @@ pub fn ask(context: &ClusterContext, pool: &dyn HostPool, key: &str) -> Result<V
     Ok(text.lines().filter_map(|line| node(line, context)).collect())
 }
 
-fn line(
+/// Runs `kubectl` with these arguments on the first control plane, and returns its output.
+pub(crate) fn line(
     context: &ClusterContext,
     pool: &dyn HostPool,
     key: &str,

@@ -3,7 +3,7 @@
 //! The cluster context has the host at its new address already, and every step reaches it there.
 //! What a runtime does on the host is its own matter ([`crate::runtime::Runtime::renumber`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate, Then};
 use crate::pipeline::journal::past;
 use crate::pipeline::look::{self, Looks};
 use crate::pipeline::step::{Lane, Order, Phase, Plan, Step, journals};
-use crate::pipeline::{bootstrap, change::Planned, record};
+use crate::pipeline::{bootstrap, change::Planned, ownership, record};
 use crate::runtime::registry::clients;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_host::agent::protocol::Facts;
@@ -76,6 +76,7 @@ pub fn plan(
     let context = Arc::new(look::informed(context, &looks));
     let host = moved(&context, request.change)?;
     refuse_silence(&context, &looks, request.change)?;
+    ownership::refuse_taken(&context, &looks)?;
     let keeps_old = verify(execution, &context, request, &looks)?;
 
     let files = execution.files.plan(&context, &context.hosts, &execution.pool, Then::Switch)?;
@@ -88,6 +89,7 @@ pub fn plan(
         new: &[],
         bytes: &bytes,
         force: false,
+        begun: &BTreeSet::new(),
     });
     check::refuse_switch(&context, &files.leave_rootfs, &mut findings);
     if let Some((id, problems)) = findings.problems.iter().next() {
@@ -101,6 +103,7 @@ pub fn plan(
     plan.notes = notes(execution, &context, host, old, keeps_old);
     let mark = record::mark(execution, PhaseUpdate::InProcess);
     plan.push(Phase::local("prepare", vec![mark, end_upgrades(&context)]));
+    plan.push(ownership::phase(&context, &looks, &BTreeSet::new()));
     plan.push(files.phase("sync"));
     let names = Phase::new("names", Order::Parallel);
     let entries = |host| {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::change::Planned;
 use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate};
-use crate::pipeline::look;
 use crate::pipeline::record;
 use crate::pipeline::step::{Order, Phase, Plan, Step};
+use crate::pipeline::{look, ownership};
 use crate::runtime::Action;
 use crate::runtime::certificates::rotation::{self, Signs, Trust};
 use crate::runtime::rotation::{Rotator, Which};
@@ -93,6 +93,7 @@ pub fn plan(
                 .hint("all hosts get the new authority: bring the host back, or remove it"));
         }
     }
+    ownership::refuse_taken(context, &looks)?;
     let context = Arc::new(look::informed(context, &looks));
     let first = context.first().ok_or_else(|| Error::usage("there is no control plane"))?;
     let workers = match execution.runtime.workers_in_parallel() {

@@ -7,6 +7,8 @@ use serde::Serialize;
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::nodes::{self, NodeStatus};
+use crate::pipeline::ownership;
+use crate::pipeline::system_pods::{self, PodStatus};
 use crate::renewal::inventory::{self, OfHost};
 use crate::runtime::Runtime;
 use crate::runtime::action::{HostPool, Line, Site};
@@ -26,6 +28,8 @@ pub struct Status {
     pub hosts: Vec<HostStatus>,
     /// Nodes as the API reports them; empty if there is no API.
     pub nodes: Vec<NodeStatus>,
+    /// Pods of the system that are not Ready, except those of Nodes that are not Ready.
+    pub pods: Vec<PodStatus>,
 }
 
 #[derive(Debug, Serialize)]
@@ -62,9 +66,16 @@ pub struct HostFacts {
 }
 
 impl Status {
-    /// Returns whether all hosts are healthy and all Nodes are Ready.
+    /// Returns what is wrong with Pods of the system.
+    pub fn problems_of_pods(&self) -> impl Iterator<Item = String> {
+        self.pods.iter().map(PodStatus::problem)
+    }
+
+    /// Returns whether all hosts are healthy, and all Nodes and the Pods of the system are Ready.
     pub fn is_well(&self) -> bool {
-        self.hosts.iter().all(|host| host.healthy) && self.nodes.iter().all(|node| node.ready)
+        self.hosts.iter().all(|host| host.healthy)
+            && self.nodes.iter().all(|node| node.ready)
+            && self.pods.is_empty()
     }
 }
 
@@ -96,13 +107,40 @@ pub fn ask(
             host.healthy = false;
         }
     }
+    let pods = match nodes.is_empty() {
+        true => Vec::new(),
+        false => system_pods::ask(context, pool.as_ref(), &format!("{key}.pods"))
+            .inspect_err(|error| tracing::info!("Pods of the system: {error}"))
+            .unwrap_or_default(),
+    };
+    let pods = relevant(pods, &nodes);
+    for pod in &pods {
+        let node = nodes.iter().find(|node| pod.node.as_ref() == Some(&node.name));
+        let host = hosts.iter_mut().find(|host| node.is_some_and(|node| is_node_of(node, host)));
+        if let Some(host) = host {
+            host.problems.push(pod.problem());
+            host.healthy = false;
+        }
+    }
     Status {
         cluster: context.name.clone(),
         runtime: runtime.name().to_owned(),
         images: context.images.iter().map(|image| image.name.clone()).collect(),
         hosts,
         nodes,
+        pods,
     }
+}
+
+/// Leaves out the Pods that only suffer from what is said of Nodes: those of Nodes that are not Ready,
+/// and those that find no Node because the network is missing.
+fn relevant(pods: Vec<PodStatus>, nodes: &[NodeStatus]) -> Vec<PodStatus> {
+    let lacks_network = nodes.iter().any(|node| node.lacks_network);
+    let matters = |pod: &PodStatus| match &pod.node {
+        Some(name) => nodes.iter().find(|node| node.name == *name).is_none_or(|node| node.ready),
+        None => !lacks_network,
+    };
+    pods.into_iter().filter(matters).collect()
 }
 
 /// Compares by address, otherwise by name: the host may be known by another address than its Node.
@@ -144,6 +182,9 @@ fn of_host(
         }
     };
     status.reachable = true;
+    if let Some(other) = ownership::taken(context, &facts) {
+        status.problems.push(format!("it belongs to cluster {}", other.named()));
+    }
     status.facts = Some(shown(facts));
     let question = InventoryQuestion {
         root: context.paths.root(),

@@ -25,7 +25,7 @@ use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_host::agent::protocol::{
     CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Outcome,
-    OutputLine, PeerSource, Run, SwitchTree,
+    OutputLine, PeerSource, Run, SwitchTree, UID_FILE,
 };
 use imgctl_host::agent::{Agent, BlobOpener};
 use imgctl_host::host::{address::Address, login::Login};
@@ -59,6 +59,8 @@ pub struct Simulation {
     agents: Mutex<HashMap<String, Arc<SimulatedAgent>>>,
     /// Executed commands: host and key.
     ran: Mutex<Vec<(String, String)>>,
+    /// UIDs of the clusters that hosts belong to, by host and the directory of the cluster.
+    uids: Mutex<BTreeMap<(String, String), String>>,
 }
 
 impl Simulation {
@@ -69,7 +71,18 @@ impl Simulation {
             calls: AtomicU64::new(0),
             agents: Mutex::default(),
             ran: Mutex::default(),
+            uids: Mutex::default(),
         })
+    }
+
+    /// Makes hosts as they were before clusters had UIDs.
+    pub fn forget_uids(&self) {
+        lock(&self.uids).clear();
+    }
+
+    /// Returns the UIDs that hosts have, by host.
+    pub fn uids(&self) -> Vec<(String, String)> {
+        lock(&self.uids).iter().map(|((host, _), uid)| (host.clone(), uid.clone())).collect()
     }
 
     /// Returns how often each command was executed: host, key, count.
@@ -172,7 +185,16 @@ impl Agent for SimulatedAgent {
     }
 
     fn facts(&self) -> Result<Facts> {
-        Ok(facts(&self.host))
+        let mut facts = facts(&self.host);
+        for ((host, directory), uid) in lock(&self.simulation.uids).iter() {
+            if *host == self.name
+                && let Some(name) = directory.rsplit('/').next()
+            {
+                facts.clusters.push(name.to_owned());
+                facts.cluster_uids.insert(name.to_owned(), uid.clone());
+            }
+        }
+        Ok(facts)
     }
 
     fn inventory(&self, _question: &InventoryQuestion) -> Result<Inventory> {
@@ -266,17 +288,25 @@ impl Agent for SimulatedAgent {
         Ok(())
     }
 
-    fn write_file(&self, _file: &FileToWrite) -> Result<bool> {
+    fn write_file(&self, file: &FileToWrite) -> Result<bool> {
         self.maybe_lose()?;
+        if let Some((directory, UID_FILE)) = file.path.rsplit_once('/') {
+            let uid = String::from_utf8_lossy(&file.content).trim().to_owned();
+            lock(&self.simulation.uids).insert((self.name.clone(), directory.to_owned()), uid);
+        }
         Ok(true)
     }
 
-    fn read_file(&self, _path: &str, _limit: u64) -> Result<Option<Vec<u8>>> {
-        Ok(None)
+    fn read_file(&self, path: &str, _limit: u64) -> Result<Option<Vec<u8>>> {
+        let Some((directory, UID_FILE)) = path.rsplit_once('/') else { return Ok(None) };
+        let key = (self.name.clone(), directory.to_owned());
+        Ok(lock(&self.simulation.uids).get(&key).map(|uid| uid.clone().into_bytes()))
     }
 
-    fn remove(&self, _paths: &[String]) -> Result<Vec<String>> {
+    fn remove(&self, paths: &[String]) -> Result<Vec<String>> {
         self.maybe_lose()?;
+        lock(&self.simulation.uids)
+            .retain(|(host, directory), _| *host != self.name || !paths.contains(directory));
         Ok(Vec::new())
     }
 
@@ -491,6 +521,8 @@ pub fn execution<'a>(
 pub fn sample_context(name: &str, hosts: Vec<Host>, state: &Path) -> ClusterContext {
     ClusterContext {
         adopted: None,
+        unfinished: None,
+        uid: None,
         renew_certificates: None,
         shared: crate::cluster::variables::SharedCache::default(),
         name: name.to_owned(),

@@ -4,13 +4,13 @@
 //! steps. Must not make decisions that the document leaves open.
 
 use std::path::{Path, PathBuf};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, collections::BTreeSet, sync::Arc};
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::ImageKind;
 use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate, Then};
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
-use crate::pipeline::{files_of_hosts, image_commands, record};
+use crate::pipeline::{files_of_hosts, image_commands, look, ownership, record};
 use crate::runtime::registry::clients;
 use crate::runtime::upgrade::{Move, Place, Upgrader};
 use crate::sync::tree::ROOTFS;
@@ -50,6 +50,10 @@ pub fn plan(run: &UpgradeRun<'_>, execution: &ExecutionContext<'_>) -> Result<Pl
     let mut plan = empty(document)?;
     let mark = record::mark(execution, PhaseUpdate::InProcess);
     plan.push(Phase::local("prepare", vec![mark]));
+    if document.direction == Direction::Forward {
+        let looks = look::look(run.hosts(&run.from), &execution.pool, execution.parallel);
+        plan.push(ownership::phase(run.target(), &looks, &BTreeSet::new()));
+    }
     let trees = stage(&mut plan, run, execution)?;
     ready(&mut plan, run, &trees)?;
     match document.direction {

@@ -1,12 +1,14 @@
 //! Facts about this machine, as reported by the kernel and a few files.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::Access;
 
 use crate::agent::network;
-use crate::agent::protocol::Facts;
+use crate::agent::protocol::{Facts, UID_FILE};
+use imgctl_base::fs::directory::read_text;
 
 /// Search path for programs: the usual path of root on any distribution, and the directory where
 /// sealos images install theirs.
@@ -14,7 +16,9 @@ pub(super) const PROGRAMS: &str =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/bin:/snap/bin";
 const RUNTIMES: [&str; 4] = ["containerd", "dockerd", "crio", "k3s"];
 /// Names that identify a cluster's data directory, which holds at least one of them.
-const OURS: [&str; 5] = ["rootfs", "registry", "applications", "runs", "registry-layers"];
+const OURS: [&str; 6] = ["rootfs", "registry", "applications", "runs", "registry-layers", UID_FILE];
+/// Maximum length of a cluster's UID, in bytes.
+const LONGEST_UID: usize = 64;
 
 /// Gathers all facts. Values that cannot be determined stay empty. The caller fills in `skew_ms`.
 pub(super) fn gather(data_root: &str) -> Facts {
@@ -44,7 +48,9 @@ pub(super) fn gather(data_root: &str) -> Facts {
             .map(ToString::to_string)
             .collect(),
         listening: network::listening(),
-        clusters: clusters(&data_root.join("data")),
+        cluster_uids: cluster_uids(&data_root.join("data")),
+        clusters: clusters(&data_root.join("data"), &OURS),
+        cluster_trees: clusters(&data_root.join("data"), &["rootfs"]),
         time_ms: now(),
         skew_ms: 0,
     }
@@ -107,7 +113,8 @@ fn program(name: &str) -> Option<String> {
     })
 }
 
-fn clusters(data: &Path) -> Vec<String> {
+/// Returns the names of clusters whose data directory has one of `files`.
+fn clusters(data: &Path, files: &[&str]) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(data) else {
         return Vec::new();
     };
@@ -115,12 +122,26 @@ fn clusters(data: &Path) -> Vec<String> {
         .filter_map(Result::ok)
         .filter(|entry| {
             let path = entry.path();
-            OURS.iter().any(|name| std::fs::symlink_metadata(path.join(name)).is_ok())
+            files.iter().any(|name| std::fs::symlink_metadata(path.join(name)).is_ok())
         })
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
     names.sort();
     names
+}
+
+/// Returns the UID of each cluster that has left one. A file that says nothing is as good as none.
+fn cluster_uids(data: &Path) -> BTreeMap<String, String> {
+    let uid = |name: &String| {
+        let read = read_text(&data.join(name).join(UID_FILE), 4096).ok()??;
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        let line = read.lines().next().unwrap_or_default().trim();
+        let uid: String =
+            line.chars().take(LONGEST_UID).map(|c| if fits(c) { c } else { '?' }).collect();
+        (!uid.is_empty()).then_some(uid)
+    };
+    let names = clusters(data, &[UID_FILE]).into_iter();
+    names.filter_map(|name| uid(&name).map(|uid| (name, uid))).collect()
 }
 
 #[cfg(test)]
@@ -135,8 +156,15 @@ mod tests {
         std::os::unix::fs::symlink("gone", root.join("data/one/rootfs")).unwrap();
         std::fs::create_dir_all(root.join("data/none/lost+found")).unwrap();
         std::fs::create_dir_all(root.join("data/two/runs")).unwrap();
+        std::fs::create_dir_all(root.join("data/three")).unwrap();
+        std::fs::write(root.join("data/three/uid"), "12-ab\n").unwrap();
+        std::fs::write(root.join("data/two/uid"), "12\x1b[2J\n").unwrap();
         let facts = gather(root.join("").to_str().unwrap());
-        assert_eq!(facts.clusters, ["one", "two"]);
+        assert_eq!(facts.clusters, ["one", "three", "two"]);
+        assert_eq!(facts.cluster_trees, ["one"]);
+        let uids: Vec<_> =
+            facts.cluster_uids.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
+        assert_eq!(uids, [("three", "12-ab"), ("two", "12??2J")]);
         assert!(!facts.hostname.is_empty() && !facts.kernel.is_empty());
         assert!(!facts.system.is_empty() && !facts.boot_id.is_empty());
         assert!(["amd64", "arm64"].contains(&&*facts.architecture));

@@ -46,7 +46,16 @@ pub struct Facts {
     pub listening: Vec<u16>,
     /// Names of clusters that have a data directory on the host.
     pub clusters: Vec<String>,
+    /// UIDs of the clusters that the host belongs to, by name: what [`UID_FILE`] says.
+    #[serde(default)]
+    pub cluster_uids: BTreeMap<String, String>,
+    /// Names of clusters whose rootfs is on the host.
+    #[serde(default)]
+    pub cluster_trees: Vec<String>,
 }
+
+/// File below a cluster's data directory with the cluster's UID.
+pub const UID_FILE: &str = "uid";
 
 /// Asks which of these blobs, trees and registry layers the host has.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -146,7 +146,7 @@ fn begin_from(
         work.session.admit(&hops.collect::<Vec<_>>())?;
     }
     work.with_execution(sides.target(), false, |execution| {
-        let known = know(&sides, work, execution);
+        let known = know(&sides, work, execution)?;
         let upgrades = &known.upgrades;
         let request = PlanRequest {
             choices: beginning.choices.clone(),
@@ -314,5 +314,5 @@ pub(crate) fn preview(
     }
     let commit = Step::local("close", "close the upgrade", "", |_| Ok(()));
     let planned = pipeline_of(known, &Carrying::new(&document, commit))?;
-    Ok(Outcome::Steps { steps: steps(&planned)?, upgrade: Some(Box::new(document)) })
+    Ok(Outcome::Steps { steps: steps(&planned)?, upgrade: Some(Box::new(document)), refusal: None })
 }

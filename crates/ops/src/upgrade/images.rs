@@ -12,7 +12,7 @@ use imgctl_base::image::{Digest, Platform};
 use imgctl_cluster::cluster::clusterfile::{self, Clusterfile, Mount};
 use imgctl_cluster::cluster::context::ClusterContext;
 use imgctl_cluster::cluster::image::{ClusterImage, ImageKind};
-use imgctl_cluster::pipeline::{execution_context::ExecutionContext, look};
+use imgctl_cluster::pipeline::{execution_context::ExecutionContext, look, ownership};
 use imgctl_cluster::upgrade::document::{Direction, Document, Release};
 use imgctl_cluster::upgrade::{nodes, upgrade_store::UpgradeStore};
 use imgctl_kube::api::Api;
@@ -279,20 +279,21 @@ impl ClusterSnapshot<'_> {
     }
 }
 
-/// Queries the facts of all hosts.
+/// Queries the facts of all hosts. Fails if one of them belongs to another cluster.
 pub(crate) fn know<'a>(
     sides: &UpgradeImages,
     work: &'a Work<'_>,
     execution: &'a ExecutionContext<'_>,
-) -> ClusterSnapshot<'a> {
+) -> Result<ClusterSnapshot<'a>> {
     let looks = look::look(&sides.from.context.hosts, &execution.pool, execution.parallel);
+    ownership::refuse_taken(&sides.from.context, &looks)?;
     let informed = |prepared: &Prepared| Arc::new(look::informed(&prepared.context, &looks));
     let from = informed(&sides.from);
     let api = execution
         .runtime
         .has_api()
         .then(|| nodes::api(&from, &*execution.pool).map_err(|error| error.chain().join(": ")));
-    ClusterSnapshot {
+    Ok(ClusterSnapshot {
         work,
         execution,
         upgrades: UpgradeStore::of(work.state.files()),
@@ -305,7 +306,7 @@ pub(crate) fn know<'a>(
             .map(|facts| facts.architecture.clone())
             .collect(),
         from,
-    }
+    })
 }
 
 /// Returns a cluster context with the facts of its hosts; they were queried before, and the answers

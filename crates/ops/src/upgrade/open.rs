@@ -137,7 +137,7 @@ pub fn abort(request: &AbortRequest, session: &Session<'_>) -> Result<()> {
             hops: Vec::new(),
             install: Vec::new(),
         };
-        let known = know(&sides, &work, execution);
+        let known = know(&sides, &work, execution)?;
         release_nodes(&known)?;
         if let Some(past) = past.as_ref().filter(|_| touched.is_empty()) {
             upgrades.close_journal(work.state.directory(), past)?;

@@ -124,7 +124,7 @@ pub(crate) fn begin(
     let start = Start::Settings(Box::new(change.old.clone()));
     let sides = sides(work, &change.new, &start, &[image], &[])?;
     work.with_execution(sides.target(), false, |execution| {
-        let known = know(&sides, work, execution);
+        let known = know(&sides, work, execution)?;
         let request = PlanRequest {
             choices: given.decide(),
             direction: Direction::Forward,

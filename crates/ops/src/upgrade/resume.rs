@@ -45,7 +45,7 @@ pub(crate) fn resume_in(work: &Work<'_>, open: &Document, continuing: &Continuin
         _ => sides.target(),
     };
     let outcome = work.with_execution(prepared, false, |execution| {
-        let known = know(&sides, work, execution);
+        let known = know(&sides, work, execution)?;
         let carrying = Carrying {
             document: open,
             pause_after: continuing.pause_after,
@@ -57,7 +57,7 @@ pub(crate) fn resume_in(work: &Work<'_>, open: &Document, continuing: &Continuin
         };
         if work.options.dry_run {
             let planned = pipeline_of(&known, &carrying)?;
-            return Ok(Outcome::Steps { steps: steps(&planned)?, upgrade: None });
+            return Ok(Outcome::Steps { steps: steps(&planned)?, upgrade: None, refusal: None });
         }
         carry(&known, &carrying)
     })?;

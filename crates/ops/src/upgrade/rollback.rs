@@ -144,7 +144,7 @@ pub(crate) fn go_back(
     // A partial rollback of a closed upgrade does not change the cluster's version.
     let prepared = if is_whole || open.is_some() { sides.target() } else { &sides.from };
     let outcome = work.with_execution(prepared, false, |execution| {
-        let known = know(&sides, &work, execution);
+        let known = know(&sides, &work, execution)?;
         let nothing = || {
             if !looks_only {
                 release_nodes(&known)?;
@@ -489,7 +489,7 @@ pub(crate) fn close_untouched(
     let to = [UpgradeImage::of(&open.from)];
     let sides = sides(&work, &old, &Start::Settings(Box::new(new)), &to, &[])?;
     work.with_execution(sides.target(), false, |execution| {
-        let known = know(&sides, &work, execution);
+        let known = know(&sides, &work, execution)?;
         if touched_by_settings(&known, &Scope::Cluster, &open)?.values().any(|touched| *touched) {
             return Ok(false);
         }

@@ -30,6 +30,8 @@ pub struct ClusterDocument {
     /// `metadata.creationTimestamp`, RFC 3339: the time of the cluster's first creation; `None`
     /// before.
     pub created: Option<String>,
+    /// `metadata.uid`, see [`crate::cluster::uid`]; `None` before the cluster's first change.
+    pub uid: Option<String>,
     /// `metadata.deletionTimestamp`.
     pub deleted: Option<String>,
     /// Other members of `metadata`.

@@ -208,7 +208,15 @@ fn metadata(node: &Node, read: &mut ClusterDocument, problems: &mut Problems<'_>
     }
     read.created = fields.text("creationTimestamp", problems);
     read.deleted = fields.text("deletionTimestamp", problems);
-    for name in METADATA.iter().chain(&["ownerReferences", "selfLink", "uid"]) {
+    let uid = fields.get("uid");
+    if let Some(uid) = uid.and_then(|node| fields::text(node, "metadata.uid", problems)) {
+        if name::is_uid(&uid) {
+            read.uid = Some(uid);
+        } else {
+            problems.add(node.line, "`metadata.uid` is not a UID: letters, digits and dashes");
+        }
+    }
+    for name in METADATA.iter().chain(&["ownerReferences", "selfLink"]) {
         if let Some(value) = fields.get(name) {
             read.metadata.insert((*name).to_owned(), value.to_value());
         }

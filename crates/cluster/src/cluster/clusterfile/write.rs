@@ -30,6 +30,7 @@ impl ClusterDocument {
         let mut metadata = Map::new();
         put(&mut metadata, "creationTimestamp", &self.created);
         put(&mut metadata, "deletionTimestamp", &self.deleted);
+        put(&mut metadata, "uid", &self.uid);
         metadata.extend(self.metadata.clone());
         metadata.insert("name".into(), self.name.as_str().into());
 

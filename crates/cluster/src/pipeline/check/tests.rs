@@ -5,6 +5,7 @@ use crate::pipeline::testing::{Bare, facts, hosts, sample_context};
 use imgctl_host::agent::protocol::Facts;
 
 fn ask(context: &ClusterContext, looks: &Looks, bytes: u64, force: bool) -> Findings {
+    let begun = BTreeSet::new();
     let bytes = context.hosts.iter().map(|host| (host.id(), bytes)).collect();
     findings(&Question {
         context,
@@ -13,6 +14,7 @@ fn ask(context: &ClusterContext, looks: &Looks, bytes: u64, force: bool) -> Find
         new: &context.hosts,
         bytes: &bytes,
         force,
+        begun: &begun,
     })
 }
 
@@ -76,6 +78,48 @@ fn what_a_run_left_half_done_is_no_problem_and_force_lets_other_clusters_be() {
     assert!(!ask(&context, &theirs, 0, false).problems.is_empty());
     let forced = ask(&context, &theirs, 0, true);
     assert!(forced.problems.is_empty() && forced.notes.len() == 1);
+}
+
+#[test]
+fn a_cluster_of_the_same_name_is_another_one_if_its_uid_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut context = sample_context("c", hosts(1, 0), directory.path());
+    context.uid = Some("own".into());
+    let told = |uid: Option<&str>, force: bool, begun: bool, joins: bool| {
+        let looks = looks(&context, &|_, facts| {
+            facts.clusters = vec!["c".into()];
+            facts.cluster_uids =
+                uid.map(|uid| ("c".to_owned(), uid.to_owned())).into_iter().collect();
+            facts.cluster_trees = facts.clusters.clone();
+            facts.listening = vec![7000];
+        });
+        let begun = if begun { [context.hosts[0].id()].into() } else { BTreeSet::new() };
+        let found = findings(&Question {
+            context: &context,
+            runtime: &Bare,
+            looks: &looks,
+            new: if joins { &context.hosts } else { &[] },
+            bytes: &BTreeMap::new(),
+            force,
+            begun: &begun,
+        });
+        let problems = found.problems.into_values().flatten().map(|problem| problem.what);
+        problems.collect::<Vec<_>>().join(" | ")
+    };
+    let other = told(Some("other"), false, true, true);
+    assert!(other.contains("another cluster: c (UID other), which is not c (UID own)"), "{other}");
+    // Services of the other cluster still listen: it exists.
+    assert!(other.contains("port 7000"), "{other}");
+    assert_eq!(told(Some("other"), true, true, true), "port 7000 is in use");
+    assert_eq!(told(Some("own"), false, false, true), "");
+    // From before there were UIDs: an interrupted run, or another cluster.
+    assert_eq!(told(None, false, true, true), "");
+    let unmarked = told(None, false, false, true);
+    assert!(unmarked.contains("another cluster: c, which is not c (UID own)"), "{unmarked}");
+    // Members are not joined by force.
+    let member = told(Some("other"), true, true, false);
+    assert!(member.contains("belongs to cluster c (UID other), not to cluster c"), "{member}");
+    assert_eq!(told(None, false, false, false), "");
 }
 
 #[test]

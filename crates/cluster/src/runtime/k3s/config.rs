@@ -383,6 +383,8 @@ pub(super) mod tests {
     pub(in crate::runtime::k3s) fn context(documents: &[&str]) -> ClusterContext {
         ClusterContext {
             adopted: None,
+            unfinished: None,
+            uid: None,
             renew_certificates: None,
             shared: crate::cluster::variables::SharedCache::default(),
             name: "k".to_owned(),

@@ -97,17 +97,37 @@ fn kubectl(site: &Site<'_>, arguments: &str, suffix: &str) -> Result<String> {
 
 /// Runs a line on the first control plane that responds.
 fn first_answer(site: &Site<'_>, line: &Line, suffix: &str) -> Result<String> {
-    let mut last = None;
+    let mut failures = Vec::new();
     for host in site.context.control_planes() {
         let agent = site.pool.agent(host);
         match agent.and_then(|agent| site.run_on(&*agent, line, &format!("-{suffix}"))) {
             Ok(text) => return Ok(text),
-            Err(error) => last = Some(error),
+            Err(error) => failures.push((host.id(), error)),
         }
     }
-    Err(last.unwrap_or_else(|| {
-        Error::failed(format!("cluster {} has no other control plane to ask", site.context.name))
-    }))
+    Err(no_answer(&site.context.name, failures))
+}
+
+/// Returns the error for a cluster none of whose servers answers, with the reason of each.
+fn no_answer(cluster: &str, mut failures: Vec<(String, Error)>) -> Error {
+    let kind = match failures.as_slice() {
+        [_, _, ..] => failures[0].1.kind(),
+        _ => {
+            return failures.pop().map_or_else(
+                || Error::failed(format!("cluster {cluster} has no other control plane to ask")),
+                |(_, error)| error,
+            );
+        }
+    };
+    let mut error = Error::new(kind, format!("no server of cluster {cluster} answers"));
+    for hint in failures.iter().flat_map(|(_, error)| error.hints()) {
+        error = error.hint(hint.to_owned());
+    }
+    let reasons = failures.iter().map(|(host, error)| {
+        let reason = error.chain().join(": ");
+        if reason.starts_with(host.as_str()) { reason } else { format!("{host}: {reason}") }
+    });
+    error.caused_by(reasons.collect::<Vec<_>>().join("\n"))
 }
 
 impl Runtime for K3s<'_> {
@@ -361,4 +381,31 @@ pub(crate) fn fetch_kubeconfig(
         text = text.replace(&format!("https://{local}:"), &format!("https://{server}:"));
     }
     context.state.write("etc/admin.conf", &text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use imgctl_base::error::Kind;
+
+    #[test]
+    fn the_reason_of_each_server_is_told() {
+        let failure = |host: &str, message: &str| {
+            let error = Error::network(message.to_owned()).hint(format!("see {host}"));
+            (host.to_owned(), error)
+        };
+        let both = no_answer(
+            "c",
+            vec![failure("10.0.0.1", "10.0.0.1: timed out"), failure("10.0.0.2", "refused")],
+        );
+        let told = both.chain().join(" | ");
+        assert_eq!(both.kind(), Kind::Network);
+        for part in ["no server of cluster c", "10.0.0.1: timed out\n10.0.0.2: refused"] {
+            assert!(told.contains(part), "{told}");
+        }
+        assert_eq!(both.hints(), ["see 10.0.0.1", "see 10.0.0.2"]);
+        let one = no_answer("c", vec![failure("10.0.0.1", "refused")]);
+        assert_eq!(one.message(), "refused");
+        assert!(no_answer("c", Vec::new()).message().contains("no other control plane"));
+    }
 }

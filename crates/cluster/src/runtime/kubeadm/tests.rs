@@ -48,6 +48,8 @@ fn rootfs(labels: &[(&str, &str)]) -> ClusterImage {
 pub(super) fn context(version: &str, hosts: Vec<Host>, documents: Vec<Value>) -> ClusterContext {
     ClusterContext {
         adopted: None,
+        unfinished: None,
+        uid: None,
         renew_certificates: None,
         shared: crate::cluster::variables::SharedCache::default(),
         name: "default".to_owned(),

@@ -35,6 +35,8 @@ fn host(name: &str, roles: &[&str]) -> Host {
 fn context(directory: &Path, port: u16) -> ClusterContext {
     ClusterContext {
         adopted: None,
+        unfinished: None,
+        uid: None,
         renew_certificates: None,
         shared: crate::cluster::variables::SharedCache::default(),
         name: "default".to_owned(),
