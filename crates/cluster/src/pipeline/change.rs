@@ -319,12 +319,7 @@ fn check_phase(
     for host in &context.hosts {
         let id = host.id();
         let problems = findings.problems.get(&id).cloned().unwrap_or_default();
-        let failed = files
-            .failed
-            .iter()
-            .find(|(other, _)| other.address == host.address)
-            .map(|(_, error)| (error.kind(), error.to_string()));
-        let mut says = if new.contains(&host) {
+        let mut says = if new.contains(&id) {
             "clock, disk, bash, ports, other clusters, names".to_owned()
         } else {
             "clock, disk, bash".to_owned()

@@ -273,6 +273,7 @@ fn before_joining(
 
 /// Number of hosts that the problem of one of many equal hosts names.
 const NAMED_TWINS: usize = 3;
+
 /// Other clusters that a host which is to join belongs to.
 struct Foreign {
     to: Vec<String>,
