@@ -10,10 +10,10 @@ use clap::{
 #[cfg(feature = "testing")]
 use crate::cli::commands::simulate;
 use crate::cli::commands::{
-    about, adopt, agent, archives, attach, backup, blobs, build, bundle, cache, cert, cluster,
-    diff, edit, files, history, hosts, images, inplace, inspect, keys, kube_wrapper, login,
-    manifest, mounts, plan, preview, pull, push, records, registry, renumber, report, sign, state,
-    status, store, support_bundle, upgrade, working,
+    about, adopt, agent, apply, archives, attach, backup, blobs, build, bundle, cache, cert,
+    cluster, diff, edit, files, history, hosts, images, inplace, inspect, keys, kube_wrapper,
+    login, manifest, mounts, plan, preview, pull, push, records, registry, renumber, report, sign,
+    state, status, store, support_bundle, upgrade, working,
 };
 use crate::cli::{accepted, context::Context, overview, settings::Globals};
 use imgctl_base::error::Result;
@@ -119,7 +119,7 @@ verbs! {
     "registry": Registry(registry::RegistryCommand) => registry::run;
     "agent" @hide: Agent(agent::AgentArgs) => agent::agent;
     "run": Run(Box<cluster::RunArgs>) => cluster::run;
-    "apply": Apply(Box<cluster::ApplyArgs>) => cluster::apply;
+    "apply": Apply(Box<apply::ApplyArgs>) => apply::apply;
     "add": Add(Box<cluster::AddArgs>) => cluster::add;
     "adopt": Adopt(Box<adopt::AdoptArgs>) => adopt::adopt;
     "delete": Delete(Box<cluster::DeleteArgs>) => cluster::delete;

@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use crate::cli::{environment::Environment, report_output::RequestedReport, settings::Settings};
+use crate::cli::{environment::Environment, requested_report::RequestedReport, settings::Settings};
 use crate::ui::Ui;
 use imgctl_base::error::Result;
 use imgctl_store::store::{self, Store};

@@ -5,12 +5,8 @@ use serde_json::json;
 
 use crate::cli::commands::inplace::view;
 use crate::cli::{
-    adopt_view, cluster_options,
-    context::Context,
-    registry_options::RegistryArgs,
-    report_output::{GENERATOR, Noting},
-    ssh_options::SshArgs,
-    upgrade_view,
+    adopt_view, cluster_options, context::Context, registry_options::RegistryArgs,
+    report_output::GENERATOR, requested_report::Noting, ssh_options::SshArgs, upgrade_view,
 };
 use crate::ui::{hosts_view::JsonEvents, prompt, table::human};
 use imgctl_base::error::{IoContext, Result};
@@ -108,7 +104,7 @@ impl FrontEnd for Terminal<'_> {
 
     fn show(&self, outcome: &Outcome) -> Result<()> {
         let page = |created| report::of_outcome(outcome, GENERATOR, created);
-        self.context.report.plan(self.context, page)?;
+        self.context.report_plan(page)?;
         show_outcome(outcome, self.context)
     }
 

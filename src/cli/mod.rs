@@ -22,6 +22,7 @@ mod names;
 mod overview;
 mod registry_options;
 mod report_output;
+mod requested_report;
 mod settings;
 mod signed_images;
 mod signing_options;

@@ -2,18 +2,17 @@
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::cli::context::Context;
+use crate::cli::requested_report::Requested;
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::image::Descriptor;
 use imgctl_build::report::{self, Finding};
-use imgctl_cluster::pipeline::event::{Event, Listener};
 use imgctl_ops::report::{RunRequest, of_run};
 use imgctl_report::Report;
 use imgctl_report::model::{self, plan::PlanReport};
@@ -80,72 +79,24 @@ pub(crate) fn write_page(path: &Path, report: Report<'_>) -> Result<()> {
     atomic::write(path, report.to_html().as_bytes(), mode, Durability::Atomic)
 }
 
-/// What `--report` of a verb on clusters asks for: a page of its plan, or of its run.
-#[derive(Clone, Default)]
-pub(crate) struct RequestedReport(Arc<Mutex<Requested>>);
-
-#[derive(Default)]
-struct Requested {
-    path: Option<PathBuf>,
-    /// Cluster and journal of the last run.
-    run: Option<(String, String)>,
-    has_plan: bool,
-}
-
-impl RequestedReport {
-    /// Asks for a report. Fails at once if the file cannot be written: the run may take an hour.
-    pub(crate) fn request(&self, path: &Path) -> Result<()> {
-        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        if directory.is_some_and(|directory| !directory.is_dir()) || path.is_dir() {
-            return Err(Error::usage(format!("--report cannot write {}", path.display()))
-                .hint("name a file in a directory that exists"));
-        }
-        self.lock().path = Some(path.to_owned());
-        Ok(())
-    }
-
+impl Context {
     /// Writes the report of a plan that is shown, if one is asked for.
-    pub(crate) fn plan(
+    pub(crate) fn report_plan(
         &self,
-        context: &Context,
         report: impl FnOnce(Option<String>) -> Option<PlanReport>,
     ) -> Result<()> {
-        let Some(path) = self.lock().path.clone() else { return Ok(()) };
-        let Some(report) = report(created(context)?) else { return Ok(()) };
+        let Some(path) = self.report.path() else { return Ok(()) };
+        let Some(report) = report(created(self)?) else { return Ok(()) };
         write_page(&path, Report::Plan(&report))?;
-        self.lock().has_plan = true;
-        context.ui.say(&format!("wrote {}", path.display()));
+        self.report.plan_is_written();
+        self.ui.say(&format!("wrote {}", path.display()));
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Requested> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Passes events on, and remembers the run that a report is asked for.
-pub(crate) struct Noting<'a> {
-    pub(crate) listener: Box<dyn Listener + 'a>,
-    pub(crate) report: RequestedReport,
-}
-
-impl Listener for Noting<'_> {
-    fn event(&self, event: &Event) {
-        if let Event::Start { journal, cluster, .. } = event {
-            self.report.lock().run = Some((cluster.clone(), journal.clone()));
-        }
-        self.listener.event(event);
-    }
-}
-
-impl Context {
     /// Writes the report of the run that a verb has made, if one is asked for. A report that cannot be
     /// written does not hide the error of the run.
     pub(crate) fn finish_report(&self, outcome: Result<()>) -> Result<()> {
-        let (path, run, has_plan) = {
-            let mut requested = self.report.lock();
-            (requested.path.take(), requested.run.take(), requested.has_plan)
-        };
+        let Requested { path, run, has_plan } = self.report.take();
         let Some(path) = path else { return outcome };
         let Some((cluster, run)) = run else {
             if !has_plan && outcome.is_ok() {

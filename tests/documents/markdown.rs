@@ -75,7 +75,7 @@ pub(crate) fn code(text: &str) -> Vec<(usize, String)> {
 
 /// Escapes what Markdown would take for markup, except in code; bars also there, for cells of tables.
 pub(crate) fn escaped(text: &str) -> String {
-    let is_paired = text.matches('`').count() % 2 == 0;
+    let is_paired = text.matches('`').count().is_multiple_of(2);
     let mut escaped = String::new();
     let mut in_code = false;
     let mut characters = text.chars().peekable();

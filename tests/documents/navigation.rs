@@ -35,7 +35,7 @@ fn summary() -> String {
         {
             text.push_str(&format!("- [{title}]({page})\n"));
             if page == "commands/README.md" {
-                for (name, page) in self::commands() {
+                for (name, page) in commands() {
                     text.push_str(&format!("  - [{name}]({page})\n"));
                 }
             }

@@ -13,7 +13,7 @@ const PAGE: &str = "docs/troubleshooting.md";
 const MARK: &str = "<!-- Written from the source below this line; do not edit. -->\n";
 
 /// What a message is about, by the beginning of its file's path: the longest one counts.
-const AREAS: [(&str, &str); 60] = [
+const AREAS: [(&str, &str); 62] = [
     ("crates/base", "Images on this machine"),
     ("crates/build", "Building images"),
     ("crates/cluster/src/adopt", "Adopting clusters"),
@@ -51,6 +51,7 @@ const AREAS: [(&str, &str); 60] = [
     ("crates/ops/src/state", "Encrypted state"),
     ("crates/ops/src/upgrade", "Upgrades and rollbacks"),
     ("crates/registry", "Registries"),
+    ("crates/report", "Reports"),
     ("crates/store", "Images on this machine"),
     ("crates/template", "Templates and variables"),
     ("crates/transfer", "Moving images"),
@@ -63,6 +64,7 @@ const AREAS: [(&str, &str); 60] = [
     ("src/cli/commands/build", "Building images"),
     ("src/cli/commands/inplace", "Changing Pods in place"),
     ("src/cli/commands/registry", "Registries"),
+    ("src/cli/commands/report", "Reports"),
     ("src/cli/commands/upgrade", "Upgrades and rollbacks"),
     ("src/cli/commands/sign", "Signatures and trust"),
     ("src/cli/commands/keys", "Signatures and trust"),
@@ -77,7 +79,7 @@ const AREAS: [(&str, &str); 60] = [
 ];
 
 /// The order of the areas on the page.
-const ORDER: [&str; 19] = [
+const ORDER: [&str; 20] = [
     "Hosts: SSH and sudo",
     "Hosts: the agent",
     "Running clusters",
@@ -97,6 +99,7 @@ const ORDER: [&str; 19] = [
     "Images on this machine",
     "Building images",
     "Kubefiles",
+    "Reports",
 ];
 const LAST: [&str; 2] = ["Templates and variables", "The command line"];
 
@@ -159,13 +162,20 @@ fn generated(found: &[Found]) -> String {
 }
 
 /// Places whose hint the source does not say as a text, with the reason. Their number per file.
-const UNWRITTEN: [(&str, usize); 5] = [
+const UNWRITTEN: [(&str, usize); 9] = [
     // The hints of another error, of clap, or of a flag's own row in a table.
     ("crates/build/src/build/base_image.rs", 1),
     ("src/cli/accepted.rs", 1),
     ("src/cli/failure.rs", 1),
     // What came of going back.
     ("crates/cluster/src/inplace/engine.rs", 1),
+    // Hints of checks, passed on by the plan that they refuse.
+    ("crates/cluster/src/pipeline/check.rs", 1),
+    // One hint for each phase of a probe, from a table, and what could not be deleted.
+    ("crates/kube/src/probe/mod.rs", 2),
+    // Calls of functions that are called as others that take a hint.
+    ("src/cli/commands/registry/mod.rs", 2),
+    ("src/cli/commands/registry/password.rs", 2),
     // One reason for each refused setting, from a table.
     ("crates/cluster/src/runtime/kubeadm/upgrade/reconfigure/change.rs", 1),
 ];

@@ -24,6 +24,7 @@ pub mod renumber;
 pub mod report;
 pub mod restore;
 pub mod rotation;
+mod run_options;
 pub mod session;
 pub mod state;
 mod state_store;

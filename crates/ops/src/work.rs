@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use crate::adopted;
 use crate::front_end::{Announcement, Outcome};
-use crate::layer_source::LayerSource;
+pub use crate::run_options::RunOptions;
 use crate::session::Session;
 use crate::state_store::{ClusterStateStore, password_of_hosts};
 use imgctl_base::error::{Error, Kind, Result};
@@ -32,42 +32,10 @@ use imgctl_cluster::pipeline::{
     redact::of_cluster,
 };
 use imgctl_cluster::runtime::certificates::rotation;
-use imgctl_cluster::runtime::certificates::validity::Validity;
 use imgctl_cluster::runtime::{ImageFiles as _, choice, registry};
-use imgctl_cluster::sync::recipe::Delta;
 use imgctl_cluster::upgrade::{nodes, upgrade_store::refuse_while_open};
 use imgctl_kube::api::Api;
 use imgctl_kube::lease::{self, Outage};
-
-/// How an operation runs, whatever it does.
-#[derive(Clone, Debug, Default)]
-pub struct RunOptions {
-    /// Show the plan and change nothing.
-    pub dry_run: bool,
-    /// How steps are executed; whether records survive power loss, and who controls, is the session's.
-    pub execution: Options,
-    /// Treat a missing variable in a template as an error.
-    pub strict_templates: bool,
-    pub validity: Validity,
-    /// Whether hosts get changed layers as differences.
-    pub delta: Delta,
-    /// Where hosts get layers that no other host has.
-    pub source: LayerSource,
-}
-
-impl RunOptions {
-    /// Returns the options for another run, without those that name steps of this run.
-    pub(crate) fn of_another_run(&self) -> Self {
-        let own = self.execution.clone();
-        let execution = Options { assume_done: Vec::new(), redo: Vec::new(), ..own };
-        Self { execution, ..self.clone() }
-    }
-
-    /// Returns the options of operations that only read.
-    pub(crate) fn look() -> Self {
-        Self { dry_run: true, ..Self::default() }
-    }
-}
 
 /// Verbs that are rejected while an upgrade is in progress.
 const CHANGES_HALF: [&str; 11] = [

@@ -4,6 +4,7 @@
 pub(crate) mod about;
 pub(crate) mod adopt;
 pub(crate) mod agent;
+pub(crate) mod apply;
 pub(crate) mod archives;
 pub(crate) mod attach;
 pub(crate) mod backup;

@@ -3,10 +3,9 @@
 use clap::{Args, Subcommand};
 
 use crate::cli::commands::adopt::{self, AdoptArgs};
+use crate::cli::commands::apply::{self, ApplyArgs};
 use crate::cli::commands::backup::{self, BackupArgs, RestoreArgs};
-use crate::cli::commands::cluster::{
-    self, AddArgs, ApplyArgs, DeleteArgs, ResetArgs, RunArgs, UninstallArgs,
-};
+use crate::cli::commands::cluster::{self, AddArgs, DeleteArgs, ResetArgs, RunArgs, UninstallArgs};
 use crate::cli::commands::renumber::{self, RenumberArgs};
 use crate::cli::context::Context;
 use imgctl_base::error::Result;
@@ -49,7 +48,7 @@ pub(crate) fn plan(args: PlanArgs, context: &Context) -> Result<()> {
     }
     match args.command {
         Planned::Run(args) => dry!(args => cluster::run),
-        Planned::Apply(args) => dry!(args => cluster::apply),
+        Planned::Apply(args) => dry!(args => apply::apply),
         Planned::Add(args) => dry!(args => cluster::add),
         Planned::Delete(args) => dry!(args => cluster::delete),
         Planned::Reset(args) => dry!(args => cluster::reset),

@@ -54,7 +54,7 @@ pub(super) fn place(expression: &Expr, at: usize) -> Option<Expr> {
             other => pending.extend(inner(other)),
         }
     }
-    let arms = values.iter().map(|value| quoted(value)).collect::<Option<Vec<_>>>()?;
+    let arms = values.iter().map(quoted).collect::<Option<Vec<_>>>()?;
     let arms: String = arms.iter().map(|arm| format!("_ => {{ {arm} }}")).collect();
     syn::parse_str(&format!("match () {{ {arms} }}")).ok()
 }

@@ -76,11 +76,14 @@ class Browser:
                 return answer["result"]
             self.events.append(answer)
 
-    def wait(self, method, session):
+    def wait_loaded(self, loader, session):
+        """Waits until the document of a navigation is loaded: not another one before it, such as about:blank."""
         deadline = time.monotonic() + PATIENCE
         while True:
             for event in self.events:
-                if event.get("method") == method and event.get("sessionId") == session:
+                seen = event.get("params", {})
+                if (event.get("method") == "Page.lifecycleEvent" and event.get("sessionId") == session
+                        and seen["name"] == "load" and seen["loaderId"] == loader):
                     return
             self.events.append(self.read(deadline))
 
@@ -98,8 +101,9 @@ def visit(browser, work, out):
                  features=[{"name": "prefers-color-scheme", "value": work["scheme"]}])
     browser.call("Emulation.setScriptExecutionDisabled", session, value=work.get("scripts", True) is False)
     url = pathlib.Path(work["file"]).absolute().as_uri()
-    browser.call("Page.navigate", session, url=url)
-    browser.wait("Page.loadEventFired", session)
+    browser.call("Page.setLifecycleEventsEnabled", session, enabled=True)
+    loader = browser.call("Page.navigate", session, url=url)["loaderId"]
+    browser.wait_loaded(loader, session)
 
     def evaluate(script):
         result = browser.call("Runtime.evaluate", session, expression=script, returnByValue=True,

@@ -87,7 +87,7 @@ impl Machine<'_> {
             key: format!("{}.{name}", self.key),
             line: line.to_owned(),
             workdir: None,
-            environment: self.settings.environment.clone().into(),
+            environment: self.settings.environment.clone(),
             input: None,
             timeout_seconds: Some(LIMIT),
             again: true,

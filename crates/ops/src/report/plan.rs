@@ -67,7 +67,7 @@ pub fn of_outcome(
     created: Option<String>,
 ) -> Option<PlanReport> {
     Some(match outcome {
-        Outcome::Steps { steps, upgrade } => {
+        Outcome::Steps { steps, upgrade, .. } => {
             of(Some(steps), upgrade.as_deref(), generator, created)
         }
         Outcome::Adoption { steps: Some(steps), .. } => of(Some(steps), None, generator, created),
