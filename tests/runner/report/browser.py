@@ -20,6 +20,8 @@ import time
 
 HIGHEST = 5000
 PATIENCE = 120
+# So many readings of the accessibility tree have to agree with the one before.
+STEADY = 8
 
 
 class Browser:
@@ -88,6 +90,20 @@ class Browser:
             self.events.append(self.read(deadline))
 
 
+def settled_tree(browser, session):
+    """Returns roles and names when the tree no longer changes: Chromium builds it after the page, in steps."""
+    words = lambda node, key: str((node.get(key) or {}).get("value") or "")
+    deadline = time.monotonic() + PATIENCE
+    same, before = 0, None
+    while same < STEADY and time.monotonic() < deadline:
+        nodes = browser.call("Accessibility.getFullAXTree", session)["nodes"]
+        tree = [[words(node, "role"), words(node, "name")] for node in nodes
+                if not node.get("ignored") and words(node, "role") not in ("none", "InlineTextBox")]
+        same, before = (same + 1, tree) if tree == before else (0, tree)
+        time.sleep(0.1)
+    return before
+
+
 def visit(browser, work, out):
     target = browser.call("Target.createTarget", url="about:blank")["targetId"]
     session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -122,10 +138,7 @@ def visit(browser, work, out):
         page["elements"] = evaluate("document.getElementsByTagName('*').length")
         if work.get("act"):
             page["acted"] = evaluate(work["act"])
-    tree = browser.call("Accessibility.getFullAXTree", session)["nodes"]
-    words = lambda node, key: str((node.get(key) or {}).get("value") or "")
-    page["tree"] = [[words(node, "role"), words(node, "name")] for node in tree
-                    if not node.get("ignored") and words(node, "role") not in ("none", "InlineTextBox")]
+    page["tree"] = settled_tree(browser, session)
     size = browser.call("Page.getLayoutMetrics", session)["cssContentSize"]
     clip = {"x": 0, "y": 0, "width": width, "height": min(size["height"], HIGHEST), "scale": 1}
     shot = browser.call("Page.captureScreenshot", session, format="png", captureBeyondViewport=True, clip=clip)
