@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -42,7 +43,7 @@ class Browser:
                    "--disable-component-update", "--hide-scrollbars", "--force-color-profile=srgb",
                    f"--user-data-dir={profile}", "about:blank"]
         self.process = subprocess.Popen(command, preexec_fn=pipes, close_fds=False, stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                        start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         os.close(to_browser)
         os.close(from_browser)
         self.number = 0
@@ -169,12 +170,13 @@ def main():
     out = pathlib.Path(sys.argv[1])
     out.mkdir(parents=True, exist_ok=True)
     works = json.loads(pathlib.Path(sys.argv[2]).read_text())
-    with tempfile.TemporaryDirectory() as profile:
+    # Helpers of the browser may still write for a moment when they are killed.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         browser = Browser(profile)
         try:
             json.dump([visit(browser, work, out) for work in works], sys.stdout)
         finally:
-            browser.process.kill()
+            os.killpg(browser.process.pid, signal.SIGKILL)
             browser.process.wait()
 
 
