@@ -104,7 +104,7 @@ pub struct Planned {
     /// IDs of hosts with a different rootfs image than the cluster, for example hosts that an
     /// upgrade left out. Their files stay unchanged.
     pub behind: BTreeSet<String>,
-    /// Whether checks have found that the plan will fail.
+    /// Why the plan will fail, if its checks have found that.
     pub refusal: Option<Refusal>,
 }
 
