@@ -22,7 +22,8 @@ const ALTERNATIVES: [&str; 7] =
 /// How deep variables and functions are followed.
 const DEPTH: usize = 12;
 
-/// What one place in the source says. Without messages, the hint follows an error from elsewhere.
+/// The messages and hints of one place in the source. There are no messages if the hint is added to an error
+/// from elsewhere.
 #[derive(Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Found {
     /// Relative to the repository.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{browse, everywhere, heard, images, is_clean};
 use crate::common::{IMGCTL, TestEnv, repository};
 
-/// Runs `imgctl simulate`, and puts its journal where those of a cluster are.
+/// Runs `imgctl simulate` and copies its journal to where `report run` looks for journals.
 fn simulated(env: &TestEnv, more: &[&str]) {
     let directory = env.path("simulated");
     std::fs::create_dir_all(&directory).unwrap();

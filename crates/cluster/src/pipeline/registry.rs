@@ -42,7 +42,7 @@ impl<'a> Moves<'a> {
         }
     }
 
-    /// Returns the phases that start the registry where it is missing and tell all members.
+    /// Returns the phases that start missing registries and then update the clients on all members.
     pub(crate) fn follow(
         &self,
         execution: &ExecutionContext<'_>,

@@ -20,8 +20,8 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
-    /// Returns the phase in which registry hosts accept `users`, one host after the other: one that
-    /// restarts is not missed.
+    /// Returns the phase in which registry hosts begin to accept `users`. It is serial, so that the other
+    /// hosts serve while one restarts.
     fn accept(&self, name: &str, users: &[&Login]) -> Result<Phase> {
         let phase = Phase::new(name, Order::Serial);
         phase.over(self.context.registry_hosts(), |host| {

@@ -193,13 +193,17 @@ impl Run<'_> {
         let Err(error) = done else {
             self.note_renewed(due, &pending, record)?;
             self.machine.settle()?;
+            if self.settings().runtime != "k3s" {
+                return Ok(());
+            }
             // k3s decides itself what it renews.
-            let left = self.due(&self.found()?).0.first().map(|one| one.file.clone());
-            return match left {
-                Some(file) if self.settings().runtime == "k3s" => {
-                    Err(Error::failed(format!("k3s was restarted and has not renewed {file}")))
-                }
-                _ => Ok(()),
+            let found = self.found()?;
+            return match self.due(&found).0.first() {
+                Some(one) => Err(Error::failed(format!(
+                    "k3s was restarted and has not renewed {}",
+                    one.file
+                ))),
+                None => Ok(()),
             };
         };
         // Expired files are no better than these.

@@ -186,7 +186,7 @@ impl UpgradeStore {
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
-    /// Stores how the cluster was after `id`, compared with the plan.
+    /// Stores the comparison of the cluster after the upgrade `id` with its plan.
     pub fn keep_report(&self, id: &str, report: &Report) -> Result<()> {
         let text = serde_json::to_string(report).doing(|| "cannot write the report".to_owned())?;
         write(&self.of_id(id)?.join("report.json"), &text)

@@ -121,7 +121,7 @@ pub struct RegistryPull {
     /// memory until the call ends.
     pub from: Vec<Access>,
     pub blob: Descriptor,
-    /// Layers of the host that may have parts in common with it.
+    /// Layers on the host that may share parts with it.
     pub held: Vec<Descriptor>,
 }
 

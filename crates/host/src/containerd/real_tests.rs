@@ -224,7 +224,7 @@ fn change(id: &str, from: &str, to: &str) -> Change {
     Change { id: id.to_owned(), from: from.to_owned(), to: to.to_owned() }
 }
 
-/// Stored and shown hash of each container.
+/// Returns the hash in the record and the hash that the CRI shows, for each container.
 fn hashes(seen: &Rehashed) -> Vec<(&str, &str)> {
     fn pair(one: &Seen) -> (&str, &str) {
         (one.stored.as_deref().unwrap_or("-"), one.shown.as_deref().unwrap_or("-"))

@@ -46,8 +46,8 @@ pub(crate) fn names(domain: &str, port: u16) -> [String; 2] {
     [format!("{domain}_{port}_"), format!("{domain}:{port}")]
 }
 
-/// Returns whether a `hosts.toml` that something else wrote asks for TLS: registry hosts have no
-/// certificates for their addresses, so such a file stays as it is.
+/// Returns whether a `hosts.toml` that imgctl did not write requires TLS. Such a file stays as it is, because
+/// registry hosts have no certificates for their addresses.
 pub(crate) fn uses_tls(text: &str) -> bool {
     let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
     lines.into_iter().any(|line| {

@@ -18,8 +18,8 @@ const DATA: &str = "IMGCTL_DATA";
 const TREE: &str = "IMGCTL_REGISTRY";
 const UNIT: &str = "IMGCTL_UNIT";
 
-/// Returns the files with the users: where images' scripts expect it, and a copy for imgctl's own
-/// registry, which outlives a switch to another tree.
+/// Returns the paths of the users file: the one that images' scripts expect, and the copy of imgctl's own
+/// registry, which survives a switch to another tree.
 pub(super) fn users_files(context: &ClusterContext) -> [String; 2] {
     [format!("{}/{HTPASSWD}", context.paths.rootfs()), own_users(context)]
 }

@@ -107,7 +107,7 @@ pub fn collect(request: &CollectRequest) -> Result<Collected> {
     })
 }
 
-/// Notes what a file of a registry layer is.
+/// Adds a file of a registry layer to what is retired, by its kind: blob, manifest or tag.
 fn note(file: &Brought, to: &mut Retire) {
     let Ok(text) = std::str::from_utf8(file.path.as_bytes()) else { return };
     let Some(text) = text.strip_prefix("docker/registry/v2/") else { return };
