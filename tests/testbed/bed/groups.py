@@ -65,7 +65,7 @@ def within(group):
     (root / group).mkdir(exist_ok=True)
     (root / group / "cgroup.procs").write_text(str(os.getpid()))
     try:
-        yield
+        yield group
     finally:
         with contextlib.suppress(OSError):
             (root / before.lstrip("/") / "cgroup.procs").write_text(str(os.getpid()))

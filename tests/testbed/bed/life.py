@@ -51,15 +51,19 @@ def up(name, count, extra=(), disk=0, owner=None, say=print):
     sweep()
     root = template(extra, say)
     bed = Bed(name)
-    with locked(name), groups.within(groups.name(name, "up")):
+    with locked(name), groups.within(groups.name(name, "up")) as group:
+        # A keeper that a killed `up` started may not have reached the group of its host yet. It would
+        # boot the host beside the keeper that this `up` starts.
+        if not groups.kill(group):
+            raise Failed(f"processes of {group} do not die: {sorted(groups.members(group))}")
         bed.load()
         if not bed.known:
             bed.create(root, list(extra), owner)
-            if owner is not None:
-                _ward(bed)
         elif extra and list(extra) != bed.known["with"]:
             had = ",".join(bed.known["with"]) or "nothing"
             raise Failed(f"test bed {name} is there with {had} extra: down first")
+        if bed.known["owner"] and not groups.members(groups.name(name, "warden")):
+            _ward(bed)
         Network(bed).up()
         wanted = [Machine(bed, f"h{number}") for number in range(1, count + 1)]
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
