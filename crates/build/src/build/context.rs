@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::build::copy::node_of;
-use crate::build::items::{Content, Item, LayerTar, Node, SourceTree, release, sort};
+use crate::build::items::{Content, Item, LayerTar, Node, SourceTree, join, sort};
 use crate::build::step_cache::FileState;
 use crate::embed::plan::DIRECTORY;
 use imgctl_base::error::{Error, Kind, Result};
@@ -92,20 +92,6 @@ impl ContextTree {
         let is_part =
             |listed: &mut Listed| listed.start.starts_with(start) && listed.at.elapsed() < PRESENT;
         listed.take_if(is_part)
-    }
-
-    /// Visits `start` and everything below it. A part that is kept comes last.
-    fn walk_all(&self, start: &LayerPath, each: &mut dyn FnMut(Item) -> Result<()>) -> Result<()> {
-        let listed = self.take_listed(start);
-        let skip = listed.as_ref().map(|listed| &listed.start);
-        self.walk(start, skip, &Cell::new(false), each)?;
-        let mut items = listed.map_or_else(Vec::new, |listed| listed.items);
-        items.reverse();
-        while let Some(item) = items.pop() {
-            each(item)?;
-            release(&mut items);
-        }
-        Ok(())
     }
 
     /// Lets `COPY registry registry` stand for the images that the build embeds, unless the context
@@ -295,17 +281,17 @@ impl SourceTree for ContextTree {
     }
 
     fn below(&self, path: &LayerPath) -> Result<Vec<Item>> {
-        let mut items = Vec::new();
-        self.walk_all(path, &mut |item| {
-            items.push(item);
+        let listed = self.take_listed(path);
+        let skip = listed.as_ref().map(|listed| &listed.start);
+        let mut found = Vec::new();
+        self.walk(path, skip, &Cell::new(false), &mut |item| {
+            found.push(item);
             Ok(())
         })?;
+        let mut items = listed.map_or_else(Vec::new, |listed| listed.items);
+        join(found, &mut items);
         sort(&mut items);
         Ok(items)
-    }
-
-    fn each_below(&self, path: &LayerPath, each: &mut dyn FnMut(Item) -> Result<()>) -> Result<()> {
-        self.walk_all(path, each)
     }
 
     fn is_ignored(&self, path: &LayerPath) -> bool {

@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::build::chmod::Chmod;
-use crate::build::items::{Content, Item, NO_TIME, Node, SourceTree, follow, sort};
+use crate::build::items::{self, Content, Item, NO_TIME, Node, SourceTree, follow, sort};
 use crate::embed::plan::DIRECTORY;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::suggest;
@@ -204,16 +204,21 @@ impl<'a> Gathered<'a> {
             }
             Some(Node::Directory) => {
                 self.files.clear();
-                tree.each_below(real, &mut |mut item| {
+                let place = |mut item: Item| {
                     let below = relative(&item.entry.path, real);
                     // The directory itself is the destination, which is left unchanged if it
                     // exists.
                     if below.is_root() && !self.flags.parents || self.is_excluded(&below) {
-                        return Ok(());
+                        return None;
                     }
                     self.keep_links_within_source(&mut item);
-                    self.put(join(&into, &below), item)
-                })?;
+                    Some(self.place(join(&into, &below), item))
+                };
+                // `collect` reuses the memory of the items.
+                let mut items =
+                    tree.below(real)?.into_iter().filter_map(place).collect::<Result<Vec<_>>>()?;
+                items::join(std::mem::take(&mut self.items), &mut items);
+                self.items = items;
                 self.imply_directories(&into)?;
             }
             Some(_) => {
@@ -279,7 +284,8 @@ impl<'a> Gathered<'a> {
             }
             let path = join(&self.destination.path, &item.entry.path.clone());
             let owner = (item.entry.uid, item.entry.gid);
-            self.put_owned(path, item, self.flags.owner.unwrap_or(owner))?;
+            let item = self.place_owned(path, item, self.flags.owner.unwrap_or(owner))?;
+            self.items.push(item);
         }
         self.imply_directories(&self.destination.path.clone())
     }
@@ -319,17 +325,24 @@ impl<'a> Gathered<'a> {
         Ok(())
     }
 
-    fn put(&mut self, path: LayerPath, mut item: Item) -> Result<()> {
+    fn put(&mut self, path: LayerPath, item: Item) -> Result<()> {
+        let item = self.place(path, item)?;
+        self.items.push(item);
+        Ok(())
+    }
+
+    /// Gives `item` its path, mode and owner in the image, and adds the parents that it needs.
+    fn place(&mut self, path: LayerPath, mut item: Item) -> Result<Item> {
         if let Some(chmod) = &self.flags.chmod
             && !matches!(item.entry.kind, EntryKind::Symlink { .. })
         {
             item.entry.mode = chmod.apply(item.entry.mode, item.entry.is_directory());
         }
         let own = (item.entry.uid, item.entry.gid);
-        self.put_owned(path, item, self.flags.owner.unwrap_or(own))
+        self.place_owned(path, item, self.flags.owner.unwrap_or(own))
     }
 
-    fn put_owned(&mut self, path: LayerPath, mut item: Item, owner: (u32, u32)) -> Result<()> {
+    fn place_owned(&mut self, path: LayerPath, mut item: Item, owner: (u32, u32)) -> Result<Item> {
         refuse_marker(&path)?;
         if path.parent_bytes().unwrap_or_default() != self.last_parent.as_bytes() {
             let parent = path.parent().unwrap_or_default();
@@ -341,8 +354,7 @@ impl<'a> Gathered<'a> {
         }
         item.entry.path = path;
         (item.entry.uid, item.entry.gid) = owner;
-        self.items.push(item);
-        Ok(())
+        Ok(item)
     }
 
     /// Returns all items in layer order. A file where a directory with content is needed is an
