@@ -113,7 +113,15 @@ fn find(options: &Options, context: &Path) -> Result<Source> {
         // Relative to the working directory (as in docker), otherwise to the context (as in
         // buildah).
         let in_context = context.join(file);
-        let path = if file.exists() || !in_context.exists() { file.clone() } else { in_context };
+        let path = if file.exists() { file.clone() } else { in_context };
+        if !path.exists() {
+            return Err(Error::not_found(format!(
+                "there is no {} in the working directory or in {}",
+                file.display(),
+                context.display()
+            ))
+            .hint("name an existing Kubefile with -f, or `-f -` for standard input"));
+        }
         return read(&path, &file.display().to_string());
     }
     for name in NAMES {

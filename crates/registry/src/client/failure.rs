@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::StatusCode;
 use rustls::CertificateError;
 
-use crate::client::resolver::PrivateAddress;
+use crate::client::resolver::{PrivateAddress, Unresolved};
 use imgctl_base::error::{Error, Kind};
 
 /// Maximum number of bytes of a registry's text in a message.
@@ -17,6 +17,10 @@ const LONGEST_QUOTE: usize = 512;
 /// Hint for content that differs from the requested content.
 pub(super) const OTHER_BYTES: &str =
     "the registry or a proxy in between sent other bytes than requested";
+
+/// Hint for a registry whose name has no address.
+const NO_ADDRESS: &str =
+    "check the name, the name servers in /etc/resolv.conf, and HTTPS_PROXY if there is a proxy";
 
 #[derive(Debug)]
 pub(super) struct Failure {
@@ -57,13 +61,15 @@ impl Failure {
                 return Self::from(Error::new(Kind::Denied, message));
             }
         }
+        let unresolved = cause.is::<Unresolved>();
         let cause = quoted(&cause.to_string());
         if let Some(why) = certificate {
             let message = format!("the certificate of {host} is not trusted: {cause}");
             return Self::from(Error::new(Kind::Network, message).hint(advice(why)));
         }
         let what = if connecting { "cannot connect to" } else { "the connection broke to" };
-        Self::passing(Error::new(Kind::Network, format!("{what} {host}: {cause}")))
+        let error = Error::new(Kind::Network, format!("{what} {host}: {cause}"));
+        Self::passing(if unresolved { error.hint(NO_ADDRESS) } else { error })
     }
 
     /// Returns the failure for a timeout.

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{LookupIpStrategy, ResolverConfig};
+use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -35,14 +36,39 @@ impl Resolve for Hickory {
                     state.get_or_init(|| made)
                 }
             };
-            let found = resolver.lookup_ip(name.as_str()).await?;
+            let found = resolver.lookup_ip(name.as_str()).await.map_err(Unresolved::from)?;
             let found: Vec<SocketAddr> = found.iter().map(|ip| (ip, 0).into()).collect();
             Ok(Box::new(found.into_iter()) as Addrs)
         })
     }
 }
 
-fn resolver() -> Result<TokioResolver, hickory_resolver::net::NetError> {
+/// Error for a name without an address.
+#[derive(Debug)]
+pub(super) struct Unresolved(String);
+
+impl From<NetError> for Unresolved {
+    fn from(error: NetError) -> Self {
+        Self(if error.is_nx_domain() {
+            "there is no host of this name".to_owned()
+        } else if error.is_no_records_found() {
+            // The error itself would print the query in the form for debugging.
+            "its name has no address".to_owned()
+        } else {
+            format!("its name cannot be resolved: {error}")
+        })
+    }
+}
+
+impl fmt::Display for Unresolved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unresolved {}
+
+fn resolver() -> Result<TokioResolver, NetError> {
     let mut builder = TokioResolver::builder_tokio().unwrap_or_else(|error| {
         // Does not fall back to public name servers; only /etc/hosts remains.
         tracing::debug!("there is no name server: {error}");

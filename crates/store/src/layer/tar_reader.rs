@@ -237,7 +237,10 @@ impl<R: BufRead> TarReader<R> {
             };
         }
         if !header::checksum_holds(&block) {
-            return Err(refuse("the header's checksum is wrong"));
+            let is_first = self.stream.position == BLOCK as u64;
+            let why =
+                if is_first { "it is not a tar archive" } else { "the header's checksum is wrong" };
+            return Err(refuse(why));
         }
         Ok(Some(block))
     }

@@ -169,7 +169,7 @@ impl Named {
                 if self.add_beside(path)? {
                     return Ok(());
                 }
-                return Err(Error::io(format!("cannot look at {}", path.display()), error));
+                return Err(Error::not_found(format!("{} does not exist", path.display())));
             }
             metadata => metadata.path("look at", path)?,
         };

@@ -262,6 +262,9 @@ fn explain(program: &str, error: &io::Error) -> (i32, String) {
             127,
             format!("cannot run {program}: its interpreter or dynamic loader is not in the image"),
         ),
+        io::ErrorKind::NotFound if program == "/bin/sh" => {
+            (127, "the image has no /bin/sh: RUN with a JSON array needs no shell".to_owned())
+        }
         io::ErrorKind::NotFound => (127, format!("command not found: {program}")),
         _ => (126, format!("cannot run {program}: {error}")),
     }
