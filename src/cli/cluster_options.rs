@@ -364,6 +364,7 @@ impl WorkArgs {
             },
         };
         Ok(RunOptions {
+            draining: None,
             dry_run: self.dry_run,
             execution: Options {
                 parallel: self.parallel.max(1),

@@ -1,4 +1,4 @@
-//! Flags for clusters that are reached through a kubeconfig.
+//! Flags for applications, and for clusters that are reached through a kubeconfig.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ impl KubeconfigArgs {
     }
 }
 
-/// What happens with the images and objects of an application.
+/// What happens with the images that an application embeds.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Kubeconfig options")]
 pub(crate) struct ApplicationArgs {
@@ -40,20 +40,6 @@ pub(crate) struct ApplicationArgs {
     /// Replace the names of pushed images in what kubectl and Helm 3 send
     #[arg(long, requires = "registry")]
     rewrite_images: bool,
-
-    /// Remove objects that former versions had; `all`: also Namespaces, PersistentVolumeClaims and
-    /// CustomResourceDefinitions
-    #[arg(
-        long,
-        value_enum,
-        value_name = "objects|all",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "objects",
-        hide_possible_values = true,
-        requires = "kubeconfig"
-    )]
-    prune: Option<PruneArg>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -72,7 +58,26 @@ impl ApplicationArgs {
         }
         Ok(Some(Push { registry: registry.to_owned(), rewrite: self.rewrite_images }))
     }
+}
 
+/// What happens with objects that an application no longer has.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct PruneArgs {
+    /// Remove objects that former versions had; `all`: also Namespaces, PersistentVolumeClaims and
+    /// CustomResourceDefinitions
+    #[arg(
+        long,
+        value_enum,
+        value_name = "objects|all",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "objects",
+        hide_possible_values = true
+    )]
+    prune: Option<PruneArg>,
+}
+
+impl PruneArgs {
     pub(crate) fn prune(&self) -> Prune {
         match self.prune {
             None => Prune::Nothing,

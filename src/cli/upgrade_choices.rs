@@ -1,14 +1,14 @@
 //! Flags with which an operator controls an upgrade.
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use serde::de::DeserializeOwned;
 
+use crate::cli::choice::choice;
+use crate::cli::drain_options::DrainArgs;
 use crate::cli::duration;
 use imgctl_base::error::{Error, Result};
 use imgctl_cluster::runtime::upgrade::Renewal;
 use imgctl_cluster::upgrade::document::{
-    Choices, HopMode, KeepContainers, KubeletSwap, OnFailure, OnTimeout, PauseAfter, Strategy,
+    Choices, HopMode, KeepContainers, KubeletSwap, OnFailure, PauseAfter, Strategy,
 };
 use imgctl_cluster::upgrade::window::Windows;
 use imgctl_ops::upgrade::GivenChoices;
@@ -30,21 +30,12 @@ pub(crate) struct MovingArgs {
     #[arg(long, value_parser = choice::<KubeletSwap>(["drain", "in-place"]))]
     kubelet_swap: Option<KubeletSwap>,
 
-    /// Time limit for the Pods of a Node to leave; 0 means no limit [default: 10m]
-    #[arg(long, value_name = "DURATION")]
-    drain_timeout: Option<String>,
-
-    /// Action for Pods that do not leave in time [default: abort]
-    #[arg(long, value_parser = choice::<OnTimeout>(["abort", "wait", "delete"]))]
-    drain_on_timeout: Option<OnTimeout>,
+    #[command(flatten)]
+    drain: DrainArgs,
 
     /// Also evict Pods with emptyDir volumes, whose data is lost
     #[arg(long)]
     delete_emptydir_data: bool,
-
-    /// Also evict Pods that no controller recreates
-    #[arg(long)]
-    force_unmanaged: bool,
 
     /// Continue despite the findings of this check (may be repeated)
     #[arg(long, value_name = "CHECK")]
@@ -138,13 +129,6 @@ pub(crate) fn checked_windows(given: &[String]) -> Result<Vec<String>> {
     Ok(given.to_vec())
 }
 
-/// Reads a choice by the name that plans record it under.
-pub(crate) fn choice<T: DeserializeOwned + Clone + Send + Sync + 'static>(
-    names: impl Into<PossibleValuesParser>,
-) -> impl TypedValueParser<Value = T> {
-    names.into().try_map(|name| serde_json::from_value::<T>(name.into()))
-}
-
 impl MovingArgs {
     /// Returns the choices of a rollback, which has no canary.
     pub(crate) fn of_rollback(&self, pause_after: Option<PauseAfter>) -> Result<GivenChoices> {
@@ -163,10 +147,10 @@ impl MovingArgs {
             batch: self.batch.clone().unwrap_or(usual.batch.clone()),
             max_unavailable: self.max_unavailable.clone().unwrap_or(usual.max_unavailable.clone()),
             kubelet_swap: self.kubelet_swap.unwrap_or_default(),
-            drain_timeout_seconds: seconds(&self.drain_timeout, usual.drain_timeout_seconds)?,
-            drain_on_timeout: self.drain_on_timeout.unwrap_or_default(),
+            drain_timeout_seconds: seconds(&self.drain.drain_timeout, usual.drain_timeout_seconds)?,
+            drain_on_timeout: self.drain.drain_on_timeout.unwrap_or_default(),
             delete_emptydir_data: self.delete_emptydir_data,
-            force_unmanaged: self.force_unmanaged,
+            force_unmanaged: self.drain.force_unmanaged,
             skip_checks: self.skip_check.clone(),
             max_restarts: if self.no_restart { Some(0) } else { self.max_restarts },
             bake_seconds: seconds(&self.bake, usual.bake_seconds)?,
@@ -188,10 +172,10 @@ impl MovingArgs {
             ("--batch", "batch", self.batch.is_some()),
             ("--max-unavailable", "maxUnavailable", self.max_unavailable.is_some()),
             ("--kubelet-swap", "kubeletSwap", self.kubelet_swap.is_some()),
-            ("--drain-timeout", "drainTimeoutSeconds", self.drain_timeout.is_some()),
-            ("--drain-on-timeout", "drainOnTimeout", self.drain_on_timeout.is_some()),
+            ("--drain-timeout", "drainTimeoutSeconds", self.drain.drain_timeout.is_some()),
+            ("--drain-on-timeout", "drainOnTimeout", self.drain.drain_on_timeout.is_some()),
             ("--delete-emptydir-data", "deleteEmptydirData", self.delete_emptydir_data),
-            ("--force-unmanaged", "forceUnmanaged", self.force_unmanaged),
+            ("--force-unmanaged", "forceUnmanaged", self.drain.force_unmanaged),
             ("--skip-check", "skipChecks", !self.skip_check.is_empty()),
             ("--max-restarts", "maxRestarts", self.max_restarts.is_some()),
             ("--no-restart", "maxRestarts", self.no_restart),

@@ -14,6 +14,7 @@ use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
 use imgctl_base::fs::atomic;
 use imgctl_base::image::{Digest, Platform};
 use imgctl_cluster::apps::here::{Here, Pool};
+use imgctl_cluster::apps::objects::ObjectAccess;
 use imgctl_cluster::apps::plan::{self, Item, Way};
 use imgctl_cluster::apps::prune::Prune;
 use imgctl_cluster::apps::record::{Installed, Records, State, application};
@@ -27,7 +28,6 @@ use imgctl_host::render::ConfigEdit;
 use imgctl_kube::api::Api;
 use imgctl_kube::client::narrow::{Narrowed, narrow};
 use imgctl_kube::lease::Outage;
-use imgctl_kube::objects::Resources;
 use imgctl_registry::Client;
 use imgctl_transfer::transfer::mirror_place::{Place, PlaceName};
 
@@ -323,9 +323,7 @@ impl Operation {
                 directory.clone(),
                 settings.environment,
             )),
-            resources: Resources::new(Arc::clone(&api)),
-            records: Records::new(Arc::clone(&api)),
-            api,
+            access: ObjectAccess::new(api),
             version,
             namespace: narrowed.namespace.clone(),
             kubeconfig: directory.join("etc").join("kubeconfig"),

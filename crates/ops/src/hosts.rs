@@ -3,7 +3,7 @@
 
 use crate::session::Session;
 use imgctl_base::error::{Error, Kind, Result};
-use imgctl_cluster::cluster::{context::Host, name};
+use imgctl_cluster::cluster::{context::ClusterContext, context::Host, name};
 use imgctl_host::host::address::{Address, SSH_PORT, parse_list};
 use imgctl_host::host::{connect::Connections, login::Login};
 use imgctl_transfer::transfer::workers::map;
@@ -86,6 +86,31 @@ fn known(session: &Session<'_>) -> Vec<Host> {
 /// Returns whether the address means the host; its port counts only if it is not 22.
 fn is_at(host: &Host, address: &Address) -> bool {
     host.address == *address || (address.port == SSH_PORT && host.address.name == address.name)
+}
+
+/// Verbs whose login flags count instead of the recorded logins of all hosts, without being recorded. With
+/// others, they are for new hosts.
+const FLAGS_LOG_IN: [&str; 10] = [
+    "apply",
+    "delete",
+    "uninstall",
+    "reset",
+    "status",
+    "cert",
+    "renumber",
+    "backup",
+    "registry-passwd",
+    "registry-gc",
+];
+
+/// Has a verb log in to the hosts of a cluster as its flags say.
+pub(crate) fn log_in(context: &mut ClusterContext, verb: &str, flags: &Login) {
+    if !FLAGS_LOG_IN.contains(&verb) {
+        return;
+    }
+    for host in context.hosts.iter_mut().chain(&mut context.leaving) {
+        host.login = preferred(flags, &host.login);
+    }
 }
 
 /// Returns the values of `flags` where they are set, otherwise those of `stored`.
@@ -191,5 +216,38 @@ mod tests {
         assert_eq!(names(&["node"], "10.0.0.2").unwrap(), ["10.0.0.2:2222"]);
         assert!(names(&["master"], "10.0.0.2").is_err());
         assert!(names(&[], "10.0.0.9").is_err());
+    }
+
+    #[test]
+    fn flags_log_in_where_they_are_for_no_new_hosts() {
+        let stored = Login {
+            user: Some("ops".into()),
+            key_data: vec![imgctl_base::secret::Secret::new("key")],
+            ..Login::default()
+        };
+        let flags = Login { keys: vec!["/k".into()], ..Login::default() };
+        for (verb, given, is_flag) in [
+            ("apply", &flags, true),
+            ("reset", &flags, true),
+            ("add", &flags, false),
+            ("run", &flags, false),
+            ("apply", &Login::default(), false),
+        ] {
+            let hosts = imgctl_cluster::pipeline::testing::hosts(1, 1);
+            let mut context = imgctl_cluster::pipeline::testing::sample_context(
+                "c",
+                hosts,
+                std::path::Path::new("/nowhere"),
+            );
+            context.leaving = context.hosts.split_off(1);
+            context.hosts[0].login = stored.clone();
+            context.leaving[0].login = stored.clone();
+            log_in(&mut context, verb, given);
+            for host in context.hosts.iter().chain(&context.leaving) {
+                assert_eq!(host.login.user.as_deref(), Some("ops"), "{verb}");
+                assert_eq!(host.login.keys.len(), usize::from(is_flag), "{verb}");
+                assert_eq!(host.login.key_data.is_empty(), is_flag, "{verb}");
+            }
+        }
     }
 }

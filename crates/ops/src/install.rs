@@ -6,6 +6,7 @@ use crate::upgrade::{SettingsChoices, reconfigure};
 use crate::work::{RunOptions, Work, replacement};
 use crate::{front_end::Outcome, members::add_new_hosts, session::Session, upgrade};
 use imgctl_base::error::{Error, Result};
+use imgctl_cluster::apps::prune::Prune;
 use imgctl_cluster::cluster::{
     clusterfile::Clusterfile, desired::HostFlags, image::ImageKind, local_addresses,
 };
@@ -41,6 +42,8 @@ pub struct Installation {
     pub additions: Additions,
     /// Recipients (`age1…`), and files of recipients, to encrypt the cluster's state to.
     pub encrypt_state: Vec<String>,
+    /// Which objects of former versions of the images are removed.
+    pub prune: Prune,
     /// Also run the commands of images that the cluster already has.
     pub force: bool,
     pub wait: Wait,
@@ -67,7 +70,8 @@ enum Next {
 
 fn run_once(request: &Installation, session: &Session<'_>) -> Result<Next> {
     let name = &request.cluster;
-    let work = Work::begin_asking_hosts("run", name, &request.options, session)?;
+    let mut work = Work::begin_asking_hosts("run", name, &request.options, session)?;
+    work.prune = request.prune;
     work.encrypt_state(&request.encrypt_state)?;
     let images = session.loaded(&request.images)?;
     let flags = &request.hosts;
@@ -77,6 +81,12 @@ fn run_once(request: &Installation, session: &Session<'_>) -> Result<Next> {
     {
         if !flags.is_empty() {
             return Err(two_in_one());
+        }
+        if request.prune != Prune::Nothing {
+            return Err(Error::usage(
+                "a newer rootfs image upgrades hosts, and --prune is for applications",
+            )
+            .hint("upgrade the cluster first, then run the applications with --prune"));
         }
         upgrade::begin_newer(&work, &images)?;
         return Ok(Next::Nothing);
@@ -106,6 +116,9 @@ fn run_once(request: &Installation, session: &Session<'_>) -> Result<Next> {
     let prepared = work.prepare(desired)?;
     let mut change = work.change(&prepared, request.wait)?;
     change.replacement = replacement(&request.additions.command, &images)?;
+    if request.prune != Prune::Nothing {
+        change.prune.clone_from(&images);
+    }
     if request.force {
         let again: Vec<_> =
             images.iter().filter(|image| !change.install.contains(image)).cloned().collect();
@@ -114,6 +127,12 @@ fn run_once(request: &Installation, session: &Session<'_>) -> Result<Next> {
     let rootfs = prepared.context.rootfs().map(|image| image.name.clone());
     let rootfs = rootfs.filter(|name| images.contains(name));
     let ran = work.with_execution(&prepared, request.force, |execution| {
+        if !change.prune.is_empty() && execution.applications.is_none() {
+            return Err(Error::usage(format!(
+                "cluster {name} has no Kubernetes API: nothing records the objects of applications"
+            ))
+            .hint("omit --prune"));
+        }
         let planned = change::plan(execution, &prepared.context, &change)?;
         if planned.behind.is_empty() || rootfs.is_none() {
             return work.carry_out_plan(&planned, execution).map(Ran::Through);
@@ -134,7 +153,7 @@ fn run_once(request: &Installation, session: &Session<'_>) -> Result<Next> {
             }
             let to: Vec<String> = rootfs.into_iter().collect();
             let is_done = upgrade::begin_newer(&work, &to)?;
-            let rest = is_done && !change.install.is_empty();
+            let rest = is_done && !(change.install.is_empty() && change.prune.is_empty());
             Ok(if rest { Next::Again } else { Next::Nothing })
         }
     }

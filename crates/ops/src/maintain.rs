@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use crate::work::{RunOptions, Work};
 use crate::{front_end::Outcome, session::Session};
 use imgctl_base::error::{Error, Kind, Result};
+use imgctl_cluster::apps::prune::Prune;
 use imgctl_cluster::backup::schedule;
 use imgctl_cluster::cluster::state_files::StateFiles;
 use imgctl_cluster::cluster::{
@@ -227,11 +228,14 @@ pub struct Uninstallation {
     pub cluster: String,
     /// Image, as the cluster lists it.
     pub image: String,
+    /// Also removes Namespaces, PersistentVolumeClaims and CustomResourceDefinitions.
+    pub purge: bool,
     pub options: RunOptions,
 }
 
 pub fn uninstall(request: &Uninstallation, session: &Session<'_>) -> Result<()> {
-    let work = Work::begin("uninstall", &request.cluster, &request.options, session)?;
+    let mut work = Work::begin("uninstall", &request.cluster, &request.options, session)?;
+    work.prune = if request.purge { Prune::All } else { Prune::Objects };
     let desired = work.existing()?.clone();
     if !desired.cluster.images.contains(&request.image) {
         let what = format!("cluster {} has no image {}", request.cluster, request.image);

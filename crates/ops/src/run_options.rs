@@ -1,9 +1,12 @@
 //! How an operation runs, whatever it does.
 
 use crate::layer_source::LayerSource;
+use imgctl_base::error::{Error, Result};
 use imgctl_cluster::pipeline::executor::Options;
 use imgctl_cluster::runtime::certificates::validity::Validity;
+use imgctl_cluster::runtime::{Runtime, nodes};
 use imgctl_cluster::sync::recipe::Delta;
+use imgctl_kube::drain;
 
 /// How an operation runs, whatever it does.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +22,8 @@ pub struct RunOptions {
     pub delta: Delta,
     /// Where hosts get layers that no other host has.
     pub source: LayerSource,
+    /// How the Pods of hosts that leave are evicted; `None`: as usual.
+    pub draining: Option<drain::Options>,
 }
 
 impl RunOptions {
@@ -27,6 +32,18 @@ impl RunOptions {
         let own = self.execution.clone();
         let execution = Options { assume_done: Vec::new(), redo: Vec::new(), ..own };
         Self { execution, ..self.clone() }
+    }
+
+    /// Returns how the Pods of hosts that leave `cluster` are evicted.
+    pub(crate) fn draining(&self, runtime: &dyn Runtime, cluster: &str) -> Result<drain::Options> {
+        match &self.draining {
+            Some(_) if !runtime.has_api() => Err(Error::usage(format!(
+                "cluster {cluster} has no Kubernetes API: its hosts leave without a drain"
+            ))
+            .hint("omit --drain-timeout, --drain-on-timeout and --force-unmanaged")),
+            Some(given) => Ok(given.clone()),
+            None => Ok(nodes::leaving()),
+        }
     }
 
     /// Returns the options of operations that only read.

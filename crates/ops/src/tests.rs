@@ -209,6 +209,7 @@ fn hosts(masters: Option<&str>, nodes: &str) -> HostFlags {
 
 fn installation(options: RunOptions) -> Installation {
     Installation {
+        prune: imgctl_cluster::apps::prune::Prune::Nothing,
         encrypt_state: Vec::new(),
         cluster: "default".to_owned(),
         images: vec!["app:v1".to_owned()],

@@ -8,11 +8,13 @@ use jiff::Timestamp;
 
 use crate::adopted;
 use crate::front_end::{Announcement, Outcome};
+use crate::hosts::log_in;
 pub use crate::run_options::RunOptions;
 use crate::session::Session;
 use crate::state_store::{ClusterStateStore, password_of_hosts};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Platform;
+use imgctl_cluster::apps::{managed::Managed, prune::Prune};
 use imgctl_cluster::cluster::clusterfile::{Clusterfile, HostGroup, Mount};
 use imgctl_cluster::cluster::context::{ClusterContext, Host, RegistryAccess};
 use imgctl_cluster::cluster::diff::{self, diff};
@@ -32,8 +34,8 @@ use imgctl_cluster::pipeline::{
     redact::of_cluster,
 };
 use imgctl_cluster::runtime::certificates::rotation;
-use imgctl_cluster::runtime::{ImageFiles as _, choice, registry};
-use imgctl_cluster::upgrade::{nodes, upgrade_store::refuse_while_open};
+use imgctl_cluster::runtime::{ImageFiles as _, choice, nodes, registry};
+use imgctl_cluster::upgrade::upgrade_store::refuse_while_open;
 use imgctl_kube::api::Api;
 use imgctl_kube::lease::{self, Outage};
 
@@ -62,6 +64,8 @@ pub(crate) struct Work<'a> {
     pub(crate) current: Option<Clusterfile>,
     /// Hosts that are not members but are treated as members, so that they are removed.
     pub(crate) also: Vec<HostGroup>,
+    /// Which objects of applications are removed.
+    pub(crate) prune: Prune,
     /// Whether hosts may be asked before there is a plan.
     asks_hosts: bool,
     /// The cluster's Lease, from the first access to its hosts on.
@@ -127,6 +131,7 @@ impl<'a> Work<'a> {
             state,
             current,
             also: Vec::new(),
+            prune: Prune::Nothing,
             asks_hosts: false,
             lease: OnceLock::new(),
             held,
@@ -188,6 +193,7 @@ impl<'a> Work<'a> {
                 current.exists()
                     && current.cluster.renew_certificates != prepared.context.renew_certificates
             }),
+            prune: Vec::new(),
             begun: self.begun()?,
             wait,
             restore: None,
@@ -254,6 +260,7 @@ impl<'a> Work<'a> {
             self.session.with_surroundings(|around| diff(current.as_ref(), &desired, around))?;
         let mut context = self.session.cluster_context(&desired, images)?;
         context.leaving.clone_from(&change.remove);
+        log_in(&mut context, &self.verb, &self.session.ssh.login);
         context.unfinished = self.state.touched_rootfs()?.map(|mount| mount.image());
         let registry_is_new = self.fill_registry(&mut context)?;
         Ok(Prepared { context, change, desired, registry_is_new })
@@ -403,16 +410,21 @@ impl<'a> Work<'a> {
             |context: &ClusterContext, host: &Host| registry::registry_steps(context, host, &files);
         let clean =
             |context: &ClusterContext, host: &Host| registry::clean_steps(context, host, &files);
+        let pool = session.hosts()?;
+        let applications = Managed { prune: self.prune, pool: Arc::clone(&pool) };
+        let has_api = runtime.has_api();
         let execution = ExecutionContext {
-            pool: session.hosts()?,
+            pool,
             runtime: &*runtime,
             files: &synced,
+            applications: has_api.then_some(&applications),
             registry: &start,
             clean_registry: &clean,
             state_store: Arc::clone(&state_store),
             validity: self.options.validity,
             parallel: self.options.execution.parallel.max(1),
             copy_state: session.controller.copy_state,
+            draining: self.options.draining(&*runtime, self.state.name())?,
             force,
         };
         self.lock_out_others(context, &execution)?;

@@ -8,7 +8,8 @@ use clap::Args;
 use crate::cli::cluster_options::{
     ClusterArg, DesiredArgs, HostsArgs, StateArgs, WaitArgs, WorkArgs,
 };
-use crate::cli::kubeconfig_options::{ApplicationArgs, KubeconfigArgs};
+use crate::cli::drain_options::DrainArgs;
+use crate::cli::kubeconfig_options::{ApplicationArgs, KubeconfigArgs, PruneArgs};
 use crate::cli::source_options::SourceArgs;
 use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use imgctl_base::error::{Error, Result};
@@ -63,6 +64,9 @@ pub(crate) struct RunArgs {
     force: bool,
 
     #[command(flatten)]
+    prune: PruneArgs,
+
+    #[command(flatten)]
     state: StateArgs,
 
     #[command(flatten)]
@@ -92,7 +96,7 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
             access,
             images: args.images.clone(),
             push: args.application.push()?,
-            prune: args.application.prune(),
+            prune: args.prune.prune(),
             additions: args.desired.additions(context)?,
             force: args.force,
             options: args.work.options(context)?,
@@ -105,6 +109,7 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
         hosts: args.hosts.of(&session),
         additions: args.desired.additions(context)?,
         encrypt_state: args.state.encrypt_state.clone(),
+        prune: args.prune.prune(),
         force: args.force,
         wait: args.wait.wait()?,
         options: args.source.with(args.work.options(context)?),
@@ -200,6 +205,9 @@ pub(crate) struct DeleteArgs {
     force: bool,
 
     #[command(flatten)]
+    drain: DrainArgs,
+
+    #[command(flatten)]
     ssh: SshArgs,
 
     #[command(flatten)]
@@ -214,7 +222,7 @@ pub(crate) fn delete(args: &DeleteArgs, context: &Context) -> Result<()> {
         cluster: args.cluster.cluster.clone(),
         hosts: [&args.masters, &args.nodes].into_iter().flatten().cloned().collect(),
         force: args.force,
-        options: args.work.options(context)?,
+        options: args.drain.with(args.work.options(context)?)?,
     };
     members::remove(&request, &context.session(&args.ssh, &args.registry)?)
 }
@@ -223,8 +231,8 @@ pub(crate) fn delete(args: &DeleteArgs, context: &Context) -> Result<()> {
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = "Runs the image's own command for it: the label `uninstall` or `clean`, or the script of that name.
-Then removes its working directory. With --kubeconfig, an application whose image has no such
-command goes with the objects that were recorded when it was installed.
+Then removes its working directory. An application whose image has no such command goes with the
+objects that were recorded when it was installed.
 
 Examples:
   imgctl uninstall labring/ingress-nginx:v1.11
@@ -241,9 +249,9 @@ pub(crate) struct UninstallArgs {
     #[command(flatten)]
     kubeconfig: KubeconfigArgs,
 
-    /// With --kubeconfig: also remove its Namespaces, PersistentVolumeClaims and
-    /// CustomResourceDefinitions, if their objects are removed one by one
-    #[arg(long, requires = "kubeconfig")]
+    /// Also remove its Namespaces, PersistentVolumeClaims and CustomResourceDefinitions, if its
+    /// objects are removed one by one
+    #[arg(long)]
     purge: bool,
 
     #[command(flatten)]
@@ -270,6 +278,7 @@ pub(crate) fn uninstall(args: &UninstallArgs, context: &Context) -> Result<()> {
     let request = Uninstallation {
         cluster: args.cluster.cluster.clone(),
         image: args.image.clone(),
+        purge: args.purge,
         options: args.work.options(context)?,
     };
     maintain::uninstall(&request, &session)

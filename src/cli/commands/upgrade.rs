@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
+use crate::cli::choice::choice;
 use crate::cli::cluster_options::{ClusterArg, WorkArgs};
 use crate::cli::source_options::SourceArgs;
-use crate::cli::upgrade_choices::{ChoiceArgs, MovingArgs, PAUSES, PAUSES_BACK, choice};
+use crate::cli::upgrade_choices::{ChoiceArgs, MovingArgs, PAUSES, PAUSES_BACK};
 use crate::cli::{
     context::Context, registry_options::RegistryArgs, ssh_options::SshArgs, upgrade_view,
 };

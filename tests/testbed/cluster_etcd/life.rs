@@ -151,6 +151,19 @@ fn both_at_once(bed: &Bed) {
     let own = bed.ip(3);
     assert!(text.contains(&own), "{text}");
     let wanted = bed.env.write("wanted.yaml", text.replace(&own, &bed.ip(2)));
+    // A key of the command line counts more than one of the file.
+    let key = bed.key().display().to_string();
+    assert!(text.contains(&key), "{text}");
+    let other = bed.env.write("other.yaml", text.replace(&key, "/nowhere/key"));
+    let dry = ["apply", "--dry-run", "-f", other.to_str().unwrap()];
+    let refused = bed.imgctl(dry);
+    assert!(
+        !refused.success() && refused.report().contains("/nowhere/key"),
+        "{}",
+        refused.report()
+    );
+    bed.imgctl([&dry[..], &["--pk", &key]].concat()).ok();
+
     let mut apply = bed.command(["apply", "--yes", "-f"]);
     apply.arg(wanted);
     Ran::new(apply).ok();

@@ -3,6 +3,7 @@
 //! The API of the cluster is in memory, in this process; hosts forward connections to it.
 
 mod adopt;
+mod apps;
 mod renumber;
 mod restore;
 
@@ -15,7 +16,7 @@ use crate::common::testbed::Bed;
 use crate::common::{Ran, needs_root, repository, tool};
 use crate::served_api::ServedApi;
 use imgctl_kube::testing::stand_in::StandIn;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/imgctl";
 
@@ -60,7 +61,7 @@ impl ClusterApi {
     /// Commands that have held the Lease, as `kubectl describe` shows them.
     fn verbs(&self) -> Vec<String> {
         let mut verbs: Vec<String> = Vec::new();
-        for request in self.api.writes() {
+        for request in self.api.writes().iter().filter(|one| one.path.contains("/leases")) {
             let held = &request.body["metadata"]["annotations"]["imgctl.io/holder"];
             let held: Value = serde_json::from_str(held.as_str().unwrap()).unwrap();
             let verb = held["verb"].as_str().unwrap().to_owned();
@@ -170,12 +171,12 @@ fn two_servers_and_an_agent() {
     networkless(&bed);
     balanced(&bed);
     two_controllers(&bed, &api);
+    apps::pruned(&bed, &api);
 
-    keyed(&bed, &["delete", "--yes", "--nodes", &bed.ip(3)]).ok();
+    drained(&bed, &api);
     assert_eq!(nodes(&bed), ["h1", "h2"]);
     let asked = changes(&bed, 1);
-    assert!(asked[0].starts_with("kubectl drain h3 "), "{asked:?}");
-    assert!(asked[1].starts_with("kubectl delete node h3"), "{asked:?}");
+    assert!(asked[0].starts_with("kubectl delete node h3"), "{asked:?}");
     assert_eq!(surface(&bed, 3), before[2]);
 
     keyed(&bed, &["reset", "--yes"]).ok();
@@ -185,6 +186,24 @@ fn two_servers_and_an_agent() {
     for verb in ["run", "add", "delete", "reset"] {
         assert!(api.verbs().contains(&verb.to_owned()), "{verb}: {:?}", api.verbs());
     }
+}
+
+/// A host leaves when its Pods have left: one that nothing recreates stays unless it is forced.
+fn drained(bed: &Bed, api: &ClusterApi) {
+    const POD: &str = "/api/v1/namespaces/default/pods/alone";
+    api.api.add(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "h3"}}));
+    api.api.add(json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "alone"},
+        "spec": {"nodeName": "h3", "containers": [{"name": "c", "image": "x:1"}]},
+        "status": {"phase": "Running"},
+    }));
+    let host = bed.ip(3);
+    let delete = ["delete", "--yes", "--nodes", &host];
+    let report = keyed(bed, &delete).report();
+    assert!(report.contains("default/alone") && report.contains("accepts Pods again"), "{report}");
+    assert_eq!(nodes(bed), ["h1", "h2", "h3"]);
+    keyed(bed, &[&delete[..], &["--force-unmanaged"]].concat()).ok();
+    assert!(api.api.peek(POD).is_none());
 }
 
 /// A command on one controller keeps every command of another one off the cluster, also when the API

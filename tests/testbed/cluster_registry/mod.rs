@@ -2,6 +2,7 @@
 //! stop in the middle of pulls, the password changes, a registry host leaves.
 
 mod image;
+mod kills;
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -159,7 +160,12 @@ fn pulls_survive_two_of_three_registry_hosts_and_another_password() {
     let tree = bed.says(CLIENT, "cat /var/lib/sealos/data/default/rootfs/etc/registry.yml");
     assert!(tree.contains(&new), "{tree}");
 
+    kills::of_passwd(&bed);
+    let new = password(&bed);
+    more_pulls(&bed, 1);
+
     collection(&bed, &format!("admin:{new}"));
+    kills::of_gc(&bed, &format!("admin:{new}"));
 
     // A registry host leaves under pulls.
     run(&bed, &["delete", "--yes", "--nodes", &bed.ip(3)], None).ok();

@@ -1,5 +1,6 @@
 //! `--source registry`: hosts pull the layers of an image from a registry that asks for a password.
-//! The controller's line carries none of them, and no host keeps the password.
+//! The controller's line cannot carry them: it is cut behind the bytes of requests. No host keeps the
+//! password.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -43,6 +44,7 @@ fn hosts_pull_from_the_registry_and_the_controller_sends_no_layer() {
     assert!(shown.stdout().contains(&format!("from {site}")), "{}", shown.report());
 
     let before = sent(&bed);
+    cut_behind(&bed, Some(CONTROL));
     let created = run(&bed, &[&["--json"], &create[..]].concat()).ok();
     let came = came(&created);
     assert_eq!(came["controller"], 0, "{came:?}");
@@ -56,6 +58,7 @@ fn hosts_pull_from_the_registry_and_the_controller_sends_no_layer() {
     // Of the next version, hosts fetch what differs.
     let second = format!("{site}:1.1.0");
     let before = sent(&bed);
+    cut_behind(&bed, Some(CONTROL));
     let moved = [&["--json", "upgrade", &second, "--source", "registry", "--yes"], &access[..]];
     let moved = bed.imgctl(moved.concat()).ok();
     let came = self::came(&moved);
@@ -65,6 +68,7 @@ fn hosts_pull_from_the_registry_and_the_controller_sends_no_layer() {
     assert!(carried < CONTROL, "the controller sent {carried} bytes");
     assert_eq!([version(&bed, 1), version(&bed, 2)], ["1.1.0", "1.1.0"]);
 
+    cut_behind(&bed, None);
     alone(&bed, &site, &access);
     for host in 1..=3 {
         let line = format!(
@@ -171,6 +175,28 @@ fn registry_on(bed: &Bed, host: usize) -> String {
 /// The version that a member has.
 fn version(bed: &Bed, host: usize) -> String {
     bed.says(host, "cat /var/lib/member")
+}
+
+/// Lets this machine send so many bytes more to the bed, and no packet afterwards; `None`: heals its line.
+fn cut_behind(bed: &Bed, bytes: Option<u64>) {
+    let rule = bytes.map_or(String::new(), |bytes| {
+        format!(
+            "table bridge uplink {{\nchain forward {{\ntype filter hook forward priority 1; policy accept;\n\
+             iifname \"controller\" quota over {bytes} bytes drop\n}}\n}}\n"
+        )
+    });
+    let rules = format!("table bridge uplink\ndelete table bridge uplink\n{rule}");
+    let file = bed.env.write("uplink.nft", rules);
+    let switch = format!("itb.{}.switch", bed.name);
+    let file = file.to_str().unwrap();
+    let space = ["netns", "exec", &*switch, "nft"];
+    if bytes.is_none() {
+        // What was sent went through the limit.
+        let told = [&space[..], &["list", "table", "bridge", "uplink"]].concat();
+        let told = Ran::new(tool("ip", told)).ok().stdout();
+        assert!(told.contains(" used "), "{told}");
+    }
+    Ran::new(tool("ip", [&space[..], &["-f", file]].concat())).ok();
 }
 
 /// Number of bytes that this machine has sent to the bed so far.

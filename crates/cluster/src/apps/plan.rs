@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::apps::here::Here;
-use crate::apps::prune::{Prune, is_holder};
+use crate::apps::objects::{removals, whole_removal};
+use crate::apps::prune::Prune;
 use crate::apps::record::{Installed, State};
 use crate::apps::steps;
 use crate::apps::target::{Target, embedded_bytes, may_embed};
@@ -13,9 +14,6 @@ use crate::pipeline::step::{Lane, Order, Phase, Plan, Step};
 use crate::runtime::Action;
 use imgctl_base::error::{Error, Result};
 use imgctl_kube::objects::ObjectName;
-
-/// Maximum number of objects that a plan lists.
-const MOST_LISTED: usize = 50;
 
 /// Fails unless all images can be installed on a cluster whose hosts are not known.
 pub fn check(images: &[ClusterImage]) -> Result<()> {
@@ -101,7 +99,9 @@ pub fn install(
         let prunes = prune != Prune::Nothing && !candidates.is_empty();
         if prunes {
             plan.destroys = true;
-            plan.notes.push(removals(item, &candidates, prune, runs));
+            let next = runs.then_some(item.image.name.as_str());
+            let application = &item.installed.application;
+            plan.notes.push(removals(application, &candidates, prune, next));
         }
         applications.push((item, runs, prunes));
     }
@@ -125,30 +125,6 @@ pub fn install(
     }
     plan.push(Phase::on("clean", &host, clean));
     Ok(plan)
-}
-
-/// Says which objects go if the new version does not have them.
-fn removals(item: &Item, candidates: &[ObjectName], prune: Prune, runs: bool) -> String {
-    let (held, others): (Vec<_>, Vec<_>) = candidates.iter().partition(|object| is_holder(object));
-    let mut going: Vec<String> = others.iter().map(ToString::to_string).collect();
-    if prune == Prune::All {
-        going.extend(held.iter().map(ToString::to_string));
-    }
-    let count = going.len();
-    going.truncate(MOST_LISTED);
-    if count > MOST_LISTED {
-        going.push(format!("and {} more", count - MOST_LISTED));
-    }
-    let list = going.join("\n  ");
-    let of = &item.installed.application;
-    match runs {
-        true => format!(
-            "of the objects of {of} that are recorded now, those are removed that {} does not \
-             have:\n  {list}",
-            item.image.name
-        ),
-        false => format!("these objects of former versions of {of} are removed:\n  {list}"),
-    }
 }
 
 /// How an application is removed.
@@ -177,25 +153,7 @@ pub fn uninstall(
             plan.push(Phase::on("uninstall", &host, [steps::uninstall(target, image)]));
         }
         Way::Objects => {
-            let all = installed.all_objects();
-            let (held, others): (Vec<_>, Vec<_>) = all.iter().partition(|one| is_holder(one));
-            let list = |objects: &[&ObjectName]| {
-                let shown: Vec<String> =
-                    objects.iter().take(MOST_LISTED).map(ToString::to_string).collect();
-                shown.join("\n  ")
-            };
-            plan.notes.push(format!(
-                "{} has no command for its removal: its {} recorded objects are removed\n  {}",
-                installed.image,
-                others.len(),
-                list(&others)
-            ));
-            if !held.is_empty() {
-                plan.notes.push(match prune {
-                    Prune::All => format!("what these hold goes with them:\n  {}", list(&held)),
-                    _ => format!("these stay unless --purge is given:\n  {}", list(&held)),
-                });
-            }
+            plan.notes.extend(whole_removal(installed, prune));
             plan.push(Phase::on("uninstall", &host, [steps::remove(target, installed, prune)]));
         }
     }

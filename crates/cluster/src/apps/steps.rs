@@ -4,12 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use serde_json::json;
-
 use crate::apps::images::Pushed;
-use crate::apps::prune::{PATIENCE, Prune, Removal};
-use crate::apps::record::{Installed, PART_OF, State};
+use crate::apps::prune::Prune;
+use crate::apps::record::Installed;
 use crate::apps::target::Target;
 use crate::apps::wrapper::{self, Settings, Tool};
 use crate::cluster::image::ClusterImage;
@@ -18,10 +15,9 @@ use crate::runtime::action::{Action, Line, Site};
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::fs::directory;
-use imgctl_base::image::{Digest, time::rfc3339};
+use imgctl_base::image::Digest;
 use imgctl_base::progress::{Reporter, Silent, Task, Unit};
 use imgctl_host::agent::protocol::OutputLine;
-use imgctl_host::host::quote::quote;
 use imgctl_kube::objects::ObjectName;
 use imgctl_registry::Target as Tag;
 use imgctl_registry::layout::Layout;
@@ -56,12 +52,7 @@ fn wrappers(target: &Target) -> Result<()> {
     atomic::make_private(Path::new(&own))?;
     atomic::make_private(Path::new(&target.objects()))?;
     for tool in Tool::ALL {
-        let text = format!(
-            "#!/bin/sh\nexec {} kube-wrapper {} {} -- \"$@\"\n",
-            quote(&target.program.to_string_lossy()),
-            tool.name(),
-            quote(&own)
-        );
+        let text = wrapper::script(tool, &target.program.to_string_lossy(), &own);
         let file = Path::new(&own).join(tool.name());
         atomic::write(&file, text.as_bytes(), 0o700, Durability::Atomic)?;
     }
@@ -165,27 +156,13 @@ pub(super) fn commands(
     actions
 }
 
-fn now() -> String {
-    rfc3339(Timestamp::now().as_second())
-}
-
 /// Records that an installation begins. Objects of the version before stay recorded.
 pub(super) fn begin(target: &Arc<Target>, installed: &Installed) -> Action {
     let says = format!("record {} in the cluster as being installed", installed.image);
     let (target, installed) = (Arc::clone(target), installed.clone());
     let name = format!("begin-{}", installed.object());
     let inputs = format!("{} {}", installed.digest, installed.image);
-    Action::depending_on(&name, says, &inputs, move |_| {
-        let mut installed = installed.clone();
-        // A resumed run finds what the first one has written.
-        if let Some(known) = target.records.all()?.remove(&installed.application) {
-            installed.objects = known.objects;
-            installed.former = known.former;
-        }
-        installed.state = State::Installing;
-        installed.time = now();
-        target.records.save(&installed)
-    })
+    Action::depending_on(&name, says, &inputs, move |_| target.access.begin(&installed))
 }
 
 /// Marks the objects that the commands have sent as the application's, and records them.
@@ -196,18 +173,7 @@ pub(super) fn record(target: &Arc<Target>, image: &ClusterImage, installed: &Ins
     let commands = format!(".{COMMANDS}.{}-", image.mount_name);
     Action::depending_on(&name, says, &installed.digest.to_string(), move |site| {
         let sent = sent(&target, site, &commands)?;
-        let mut installed = installed.clone();
-        let mut before = Vec::new();
-        if let Some(known) = target.records.all()?.remove(&installed.application) {
-            before = known.all_objects();
-        }
-        installed.objects = label(&target, &installed.set(), &sent, &|text| site.say(text))?;
-        let own: BTreeSet<&ObjectName> = installed.objects.iter().collect();
-        installed.former = before.into_iter().filter(|object| !own.contains(object)).collect();
-        installed.state = State::Installed;
-        installed.time = now();
-        site.say(&format!("{} objects", installed.objects.len()));
-        target.records.save(&installed)
+        target.access.record(&installed, &sent, &|text| site.say(text))
     })
 }
 
@@ -233,45 +199,6 @@ fn sent(target: &Target, site: &Site<'_>, commands: &str) -> Result<Vec<ObjectNa
     Ok(all)
 }
 
-/// Labels those of the objects that exist; returns them.
-fn label(
-    target: &Target,
-    set: &str,
-    objects: &[ObjectName],
-    say: &dyn Fn(&str),
-) -> Result<Vec<ObjectName>> {
-    let mut labelled = Vec::new();
-    for object in objects {
-        let doing = || format!("cannot label {object}");
-        let found = target.resources.find(object).map_err(Error::from).context(doing)?;
-        let Some((object, path)) = found else { continue };
-        let live = match target.api.get(&path) {
-            Ok(live) => live,
-            // A hook, or removed by a later command.
-            Err(error) if error.is_not_found() => continue,
-            Err(error) => return Err(Error::from(error).context(doing())),
-        };
-        match live["metadata"]["labels"][PART_OF].as_str() {
-            Some(other) if other != set => {
-                say(&format!("{object} belongs to another application"));
-                continue;
-            }
-            Some(_) => {}
-            None => {
-                let patch = json!({"metadata": {"labels": {PART_OF: set}}});
-                let path = format!("{path}?fieldManager=imgctl");
-                let kind = imgctl_kube::api::PatchKind::Merge;
-                match target.api.patch(&path, kind, &patch) {
-                    Err(error) if error.is_not_found() => continue,
-                    patched => patched.map_err(Error::from).context(doing)?,
-                };
-            }
-        }
-        labelled.push(object);
-    }
-    Ok(labelled)
-}
-
 /// Removes what former versions of an application had and this one does not have.
 pub(super) fn prune(target: &Arc<Target>, application: &str, prune: Prune) -> Action {
     let what = match prune {
@@ -282,26 +209,8 @@ pub(super) fn prune(target: &Arc<Target>, application: &str, prune: Prune) -> Ac
     let name = format!("prune-{}", application.rsplit('/').next().unwrap_or_default());
     let (target, application) = (Arc::clone(target), application.to_owned());
     Action::depending_on(&name, says, &application.clone(), move |site| {
-        let Some(mut installed) = target.records.all()?.remove(&application) else {
-            return Ok(());
-        };
-        let (set, say) = (installed.set(), |text: &str| site.say(text));
-        let removal = removal(&target, &set, prune, false, &say);
-        installed.former = removal.remove(&installed.former)?;
-        target.records.save(&installed)
+        target.access.prune(&application, prune, &|text| site.say(text))
     })
-}
-
-/// Returns the removal of objects of the ApplySet `set`; `whole`: of an application that goes.
-fn removal<'a>(
-    target: &'a Target,
-    set: &'a str,
-    prune: Prune,
-    whole: bool,
-    say: &'a dyn Fn(&str),
-) -> Removal<'a> {
-    let (api, resources) = (&target.api, &target.resources);
-    Removal { api, resources, set, prune, whole, patience: PATIENCE, say }
 }
 
 /// Runs the image's own command for its removal.
@@ -319,12 +228,7 @@ pub(super) fn remove(target: &Arc<Target>, installed: &Installed, prune: Prune) 
     let name = format!("objects-{}", installed.object());
     let (target, installed) = (Arc::clone(target), installed.clone());
     Action::new(&name, says, move |site| {
-        let (set, say) = (installed.set(), |text: &str| site.say(text));
-        let removal = removal(&target, &set, prune, true, &say);
-        // The order of creation: former objects are older.
-        let objects: Vec<ObjectName> =
-            installed.former.iter().chain(&installed.objects).cloned().collect();
-        removal.remove(&objects).map(|_| ())
+        target.access.remove(&installed, prune, &|text| site.say(text))
     })
 }
 
@@ -333,7 +237,7 @@ pub(super) fn forget(target: &Arc<Target>, installed: &Installed) -> Action {
     let says = format!("remove the record of {}", installed.image);
     let name = format!("forget-{}", installed.object());
     let (target, installed) = (Arc::clone(target), installed.clone());
-    Action::new(&name, says, move |_| target.records.remove(&installed))
+    Action::new(&name, says, move |_| target.access.records.remove(&installed))
 }
 
 /// Removes what only a run needs, and the files of the version before.

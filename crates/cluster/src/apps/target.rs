@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, json};
 
-use crate::apps::record::Records;
+use crate::apps::objects::ObjectAccess;
 use crate::apps::wrapper;
 use crate::cluster::context::{ClusterContext, Paths};
 use crate::cluster::environment::SEALOS_VERSION;
@@ -17,7 +17,6 @@ use imgctl_base::error::{IoContext, Result};
 use imgctl_base::image::{Digest, LayerKind};
 use imgctl_host::agent::protocol::{Checkout, CheckoutLayer};
 use imgctl_host::render::{ConfigEdit, ImageInputs, Inputs};
-use imgctl_kube::{api::Api, objects::Resources};
 use imgctl_transfer::transfer::mirror_place::Place;
 
 /// Length of a tree's ID in characters.
@@ -57,9 +56,7 @@ impl Registry {
 pub struct Target {
     /// Has no hosts.
     pub context: Arc<ClusterContext>,
-    pub api: Arc<dyn Api>,
-    pub resources: Resources,
-    pub records: Records,
+    pub access: ObjectAccess,
     /// `v1.34.0`.
     pub version: String,
     /// Namespace of objects that name none.

@@ -4,6 +4,7 @@
 //! kubectl: the files of `apply`, `create` and `replace` become one text on stdin. Helm 3: `install`
 //! and `upgrade` get a post-renderer. Everything else is passed through. Must not depend on clusters.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,9 +16,11 @@ use std::process::{Command, Stdio};
 use rustix::fs::MemfdFlags;
 use serde::{Deserialize, Serialize};
 
+use crate::apps::arguments::{parse, words};
 use crate::apps::{images::Pushed, manifest};
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::fs::directory;
+use imgctl_host::host::quote::quote;
 use imgctl_kube::objects::ObjectName;
 
 /// Maximum size of all manifests of one call, in bytes.
@@ -92,6 +95,10 @@ pub fn run(call: &Call, input: &mut dyn Read, output: &mut dyn Write) -> Result<
 }
 
 impl Settings {
+    fn rewrites(&self) -> bool {
+        self.images.as_ref().is_some_and(|images| !images.is_empty())
+    }
+
     fn rewritten(&self, text: &str) -> String {
         match &self.images {
             Some(images) => images.rewrite(text).into_owned(),
@@ -166,11 +173,26 @@ impl Call {
     }
 }
 
-/// Appends lines of the record, however long it is; a line that was cut off is left out.
+/// Reads a list of objects that calls have written.
 pub fn read_objects(path: &Path) -> Result<Vec<ObjectName>> {
-    let text = directory::read_text(path, LARGEST)?.unwrap_or_default();
+    Ok(objects(&directory::read_text(path, LARGEST)?.unwrap_or_default()))
+}
+
+/// Returns the objects of such a list, each once, in its order; a line that was cut off is left out.
+pub(super) fn objects(text: &str) -> Vec<ObjectName> {
+    let mut seen = BTreeSet::new();
     let lines = text.lines().filter_map(|line| serde_json::from_str::<ObjectName>(line).ok());
-    Ok(lines.filter(ObjectName::is_clean).collect())
+    lines.filter(|one| one.is_clean() && seen.insert(one.clone())).collect()
+}
+
+/// Returns the script that takes a tool's place: it lies in the directory `own`.
+pub(super) fn script(tool: Tool, program: &str, own: &str) -> String {
+    format!(
+        "#!/bin/sh\nexec {} kube-wrapper {} {} -- \"$@\"\n",
+        quote(program),
+        tool.name(),
+        quote(own)
+    )
 }
 
 fn limited(input: &mut dyn Read, what: &str) -> Result<String> {
@@ -180,131 +202,6 @@ fn limited(input: &mut dyn Read, what: &str) -> Result<String> {
         return Err(Error::bad_content(format!("{what} have more than {} MiB", LARGEST >> 20)));
     }
     Ok(text)
-}
-
-/// Flags of kubectl and Helm before the verb that take the next argument as their value.
-const GLOBAL_VALUES: [&str; 30] = [
-    "-n",
-    "--namespace",
-    "--context",
-    "--kubeconfig",
-    "--cluster",
-    "--user",
-    "-s",
-    "--server",
-    "-v",
-    "--v",
-    "--as",
-    "--as-group",
-    "--as-uid",
-    "--token",
-    "--username",
-    "--password",
-    "--certificate-authority",
-    "--client-certificate",
-    "--client-key",
-    "--tls-server-name",
-    "--request-timeout",
-    "--cache-dir",
-    "--profile",
-    "--profile-output",
-    "--kube-context",
-    "--kube-token",
-    "--kube-apiserver",
-    "--registry-config",
-    "--repository-cache",
-    "--repository-config",
-];
-
-/// Arguments of kubectl and Helm, as far as the wrapper has to understand them.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Parsed {
-    verb: String,
-    /// The word after the verb that is not a flag.
-    noun: Option<String>,
-    namespace: Option<String>,
-    files: Vec<String>,
-    kustomizations: Vec<String>,
-    recursive: bool,
-    dry_run: bool,
-    post_renderer: bool,
-    /// The arguments without files.
-    rest: Vec<String>,
-}
-
-fn parse(arguments: &[String]) -> Parsed {
-    let mut parsed = Parsed::default();
-    let mut words = arguments.iter();
-    while let Some(word) = words.next() {
-        let (flag, mut value) = match word.split_once('=') {
-            Some((flag, value)) if flag.starts_with('-') => (flag, Some(value.to_owned())),
-            _ => (word.as_str(), None),
-        };
-        // `-fFILE` and `-nNAME`.
-        let short = ["-f", "-k", "-n"].into_iter().find(|short| {
-            word.len() > 2 && word.starts_with(short) && !word.starts_with("--") && value.is_none()
-        });
-        let flag = match short {
-            Some(short) => {
-                value = Some(word[2..].to_owned());
-                short
-            }
-            None => flag,
-        };
-        let mut next = |parsed: &mut Parsed, kept: bool| {
-            let is_joined = value.is_some();
-            let found = value.take().or_else(|| words.next().cloned()).unwrap_or_default();
-            if kept {
-                parsed.rest.push(word.clone());
-                if !is_joined {
-                    parsed.rest.push(found.clone());
-                }
-            }
-            found
-        };
-        let is_of_verb = !parsed.verb.is_empty();
-        match flag {
-            "-f" | "--filename" if is_of_verb => {
-                let found = next(&mut parsed, false);
-                parsed.files.extend(found.split(',').map(str::to_owned));
-            }
-            "-k" | "--kustomize" if is_of_verb => {
-                let found = next(&mut parsed, false);
-                parsed.kustomizations.push(found);
-            }
-            "-R" | "--recursive" => parsed.recursive = value.as_deref() != Some("false"),
-            "-n" | "--namespace" => parsed.namespace = Some(next(&mut parsed, true)),
-            "--dry-run" => {
-                parsed.dry_run = !matches!(value.as_deref(), Some("none" | "false"));
-                parsed.rest.push(word.clone());
-            }
-            "--post-renderer" => {
-                parsed.post_renderer = true;
-                next(&mut parsed, true);
-            }
-            "--" => {
-                parsed.rest.push(word.clone());
-                parsed.rest.extend(words.by_ref().cloned());
-            }
-            flag if GLOBAL_VALUES.contains(&flag) => drop(next(&mut parsed, true)),
-            _ => {
-                if !word.starts_with('-') {
-                    if parsed.verb.is_empty() {
-                        parsed.verb.clone_from(word);
-                    } else {
-                        parsed.noun.get_or_insert_with(|| word.clone());
-                    }
-                }
-                parsed.rest.push(word.clone());
-            }
-        }
-    }
-    parsed
-}
-
-/// Returns the arguments as text; `None` if one is not UTF-8.
-fn words(arguments: &[OsString]) -> Option<Vec<String>> {
-    arguments.iter().map(|word| word.to_str().map(str::to_owned)).collect()
 }
 
 fn kubectl(call: &Call, input: &mut dyn Read) -> Result<()> {
@@ -317,6 +214,7 @@ fn kubectl(call: &Call, input: &mut dyn Read) -> Result<()> {
         return call.pass_through();
     }
     let mut text = String::new();
+    let mut piped = None;
     let mut arguments = parsed.rest.clone();
     for file in &parsed.files {
         if file.starts_with("http://") || file.starts_with("https://") {
@@ -325,7 +223,11 @@ fn kubectl(call: &Call, input: &mut dyn Read) -> Result<()> {
             continue;
         }
         match file.as_str() {
-            "-" => add(&mut text, &limited(input, "the manifests on stdin")?)?,
+            "-" => {
+                let read = limited(input, "the manifests on stdin")?;
+                add(&mut text, &read)?;
+                piped = Some(read);
+            }
             file => match files(Path::new(file), parsed.recursive) {
                 Ok(files) => {
                     for file in files {
@@ -352,7 +254,15 @@ fn kubectl(call: &Call, input: &mut dyn Read) -> Result<()> {
     let settings = call.settings()?;
     let namespace = parsed.namespace.as_ref().unwrap_or(&settings.namespace);
     let mut command = call.command()?;
-    command.args(arguments).args(["-f", "-"]).stdin(in_memory(&settings.rewritten(&text))?);
+    if settings.rewrites() {
+        command.args(arguments).args(["-f", "-"]).stdin(in_memory(&settings.rewritten(&text))?);
+    } else {
+        // Only recorded: kubectl reads its files itself, and the stdin that was read here.
+        command.args(&call.arguments);
+        if let Some(piped) = &piped {
+            command.stdin(in_memory(piped)?);
+        }
+    }
     if parsed.dry_run {
         return call.become_program(command);
     }
@@ -434,7 +344,7 @@ fn helm(call: &Call) -> Result<()> {
         return call.pass_through();
     }
     let mut command = call.command()?;
-    let rewrites = call.settings()?.images.is_some_and(|images| !images.is_empty());
+    let rewrites = call.settings()?.rewrites();
     let why = if parsed.post_renderer {
         Some("the command has a post-renderer of its own")
     } else if version_is_4(call)? {
@@ -475,31 +385,6 @@ mod tests {
     use super::*;
     use imgctl_base::image::Digest;
     use std::os::unix::fs::PermissionsExt;
-
-    fn of(line: &str) -> Parsed {
-        parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
-    }
-
-    #[test]
-    fn arguments_are_understood_as_kubectl_and_helm_do() {
-        let parsed = of("-n a --context x apply -f one -ftwo,three --filename=four -R --wait");
-        assert_eq!(parsed.verb, "apply");
-        assert_eq!(parsed.namespace.as_deref(), Some("a"));
-        assert_eq!(parsed.files, ["one", "two", "three", "four"]);
-        assert_eq!(parsed.rest.join(" "), "-n a --context x apply --wait");
-        assert!(parsed.recursive && !parsed.dry_run);
-        let parsed = of("create namespace apply --dry-run=client -o yaml");
-        assert_eq!((parsed.verb.as_str(), parsed.noun.as_deref()), ("create", Some("namespace")));
-        assert!(parsed.dry_run && parsed.files.is_empty());
-        assert!(!of("apply --dry-run=none -k .").dry_run);
-        let parsed =
-            of("--kube-context c upgrade --install -f values.yaml r ./chart --namespace=b");
-        assert_eq!((parsed.verb.as_str(), parsed.namespace.as_deref()), ("upgrade", Some("b")));
-        assert!(of("install --post-renderer x r c").post_renderer);
-        // A flag of another program.
-        assert!(of("exec pod -- tail -f x").files.is_empty());
-        assert_eq!(of("apply -f"), Parsed { files: vec![String::new()], ..of("apply") });
-    }
 
     /// Runs the wrapper's work with a program that prints its arguments and stdin into a file.
     fn called(line: &str, input: &str) -> (Result<()>, String, String) {

@@ -160,8 +160,17 @@ fn pack(backup: &Arc<Backup>, folder: &str, outcome: &Outcome) -> Action {
         for file in files {
             let path = format!("{folder}/{}", file.name);
             site.say(&format!("{path}: {} bytes", file.size));
-            let mut content = HostFile::open(Arc::clone(&agent), path, file.size);
-            packer.add(&file.name, &mut content, Some(&file.digest))?;
+            let mut content = HostFile::open(&agent, &path, file.size);
+            // The host computes the digest while the file is on its way: both read it from memory.
+            std::thread::scope(|scope| {
+                let asked = scope.spawn(|| match &file.digest {
+                    Some(noted) => Ok(noted.clone()),
+                    None => agent.file_digest(&path),
+                });
+                let died = || Err(Error::failed(format!("cannot compute the digest of {path}")));
+                let expected = Box::new(|| asked.join().unwrap_or_else(|_| died()));
+                packer.add(&file.name, &mut content, Some(expected))
+            })?;
         }
         let packed = packer.finish(backup.about.clone(), &backup.tag)?;
         *lock(&outcome) = Some(packed);
@@ -172,12 +181,12 @@ fn pack(backup: &Arc<Backup>, folder: &str, outcome: &Outcome) -> Action {
 struct Saved {
     name: String,
     size: u64,
-    digest: Digest,
+    /// As the save left it beside the file.
+    digest: Option<Digest>,
 }
 
-/// Makes one archive of the directories below `folder`, and returns all files. A digest that the save
-/// left beside a file (`snapshot.sha256`) is not computed again: a snapshot is large, and what arrives
-/// is compared with it.
+/// Makes one archive of the directories below `folder`, and returns all files, with the digests that the
+/// save left beside them (`snapshot.sha256`): a snapshot is large, and what arrives is compared with it.
 fn seal(site: &Site<'_>, folder: &str) -> Result<Vec<Saved>> {
     let line = seal_line(folder);
     let told = site.run_on(site.agent, &Line::query(line), "-seal")?;
@@ -199,7 +208,10 @@ fn seal(site: &Site<'_>, folder: &str) -> Result<Vec<Saved>> {
         saved.push(Saved {
             name: name.to_owned(),
             size: size.parse().map_err(|_| malformed(line))?,
-            digest: Digest::parse(&format!("sha256:{sum}"))?,
+            digest: match sum {
+                "-" => None,
+                sum => Some(Digest::parse(&format!("sha256:{sum}"))?),
+            },
         });
     }
     if saved.is_empty() {
@@ -209,7 +221,7 @@ fn seal(site: &Site<'_>, folder: &str) -> Result<Vec<Saved>> {
     Ok(saved)
 }
 
-/// Returns the line that prints digest, size and name of each file.
+/// Returns the line that prints the noted digest or `-`, size and name of each file.
 fn seal_line(folder: &str) -> String {
     format!(
         "cd {folder}; umask 077\n\
@@ -220,8 +232,7 @@ fn seal_line(folder: &str) -> String {
          find . -maxdepth 1 -type f ! -name '*.new' -printf '%s %f\\0' | sort -z -k 2 | while IFS=' ' read -r -d '' size name; do\n\
          sum=; listed=\"./${{name%.*}}.sha256\"\n\
          if [ -f \"$listed\" ] && ! [ \"./$name\" -nt \"$listed\" ]; then read -r sum of <\"$listed\" && [ \"$of\" = \"$name\" ] && [[ $sum =~ ^[0-9a-f]{{64}}$ ]] || sum=; fi\n\
-         [ -n \"$sum\" ] || sum=$(sha256sum <\"./$name\")\n\
-         printf '%s %s %q\\n' \"${{sum%% *}}\" \"$size\" \"$name\"\n\
+         printf '%s %s %q\\n' \"${{sum:--}}\" \"$size\" \"$name\"\n\
          done",
         folder = quoted(folder),
     )
@@ -281,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_that_lies_beside_a_file_is_not_computed_again() {
+    fn a_digest_that_lies_beside_a_file_is_the_files() {
         let directory = tempfile::tempdir().unwrap();
         let folder = directory.path();
         let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
@@ -297,7 +308,6 @@ mod tests {
             });
             sums.collect::<std::collections::BTreeMap<String, String>>()
         };
-        let sum = |text: &str| Digest::of(text.as_bytes()).hex().to_owned();
         let noted = "a".repeat(64);
         write("snapshot.db", "data");
         write("other.db", "data");
@@ -305,15 +315,15 @@ mod tests {
         write("other.sha256", &format!("{noted}  another\n"));
         std::fs::create_dir(folder.join("files")).unwrap();
         let sums = seal();
-        assert_eq!((&sums["snapshot.db"], &sums["other.db"]), (&noted, &sum("data")));
+        assert_eq!((&sums["snapshot.db"], &sums["other.db"]), (&noted, &"-".to_owned()));
         assert!(sums.contains_key("files.tar") && sums.contains_key("snapshot.sha256"));
         write("snapshot.sha256", "nonsense  snapshot.db\n");
-        assert_eq!(seal()["snapshot.db"], sum("data"));
+        assert_eq!(seal()["snapshot.db"], "-");
         write("snapshot.sha256", &format!("{noted}  snapshot.db\n"));
         // One that is older than its file is of another one.
         let old = std::time::SystemTime::UNIX_EPOCH;
         let list = std::fs::File::options().write(true).open(folder.join("snapshot.sha256"));
         list.unwrap().set_modified(old).unwrap();
-        assert_eq!(seal()["snapshot.db"], sum("data"));
+        assert_eq!(seal()["snapshot.db"], "-");
     }
 }

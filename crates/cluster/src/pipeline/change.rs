@@ -8,7 +8,7 @@ use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::{ClusterImage, ImageKind};
 use crate::pipeline::check::{self, Findings, Problem, Question, Refusal};
 use crate::pipeline::execution_context::{ExecutionContext, FilesPlan, PhaseUpdate, Then};
-use crate::pipeline::image_commands::{self, Replacement};
+use crate::pipeline::image_commands::{self, Recording, Replacement};
 use crate::pipeline::look::{self, Looks};
 use crate::pipeline::nodes::{self, Wait};
 use crate::pipeline::ownership::Owner;
@@ -32,6 +32,8 @@ pub struct Change {
     /// Names of the images whose commands run. A creation runs the commands of all images.
     pub install: Vec<String>,
     pub replacement: Option<Replacement>,
+    /// Names of the applications whose former versions' objects are removed.
+    pub prune: Vec<String>,
     /// `mount_name`s of applications that newer applications of the same name replace.
     pub replaced: Vec<String>,
     /// Variables or Config documents changed: files are rendered again.
@@ -55,6 +57,7 @@ impl Change {
             && !self.renewal
             && self.add.is_empty()
             && self.install.is_empty()
+            && self.prune.is_empty()
             && context.leaving.is_empty()
     }
 
@@ -87,12 +90,16 @@ impl Change {
             .filter(|image| self.installs(image))
             .map(|image| format!("{}@{}", image.name, image.digest))
             .collect();
-        format!(
+        let mut intent = format!(
             "add {} remove {} install {}",
             ids(&self.add),
             ids(&context.leaving),
             images.into_iter().collect::<Vec<_>>().join(",")
-        )
+        );
+        if !self.prune.is_empty() {
+            intent.push_str(&format!(" prune {}", self.prune.join(",")));
+        }
+        intent
     }
 }
 
@@ -216,7 +223,7 @@ pub fn plan(
     if context.hosts.len() > 1 && (!new.is_empty() || !context.leaving.is_empty()) {
         plan.push(members::settle(execution, &context)?);
     }
-    commands(&mut plan, &context, change, &owned);
+    commands(&mut plan, execution, &context, change, &owned)?;
     let moves = change.create || !owned.is_empty() || !context.leaving.is_empty();
     if moves || change.renewal {
         plan.push(renewal(execution, &context, &reachable_hosts)?);
@@ -405,16 +412,34 @@ pub(crate) fn renewal(
 }
 
 /// Adds the commands of images, one image after the other, in the order of `spec.image`.
-fn commands(plan: &mut Plan, context: &ClusterContext, change: &Change, new: &[Host]) {
+fn commands(
+    plan: &mut Plan,
+    execution: &ExecutionContext<'_>,
+    context: &ClusterContext,
+    change: &Change,
+    new: &[Host],
+) -> Result<()> {
     for image in &context.images {
         let is_application = image.kind == ImageKind::Application;
         let everywhere = change.installs(image);
-        // What applications did to a cluster comes back with its data.
-        if is_application && (!everywhere || change.restore.is_some()) {
+        let replaced = change.replacement.as_ref();
+        if !is_application {
+            let hosts = if everywhere { &context.hosts[..] } else { new };
+            plan.push(image_commands::phase(context, image, hosts, replaced, None));
             continue;
         }
-        let hosts = if everywhere { &context.hosts[..] } else { new };
-        plan.push(image_commands::phase(context, image, hosts, change.replacement.as_ref()));
+        // What applications did to a cluster comes back with its data.
+        let installs = everywhere && change.restore.is_none();
+        let prunes = change.prune.contains(&image.name) && !change.create;
+        let commands = |recording: Option<&Recording>| {
+            image_commands::phase(context, image, &context.hosts, replaced, recording)
+        };
+        match execution.applications {
+            Some(own) if installs => own.install(context, image, &commands, prunes, plan)?,
+            Some(own) if prunes => own.prune(context, image, plan)?,
+            None if installs => plan.push(commands(None)),
+            _ => {}
+        }
     }
     if let Some(first) = context.first() {
         let actions: Vec<_> = change
@@ -424,6 +449,7 @@ fn commands(plan: &mut Plan, context: &ClusterContext, change: &Change, new: &[H
             .collect();
         plan.push(Phase::on("replaced", first, actions));
     }
+    Ok(())
 }
 
 fn end(

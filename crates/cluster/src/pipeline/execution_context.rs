@@ -6,11 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::cluster::context::{ClusterContext, Host};
-use crate::pipeline::step::{BatchWork, Lane, Order, Phase, Step};
+use crate::cluster::image::ClusterImage;
+use crate::pipeline::image_commands::Recording;
+use crate::pipeline::step::{BatchWork, Lane, Order, Phase, Plan, Step};
 use crate::runtime::certificates::validity::Validity;
 use crate::runtime::{Action, Runtime, action::HostPool};
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::protocol::FileToWrite;
+use imgctl_kube::drain;
 
 /// Puts an image's files on hosts.
 pub trait Files: Sync {
@@ -101,10 +104,42 @@ pub trait StateStore: Send + Sync {
 pub(crate) type Actions<'a> =
     dyn Fn(&ClusterContext, &Host) -> Result<Vec<Action>> + Send + Sync + 'a;
 
+/// The commands of an application as a phase, which record what they send if they are told where.
+pub type Commands<'a> = dyn Fn(Option<&Recording>) -> Phase + 'a;
+
+/// The objects of applications in a cluster that has an API.
+pub trait Applications: Sync {
+    /// Adds the commands of an application, and what records the objects that they send; `prunes`: and
+    /// what removes those that only former versions have.
+    fn install(
+        &self,
+        context: &ClusterContext,
+        image: &ClusterImage,
+        commands: &Commands<'_>,
+        prunes: bool,
+        plan: &mut Plan,
+    ) -> Result<()>;
+
+    /// Adds what removes objects that only former versions of an installed application have.
+    fn prune(&self, context: &ClusterContext, image: &ClusterImage, plan: &mut Plan) -> Result<()>;
+
+    /// Returns what removes an application from `host`, which ran its commands, and its objects if the
+    /// image has no command of its own for that.
+    fn uninstall(
+        &self,
+        context: &ClusterContext,
+        image: &ClusterImage,
+        host: &Host,
+        plan: &mut Plan,
+    ) -> Result<Vec<Action>>;
+}
+
 pub struct ExecutionContext<'a> {
     pub pool: Arc<dyn HostPool + Send>,
     pub runtime: &'a dyn Runtime,
     pub files: &'a dyn Files,
+    /// `None` if the cluster has no API.
+    pub applications: Option<&'a dyn Applications>,
     /// Starts the embedded registry on a registry host.
     pub registry: &'a Actions<'a>,
     /// Removes the embedded registry from a registry host.
@@ -116,6 +151,8 @@ pub struct ExecutionContext<'a> {
     pub parallel: usize,
     /// Keep a copy of the cluster's record on the control planes (`SEALOS_SYNC_WORKDIR`).
     pub copy_state: bool,
+    /// How the Pods of hosts that leave are evicted.
+    pub draining: drain::Options,
     /// `--force` turns these errors into warnings: hosts of other clusters, and hosts that do not
     /// answer.
     pub force: bool,

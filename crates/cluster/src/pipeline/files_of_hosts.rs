@@ -13,8 +13,10 @@ use imgctl_host::agent::protocol::{ReadPart, WritePart};
 
 /// Bytes per transferred part.
 pub(crate) const PART: u64 = 4 << 20;
-/// Parts that are on their way while one is used.
-const AHEAD: usize = 2;
+/// Parts that are requested at once, so that the line is busy while a part is decoded.
+const LANES: u64 = 2;
+/// Parts of each lane that wait to be used.
+const AHEAD: usize = 1;
 
 /// Returns the action that sends a file from the controller to `there` on the host.
 pub(crate) fn bring(name: &str, file: &Path, there: &str) -> Action {
@@ -57,27 +59,34 @@ pub(crate) fn write_parts(
 
 /// Reads a file of a host; parts arrive while earlier ones are used.
 pub(crate) struct HostFile {
-    parts: Receiver<io::Result<Vec<u8>>>,
+    /// The parts, in turn.
+    lanes: Vec<Receiver<io::Result<Vec<u8>>>>,
+    /// Number of parts that were taken.
+    taken: usize,
     part: io::Cursor<Vec<u8>>,
 }
 
 impl HostFile {
-    pub(crate) fn open(agent: Arc<dyn Agent>, path: String, size: u64) -> Self {
-        let (sender, parts) = sync_channel(AHEAD);
-        // It ends with the file, or when the reader is gone.
-        std::thread::spawn(move || {
-            let mut offset = 0;
-            while offset < size {
-                let part = ReadPart { path: path.clone(), offset, length: PART };
-                let read = agent.read_part(&part).map_err(io::Error::other);
-                let length = read.as_ref().map_or(0, Vec::len) as u64;
-                if sender.send(read).is_err() || length == 0 {
-                    return;
+    pub(crate) fn open(agent: &Arc<dyn Agent>, path: &str, size: u64) -> Self {
+        let lane = |number: u64| {
+            let (sender, parts) = sync_channel(AHEAD);
+            let (agent, path) = (Arc::clone(agent), path.to_owned());
+            // It ends with the file, or when the reader is gone.
+            std::thread::spawn(move || {
+                let mut offset = number * PART;
+                while offset < size {
+                    let part = ReadPart { path: path.clone(), offset, length: PART };
+                    let read = agent.read_part(&part).map_err(io::Error::other);
+                    let length = read.as_ref().map_or(0, Vec::len) as u64;
+                    if sender.send(read).is_err() || length == 0 {
+                        return;
+                    }
+                    offset += PART * LANES;
                 }
-                offset += length;
-            }
-        });
-        Self { parts, part: io::Cursor::default() }
+            });
+            parts
+        };
+        Self { lanes: (0..LANES).map(lane).collect(), taken: 0, part: io::Cursor::default() }
     }
 }
 
@@ -88,13 +97,58 @@ impl Read for HostFile {
             if read > 0 || into.is_empty() {
                 return Ok(read);
             }
-            match self.parts.recv() {
+            let lane = self.taken % self.lanes.len();
+            match self.lanes[lane].recv() {
                 Ok(part) => self.part = io::Cursor::new(part?),
                 Err(_) => return Ok(0),
             }
             if self.part.get_ref().is_empty() {
                 return Ok(0);
             }
+            self.taken += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A host with one file.
+    struct OneFile(Vec<u8>);
+
+    impl Agent for OneFile {
+        fn host(&self) -> &str {
+            "h"
+        }
+
+        fn read_part(&self, part: &ReadPart) -> Result<Vec<u8>> {
+            if part.path != "/f" {
+                return Err(Error::not_found("no such file"));
+            }
+            let start = usize::try_from(part.offset).unwrap().min(self.0.len());
+            let end = usize::try_from(part.offset + part.length).unwrap().min(self.0.len());
+            Ok(self.0[start..end].to_vec())
+        }
+    }
+
+    #[test]
+    fn parts_come_in_the_order_of_the_file() {
+        let part = usize::try_from(PART).unwrap();
+        for size in [0, 1, part, part + 1, 5 * part, 5 * part + 7] {
+            let content: Vec<u8> = (0..size).map(|at| (at / 1000 % 251) as u8).collect();
+            let agent: Arc<dyn Agent> = Arc::new(OneFile(content.clone()));
+            let mut read = Vec::new();
+            let mut file = HostFile::open(&agent, "/f", size as u64);
+            file.read_to_end(&mut read).unwrap();
+            assert!(read == content, "{size}: {}", read.len());
+            // One that became shorter ends where it ends.
+            read.clear();
+            let mut file = HostFile::open(&agent, "/f", size as u64 + 3 * PART);
+            file.read_to_end(&mut read).unwrap();
+            assert!(read == content, "{size}: {}", read.len());
+            let mut missing = HostFile::open(&agent, "/g", 1);
+            assert!(missing.read_to_end(&mut read).is_err());
         }
     }
 }

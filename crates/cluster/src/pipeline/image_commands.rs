@@ -16,12 +16,37 @@ pub struct Replacement {
     pub command: Vec<String>,
 }
 
+/// Where the commands of an application record the objects that they send.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    /// On the host of the commands.
+    pub directory: String,
+}
+
+impl Recording {
+    pub fn of(context: &ClusterContext, image: &ClusterImage) -> Self {
+        Self { directory: format!("{}/recording/{}", context.paths.root(), image.mount_name) }
+    }
+
+    /// Returns the file with the objects.
+    pub fn objects(&self) -> String {
+        format!("{}/objects.jsonl", self.directory)
+    }
+
+    /// Returns what a command's shell does first: it reads the file `begin`.
+    pub fn prelude(&self) -> String {
+        let file = quoted(&format!("{}/begin", self.directory));
+        format!("if [ -e {file} ]; then . {file}; fi")
+    }
+}
+
 /// Returns the commands of one image as a phase. Images run one after the other.
 pub fn phase(
     context: &ClusterContext,
     image: &ClusterImage,
     hosts: &[Host],
     replacement: Option<&Replacement>,
+    recording: Option<&Recording>,
 ) -> Phase {
     let first: Vec<Host> = context.first().cloned().into_iter().collect();
     let hosts = match image.kind {
@@ -30,7 +55,7 @@ pub fn phase(
     };
     let guest = Phase::new("guest", Order::Parallel);
     hosts.iter().fold(guest, |phase, host| {
-        phase.lane(Lane::on(host, actions(context, image, host, replacement)))
+        phase.lane(Lane::on(host, actions(context, image, host, replacement, recording)))
     })
 }
 
@@ -39,6 +64,7 @@ fn actions(
     image: &ClusterImage,
     host: &Host,
     replacement: Option<&Replacement>,
+    recording: Option<&Recording>,
 ) -> Vec<Action> {
     let replaced = replacement
         .filter(|replacement| replacement.image == image.name)
@@ -64,6 +90,7 @@ fn actions(
                 line: expand(line, &environment),
                 workdir: Some(workdir.clone()),
                 environment: environment.clone(),
+                prelude: recording.map(Recording::prelude),
                 ..Line::default()
             },
         ));

@@ -120,7 +120,10 @@ pub fn uninstall(
     if let (Some(first), Some(found)) =
         (context.first(), context.images.iter().find(|one| one.name == image))
     {
-        let actions = image_commands::uninstall(&context, found, first);
+        let actions = match execution.applications {
+            Some(own) => own.uninstall(&context, found, first, &mut plan)?,
+            None => image_commands::uninstall(&context, found, first),
+        };
         plan.push(Phase::on("uninstall", first, actions));
     }
     let mut mark = record::mark(execution, PhaseUpdate::Success);

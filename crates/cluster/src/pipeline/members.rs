@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, sync::Arc};
 use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase};
 use crate::pipeline::{bootstrap, execution_context::ExecutionContext};
-use crate::runtime::{Action, action::HostPool};
-use imgctl_base::error::{Error, Kind, Result};
+use crate::runtime::{Action, action::HostPool, nodes::LOST, nodes::is_lost};
+use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::{Agent, protocol::OutputLine};
 
 /// Returns the phase in which the first control plane creates the cluster.
@@ -67,7 +67,7 @@ pub fn leave(
         Phase::new(&format!("{name}-clean"), Order::Parallel).on_failure(OnFailure::FinishPhase);
     for host in leaving {
         let is_lost = lost.contains(&host.id());
-        let actions = execution.runtime.leave(context, host)?;
+        let actions = execution.runtime.leave(context, host, &execution.draining)?;
         let actions =
             actions.into_iter().map(|action| if is_lost { forgiving(action) } else { action });
         out = out.lane(Lane::on(host, actions));
@@ -86,7 +86,7 @@ fn forgiving(action: Action) -> Action {
     Action {
         says,
         does: Arc::new(move |site| match does(site) {
-            Err(error) if error.kind() == Kind::Network && error.to_string().contains(GONE) => {
+            Err(error) if is_lost(&error) => {
                 (site.output)(OutputLine { text: format!("skipped: {error}"), error_stream: true });
                 Ok(())
             }
@@ -95,8 +95,6 @@ fn forgiving(action: Action) -> Action {
         ..action
     }
 }
-
-const GONE: &str = "is treated as lost";
 
 /// Host pool in which some hosts are given up as lost.
 pub(crate) struct WithLosses {
@@ -123,6 +121,6 @@ impl Agent for Lost {
     }
 
     fn inner(&self) -> Result<&dyn Agent> {
-        Err(Error::network(format!("{} {GONE}", self.0)))
+        Err(Error::network(format!("{} {LOST}", self.0)))
     }
 }

@@ -5,17 +5,14 @@
 //! Evaluates the facts that hosts have reported. Hosts from before clusters had UIDs have no file; the
 //! next change writes it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::look::Looks;
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Step};
 use crate::runtime::Action;
 use imgctl_base::error::{Error, Result};
-use imgctl_host::agent::protocol::{Facts, FileToWrite, UID_FILE};
-
-/// Maximum size of the file, in bytes.
-const LONGEST: u64 = 4096;
+use imgctl_host::agent::protocol::{Claim, Claimed, Facts, UID_FILE};
 
 /// What a host says about the cluster that it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,33 +142,36 @@ pub(crate) fn phase(context: &ClusterContext, looks: &Looks, taking: &BTreeSet<S
         if told == Some(uid) {
             continue;
         }
-        let former = told.filter(|_| taking.contains(&host.id())).cloned();
-        phase = phase.lane(Lane::on(host, [claim(context, uid, former)]));
+        let mut known = facts.cluster_uids.clone();
+        if !taking.contains(&host.id()) {
+            known.remove(&context.name);
+        }
+        phase = phase.lane(Lane::on(host, [claim(context, uid, known)]));
     }
     phase
 }
 
-/// Returns the step that writes the UID, unless the host has got another one since it was asked.
-fn claim(context: &ClusterContext, uid: &str, former: Option<String>) -> Step {
-    let path = format!("{}/{UID_FILE}", context.paths.root());
-    let says = format!("write {path}: the host belongs to cluster {}", context.name);
-    let uid = uid.to_owned();
-    let action = Action::depending_on("uid", says, &uid.clone(), move |site| {
-        let told = site.agent.read_file(&path, LONGEST)?;
-        let told = told.map(|told| String::from_utf8_lossy(&told).trim().to_owned());
-        if let Some(told) = told.filter(|told| !told.is_empty() && *told != uid)
-            && former.as_ref() != Some(&told)
-        {
-            let uid = Some(told.escape_debug().to_string());
-            let other = Other { cluster: site.context.name.clone(), uid };
-            return Err(Error::check_failed(format!(
-                "{} belongs to cluster {} by now",
-                site.host.id(),
-                other.named()
-            )));
-        }
-        let content = format!("{uid}\n").into_bytes();
-        site.agent.write_file(&FileToWrite { path: path.clone(), mode: 0o644, content }).map(drop)
+/// Returns the step that writes the UID, unless another cluster has got the host since it was asked: then
+/// it had the UIDs in `known`.
+fn claim(context: &ClusterContext, uid: &str, known: BTreeMap<String, String>) -> Step {
+    let root = context.paths.root();
+    let says = format!("write {root}/{UID_FILE}: the host belongs to cluster {}", context.name);
+    let (data, cluster) = root.rsplit_once('/').unwrap_or(("/", &root));
+    let claim =
+        Claim { data: data.to_owned(), cluster: cluster.to_owned(), uid: uid.to_owned(), known };
+    let action = Action::depending_on("uid", says, uid, move |site| {
+        let (cluster, uid) = match site.agent.claim(&claim)? {
+            Claimed::Ours => return Ok(()),
+            Claimed::Taken(cluster, uid) => (cluster, uid),
+        };
+        let other = Other { cluster, uid: Some(uid) };
+        Err(Error::check_failed(format!(
+            "{} belongs to cluster {} by now, not to cluster {}",
+            site.host.id(),
+            other.named(),
+            this(site.context)
+        ))
+        .hint("another controller was faster: choose another host, or remove it from that cluster"))
     });
     Step::from(action).always()
 }

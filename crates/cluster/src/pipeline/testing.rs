@@ -24,11 +24,12 @@ use crate::sync::execute::Origin;
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_host::agent::protocol::{
-    CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion, Outcome,
-    OutputLine, PeerSource, Run, SwitchTree, UID_FILE,
+    CheckedOut, Checkout, Claim, Claimed, Facts, FileToWrite, HostsBlock, Inventory,
+    InventoryQuestion, Outcome, OutputLine, PeerSource, Run, SwitchTree, UID_FILE,
 };
 use imgctl_host::agent::{Agent, BlobOpener};
 use imgctl_host::host::{address::Address, login::Login};
+use imgctl_kube::drain;
 
 /// Behavior of simulated hosts.
 #[derive(Clone, Debug, Default)]
@@ -288,13 +289,24 @@ impl Agent for SimulatedAgent {
         Ok(())
     }
 
-    fn write_file(&self, file: &FileToWrite) -> Result<bool> {
+    fn write_file(&self, _file: &FileToWrite) -> Result<bool> {
         self.maybe_lose()?;
-        if let Some((directory, UID_FILE)) = file.path.rsplit_once('/') {
-            let uid = String::from_utf8_lossy(&file.content).trim().to_owned();
-            lock(&self.simulation.uids).insert((self.name.clone(), directory.to_owned()), uid);
-        }
         Ok(true)
+    }
+
+    fn claim(&self, claim: &Claim) -> Result<Claimed> {
+        self.maybe_lose()?;
+        let mut uids = lock(&self.simulation.uids);
+        for ((host, directory), uid) in uids.iter() {
+            let cluster = directory.rsplit('/').next().unwrap_or_default();
+            let is_ours = cluster == claim.cluster && *uid == claim.uid;
+            if *host == self.name && !is_ours && claim.known.get(cluster) != Some(uid) {
+                return Ok(Claimed::Taken(cluster.to_owned(), uid.clone()));
+            }
+        }
+        let directory = format!("{}/{}", claim.data, claim.cluster);
+        uids.insert((self.name.clone(), directory), claim.uid.clone());
+        Ok(Claimed::Ours)
     }
 
     fn read_file(&self, path: &str, _limit: u64) -> Result<Option<Vec<u8>>> {
@@ -455,7 +467,12 @@ impl Runtime for Bare {
         Ok(vec![command("health")])
     }
 
-    fn leave(&self, _context: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
+    fn leave(
+        &self,
+        _context: &ClusterContext,
+        _host: &Host,
+        _draining: &drain::Options,
+    ) -> Result<Vec<Action>> {
         Ok(vec![command("leave").once()])
     }
 
@@ -507,12 +524,14 @@ pub fn execution<'a>(
         pool: Arc::new(SimulatedPool(Arc::clone(simulation))),
         runtime: &Bare,
         files,
+        applications: None,
         registry: &|_, _| Ok(Vec::new()),
         clean_registry: &|_, _| Ok(Vec::new()),
         state_store: Arc::new(SimulatedStateStore::default()),
         validity: crate::runtime::certificates::validity::Validity::default(),
         parallel,
         copy_state: true,
+        draining: drain::Options::default(),
         force: false,
     }
 }

@@ -105,7 +105,10 @@ impl Site<'_> {
         let request = Run {
             directory: self.context.paths.runs(),
             key: format!("{}{}{suffix}", self.key, self.guest(agent)),
-            line: line.line.clone(),
+            line: match &line.prelude {
+                Some(prelude) => format!("{prelude}; {}", line.line),
+                None => line.line.clone(),
+            },
             workdir: line.workdir.clone(),
             environment: line.environment.to_map(),
             input: line.input.clone(),
@@ -140,6 +143,8 @@ const LONGEST_STDOUT: usize = 1 << 20;
 #[derive(Clone, Default)]
 pub struct Line {
     pub line: String,
+    /// Runs first in the same shell; plans and errors do not show it.
+    pub(crate) prelude: Option<String>,
     pub(crate) workdir: Option<String>,
     pub environment: Variables,
     pub input: Option<String>,

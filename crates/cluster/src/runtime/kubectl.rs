@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::cluster::context::Host;
 use crate::runtime::action::{Line, Site};
 use crate::runtime::load_balancer::API_PORT;
-use imgctl_base::error::{Context, Error, IoContext, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::Digest;
 use imgctl_host::agent::Agent;
 
@@ -159,32 +159,6 @@ impl<'a> Kubectl<'a> {
             // removed.
             Err(_) => Ok(None),
         }
-    }
-
-    /// Cordons the Node and evicts its Pods, respecting PodDisruptionBudgets. If that does not
-    /// succeed in time, uncordons the Node and returns an error that names the cause.
-    pub(crate) fn drain(&self, node: &str, seconds: u64) -> Result<()> {
-        let timeout = format!("--timeout={seconds}s");
-        let drained = self.run_shown(&[
-            "drain",
-            node,
-            "--ignore-daemonsets",
-            "--delete-emptydir-data",
-            &timeout,
-        ]);
-        let Err(error) = drained else {
-            return Ok(());
-        };
-        let error = match self.run(&["uncordon", node]) {
-            Ok(_) => error.hint(format!(
-                "Node {node} accepts Pods again; check the Pods and PodDisruptionBudgets named \
-                 above (`kubectl get pdb -A`), then run the same command again"
-            )),
-            Err(_) => {
-                error.hint(format!("Node {node} is still cordoned: `kubectl uncordon {node}`"))
-            }
-        };
-        Err(error).context(|| format!("cannot drain Node {node}"))
     }
 
     /// Deletes the Node from the API; succeeds if it is already gone.

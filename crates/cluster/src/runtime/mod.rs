@@ -10,6 +10,7 @@ pub mod k3s;
 pub mod kubeadm;
 pub(crate) mod kubectl;
 pub(crate) mod load_balancer;
+pub mod nodes;
 pub mod registry;
 pub mod rotation;
 pub mod script;
@@ -22,6 +23,7 @@ pub mod wait;
 use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::ClusterImage;
 use imgctl_base::error::{Error, Result};
+use imgctl_kube::drain;
 
 pub use action::{Action, HostPool};
 
@@ -57,8 +59,13 @@ pub trait Runtime: Send + Sync {
     fn health(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
 
     /// Runs before `host` is removed from a cluster that continues to run: drain, removal from etcd
-    /// and the API.
-    fn leave(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>>;
+    /// and the API. `draining` says how its Pods are evicted.
+    fn leave(
+        &self,
+        context: &ClusterContext,
+        host: &Host,
+        draining: &drain::Options,
+    ) -> Result<Vec<Action>>;
 
     /// Gives `host`, which was at the address `old`, the address that it has in `context`. The host
     /// has it on an interface already, and perhaps `old` as well. Fails if this runtime or this

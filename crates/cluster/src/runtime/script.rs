@@ -16,6 +16,7 @@ use crate::cluster::image::ClusterImage;
 use crate::runtime::certificates::validity::Validity;
 use crate::runtime::{Action, Runtime, rotation::Rotator, upgrade::Upgrader};
 use imgctl_base::error::{Error, Result};
+use imgctl_kube::drain;
 
 pub(crate) use certificates::declared_file;
 
@@ -99,7 +100,12 @@ impl Runtime for Script {
         Ok(Self::optional(context, host, "health"))
     }
 
-    fn leave(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
+    fn leave(
+        &self,
+        context: &ClusterContext,
+        host: &Host,
+        _draining: &drain::Options,
+    ) -> Result<Vec<Action>> {
         Ok(Self::optional(context, host, "leave"))
     }
 

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use crate::cluster::image::ClusterImage;
 use crate::pipeline::step::Step;
-use crate::runtime::Action;
 use crate::runtime::upgrade::{Move, Place, Upgrader};
+use crate::runtime::{Action, nodes};
 use crate::sync::tree::ROOTFS;
-use crate::upgrade::document::{Document, KubeletSwap};
+use crate::upgrade::document::{Choices, Document, KubeletSwap};
 use crate::upgrade::hooks::{self, Hooks};
-use crate::upgrade::{nodes, probes, rehash, request::SCRIPT};
+use crate::upgrade::{probes, rehash, request::SCRIPT};
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::protocol::SwitchTree;
+use imgctl_kube::drain;
 
 /// Returns all steps of one host in one hop.
 pub(super) fn steps(
@@ -38,7 +39,7 @@ pub(super) fn steps(
     }
     actions.extend(upgrader.before(step)?);
     if let Some(node) = node.filter(|_| document.choices.kubelet_swap == KubeletSwap::Drain) {
-        actions.push(nodes::drain(node, &document.id, &document.choices));
+        actions.push(nodes::drain(node, &document.id, &draining(&document.choices)));
     }
     actions.extend(hooks::run(pre, hooks, step, document));
     actions.push(switch(step, tree));
@@ -66,6 +67,17 @@ pub(super) fn steps(
         actions.push(nodes::uncordon(node));
     }
     Ok(actions.into_iter().map(Step::from).collect())
+}
+
+/// Returns how the choices want Pods to be evicted.
+fn draining(choices: &Choices) -> drain::Options {
+    drain::Options {
+        timeout: Duration::from_secs(choices.drain_timeout_seconds),
+        on_timeout: choices.drain_on_timeout,
+        delete_emptydir_data: choices.delete_emptydir_data,
+        force: choices.force_unmanaged,
+        ..drain::Options::default()
+    }
 }
 
 /// Returns whether an image of the script runtime has no scripts other than those of sealer.

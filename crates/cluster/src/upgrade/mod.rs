@@ -14,7 +14,6 @@ mod host_steps;
 pub mod image_tree;
 mod kubeadm_restarts;
 pub mod mirror;
-pub mod nodes;
 pub mod observation;
 pub mod observe;
 pub mod pause;

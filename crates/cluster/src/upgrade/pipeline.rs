@@ -456,7 +456,7 @@ fn applications(plan: &mut Plan, run: &UpgradeRun<'_>) -> Result<()> {
             continue;
         }
         let hosts: Vec<Host> = run.hosts(target).into_iter().cloned().collect();
-        plan.push(image_commands::phase(target, image, &hosts, None).while_admitted());
+        plan.push(image_commands::phase(target, image, &hosts, None, None).while_admitted());
     }
     Ok(())
 }

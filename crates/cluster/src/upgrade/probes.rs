@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::cluster::image::ClusterImage;
 use crate::runtime::Action;
+use crate::runtime::nodes::{api, say};
 use crate::upgrade::document::{Choices, Document};
-use crate::upgrade::nodes::{api, say};
 use crate::upgrade::request::{Request, SCRIPT};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::EMBEDDED_IMAGES;

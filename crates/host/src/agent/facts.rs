@@ -6,9 +6,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::Access;
 
-use crate::agent::network;
-use crate::agent::protocol::{Facts, UID_FILE};
+use crate::agent::protocol::{Claim, Claimed, Facts, FileToWrite, UID_FILE};
+use crate::agent::{files, network};
+use imgctl_base::error::{IoContext as _, Result};
 use imgctl_base::fs::directory::read_text;
+use imgctl_base::fs::lock::{Lock, Mode};
 
 /// Search path for programs: the usual path of root on any distribution, and the directory where
 /// sealos images install theirs.
@@ -144,6 +146,25 @@ fn cluster_uids(data: &Path) -> BTreeMap<String, String> {
     names.filter_map(|name| uid(&name).map(|uid| (name, uid))).collect()
 }
 
+/// Writes the cluster's UID, unless another cluster has left one since the host was asked. Claims are made
+/// one after the other.
+pub(super) fn claim(claim: &Claim) -> Result<Claimed> {
+    let data = files::absolute(&claim.data)?;
+    std::fs::create_dir_all(&data).path("create", &data)?;
+    let _others_wait = Lock::of_directory(&data, Mode::Exclusive)?;
+    for (cluster, uid) in cluster_uids(&data) {
+        let is_ours = cluster == claim.cluster && uid == claim.uid;
+        if !is_ours && claim.known.get(&cluster) != Some(&uid) {
+            return Ok(Claimed::Taken(cluster, uid));
+        }
+    }
+    let path = data.join(&claim.cluster).join(UID_FILE);
+    let path = path.to_string_lossy().into_owned();
+    let content = format!("{}\n", claim.uid).into_bytes();
+    files::write(&FileToWrite { path, mode: 0o644, content })?;
+    Ok(Claimed::Ours)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,6 +194,35 @@ mod tests {
         assert!((facts.time_ms - now()).abs() < 5000);
         let nowhere = gather("/nowhere/at/all");
         assert!(nowhere.free_bytes > 0 && nowhere.clusters.is_empty());
+    }
+
+    #[test]
+    fn one_of_several_claims_succeeds() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path().join("data").to_str().unwrap().to_owned();
+        let of = |cluster: &str, uid: &str| Claim {
+            data: data.clone(),
+            cluster: cluster.to_owned(),
+            uid: uid.to_owned(),
+            known: BTreeMap::new(),
+        };
+        // Clusters of one name and of several.
+        let claims: Vec<Claim> =
+            (0..8).map(|n| of(if n < 4 { "default" } else { "prod" }, &format!("u{n}"))).collect();
+        let answers: Vec<Claimed> = std::thread::scope(|scope| {
+            let asked: Vec<_> =
+                claims.iter().map(|one| scope.spawn(|| claim(one).unwrap())).collect();
+            asked.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        let won: Vec<usize> = (0..8).filter(|n| answers[*n] == Claimed::Ours).collect();
+        let [winner] = won[..] else { panic!("{answers:?}") };
+        let taken = Claimed::Taken(claims[winner].cluster.clone(), claims[winner].uid.clone());
+        assert_eq!(answers.iter().filter(|one| **one == taken).count(), 7, "{answers:?}");
+        assert_eq!(claim(&claims[winner]).unwrap(), Claimed::Ours, "again");
+        // Taken over by force: the former UID is known.
+        let known = [(claims[winner].cluster.clone(), claims[winner].uid.clone())].into();
+        let forced = Claim { known, ..of("new", "u9") };
+        assert_eq!(claim(&forced).unwrap(), Claimed::Ours);
     }
 
     #[test]

@@ -8,12 +8,15 @@ use std::path::{Path, PathBuf};
 use crate::agent::protocol::{FileToWrite, ReadPart, WritePart};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::image::{Digest, Hasher};
 
 /// Mode of directories created for files written in parts. These files are backups, and the files
 /// beside them are private, too.
 const PRIVATE_MODE: u32 = 0o700;
 /// Maximum length of a part, in bytes.
 const LONGEST_PART: u64 = 16 << 20;
+/// Number of bytes that are hashed at a time.
+const PIECE: usize = 1 << 20;
 /// Mode of directories created for all other files.
 const DIRECTORY_MODE: u32 = 0o755;
 
@@ -99,6 +102,21 @@ pub(super) fn read_part(part: &ReadPart) -> Result<Vec<u8>> {
     file.seek(SeekFrom::Start(part.offset)).path("read", &path)?;
     file.take(part.length.min(LONGEST_PART)).read_to_end(&mut bytes).path("read", &path)?;
     Ok(bytes)
+}
+
+/// Returns the SHA-256 digest of a file.
+pub(super) fn digest(path: &str) -> Result<Digest> {
+    let path = absolute(path)?;
+    let mut file = File::open(&path).path("open", &path)?;
+    check_regular(&file, &path)?;
+    let mut hasher = Hasher::new();
+    let mut bytes = vec![0; PIECE];
+    loop {
+        match file.read(&mut bytes).path("read", &path)? {
+            0 => return Ok(hasher.finish()),
+            length => hasher.update(&bytes[..length]),
+        }
+    }
 }
 
 /// Writes a part of a file to a temporary file beside it. The first part starts it over; the last
@@ -233,6 +251,9 @@ mod tests {
         assert_eq!(read(0, 4), b"abcd");
         assert_eq!(read(4, 4), b"efg");
         assert_eq!(read(9, 4), b"");
+        assert_eq!(digest(&text).unwrap(), Digest::of(b"abcdefg"));
+        assert!(digest(&format!("{text}.none")).is_err());
+        assert!(digest("/dev/zero").is_err());
     }
 
     #[test]

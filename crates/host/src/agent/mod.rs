@@ -27,8 +27,9 @@ use crate::containerd::rehash::{Rehash, Rehashed};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use protocol::{
-    Assemble, CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion,
-    Outcome, OutputLine, PeerSource, ReadPart, RegistryPull, Run, SwitchTree, WritePart,
+    Assemble, CheckedOut, Checkout, Claim, Claimed, Facts, FileToWrite, HostsBlock, Inventory,
+    InventoryQuestion, Outcome, OutputLine, PeerSource, ReadPart, RegistryPull, Run, SwitchTree,
+    WritePart,
 };
 use tunnel::Tunnel;
 
@@ -143,6 +144,16 @@ pub trait Agent: Send + Sync {
     /// Reads a part of a file, which must exist.
     fn read_part(&self, part: &ReadPart) -> Result<Vec<u8>> {
         self.inner()?.read_part(part)
+    }
+
+    /// Makes the host one of a cluster, unless another cluster has claimed it since it was asked.
+    fn claim(&self, claim: &Claim) -> Result<Claimed> {
+        self.inner()?.claim(claim)
+    }
+
+    /// Returns the SHA-256 digest of a file, which must exist.
+    fn file_digest(&self, path: &str) -> Result<Digest> {
+        self.inner()?.file_digest(path)
     }
 
     /// Writes a part of a file. Parts are written in order; the last one moves the file into place.

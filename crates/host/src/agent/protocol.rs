@@ -183,6 +183,33 @@ pub struct ReadPart {
     pub length: u64,
 }
 
+/// Claim of a host for a cluster. Of several at the same time, one succeeds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Claim {
+    /// Directory with a directory for each cluster that has files on the host.
+    pub data: String,
+    pub cluster: String,
+    /// UID of the cluster.
+    pub uid: String,
+    /// Clusters and UIDs that the host may have: those that it had when it was asked.
+    pub known: BTreeMap<String, String>,
+}
+
+/// Answer to a [`Claim`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Claimed {
+    Ours,
+    /// Another cluster was faster: its name and UID.
+    Taken(String, String),
+}
+
+/// Request for the SHA-256 digest of a file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FileDigest {
+    pub path: String,
+}
+
 /// A part of a file to write; the file is moved into place with the last part.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct WritePart {

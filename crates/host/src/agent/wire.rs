@@ -8,8 +8,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::agent::protocol::{
-    Assemble, CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion,
-    Outcome, OutputLine, PeerSource, ReadPart, RegistryPull, Run, SwitchTree, WritePart,
+    Assemble, CheckedOut, Checkout, Claim, Claimed, Facts, FileDigest, FileToWrite, HostsBlock,
+    Inventory, InventoryQuestion, Outcome, OutputLine, PeerSource, ReadPart, RegistryPull, Run,
+    SwitchTree, WritePart,
 };
 use crate::containerd::rehash::{Rehash, Rehashed};
 use imgctl_base::image::{Descriptor, Digest};
@@ -116,6 +117,8 @@ calls! {
     "write-file": FileToWrite => bool;
     "read-file": ReadFile => Option<Content>;
     "read-part": ReadPart => Content;
+    "claim": Claim => Claimed;
+    "file-digest": FileDigest => Digest;
     "write-part": WritePart => ();
     "remove": Remove => Vec<String>;
     "set-hosts": HostsBlock => HostsSet;

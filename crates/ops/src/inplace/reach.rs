@@ -18,7 +18,7 @@ use imgctl_cluster::inplace::{
     object::Node, pullers::HostPuller, pullers::JobPuller, world::World,
 };
 use imgctl_cluster::pipeline::interrupt::Interrupt;
-use imgctl_cluster::{runtime::HostPool, upgrade::nodes};
+use imgctl_cluster::runtime::{HostPool, nodes};
 use imgctl_kube::lease::{self, Outage};
 use imgctl_kube::{api::Api, client};
 use imgctl_registry::{Client, ClientOptions, credentials::Login};

@@ -24,7 +24,9 @@ use imgctl_cluster::pipeline::{
     change::Planned, execution_context::ExecutionContext, interrupt::Interrupt, journal::Past,
     step::Step,
 };
-use imgctl_cluster::runtime::{setting::Setting, upgrade::Upgrader, version as runtime_version};
+use imgctl_cluster::runtime::{
+    nodes, setting::Setting, upgrade::Upgrader, version as runtime_version,
+};
 use imgctl_cluster::upgrade::document::{Choices, Direction, Document, PauseAfter};
 use imgctl_cluster::upgrade::pipeline::{self, UpgradeRun};
 use imgctl_cluster::upgrade::report::{Report, report};
@@ -32,8 +34,7 @@ use imgctl_cluster::upgrade::request::{Request, SCRIPT, Target};
 use imgctl_cluster::upgrade::upgrade_store::{Again, UpgradeStatus};
 use imgctl_cluster::upgrade::window::{WindowState, Windows};
 use imgctl_cluster::upgrade::{
-    hooks::Hooks, image_tree, mirror::Mirror, nodes, observation::Observation, observe, pause,
-    plan, stale,
+    hooks::Hooks, image_tree, mirror::Mirror, observation::Observation, observe, pause, plan, stale,
 };
 use imgctl_kube::{api::Api, lease};
 

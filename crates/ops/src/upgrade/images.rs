@@ -13,8 +13,9 @@ use imgctl_cluster::cluster::clusterfile::{self, Clusterfile, Mount};
 use imgctl_cluster::cluster::context::ClusterContext;
 use imgctl_cluster::cluster::image::{ClusterImage, ImageKind};
 use imgctl_cluster::pipeline::{execution_context::ExecutionContext, look, ownership};
+use imgctl_cluster::runtime::nodes;
 use imgctl_cluster::upgrade::document::{Direction, Document, Release};
-use imgctl_cluster::upgrade::{nodes, upgrade_store::UpgradeStore};
+use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
 use imgctl_kube::api::Api;
 
 /// The cluster before, during and after an upgrade.

@@ -23,6 +23,9 @@ use imgctl_base::image::{Descriptor, Digest, Hasher, Index, Manifest, media_type
 const LEVEL: i32 = 3;
 const BUFFER: usize = 1 << 20;
 
+/// Returns the digest that a part has where it comes from.
+pub(super) type Expected<'a> = Box<dyn FnOnce() -> Result<Digest> + 'a>;
+
 /// A backup that is being packed.
 pub struct Packer {
     directory: PathBuf,
@@ -65,12 +68,13 @@ impl Packer {
         })
     }
 
-    /// Adds a part. Fails if `expected` is not the digest of what `content` gives.
+    /// Adds a part. Fails if `expected`, which is asked at the end, is not the digest of what `content`
+    /// gives.
     pub fn add(
         &mut self,
         name: &str,
         content: &mut dyn Read,
-        expected: Option<&Digest>,
+        expected: Option<Expected<'_>>,
     ) -> Result<()> {
         let doing = || format!("cannot pack {name}");
         if !is_name(name) || self.parts.iter().any(|part| part.name == name) {
@@ -89,11 +93,12 @@ impl Packer {
             }
             None => compress(content, target).doing(doing)?,
         };
-        if expected.is_some_and(|expected| *expected != digest) {
+        if let Some(expected) = expected.map(|ask| ask()).transpose()?
+            && expected != digest
+        {
             return Err(Error::bad_content(format!(
-                "{name} arrived with the digest {digest} instead of {}: it changed meanwhile, or \
-                 was damaged on its way",
-                expected.map(ToString::to_string).unwrap_or_default()
+                "{name} arrived with the digest {digest} instead of {expected}: it changed \
+                 meanwhile, or was damaged on its way"
             )));
         }
         let blob = self.keep(name, blob).context(doing)?;

@@ -8,6 +8,7 @@ use super::{Found, Packed, Packer};
 use crate::age::{Identities, Recipients};
 use crate::backup::directory::BackupDirectory;
 use crate::backup::document::Kept;
+use crate::backup::pack::Expected;
 use crate::backup::place::Place;
 use crate::transfer::layout::{LayoutSink, LayoutSource};
 use crate::transfer::location::Archived;
@@ -20,13 +21,17 @@ const RECIPIENT: &str = "age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73e
 fn pack(directory: &Path, recipients: Option<Recipients>, snapshot: &[u8]) -> Packed {
     let created = "2026-11-23T16:00:00Z";
     let mut packer = Packer::begin(directory, "prod", created, recipients).unwrap();
-    packer.add("snapshot.db", &mut &*snapshot, Some(&Digest::of(snapshot))).unwrap();
+    let own: Expected<'_> = Box::new(|| Ok(Digest::of(snapshot)));
+    packer.add("snapshot.db", &mut &*snapshot, Some(own)).unwrap();
     packer.add("Clusterfile", &mut &b"kind: Cluster\n"[..], None).unwrap();
     for wrong in ["", "../x", ".x", "a b", "Clusterfile"] {
         assert!(packer.add(wrong, &mut &b""[..], None).is_err(), "{wrong}");
     }
-    let other = Digest::of(b"other");
-    assert!(packer.add("moved", &mut &b"content"[..], Some(&other)).is_err());
+    let others: [fn() -> Result<Digest>; 2] =
+        [|| Ok(Digest::of(b"other")), || Err(imgctl_base::error::Error::failed("gone"))];
+    for other in others {
+        assert!(packer.add("moved", &mut &b"content"[..], Some(Box::new(other))).is_err());
+    }
     let about: Map<_, _> = [("hosts".to_owned(), json!(["secret-host"]))].into_iter().collect();
     packer.finish(about, "x").unwrap()
 }

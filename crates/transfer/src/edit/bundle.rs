@@ -419,8 +419,9 @@ fn base_missing(bundle: &Bundle, missing: &[&Blob], needed: usize) -> Error {
     Error::new(
         Kind::NotFound,
         format!(
-            "the bundle needs image {base}, but {} of its {needed} blobs are missing here: {}",
+            "the bundle needs image {base}, but {} of its {needed} blobs {} missing here: {}",
             missing.len(),
+            if missing.len() == 1 { "is" } else { "are" },
             list.join(", ")
         ),
     )

@@ -58,12 +58,14 @@ impl Stage {
             pool: Arc::new(SimulatedPool(Arc::clone(&self.simulation))),
             runtime: &Bare,
             files: &SimulatedFiles(Arc::clone(&self.simulation)),
+            applications: None,
             registry: &|_, _| Ok(Vec::new()),
             clean_registry: &|_, _| Ok(Vec::new()),
             state_store: self.state_store.clone(),
             validity: crate::runtime::certificates::validity::Validity::default(),
             parallel: 8,
             copy_state: true,
+            draining: imgctl_kube::drain::Options::default(),
             force: self.force,
         })
     }

@@ -19,9 +19,10 @@ use crate::runtime::action::{Line, Site};
 use crate::runtime::k3s::host::DATA;
 use crate::runtime::kubectl::{self, quoted};
 use crate::runtime::load_balancer::{self, API_PORT};
-use crate::runtime::{Action, ImageFiles, Runtime, upgrade::Upgrader};
+use crate::runtime::{Action, ImageFiles, Runtime, nodes, upgrade::Upgrader};
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::Agent;
+use imgctl_kube::drain;
 
 const CONFIG: &str = "/etc/rancher/k3s/config.yaml";
 const KUBECTL: &str = "k3s kubectl";
@@ -204,30 +205,15 @@ impl Runtime for K3s<'_> {
         )])
     }
 
-    fn leave(&self, _context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
-        let leaving = host.clone();
+    fn leave(
+        &self,
+        _context: &ClusterContext,
+        host: &Host,
+        draining: &drain::Options,
+    ) -> Result<Vec<Action>> {
         let gone = host.clone();
         Ok(vec![
-            Action::new(
-                "drain",
-                format!(
-                    "{KUBECTL} drain <{}> --ignore-daemonsets --delete-emptydir-data --timeout=300s",
-                    host.ip()
-                ),
-                move |site| {
-                    let name = node_name(site, &leaving)?;
-                    // A host that never joined has no Node.
-                    kubectl(
-                        site,
-                        &format!(
-                            "get node {name} -o name --ignore-not-found | grep . || exit \"${{PIPESTATUS[0]}}\"\n\
-                             {KUBECTL} drain {name} --ignore-daemonsets --delete-emptydir-data --timeout=300s"
-                        ),
-                        "drain",
-                    )
-                    .map(|_| ())
-                },
-            ),
+            nodes::drain_leaving(host, draining),
             // Deleting a server's Node also removes its etcd member.
             Action::new(
                 "delete-node",

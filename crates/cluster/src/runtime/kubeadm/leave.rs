@@ -1,23 +1,21 @@
 //! Removing a host from a cluster that continues to run, and removing from a host what kubeadm and
 //! its cluster created there.
 
-use std::time::Duration;
-
 use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::kubeadm::init::{self, hosts_block};
 use crate::runtime::kubeadm::{etcd, lvscare, settings::etc};
 use crate::runtime::kubectl::{ADMIN_CONF, Kubectl};
-use crate::runtime::load_balancer;
+use crate::runtime::{load_balancer, nodes};
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::protocol::HostsBlock;
-
-const DRAIN_SECONDS: u64 = 300;
+use imgctl_kube::drain;
 
 pub(super) fn actions(
     context: &ClusterContext,
     host: &Host,
     local_etcd: bool,
+    draining: &drain::Options,
 ) -> Result<Vec<Action>> {
     if context.control_planes().next().is_none() {
         return Err(Error::usage(format!(
@@ -28,29 +26,7 @@ pub(super) fn actions(
         .hint("`imgctl reset` removes the whole cluster"));
     }
     let address = host.ip().to_owned();
-    let mut actions = vec![
-        Action::new(
-            "drain",
-            format!(
-                "kubectl drain <the Node of {address}> --ignore-daemonsets --delete-emptydir-data \
-                 --timeout={DRAIN_SECONDS}s"
-            ),
-            |site| {
-                let kubectl = Kubectl::anywhere(site)?;
-                match kubectl.own_node()? {
-                    Some(node) => {
-                        // drain times out before the step does, so that its final output is
-                        // captured.
-                        let limit = site.timeout.map_or(DRAIN_SECONDS, |limit| limit.as_secs());
-                        kubectl.drain(&node, limit.saturating_sub(15).max(5))
-                    }
-                    // The host never joined, or has already left.
-                    None => Ok(()),
-                }
-            },
-        )
-        .within(Duration::from_secs(DRAIN_SECONDS + 15)),
-    ];
+    let mut actions = vec![nodes::drain_leaving(host, draining)];
     if host.is_control_plane() && local_etcd {
         actions.push(Action::new(
             "etcd-member",

@@ -46,6 +46,7 @@ use crate::runtime::{
     rotation::Rotator, upgrade::Upgrader,
 };
 use imgctl_base::error::{Error, Result};
+use imgctl_kube::drain;
 
 /// Runtime of images labeled `distribution=kubernetes` or `kubeadm`, or without that label.
 pub struct Kubeadm<'a> {
@@ -181,9 +182,14 @@ impl Runtime for Kubeadm<'_> {
         Ok(health::actions(host))
     }
 
-    fn leave(&self, context: &ClusterContext, host: &Host) -> Result<Vec<Action>> {
+    fn leave(
+        &self,
+        context: &ClusterContext,
+        host: &Host,
+        draining: &drain::Options,
+    ) -> Result<Vec<Action>> {
         let (_, planned) = self.of(context, host)?;
-        leave::actions(context, host, planned.has_local_etcd())
+        leave::actions(context, host, planned.has_local_etcd(), draining)
     }
 
     fn renumber(&self, context: &ClusterContext, host: &Host, old: &str) -> Result<Vec<Action>> {

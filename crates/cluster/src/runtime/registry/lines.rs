@@ -9,7 +9,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use crate::cluster::context::{ClusterContext, RegistryAccess};
 use crate::cluster::registry_access::HTPASSWD;
 use crate::cluster::variables::Variables;
-use crate::runtime::{Action, action::Line};
+use crate::runtime::{Action, action::Line, own_binary};
 use imgctl_host::agent::protocol::FileToWrite;
 
 pub(super) const PORT: &str = "IMGCTL_PORT";
@@ -238,39 +238,35 @@ pub(super) fn start_unit(context: &ClusterContext, access: &RegistryAccess) -> A
             mode: 0o644,
             content: text.clone().into_bytes(),
         })?;
-        let mut line = Line { environment: environment.clone(), ..Line::repeatable(START) };
+        let mut line = Line { environment: environment.clone(), ..Line::repeatable(start_line()) };
         let changed = if changed { "1" } else { "" };
         line.environment.insert(CHANGED.to_owned(), changed.to_owned());
         site.run(&line).map(|_| ())
     })
 }
 
-const START: &str = r#"# imgctl's own registry
+const NEEDS_SYSTEMD: &str = r#"# imgctl's own registry
 command -v systemctl >/dev/null || {
   echo "this host has no systemd, and the image brings no init-registry script" >&2
   exit 1
-}
-mkdir -p "${IMGCTL_BINARY%/*}"
-# Our parent is imgctl itself; else the newest agent that was brought here.
-for from in "/proc/$PPID/exe" $(ls -t /var/lib/imgctl/agent/imgctl-agent-* 2>/dev/null); do
-  case $("$from" --version 2>/dev/null) in imgctl\ *) break ;; esac
-  from=
-done
-[ -n "$from" ] || {
-  echo "there is no imgctl on this host to serve the registry" >&2
-  exit 1
-}
-if [ "$(sha256sum <"$from")" != "$(sha256sum <"$IMGCTL_BINARY" 2>/dev/null)" ]; then
-  cp "$from" "$IMGCTL_BINARY.new"
-  chmod 0755 "$IMGCTL_BINARY.new"
-  mv -f "$IMGCTL_BINARY.new" "$IMGCTL_BINARY"
-  IMGCTL_CHANGED=1
-fi
-systemctl daemon-reload
+}"#;
+
+const START: &str = r#"systemctl daemon-reload
 systemctl enable -q "$IMGCTL_UNIT"
 if [ -n "$IMGCTL_CHANGED" ] || ! systemctl is-active -q "$IMGCTL_UNIT"; then
   systemctl restart "$IMGCTL_UNIT"
 fi"#;
+
+/// Returns the line that puts the binary in its place and starts the unit. A binary with the same content
+/// stays, so that the registry is not restarted for it.
+fn start_line() -> String {
+    let own = own_binary("\"$IMGCTL_BINARY\"").line;
+    format!(
+        "{NEEDS_SYSTEMD}\n\
+         if ! [ /proc/$PPID/exe -ef \"$IMGCTL_BINARY\" ] && ! cmp -s /proc/$PPID/exe \"$IMGCTL_BINARY\"; then\n\
+         {own}\nIMGCTL_CHANGED=1\nfi\n{START}"
+    )
+}
 
 pub(super) fn stop_unit(context: &ClusterContext) -> Action {
     let line = Line {

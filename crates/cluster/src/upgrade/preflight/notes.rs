@@ -2,7 +2,7 @@
 //! back.
 
 use crate::runtime::version::minor;
-use crate::upgrade::document::{KubeletSwap, Strategy};
+use crate::upgrade::document::{Document, KubeletSwap, Strategy};
 use crate::upgrade::preflight::{etcd::newer_etcd, look::Look};
 use crate::upgrade::{hazards, request::Target};
 
@@ -33,10 +33,12 @@ fn way_back(look: &Look<'_>) -> Vec<String> {
         if document.choices.kubelet_swap == KubeletSwap::InPlace {
             say("kubelets are restored without a drain: containers restart as the plan predicts");
         }
-        say(
-            "objects written in a storage version that the older release does not support stay in \
-             etcd, and it cannot read them",
-        );
+        if look.is_kubernetes() && changes_minor(document) {
+            say(
+                "objects written in a storage version that the older release does not support stay in \
+                 etcd, and it cannot read them",
+            );
+        }
         // Control planes out of scope remain unchanged.
         if look.is_kubeadm() && !document.control_planes.is_empty() {
             say("renewed certificates and RBAC are not changed");
@@ -71,8 +73,7 @@ fn way_back(look: &Look<'_>) -> Vec<String> {
         "workers roll back before control planes: a kubelet must never be newer than an API server",
     );
     say("renewed certificates and RBAC are not rolled back");
-    let minors = minor(&document.from.version) != minor(&document.target().version);
-    if minors {
+    if changes_minor(document) {
         say("once the new version has written objects in new storage versions, only the etcd \
              snapshot can roll back the control planes: everything written after it is lost");
     }
@@ -88,6 +89,10 @@ fn way_back(look: &Look<'_>) -> Vec<String> {
         say("a rollback also crosses v1.31: without a drain it restarts every container again");
     }
     notes
+}
+
+fn changes_minor(document: &Document) -> bool {
+    minor(&document.from.version) != minor(&document.target().version)
 }
 
 fn raises_etcd(look: &Look<'_>) -> bool {

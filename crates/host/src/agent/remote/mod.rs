@@ -21,8 +21,9 @@ use tokio::runtime::Handle;
 
 use crate::agent::install::Binaries;
 use crate::agent::protocol::{
-    Assemble, CheckedOut, Checkout, Facts, FileToWrite, HostsBlock, Inventory, InventoryQuestion,
-    Outcome, OutputLine, PeerSource, ReadPart, RegistryPull, Run, SwitchTree, WritePart,
+    Assemble, CheckedOut, Checkout, Claim, Claimed, Facts, FileDigest, FileToWrite, HostsBlock,
+    Inventory, InventoryQuestion, Outcome, OutputLine, PeerSource, ReadPart, RegistryPull, Run,
+    SwitchTree, WritePart,
 };
 use crate::agent::tunnel::Tunnel;
 use crate::agent::wire::{
@@ -288,6 +289,14 @@ impl Agent for Remote {
     fn read_part(&self, part: &ReadPart) -> Result<Vec<u8>> {
         let Content(bytes) = self.call(part.clone())?;
         Ok(bytes)
+    }
+
+    fn claim(&self, claim: &Claim) -> Result<Claimed> {
+        self.call(claim.clone())
+    }
+
+    fn file_digest(&self, path: &str) -> Result<Digest> {
+        self.call(FileDigest { path: path.to_owned() })
     }
 
     fn write_part(&self, part: &WritePart) -> Result<()> {

@@ -15,8 +15,8 @@ use tokio::sync::mpsc;
 
 use crate::agent::execution::{self, Caller};
 use crate::agent::protocol::{
-    Assemble, Checkout, FileToWrite, HostsBlock, Inventory, InventoryQuestion, OutputLine,
-    PeerSource, ReadPart, RegistryPull, Run, SwitchTree, WritePart,
+    Assemble, Checkout, Claim, FileDigest, FileToWrite, HostsBlock, Inventory, InventoryQuestion,
+    OutputLine, PeerSource, ReadPart, RegistryPull, Run, SwitchTree, WritePart,
 };
 use crate::agent::server::Host;
 use crate::agent::server::answer::{Answer, refusal};
@@ -94,6 +94,8 @@ pub(super) async fn answer(host: &Arc<Host>, name: &str, body: Incoming) -> Resp
             serve(&bytes, |call: ReadFile, _| Ok(files::read(&call.path, call.limit)?.map(Content)))
         }
         ReadPart::NAME => serve(&bytes, |call: ReadPart, _| files::read_part(&call).map(Content)),
+        Claim::NAME => serve(&bytes, |call: Claim, _| facts::claim(&call)),
+        FileDigest::NAME => serve(&bytes, |call: FileDigest, _| files::digest(&call.path)),
         WritePart::NAME => serve(&bytes, |call: WritePart, _| files::write_part(&call)),
         Remove::NAME => serve(&bytes, |call: Remove, _| removal::remove(&call.paths)),
         HostsBlock::NAME => serve(&bytes, |call: HostsBlock, _| {

@@ -32,11 +32,14 @@ fn save(site: &Site<'_>, target: &Target) -> Result<()> {
     let what = describe(status)?;
     // Only now does it replace the snapshot of an earlier attempt.
     let line = format!(
-        "cd {}; rm -f snapshot.json; mv -f snapshot.db.new snapshot.db\n\
-         sha256sum snapshot.db >snapshot.sha256; sync -f .",
+        "cd {}; rm -f snapshot.json snapshot.sha256; mv -f snapshot.db.new snapshot.db; sync -f .",
         target.backup
     );
     site.run_on(site.agent, &Line::query(line), "-keep")?;
+    // The agent is several times as fast as sha256sum.
+    let digest = site.agent.file_digest(&format!("{}/snapshot.db", target.backup))?;
+    let sum = format!("{}  snapshot.db\n", digest.hex());
+    place::write(site.agent, &format!("{}/snapshot.sha256", target.backup), 0o600, &sum)?;
     let path = format!("{}/snapshot.json", target.backup);
     place::write(site.agent, &path, 0o600, status)?;
     site.say(&format!("{}/snapshot.db: {what}", target.backup));

@@ -1,0 +1,74 @@
+//! Objects of applications on a cluster of hosts: recorded on the first control plane while the commands of
+//! images run there, pruned and removed.
+
+use crate::cluster_k3s::{ClusterApi, keyed};
+use crate::common::testbed::Bed;
+use serde_json::Value;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// Stands in for kubectl: creates the ConfigMaps of a file that has one per line.
+const KUBECTL: &str = r#"#!/bin/bash
+set -e
+[ "$1 $2" = 'apply -f' ] || { echo "kubectl: $*" >&2; exit 1; }
+config=/etc/rancher/k3s/k3s.yaml
+server=$(sed -n "s/.*server: *['\"]*\(https:[^'\"]*\).*/\1/p" $config | head -n 1)
+token=$(sed -n 's/.*token: *\([a-z]*\).*/\1/p' $config | head -n 1)
+grep '^{' "$3" | while read -r line; do
+  curl -sS -k --http2 -o /dev/null -H "Authorization: Bearer $token" -H 'Content-Type: application/json' \
+    --data-binary "$line" "$server/api/v1/namespaces/default/configmaps"
+done
+"#;
+
+fn build(bed: &Bed, version: &str, maps: &[&str]) {
+    let mut text = String::new();
+    for map in maps {
+        text.push_str(&format!(
+            "---\n{{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{{\"name\":\"{map}\"}}}}\n"
+        ));
+    }
+    // The image brings its kubectl, as many do.
+    let kubefile = "FROM scratch\nCOPY . .\n\
+        CMD [\"command -v helm || install -m 755 kubectl /usr/local/sbin/kubectl\", \"kubectl apply -f all.yaml\"]\n";
+    let files = [("kubectl", KUBECTL), ("all.yaml", &*text)];
+    let context = bed.env.context(&format!("shop-{version}"), kubefile, &files);
+    bed.env.build(&format!("shop:{version}"), &context);
+}
+
+pub(super) fn pruned(bed: &Bed, api: &ClusterApi) {
+    build(bed, "v1", &["both", "old"]);
+    build(bed, "v2", &["both", "new"]);
+    let has = |name: &str| api.api.peek(&format!("{MAPS}/{name}")).is_some();
+    let records = || -> Vec<Value> {
+        let found = api.api.requests();
+        let written =
+            found.iter().filter(|one| one.is_write() && one.path.contains("imgctl-system"));
+        written.filter(|one| one.body["kind"] == "ConfigMap").map(|one| one.body.clone()).collect()
+    };
+
+    keyed(bed, &["run", "shop:v1", "--no-wait"]).ok();
+    assert!(has("both") && has("old"));
+    let record = records().pop().unwrap();
+    let record: Value =
+        serde_json::from_str(record["data"]["application.json"].as_str().unwrap()).unwrap();
+    assert_eq!(record["state"], "installed");
+    assert_eq!(record["objects"].as_array().unwrap().len(), 2, "{record}");
+    let left = bed.exec(1, "ls -A /var/lib/sealos/data/default/recording").stdout();
+    assert_eq!(left, "");
+
+    let prune = ["run", "shop:v2", "--no-wait", "--prune"];
+    let dry = keyed(bed, &[&prune[..], &["--dry-run"]].concat()).ok().report();
+    assert!(dry.contains("ConfigMap default/old"), "{dry}");
+    assert!(has("old") && !has("new"), "a dry run changes nothing");
+    keyed(bed, &[&prune[..], &["--yes"]].concat()).ok();
+    assert!(has("both") && has("new") && !has("old"));
+    let nothing = keyed(bed, &[&prune[..], &["--dry-run"]].concat()).ok().report();
+    assert!(nothing.contains("no objects of former versions"), "{nothing}");
+
+    // The image has no command for its removal: its objects go.
+    let uninstall = ["uninstall", "shop:v2", "--yes"];
+    let dry = keyed(bed, &["uninstall", "shop:v2", "--dry-run"]).ok().report();
+    assert!(dry.contains("ConfigMap default/new"), "{dry}");
+    keyed(bed, &uninstall).ok();
+    assert!(!has("both") && !has("new"));
+    bed.says(1, "rm /usr/local/sbin/kubectl");
+}
