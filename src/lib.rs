@@ -1,9 +1,11 @@
 //! imgctl: build, ship, mount and run whole Kubernetes clusters as one OCI image.
 //!
 //! The command line: `cli/` (the verbs) and `ui/` (progress, tables, JSON) are all that
-//! prints, exits or reads the environment. What the verbs do lies in the crates below `crates/`.
+//! prints, exits or reads the environment. `testbed/` is the program behind `imgctl testbed`. What the other verbs
+//! do lies in the crates below `crates/`.
 
 mod cli;
+mod testbed;
 mod ui;
 
 use std::ffi::OsString;

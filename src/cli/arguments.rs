@@ -13,7 +13,7 @@ use crate::cli::commands::{
     about, adopt, agent, apply, archives, attach, backup, blobs, build, bundle, cache, cert,
     cluster, diff, edit, files, history, hosts, images, inplace, inspect, keys, kube_wrapper,
     login, manifest, mounts, plan, preview, pull, push, records, registry, renumber, report, sign,
-    state, status, store, support_bundle, upgrade, working,
+    state, status, store, support_bundle, testbed, upgrade, working,
 };
 use crate::cli::{accepted, context::Context, overview, settings::Globals};
 use imgctl_base::error::Result;
@@ -133,6 +133,7 @@ verbs! {
     "status": Status(Box<status::StatusArgs>) => status::status;
     "state": State(state::StateCommand) => state::run;
     "support-bundle": SupportBundle(Box<support_bundle::SupportBundleArgs>) => support_bundle::support_bundle;
+    "testbed": Testbed(testbed::TestbedArgs) => testbed::run;
     "inplace": Inplace(inplace::InplaceArgs) => inplace::run;
     "plan": Plan(plan::PlanArgs) => plan::plan, owned;
     "gen": Gen(Box<preview::GenArgs>) => preview::generate;

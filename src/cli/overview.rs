@@ -73,7 +73,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
         ],
     ),
     ("Maintain", &["cache", "cert", "df", "prune", "rmi", "scrub", "state"]),
-    ("imgctl", &["version", "completion", "man", "help"]),
+    ("imgctl", &["testbed", "version", "completion", "man", "help"]),
 ];
 
 /// `help` is clap's own: it is added when the grammar is built.
@@ -96,11 +96,7 @@ pub(crate) fn extend(command: Command) -> Command {
     }
     let _ = write!(text, "\n{}", options().ansi());
     let after = command.get_after_help().map(ToString::to_string);
-    let _ = write!(
-        text,
-        "\nRun `imgctl COMMAND --help` for the options and examples of a command.\n{}\n",
-        after.unwrap_or_default()
-    );
+    let _ = write!(text, "\nDetails: `imgctl COMMAND --help`. {}\n", after.unwrap_or_default());
     command.override_help(text)
 }
 

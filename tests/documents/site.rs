@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde_json::{Value, json};
+
 use crate::{pages, repository};
 
 /// The values of an attribute in a page.
@@ -67,6 +69,48 @@ fn the_site_is_complete_and_loads_nothing_from_elsewhere() {
     assert!(page("tutorials/4-your-own-cluster.html").contains(
         "href=\"https://github.com/team/imgctl/blob/main/Kubefile.examples/etcd/README.md\""
     ));
+    in_a_browser(site.path());
+}
+
+/// Opens pages in Chromium: nothing goes wrong, nothing is loaded from elsewhere, and the search finds.
+fn in_a_browser(site: &Path) {
+    if !Path::new("/usr/bin/chromium").exists() {
+        println!("skipped: chromium is not installed");
+        return;
+    }
+    let url = |page: &str| format!("file://{}/{page}", site.display());
+    let found = "new Promise((done) => {
+        const look = () => {
+            const found = [...document.querySelectorAll('#mdbook-searchresults a')];
+            found.length ? done(found.map((one) => one.textContent)) : setTimeout(look, 100);
+        };
+        look();
+    })";
+    let works = json!([
+        {"name": "site-home", "file": url("index.html"), "width": 1280, "scheme": "light"},
+        {"name": "site-tutorial", "file": url("tutorials/1-first-image.html"), "width": 390, "scheme": "dark"},
+        {"name": "site-search", "file": url("index.html?search=drain"), "width": 1280, "scheme": "light",
+         "act": found},
+    ]);
+    let list = site.join("work.json");
+    std::fs::write(&list, works.to_string()).unwrap();
+    let mut browser = Command::new("python3");
+    browser.arg(repository().join("tests/runner/report/browser.py"));
+    browser.arg(repository().join("target/report-screenshots")).arg(list);
+    let ran = browser.output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let pages: Vec<Value> = serde_json::from_slice(&ran.stdout).unwrap();
+    for page in &pages {
+        assert_eq!(page["errors"], json!([]), "{}", page["name"]);
+        assert!(page["overflow"].as_i64().unwrap() <= 0, "{}: {}", page["name"], page["overflow"]);
+        for request in page["requests"].as_array().unwrap() {
+            assert!(request.as_str().unwrap().starts_with(&url("")), "{}: {request}", page["name"]);
+        }
+    }
+    let heading = json!(["heading", "1. Your first image"]);
+    assert!(pages[1]["tree"].as_array().unwrap().contains(&heading), "{}", pages[1]["tree"]);
+    let results = pages[2]["acted"].as_array().unwrap();
+    assert!(results.iter().any(|one| one.as_str().unwrap().contains("Drains")), "{results:?}");
 }
 
 #[test]

@@ -26,5 +26,6 @@ mod cluster_registry;
 mod cluster_renumber;
 mod cluster_source;
 mod cluster_upgrade;
+mod demo;
 mod packages;
 mod served_api;

@@ -51,5 +51,6 @@ pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod store;
 pub(crate) mod support_bundle;
+pub(crate) mod testbed;
 pub(crate) mod upgrade;
 pub(crate) mod working;

@@ -11,3 +11,4 @@ mod losses;
 mod registries;
 mod runs;
 mod templates;
+mod tutorial;

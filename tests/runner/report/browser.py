@@ -3,7 +3,7 @@
 
   browser.py OUT WORK.json
 
-WORK.json is a list of {"name", "file", "width", "scheme", "act"}: a page, the width of the window,
+WORK.json is a list of {"name", "file", "width", "scheme", "act"}: a page or its URL, the width of the window,
 `light` or `dark`, and optionally a script whose value is returned. Speaks the DevTools protocol over a pipe
 and needs only the standard library. Screenshots go to the directory OUT.
 """
@@ -117,7 +117,9 @@ def visit(browser, work, out):
     browser.call("Emulation.setEmulatedMedia", session,
                  features=[{"name": "prefers-color-scheme", "value": work["scheme"]}])
     browser.call("Emulation.setScriptExecutionDisabled", session, value=work.get("scripts", True) is False)
-    url = pathlib.Path(work["file"]).absolute().as_uri()
+    url = work["file"]
+    if "://" not in url:
+        url = pathlib.Path(url).absolute().as_uri()
     browser.call("Page.setLifecycleEventsEnabled", session, enabled=True)
     loader = browser.call("Page.navigate", session, url=url)["loaderId"]
     browser.wait_loaded(loader, session)

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::testbed::Bed;
-use crate::common::{Ran, needs_root, repository, tool};
+use crate::common::{Ran, TestEnv, needs_root, repository, tool};
 
 /// What a bed of this name still has: files, namespaces, control groups, mounts, processes.
 fn left(name: &str) -> Vec<String> {
@@ -107,11 +107,23 @@ fn a_bed_goes_with_its_owner() {
     }
     let name = format!("o{}", std::process::id());
     let mut owner = Command::new("sleep").arg("300").spawn().unwrap();
-    let up = ["up", "1", "--owner", &owner.id().to_string()];
-    let ran = Ran::new(testbed(&name, &up));
+    // With the program that the binary brings along.
+    let env = TestEnv::new();
+    let imgctl = |words: &[&str]| env.imgctl([&["testbed", "--name", &name], words].concat());
+    let ran = imgctl(&["up", "1", "--owner", &owner.id().to_string()]);
+    let list = imgctl(&["list", "--json"]);
+    let hello = imgctl(&["ssh", "deploy@h1", "sudo", "-n", "id", "-un"]);
+    let missing = imgctl(&["exec", "h2", "true"]);
     owner.kill().unwrap();
     owner.wait().unwrap();
-    ran.ok();
+    let list = list.ok().json();
+    let flags = list["run_flags"].as_str().unwrap();
+    assert!(ran.ok().stdout().ends_with(&format!("imgctl run IMAGE {flags}")), "{flags}");
+    let masters = format!("--masters {} --pk ", list["hosts"][0]["ip"].as_str().unwrap());
+    assert!(flags.starts_with(&masters), "{flags}");
+    assert_eq!(hello.ok().stdout(), "root");
+    let why = missing.fails(1).stderr();
+    assert!(why.contains(&format!("no host h2 in test bed {name} (it has h1)")), "{why}");
     let end = Instant::now() + Duration::from_secs(120);
     while !left(&name).is_empty() {
         assert!(Instant::now() < end, "{:?}", left(&name));

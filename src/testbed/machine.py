@@ -14,7 +14,7 @@ import uuid
 from pathlib import Path
 
 import groups
-from failure import Failed
+from failure import PROGRAM, Failed
 from network import Network, address, address6, run
 from store import write
 
@@ -150,7 +150,10 @@ class Machine:
         """The command line that runs `command` (one shell line, or words) in the host."""
         pid = self.first_process()
         if pid is None:
-            raise Failed(f"host {self.name} is {self.state()} (scripts/testbed start {self.name})")
+            raise Failed(
+                f"host {self.name} is {self.state()}",
+                f"{PROGRAM} --name {self.bed.name} start {self.name} switches it on",
+            )
         words = ["bash", "-c", command[0]] if len(command) == 1 else list(command)
         return [
             # nsenter changes namespaces only: what the host may not do must be said again. Without

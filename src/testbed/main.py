@@ -1,4 +1,5 @@
-"""The command line of scripts/testbed."""
+"""The command line of `imgctl testbed`, and of scripts/testbed, which needs no binary. The help is in
+src/cli/commands/testbed.rs."""
 
 import argparse
 import json
@@ -9,31 +10,29 @@ import sys
 import life
 import network
 import template
-from failure import Failed
+from failure import PROGRAM, Failed
 from store import PASSWORD, STATE, USERS, beds, locked
 
-TOOLS = "systemd-nspawn debootstrap ip bridge tc nft nsenter setpriv unshare ssh ssh-keygen mkfs.ext4 losetup"
-HELP = """
-Real hosts on one machine: each boots systemd and has its own sshd, address, files and name.
-Hosts are called h1, h2 and so on; users are root, ops, deploy and nosudo, password "test".
-
-examples:
-  scripts/testbed up 3                  three hosts (the first time makes their template)
-  scripts/testbed ssh h1
-  scripts/testbed list --json           addresses, key, users, states
-  scripts/testbed cut h2                nothing reaches h2 any more, and nothing leaves it
-  scripts/testbed rate controller 1000  this machine's uplink gets 1 Gbit/s in both directions
-  scripts/testbed down
-
-docs/testbed.md says more.
-"""
+# Each tool and the Debian package that brings it.
+TOOLS = {
+    "systemd-nspawn": "systemd-container",
+    "debootstrap": "debootstrap",
+    **dict.fromkeys(("ip", "bridge", "tc"), "iproute2"),
+    "nft": "nftables",
+    **dict.fromkeys(("nsenter", "setpriv", "unshare"), "util-linux"),
+    "losetup": "mount",
+    **dict.fromkeys(("ssh", "ssh-keygen"), "openssh-client"),
+    "mkfs.ext4": "e2fsprogs",
+}
+# As many control planes as a cluster of N hosts usually has.
+MOST_MASTERS = 3
 
 
 def arguments():
     """The parsed command line."""
-    parser = argparse.ArgumentParser(
-        prog="scripts/testbed", epilog=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(prog=PROGRAM, epilog="docs/testbed.md says more.")
+    parser.add_argument("--json", action="store_true", help="results and errors as JSON")
+    parser.add_argument("--quiet", action="store_true", help="no notes")
     parser.add_argument(
         "--name",
         default=os.environ.get("TESTBED_NAME", "default"),
@@ -51,13 +50,14 @@ def arguments():
     up.add_argument("count", metavar="N", type=int)
     up.add_argument("--with", dest="extra", default="", metavar="PACKAGES",
                     help="comma-separated Debian packages more; containerd brings runc and CNI")
+    mirrored(up)
     up.add_argument("--disk", type=int, default=0, metavar="MB", help="size of each new /var/lib")
     up.add_argument("--owner", type=int, metavar="PID",
                     help="take the bed down when this process ends")
     down = verb("down", "remove the test bed with all that is in it")
     down.add_argument("--all", action="store_true", help="every test bed")
     show = verb("list", "show the hosts")
-    show.add_argument("--json", action="store_true")
+    show.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
     show.add_argument("--all", action="store_true", help="every test bed")
     ssh = verb("ssh", "log in to HOST or USER@HOST, or run a command there", "host")
     ssh.add_argument("command", nargs=argparse.REMAINDER)
@@ -74,26 +74,41 @@ def arguments():
     verb("stop", "switch a host off in good order", "host")
     verb("reboot", "reboot a host and wait for it", "host")
     verb("disk", "give /var/lib a size in MB; 0 is the machine's disk", "host", "megabytes")
-    verb("template", "make the template and say where it is").add_argument(
-        "--with", dest="extra", default="", metavar="PACKAGES")
+    make = verb("template", "make the template and say where it is")
+    make.add_argument("--with", dest="extra", default="", metavar="PACKAGES")
+    mirrored(make)
     verb("prune", "remove templates that neither a bed nor this checkout uses")
     return parser.parse_args()
 
 
-def main():
+def mirrored(parser):
+    """Adds the flag for another Debian mirror."""
+    parser.add_argument("--mirror", default=os.environ.get("TESTBED_MIRROR", template.MIRROR),
+                        metavar="URL", help="the Debian mirror of the hosts' system")
+
+
+def main(chosen):
     """Does what the command line says; returns the exit code."""
-    chosen = arguments()
     os.umask(0o022)
     if os.geteuid() != 0:
-        raise Failed("hosts need namespaces, mounts and devices: run it as root (sudo scripts/testbed …)")
-    if missing := [tool for tool in TOOLS.split() if not shutil.which(tool)]:
-        raise Failed(f"not installed: {', '.join(missing)} (scripts/setup installs them)")
+        raise Failed("hosts need namespaces, mounts and devices", f"run it as root: sudo {PROGRAM} …",
+                     kind="denied", code=5)
+    # Those of the administrator are not in the path of every user that became root.
+    os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+    if missing := [tool for tool in TOOLS if not shutil.which(tool)]:
+        wanted = " ".join(sorted({TOOLS[tool] for tool in missing}))
+        raise Failed(f"not installed: {', '.join(missing)}", f"apt-get install {wanted}")
     return VERBS[chosen.verb](chosen) or 0
 
 
-def say(text):
+def sayer(chosen):
     """Tells the person what takes long."""
-    print(f"testbed: {text}", file=sys.stderr, flush=True)
+
+    def say(text):
+        if not chosen.quiet and not chosen.json:
+            print(f"testbed: {text}", file=sys.stderr, flush=True)
+
+    return say
 
 
 def words(text):
@@ -102,8 +117,14 @@ def words(text):
 
 
 def up(chosen):
-    bed = life.up(chosen.name, chosen.count, words(chosen.extra), chosen.disk, chosen.owner, say)
+    bed = life.up(chosen.name, chosen.count, words(chosen.extra), chosen.disk, chosen.owner,
+                  sayer(chosen), chosen.mirror)
+    if chosen.json:
+        print(json.dumps(describe(bed), indent=2))
+        return
     table(bed)
+    if not chosen.quiet:
+        print(f"\nimgctl run IMAGE {run_flags(bed)}")
 
 
 def down(chosen):
@@ -130,6 +151,7 @@ def describe(bed):
         "key": str(bed.key),
         "known_hosts": str(bed.known_hosts),
         "users": list(USERS),
+        "run_flags": run_flags(bed),
         "password": PASSWORD,
     }
 
@@ -144,6 +166,16 @@ def table(bed):
         notes += [f"{host['rate_mbit']} Mbit/s"] if host["rate_mbit"] else []
         print(f"  {host['name']:<5} {host['ip']:<15} {', '.join(notes)}")
     print(f"  key {shown['key']}; users {', '.join(shown['users'])}, password {PASSWORD}")
+
+
+def run_flags(bed):
+    """The flags of `imgctl run` for all hosts of the bed."""
+    ips = [machine.ip for machine in life.machines(bed)]
+    masters = ips[:MOST_MASTERS] if len(ips) >= MOST_MASTERS else ips[:1]
+    nodes = ips[len(masters):]
+    flags = [f"--masters {','.join(masters)}"]
+    flags += [f"--nodes {','.join(nodes)}"] if nodes else []
+    return " ".join([*flags, f"--pk {bed.key}", f"--known-hosts {bed.known_hosts}"])
 
 
 def show(chosen):
@@ -255,7 +287,8 @@ def start(machine, _):
 
 
 def make_template(chosen):
-    print(template.template(words(chosen.extra), say))
+    root = template.template(words(chosen.extra), sayer(chosen), chosen.mirror)
+    print(json.dumps({"template": str(root)}) if chosen.json else root)
 
 
 def prune(_):
@@ -282,13 +315,16 @@ VERBS = {
     "prune": prune,
 }
 
+
 if __name__ == "__main__":
+    asked = arguments()
     try:
-        sys.exit(main())
+        sys.exit(main(asked))
     except Failed as failure:
-        print(f"scripts/testbed: {failure}", file=sys.stderr)
-        sys.exit(1)
+        failure.show(asked.json)
+        sys.exit(failure.code)
     except KeyboardInterrupt:
-        print(f"scripts/testbed: interrupted; `scripts/testbed down` removes what is in {STATE}",
-              file=sys.stderr)
+        Failed(f"interrupted; {STATE} has what is there so far",
+               f"the same command goes on; {PROGRAM} --name {asked.name} down removes it",
+               kind="interrupted").show(asked.json)
         sys.exit(130)

@@ -117,7 +117,10 @@ class Bed:
             used = network.subnets_in_use() | {bed.subnet for bed in beds()}
             free = next((k for k in range(256) if k not in used), None)
             if free is None:
-                raise Failed(f"no subnet of {network.NET}.0.0/16 is free (TESTBED_NET names others)")
+                raise Failed(
+                    f"no subnet of {network.NET}.0.0/16 is free",
+                    "set TESTBED_NET to two other bytes, such as 10.78",
+                )
             (unfinished / "hosts").mkdir()
             self.known = {
                 "name": self.name,

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import groups
 import network
-from failure import Failed
+from failure import PROGRAM, Failed
 from machine import Machine
 from network import Network
 from store import STATE, Bed, beds, locked, started
-from template import template
+from template import MIRROR, template
 
 HERE = Path(__file__).resolve().parent
 MOST_HOSTS = 200
@@ -40,16 +40,16 @@ def existing(name):
     """The bed of that name, which must be there."""
     bed = Bed(name)
     if not bed.known:
-        raise Failed(f"there is no test bed {name} (scripts/testbed --name {name} up 3)")
+        raise Failed(f"there is no test bed {name}", f"{PROGRAM} --name {name} up 3 makes it")
     return bed
 
 
-def up(name, count, extra=(), disk=0, owner=None, say=print):
+def up(name, count, extra=(), disk=0, owner=None, say=print, mirror=MIRROR):
     """Makes sure that the bed is there and that its hosts h1 to h`count` run."""
     if not 0 < count <= MOST_HOSTS:
         raise Failed(f"a test bed has 1 to {MOST_HOSTS} hosts, not {count}")
     sweep()
-    root = template(extra, say)
+    root = template(extra, say, mirror)
     bed = Bed(name)
     with locked(name), groups.within(groups.name(name, "up")) as group:
         # A keeper that a killed `up` started may not have reached the group of its host yet. It would
@@ -61,7 +61,10 @@ def up(name, count, extra=(), disk=0, owner=None, say=print):
             bed.create(root, list(extra), owner)
         elif extra and list(extra) != bed.known["with"]:
             had = ",".join(bed.known["with"]) or "nothing"
-            raise Failed(f"test bed {name} is there with {had} extra: down first")
+            raise Failed(
+                f"test bed {name} is there with {had} extra",
+                f"{PROGRAM} --name {name} down removes it",
+            )
         if bed.known["owner"] and not groups.members(groups.name(name, "warden")):
             _ward(bed)
         Network(bed).up()
