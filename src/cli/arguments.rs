@@ -13,7 +13,7 @@ use crate::cli::commands::{
     about, adopt, agent, apply, archives, attach, backup, blobs, build, bundle, cache, cert,
     cluster, diff, edit, files, history, hosts, images, inplace, inspect, keys, kube_wrapper,
     login, manifest, mounts, plan, preview, pull, push, records, registry, renumber, report, sign,
-    state, status, store, support_bundle, testbed, upgrade, working,
+    state, status, store, support_bundle, testbed, ui, upgrade, working,
 };
 use crate::cli::{accepted, context::Context, overview, settings::Globals};
 use imgctl_base::error::Result;
@@ -139,6 +139,7 @@ verbs! {
     "gen": Gen(Box<preview::GenArgs>) => preview::generate;
     "render": Render(Box<preview::RenderArgs>) => preview::render;
     "report": Report(report::ReportArgs) => report::report;
+    "ui": Ui(ui::UiArgs) => ui::run;
     "env": Env(records::EnvArgs) => records::env;
     "journal": Journal(records::JournalArgs) => records::journal;
     #[cfg(feature = "testing")]

@@ -69,6 +69,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "env",
             "journal",
             "report",
+            "ui",
             "support-bundle",
         ],
     ),

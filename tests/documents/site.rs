@@ -87,9 +87,9 @@ fn in_a_browser(site: &Path) {
         look();
     })";
     let works = json!([
-        {"name": "site-home", "file": url("index.html"), "width": 1280, "scheme": "light"},
-        {"name": "site-tutorial", "file": url("tutorials/1-first-image.html"), "width": 390, "scheme": "dark"},
-        {"name": "site-search", "file": url("index.html?search=drain"), "width": 1280, "scheme": "light",
+        {"name": "site-home", "url": url("index.html"), "width": 1280, "scheme": "light"},
+        {"name": "site-tutorial", "url": url("tutorials/1-first-image.html"), "width": 390, "scheme": "dark"},
+        {"name": "site-search", "url": url("index.html?search=drain"), "width": 1280, "scheme": "light",
          "act": found},
     ]);
     let list = site.join("work.json");

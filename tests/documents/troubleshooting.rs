@@ -37,6 +37,7 @@ const AREAS: [(&str, &str); 62] = [
     ("crates/cluster/src", "Running clusters"),
     ("crates/host/src/agent", "Hosts: the agent"),
     ("crates/host/src/host", "Hosts: SSH and sudo"),
+    ("crates/console", "The console"),
     ("crates/host/src/render", "Templates and variables"),
     ("crates/host", "Hosts: the agent"),
     ("crates/kube", "The Kubernetes API"),
@@ -65,6 +66,7 @@ const AREAS: [(&str, &str); 62] = [
     ("src/cli/commands/inplace", "Changing Pods in place"),
     ("src/cli/commands/registry", "Registries"),
     ("src/cli/commands/report", "Reports"),
+    ("src/cli/commands/ui", "The console"),
     ("src/cli/commands/upgrade", "Upgrades and rollbacks"),
     ("src/cli/commands/sign", "Signatures and trust"),
     ("src/cli/commands/keys", "Signatures and trust"),
@@ -79,7 +81,7 @@ const AREAS: [(&str, &str); 62] = [
 ];
 
 /// The order of the areas on the page.
-const ORDER: [&str; 20] = [
+const ORDER: [&str; 21] = [
     "Hosts: SSH and sudo",
     "Hosts: the agent",
     "Running clusters",
@@ -100,6 +102,7 @@ const ORDER: [&str; 20] = [
     "Building images",
     "Kubefiles",
     "Reports",
+    "The console",
 ];
 const LAST: [&str; 2] = ["Templates and variables", "The command line"];
 

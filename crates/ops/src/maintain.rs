@@ -27,6 +27,9 @@ use imgctl_kube::client;
 
 pub use imgctl_cluster::backup::last::LastBackup;
 
+/// Files of a cluster's state with certificates.
+pub(crate) const KEPT_CERTIFICATES: [&str; 4] =
+    ["pki/ca.crt", "pki/etcd/ca.crt", "pki/front-proxy-ca.crt", "etc/admin.conf"];
 /// Maximum size of a certificate or kubeconfig, in bytes.
 const LONGEST: u64 = 1 << 20;
 
@@ -149,7 +152,7 @@ pub fn certificates(cluster: &str, session: &Session<'_>) -> Result<Certificates
     let parallel = looking.execution.parallel;
     let hosts = status::certificates(&prepared.context, &*runtime, &pool, parallel, &key);
     let mut controller = Vec::new();
-    for file in ["pki/ca.crt", "pki/etcd/ca.crt", "pki/front-proxy-ca.crt", "etc/admin.conf"] {
+    for file in KEPT_CERTIFICATES {
         if let Some(certificate) = read_certificate(work.state.files(), file)? {
             controller.push((file, certificate));
         }
@@ -167,7 +170,8 @@ impl Certificates {
     }
 }
 
-fn read_certificate(files: &StateFiles, name: &str) -> Result<Option<Certificate>> {
+/// Reads one of [`KEPT_CERTIFICATES`]; `None` if the controller does not have it.
+pub(crate) fn read_certificate(files: &StateFiles, name: &str) -> Result<Option<Certificate>> {
     let Some(text) = files.read(name, LONGEST)? else { return Ok(None) };
     let text =
         if name.ends_with(".conf") { read_kubeconfig(&text)?.certificate } else { Some(text) };

@@ -10,6 +10,7 @@ pub mod credentials;
 pub mod layout;
 pub mod registries;
 pub mod server;
+pub mod serving;
 pub mod tls;
 
 pub use client::{Client, ClientOptions, Repository, Target};

@@ -1,4 +1,4 @@
-//! Reports as one HTML file each: of an image, a plan, a run, a cluster.
+//! Reports as one HTML file each: of an image, a plan, a run, a cluster; and the pages of the console.
 //!
 //! A report is a value of [`model`], which others collect, and a page that is a function of that value
 //! alone. The value as JSON has a published schema (`docs/schemas/`). Pages need no network and no
@@ -8,7 +8,9 @@
 //! Content-Security-Policy of a page admits its own style and script by their hashes and nothing else.
 //! Must not read files, clocks or the environment, and must not know where data come from.
 
+pub mod console;
 mod escape;
+mod links;
 mod loaded;
 pub mod model;
 mod page;
@@ -17,6 +19,7 @@ mod text;
 mod views;
 
 pub use loaded::Loaded;
+pub use page::Rendered;
 pub use report::Report;
 
 #[cfg(test)]

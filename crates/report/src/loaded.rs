@@ -47,6 +47,12 @@ impl Loaded {
             Kind::Plan => serde_json::from_slice(bytes).map(|it| Self::Plan(Box::new(it))),
             Kind::Run => serde_json::from_slice(bytes).map(|it| Self::Run(Box::new(it))),
             Kind::Cluster => serde_json::from_slice(bytes).map(|it| Self::Cluster(Box::new(it))),
+            Kind::Store | Kind::Files | Kind::Controller | Kind::Recorded => {
+                return Err(Error::bad_content(
+                    "these data are of the console, which has no reports",
+                )
+                .hint("look at them with `imgctl ui`"));
+            }
         }
         .map_err(malformed)
     }

@@ -5,11 +5,95 @@ use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sha2::{Digest as _, Sha256};
 
+use crate::links::Links;
 use crate::model::About;
 use crate::text::{shown, time};
 
 const STYLE: &str = include_str!("assets/report.css");
 const CORE: &str = include_str!("assets/core.js");
+
+/// A page, and what a server has to say of it.
+#[derive(Clone, Debug)]
+pub struct Rendered {
+    pub html: String,
+    /// Value of the header `Content-Security-Policy`: the page's own style and script, and nothing else.
+    pub policy: String,
+}
+
+/// Where a page of the console is.
+pub(crate) struct Frame<'a> {
+    /// Path before all addresses; empty if the page must not lead anywhere.
+    pub(crate) base: &'a str,
+    pub(crate) place: Place,
+    /// The pages above this one.
+    pub(crate) trail: Vec<Step>,
+    /// Address before the paths of an image's files, for the script.
+    pub(crate) files: Option<String>,
+    /// The page follows events of its server.
+    pub(crate) is_live: bool,
+    pub(crate) has_form: bool,
+    /// Query that leads to the page's data.
+    pub(crate) json: String,
+}
+
+/// The parts of the console.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Store,
+    Clusters,
+    Runs,
+    Plans,
+    /// A message.
+    Nowhere,
+}
+
+/// A page above another one.
+pub(crate) struct Step {
+    name: String,
+    href: String,
+}
+
+impl Step {
+    pub(crate) fn new(name: &str, href: String) -> Self {
+        Self { name: name.to_owned(), href }
+    }
+}
+
+impl<'a> Frame<'a> {
+    pub(crate) fn new(base: &'a str, place: Place, trail: Vec<Step>) -> Self {
+        let json = "?format=json".to_owned();
+        Self { base, place, trail, files: None, is_live: false, has_form: false, json }
+    }
+
+    /// Links to the parts of the console, and to the pages above this one.
+    fn navigation(&self) -> Markup {
+        let links = Links(self.base);
+        let places = [
+            (Place::Store, "Store", links.store()),
+            (Place::Clusters, "Clusters", links.clusters()),
+            (Place::Runs, "Runs", links.runs()),
+            (Place::Plans, "Plans", links.plans()),
+        ];
+        html! {
+            @if !self.base.is_empty() {
+                nav.places aria-label="Console" {
+                    ul {
+                        @for (place, name, href) in places {
+                            li { a href=(href) aria-current=[(place == self.place).then_some("true")] { (name) } }
+                        }
+                    }
+                }
+            }
+            @if !self.trail.is_empty() {
+                nav.trail aria-label="Path" {
+                    ol.crumbs {
+                        @for step in &self.trail { li { a href=(step.href) { bdi { (shown(&step.name)) } } } }
+                    }
+                }
+            }
+        }
+    }
+}
 
 /// What differs between pages.
 pub(crate) struct Page<'a> {
@@ -43,18 +127,32 @@ impl Section {
 }
 
 impl Page<'_> {
-    /// Writes the page.
+    /// Writes the page as a file that stands alone.
     pub(crate) fn render(self) -> String {
+        self.write(None).html
+    }
+
+    /// Writes the page as a part of the console.
+    pub(crate) fn render_in(self, frame: &Frame<'_>) -> Rendered {
+        self.write(Some(frame))
+    }
+
+    fn write(self, frame: Option<&Frame<'_>>) -> Rendered {
         let script = format!("{CORE}\n{}", self.script);
+        let connections = match frame {
+            Some(frame) if frame.is_live => " connect-src 'self';",
+            _ => "",
+        };
+        let forms = if frame.is_some_and(|frame| frame.has_form) { "'self'" } else { "'none'" };
         // The icon is in the page, so that no browser asks a server for one.
-        let policy = format!(
-            "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; img-src data:; \
-             base-uri 'none'; form-action 'none'",
+        let mut policy = format!(
+            "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; img-src data:;\
+             {connections} base-uri 'none'; form-action {forms}",
             hash(STYLE),
             hash(&script)
         );
         let title = format!("{} · {}", shown(&self.subject), self.kind);
-        html! {
+        let html = html! {
             (DOCTYPE)
             html lang="en" {
                 head {
@@ -68,8 +166,9 @@ impl Page<'_> {
                     title { (title) }
                     style { (PreEscaped(STYLE)) }
                 }
-                body {
+                body data-files=[frame.and_then(|frame| frame.files.as_ref())] {
                     a.skip href="#main" { "Skip to content" }
+                    @if let Some(frame) = frame { (frame.navigation()) }
                     header.top {
                         div.brand { (logo()) span { "imgctl" } span.kind { (self.kind) } }
                         h1 { bdi { (shown(&self.subject)) } }
@@ -79,7 +178,7 @@ impl Page<'_> {
                             }
                         }
                     }
-                    nav aria-label="Sections" {
+                    nav.sections aria-label="Sections" {
                         ul {
                             @for section in &self.sections {
                                 li {
@@ -107,7 +206,13 @@ impl Page<'_> {
                             @if let Some(created) = &self.about.created {
                                 ", " time datetime=(shown(created)) { (time(created)) }
                             }
-                            ". The page needs no network."
+                            @match frame {
+                                None => ". The page needs no network.",
+                                Some(frame) => {
+                                    ". The console shows, and changes nothing."
+                                    @if frame.place != Place::Nowhere { " " a href=(frame.json) { "The same as JSON" } }
+                                },
+                            }
                         }
                     }
                     script type="application/json" id="data" { (PreEscaped(&self.data)) }
@@ -115,7 +220,12 @@ impl Page<'_> {
                 }
             }
         }
-        .into_string()
+        .into_string();
+        if frame.is_some() {
+            // In a page itself it has no meaning.
+            policy.push_str("; frame-ancestors 'none'");
+        }
+        Rendered { html, policy }
     }
 }
 

@@ -8,6 +8,7 @@ use crate::model::cluster::{
     Backup, ClusterHost, ClusterIdentity, ClusterNode, ClusterReport, Drift, EndedUpgrade,
     HostCertificate, InstalledImage, RecordedRun, RegistryImage,
 };
+use crate::model::files::FilesReport;
 use crate::model::image::{
     Amount, Attachment, Change, Comparison, Detail, EmbeddedImage, FileChange, FileChanges,
     FileTree, Identity, ImageReport, Layer, LayerChange, NamedChange, Package, Packages, Totals,
@@ -17,10 +18,12 @@ use crate::model::plan::{
     PlanIdentity, PlanReport, PlannedHost, PlannedLane, PlannedPhase, PlannedRestart, PlannedStep,
     RestartCounts,
 };
+use crate::model::recorded::{ControllerReport, RecordedReport};
 use crate::model::run::{
     Attempt, HostRestarts, HostRun, Link, Log, RestartResult, RunIdentity, RunReport, RunSession,
     StepRun,
 };
+use crate::model::store::StoreReport;
 use crate::model::{About, Finding, Kind, Severity};
 use crate::{Loaded, Report};
 
@@ -202,7 +205,7 @@ fn plan(text: &str) -> PlanReport {
 }
 
 /// A run in which every text is `text`.
-fn run(text: &str) -> RunReport {
+pub(crate) fn run(text: &str) -> RunReport {
     let some = || Some(text.to_owned());
     let all = || text.to_owned();
     RunReport {
@@ -338,7 +341,7 @@ fn cluster(text: &str) -> ClusterReport {
 }
 
 /// Elements that a page has whatever its text is. A count that depends on the text is an injection.
-fn elements(html: &str) -> Vec<usize> {
+pub(crate) fn elements(html: &str) -> Vec<usize> {
     let names =
         ["<script", "</script", "<style", "<img", "<iframe", "<svg", "<a ", "<details", "<!--"];
     names.iter().map(|name| html.matches(name).count()).collect()
@@ -511,4 +514,8 @@ fn the_published_schemas_are_those_of_the_types() {
     published::<PlanReport>("report-plan-v1");
     published::<RunReport>("report-run-v1");
     published::<ClusterReport>("report-cluster-v1");
+    published::<StoreReport>("console-store-v1");
+    published::<FilesReport>("console-files-v1");
+    published::<ControllerReport>("console-controller-v1");
+    published::<RecordedReport>("console-recorded-v1");
 }

@@ -52,5 +52,6 @@ pub(crate) mod status;
 pub(crate) mod store;
 pub(crate) mod support_bundle;
 pub(crate) mod testbed;
+pub(crate) mod ui;
 pub(crate) mod upgrade;
 pub(crate) mod working;

@@ -3,8 +3,9 @@
 
   browser.py OUT WORK.json
 
-WORK.json is a list of {"name", "file", "width", "scheme", "act"}: a page or its URL, the width of the window,
-`light` or `dark`, and optionally a script whose value is returned. Speaks the DevTools protocol over a pipe
+WORK.json is a list of {"name", "file" or "url", "width", "scheme", "act", "after"}: a page, the width of the
+window, `light` or `dark`, and optionally scripts whose values are returned, before and after the screenshot. A
+page of a URL may ask its own origin. "steady" is how often a page that changes must look the same. Speaks the DevTools protocol over a pipe
 and needs only the standard library. Screenshots go to the directory OUT.
 """
 
@@ -91,12 +92,12 @@ class Browser:
             self.events.append(self.read(deadline))
 
 
-def settled_tree(browser, session):
+def settled_tree(browser, session, steady):
     """Returns roles and names when the tree no longer changes: Chromium builds it after the page, in steps."""
     words = lambda node, key: str((node.get(key) or {}).get("value") or "")
     deadline = time.monotonic() + PATIENCE
     same, before = 0, None
-    while same < STEADY and time.monotonic() < deadline:
+    while same < steady and time.monotonic() < deadline:
         nodes = browser.call("Accessibility.getFullAXTree", session)["nodes"]
         tree = [[words(node, "role"), words(node, "name")] for node in nodes
                 if not node.get("ignored") and words(node, "role") not in ("none", "InlineTextBox")]
@@ -117,9 +118,8 @@ def visit(browser, work, out):
     browser.call("Emulation.setEmulatedMedia", session,
                  features=[{"name": "prefers-color-scheme", "value": work["scheme"]}])
     browser.call("Emulation.setScriptExecutionDisabled", session, value=work.get("scripts", True) is False)
-    url = work["file"]
-    if "://" not in url:
-        url = pathlib.Path(url).absolute().as_uri()
+    url = work.get("url") or pathlib.Path(work["file"]).absolute().as_uri()
+    origin = "/".join(url.split("/")[:3]) + "/" if "url" in work else None
     browser.call("Page.setLifecycleEventsEnabled", session, enabled=True)
     loader = browser.call("Page.navigate", session, url=url)["loaderId"]
     browser.wait_loaded(loader, session)
@@ -141,11 +141,13 @@ def visit(browser, work, out):
         page["elements"] = evaluate("document.getElementsByTagName('*').length")
         if work.get("act"):
             page["acted"] = evaluate(work["act"])
-    page["tree"] = settled_tree(browser, session)
+    page["tree"] = settled_tree(browser, session, work.get("steady", STEADY))
     size = browser.call("Page.getLayoutMetrics", session)["cssContentSize"]
     clip = {"x": 0, "y": 0, "width": width, "height": min(size["height"], HIGHEST), "scale": 1}
     shot = browser.call("Page.captureScreenshot", session, format="png", captureBeyondViewport=True, clip=clip)
     (out / f"{work['name']}.png").write_bytes(base64.b64decode(shot["data"]))
+    if work.get("after"):
+        page["after"] = evaluate(work["after"])
     errors, requests = [], []
     for event in browser.events:
         if event.get("sessionId") != session:
@@ -161,7 +163,8 @@ def visit(browser, work, out):
             errors.append(f"dialog: {parameters['message']}")
         elif method == "Network.requestWillBeSent":
             address = parameters["request"]["url"]
-            if address.split("#")[0] != url and not address.startswith("data:"):
+            is_own = address.startswith(origin) if origin else address.split("#")[0] == url
+            if not is_own and not address.startswith("data:"):
                 requests.append(address)
     page["errors"], page["requests"] = errors, requests
     browser.call("Target.closeTarget", targetId=target)

@@ -1,6 +1,7 @@
 //! Reports: their data, and their pages in a real Chromium, which says what a screen reader would hear,
 //! what went wrong and what left the page.
 
+mod console;
 mod pages;
 
 use std::path::{Path, PathBuf};

@@ -1,8 +1,10 @@
 //! The data of a cluster's report: its status as its hosts tell it, and what this machine recorded.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 
-use crate::maintain::{self, ClusterStatus};
+use crate::maintain::{self, ClusterStatus, LastBackup};
 use crate::session::Session;
 use imgctl_base::error::Result;
 use imgctl_base::image::EMBEDDED_IMAGES;
@@ -11,6 +13,7 @@ use imgctl_cluster::inplace::drift;
 use imgctl_cluster::pipeline::journal::{Past, past};
 use imgctl_cluster::pipeline::status::HostStatus;
 use imgctl_cluster::pipeline::step::journals;
+use imgctl_cluster::runtime::certificates::inspect::Certificate;
 use imgctl_cluster::upgrade::upgrade_store::{Ended, UpgradeStore, word};
 use imgctl_report::model::cluster::{
     Backup, ClusterHost, ClusterIdentity, ClusterNode, ClusterReport, Drift, EndedUpgrade,
@@ -78,13 +81,7 @@ fn of_status(about: About, found: &ClusterStatus, now: i64) -> ClusterReport {
         certificates: certificates.collect(),
         images: found.installed.iter().map(image).collect(),
         drift: found.in_place.as_ref().map(drifts),
-        backup: found.last_backup.as_ref().map(|last| Backup {
-            created: last.created.clone(),
-            place: last.place.clone(),
-            digest: last.digest.to_string(),
-            bytes: last.bytes,
-            encrypted: last.encrypted,
-        }),
+        backup: found.last_backup.as_ref().map(backup),
         runs: Vec::new(),
         upgrades: Vec::new(),
         problems: Vec::new(),
@@ -111,34 +108,55 @@ fn host(host: &HostStatus) -> ClusterHost {
 
 fn certificates(host: &HostStatus, now: i64) -> impl Iterator<Item = HostCertificate> {
     let all = host.certificates.iter().flat_map(|of_host| &of_host.certificates);
-    all.map(move |one| {
-        let end = one.certificate.not_after;
-        HostCertificate {
-            host: host.host.clone(),
-            file: one.file.clone(),
-            subject: one.certificate.common_name.clone(),
-            issuer: one.certificate.issuer.clone(),
-            authority: one.certificate.is_authority,
-            not_after: Timestamp::from_second(end)
-                .map_or_else(|_| end.to_string(), |end| end.to_string()),
-            days_left: end.saturating_sub(now).div_euclid(DAY),
-        }
-    })
+    all.map(move |one| certificate(&host.host, &one.file, &one.certificate, now))
+}
+
+/// Converts a certificate; `now` is in seconds since 1970.
+pub(super) fn certificate(
+    host: &str,
+    file: &str,
+    found: &Certificate,
+    now: i64,
+) -> HostCertificate {
+    let end = found.not_after;
+    HostCertificate {
+        host: host.to_owned(),
+        file: file.to_owned(),
+        subject: found.common_name.clone(),
+        issuer: found.issuer.clone(),
+        authority: found.is_authority,
+        not_after: Timestamp::from_second(end)
+            .map_or_else(|_| end.to_string(), |end| end.to_string()),
+        days_left: end.saturating_sub(now).div_euclid(DAY),
+    }
 }
 
 fn image(image: &ClusterImage) -> InstalledImage {
-    let list = image.labels.get(EMBEDDED_IMAGES);
-    // A foreign image may have anything there.
-    let embedded: std::collections::BTreeMap<String, String> =
-        list.and_then(|list| serde_json::from_str(list).ok()).unwrap_or_default();
     InstalledImage {
         name: image.name.clone(),
         digest: image.digest.to_string(),
         kind: image.kind.as_str().to_owned(),
-        embedded: embedded
-            .into_iter()
-            .map(|(name, digest)| RegistryImage { name, digest })
-            .collect(),
+        embedded: embedded(&image.labels),
+    }
+}
+
+/// Returns the embedded images that an image's labels record.
+pub(super) fn embedded(labels: &BTreeMap<String, String>) -> Vec<RegistryImage> {
+    let list = labels.get(EMBEDDED_IMAGES);
+    // A foreign image may have anything there.
+    let embedded: BTreeMap<String, String> =
+        list.and_then(|list| serde_json::from_str(list).ok()).unwrap_or_default();
+    embedded.into_iter().map(|(name, digest)| RegistryImage { name, digest }).collect()
+}
+
+/// Converts the last backup.
+pub(super) fn backup(last: &LastBackup) -> Backup {
+    Backup {
+        created: last.created.clone(),
+        place: last.place.clone(),
+        digest: last.digest.to_string(),
+        bytes: last.bytes,
+        encrypted: last.encrypted,
     }
 }
 
@@ -169,7 +187,8 @@ fn run(past: Past) -> RecordedRun {
     }
 }
 
-fn upgrade(ended: Ended) -> EndedUpgrade {
+/// Converts an upgrade that ended.
+pub(super) fn upgrade(ended: Ended) -> EndedUpgrade {
     EndedUpgrade {
         verb: ended.direction.verb().to_owned(),
         from: ended.from.version,

@@ -2,9 +2,14 @@
 //! operations have planned, and asks hosts for the status of a cluster. Must not know how reports look.
 
 mod cluster;
+mod follow;
 mod plan;
+mod recorded;
 mod run;
+mod summary;
 
 pub use cluster::of_cluster;
+pub use follow::{Follower, Progress, ProgressEvent};
 pub use plan::{ReadPlan, of_in_place, of_outcome, read_plan};
+pub use recorded::Recorded;
 pub use run::{RunRequest, of_run};

@@ -51,6 +51,11 @@ pub fn read_plan(bytes: &[u8], name: &str) -> Result<ReadPlan> {
 }
 
 impl ReadPlan {
+    /// Wraps the document of an upgrade.
+    pub(super) fn of_document(document: Document) -> Self {
+        Self { steps: None, upgrade: Some(Box::new(document)), in_place: None }
+    }
+
     /// Collects the data of the report.
     pub fn report(&self, generator: &str, created: Option<String>) -> PlanReport {
         match &self.in_place {

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use crate::session::Session;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::fs::lock;
+use imgctl_cluster::cluster::state::State;
 use imgctl_cluster::pipeline::journal::{Record, past, readable};
 use imgctl_cluster::pipeline::step::journals;
 use imgctl_cluster::upgrade::report::Report;
@@ -41,7 +42,12 @@ pub struct RunRequest {
 
 /// Collects the data of a run, which may still be going on.
 pub fn of_run(request: &RunRequest, session: &Session<'_>) -> Result<RunReport> {
-    let state = session.state(&request.cluster)?;
+    of_recorded_run(request, &session.state(&request.cluster)?).map(|(report, _)| report)
+}
+
+/// Like [`of_run`], of the cluster with this state. Also returns how much of the journal was read: the
+/// length of its complete lines, in bytes.
+pub(super) fn of_recorded_run(request: &RunRequest, state: &State) -> Result<(RunReport, u64)> {
     let directory = journals(state.directory());
     let id = find(&directory, request)?;
     let path = past::path_of(&directory, &id);
@@ -74,7 +80,7 @@ pub fn of_run(request: &RunRequest, session: &Session<'_>) -> Result<RunReport> 
             Vec::new()
         }
     };
-    Ok(RunReport {
+    let report = RunReport {
         about: About::new(Kind::Run, &request.generator, request.created.clone()),
         links: run.links(),
         run: run.id,
@@ -82,7 +88,8 @@ pub fn of_run(request: &RunRequest, session: &Session<'_>) -> Result<RunReport> 
         hosts: run.hosts,
         restarts,
         problems: run.problems,
-    })
+    };
+    Ok((report, read.length))
 }
 
 fn find(directory: &Path, request: &RunRequest) -> Result<String> {
@@ -275,7 +282,7 @@ impl Reading {
 }
 
 /// Splits the ID of a step into phase, host and name. Hosts have no slashes, but names may.
-fn parts(id: &str) -> (&str, &str, &str) {
+pub(super) fn parts(id: &str) -> (&str, &str, &str) {
     let (phase, rest) = id.split_once('/').unwrap_or(("", id));
     let (host, name) = rest.split_once('/').unwrap_or(("", rest));
     (phase, host, name)

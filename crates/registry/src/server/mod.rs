@@ -31,10 +31,12 @@ use upload::{Sessions, not_writable};
 
 pub use auth::{hash_password, set_password};
 pub use layout_backend::LayoutBackend;
-pub use listen::{Server, signalled};
+pub use listen::Server;
 pub use proxy::{ProxyBackend, Upstream};
 pub use reply::Body;
 pub use service::Service;
+
+pub use crate::serving::{Limits, signalled};
 
 /// Options of a registry server.
 #[derive(Clone, Default)]
@@ -59,33 +61,6 @@ pub struct ServeOptions {
     pub candid: bool,
     /// Called for every request.
     pub log: Option<Arc<AccessLog>>,
-}
-
-/// Limits against slow, silent or too many clients.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Maximum number of concurrent connections; others wait.
-    pub connections: usize,
-    /// Timeout for a TLS handshake, or for the head of a request.
-    pub head: Duration,
-    /// Timeout without data within a body, in either direction.
-    pub silence: Duration,
-    /// Timeout after which a connection without requests is closed.
-    pub idle: Duration,
-    /// Time for requests in progress to finish after a stop is requested.
-    pub grace: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connections: 4096,
-            head: Duration::from_secs(30),
-            silence: Duration::from_secs(60),
-            idle: Duration::from_secs(120),
-            grace: Duration::from_secs(30),
-        }
-    }
 }
 
 /// One request and its result. Contains no secrets.

@@ -143,21 +143,14 @@ pub(super) enum Content {
     File(FileContent),
 }
 
-/// A [`Content`] being sent, with the values that must live until it has been sent.
+/// A [`Content`] being sent.
 pub struct Body {
     content: Content,
-    /// Marks the request as in progress until it is dropped.
-    _held: Option<Box<dyn Send + Sync>>,
 }
 
 impl Body {
     pub(super) fn new(content: Content) -> Self {
-        Self { content, _held: None }
-    }
-
-    /// Keeps `held` until the body has been sent or dropped.
-    pub(super) fn holding(self, held: impl Send + Sync + 'static) -> Self {
-        Self { content: self.content, _held: Some(Box::new(held)) }
+        Self { content }
     }
 }
 

@@ -141,8 +141,15 @@
     }
     return group;
   }
-  function row(label, open, size, whole, layer) {
-    const name = open ? element("button", { class: "plain", type: "button", onclick: open }, shown(label)) : element("code", {}, element("bdi", {}, shown(label)));
+  // In the console, a file has a page of its own.
+  const filesAt = document.body.dataset.files;
+  function named(label, file) {
+    const text = element("code", {}, element("bdi", {}, shown(label)));
+    if (filesAt === undefined || file === undefined || types[file] === "x") return text;
+    return element("a", { href: filesAt + pathTo(file).map((part) => encodeURIComponent(names[part])).join("/") }, text);
+  }
+  function row(label, open, size, whole, layer, file) {
+    const name = open ? element("button", { class: "plain", type: "button", onclick: open }, shown(label)) : named(label, file);
     return element("tr", {}, element("th", { scope: "row" }, name), element("td", { class: "number" }, human(size)),
       element("td", { class: "number" }, whole > 0 ? `${((100 * size) / whole).toFixed(1)} %` : ""),
       element("td", {}, layer >= 0 && data.layers[layer] ? element("span", { class: `badge ${classOf(data.layers[layer][1])}` }, `${layer + 1} ${shown(data.layers[layer][1])}`) : ""));
@@ -167,7 +174,7 @@
       for (const file of path) steps.push([names[file], () => go(scope, file)]);
     }
     crumbs.replaceChildren(...steps.map(([label, open], index) => element("li", {}, element("button", { class: "plain", type: "button", onclick: open, "aria-current": index + 1 === steps.length ? "location" : undefined }, shown(label, 60)))));
-    list.replaceChildren(...items.slice(0, MOST_ROWS).map((item) => row(item.label, item.open, item.size, whole, item.layer)));
+    list.replaceChildren(...items.slice(0, MOST_ROWS).map((item) => row(item.label, item.open, item.size, whole, item.layer, item.file)));
     status.textContent = "";
   }
 

@@ -4,9 +4,12 @@
 //! ignore members that they do not know. Must not know how data are shown.
 
 pub mod cluster;
+pub mod files;
 pub mod image;
 pub mod plan;
+pub mod recorded;
 pub mod run;
+pub mod store;
 
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +46,14 @@ pub enum Kind {
     Plan,
     Run,
     Cluster,
+    /// The images of a store.
+    Store,
+    /// A folder or a file of an image.
+    Files,
+    /// The clusters, runs and plans that a controller has recorded.
+    Controller,
+    /// A cluster as its controller has recorded it.
+    Recorded,
 }
 
 /// Something that a reader should know or act on.

@@ -2,7 +2,9 @@
 
 use maud::{Markup, html};
 
-use crate::model::cluster::{ClusterHost, ClusterReport, HostCertificate};
+use crate::model::cluster::{
+    Backup, ClusterHost, ClusterReport, EndedUpgrade, HostCertificate, InstalledImage,
+};
 use crate::page::{Page, Section};
 use crate::text::{count, counted, shown, time};
 use crate::views::parts::{Tile, badge, code, digest, headings, incomplete, nothing, table, tiles};
@@ -31,11 +33,11 @@ pub(crate) fn page(report: &ClusterReport) -> Page<'_> {
             "certificates",
             "Certificates",
             Some(report.certificates.len()),
-            certificates(&report.certificates),
+            certificate_table(&report.certificates),
         ),
         section("registry", "Images and registry", Some(embedded), registry(report)),
         section("drift", "Drift", report.drift.as_ref().map(Vec::len), drift(report)),
-        section("backups", "Backups", None, backup(report)),
+        section("backups", "Backups", None, backup_details(report.backup.as_ref())),
         section("history", "History", Some(report.runs.len()), history(report)),
     ];
     Page {
@@ -159,7 +161,8 @@ fn nodes(report: &ClusterReport) -> Markup {
     )
 }
 
-fn certificates(certificates: &[HostCertificate]) -> Markup {
+/// Certificates, the first to expire first.
+pub(crate) fn certificate_table(certificates: &[HostCertificate]) -> Markup {
     if certificates.is_empty() {
         return nothing("No certificates could be read.");
     }
@@ -186,8 +189,22 @@ fn certificates(certificates: &[HostCertificate]) -> Markup {
 fn registry(report: &ClusterReport) -> Markup {
     let holders: Vec<&ClusterHost> =
         report.hosts.iter().filter(|host| host.registry.is_some()).collect();
+    html! {
+        (installed_images(&report.images))
+        h3 { "Hosts that serve the registry" }
+        @if holders.is_empty() { (nothing("No host serves a registry of this cluster.")) }
+        ul.plain {
+            @for host in holders {
+                li { (code(&host.host)) " " (if host.registry == Some(true) { badge("good", "answers") } else { badge("bad", "does not answer") }) }
+            }
+        }
+    }
+}
+
+/// Installed images, and what they bring to the cluster's registry.
+pub(crate) fn installed_images(installed: &[InstalledImage]) -> Markup {
     let images = html! {
-        @for image in &report.images {
+        @for image in installed {
             tr {
                 th scope="row" { (code(&image.name)) }
                 td { (shown(&image.kind)) }
@@ -197,7 +214,7 @@ fn registry(report: &ClusterReport) -> Markup {
         }
     };
     let content = html! {
-        @for image in &report.images {
+        @for image in installed {
             @for one in &image.embedded {
                 tr {
                     th scope="row" { (code(&one.name)) }
@@ -207,17 +224,10 @@ fn registry(report: &ClusterReport) -> Markup {
             }
         }
     };
-    let number: usize = report.images.iter().map(|image| image.embedded.len()).sum();
+    let number: usize = installed.iter().map(|image| image.embedded.len()).sum();
     html! {
         h3 { "Installed images" }
         (table("Installed images", false, &headings(&["Image", "Type", "Digest", "Brings#"]), &images))
-        h3 { "Hosts that serve the registry" }
-        @if holders.is_empty() { (nothing("No host serves a registry of this cluster.")) }
-        ul.plain {
-            @for host in holders {
-                li { (code(&host.host)) " " (if host.registry == Some(true) { badge("good", "answers") } else { badge("bad", "does not answer") }) }
-            }
-        }
         h3 { "Content of the registry" }
         @if number == 0 { (nothing("The installed images record no embedded images.")) } @else {
             p.quiet { "What the installed images bring. Images that were pushed to the registry otherwise are not listed." }
@@ -251,8 +261,9 @@ fn drift(report: &ClusterReport) -> Markup {
     )
 }
 
-fn backup(report: &ClusterReport) -> Markup {
-    let Some(last) = &report.backup else {
+/// The last backup.
+pub(crate) fn backup_details(last: Option<&Backup>) -> Markup {
+    let Some(last) = last else {
         return nothing("No backup is recorded. Run imgctl backup.");
     };
     html! {
@@ -279,8 +290,24 @@ fn history(report: &ClusterReport) -> Markup {
             }
         }
     };
-    let upgrades = html! {
-        @for one in &report.upgrades {
+    html! {
+        @if report.runs.is_empty() { (nothing("No run is recorded on this machine.")) } @else {
+            (table("Runs", report.runs.len() > 12, &headings(&["Started", "Verb", "Result", "Steps#", "Controller", "Run"]), &runs))
+        }
+        @if !report.upgrades.is_empty() {
+            h3 { "Upgrades and rollbacks" }
+            (ended_upgrades(&report.upgrades))
+        }
+    }
+}
+
+/// Upgrades and rollbacks that ended.
+pub(crate) fn ended_upgrades(upgrades: &[EndedUpgrade]) -> Markup {
+    if upgrades.is_empty() {
+        return nothing("No upgrade has ended.");
+    }
+    let rows = html! {
+        @for one in upgrades {
             tr {
                 td { (time(&one.time)) }
                 td { (shown(&one.verb)) }
@@ -292,13 +319,10 @@ fn history(report: &ClusterReport) -> Markup {
             }
         }
     };
-    html! {
-        @if report.runs.is_empty() { (nothing("No run is recorded on this machine.")) } @else {
-            (table("Runs", report.runs.len() > 12, &headings(&["Started", "Verb", "Result", "Steps#", "Controller", "Run"]), &runs))
-        }
-        @if !report.upgrades.is_empty() {
-            h3 { "Upgrades and rollbacks" }
-            (table("Upgrades and rollbacks", report.upgrades.len() > 12, &headings(&["Ended", "Verb", "From", "To", "Result", "Hosts", "Name"]), &upgrades))
-        }
-    }
+    table(
+        "Upgrades and rollbacks",
+        upgrades.len() > 12,
+        &headings(&["Ended", "Verb", "From", "To", "Result", "Hosts", "Name"]),
+        &rows,
+    )
 }

@@ -2,6 +2,6 @@
 
 pub(crate) mod cluster;
 pub(crate) mod image;
-mod parts;
+pub(crate) mod parts;
 pub(crate) mod plan;
 pub(crate) mod run;

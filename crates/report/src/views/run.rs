@@ -57,7 +57,7 @@ fn step_count(report: &RunReport) -> usize {
 }
 
 /// The class that colours an outcome.
-pub(super) fn class_of(outcome: Option<&str>) -> &'static str {
+pub(crate) fn class_of(outcome: Option<&str>) -> &'static str {
     match outcome {
         Some("done" | "assumed") => "good",
         Some("failed") => "bad",
@@ -67,7 +67,7 @@ pub(super) fn class_of(outcome: Option<&str>) -> &'static str {
 }
 
 /// The outcome of a step: that of its last attempt.
-pub(super) fn outcome(step: &StepRun) -> Option<&str> {
+pub(crate) fn outcome(step: &StepRun) -> Option<&str> {
     step.attempts.last().and_then(|attempt| attempt.outcome.as_deref())
 }
 

@@ -379,17 +379,29 @@ pub fn content(
     found: &Found<'_>,
     limit: u64,
 ) -> Result<Option<Vec<u8>>> {
+    let bytes = beginning(store, image, found, limit + 1)?;
+    if bytes.as_ref().is_some_and(|bytes| bytes.len() as u64 > limit) {
+        return Err(Error::bad_content(format!("the file exceeds {limit} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// Returns at most the first `most` bytes of a file that `found` in the tree of `image`; `None` if it
+/// has no content.
+pub fn beginning(
+    store: &Store,
+    image: &Image,
+    found: &Found<'_>,
+    most: u64,
+) -> Result<Option<Vec<u8>>> {
     let Some((layer, diff_id)) = found.layer.and_then(|index| image.layers().nth(index)) else {
         return Ok(None);
     };
     let toc = Arc::new(store.toc(&layer.digest, diff_id)?);
     let mut reader = ContentReader::new(store.open_blob(&layer.digest)?, toc)?;
     let mut bytes = Vec::new();
-    let mut file = reader.open(found.entry)?.take(limit + 1);
+    let mut file = reader.open(found.entry)?.take(most);
     file.read_to_end(&mut bytes).doing(|| format!("cannot read layer {}", layer.digest))?;
-    if bytes.len() as u64 > limit {
-        return Err(Error::bad_content(format!("the file exceeds {limit} bytes")));
-    }
     Ok(Some(bytes))
 }
 

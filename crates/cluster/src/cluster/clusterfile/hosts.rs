@@ -54,7 +54,8 @@ impl ClusterDocument {
         Ok(hosts)
     }
 
-    pub(crate) fn addresses_of(&self, group: &HostGroup) -> Result<Vec<Address>> {
+    /// Returns the addresses of a group. Fails for one that is invalid.
+    pub fn addresses_of(&self, group: &HostGroup) -> Result<Vec<Address>> {
         let port = self.ssh_of(group).port.unwrap_or(SSH_PORT);
         let mut addresses = Vec::new();
         for ip in &group.ips {

@@ -22,6 +22,8 @@ pub struct Readable {
     pub records: Vec<Record>,
     /// Sentences for the operator.
     pub problems: Vec<String>,
+    /// Length of all complete lines, in bytes.
+    pub length: u64,
 }
 
 /// Reads a journal. Fails only if the file cannot be read.
@@ -37,6 +39,9 @@ pub fn read(path: &Path) -> Result<Readable> {
             true => found.problems.push(text),
             false => more += 1,
         };
+        if whole {
+            found.length += line.len() as u64 + 1;
+        }
         if whole && chain.as_mut().is_some_and(|chain| !chain.follows(line)) {
             problem(format!("the journal was modified at or before line {number}"));
             // One gap breaks all that follows.
@@ -70,8 +75,9 @@ pub fn read(path: &Path) -> Result<Readable> {
     Ok(found)
 }
 
-/// Reads a record; of a newer version as far as it is known here, with what is not.
-fn record(line: &[u8]) -> Result<(Record, Option<String>), String> {
+/// Reads a record of one line; of a newer version as far as it is known here, with what is not. The
+/// error is a sentence for the operator.
+pub fn record(line: &[u8]) -> Result<(Record, Option<String>), String> {
     let strict = match serde_json::from_slice::<Record>(line) {
         Ok(record) => return Ok((record, None)),
         Err(error) => error,

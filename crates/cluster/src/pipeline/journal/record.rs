@@ -63,6 +63,18 @@ pub enum Record {
     },
 }
 
+impl Record {
+    /// Returns when it was written.
+    pub fn time(&self) -> Timestamp {
+        match self {
+            Self::Start { time, .. }
+            | Self::Begin { time, .. }
+            | Self::End { time, .. }
+            | Self::Finish { time, .. } => *time,
+        }
+    }
+}
+
 /// `,"chain":"` before the digits, `"}` after them.
 const BEFORE: &[u8] = b",\"chain\":\"";
 const BEHIND: &[u8] = b"\"}";

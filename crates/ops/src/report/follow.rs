@@ -1,0 +1,205 @@
+//! The progress of a run: the records that its journal gets while it is followed. Reads only what was
+//! appended, and takes no lock: the run notices nothing of it.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::report::run::parts;
+use imgctl_base::error::{IoContext as _, Result};
+use imgctl_base::fs::lock;
+use imgctl_cluster::pipeline::journal::{Record, readable};
+
+/// Maximum number of bytes that one look reads.
+const MOST: u64 = 256 << 10;
+/// Maximum length of a message, in bytes.
+const LONGEST: usize = 1000;
+
+/// Follows the journal of a run from a position on.
+#[derive(Clone, Debug)]
+pub struct Follower {
+    path: PathBuf,
+    /// Bytes of complete lines that were read.
+    at: u64,
+    /// Whether the next line begins in front of `at`: it was too long to be read at once.
+    in_line: bool,
+}
+
+/// What one look at a journal found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Progress {
+    /// Position after it, in bytes: from where to follow again.
+    pub at: u64,
+    pub events: Vec<ProgressEvent>,
+    /// Whether a process works on the run; of what was appended after the last look, nothing is
+    /// missing if not.
+    pub running: bool,
+    /// The journal is shorter than what was read of it: it is another one now.
+    pub replaced: bool,
+    /// Whether more than [`MOST`] bytes were there: look again.
+    #[serde(skip)]
+    pub more: bool,
+}
+
+/// A record as a page follows it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "camelCase")]
+pub enum ProgressEvent {
+    /// A command began or resumed the run.
+    Start { time: String, controller: String },
+    /// A step began.
+    Begin { time: String, host: String, phase: String, step: String, attempt: u32 },
+    /// A step ended.
+    #[serde(rename_all = "camelCase")]
+    End {
+        time: String,
+        host: String,
+        phase: String,
+        step: String,
+        attempt: u32,
+        outcome: String,
+        duration_ms: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        message: Option<String>,
+    },
+    /// The command ended.
+    Finish { time: String, outcome: String },
+    /// A line that cannot be read.
+    Problem { text: String },
+}
+
+impl Follower {
+    /// Follows the journal at `path` from byte `at` on, which is the beginning of a line.
+    pub(super) fn new(path: PathBuf, at: u64) -> Self {
+        Self { path, at, in_line: false }
+    }
+
+    /// Returns what was appended since the last look. The first look is not remembered by the file.
+    pub fn look(&mut self) -> Result<Progress> {
+        // Before the journal is read: what a run appended before it ended is not missed.
+        let running = lock::is_held(&self.path);
+        let length = std::fs::metadata(&self.path).path("read the journal", &self.path)?.len();
+        let mut found = Progress { at: self.at, running, ..Progress::default() };
+        if length < self.at {
+            found.replaced = true;
+            return Ok(found);
+        }
+        if length == self.at {
+            return Ok(found);
+        }
+        let mut bytes = Vec::new();
+        let mut file = File::open(&self.path).path("open the journal", &self.path)?;
+        file.seek(SeekFrom::Start(self.at)).path("read the journal", &self.path)?;
+        file.take(MOST).read_to_end(&mut bytes).path("read the journal", &self.path)?;
+        found.more = bytes.len() as u64 == MOST;
+        let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else {
+            if found.more {
+                // A line that is longer than what is read at once is not a step's.
+                self.at += bytes.len() as u64;
+                self.in_line = true;
+                found.at = self.at;
+            }
+            return Ok(found);
+        };
+        self.at += end as u64 + 1;
+        found.at = self.at;
+        let mut lines = bytes.get(..end).unwrap_or_default().split(|byte| *byte == b'\n');
+        if std::mem::take(&mut self.in_line) {
+            lines.next();
+            found.events.push(problem("a record that is too long is left out"));
+        }
+        found.events.extend(lines.map(event));
+        Ok(found)
+    }
+}
+
+fn problem(text: &str) -> ProgressEvent {
+    ProgressEvent::Problem { text: text.to_owned() }
+}
+
+fn event(line: &[u8]) -> ProgressEvent {
+    let record = match readable::record(line) {
+        Ok((record, _)) => record,
+        Err(why) => return problem(&format!("a record is missing here: {why}")),
+    };
+    let owned = |step: &str| {
+        let (phase, host, name) = parts(step);
+        (phase.to_owned(), host.to_owned(), name.to_owned())
+    };
+    match record {
+        Record::Start { time, controller, .. } => {
+            ProgressEvent::Start { time: time.to_string(), controller }
+        }
+        Record::Begin { time, step, attempt, .. } => {
+            let (phase, host, step) = owned(&step);
+            ProgressEvent::Begin { time: time.to_string(), host, phase, step, attempt }
+        }
+        Record::End { time, step, attempt, outcome, duration_ms, message, .. } => {
+            let (phase, host, step) = owned(&step);
+            let message = message.map(|mut text| {
+                text.truncate(text.floor_char_boundary(LONGEST));
+                text
+            });
+            ProgressEvent::End {
+                time: time.to_string(),
+                host,
+                phase,
+                step,
+                attempt,
+                outcome: outcome.word().to_owned(),
+                duration_ms,
+                message,
+            }
+        }
+        Record::Finish { time, outcome } => {
+            ProgressEvent::Finish { time: time.to_string(), outcome: outcome.word().to_owned() }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    #[test]
+    fn each_line_is_passed_once_and_only_when_it_is_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("j.jsonl");
+        let mut file = File::create(&path).unwrap();
+        let mut follower = Follower::new(path.clone(), 0);
+        assert_eq!(follower.look().unwrap().events, []);
+        let begin = r#"{"record":"begin","time":"2026-01-01T00:00:00Z","step":"p/h:22/a/b","fingerprint":"f","attempt":1}"#;
+        write!(file, "{begin}\nnonsense\n{}", &begin[..20]).unwrap();
+        let found = follower.look().unwrap();
+        let [ProgressEvent::Begin { host, phase, step, .. }, ProgressEvent::Problem { .. }] =
+            &found.events[..]
+        else {
+            panic!("{found:?}")
+        };
+        assert_eq!((&**host, &**phase, &**step), ("h:22", "p", "a/b"));
+        assert_eq!(follower.look().unwrap().events, []);
+        writeln!(file, "{}", &begin[20..]).unwrap();
+        let next = follower.look().unwrap();
+        assert_eq!((next.events.len(), next.running), (1, false));
+        // Followed again from a position that a client remembers.
+        let again = Follower::new(path.clone(), found.at).look().unwrap();
+        assert_eq!(again, next);
+        // A record of any length costs bounded memory.
+        writeln!(file, "{}\n{begin}", "x".repeat(600_000)).unwrap();
+        let mut events = Vec::new();
+        loop {
+            let found = follower.look().unwrap();
+            events.extend(found.events);
+            if !found.more {
+                break;
+            }
+        }
+        assert!(matches!(events[..], [ProgressEvent::Problem { .. }, ProgressEvent::Begin { .. }]));
+        file.set_len(3).unwrap();
+        assert!(follower.look().unwrap().replaced);
+    }
+}
