@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::cli::settings::Early;
 use crate::ui;
 use imgctl_base::error::{Error, Kind};
+use imgctl_base::text::is_unsafe;
 
 /// Returns the exit code of a kind. Scripts depend on it (docs/cli.md).
 fn code(kind: Kind) -> u8 {
@@ -94,11 +95,11 @@ fn as_json(error: &Error) -> serde_json::Value {
     }})
 }
 
-/// Escapes control characters: names in messages may come from hostile images.
+/// Escapes control and bidirectional characters: names in messages may come from hostile images.
 fn printable(text: &str) -> String {
     text.chars()
         .flat_map(|c| {
-            let escape = c.is_control() && c != '\n' && c != '\t';
+            let escape = is_unsafe(c) && c != '\n';
             let plain = (!escape).then_some(c);
             escape.then(|| c.escape_default()).into_iter().flatten().chain(plain)
         })

@@ -1,6 +1,9 @@
 //! The command line as the front end of operations: their sessions, and their questions, events and
 //! outcomes at the terminal.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
 use serde_json::json;
 
 use crate::cli::commands::inplace::view;
@@ -32,11 +35,16 @@ use imgctl_store::store::Store;
 struct Terminal<'a> {
     context: &'a Context,
     registry: RegistryArgs,
+    /// Notes of this session: a status that is watched has the same ones each time.
+    noted: Mutex<BTreeSet<String>>,
 }
 
 impl FrontEnd for Terminal<'_> {
     fn note(&self, message: &str) {
-        self.context.ui.note(message);
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        if noted.insert(message.to_owned()) {
+            self.context.ui.note(message);
+        }
     }
 
     fn say(&self, message: &str) {
@@ -63,10 +71,9 @@ impl FrontEnd for Terminal<'_> {
     }
 
     fn listener(&self) -> Box<dyn Listener + '_> {
-        let listener: Box<dyn Listener + '_> = match self.context.ui.hosts_view() {
-            _ if self.context.ui.is_json() => Box::new(JsonEvents::default()),
-            Some(view) => Box::new(view),
-            None => Box::new(NullListener),
+        let listener: Box<dyn Listener + '_> = match self.context.ui.is_json() {
+            true => Box::new(JsonEvents::default()),
+            false => self.context.ui.run_view().unwrap_or_else(|| Box::new(NullListener)),
         };
         Box::new(Noting { listener, report: self.context.report.clone() })
     }
@@ -118,7 +125,11 @@ impl Context {
     pub(crate) fn session(&self, ssh: &SshArgs, registry: &RegistryArgs) -> Result<Session<'_>> {
         let (login, settings) = ssh.resolve(self)?;
         Ok(Session {
-            front: Box::new(Terminal { context: self, registry: registry.clone() }),
+            front: Box::new(Terminal {
+                context: self,
+                registry: registry.clone(),
+                noted: Mutex::default(),
+            }),
             controller: cluster_options::controller(self)?,
             ssh: SshAccess { login, port: ssh.port, settings },
             pool: None,

@@ -30,6 +30,7 @@ mod signed_images;
 mod signing_options;
 mod source_options;
 mod ssh_options;
+mod status_view;
 mod upgrade_choices;
 mod upgrade_view;
 

@@ -102,6 +102,9 @@ impl Settings {
                 },
                 colour: colour(globals.no_color, environment),
                 assume_yes: no_prompt || switch(globals.yes, "IMGCTL_YES")?,
+                is_dumb: environment
+                    .get("TERM")
+                    .is_none_or(|term| term == "dumb" || term.is_empty()),
             },
             sync: !switch(globals.no_sync, "IMGCTL_NO_SYNC")?,
             state_identity: globals
@@ -320,7 +323,7 @@ mod tests {
     #[test]
     fn variables_that_mean_nothing_are_errors_with_the_choices() {
         let error = resolve(&Globals::default(), &[("IMGCTL_PROGRESS", "loud")]).unwrap_err();
-        assert_eq!(error.hints(), ["it may be auto, plain, json, none"]);
+        assert_eq!(error.hints(), ["it may be auto, fullscreen, bars, plain, json, none"]);
         assert!(resolve(&Globals::default(), &[("IMGCTL_NO_SYNC", "maybe")]).is_err());
     }
 

@@ -13,7 +13,7 @@ use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::secret::Secret;
 use imgctl_cluster::cluster::context::Host;
 use imgctl_host::host::connect::Connections;
-use imgctl_host::host::login::{HostKeys, Login, Settings};
+use imgctl_host::host::login::{ALIVE_INTERVAL, HostKeys, Login, Settings};
 use imgctl_ops::hosts::HostSelection;
 
 /// Maximum length of a password or passphrase, in bytes.
@@ -144,6 +144,7 @@ impl SshArgs {
             home,
             local_user: environment.text("USER")?.map(str::to_owned),
             connect_timeout: CONNECT_TIMEOUT,
+            alive_interval: ALIVE_INTERVAL,
             retries: RETRIES,
         })
     }

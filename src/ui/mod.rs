@@ -1,14 +1,23 @@
 //! User-facing output: progress, tables, prompts, JSON events. Must not depend on stores or images.
 
+mod ansi;
+mod canvas;
 pub(crate) mod ci;
+mod full_screen;
 mod groups;
 pub(crate) mod hosts_view;
 mod progress;
 pub(crate) mod prompt;
+mod run_draw;
+mod run_screen;
+mod run_state;
+mod screen;
+pub(crate) mod status_screen;
 pub(crate) mod table;
 pub(crate) mod terminal;
+mod tty;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -16,13 +25,20 @@ pub(crate) use terminal::Terminal;
 
 use imgctl_base::error::{Error, Result};
 use imgctl_base::progress::{Reporter, Silent};
+use imgctl_cluster::pipeline::event::Listener;
 
 /// How to display progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgressMode {
-    /// Bars on a terminal, plain lines elsewhere
+    /// On a terminal the whole screen for a run over several hosts, and bars otherwise; elsewhere
+    /// plain lines
     Auto,
+    /// The whole screen for every run over hosts, where there is a terminal
+    Fullscreen,
+    /// Bars, where there is a terminal
+    Bars,
     /// One line for each beginning and end
+    #[value(alias = "lines")]
     Plain,
     /// One JSON object per event and line
     Json,
@@ -48,7 +64,12 @@ pub(crate) struct Options {
     pub(crate) progress: ProgressMode,
     pub(crate) colour: Colour,
     pub(crate) assume_yes: bool,
+    /// The terminal cannot move its cursor (`TERM=dumb`).
+    pub(crate) is_dumb: bool,
 }
+
+/// Smallest number of hosts of a run that gets the whole screen unasked.
+const SEVERAL: usize = 2;
 
 /// Returns whether to colour text on stderr.
 pub(crate) fn colours_stderr(colour: Colour) -> bool {
@@ -68,6 +89,8 @@ pub(crate) struct Ui {
     options: Options,
     reporter: Box<dyn Reporter>,
     terminal: Arc<Terminal>,
+    /// The terminal's full-screen mode, from its first use on; `None` if it cannot be had.
+    screen: OnceLock<Option<screen::Screen>>,
 }
 
 impl Ui {
@@ -83,22 +106,68 @@ impl Ui {
             ProgressMode::Json => Box::new(progress::JsonEvents::new(std::io::stderr())),
             ProgressMode::Plain => shown(false),
             ProgressMode::Auto if quiet => Box::new(Silent),
-            ProgressMode::Auto => shown(on_terminal),
+            ProgressMode::Auto | ProgressMode::Fullscreen | ProgressMode::Bars => {
+                shown(on_terminal)
+            }
         };
-        Self { options, reporter, terminal }
+        Self { options, reporter, terminal, screen: OnceLock::new() }
     }
 
-    /// Returns the view for a run over hosts; `None` if it must not be displayed.
-    pub(crate) fn hosts_view(&self) -> Option<hosts_view::HostsView> {
+    /// Returns the view for runs over hosts; `None` if they must not be displayed.
+    pub(crate) fn run_view(&self) -> Option<Box<dyn Listener>> {
         let live = match self.options.progress {
             ProgressMode::None | ProgressMode::Json => return None,
             ProgressMode::Plain => false,
             ProgressMode::Auto if self.options.quiet || self.options.json => return None,
-            ProgressMode::Auto => terminal::is_terminal(terminal::Stream::Error),
+            ProgressMode::Auto | ProgressMode::Fullscreen | ProgressMode::Bars => {
+                terminal::is_terminal(terminal::Stream::Error)
+            }
         };
-        let verbose = !matches!(self.options.level, terminal::Level::Error | terminal::Level::Warn);
-        let terminal = Arc::clone(&self.terminal);
-        Some(hosts_view::HostsView::new(terminal, live, verbose))
+        let lines = hosts_view::HostsView::new(Arc::clone(&self.terminal), live, self.is_verbose());
+        // Whoever asks for the output of commands wants to read it as it comes.
+        let from_hosts = match self.options.progress {
+            ProgressMode::Fullscreen => 1,
+            ProgressMode::Auto if !self.is_verbose() => SEVERAL,
+            _ => return Some(Box::new(lines)),
+        };
+        let Some(screen) = self.screen() else { return Some(Box::new(lines)) };
+        let colours = colours_stderr(self.options.colour);
+        Some(Box::new(run_screen::RunScreen::new(lines, screen, from_hosts, colours)))
+    }
+
+    /// Returns the view of a cluster's status that is watched; `None` if it is to be printed instead.
+    /// `quit` is called when the user wants to end it.
+    pub(crate) fn status_screen(
+        &self,
+        quit: impl Fn() + Send + Sync + 'static,
+    ) -> Option<status_screen::StatusScreen> {
+        let wants = match self.options.progress {
+            ProgressMode::Fullscreen => true,
+            ProgressMode::Auto => !self.options.quiet && !self.is_verbose(),
+            _ => false,
+        };
+        if !wants || self.options.json || !self.stdout_is_terminal() {
+            return None;
+        }
+        let colours = colours_stderr(self.options.colour);
+        Some(status_screen::StatusScreen::new(self.screen()?, colours, Box::new(quit)))
+    }
+
+    /// Returns the full-screen mode of the terminal; `None` if it has none.
+    fn screen(&self) -> Option<screen::Screen> {
+        if self.options.is_dumb || !terminal::is_terminal(terminal::Stream::Error) {
+            return None;
+        }
+        let start = || {
+            screen::Screen::start(Arc::clone(&self.terminal))
+                .inspect_err(|error| tracing::warn!("{error}"))
+                .ok()
+        };
+        self.screen.get_or_init(start).clone()
+    }
+
+    fn is_verbose(&self) -> bool {
+        !matches!(self.options.level, terminal::Level::Error | terminal::Level::Warn)
     }
 
     /// Returns the progress reporter for lower layers.
@@ -111,7 +180,7 @@ impl Ui {
     pub(crate) fn grouped(&self, system: ci::System) -> Option<Box<dyn Reporter + '_>> {
         let shows_lines = match self.options.progress {
             ProgressMode::None | ProgressMode::Json => false,
-            ProgressMode::Plain => true,
+            ProgressMode::Plain | ProgressMode::Fullscreen | ProgressMode::Bars => true,
             ProgressMode::Auto => !self.options.quiet && !self.options.json,
         };
         let terminal = Arc::clone(&self.terminal);
@@ -152,17 +221,17 @@ impl Ui {
 
     /// Writes text to stdout unchanged.
     pub(crate) fn print(&self, text: &str) -> Result<()> {
-        terminal::stdout(text.as_bytes())
+        self.terminal.result(text.as_bytes())
     }
 
     /// Writes one line to stdout.
     pub(crate) fn line(&self, line: &str) -> Result<()> {
-        terminal::stdout(format!("{line}\n").as_bytes())
+        self.terminal.result(format!("{line}\n").as_bytes())
     }
 
     /// Writes bytes to stdout.
     pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<()> {
-        terminal::stdout(bytes)
+        self.terminal.result(bytes)
     }
 
     /// Writes a value to stdout as indented JSON.
@@ -170,7 +239,7 @@ impl Ui {
         let mut text = serde_json::to_vec_pretty(value)
             .map_err(|error| Error::failed("cannot write the result as JSON").caused_by(error))?;
         text.push(b'\n');
-        terminal::stdout(&text)
+        self.terminal.result(&text)
     }
 
     /// Writes a result: `value` if results are JSON, otherwise the line `line`.
@@ -209,7 +278,7 @@ impl Ui {
         if self.options.assume_yes || self.options.json || !prompt::can_ask() {
             return Ok(true);
         }
-        prompt::confirm(question)
+        self.terminal.aside(|| prompt::confirm(question))
     }
 
     /// Asks for a line of text; returns `None` without an interactive terminal.
@@ -217,7 +286,7 @@ impl Ui {
         if self.options.json || !prompt::can_ask() {
             return Ok(None);
         }
-        prompt::line(question).map(Some)
+        self.terminal.aside(|| prompt::line(question)).map(Some)
     }
 
     /// Asks for a line of text without echoing it; returns `None` without an interactive terminal.
@@ -225,6 +294,6 @@ impl Ui {
         if self.options.json || !prompt::can_ask() {
             return Ok(None);
         }
-        prompt::secret(question).map(Some)
+        self.terminal.aside(|| prompt::secret(question)).map(Some)
     }
 }

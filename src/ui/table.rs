@@ -5,6 +5,7 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table as Grid};
 
 pub(crate) use imgctl_base::size::human;
+use imgctl_base::text::is_unsafe;
 
 /// Rows below a heading.
 pub(crate) struct Table {
@@ -71,13 +72,14 @@ impl Table {
     }
 }
 
-/// Cells contain names and commands from untrusted images: removes newlines and escape sequences.
+/// Cells contain names and commands from untrusted images: removes newlines, escape sequences and
+/// characters that hide or reorder others.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
             '\n' | '\r' | '\t' => line.push(' '),
-            c if c.is_control() => line.extend(c.escape_default()),
+            c if is_unsafe(c) => line.extend(c.escape_default()),
             c => line.push(c),
         }
     }
@@ -135,6 +137,7 @@ mod tests {
             "NAME               SIZE\netcd            1.00 MB\na\\u{1b}[31m b       9 B\n"
         );
         assert_eq!(Table::new(&["X"]).render(false), "");
+        assert_eq!(one_line("a\u{202e}b\u{9b}2J"), "a\\u{202e}b\\u{9b}2J");
     }
 
     #[test]

@@ -1,17 +1,21 @@
 //! stdout and stderr. When the reader of stdout is gone (`| head -1`), the work ends without a failure.
-//! stderr has a single owner while bars may be drawn: all lines and log records are written through it,
-//! so that the bars are cleared first and redrawn afterwards.
+//! stderr has a single owner while bars or a full-screen view may be drawn: all lines and log records are
+//! written through it, so that bars are cleared first and redrawn afterwards, and lines wait until the end
+//! of a full-screen view.
 
+use std::collections::VecDeque;
 use std::error::Error as _;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clap::ValueEnum;
 use indicatif::{MultiProgress, ProgressDrawTarget};
+use ratatui_core::buffer::Buffer;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
+use crate::ui::{full_screen::FullScreen, tty};
 use imgctl_base::error::{Error, IoContext, Result};
 
 /// Marks an error as caused by a closed stdout; a broken pipe elsewhere is a failure.
@@ -103,15 +107,24 @@ pub(crate) fn is_terminal(stream: Stream) -> bool {
     }
 }
 
-/// stderr with progress bars.
+/// stderr with progress bars or a full-screen view.
 pub(crate) struct Terminal {
     bars: MultiProgress,
+    screen: Mutex<Screen>,
+}
+
+/// Who has the terminal.
+#[derive(Default)]
+struct Screen {
+    full: Option<FullScreen>,
+    /// A question is being asked: no view may cover it.
+    asks: bool,
 }
 
 impl Terminal {
     /// Bars are drawn at most 15 times a second, and only if stderr is a terminal.
     pub(crate) fn new() -> Self {
-        Self { bars: MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(15)) }
+        Self { bars: MultiProgress::with_draw_target(bar_target()), screen: Mutex::default() }
     }
 
     /// The bars.
@@ -119,19 +132,125 @@ impl Terminal {
         &self.bars
     }
 
-    /// Writes whole lines (ending in a newline) above the bars. A write failure is ignored, because
-    /// there is nowhere left to report it.
+    /// Writes whole lines (ending in a newline) above the bars, or behind the end of a full-screen
+    /// view. A write failure is ignored, because there is nowhere left to report it.
     pub(crate) fn write(&self, lines: &[u8]) {
-        self.bars.suspend(|| {
-            let mut stderr = io::stderr().lock();
-            let _ = stderr.write_all(lines);
-        });
+        let mut screen = self.lock();
+        match &mut screen.full {
+            Some(full) => full.hold(lines, false),
+            None => self.write_now(lines),
+        }
     }
 
     /// Writes one line.
     pub(crate) fn line(&self, line: &str) {
         self.write(format!("{line}\n").as_bytes());
     }
+
+    /// Writes to stdout. What would be on the terminal of a full-screen view waits for its end.
+    pub(crate) fn result(&self, bytes: &[u8]) -> Result<()> {
+        let mut screen = self.lock();
+        match &mut screen.full {
+            Some(full) if is_terminal(Stream::Output) => {
+                full.hold(bytes, true);
+                Ok(())
+            }
+            _ => stdout(bytes),
+        }
+    }
+
+    /// Asks a question on the normal screen; a full-screen view that is there goes away first and may
+    /// be entered again afterwards.
+    pub(crate) fn aside<T>(&self, ask: impl FnOnce() -> T) -> T {
+        self.leave();
+        self.lock().asks = true;
+        let answer = ask();
+        self.lock().asks = false;
+        answer
+    }
+
+    /// Gives the whole terminal to a view, unless it is taken, too small, or not ours. Returns whether
+    /// a view has it.
+    pub(crate) fn enter(&self) -> bool {
+        let mut screen = self.lock();
+        if screen.full.is_none() && !screen.asks && tty::is_ours() && tty::is_large_enough() {
+            let _ = self.bars.clear();
+            self.bars.set_draw_target(ProgressDrawTarget::hidden());
+            // Without the view, lines go on as before.
+            screen.full = FullScreen::enter().ok();
+            if screen.full.is_none() {
+                self.bars.set_draw_target(bar_target());
+            }
+        }
+        screen.full.is_some()
+    }
+
+    /// Returns whether a view has the terminal.
+    pub(crate) fn has_view(&self) -> bool {
+        self.lock().full.is_some()
+    }
+
+    /// Draws a frame, if a view has the terminal.
+    pub(crate) fn paint(&self, draw: &mut dyn FnMut(&mut Buffer, &VecDeque<String>)) {
+        if let Some(full) = &mut self.lock().full {
+            full.paint(draw);
+        }
+    }
+
+    /// Has the next frame drawn as a whole.
+    pub(crate) fn redraw(&self) {
+        if let Some(full) = &mut self.lock().full {
+            full.redraw();
+        }
+    }
+
+    /// Ends a full-screen view: the normal screen is back, followed by the lines that waited.
+    pub(crate) fn leave(&self) {
+        self.leave_locked(&mut self.lock());
+    }
+
+    /// Like [`Self::leave`], for a thread that panics and may be in the middle of a frame.
+    pub(crate) fn rescue(&self) {
+        if let Ok(mut screen) = self.screen.try_lock() {
+            self.leave_locked(&mut screen);
+        }
+    }
+
+    fn leave_locked(&self, screen: &mut Screen) {
+        let Some(full) = screen.full.take() else { return };
+        for held in full.leave() {
+            // A reader of stdout that has exited is noticed with the next result.
+            let _ = match held.to_stdout {
+                true => stdout(&held.bytes),
+                false => {
+                    self.write_now(&held.bytes);
+                    Ok(())
+                }
+            };
+        }
+        self.bars.set_draw_target(bar_target());
+    }
+
+    fn write_now(&self, lines: &[u8]) {
+        self.bars.suspend(|| {
+            let mut stderr = io::stderr().lock();
+            let _ = stderr.write_all(lines);
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Screen> {
+        self.screen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+fn bar_target() -> ProgressDrawTarget {
+    ProgressDrawTarget::stderr_with_hz(15)
 }
 
 /// Log level.

@@ -15,6 +15,7 @@ mod hints;
 mod links;
 mod markdown;
 mod navigation;
+mod recordings;
 mod site;
 mod troubleshooting;
 

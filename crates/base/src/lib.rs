@@ -1,5 +1,6 @@
 //! What every other crate stands on: errors and their kinds, progress, secrets, the OCI image model,
-//! semantic versions, sizes, suggestions, and file system primitives that survive crashes and hostile names.
+//! semantic versions, sizes, suggestions, characters that are unsafe to show, and file system primitives
+//! that survive crashes and hostile names.
 //!
 //! Must not depend on any other crate of the workspace.
 
@@ -14,4 +15,5 @@ pub mod size;
 pub mod suggest;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod text;
 pub mod wire;

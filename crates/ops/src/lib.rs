@@ -32,4 +32,5 @@ pub mod support;
 #[cfg(test)]
 mod tests;
 pub mod upgrade;
+pub mod watch;
 pub mod work;

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use crate::front_end::{Announcement, Consent, FrontEnd, InPlace, Logins, Outcome};
 use crate::install::{self, Additions, Installation};
-use crate::maintain::{TearDown, tear_down};
+use crate::maintain::{ClusterStatus, TearDown, tear_down};
 use crate::members::{Addition, Removal, add, remove};
 use crate::session::{Controller, Session, SshAccess};
 use crate::upgrade::{GivenChoices, Preview, UpgradeRequest, upgrade};
+use crate::watch::watch;
 use crate::work::RunOptions;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Platform, Reference, media_type};
@@ -18,7 +19,7 @@ use imgctl_cluster::cluster::desired::HostFlags;
 use imgctl_cluster::pipeline::event::{Event, Listener};
 use imgctl_cluster::pipeline::testing::{Behaviour, SimulatedPool, Simulation};
 use imgctl_cluster::pipeline::{interrupt::Interrupt, nodes::Wait};
-use imgctl_host::host::login::{HostKeys, Login, Settings};
+use imgctl_host::host::login::{ALIVE_INTERVAL, HostKeys, Login, Settings};
 use imgctl_registry::ClientOptions;
 use imgctl_store::store::{Options, Store};
 
@@ -146,6 +147,7 @@ impl Fixture {
             home: None,
             local_user: None,
             connect_timeout: std::time::Duration::from_secs(1),
+            alive_interval: ALIVE_INTERVAL,
             retries: 0,
         };
         let told = Arc::clone(&self.told);
@@ -389,4 +391,28 @@ fn a_cluster_without_a_uid_gets_one_with_its_next_change() {
     assert_ne!(given, uid);
     let stored = std::fs::read_to_string(fixture.clusterfile()).unwrap();
     assert!(stored.contains(&given), "{stored}");
+}
+
+#[test]
+fn a_watched_status_is_queried_again_until_a_stop_is_requested() {
+    let fixture = Fixture::new();
+    put_image(&fixture.store, "v1");
+    install::run(&installation(RunOptions::default()), &fixture.session(true)).unwrap();
+    let interrupt = Interrupt::default();
+    let mut count = 0;
+    let mut each = |found: ClusterStatus| {
+        assert_eq!(found.status.hosts.len(), 3);
+        assert!(found.status.hosts.iter().all(|host| host.reachable));
+        count += 1;
+        if count == 3 {
+            interrupt.ask();
+        }
+        Ok(())
+    };
+    let moment = std::time::Duration::from_millis(1);
+    watch("default", fixture.session(true), moment, &interrupt, &mut each).unwrap();
+    assert_eq!(count, 3);
+    let error =
+        watch("other", fixture.session(true), moment, &Interrupt::default(), &mut |_| Ok(()));
+    assert_eq!(error.unwrap_err().kind(), Kind::NotFound);
 }

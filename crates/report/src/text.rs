@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use imgctl_base::text::is_unsafe;
+
 /// Maximum number of characters of a name on a page.
 const LONGEST: usize = 400;
 
@@ -41,24 +43,6 @@ pub(crate) fn bounded(text: &str, longest: usize) -> Cow<'_, str> {
 pub(crate) fn lines(text: &str, longest: usize) -> String {
     let shown: Vec<_> = text.lines().map(|line| bounded(line, longest)).collect();
     shown.join("\n")
-}
-
-/// Characters that have no shape of their own and change what others look like. `shown` in
-/// `assets/core.js` has the same list.
-fn is_unsafe(character: char) -> bool {
-    (character.is_control() && character != '\t')
-        || matches!(
-            character,
-            '\u{ad}'
-                | '\u{61c}'
-                | '\u{180e}'
-                | '\u{200b}'..='\u{200f}'
-                | '\u{2028}'..='\u{202e}'
-                | '\u{2060}'..='\u{206f}'
-                | '\u{feff}'
-                | '\u{fff9}'..='\u{fffb}'
-                | '\u{e0000}'..='\u{e007f}'
-        )
 }
 
 /// Formats a number with spaces between groups of three digits.

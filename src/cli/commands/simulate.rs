@@ -92,10 +92,10 @@ pub(crate) fn run(args: &SimulateArgs, context: &Context) -> Result<()> {
     let interrupt = Interrupt::default();
     front_end::listen(&interrupt)?;
     let json = JsonEvents::default();
-    let view = context.ui.hosts_view();
+    let view = context.ui.run_view();
     let listener: &dyn Listener = match (&view, args.events) {
         (_, true) => &json,
-        (Some(view), _) => view,
+        (Some(view), _) => &**view,
         (None, _) => &NullListener,
     };
     let redactor = of_cluster(&planned.context);

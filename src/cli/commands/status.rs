@@ -1,32 +1,37 @@
 //! `imgctl status`: the state of a cluster.
 
+use std::time::Duration;
+
 use clap::Args;
 use jiff::Timestamp;
-use serde::Serialize;
 
 use crate::cli::cluster_options::ClusterArg;
-use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
-use crate::ui::table::{Table, human};
+use crate::cli::context::Context;
+use crate::cli::{front_end, registry_options::RegistryArgs, ssh_options::SshArgs, status_view};
 use imgctl_base::error::Result;
-use imgctl_cluster::inplace::drift::Report;
-use imgctl_cluster::pipeline::nodes::NodeStatus;
-use imgctl_cluster::pipeline::status::{HostFacts, HostStatus, Status};
-use imgctl_cluster::renewal::inventory::{Found, OfHost};
-use imgctl_cluster::runtime::certificates::validity;
-use imgctl_ops::maintain::{self, LastBackup};
+use imgctl_cluster::pipeline::interrupt::Interrupt;
+use imgctl_ops::{maintain, maintain::ClusterStatus, session::Session, watch};
 
 /// Show the status of a cluster
 #[derive(Args, Debug)]
 #[command(
     after_help = "Queries every host, from any machine with SSH access. The exit code says whether all are healthy.
 
+With --watch the status is refreshed until q or Ctrl-C, and the exit code is 0: on a terminal on the whole screen, unreachable and ill hosts first; elsewhere one after the other, with --- between them; with --json one object a line.
+
 Examples:
   imgctl status
-  imgctl status --cluster prod --json"
+  imgctl status --cluster prod --json
+  imgctl status --watch 2"
 )]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     cluster: ClusterArg,
+
+    /// Refresh the status every 5 seconds, or as often as given
+    #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "5",
+          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    watch: Option<u64>,
 
     #[command(flatten)]
     ssh: SshArgs,
@@ -34,146 +39,56 @@ pub(crate) struct StatusArgs {
 
 pub(crate) fn status(args: &StatusArgs, context: &Context) -> Result<()> {
     let session = context.session(&args.ssh, &RegistryArgs::default())?;
+    if let Some(seconds) = args.watch {
+        return repeated(&args.cluster.cluster, session, Duration::from_secs(seconds), context);
+    }
     let found = maintain::status(&args.cluster.cluster, &session)?;
-    let status = &found.status;
-    if context.ui.is_json() {
-        let last_backup = found.last_backup.as_ref();
-        context.ui.json(&Shown { status, in_place: found.in_place.as_ref(), last_backup })?;
-    } else {
-        if let Some(phase) = found.phase {
-            context.ui.line(&format!("cluster {}: {}", status.cluster, phase.as_str()))?;
-        }
-        show(status, context)?;
-        if let Some(report) = &found.in_place {
-            show_drift(report, context)?;
-        }
-        if let Some(last) = &found.last_backup {
-            show_backup(last, context)?;
-        }
+    match context.ui.is_json() {
+        true => context.ui.json(&status_view::json(&found))?,
+        false => status_view::text(&found, context)?,
     }
     found.check()
 }
 
-/// The status, and in-place changes.
-#[derive(Serialize)]
-struct Shown<'a> {
-    #[serde(flatten)]
-    status: &'a Status,
-    #[serde(rename = "inplace", skip_serializing_if = "Option::is_none")]
-    in_place: Option<&'a Report>,
-    #[serde(rename = "lastBackup", skip_serializing_if = "Option::is_none")]
-    last_backup: Option<&'a LastBackup>,
-}
-
-/// Shows when the last backup was made, and where it is.
-fn show_backup(last: &LastBackup, context: &Context) -> Result<()> {
-    let age = last.age(Timestamp::now());
-    context.ui.line(&format!("\nlast backup: {age} ago, {} ({})", last.place, human(last.bytes)))
-}
-
-fn show_drift(report: &Report, context: &Context) -> Result<()> {
-    if !report.workloads.is_empty() {
-        context.ui.line("")?;
-    }
-    for workload in &report.workloads {
-        context.ui.line(&workload.to_string())?;
-    }
-    Ok(())
-}
-
-fn show(status: &Status, context: &Context) -> Result<()> {
-    let images = match &status.images[..] {
-        [] => "none".to_owned(),
-        images => images.join(", "),
-    };
-    context.ui.line(&format!("{}, images: {images}\n", status.runtime))?;
-    let mut table =
-        Table::new(&["HOST", "ROLES", "STATE", "NAME", "ARCH", "SYSTEM", "FREE", "TREE", "CERTS"]);
-    for host in &status.hosts {
-        let facts = host.facts.as_ref();
-        let of = |get: &dyn Fn(&HostFacts) -> String| facts.map_or_else(String::new, get);
-        let state = match (host.reachable, host.healthy) {
-            (false, _) => "unreachable",
-            (true, true) => "well",
-            (true, false) => "ill",
-        };
-        table.row(vec![
-            host.host.clone(),
-            host.roles.join(","),
-            state.to_owned(),
-            of(&|facts| facts.hostname.clone()),
-            of(&|facts| facts.architecture.clone()),
-            of(&|facts| facts.system.clone()),
-            of(&|facts| human(facts.free_bytes)),
-            host.trees.get("rootfs").map(|id| id.chars().take(12).collect()).unwrap_or_default(),
-            host.certificates.as_ref().and_then(OfHost::soonest).map(left).unwrap_or_default(),
-        ]);
-    }
-    context.ui.print(&table.render(true))?;
-    for host in &status.hosts {
-        for problem in host.problems.iter().chain(&host.warnings) {
-            context.ui.line(&format!("{}: {problem}", host.host))?;
+/// Shows the status again and again. The last one remains on the normal screen.
+fn repeated(
+    cluster: &str,
+    session: Session<'_>,
+    interval: Duration,
+    context: &Context,
+) -> Result<()> {
+    let interrupt = Interrupt::default();
+    front_end::listen(&interrupt)?;
+    let quit = interrupt.clone();
+    let screen = context.ui.status_screen(move || quit.ask());
+    let (mut is_first, mut last) = (true, None);
+    let outcome = watch::watch(cluster, session, interval, &interrupt, &mut |found| {
+        match &screen {
+            Some(screen) => {
+                screen.show(status_view::on_screen(&found, Timestamp::now()));
+                last = Some(found);
+            }
+            None => line_or_text(&found, is_first, context)?,
         }
-    }
-    show_registry(status, context)?;
-    show_renewals(status, context)?;
-    if !status.nodes.is_empty() {
-        let mut table = Table::new(&["NODE", "READY", "VERSION"]);
-        for node in &status.nodes {
-            table.row(vec![node.name.clone(), node.ready.to_string(), node.version.clone()]);
-        }
-        context.ui.line("")?;
-        context.ui.print(&table.render(true))?;
-    }
-    // Problems of hosts are already shown with their hosts.
-    let told = |problem: &str| {
-        let mut problems = status.hosts.iter().flat_map(|host| &host.problems);
-        problems.any(|told| told == problem)
-    };
-    let problems = status.nodes.iter().filter_map(NodeStatus::problem);
-    let problems = problems.chain(status.problems_of_pods());
-    for problem in problems.filter(|problem| !told(problem)) {
-        context.ui.line(&problem)?;
-    }
-    Ok(())
-}
-
-/// Shows the registry hosts, and which of them serve.
-fn show_registry(status: &Status, context: &Context) -> Result<()> {
-    let of_host = |host: &HostStatus| {
-        let word = if host.registry? { "serves" } else { "does not serve" };
-        Some(format!("{} {word}", host.host))
-    };
-    let hosts: Vec<String> = status.hosts.iter().filter_map(of_host).collect();
-    if hosts.is_empty() {
-        return Ok(());
-    }
-    context.ui.line(&format!("\nregistry: {}", hosts.join(", ")))
-}
-
-/// How long the certificate lasts.
-fn left(one: &Found) -> String {
-    let now = i64::try_from(validity::now()).unwrap_or(i64::MAX);
-    validity::left(one.certificate.not_after - now)
-}
-
-/// Shows what the timers of hosts have renewed last.
-fn show_renewals(status: &Status, context: &Context) -> Result<()> {
-    let records = status.hosts.iter().filter_map(|host| {
-        let record = host.certificates.as_ref()?.renewal.as_ref()?;
-        Some((host, record, record.renewed.last()?))
+        is_first = false;
+        Ok(())
     });
-    for (number, (host, record, last)) in records.enumerate() {
-        if number == 0 {
-            context.ui.line("")?;
-        }
-        let at = |at: &str| record.renewed.iter().filter(|one| one.at == at).count();
-        context.ui.line(&format!(
-            "{}: renewed {} certificates at {}",
-            host.host,
-            at(&last.at),
-            last.at
-        ))?;
+    drop(screen);
+    if let Some(found) = last {
+        status_view::text(&found, context)?;
     }
-    Ok(())
+    outcome
+}
+
+/// Prints one of several statuses.
+fn line_or_text(found: &ClusterStatus, is_first: bool, context: &Context) -> Result<()> {
+    let now = Timestamp::now();
+    if context.ui.is_json() {
+        return context.ui.line(&status_view::json_line(found, now)?);
+    }
+    if !is_first {
+        context.ui.line("---")?;
+    }
+    context.ui.line(&now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())?;
+    status_view::text(found, context)
 }

@@ -14,7 +14,7 @@ use crate::runtime::Runtime;
 use crate::runtime::action::{HostPool, Line, Site};
 use crate::runtime::certificates::validity;
 use crate::runtime::registry::{self, clients};
-use imgctl_base::error::Result;
+use imgctl_base::error::{Kind, Result};
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{Facts, InventoryQuestion, OutputLine};
 use imgctl_transfer::transfer::workers::map;
@@ -197,6 +197,12 @@ fn of_host(
                 status.problems.push("it has none of the cluster's files".to_owned());
             }
             status.trees = inventory.trees;
+        }
+        // Each further question would wait for as long again.
+        Err(error) if error.kind() == Kind::Network => {
+            status.reachable = false;
+            status.problems.push(error.to_string());
+            return status;
         }
         Err(error) => status.problems.push(error.to_string()),
     }

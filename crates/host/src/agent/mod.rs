@@ -52,6 +52,11 @@ pub trait Agent: Send + Sync {
         self.inner()?.facts()
     }
 
+    /// Requests the facts again. An agent without a connection has no others than [`Agent::facts`].
+    fn current_facts(&self) -> Result<Facts> {
+        self.facts()
+    }
+
     /// Returns which of the requested items the host has, in one round trip.
     fn inventory(&self, question: &InventoryQuestion) -> Result<Inventory> {
         self.inner()?.inventory(question)

@@ -31,6 +31,9 @@ pub enum HostKeys {
     Strict,
 }
 
+/// What [`Settings::alive_interval`] is for a command that waits for hosts.
+pub const ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+
 /// Settings shared by all connections of one command; set by cli/.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -46,6 +49,9 @@ pub struct Settings {
     /// The name of the local user, for ssh_config's `%u`.
     pub local_user: Option<String>,
     pub connect_timeout: Duration,
+    /// How long a silent connection waits for the next keepalive message, unless ssh_config says
+    /// otherwise.
+    pub alive_interval: Duration,
     /// Number of retries after a reset or an end of file.
     pub retries: u32,
 }

@@ -32,6 +32,7 @@ impl Sshd {
             home: Some(self.directory.path().to_owned()),
             local_user: None,
             connect_timeout: Duration::from_secs(10),
+            alive_interval: crate::host::login::ALIVE_INTERVAL,
             retries: 2,
         }
     }

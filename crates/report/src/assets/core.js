@@ -3,7 +3,7 @@
 // meaning beyond text; nothing is ever parsed as HTML.
 const data = JSON.parse(document.getElementById("data").textContent);
 
-// The characters of `is_unsafe` in text.rs.
+// The characters of `is_unsafe` in crates/base/src/text.rs.
 const UNSAFE = /[\u0000-\u0008\u000a-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
 
 function shown(text, longest = 400) {

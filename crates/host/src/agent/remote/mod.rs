@@ -181,6 +181,11 @@ impl Agent for Remote {
         if let Some(facts) = self.facts.get() {
             return Ok(facts.clone());
         }
+        let facts = self.current_facts()?;
+        Ok(self.facts.get_or_init(|| facts).clone())
+    }
+
+    fn current_facts(&self) -> Result<Facts> {
         // Starting the agent does not count as part of the round trip.
         self.connection()?;
         let begun = Instant::now();
@@ -191,7 +196,7 @@ impl Agent for Remote {
         let way = i64::try_from(way.as_millis()).unwrap_or(i64::MAX);
         let mut facts = answer.facts;
         facts.skew_ms = facts.time_ms.saturating_sub(now.saturating_sub(way));
-        Ok(self.facts.get_or_init(|| facts).clone())
+        Ok(facts)
     }
 
     fn inventory(&self, question: &InventoryQuestion) -> Result<Inventory> {

@@ -12,8 +12,7 @@ use imgctl_base::error::{Error, Result};
 /// Default key files of OpenSSH, below `~/.ssh`.
 const USUAL_KEYS: [&str; 3] = ["id_ed25519", "id_ecdsa", "id_rsa"];
 
-/// A lost host is noticed within `ALIVE_INTERVAL` times `ALIVE_COUNT`, unless ssh_config says otherwise.
-const ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+/// A lost host is noticed within this many keepalive intervals, unless ssh_config says otherwise.
 const ALIVE_COUNT: usize = 4;
 
 /// Address, user, credentials and key policy of a host.
@@ -112,7 +111,7 @@ impl Target {
             },
             known_hosts,
             connect_timeout: found.connect_timeout.unwrap_or(settings.connect_timeout),
-            alive_interval: Some(found.alive_interval.unwrap_or(ALIVE_INTERVAL))
+            alive_interval: Some(found.alive_interval.unwrap_or(settings.alive_interval))
                 .filter(|interval| !interval.is_zero()),
             alive_count: found.alive_count.unwrap_or(ALIVE_COUNT),
             retries: settings.retries,
