@@ -13,7 +13,7 @@ const PAGE: &str = "docs/troubleshooting.md";
 const MARK: &str = "<!-- Written from the source below this line; do not edit. -->\n";
 
 /// What a message is about, by the beginning of its file's path: the longest one counts.
-const AREAS: [(&str, &str); 62] = [
+const AREAS: [(&str, &str); 64] = [
     ("crates/base", "Images on this machine"),
     ("crates/build", "Building images"),
     ("crates/cluster/src/adopt", "Adopting clusters"),
@@ -37,7 +37,7 @@ const AREAS: [(&str, &str); 62] = [
     ("crates/cluster/src", "Running clusters"),
     ("crates/host/src/agent", "Hosts: the agent"),
     ("crates/host/src/host", "Hosts: SSH and sudo"),
-    ("crates/console", "The console"),
+    ("crates/console", "Reports"),
     ("crates/host/src/render", "Templates and variables"),
     ("crates/host", "Hosts: the agent"),
     ("crates/kube", "The Kubernetes API"),
@@ -66,7 +66,7 @@ const AREAS: [(&str, &str); 62] = [
     ("src/cli/commands/inplace", "Changing Pods in place"),
     ("src/cli/commands/registry", "Registries"),
     ("src/cli/commands/report", "Reports"),
-    ("src/cli/commands/ui", "The console"),
+    ("src/cli/commands/ui", "Reports"),
     ("src/cli/commands/upgrade", "Upgrades and rollbacks"),
     ("src/cli/commands/sign", "Signatures and trust"),
     ("src/cli/commands/keys", "Signatures and trust"),
@@ -81,7 +81,7 @@ const AREAS: [(&str, &str); 62] = [
 ];
 
 /// The order of the areas on the page.
-const ORDER: [&str; 21] = [
+const ORDER: [&str; 20] = [
     "Hosts: SSH and sudo",
     "Hosts: the agent",
     "Running clusters",
@@ -102,7 +102,6 @@ const ORDER: [&str; 21] = [
     "Building images",
     "Kubefiles",
     "Reports",
-    "The console",
 ];
 const LAST: [&str; 2] = ["Templates and variables", "The command line"];
 

@@ -69,12 +69,12 @@ fn corpus() -> Vec<String> {
 /// State of a cluster `c`: a Clusterfile, a certificate, a backup, and journals of a run that was killed in
 /// the middle of a record, and of one that goes on.
 fn state(env: &TestEnv) -> PathBuf {
-    let write = |name: &str, text: &str| env.write(&format!("runtime/c/{name}"), text);
+    let write = |name: &str, text: &str| env.write(format!("runtime/c/{name}"), text);
     write(
         "Clusterfile",
         "apiVersion: apps.sealos.io/v1beta1\nkind: Cluster\nmetadata:\n  name: c\nspec:\n  hosts:\n  - ips:\n    - 10.0.0.1:22\n    roles: [master]\n  - ips:\n    - 10.0.0.2:22\n    roles: [node]\n  image:\n  - report:v1\nstatus:\n  phase: ClusterSuccess\n  mounts:\n  - name: c-1\n    type: rootfs\n    imageName: report:v1\n    mountPoint: \"\"\n    labels:\n      version: \"<script>window.pwned=1</script>\"\n",
     );
-    let issued = rcgen::generate_simple_self_signed(vec!["<b>ca</b>".to_owned()]).unwrap();
+    let issued = rcgen::generate_simple_self_signed(vec!["ca".to_owned()]).unwrap();
     write("pki/ca.crt", &issued.cert.pem());
     let digest = format!("sha256:{}", "0".repeat(64));
     let backup = json!({"created": "2026-01-01T00:00:00Z", "place": "/backups", "digest": digest,
@@ -228,7 +228,6 @@ fn the_console_shows_everything_and_follows_a_run() {
     for (name, expected) in [
         ("cluster", "No host was asked"),
         ("cluster", "<script>window.pwned=1</script>"),
-        ("cluster", "<b>ca</b>"),
         ("torn", "This report is not complete."),
         ("torn", "<script>window.pwned=1</script>"),
         ("plan", "<script>window.pwned=1</script>"),
