@@ -11,7 +11,11 @@ use crate::cli::{
     adopt_view, cluster_options, context::Context, registry_options::RegistryArgs,
     report_output::GENERATOR, requested_report::Noting, ssh_options::SshArgs, upgrade_view,
 };
-use crate::ui::{hosts_view::JsonEvents, prompt, table::human};
+use crate::ui::{
+    hosts_view::JsonEvents,
+    prompt,
+    table::{counted, human},
+};
 use imgctl_base::error::{IoContext, Result};
 use imgctl_base::progress::Reporter;
 use imgctl_cluster::cluster::context::Host;
@@ -222,9 +226,9 @@ fn summary(planned: &Planned, context: &Context) -> Result<()> {
     let leaving: Vec<String> = planned.context.leaving.iter().map(Host::id).collect();
     let what = match (planned.plan.verb.as_str(), leaving.is_empty()) {
         ("reset", _) => format!(
-            "cluster {} is torn down: everything that belongs to it is removed from {} hosts",
+            "cluster {} is torn down: everything that belongs to it is removed from {}",
             planned.plan.cluster,
-            planned.plan.hosts()
+            counted(planned.plan.hosts() as u64, "host")
         ),
         (_, false) => format!(
             "{} leaves cluster {}: everything that belongs to the cluster is removed there",

@@ -20,7 +20,7 @@ pub(crate) struct Globals {
     #[arg(long, global = true, value_name = "DIR")]
     root: Option<PathBuf>,
 
-    /// Print results as JSON, and errors as one JSON object on stderr [env: IMGCTL_JSON]
+    /// Print results as JSON, errors as JSON on stderr [env: IMGCTL_JSON]
     #[arg(long, global = true)]
     json: bool,
 

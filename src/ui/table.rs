@@ -7,6 +7,17 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table as Grid};
 pub(crate) use imgctl_base::size::human;
 use imgctl_base::text::is_unsafe;
 
+/// Formats a number of things: `1 host`, `2 hosts`; `thing` is in the singular.
+pub(crate) fn counted(number: impl Into<u64>, thing: &str) -> String {
+    match number.into() {
+        1 => format!("1 {thing}"),
+        number => match thing.strip_suffix('y') {
+            Some(stem) => format!("{number} {stem}ies"),
+            None => format!("{number} {thing}s"),
+        },
+    }
+}
+
 /// Rows below a heading.
 pub(crate) struct Table {
     headings: Vec<String>,

@@ -25,7 +25,7 @@ fn page(bed: &Bed, name: &str, wanted: &str) -> Option<Value> {
         return None;
     }
     let work = json!([{
-        "name": name, "file": format!("http://{}:8080/", bed.ip(1)), "width": 1280, "scheme": "light",
+        "name": name, "url": format!("http://{}:8080/", bed.ip(1)), "width": 1280, "scheme": "light",
         "act": ACT.replace("WANTED", wanted),
     }]);
     let list = bed.env.write("work.json", work.to_string());

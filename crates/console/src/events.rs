@@ -1,6 +1,6 @@
-//! Events of a run that goes on, for the page that follows it: one look a second at the length of its
+//! Events of a run in progress, for the page that follows it: one look a second at the length of its
 //! journal, and what was appended as one message. A message's ID is the position after it, from which a
-//! browser that lost the connection goes on.
+//! browser that lost the connection resumes.
 
 use std::time::Duration;
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::format::{Listing, Row};
 use crate::cli::{context::Context, duration, names::references};
-use crate::ui::table::{Table, human, one_line};
+use crate::ui::table::{Table, counted, human, one_line};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_store::mount;
@@ -401,15 +401,14 @@ pub(crate) fn scrub(args: &ScrubArgs, context: &Context) -> Result<()> {
             context.ui.line(&one_line(&line))?;
         }
         context.ui.line(&format!(
-            "{} blobs ({}), {} images, {} unpacked layers: {}",
-            report.blobs,
+            "{} ({}), {}, {}: {}",
+            counted(report.blobs, "blob"),
             human(report.bytes),
-            report.images,
-            report.snapshots,
+            counted(report.images, "image"),
+            counted(report.snapshots, "unpacked layer"),
             match report.problems.len() {
                 0 => "all good".to_owned(),
-                1 => "1 problem".to_owned(),
-                count => format!("{count} problems"),
+                count => counted(count as u64, "problem"),
             }
         ))?;
     }

@@ -46,7 +46,7 @@
     }
     if (event.kind === "problem") say(event.text, true);
     if (event.kind === "start") {
-      // What an earlier command began and did not end goes on no longer.
+      // What an earlier command began and did not end is no longer running.
       for (const host of hosts.values()) if (host.open.size > 0) { host.open.clear(); draw(host); }
       say(`A command on ${event.controller} resumes the run.`, false);
     }

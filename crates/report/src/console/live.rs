@@ -1,4 +1,4 @@
-//! The progress of a run that goes on: a table that the page's script keeps up to date.
+//! The progress of a running command: a table that the page's script keeps up to date.
 
 use jiff::Timestamp;
 use maud::html;
@@ -29,7 +29,7 @@ struct Data<'a> {
     hosts: Vec<HostState<'a>>,
 }
 
-/// Returns where the hosts are. What an earlier command began and did not end goes on no longer.
+/// Returns where the hosts are. What an earlier command began and did not end is no longer running.
 fn states(report: &RunReport) -> Vec<HostState<'_>> {
     let time = |text: &str| text.parse::<Timestamp>().ok();
     let since = report.sessions.last().and_then(|session| time(&session.started));
@@ -84,7 +84,7 @@ pub(super) fn section(report: &RunReport, events: &str) -> Section {
     };
     let body = html! {
         div #progress data-events=(events) {
-            p.status #progress-status role="status" { "The run goes on." }
+            p.status #progress-status role="status" { "The run is in progress." }
             dl.tiles {
                 @for (id, name, number) in tiles {
                     div.tile.bad[id == "failed" && number > 0] {

@@ -80,7 +80,7 @@ pub fn runs(report: &ControllerReport, base: &str) -> Rendered {
     recorded::runs(report, Links(base)).render_in(&frame)
 }
 
-/// A run of `cluster`, whose journal was read up to byte `at`; while it goes on, the page follows it.
+/// A run of `cluster`, whose journal was read up to byte `at`; while it is running, the page follows it.
 pub fn run(report: &RunReport, cluster: &str, at: u64, base: &str) -> Rendered {
     let links = Links(base);
     let trail = vec![Step::new("Runs", links.runs()), Step::new(cluster, links.cluster(cluster))];

@@ -94,7 +94,7 @@ pub(super) fn runs<'a>(report: &'a ControllerReport, links: Links<'_>) -> Page<'
         report.runs.iter().cloned().partition(|run| run.state == "running");
     let past = html! { (incomplete(&report.problems)) (run_table(&ended, links)) };
     let running = match going.is_empty() {
-        true => nothing("No run goes on."),
+        true => nothing("No run is in progress."),
         false => run_table(&going, links),
     };
     let sections = vec![

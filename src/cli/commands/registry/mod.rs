@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use crate::cli::{context::Context, duration, registry_options::RegistryArgs};
-use crate::ui::table::{human, one_line};
+use crate::ui::table::{counted, human, one_line};
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::image::Reference;
 use imgctl_registry::Target;
@@ -206,11 +206,11 @@ pub(crate) fn gc(args: &GcArgs, context: &Context) -> Result<()> {
     }
     let verb = if dry_run { "would free" } else { "freed" };
     context.ui.line(&format!(
-        "{verb} {}: {} manifests, {} blobs; {} blobs stay",
+        "{verb} {}: {}, {}; {} kept",
         human(report.bytes),
-        report.manifests.len(),
-        report.blobs,
-        report.kept
+        counted(report.manifests.len() as u64, "manifest"),
+        counted(report.blobs, "blob"),
+        counted(report.kept, "blob")
     ))
 }
 
@@ -253,12 +253,12 @@ pub(crate) fn scrub(args: &ScrubArgs, context: &Context) -> Result<()> {
             context.ui.line(&one_line(&line))?;
         }
         context.ui.line(&format!(
-            "{} blobs ({}), {} repositories, {} manifests, {} tags: {}",
-            report.blobs,
+            "{} ({}), {}, {}, {}: {}",
+            counted(report.blobs, "blob"),
             human(report.bytes),
-            report.repositories,
-            report.manifests,
-            report.tags,
+            counted(report.repositories, "repository"),
+            counted(report.manifests, "manifest"),
+            counted(report.tags, "tag"),
             match problems {
                 0 => "all good".to_owned(),
                 1 => "1 problem".to_owned(),

@@ -19,13 +19,22 @@ fn what_is_malformed_or_ambiguous_is_refused() {
         (
             "wrong checksum",
             {
-                let mut tar = archive(&[file("a", "")]);
-                tar[0] = b'b';
+                let mut tar = archive(&[file("a", ""), file("b", "")]);
+                tar[512] = b'c';
                 tar
             },
             "checksum",
         ),
-        ("not a tar", vec![b'x'; 1024], "checksum"),
+        (
+            "wrong checksum of the first header",
+            {
+                let mut tar = archive(&[file("a", "")]);
+                tar[0] = b'b';
+                tar
+            },
+            "not a tar archive",
+        ),
+        ("not a tar", vec![b'x'; 1024], "not a tar archive"),
         ("zeros in the middle", [vec![0; 512], file("a", "")].concat(), "zeros"),
         ("header cut off", file("a", "")[..511].to_vec(), "truncated"),
         (
