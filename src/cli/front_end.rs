@@ -228,7 +228,7 @@ fn summary(planned: &Planned, context: &Context) -> Result<()> {
         ("reset", _) => format!(
             "cluster {} is torn down: everything that belongs to it is removed from {}",
             planned.plan.cluster,
-            counted(planned.plan.hosts() as u64, "host")
+            counted(planned.plan.hosts(), "host")
         ),
         (_, false) => format!(
             "{} leaves cluster {}: everything that belongs to the cluster is removed there",

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::ui::table::{Table, cut, human, one_line};
+use crate::ui::table::{Table, counted, cut, human, one_line};
 use crate::ui::{Terminal, terminal};
 use imgctl_cluster::pipeline::event::{Event, Listener, Outcome};
 
@@ -127,14 +127,15 @@ impl HostsView {
         match event {
             Event::Start { verb, cluster, hosts, steps, resumed, .. } => {
                 let again = if *resumed { ", resuming where it stopped" } else { "" };
-                lines.push(format!("{verb} {cluster}: {steps} steps on {hosts} hosts{again}"));
+                let (steps, hosts) = (counted(*steps, "step"), counted(*hosts, "host"));
+                lines.push(format!("{verb} {cluster}: {steps} on {hosts}{again}"));
             }
             Event::PhaseStart { phase, hosts, steps } => {
                 state.phase.clone_from(phase);
                 (state.phase_hosts, state.steps, state.ended) = (*hosts, *steps, 0);
                 state.hosts.clear();
                 if !self.live {
-                    lines.push(format!("== {phase}: {hosts} hosts"));
+                    lines.push(format!("== {phase}: {}", counted(*hosts, "host")));
                 }
             }
             Event::StepStart { host, step, says, bytes, attempt, .. } => {
@@ -206,7 +207,8 @@ impl HostsView {
                 state.hosts.clear();
                 if self.live {
                     let took = seconds(Duration::from_millis(*duration_ms));
-                    lines.push(format!("{phase}: {} hosts, {took}", state.phase_hosts));
+                    let hosts = counted(state.phase_hosts, "host");
+                    lines.push(format!("{phase}: {hosts}, {took}"));
                 }
             }
             Event::End { outcome, done, skipped, failed, duration_ms, journal } => {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::ui::canvas::{Canvas, Tone, column, name_column, width};
 use crate::ui::hosts_view::seconds;
 use crate::ui::run_state::{Host, Mood, RunState};
-use crate::ui::table::human;
+use crate::ui::table::{counted, human};
 
 /// Draws a run. `recent` are the last lines, the newest last.
 pub(super) fn draw(
@@ -71,8 +71,11 @@ fn progress(state: &RunState, canvas: &mut Canvas<'_>, y: usize) {
     let bar = format!("[{}{}] ", "#".repeat(full), ".".repeat(length - full));
     let phase = phase.map(|phase| {
         format!(
-            "   {}: {} of {} steps on {} hosts",
-            phase.name, phase.ended, phase.steps, phase.hosts
+            "   {}: {} of {} on {}",
+            phase.name,
+            phase.ended,
+            counted(phase.steps, "step"),
+            counted(phase.hosts, "host")
         )
     });
     let text = format!("{ended} of {steps} steps{}", phase.unwrap_or_default());

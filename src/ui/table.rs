@@ -1,6 +1,8 @@
 //! Tables without borders, as docker prints them (columns three spaces apart), and how sizes, ages
 //! and texts look in them.
 
+use std::fmt::Display;
+
 use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table as Grid};
 
@@ -8,13 +10,13 @@ pub(crate) use imgctl_base::size::human;
 use imgctl_base::text::is_unsafe;
 
 /// Formats a number of things: `1 host`, `2 hosts`; `thing` is in the singular.
-pub(crate) fn counted(number: impl Into<u64>, thing: &str) -> String {
-    match number.into() {
-        1 => format!("1 {thing}"),
-        number => match thing.strip_suffix('y') {
-            Some(stem) => format!("{number} {stem}ies"),
-            None => format!("{number} {thing}s"),
-        },
+pub(crate) fn counted<N: Copy + Display + PartialEq + From<u8>>(number: N, thing: &str) -> String {
+    if number == N::from(1) {
+        return format!("1 {thing}");
+    }
+    match thing.strip_suffix('y') {
+        Some(stem) => format!("{number} {stem}ies"),
+        None => format!("{number} {thing}s"),
     }
 }
 

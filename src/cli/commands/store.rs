@@ -408,7 +408,7 @@ pub(crate) fn scrub(args: &ScrubArgs, context: &Context) -> Result<()> {
             counted(report.snapshots, "unpacked layer"),
             match report.problems.len() {
                 0 => "all good".to_owned(),
-                count => counted(count as u64, "problem"),
+                count => counted(count, "problem"),
             }
         ))?;
     }

@@ -208,7 +208,7 @@ pub(crate) fn gc(args: &GcArgs, context: &Context) -> Result<()> {
     context.ui.line(&format!(
         "{verb} {}: {}, {}; {} kept",
         human(report.bytes),
-        counted(report.manifests.len() as u64, "manifest"),
+        counted(report.manifests.len(), "manifest"),
         counted(report.blobs, "blob"),
         counted(report.kept, "blob")
     ))
