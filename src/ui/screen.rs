@@ -1,7 +1,7 @@
 //! Full-screen views: when they open, when they are drawn, and what becomes of them when the window
 //! changes, the process is suspended, or it panics. Must not know what a view shows.
 //!
-//! Nothing is drawn while nothing changes, but for a clock once a second.
+//! Only changes are drawn, and the clock once a second.
 
 use std::collections::VecDeque;
 use std::io::IsTerminal as _;

@@ -44,7 +44,8 @@ pub(super) fn inner(expression: &Expr) -> Vec<&Expr> {
     }
 }
 
-/// What stands at one place of the tuples that an expression may be, as a match without patterns.
+/// Returns the elements at index `at` of the tuples that an expression may evaluate to, as a match without
+/// patterns.
 pub(super) fn place(expression: &Expr, at: usize) -> Option<Expr> {
     let mut values = Vec::new();
     let mut pending = vec![expression];

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::build::copy::node_of;
-use crate::build::items::{Content, Item, LayerTar, Node, SourceTree, join, sort};
+use crate::build::items::{Content, Item, LayerTar, Node, SourceTree, prepend, sort};
 use crate::build::step_cache::FileState;
 use crate::embed::plan::DIRECTORY;
 use imgctl_base::error::{Error, Kind, Result};
@@ -289,7 +289,7 @@ impl SourceTree for ContextTree {
             Ok(())
         })?;
         let mut items = listed.map_or_else(Vec::new, |listed| listed.items);
-        join(found, &mut items);
+        prepend(found, &mut items);
         sort(&mut items);
         Ok(items)
     }

@@ -217,7 +217,7 @@ impl<'a> Gathered<'a> {
                 // `collect` reuses the memory of the items.
                 let mut items =
                     tree.below(real)?.into_iter().filter_map(place).collect::<Result<Vec<_>>>()?;
-                items::join(std::mem::take(&mut self.items), &mut items);
+                items::prepend(std::mem::take(&mut self.items), &mut items);
                 self.items = items;
                 self.imply_directories(&into)?;
             }

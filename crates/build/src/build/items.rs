@@ -64,7 +64,7 @@ pub(super) fn release(items: &mut Vec<Item>) {
 
 /// Puts `before` in front of `items`. The longer of the two keeps its memory: a copy of the items of a
 /// large context costs the kernel more time than all that is done with them.
-pub(super) fn join(mut before: Vec<Item>, items: &mut Vec<Item>) {
+pub(super) fn prepend(mut before: Vec<Item>, items: &mut Vec<Item>) {
     if before.len() < items.len() {
         items.splice(..0, before);
     } else {

@@ -17,7 +17,7 @@ const DEEPEST: usize = 4;
 /// Embedded images, and what is wrong with them.
 pub(super) struct Embedded {
     pub(super) images: Vec<EmbeddedImage>,
-    /// Images and the blobs that the registry lacks.
+    /// Images, each with a blob that the registry lacks.
     pub(super) missing: Vec<(String, Digest)>,
 }
 
