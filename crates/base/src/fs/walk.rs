@@ -9,6 +9,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
@@ -18,6 +19,10 @@ use crate::fs::directory;
 use crate::fs::metadata::{FileKind, Metadata};
 use crate::fs::root::Root;
 use crate::fs::xattr::{self, Xattrs};
+
+mod parallel;
+
+pub use parallel::walk_in_parallel;
 
 /// Maximum directory depth; each level holds a descriptor while the walk is below it.
 const MAX_DEPTH: usize = 512;
@@ -95,47 +100,66 @@ pub fn walk(
     visit: &mut dyn FnMut(&[u8], bool) -> Visit,
     emit: &mut dyn FnMut(Found<'_>) -> Result<()>,
 ) -> Result<()> {
-    let mut path = Vec::new();
-    let fd = root.open_directory(Path::new("."))?;
-    let mut stack = vec![Level::read(fd, 0).path("read the directory", root.path())?];
+    walk_below(root, Level::of(root)?, 1, visit, emit)
+}
+
+/// Walks one directory and everything below it, which is `depth` levels below the start of the walk.
+fn walk_below(
+    root: &Root,
+    directory: Level,
+    depth: usize,
+    visit: &mut dyn FnMut(&[u8], bool) -> Visit,
+    emit: &mut dyn FnMut(Found<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut path = directory.path.clone();
+    let mut stack = vec![directory];
     while let Some(level) = stack.last_mut() {
         let Some(event) = level.events.pop() else {
             stack.pop();
             continue;
         };
-        let Some(name) = level.names.name(&event) else { continue };
-        path.truncate(level.prefix);
-        path.extend_from_slice(name.to_bytes());
-        if event.enter {
-            if let Some(level) = enter(root, &level.fd, name, &path)? {
-                path.push(b'/');
-                if stack.len() >= MAX_DEPTH {
-                    return Err(too_deep(root, &path));
-                }
-                stack.push(level);
-            }
+        if !event.enter {
+            report(root, level, &event, &mut path, visit, emit)?;
             continue;
         }
-        let is_directory = event.kind == FileKind::Directory;
-        let decision = visit(&path, is_directory);
-        if is_directory && decision != Visit::Prune {
-            schedule(&mut level.events, &level.names, &event);
-        }
-        if decision == Visit::Keep {
-            let metadata = match Metadata::at(&level.fd, name) {
-                Err(Errno::NOENT) => continue,
-                metadata => metadata.path("examine", root.path().join(OsStr::from_bytes(&path)))?,
-            };
-            emit(Found {
-                path: &path,
-                metadata,
-                directory: level.fd.as_fd(),
-                name,
-                root: root.path(),
-            })?;
+        let Some(name) = level.names.name(&event) else { continue };
+        if let Some(level) = enter(root, &level.fd, name, level.below(name))? {
+            if stack.len() + depth > MAX_DEPTH {
+                return Err(too_deep(root, &level.path));
+            }
+            stack.push(level);
         }
     }
     Ok(())
+}
+
+/// Passes an entry of `level` on if it is wanted, and schedules the descent into it. `path` is
+/// memory for its path.
+fn report(
+    root: &Root,
+    level: &mut Level,
+    event: &Event,
+    path: &mut Vec<u8>,
+    visit: &mut dyn FnMut(&[u8], bool) -> Visit,
+    emit: &mut dyn FnMut(Found<'_>) -> Result<()>,
+) -> Result<()> {
+    let Some(name) = level.names.name(event) else { return Ok(()) };
+    path.clear();
+    path.extend_from_slice(&level.path);
+    path.extend_from_slice(name.to_bytes());
+    let is_directory = event.kind == FileKind::Directory;
+    let decision = visit(path, is_directory);
+    if is_directory && decision != Visit::Prune {
+        schedule(&mut level.events, &level.names, event);
+    }
+    if decision != Visit::Keep {
+        return Ok(());
+    }
+    let metadata = match Metadata::at(&level.fd, name) {
+        Err(Errno::NOENT) => return Ok(()),
+        metadata => metadata.path("examine", root.path().join(OsStr::from_bytes(path)))?,
+    };
+    emit(Found { path, metadata, directory: level.fd.as_fd(), name, root: root.path() })
 }
 
 /// Reports the entry at a path, or descends into the directory there.
@@ -171,17 +195,23 @@ impl Names {
 
 /// A directory being walked.
 struct Level {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     names: Names,
     /// Remaining events, last one first.
     events: Vec<Event>,
-    /// Length of the path including the trailing slash.
-    prefix: usize,
+    /// Path of the directory, including the trailing slash.
+    path: Vec<u8>,
 }
 
 impl Level {
-    /// Reads a directory that was just opened.
-    fn read(fd: OwnedFd, prefix: usize) -> rustix::io::Result<Self> {
+    /// Reads the root.
+    fn of(root: &Root) -> Result<Self> {
+        let fd = root.open_directory(Path::new("."))?;
+        Self::read(fd).path("read the directory", root.path())
+    }
+
+    /// Reads a directory that was just opened; its path is that of the root.
+    fn read(fd: OwnedFd) -> rustix::io::Result<Self> {
         let mut names = Names::default();
         let mut events = Vec::new();
         directory::for_each_rest(fd.as_fd(), |name, kind| {
@@ -192,7 +222,12 @@ impl Level {
             Ok::<(), Errno>(())
         })?;
         events.sort_unstable_by(|a, b| names.bytes(b).cmp(names.bytes(a)));
-        Ok(Self { fd, names, events, prefix })
+        Ok(Self { fd: Arc::new(fd), names, events, path: Vec::new() })
+    }
+
+    /// Returns the path of a directory in this one, including the trailing slash.
+    fn below(&self, name: &CStr) -> Vec<u8> {
+        [&self.path, name.to_bytes(), b"/"].concat()
     }
 }
 
@@ -205,12 +240,14 @@ fn schedule(events: &mut Vec<Event>, names: &Names, directory: &Event) {
     events.insert(events.len() - after, event);
 }
 
-fn enter(root: &Root, parent: &OwnedFd, name: &CStr, path: &[u8]) -> Result<Option<Level>> {
-    match directory::open(parent, name).and_then(|fd| Level::read(fd, path.len() + 1)) {
-        Ok(level) => Ok(Some(level)),
+/// Reads the directory `name` of `parent`; `path` ends with a slash.
+fn enter(root: &Root, parent: &OwnedFd, name: &CStr, path: Vec<u8>) -> Result<Option<Level>> {
+    match directory::open(parent, name).and_then(Level::read) {
+        Ok(level) => Ok(Some(Level { path, ..level })),
         // Removed or replaced after it was listed.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
         Err(error) => {
+            let path = path.strip_suffix(b"/").unwrap_or(&path);
             Err(error).path("read the directory", root.path().join(OsStr::from_bytes(path)))
         }
     }

@@ -53,6 +53,8 @@ struct Listed {
 /// How long a listing counts as current. A file that changes meanwhile is noticed when it is
 /// read.
 const PRESENT: Duration = Duration::from_secs(2);
+/// Maximum number of threads that walk a context.
+const THREADS: usize = 8;
 
 impl ContextTree {
     /// `name` is used in messages (`the build context`).
@@ -115,19 +117,17 @@ impl ContextTree {
         self.root.open_file(path.as_path())
     }
 
-    /// Visits `start` and everything below it except `skip`, until `enough` is set.
-    fn walk(
-        &self,
-        start: &LayerPath,
-        skip: Option<&LayerPath>,
-        enough: &Cell<bool>,
-        each: &mut dyn FnMut(Item) -> Result<()>,
-    ) -> Result<()> {
+    /// Returns what to do with each path, if `start` and everything below it except `skip` is wanted.
+    fn visitor<'a>(
+        &'a self,
+        start: &'a LayerPath,
+        skip: Option<&'a LayerPath>,
+    ) -> impl FnMut(&[u8], bool) -> Visit + use<'a> {
         let on_the_way = |path: &[u8]| is_prefix(path, start.as_bytes());
         let wanted = |path: &[u8]| is_prefix(start.as_bytes(), path);
         let mut directory = (Vec::new(), ParentState::default());
-        let mut visit = |path: &[u8], is_directory: bool| {
-            if enough.get() || skip.is_some_and(|skip| skip.as_bytes() == path) {
+        move |path: &[u8], is_directory: bool| {
+            if skip.is_some_and(|skip| skip.as_bytes() == path) {
                 return Visit::Prune;
             }
             if !wanted(path) {
@@ -149,15 +149,7 @@ impl ContextTree {
             } else {
                 Visit::Prune
             }
-        };
-        let mut emit = |found: walk::Found<'_>| {
-            let path = LayerPath::found(&found);
-            match EntryKind::of(&found)? {
-                Some(kind) => each(self.item(path, kind, &found.metadata)),
-                None => Ok(()),
-            }
-        };
-        walk::walk(&self.root, &mut visit, &mut emit)
+        }
     }
 
     /// Whether the rules exclude `path` from the context. An excluded directory is still part of it
@@ -181,8 +173,13 @@ impl ContextTree {
             return Ok(*known);
         }
         let found = Cell::new(false);
-        self.walk(&LayerPath::parse(directory)?, None, &found, &mut |_| {
-            found.set(true);
+        let start = LayerPath::parse(directory)?;
+        let mut decide = self.visitor(&start, None);
+        let mut visit = |path: &[u8], is_directory: bool| {
+            if found.get() { Visit::Prune } else { decide(path, is_directory) }
+        };
+        walk::walk(&self.root, &mut visit, &mut |one| {
+            found.set(found.get() || EntryKind::of(&one)?.is_some());
             Ok(())
         })?;
         kept()?.insert(directory.to_vec(), found.get());
@@ -283,10 +280,13 @@ impl SourceTree for ContextTree {
     fn below(&self, path: &LayerPath) -> Result<Vec<Item>> {
         let listed = self.take_listed(path);
         let skip = listed.as_ref().map(|listed| &listed.start);
-        let mut found = Vec::new();
-        self.walk(path, skip, &Cell::new(false), &mut |item| {
-            found.push(item);
-            Ok(())
+        // Examining files is the kernel's work, which one core does not do faster than `find`.
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
+        let visitor =
+            || -> Box<dyn FnMut(&[u8], bool) -> Visit> { Box::new(self.visitor(path, skip)) };
+        let found = walk::walk_in_parallel(&self.root, threads, &visitor, &|found| {
+            let kind = EntryKind::of(&found)?;
+            Ok(kind.map(|kind| self.item(LayerPath::found(&found), kind, &found.metadata)))
         })?;
         let mut items = listed.map_or_else(Vec::new, |listed| listed.items);
         prepend(found, &mut items);
