@@ -222,12 +222,30 @@ fn ask(brief: &Brief, target: &Target, trees: &Trees) -> Result<Answer> {
     })?;
     let ids = trees
         .iter()
-        .map(|tree| {
-            let inputs = tree.inputs(brief, &target.host, &facts);
-            tree.id(&inputs, target.wants.registry)
-        })
+        .map(|tree| id(brief, target, tree, &facts, &inventory))
         .collect::<Result<_>>()?;
     Ok(Answer { facts, trees, ids, inventory })
+}
+
+/// Returns the ID of the tree on the host. If the current tree would come out the same (a new member
+/// of the cluster, and no template mentions members), it stays, with its ID.
+fn id(
+    brief: &Brief,
+    target: &Target,
+    tree: &Tree,
+    facts: &Facts,
+    inventory: &Inventory,
+) -> Result<String> {
+    let registry = target.wants.registry;
+    let inputs = tree.inputs(brief, &target.host, facts);
+    let id = tree.id(&inputs, registry)?;
+    let (Some(current), Some(made_from)) =
+        (inventory.trees.get(&tree.name), inventory.made_from.get(&tree.name))
+    else {
+        return Ok(id);
+    };
+    let request = tree.request(brief, inputs, &id, registry, &BTreeSet::new());
+    Ok(if made_from.is_same(&request)? { current.clone() } else { id })
 }
 
 fn digests(layers: &[imgctl_host::agent::protocol::CheckoutLayer]) -> Vec<Digest> {

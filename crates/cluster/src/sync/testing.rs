@@ -12,7 +12,7 @@ use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_host::agent::protocol::{
     Assemble, CheckedOut, Checkout, Facts, FileToWrite, HeldLayer, HostsBlock, Inventory,
-    InventoryQuestion, Outcome, OutputLine, PeerSource, RegistryPull, Run,
+    InventoryQuestion, MadeFrom, Outcome, OutputLine, PeerSource, RegistryPull, Run,
 };
 use imgctl_host::agent::{Agent, BlobOpener};
 use imgctl_store::store::{Options, Store};
@@ -43,6 +43,8 @@ pub(super) struct TestHost {
     pub(super) store: Store,
     pub(super) architecture: Mutex<String>,
     pub(super) trees: Mutex<BTreeMap<String, String>>,
+    /// What is recorded about the current trees.
+    pub(super) made_from: Mutex<BTreeMap<String, MadeFrom>>,
     /// Layers of the current trees.
     pub(super) held: Mutex<Vec<HeldLayer>>,
     pub(super) applied: Mutex<BTreeSet<Digest>>,
@@ -79,6 +81,7 @@ impl Lan {
                 store: Store::open(&root, Options { sync: false }).unwrap(),
                 architecture: Mutex::new("amd64".to_owned()),
                 trees: Mutex::default(),
+                made_from: Mutex::default(),
                 held: Mutex::default(),
                 applied: Mutex::default(),
                 checkouts: Mutex::default(),
@@ -167,6 +170,7 @@ impl Agent for TestHost {
                 .iter()
                 .filter_map(|tree| Some((tree.clone(), vec![trees.get(tree)?.clone()])))
                 .collect(),
+            made_from: lock(&self.made_from).clone(),
             held: lock(&self.held).clone(),
             ..Inventory::default()
         })

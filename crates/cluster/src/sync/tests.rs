@@ -22,8 +22,10 @@ use crate::sync::testing::{Lan, Unwatched, name};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::descriptor::LAYER_KIND;
 use imgctl_base::image::{Descriptor, Digest};
-use imgctl_host::agent::{Agent, protocol::Facts};
+use imgctl_host::agent::Agent;
+use imgctl_host::agent::protocol::{Facts, MadeFrom};
 use imgctl_host::host::{address::Address, login::Login};
+use imgctl_host::render::Mentions;
 use imgctl_store::store::{Options, Store};
 use imgctl_transfer::transfer::workers::lock;
 
@@ -288,6 +290,31 @@ fn what_rendering_depends_on_makes_another_tree_without_moving_a_byte() {
     let plan = planned(changed, &targets);
     assert_eq!(plan.bytes(), 0);
     assert!(plan.says(&plan.hosts[0])[0].contains("instead of"), "{plan}");
+}
+
+#[test]
+fn what_no_template_mentions_keeps_the_tree() {
+    let (lan, controller) = (Lan::new(1, |_| 0), Controller::new());
+    let image = rootfs_image(&controller, 2, 100);
+    let targets = all(&lan, 1);
+    run(planned(brief(vec![image.clone()]), &targets), &controller.store, &Unwatched);
+    let host = lan.host(0);
+    let made = lock(&host.checkouts).last().cloned().unwrap();
+    let mentions = Mentions::Names(["used".to_owned()].into());
+    let made_from = MadeFrom::of(&made, mentions).unwrap();
+    lock(&host.made_from).insert("rootfs".to_owned(), made_from);
+    let with = |name: &str, images| Brief {
+        surroundings: Arc::new(Plain {
+            environment: BTreeMap::from([(name.to_owned(), "x".to_owned())]),
+        }),
+        ..brief(images)
+    };
+    let plan = planned(with("unused", vec![image.clone()]), &targets);
+    assert!(plan.is_done(), "{plan}");
+    assert_eq!(plan.hosts[0].trees["rootfs"], made.id);
+    assert!(!planned(with("used", vec![image.clone()]), &targets).is_done());
+    let other = ClusterImage { layers: image.layers[..1].to_vec(), ..image };
+    assert!(!planned(with("unused", vec![other]), &targets).is_done());
 }
 
 #[test]

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::render::Inputs;
+use crate::render::{Inputs, Mentions};
+use imgctl_base::error::{IoContext, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_registry::client::access::Access;
 
@@ -84,6 +85,9 @@ pub struct Inventory {
     /// For each tree, the ids of all complete trees on the host, including the current one.
     #[serde(default)]
     pub made: BTreeMap<String, Vec<String>>,
+    /// For each current tree, what else would make the same one.
+    #[serde(default)]
+    pub made_from: BTreeMap<String, MadeFrom>,
     /// For each current tree, the diff IDs of the layers that it was made from, if the host's store
     /// still records them.
     #[serde(default)]
@@ -95,6 +99,41 @@ pub struct Inventory {
     #[serde(default)]
     pub registry_files: Vec<Digest>,
 }
+
+/// What a tree was made from, as far as it makes a difference.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MadeFrom {
+    /// What the templates of the tree can see of the inputs.
+    pub mentions: Mentions,
+    /// Digest of the layers and of those inputs: see [`MadeFrom::digest_of`].
+    pub digest: String,
+}
+
+impl MadeFrom {
+    /// Describes the tree of `request`, whose templates have these `mentions`.
+    pub fn of(request: &Checkout, mentions: Mentions) -> Result<Self> {
+        let digest = Self::digest_of(request, &mentions)?;
+        Ok(Self { mentions, digest })
+    }
+
+    /// Reports whether `request` would make the same tree again, whatever its ID.
+    pub fn is_same(&self, request: &Checkout) -> Result<bool> {
+        Ok(Self::digest_of(request, &self.mentions)? == self.digest)
+    }
+
+    fn digest_of(request: &Checkout, mentions: &Mentions) -> Result<String> {
+        let layers = request.layers.iter().filter(|layer| !layer.registry);
+        let layers: Vec<(&Digest, usize)> =
+            layers.map(|layer| (&layer.diff_id, layer.image)).collect();
+        let seen = mentions.restrict(&request.inputs);
+        let parts = (MADE_FROM_FORMAT, &request.tree, layers, request.registry, seen);
+        let text = serde_json::to_vec(&parts).doing(|| "cannot describe a tree".to_owned())?;
+        Ok(Digest::of(&text).hex().to_owned())
+    }
+}
+
+/// Part of every digest: a new format recreates trees.
+const MADE_FROM_FORMAT: u32 = 1;
 
 /// A layer in a host's store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,6 +5,7 @@
 mod configs;
 mod files;
 mod json;
+mod mentions;
 mod merge;
 mod templates;
 mod yaml_edit;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use imgctl_base::error::Result;
 
+pub use mentions::Mentions;
 pub(crate) use templates::is_template;
 
 /// Everything that rendering depends on.
@@ -99,6 +101,8 @@ pub struct Rendered {
     /// Files changed by Config documents or rendered from templates, relative to the tree.
     pub files: Vec<String>,
     pub notes: Vec<String>,
+    /// What the templates can see of the inputs.
+    pub mentions: Mentions,
 }
 
 /// Applies all Config documents to the tree at `root`, the images' first, then renders its

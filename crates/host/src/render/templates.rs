@@ -74,7 +74,10 @@ pub(super) fn render_all(
         }
         let data = Data::of(inputs, origin(path.as_bytes()));
         match file(files, path, &output, &data) {
-            Ok(()) => rendered.files.push(text_of(&output)),
+            Ok(template) => {
+                rendered.mentions.add(&template);
+                rendered.files.push(text_of(&output));
+            }
             Err(error) => errors.push(error),
         }
     }
@@ -85,7 +88,8 @@ pub(super) fn render_all(
     }
 }
 
-fn file(files: &Files, path: &LayerPath, output: &LayerPath, data: &Data) -> Result<()> {
+/// Renders one file; returns the text of the template.
+fn file(files: &Files, path: &LayerPath, output: &LayerPath, data: &Data) -> Result<String> {
     let Some(template) = files.read(path)? else {
         return Err(Error::not_found(format!(
             "the template {path} is a symlink to something that is not in the image"
@@ -96,7 +100,8 @@ fn file(files: &Files, path: &LayerPath, output: &LayerPath, data: &Data) -> Res
     let result = one(&text_of(path), &text, data)?;
     // Scripts are made executable, whatever the mode of the template.
     let executable = if result.starts_with("#!") { 0o111 } else { 0 };
-    files.write(output, result.as_bytes(), template.mode | executable)
+    files.write(output, result.as_bytes(), template.mode | executable)?;
+    Ok(text)
 }
 
 /// Returns the path without the template extension.

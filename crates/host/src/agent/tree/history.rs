@@ -4,6 +4,7 @@
 //! Their layers stay in the host's store: each tree has a name there, which `prune` respects, so
 //! that its layers need not be sent again and other hosts can fetch them.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -11,7 +12,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::agent::protocol::{CheckoutLayer, HeldLayer};
+use crate::agent::protocol::{CheckoutLayer, HeldLayer, MadeFrom};
 use crate::agent::tree::names::{LINK, TreePaths, check_id, shown};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::atomic::{self, Durability, remove_tree, sync_directory};
@@ -24,6 +25,9 @@ use imgctl_store::store::Store;
 pub(super) struct History {
     /// The current tree or the one about to be current, followed by its predecessors.
     pub(super) ids: Vec<String>,
+    /// What complete trees were made from. Trees of earlier versions have no record.
+    #[serde(default)]
+    pub(super) made_from: BTreeMap<String, MadeFrom>,
 }
 
 impl History {
@@ -229,6 +233,8 @@ pub(super) fn remove_old(
     let (whole, broken): (Vec<String>, Vec<String>) =
         std::mem::take(&mut history.ids).into_iter().partition(|id| paths.directory(id).is_dir());
     history.ids = whole;
+    let History { ids, made_from } = history;
+    made_from.retain(|id, _| ids.contains(id));
     let old = history.ids.split_off(kept.min(history.ids.len()));
     if old.is_empty() && broken.is_empty() {
         return Ok(());

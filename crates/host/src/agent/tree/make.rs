@@ -6,12 +6,12 @@ use std::io::{BufRead, Cursor};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::agent::protocol::{CheckedOut, Checkout, CheckoutLayer, SwitchTree};
+use crate::agent::protocol::{CheckedOut, Checkout, CheckoutLayer, MadeFrom, SwitchTree};
 use crate::agent::tree::history::{self, History};
 use crate::agent::tree::names::{TreePaths, check_id};
 use crate::agent::tree::registry_data::{RegistryData, is_registry};
 use crate::agent::tree::registry_layers::{self, Brought};
-use crate::render::{self, BUILT_IN, BuiltIn};
+use crate::render::{self, BUILT_IN, BuiltIn, Mentions};
 use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
 use imgctl_base::fs::atomic::{remove_tree, sync_directory};
 use imgctl_base::fs::directory;
@@ -119,7 +119,12 @@ impl Making<'_> {
             history.write(paths)?;
         }
         let mut answer = CheckedOut { changed: true, ..CheckedOut::default() };
-        let brought = self.fill(is_made, &missing, &mut answer)?;
+        let (brought, mentions) = self.fill(is_made, &missing, &mut answer)?;
+        if let Some(mentions) = mentions {
+            // Before the tree is complete: nobody asks about one that is not.
+            history.made_from.insert(request.id.clone(), MadeFrom::of(request, mentions)?);
+            history.write(paths)?;
+        }
         if !is_made {
             let partial = paths.partial(&request.id);
             std::fs::rename(&partial, &directory).path("rename", &partial)?;
@@ -151,13 +156,14 @@ impl Making<'_> {
     }
 
     /// Writes the tree, unless it exists, and the missing registry data; both are durable
-    /// afterwards. Returns the files added by each missing layer.
+    /// afterwards. Returns the files added by each missing layer, and what the templates of a new
+    /// tree mention.
     fn fill(
         &self,
         is_made: bool,
         missing: &HashSet<Digest>,
         answer: &mut CheckedOut,
-    ) -> Result<Applied> {
+    ) -> Result<(Applied, Option<Mentions>)> {
         let (request, paths) = (self.request, self.paths);
         let mut registry = if request.registry {
             Some(RegistryData::open(&paths.root.join("registry"))?)
@@ -195,8 +201,9 @@ impl Making<'_> {
         if let Some(registry) = registry {
             answer.notes.extend(registry.notes);
         }
+        let mut mentions = None;
         if let Some(tree) = tree {
-            tree.finish(&partial, request, answer)?;
+            mentions = Some(tree.finish(&partial, request, answer)?);
             if request.registry && paths.depth() == 0 {
                 let link = partial.join("registry");
                 std::os::unix::fs::symlink("../registry", &link).path("create", &link)?;
@@ -205,7 +212,7 @@ impl Making<'_> {
         }
         let root = std::fs::File::open(&paths.root).path("open", &paths.root)?;
         rustix::fs::syncfs(&root).path("sync the file system of", &paths.root)?;
-        Ok(applied)
+        Ok((applied, mentions))
     }
 
     /// Unpacks layers in order: registry data that is missing into `registry`, everything else into
@@ -328,7 +335,13 @@ impl TreeInMaking {
         self.unpacker.apply(entry, content, &NoLowerFiles).map(drop)
     }
 
-    fn finish(self, partial: &Path, request: &Checkout, answer: &mut CheckedOut) -> Result<()> {
+    /// Renders the tree; returns what its templates mention.
+    fn finish(
+        self,
+        partial: &Path,
+        request: &Checkout,
+        answer: &mut CheckedOut,
+    ) -> Result<Mentions> {
         answer.notes.extend(self.unpacker.finish()?);
         // Every user of the host may access the tree, whatever the mode of the image's root.
         let mode = PermissionsExt::from_mode(0o755);
@@ -339,7 +352,7 @@ impl TreeInMaking {
         })?;
         answer.rendered = rendered.files;
         answer.notes.extend(rendered.notes);
-        Ok(())
+        Ok(rendered.mentions)
     }
 }
 

@@ -22,6 +22,7 @@ mod registry_layers;
 use std::path::Path;
 
 use crate::agent::protocol::{Inventory, InventoryQuestion};
+use crate::agent::tree::history::History;
 use crate::agent::tree::names::TreePaths;
 use imgctl_base::error::Result;
 use imgctl_store::store::Store;
@@ -45,6 +46,9 @@ pub fn inventory(store: &Store, root: &str, question: &InventoryQuestion) -> Res
         if let Some(id) = paths.current() {
             if let Some(layers) = history::layers(store, &paths, &id) {
                 found.layers.insert(tree.clone(), layers);
+            }
+            if let Some(made_from) = History::read(&paths).made_from.remove(&id) {
+                found.made_from.insert(tree.clone(), made_from);
             }
             found.held.extend(history::held(store, &paths, &id)?);
             found.trees.insert(tree.clone(), id);
