@@ -2,10 +2,11 @@
 //! emulators that are registered with binfmt_misc. Executes nothing of the image.
 
 use std::fs;
-use std::io::{Read, Write as _};
+use std::io::{ErrorKind, Read, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Where the kernel shows its registrations.
 const REGISTRATIONS: &str = "/proc/sys/fs/binfmt_misc";
@@ -13,6 +14,8 @@ const REGISTRATIONS: &str = "/proc/sys/fs/binfmt_misc";
 const MAX_ENTRY: u64 = 4096;
 /// Number of bytes at the beginning of a program that a registration can compare.
 const HEAD: u64 = 256;
+/// How long to try to execute a file that a fork of this process still holds open for writing.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// ELF machine number of this machine (elf(5), `e_machine`).
 const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
@@ -131,7 +134,7 @@ pub(super) fn check(program: &Path, registered: Option<&[Emulator]>) -> Option<S
 /// beginning alone: if there is an emulator, the emulator fails instead.
 fn is_refused(head: &[u8]) -> std::io::Result<bool> {
     const ENOEXEC: i32 = 8;
-    let memory = rustix::fs::memfd_create("probe", rustix::fs::MemfdFlags::empty())?;
+    let memory = rustix::fs::memfd_create("probe", rustix::fs::MemfdFlags::CLOEXEC)?;
     let mut file = fs::File::from(memory);
     file.write_all(head)?;
     // A file that is open for writing cannot be executed.
@@ -144,9 +147,18 @@ fn is_refused(head: &[u8]) -> std::io::Result<bool> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let mut command = Command::new(path);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).env_clear();
-    match command.spawn() {
-        Ok(mut child) => child.wait().map(|_| false),
-        Err(error) => Ok(error.raw_os_error() == Some(ENOEXEC)),
+    let begun = Instant::now();
+    loop {
+        match command.spawn() {
+            Ok(mut child) => return child.wait().map(|_| false),
+            // Another thread forked while the file was open for writing; its child closes it soon.
+            Err(error)
+                if error.kind() == ErrorKind::ExecutableFileBusy && begun.elapsed() < PATIENCE =>
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(error) => return Ok(error.raw_os_error() == Some(ENOEXEC)),
+        }
     }
 }
 

@@ -139,7 +139,6 @@ impl Drop for KillOnDrop {
 mod tests {
     use super::super::spec::{Bytes, Exit, Identity, Network, Security};
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     fn spec() -> RunSpec {
         RunSpec {
@@ -168,9 +167,14 @@ mod tests {
     ) -> Result<ExitOutcome> {
         let dir = tempfile::tempdir().unwrap();
         let exe = dir.path().join("imgctl");
-        std::fs::write(&exe, format!("#!/bin/bash\nexport PATH=/usr/bin:/bin\n{script}\n"))
+        // Written by a child process; otherwise a concurrent fork could cause ETXTBSY.
+        let status = Command::new("sh")
+            .args(["-c", r#"printf %s "$1" >"$0" && chmod 755 "$0""#])
+            .arg(&exe)
+            .arg(format!("#!/bin/bash\nexport PATH=/usr/bin:/bin\n{script}\n"))
+            .status()
             .unwrap();
-        std::fs::set_permissions(&exe, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(status.success());
         run(&spec(), &exe, on_output)
     }
 
