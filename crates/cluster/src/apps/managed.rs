@@ -2,11 +2,13 @@
 //! `helm` are the wrappers of [`crate::apps::wrapper`] while the commands run, and record what they send;
 //! they rewrite nothing. The files for that are removed when the objects are recorded in the cluster.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::apps::objects::{ObjectAccess, removals, whole_removal};
 use crate::apps::prune::Prune;
 use crate::apps::record::{Installed, Records, State, application};
+use crate::apps::unseen;
 use crate::apps::wrapper::{self, Settings, Tool};
 use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::ClusterImage;
@@ -122,6 +124,11 @@ impl Applications for Managed {
     ) -> Result<()> {
         let recording = Recording::of(context, image);
         let Some((first, installed)) = Self::of(context, image) else {
+            plan.notes.push(format!(
+                "{} is not recorded, because its name is not an image reference: --prune and \
+                 uninstall leave its objects",
+                image.name
+            ));
             plan.push(commands(None));
             return Ok(());
         };
@@ -129,6 +136,7 @@ impl Applications for Managed {
         if commands.lanes.is_empty() {
             return Ok(());
         }
+        plan.notes.extend(unrecorded(&installed.image, &commands));
         let prunes = prunes && self.tells(context, &installed, Some(&image.name), plan)?;
         let begin = {
             let installed = installed.clone();
@@ -207,6 +215,20 @@ impl Applications for Managed {
         });
         Ok(vec![objects, image_commands::remove(context, &image.mount_name), forget])
     }
+}
+
+/// Says which calls in the commands of an image its wrappers do not see.
+fn unrecorded(image: &str, commands: &Phase) -> Option<String> {
+    let steps = commands.lanes.iter().flat_map(|lane| &lane.steps);
+    let calls: BTreeSet<String> =
+        steps.flat_map(|step| &step.says).flat_map(|line| unseen::calls(line)).collect();
+    let calls: Vec<String> = calls.iter().map(|call| format!("`{call}`")).collect();
+    (!calls.is_empty()).then(|| {
+        format!(
+            "{image}: --prune and uninstall leave the objects of {}, because its calls are not recorded",
+            calls.join(", ")
+        )
+    })
 }
 
 fn access(context: &ClusterContext, pool: &dyn HostPool) -> Result<ObjectAccess> {

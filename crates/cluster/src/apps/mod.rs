@@ -19,4 +19,5 @@ mod steps;
 pub mod target;
 #[cfg(test)]
 mod tests;
+mod unseen;
 pub mod wrapper;
