@@ -41,7 +41,9 @@ impl LastBackup {
     pub fn age(&self, now: Timestamp) -> String {
         let since = self.created.parse().map(|created: Timestamp| now.duration_since(created));
         match since.map_or(0, |since| since.as_secs().max(0)) {
-            seconds @ 0..7_200 => format!("{} minutes", seconds / 60),
+            0..60 => "less than a minute".to_owned(),
+            60..120 => "1 minute".to_owned(),
+            seconds @ 120..7_200 => format!("{} minutes", seconds / 60),
             seconds @ 7_200..172_800 => format!("{} hours", seconds / 3_600),
             seconds => format!("{} days", seconds / 86_400),
         }
