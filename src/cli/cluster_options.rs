@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 
 use crate::cli::{
     context::Context, duration, environment::Environment, registry_options::Concealed,
+    report_output::RunReportArg,
 };
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::secret::Secret;
@@ -328,9 +329,8 @@ pub(crate) struct WorkArgs {
     )]
     delta: DeltaArg,
 
-    /// Write a report of the run to a file, also if it fails; with a plan, of the plan
-    #[arg(long, value_name = "FILE.html")]
-    report: Option<PathBuf>,
+    #[command(flatten)]
+    report: RunReportArg,
 
     /// Validity of certificates: 90d, 10y; `sealos`: 100 years [default: CAs 10 years, others 1]
     #[arg(long, value_name = "DURATION")]
@@ -345,9 +345,7 @@ pub(crate) struct WorkArgs {
 impl WorkArgs {
     /// Returns the options that the flags and variables ask for.
     pub(crate) fn options(&self, context: &Context) -> Result<RunOptions> {
-        if let Some(path) = &self.report {
-            context.report.request(path)?;
-        }
+        self.report.request(context)?;
         let environment = &context.environment;
         let usual = Options::default();
         let timeout = match &self.timeout {

@@ -120,6 +120,9 @@ impl FrontEnd for Terminal<'_> {
     }
 
     fn in_place(&self, progress: &InPlace<'_>) -> Result<()> {
+        if let InPlace::Begun { cluster, journal, .. } = progress {
+            self.context.report.run_begins(cluster, journal.id());
+        }
         view::progress(progress, self.context)
     }
 }

@@ -30,6 +30,21 @@ pub(crate) struct ReportOutput {
     output: Option<PathBuf>,
 }
 
+/// The report that a verb which runs on clusters can write.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct RunReportArg {
+    /// Write a report of the run to a file, also if it fails; with a plan, of the plan
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+}
+
+impl RunReportArg {
+    /// Asks for the report. Fails at once if the file cannot be written.
+    pub(crate) fn request(&self, context: &Context) -> Result<()> {
+        self.report.as_ref().map_or(Ok(()), |path| context.report.request(path))
+    }
+}
+
 impl ReportOutput {
     /// Writes the page, and with `--json` prints the data.
     pub(crate) fn write(

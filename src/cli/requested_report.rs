@@ -42,6 +42,11 @@ impl RequestedReport {
         self.lock().has_plan = true;
     }
 
+    /// Records the run that a report is asked for.
+    pub(crate) fn run_begins(&self, cluster: &str, journal: &str) {
+        self.lock().run = Some((cluster.to_owned(), journal.to_owned()));
+    }
+
     /// Takes what is known; nothing is asked for any more.
     pub(crate) fn take(&self) -> Requested {
         std::mem::take(&mut *self.lock())
@@ -61,7 +66,7 @@ pub(crate) struct Noting<'a> {
 impl Listener for Noting<'_> {
     fn event(&self, event: &Event) {
         if let Event::Start { journal, cluster, .. } = event {
-            self.report.lock().run = Some((cluster.clone(), journal.clone()));
+            self.report.run_begins(cluster, journal);
         }
         self.listener.event(event);
     }

@@ -67,7 +67,8 @@ pub enum Logins {
 }
 
 pub enum InPlace<'a> {
-    Begun { plan: &'a Plan, journal: &'a Journal },
+    /// A run begins; `cluster` is its own, unless it goes through a kubeconfig.
+    Begun { cluster: &'a str, plan: &'a Plan, journal: &'a Journal },
     Event(&'a Event),
     Ended { summary: &'a engine::Summary, journal: &'a Journal },
 }

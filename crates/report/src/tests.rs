@@ -208,6 +208,16 @@ fn plan(text: &str) -> PlanReport {
 pub(crate) fn run(text: &str) -> RunReport {
     let some = || Some(text.to_owned());
     let all = || text.to_owned();
+    let restart = || RestartResult {
+        namespace: all(),
+        pod: all(),
+        container: all(),
+        predicted: all(),
+        reason: all(),
+        actual: all(),
+        restarts: Some(u64::MAX),
+        why: some(),
+    };
     RunReport {
         about: about(Kind::Run),
         run: RunIdentity {
@@ -223,6 +233,7 @@ pub(crate) fn run(text: &str) -> RunReport {
             started: all(),
             last: all(),
             outcome: some(),
+            message: some(),
             controller: all(),
             version: all(),
         }],
@@ -246,15 +257,8 @@ pub(crate) fn run(text: &str) -> RunReport {
         restarts: vec![HostRestarts {
             host: all(),
             as_predicted: 1,
-            others: vec![RestartResult {
-                namespace: all(),
-                pod: all(),
-                container: all(),
-                predicted: all(),
-                reason: all(),
-                actual: all(),
-                why: some(),
-            }],
+            agreed: vec![restart()],
+            others: vec![restart()],
             problems: vec![all()],
         }],
         problems: vec![all()],

@@ -15,7 +15,8 @@ use crate::inplace::pod_change::{self, Started};
 use crate::inplace::pre_pull::{Puller, pre_pull};
 use crate::inplace::request::{Desired, Pace, Selection, TemplatePolicy, Wanted, WorkloadKind};
 use crate::inplace::world::{self, Owner, World};
-use crate::inplace::{marks::PodState, rollout, template, verdict};
+use crate::inplace::restarts::{self, After, Counts};
+use crate::inplace::{marks::Before, rollout, template, verdict};
 use crate::pipeline::interrupt::Interrupt;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_kube::api::Api;
@@ -34,6 +35,8 @@ pub struct Engine<'a> {
     pub puller: Option<&'a dyn Puller>,
     pub pace: Pace,
     pub rollback_all: bool,
+    /// Host name of this machine, for the journal.
+    pub controller: &'a str,
     pub interrupt: &'a Interrupt,
     pub listener: &'a dyn Fn(&Event),
 }
@@ -54,6 +57,8 @@ pub struct Summary {
 struct Flight {
     plan: PodPlan,
     changed: Changed,
+    /// Its containers before.
+    counts: Counts,
     since: Instant,
     ready_since: Option<Instant>,
     /// The readiness gate that this run closed.
@@ -66,6 +71,7 @@ pub fn run(engine: &Engine<'_>) -> Result<Summary> {
         time: Timestamp::now(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         plan: Box::new(engine.plan.clone()),
+        controller: engine.controller.to_owned(),
     })?;
     let mut work = Work {
         engine,
@@ -73,6 +79,7 @@ pub fn run(engine: &Engine<'_>) -> Result<Summary> {
         summary: Summary::default(),
         done: Vec::new(),
         known: engine.plan.pods.iter().map(|pod| pod.uid.clone()).collect(),
+        batch: None,
     };
     let outcome = work.all();
     let (result, message) = match &outcome {
@@ -92,6 +99,22 @@ struct Work<'a> {
     done: Vec<Flight>,
     /// UIDs that need no further check.
     known: Vec<String>,
+    /// Number of the batch in progress, from 1; `None` for Pods that are in no batch.
+    batch: Option<usize>,
+}
+
+/// What a record says of a Pod besides its phase.
+#[derive(Default)]
+struct Details {
+    message: Option<String>,
+    before: BTreeMap<String, Before>,
+    after: BTreeMap<String, After>,
+}
+
+impl Details {
+    fn message(text: impl Into<String>) -> Self {
+        Self { message: Some(text.into()), ..Self::default() }
+    }
 }
 
 impl Work<'_> {
@@ -104,8 +127,10 @@ impl Work<'_> {
             let pods: Vec<PodPlan> =
                 plan.work().filter(|pod| uids.contains(&pod.uid)).cloned().collect();
             (engine.listener)(&Event::Batch { number: number + 1, of: total, pods: pods.len() });
+            self.batch = Some(number + 1);
             self.batch(pods)?;
         }
+        self.batch = None;
         self.newcomers()?;
         if !self.summary.left.is_empty() {
             return Err(Error::check_failed(format!(
@@ -242,17 +267,24 @@ impl Work<'_> {
                     Ok(Look::Landed) => {
                         progress = Instant::now();
                         self.summary.changed += 1;
-                        self.note(&flight.plan, Phase::Ready, None, Some(&flight.changed))?;
+                        let details = Details {
+                            before: flight.changed.state.containers.clone(),
+                            ..self.after(&flight)
+                        };
+                        self.note(&flight.plan, Phase::Ready, details)?;
                         finished.push(flight);
                     }
                     Ok(Look::Gone) => {
                         progress = Instant::now();
                         self.summary.gone += 1;
-                        self.note(&flight.plan, Phase::Gone, None, None)?;
+                        self.note(&flight.plan, Phase::Gone, Details::default())?;
                     }
                     Err(error) => {
-                        let message = Some(error.message().to_owned());
-                        self.note(&flight.plan, Phase::Failed, message, None)?;
+                        let details = Details {
+                            message: Some(error.message().to_owned()),
+                            ..self.after(&flight)
+                        };
+                        self.note(&flight.plan, Phase::Failed, details)?;
                         still.push(flight);
                         flights.append(&mut still);
                         return Err(error);
@@ -303,15 +335,18 @@ impl Work<'_> {
     /// Changes one Pod; `None`: there was nothing to change.
     fn start(&mut self, plan: PodPlan) -> Result<Option<Flight>> {
         let engine = self.engine;
-        self.note(&plan, Phase::Intent, None, None)?;
+        self.note(&plan, Phase::Intent, Details::default())?;
+        let counts = self.world.pod(&plan.uid).map(restarts::counts).unwrap_or_default();
         let gate = self.close_gate(&plan)?;
         let labels = self.labels(&plan);
         match pod_change::start(engine.api, &plan, engine.journal.id(), &labels)? {
             Started::Changed(changed) => {
-                self.note(&plan, Phase::Patched, None, Some(&changed))?;
+                let before = changed.state.containers.clone();
+                self.note(&plan, Phase::Patched, Details { before, ..Details::default() })?;
                 Ok(Some(Flight {
                     plan,
                     changed: *changed,
+                    counts,
                     since: Instant::now(),
                     ready_since: None,
                     gate,
@@ -319,18 +354,18 @@ impl Work<'_> {
             }
             Started::Nothing => {
                 self.summary.skipped += 1;
-                let message = Some("it already has the image".to_owned());
-                self.note(&plan, Phase::Skipped, message, None)?;
+                let details = Details::message("it already has the image");
+                self.note(&plan, Phase::Skipped, details)?;
                 Ok(None)
             }
             Started::Gone => {
                 self.summary.gone += 1;
-                self.note(&plan, Phase::Gone, None, None)?;
+                self.note(&plan, Phase::Gone, Details::default())?;
                 Ok(None)
             }
             Started::Edited(why) => {
                 self.summary.left.push(plan.full_name());
-                self.note(&plan, Phase::Skipped, Some(why), None)?;
+                self.note(&plan, Phase::Skipped, Details::message(why))?;
                 Ok(None)
             }
         }
@@ -448,7 +483,7 @@ impl Work<'_> {
         }
         for flight in &restored {
             // The original error matters more than a failed journal write.
-            let _ = self.note(&flight.plan, Phase::Restored, None, None);
+            let _ = self.note(&flight.plan, Phase::Restored, Details::default());
         }
         match (restored.len(), not.is_empty()) {
             (0, true) => "no Pod needed a rollback".to_owned(),
@@ -491,13 +526,15 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn note(
-        &self,
-        pod: &PodPlan,
-        phase: Phase,
-        message: Option<String>,
-        changed: Option<&Changed>,
-    ) -> Result<()> {
+    /// Returns what the containers of a Pod have done since they were changed.
+    fn after(&self, flight: &Flight) -> Details {
+        let pod = self.world.pod(&flight.plan.uid);
+        let after = |pod| restarts::after(&flight.changed.state.containers, &flight.counts, pod);
+        Details { after: pod.map(after).unwrap_or_default(), ..Details::default() }
+    }
+
+    fn note(&self, pod: &PodPlan, phase: Phase, details: Details) -> Result<()> {
+        let Details { message, before, after } = details;
         (self.engine.listener)(&Event::Pod {
             pod: pod.full_name(),
             uid: pod.uid.clone(),
@@ -509,7 +546,10 @@ impl Work<'_> {
             uid: pod.uid.clone(),
             pod: pod.full_name(),
             phase,
-            before: changed.map(before).unwrap_or_default(),
+            node: pod.node.clone(),
+            batch: self.batch,
+            before,
+            after,
             message,
         })
     }
@@ -519,11 +559,6 @@ enum Look {
     Flying,
     Landed,
     Gone,
-}
-
-fn before(changed: &Changed) -> BTreeMap<String, crate::inplace::marks::Before> {
-    let PodState { containers, .. } = &changed.state;
-    containers.clone()
 }
 
 /// Returns the images that all Pods of a group get.

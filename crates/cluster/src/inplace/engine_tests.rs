@@ -48,6 +48,23 @@ fn a_deployment_changes_without_new_pods() {
     let pod = api.peek(&pod_path("web-0")).unwrap();
     assert_eq!(pod["spec"]["containers"][0]["image"], "r.io/side:1");
     assert_eq!(pod["status"]["containerStatuses"][1]["restartCount"], 1);
+    // The journal says where each Pod is, and what its containers did.
+    let read = journal::read(&directory.path().join("x.jsonl")).unwrap();
+    assert_eq!(read.problems, [""; 0]);
+    let ready: Vec<_> = read
+        .records
+        .iter()
+        .filter_map(|record| match record {
+            journal::Record::Pod { phase: Phase::Ready, node, batch, after, .. } => Some((
+                node.as_str(),
+                *batch,
+                (after["app"].restarts, after["side"].restarts, after["app"].is_running),
+            )),
+            _ => None,
+        })
+        .collect();
+    assert_eq!((ready.len(), ready[0]), (4, ("n1", Some(1), (1, 0, true))));
+    assert!(ready[1..].iter().all(|one| one.1 > Some(1) && one.2 == (1, 0, true)), "{ready:?}");
     deployment_is_well(&api, "r.io/app:2");
 }
 

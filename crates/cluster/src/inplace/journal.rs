@@ -7,8 +7,9 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::inplace::{marks::Before, plan::Plan};
+use crate::inplace::{marks::Before, plan::Plan, restarts::After};
 use crate::pipeline::journal::past::{each_record, list, path_of};
+use crate::pipeline::journal::readable::{self, Readable};
 use imgctl_base::error::{Error, Result};
 
 pub use crate::pipeline::event::Outcome;
@@ -18,14 +19,30 @@ pub use crate::pipeline::journal::Journal;
 #[serde(tag = "record", rename_all = "kebab-case")]
 pub enum Record {
     /// A run starts or resumes.
-    Start { time: Timestamp, version: String, plan: Box<Plan> },
+    Start {
+        time: Timestamp,
+        version: String,
+        plan: Box<Plan>,
+        /// Host name of the controller. Journals of older versions do not have it.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        controller: String,
+    },
     Pod {
         time: Timestamp,
         uid: String,
         pod: String,
         phase: Phase,
+        /// Node of the Pod. Journals of older versions do not have it.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        node: String,
+        /// Number of the Pod's batch, from 1; absent for a Pod that appeared during the run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        batch: Option<usize>,
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         before: BTreeMap<String, Before>,
+        /// What the containers did, once that is known.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        after: BTreeMap<String, After>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message: Option<String>,
     },
@@ -70,6 +87,18 @@ pub enum TemplatePhase {
     Kept,
 }
 
+impl Record {
+    /// Returns when it was written.
+    pub fn time(&self) -> Timestamp {
+        match self {
+            Self::Start { time, .. }
+            | Self::Pod { time, .. }
+            | Self::Template { time, .. }
+            | Self::Finish { time, .. } => *time,
+        }
+    }
+}
+
 /// State read from the journal of an earlier run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Past {
@@ -100,6 +129,16 @@ pub fn past(directory: &Path, id: &str) -> Result<Option<Past>> {
     let mut past = Past::default();
     each_record(&path, |record| past.take(record))?;
     Ok(Some(past))
+}
+
+/// Reads what can be read of a journal, for reports.
+pub fn read(path: &Path) -> Result<Readable<Record>> {
+    readable::read_as(path, record)
+}
+
+/// Reads a record of one line. The error is a sentence for the operator.
+pub fn record(line: &[u8]) -> Result<(Record, Option<String>), String> {
+    readable::record_as(line, &["start", "pod", "template", "finish"])
 }
 
 /// Returns the ids of all runs, sorted by name, oldest first.
@@ -187,7 +226,10 @@ mod tests {
             uid: "u".to_owned(),
             pod: "a/b".to_owned(),
             phase,
+            node: String::new(),
+            batch: None,
             before: BTreeMap::from([("app".to_owned(), before)]),
+            after: BTreeMap::new(),
             message: None,
         }
     }

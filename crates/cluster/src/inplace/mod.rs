@@ -18,6 +18,7 @@ pub mod pre_pull;
 pub mod pull_access;
 pub mod pullers;
 pub mod request;
+pub mod restarts;
 pub mod rollback;
 mod rollout;
 pub mod target;

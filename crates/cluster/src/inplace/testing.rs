@@ -271,6 +271,7 @@ pub(super) fn carry_out(
         puller,
         pace: PACE,
         rollback_all: false,
+        controller: "me",
         interrupt: &Interrupt::default(),
         listener: &|_| {},
     })

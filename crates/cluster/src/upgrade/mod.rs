@@ -26,7 +26,7 @@ mod probes;
 mod rehash;
 pub mod report;
 pub mod request;
-mod restarts;
+pub mod restarts;
 #[cfg(test)]
 mod scale_tests;
 mod settings;

@@ -114,7 +114,7 @@ fn is_drained(container: &RunningContainer, pods: &[Pod]) -> bool {
 }
 
 /// Returns the document's prediction for a host; `None` if it has another format.
-pub(super) fn forward(document: &Document, host: &str) -> Option<Prediction> {
+pub fn forward(document: &Document, host: &str) -> Option<Prediction> {
     let value = document.restarts.get(host)?;
     let kept: HostRestarts = serde_json::from_value(value.clone()).ok()?;
     Some(kept.ways.forward)

@@ -20,11 +20,17 @@ use imgctl_cluster::inplace::request::{
 };
 use imgctl_cluster::inplace::target::{Access, Target};
 use imgctl_cluster::inplace::world::{self, World};
+use imgctl_cluster::cluster::state::own_name;
 use imgctl_cluster::inplace::{batches::Share, plan::Plan, pull_access, rollback};
 use imgctl_cluster::pipeline::interrupt::Interrupt;
 
 /// Interval between two checks of Pods.
 const POLL: Duration = Duration::from_secs(1);
+/// Directory of the journals of runs, in the state of their cluster.
+pub(crate) const JOURNALS: &str = "inplace";
+/// Directory of the journals of runs through a kubeconfig, beside the states of clusters, whose names
+/// never begin with a dot.
+pub(crate) const KUBECONFIG_JOURNALS: &str = ".inplace";
 /// Timeout for controllers to observe a change.
 const CONTROLLERS: Duration = Duration::from_secs(120);
 
@@ -322,7 +328,7 @@ fn carry_out(
     let interrupt = Interrupt::default();
     front.pass_interrupts(&interrupt)?;
     reach.stop_on_loss(&interrupt);
-    front.in_place(&InPlace::Begun { plan, journal: &journal })?;
+    front.in_place(&InPlace::Begun { cluster: &reach.cluster, plan, journal: &journal })?;
     let summary = engine::run(&Engine {
         api: &*reach.api,
         plan,
@@ -337,6 +343,7 @@ fn carry_out(
             controllers: CONTROLLERS,
         },
         rollback_all,
+        controller: &own_name(),
         interrupt: &interrupt,
         // Output that cannot be shown does not stop the run.
         listener: &|event| drop(front.in_place(&InPlace::Event(event))),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::inplace::{JOURNALS, KUBECONFIG_JOURNALS};
 use crate::work::{RunOptions, Work, hold};
 use crate::{front_end::Logins, session::Session};
 use imgctl_base::error::{Error, IoContext, Kind, Result};
@@ -46,6 +47,8 @@ pub enum PrePull {
 pub(super) struct Reach {
     pub(super) api: Arc<dyn Api>,
     pub(super) images: Box<dyn Images>,
+    /// Name of the cluster; without a meaning if a kubeconfig is used.
+    pub(super) cluster: String,
     /// Directory of the run journals.
     pub(super) journals: PathBuf,
     hosts: Option<Hosts>,
@@ -69,11 +72,11 @@ impl Reach {
     ) -> Result<Self> {
         let now = jiff::Timestamp::now().as_second();
         if let Some(file) = &access.kubeconfig {
-            // Cluster names never begin with a dot.
-            let journals = session.state_root()?.join(".inplace");
+            let journals = session.state_root()?.join(KUBECONFIG_JOURNALS);
             let held = changes.then(|| lock_of(file, &journals, verb, now)).transpose()?;
             let api = client::connect_kubeconfig(file)?;
             return Ok(Self {
+                cluster: access.cluster.clone(),
                 lease: match &held {
                     Some(held) => lease_if_allowed(Arc::clone(&api), held, verb, session)?,
                     None => None,
@@ -95,9 +98,10 @@ impl Reach {
         let every = || Arc::new(nodes::any_api(&context, &pool));
         let lease = |held| hold(every(), held, verb, false, Outage::Fail, session);
         Ok(Self {
+            cluster: access.cluster.clone(),
             api,
             images: Box::new(images(Some(&context), session)?),
-            journals: work.state.directory().join("inplace"),
+            journals: work.state.directory().join(JOURNALS),
             lease: held.as_ref().map(lease).transpose()?,
             hosts: Some(Hosts { pool, runs: context.paths.runs(), hosts: context.hosts }),
             _held: held,

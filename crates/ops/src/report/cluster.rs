@@ -1,18 +1,19 @@
 //! The data of a cluster's report: its status as its hosts tell it, and what this machine recorded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use jiff::Timestamp;
 
 use crate::maintain::{self, ClusterStatus, LastBackup};
+use crate::report::journals::{Found, Kind as JournalKind, Places};
+use crate::report::summary::summary;
 use crate::session::Session;
 use imgctl_base::error::Result;
 use imgctl_base::image::EMBEDDED_IMAGES;
 use imgctl_cluster::cluster::image::ClusterImage;
-use imgctl_cluster::inplace::drift;
-use imgctl_cluster::pipeline::journal::{Past, past};
+use imgctl_cluster::inplace::{drift, journal};
+use imgctl_cluster::pipeline::journal::Past;
 use imgctl_cluster::pipeline::status::HostStatus;
-use imgctl_cluster::pipeline::step::journals;
 use imgctl_cluster::runtime::certificates::inspect::Certificate;
 use imgctl_cluster::upgrade::upgrade_store::{Ended, UpgradeStore, word};
 use imgctl_report::model::cluster::{
@@ -37,15 +38,19 @@ pub fn of_cluster(
     let about = About::new(Kind::Cluster, generator, created);
     let mut report = of_status(about, &found, now);
     let state = session.state(cluster)?;
-    let directory = journals(state.directory());
-    let runs = past::list(&directory)?;
+    let runs = Places::of_cluster(state.directory()).list()?;
     let more = runs.len().saturating_sub(MOST_RUNS);
-    for id in runs.into_iter().take(MOST_RUNS) {
-        match Past::read(&past::path_of(&directory, &id)) {
-            Ok(past) => report.runs.push(run(past)),
-            Err(error) => report.problems.push(format!("run {id}: {error}")),
+    for found in runs.into_iter().take(MOST_RUNS) {
+        let described = match found.kind {
+            JournalKind::Hosts => Past::read(&found.path).map(run),
+            JournalKind::InPlace => in_place_run(&found, cluster),
+        };
+        match described {
+            Ok(run) => report.runs.push(run),
+            Err(error) => report.problems.push(format!("run {}: {error}", found.id)),
         }
     }
+    report.runs.sort_by(|a, b| b.started.cmp(&a.started));
     if more > 0 {
         report.problems.push(format!("{more} older runs are not listed"));
     }
@@ -185,6 +190,28 @@ fn run(past: Past) -> RecordedRun {
         verb: past.verb,
         controller: past.controller,
     }
+}
+
+/// Describes an in-place update, whose steps are Pods.
+fn in_place_run(found: &Found, cluster: &str) -> Result<RecordedRun> {
+    let run = summary(found, cluster)?;
+    let records = journal::read(&found.path)?.records;
+    let pods: HashSet<&str> = records
+        .iter()
+        .filter_map(|record| match record {
+            journal::Record::Pod { uid, .. } => Some(uid.as_str()),
+            _ => None,
+        })
+        .collect();
+    Ok(RecordedRun {
+        id: run.id,
+        verb: run.verb,
+        started: run.started,
+        last: run.last,
+        state: run.state,
+        steps: pods.len() as u64,
+        controller: run.controller.unwrap_or_default(),
+    })
 }
 
 /// Converts an upgrade that ended.

@@ -7,9 +7,12 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use crate::report::in_place::Reader;
+use crate::report::journals::{Found, Kind};
 use crate::report::run::parts;
 use imgctl_base::error::{IoContext as _, Result};
 use imgctl_base::fs::lock;
+use imgctl_cluster::inplace::journal as in_place;
 use imgctl_cluster::pipeline::journal::{Record, readable};
 
 /// Maximum number of bytes that one look reads.
@@ -25,6 +28,8 @@ pub struct Follower {
     at: u64,
     /// Whether the next line begins in front of `at`: it was too long to be read at once.
     in_line: bool,
+    /// Reads the records of an in-place update; `None` for a run over hosts.
+    in_place: Option<Reader>,
 }
 
 /// What one look at a journal found.
@@ -49,7 +54,7 @@ pub struct Progress {
 #[serde(tag = "kind", rename_all = "camelCase")]
 pub enum ProgressEvent {
     /// A command began or resumed the run.
-    Start { time: String, controller: String },
+    Start { time: String, controller: String, version: String },
     /// A step began.
     Begin { time: String, host: String, phase: String, step: String, attempt: u32 },
     /// A step ended.
@@ -66,15 +71,21 @@ pub enum ProgressEvent {
         message: Option<String>,
     },
     /// The command ended.
-    Finish { time: String, outcome: String },
+    Finish {
+        time: String,
+        outcome: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        message: Option<String>,
+    },
     /// A line that cannot be read.
     Problem { text: String },
 }
 
 impl Follower {
-    /// Follows the journal at `path` from byte `at` on, which is the beginning of a line.
-    pub(super) fn new(path: PathBuf, at: u64) -> Self {
-        Self { path, at, in_line: false }
+    /// Follows a journal from byte `at` on, which is the beginning of a line.
+    pub(super) fn new(found: Found, at: u64) -> Self {
+        let in_place = (found.kind == Kind::InPlace).then(Reader::default);
+        Self { path: found.path, at, in_line: false, in_place }
     }
 
     /// Returns what was appended since the last look. The first look is not remembered by the file.
@@ -109,15 +120,42 @@ impl Follower {
         let mut lines = bytes.get(..end).unwrap_or_default().split(|byte| *byte == b'\n');
         if std::mem::take(&mut self.in_line) {
             lines.next();
-            found.events.push(problem("a record that is too long is left out"));
+            // The plan with which an in-place update is resumed may be as long.
+            found.events.push(match self.in_place {
+                Some(_) => resumed(),
+                None => problem("a record that is too long is left out"),
+            });
         }
-        found.events.extend(lines.map(event));
+        match &mut self.in_place {
+            Some(reader) => found.events.extend(lines.filter_map(|line| pod_event(line, reader))),
+            None => found.events.extend(lines.map(event)),
+        }
         Ok(found)
     }
 }
 
 fn problem(text: &str) -> ProgressEvent {
     ProgressEvent::Problem { text: text.to_owned() }
+}
+
+fn resumed() -> ProgressEvent {
+    let unknown = || "this machine".to_owned();
+    ProgressEvent::Start { time: String::new(), controller: unknown(), version: String::new() }
+}
+
+/// Returns the event of a record of an in-place update, if it is one.
+fn pod_event(line: &[u8], reader: &mut Reader) -> Option<ProgressEvent> {
+    match in_place::record(line) {
+        Ok((record, _)) => reader.take(record).map(shortened),
+        Err(why) => Some(problem(&format!("a record is missing here: {why}"))),
+    }
+}
+
+fn shortened(mut event: ProgressEvent) -> ProgressEvent {
+    if let ProgressEvent::End { message: Some(text), .. } = &mut event {
+        text.truncate(text.floor_char_boundary(LONGEST));
+    }
+    event
 }
 
 fn event(line: &[u8]) -> ProgressEvent {
@@ -130,8 +168,8 @@ fn event(line: &[u8]) -> ProgressEvent {
         (phase.to_owned(), host.to_owned(), name.to_owned())
     };
     match record {
-        Record::Start { time, controller, .. } => {
-            ProgressEvent::Start { time: time.to_string(), controller }
+        Record::Start { time, controller, version, .. } => {
+            ProgressEvent::Start { time: time.to_string(), controller, version }
         }
         Record::Begin { time, step, attempt, .. } => {
             let (phase, host, step) = owned(&step);
@@ -139,11 +177,7 @@ fn event(line: &[u8]) -> ProgressEvent {
         }
         Record::End { time, step, attempt, outcome, duration_ms, message, .. } => {
             let (phase, host, step) = owned(&step);
-            let message = message.map(|mut text| {
-                text.truncate(text.floor_char_boundary(LONGEST));
-                text
-            });
-            ProgressEvent::End {
+            shortened(ProgressEvent::End {
                 time: time.to_string(),
                 host,
                 phase,
@@ -152,11 +186,13 @@ fn event(line: &[u8]) -> ProgressEvent {
                 outcome: outcome.word().to_owned(),
                 duration_ms,
                 message,
-            }
+            })
         }
-        Record::Finish { time, outcome } => {
-            ProgressEvent::Finish { time: time.to_string(), outcome: outcome.word().to_owned() }
-        }
+        Record::Finish { time, outcome } => ProgressEvent::Finish {
+            time: time.to_string(),
+            outcome: outcome.word().to_owned(),
+            message: None,
+        },
     }
 }
 
@@ -170,7 +206,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("j.jsonl");
         let mut file = File::create(&path).unwrap();
-        let mut follower = Follower::new(path.clone(), 0);
+        let journal = Found {
+            kind: Kind::Hosts,
+            id: "j".to_owned(),
+            path: path.clone(),
+            by_kubeconfig: false,
+        };
+        let mut follower = Follower::new(journal.clone(), 0);
         assert_eq!(follower.look().unwrap().events, []);
         let begin = r#"{"record":"begin","time":"2026-01-01T00:00:00Z","step":"p/h:22/a/b","fingerprint":"f","attempt":1}"#;
         write!(file, "{begin}\nnonsense\n{}", &begin[..20]).unwrap();
@@ -186,7 +228,7 @@ mod tests {
         let next = follower.look().unwrap();
         assert_eq!((next.events.len(), next.running), (1, false));
         // Followed again from a position that a client remembers.
-        let again = Follower::new(path.clone(), found.at).look().unwrap();
+        let again = Follower::new(journal, found.at).look().unwrap();
         assert_eq!(again, next);
         // A record of any length costs bounded memory.
         writeln!(file, "{}\n{begin}", "x".repeat(600_000)).unwrap();

@@ -3,6 +3,8 @@
 
 mod cluster;
 mod follow;
+mod in_place;
+pub(crate) mod journals;
 mod plan;
 mod recorded;
 mod run;

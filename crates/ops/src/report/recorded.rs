@@ -1,16 +1,19 @@
 //! What this controller has recorded of its clusters, their runs and their plans: for the console, which
 //! asks no host. A file that cannot be read is a problem that is told, and the rest is shown.
 
+use std::collections::HashMap;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
+use crate::inplace::KUBECONFIG_JOURNALS;
 use crate::maintain::{KEPT_CERTIFICATES, LastBackup, read_certificate};
 use crate::report::cluster::{backup, certificate, embedded, upgrade};
 use crate::report::follow::Follower;
 use crate::report::plan::{ReadPlan, read_plan};
-use crate::report::run::{RunRequest, of_recorded_run};
+use crate::report::journals::{Found, Kind as JournalKind, Places, absent};
+use crate::report::run::{RunRequest, of_journal};
 use crate::report::summary::summary;
 use crate::session::Controller;
 use imgctl_base::error::{Error, IoContext as _, Result};
@@ -18,8 +21,6 @@ use imgctl_base::fs::directory;
 use imgctl_cluster::cluster::clusterfile::Clusterfile;
 use imgctl_cluster::cluster::state::{State, States};
 use imgctl_cluster::cluster::state_identity::StateIdentity;
-use imgctl_cluster::pipeline::journal::past;
-use imgctl_cluster::pipeline::step::journals;
 use imgctl_cluster::upgrade::document::Document;
 use imgctl_cluster::upgrade::upgrade_store::{UpgradeStore, word};
 use imgctl_report::model::cluster::{HostCertificate, InstalledImage};
@@ -87,7 +88,12 @@ impl Recorded {
             report.runs.extend(runs);
             report.plans.extend(plans);
         }
-        report.runs.sort_by(|a, b| b.id.cmp(&a.id));
+        if let Some(root) = &self.root {
+            let (runs, problems) = summaries(&Places::of_kubeconfigs(root), KUBECONFIG_JOURNALS);
+            report.runs.extend(runs);
+            report.problems.extend(problems);
+        }
+        sort(&mut report.runs);
         Ok(report)
     }
 
@@ -150,20 +156,33 @@ impl Recorded {
     /// Describes a run, which may still be going on, and returns the position up to which its journal
     /// was read, in bytes: from there it can be followed.
     pub fn run(&self, cluster: &str, run: &str) -> Result<(RunReport, u64)> {
-        let state = self.existing(cluster)?;
-        journal(&state, run)?;
+        let (found, state) = self.journal(cluster, run)?;
         let request = RunRequest {
             cluster: cluster.to_owned(),
             run: Some(run.to_owned()),
             generator: self.generator.clone(),
             created: Some(now()),
         };
-        of_recorded_run(&request, &state)
+        of_journal(&request, &found, state.as_ref())
     }
 
     /// Follows the journal of a run from byte `at` on.
     pub fn follow(&self, cluster: &str, run: &str, at: u64) -> Result<Follower> {
-        Ok(Follower::new(journal(&self.existing(cluster)?, run)?, at))
+        Ok(Follower::new(self.journal(cluster, run)?.0, at))
+    }
+
+    /// Returns the journal of a run, and the state of its cluster, which runs through a kubeconfig do not
+    /// have.
+    fn journal(&self, cluster: &str, run: &str) -> Result<(Found, Option<State>)> {
+        let (places, state) = match &self.root {
+            Some(root) if cluster == KUBECONFIG_JOURNALS => (Places::of_kubeconfigs(root), None),
+            _ => {
+                let state = self.existing(cluster)?;
+                (Places::of_cluster(state.directory()), Some(state))
+            }
+        };
+        let found = places.find(run)?.ok_or_else(|| absent(cluster, Some(run)))?;
+        Ok((found, state))
     }
 
     /// Reads the plan of the upgrade `id` that a cluster keeps.
@@ -234,7 +253,8 @@ impl Recorded {
 
 /// Returns whether a directory holds the state of a cluster, or what a reset left of it.
 fn is_state(path: &Path) -> bool {
-    path.join("Clusterfile").exists() || journals(path).is_dir()
+    path.join("Clusterfile").exists()
+        || Places::of_cluster(path).directories().any(Path::is_dir)
 }
 
 fn now() -> String {
@@ -280,39 +300,47 @@ fn installed(clusterfile: &Clusterfile) -> Vec<InstalledImage> {
     clusterfile.cluster.status.mounts.iter().map(image).collect()
 }
 
-/// Returns the newest runs, newest first, and what cannot be read.
+/// Returns the newest runs of a cluster, newest first, and what cannot be read.
 fn runs(state: &State) -> (Vec<RunSummary>, Vec<String>) {
-    let directory = journals(state.directory());
-    let names = match past::list(&directory) {
-        Ok(names) => names,
+    summaries(&Places::of_cluster(state.directory()), state.name())
+}
+
+fn summaries(places: &Places, cluster: &str) -> (Vec<RunSummary>, Vec<String>) {
+    let found = match places.list() {
+        Ok(found) => found,
         Err(error) => return (Vec::new(), vec![error.to_string()]),
     };
     let (mut runs, mut problems) = (Vec::new(), Vec::new());
-    for id in names.iter().take(MOST_RUNS) {
-        match summary(&past::path_of(&directory, id), state.name(), id) {
+    let mut counts: HashMap<JournalKind, usize> = HashMap::new();
+    let mut more = 0;
+    for journal in &found {
+        let count = counts.entry(journal.kind).or_default();
+        *count += 1;
+        if *count > MOST_RUNS {
+            more += 1;
+            continue;
+        }
+        match summary(journal, cluster) {
             Ok(run) => runs.push(run),
-            Err(error) => problems.push(format!("run {id}: {error}")),
+            Err(error) => problems.push(format!("run {}: {error}", journal.id)),
         }
     }
-    if let Some(more) = names.len().checked_sub(MOST_RUNS).filter(|more| *more > 0) {
+    if more > 0 {
         problems.push(format!("{more} older runs are not listed"));
     }
+    sort(&mut runs);
     (runs, problems)
 }
 
-/// Returns the path of the journal of a run: one of those that are listed, so that a name leads
-/// nowhere else.
-fn journal(state: &State, run: &str) -> Result<PathBuf> {
-    let directory = journals(state.directory());
-    match past::list(&directory)?.iter().find(|name| *name == run) {
-        Some(found) => Ok(past::path_of(&directory, found)),
-        None => Err(Error::not_found(format!(
-            "cluster {} has no run `{}`",
-            state.name(),
-            run.escape_debug()
-        ))
-        .hint(format!("run `imgctl journal --cluster {}` to list runs", state.name()))),
-    }
+/// Sorts runs, newest first; those whose beginning cannot be read by their name.
+fn sort(runs: &mut [RunSummary]) {
+    let time = |run: &RunSummary| {
+        let started = run.started.as_deref().and_then(|text| text.parse::<Timestamp>().ok());
+        // The same form, as far as IDs have a time.
+        let started = started.map(|time| time.strftime("%Y%m%dT%H%M%S").to_string());
+        started.unwrap_or_else(|| run.id.clone())
+    };
+    runs.sort_by_cached_key(|run| std::cmp::Reverse((time(run), run.id.clone())));
 }
 
 /// Returns the plans of upgrades that the cluster keeps, the open one first, then newest first.

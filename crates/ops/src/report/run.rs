@@ -1,20 +1,26 @@
 //! The data of a run's report: from its journal, its logs, and what an upgrade predicted.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use jiff::Timestamp;
 
+use crate::report::follow::ProgressEvent;
+use crate::report::in_place::Reader;
+use crate::report::journals::{Found, Kind as JournalKind, Places, absent};
 use crate::session::Session;
-use imgctl_base::error::{Error, Result};
+use imgctl_base::error::Result;
 use imgctl_base::fs::lock;
 use imgctl_cluster::cluster::state::State;
-use imgctl_cluster::pipeline::journal::{Record, past, readable};
-use imgctl_cluster::pipeline::step::journals;
+use imgctl_cluster::inplace::journal as in_place;
+use imgctl_cluster::pipeline::journal::{Record, readable};
+use imgctl_cluster::upgrade::document::Document;
 use imgctl_cluster::upgrade::report::Report;
+use imgctl_cluster::upgrade::restarts::forward;
 use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
+use imgctl_kube::restart::{Actual, ContainerPrediction, Verdict};
 use imgctl_report::model::run::{
     Attempt, HostRestarts, HostRun, Link, Log, RestartResult, RunIdentity, RunReport, RunSession,
     StepRun,
@@ -40,74 +46,68 @@ pub struct RunRequest {
     pub created: Option<String>,
 }
 
-/// Collects the data of a run, which may still be going on.
+/// Collects the data of a run over hosts or of an in-place update, which may still be going on.
 pub fn of_run(request: &RunRequest, session: &Session<'_>) -> Result<RunReport> {
-    of_recorded_run(request, &session.state(&request.cluster)?).map(|(report, _)| report)
+    let state = session.state(&request.cluster)?;
+    let own = Places::of_cluster(state.directory());
+    let found = match request.run.as_deref() {
+        None | Some("last") => own.newest()?,
+        Some(run) => match own.find(run)? {
+            Some(found) => Some(found),
+            None => Places::of_kubeconfigs(session.state_root()?).find(run)?,
+        },
+    };
+    let found = found.ok_or_else(|| absent(&request.cluster, request.run.as_deref()))?;
+    of_journal(request, &found, Some(&state)).map(|(report, _)| report)
 }
 
-/// Like [`of_run`], of the cluster with this state. Also returns how much of the journal was read: the
-/// length of its complete lines, in bytes.
-pub(super) fn of_recorded_run(request: &RunRequest, state: &State) -> Result<(RunReport, u64)> {
-    let directory = journals(state.directory());
-    let id = find(&directory, request)?;
-    let path = past::path_of(&directory, &id);
+/// Describes the run of one journal; `state` is that of the cluster, unless the run went through a
+/// kubeconfig. Also returns how much of the journal was read: the length of its complete lines, in bytes.
+pub(super) fn of_journal(
+    request: &RunRequest,
+    found: &Found,
+    state: Option<&State>,
+) -> Result<(RunReport, u64)> {
     // Before the journal is read: a run that ends meanwhile is shown as running, not as killed.
-    let is_running = lock::is_held(&path);
-    let read = readable::read(&path)?;
+    let is_running = lock::is_held(&found.path);
+    if found.kind == JournalKind::InPlace {
+        return of_in_place(request, found, is_running);
+    }
+    let read = readable::read(&found.path)?;
     let mut run = Reading { problems: read.problems, ..Reading::default() };
-    run.id.id = id;
+    run.id.id.clone_from(&found.id);
     for record in read.records {
         run.take(record);
     }
     run.finish(is_running);
-    let upgrades = UpgradeStore::of(state.files());
-    let restarts = match upgrades.of_intent(&run.intent) {
-        Ok(Some(document)) => match upgrades.report(&document.id)? {
-            Some(report) => restarts(report),
-            None => {
-                if run.id.state == "done" {
-                    run.problems.push(
-                        "the comparison of predicted and actual restarts was not recorded"
-                            .to_owned(),
-                    );
-                }
-                Vec::new()
-            }
-        },
-        Ok(None) => Vec::new(),
-        Err(error) => {
-            run.problems.push(format!("the upgrade's records cannot be read: {error}"));
-            Vec::new()
+    let restarts = state.map(|state| run.upgrade_restarts(state)).transpose()?.unwrap_or_default();
+    Ok((run.report(request, restarts), read.length))
+}
+
+fn of_in_place(
+    request: &RunRequest,
+    found: &Found,
+    is_running: bool,
+) -> Result<(RunReport, u64)> {
+    let read = in_place::read(&found.path)?;
+    let mut run = Reading { problems: read.problems, ..Reading::default() };
+    let mut reader = Reader::default();
+    run.id.id.clone_from(&found.id);
+    for record in read.records {
+        if let Some(event) = reader.take(record) {
+            run.event(event);
         }
+    }
+    run.id.verb = reader.verb().to_owned();
+    run.id.cluster = match found.by_kubeconfig {
+        true => reader.server.clone(),
+        false => request.cluster.clone(),
     };
-    let report = RunReport {
-        about: About::new(Kind::Run, &request.generator, request.created.clone()),
-        links: run.links(),
-        run: run.id,
-        sessions: run.sessions,
-        hosts: run.hosts,
-        restarts,
-        problems: run.problems,
-    };
-    Ok((report, read.length))
+    run.finish(is_running);
+    let (restarts, problems) = reader.restarts();
+    run.problems.extend(problems);
+    Ok((run.report(request, restarts), read.length))
 }
-
-fn find(directory: &Path, request: &RunRequest) -> Result<String> {
-    let names = past::list(directory)?;
-    let found = match request.run.as_deref() {
-        None | Some("last") => names.first(),
-        Some(wanted) => names.iter().find(|name| *name == wanted),
-    };
-    found.cloned().ok_or_else(|| {
-        let what = match &request.run {
-            Some(run) => format!("no run `{}`", run.escape_debug()),
-            None => "no recorded run".to_owned(),
-        };
-        Error::not_found(format!("cluster {} has {what}", request.cluster))
-            .hint(format!("run `imgctl journal --cluster {}` to list runs", request.cluster))
-    })
-}
-
 /// What has been read of a journal.
 #[derive(Default)]
 struct Reading {
@@ -126,40 +126,52 @@ struct Reading {
 }
 
 impl Reading {
+    fn report(self, request: &RunRequest, restarts: Vec<HostRestarts>) -> RunReport {
+        RunReport {
+            about: About::new(Kind::Run, &request.generator, request.created.clone()),
+            links: self.links(),
+            run: self.id,
+            sessions: self.sessions,
+            hosts: self.hosts,
+            restarts,
+            problems: self.problems,
+        }
+    }
+
+    /// Returns the restarts of the upgrade or rollback that the run belongs to, if it has ended.
+    fn upgrade_restarts(&mut self, state: &State) -> Result<Vec<HostRestarts>> {
+        let upgrades = UpgradeStore::of(state.files());
+        let document = match upgrades.of_intent(&self.intent) {
+            Ok(Some(document)) => document,
+            Ok(None) => return Ok(Vec::new()),
+            Err(error) => {
+                self.problems.push(format!("the upgrade's records cannot be read: {error}"));
+                return Ok(Vec::new());
+            }
+        };
+        if let Some(report) = upgrades.report(&document.id)? {
+            return Ok(restarts(report, &document));
+        }
+        if self.id.state == "done" {
+            self.problems
+                .push("the comparison of predicted and actual restarts was not recorded".to_owned());
+        }
+        Ok(Vec::new())
+    }
+
     fn take(&mut self, record: Record) {
         match record {
             Record::Start {
                 time, verb, cluster, intent, arguments, version, controller, ..
             } => {
-                let time = time.to_string();
-                self.id.started.get_or_insert_with(|| time.clone());
                 (self.id.verb, self.id.cluster) = (verb, cluster);
                 (self.id.arguments, self.intent) = (arguments, intent);
-                let (started, last) = (time.clone(), time);
-                self.sessions.push(RunSession {
-                    started,
-                    last,
-                    outcome: None,
-                    controller,
-                    version,
-                });
+                self.start(time.to_string(), controller, version);
             }
-            Record::Begin { time, step, attempt, .. } => {
-                self.last(time);
-                let attempts = &mut self.step(&step).attempts;
-                attempts.push(Attempt {
-                    number: attempt,
-                    began: Some(time.to_string()),
-                    ended: None,
-                    duration_ms: None,
-                    outcome: None,
-                    message: None,
-                });
-            }
+            Record::Begin { time, step, attempt, .. } => self.begin(&time.to_string(), &step, attempt),
             Record::End {
                 time, step, attempt, outcome, duration_ms, log, message, moved, ..
             } => {
-                self.last(time);
                 if let Some(log) = log {
                     self.logs.insert(step.clone(), log);
                 }
@@ -168,37 +180,96 @@ impl Reading {
                     let sum = self.moved.entry((from, host.clone())).or_default();
                     *sum = sum.saturating_add(bytes);
                 }
-                let attempts = &mut self.step(&step).attempts;
-                let is_open = |open: &Attempt| open.number == attempt && open.outcome.is_none();
-                if !attempts.last().is_some_and(is_open) {
-                    // Its beginning is in a part that could not be read, or it was only assumed.
-                    attempts.push(Attempt {
-                        number: attempt,
-                        began: None,
-                        ended: None,
-                        duration_ms: None,
-                        outcome: None,
-                        message: None,
-                    });
-                }
-                if let Some(open) = attempts.last_mut() {
-                    open.ended = Some(time.to_string());
-                    open.duration_ms = Some(duration_ms);
-                    open.outcome = Some(outcome.word().to_owned());
-                    open.message = message;
-                }
+                let end = Attempt {
+                    number: attempt,
+                    began: None,
+                    ended: Some(time.to_string()),
+                    duration_ms: Some(duration_ms),
+                    outcome: Some(outcome.word().to_owned()),
+                    message,
+                };
+                self.end(&step, end);
             }
             Record::Finish { time, outcome } => {
-                self.last(time);
-                if let Some(session) = self.sessions.last_mut() {
-                    session.outcome = Some(outcome.word().to_owned());
-                }
+                self.end_session(&time.to_string(), outcome.word(), None);
             }
         }
     }
 
-    fn last(&mut self, time: Timestamp) {
-        let time = time.to_string();
+    /// Takes what a reader of other records has found.
+    fn event(&mut self, event: ProgressEvent) {
+        match event {
+            ProgressEvent::Start { time, controller, version } => {
+                self.start(time, controller, version);
+            }
+            ProgressEvent::Begin { time, host, phase, step, attempt } => {
+                self.begin(&time, &format!("{phase}/{host}/{step}"), attempt);
+            }
+            ProgressEvent::End { time, host, phase, step, attempt, outcome, duration_ms, message } => {
+                let end = Attempt {
+                    number: attempt,
+                    began: None,
+                    ended: Some(time),
+                    duration_ms: Some(duration_ms),
+                    outcome: Some(outcome),
+                    message,
+                };
+                self.end(&format!("{phase}/{host}/{step}"), end);
+            }
+            ProgressEvent::Finish { time, outcome, message } => {
+                self.end_session(&time, &outcome, message);
+            }
+            ProgressEvent::Problem { text } => self.problems.push(text),
+        }
+    }
+
+    fn start(&mut self, time: String, controller: String, version: String) {
+        self.id.started.get_or_insert_with(|| time.clone());
+        let (started, last) = (time.clone(), time);
+        self.sessions.push(RunSession {
+            started,
+            last,
+            outcome: None,
+            message: None,
+            controller,
+            version,
+        });
+    }
+
+    fn begin(&mut self, time: &str, step: &str, number: u32) {
+        self.last(time);
+        self.step(step).attempts.push(Attempt {
+            number,
+            began: Some(time.to_owned()),
+            ended: None,
+            duration_ms: None,
+            outcome: None,
+            message: None,
+        });
+    }
+
+    /// Ends an attempt. Its beginning may be in a part that could not be read, or it was only assumed.
+    fn end(&mut self, step: &str, end: Attempt) {
+        self.last(end.ended.as_deref().unwrap_or_default());
+        let attempts = &mut self.step(step).attempts;
+        match attempts.last_mut() {
+            Some(open) if open.number == end.number && open.outcome.is_none() => {
+                *open = Attempt { began: open.began.take(), ..end };
+            }
+            _ => attempts.push(end),
+        }
+    }
+
+    fn end_session(&mut self, time: &str, outcome: &str, message: Option<String>) {
+        self.last(time);
+        if let Some(session) = self.sessions.last_mut() {
+            session.outcome = Some(outcome.to_owned());
+            session.message = message;
+        }
+    }
+
+    fn last(&mut self, time: &str) {
+        let time = time.to_owned();
         if let Some(session) = self.sessions.last_mut() {
             session.last = time;
         } else {
@@ -207,6 +278,7 @@ impl Reading {
                 started: time.clone(),
                 last: time,
                 outcome: None,
+                message: None,
                 controller: String::new(),
                 version: String::new(),
             });
@@ -304,29 +376,48 @@ fn tail(path: &Path, most: u64) -> std::io::Result<(String, u64)> {
     Ok((String::from_utf8_lossy(&bytes).into_owned(), start))
 }
 
-fn restarts(report: Report) -> Vec<HostRestarts> {
+fn restarts(report: Report, document: &Document) -> Vec<HostRestarts> {
     let mut hosts: Vec<HostRestarts> = Vec::new();
     for host in report.hosts {
         let compared = host.restarts.unwrap_or_default();
-        let others = compared.mismatches.into_iter().chain(compared.undecided);
+        let others: Vec<_> = compared.mismatches.into_iter().chain(compared.undecided).collect();
+        let strange: HashSet<&str> = others.iter().map(|one| one.predicted.id.as_str()).collect();
+        let planned = forward(document, &host.host).map(|told| told.containers);
+        let agreed = planned.into_iter().flatten().filter(|one| !strange.contains(one.id.as_str()));
+        let agreed = agreed.filter_map(|one| {
+            let actual = match one.verdict {
+                Verdict::Restart => Actual::Restarted,
+                Verdict::Recreate => Actual::Recreated,
+                Verdict::Keep | Verdict::Unknown => return None,
+            };
+            Some(result(one, actual, None))
+        });
         hosts.push(HostRestarts {
+            agreed: match compared.agreed {
+                // Nothing was compared there.
+                0 => Vec::new(),
+                _ => agreed.collect(),
+            },
             host: host.host,
             as_predicted: compared.agreed as u64,
-            others: others
-                .map(|one| RestartResult {
-                    actual: one.actual.word().to_owned(),
-                    why: one.why,
-                    namespace: one.predicted.namespace,
-                    pod: one.predicted.pod,
-                    container: one.predicted.container,
-                    predicted: one.predicted.verdict.word().to_owned(),
-                    reason: one.predicted.reason,
-                })
-                .collect(),
             problems: host.problems,
+            others: others.into_iter().map(|one| result(one.predicted, one.actual, one.why)).collect(),
         });
     }
     hosts
+}
+
+fn result(predicted: ContainerPrediction, actual: Actual, why: Option<String>) -> RestartResult {
+    RestartResult {
+        actual: actual.word().to_owned(),
+        restarts: None,
+        why,
+        namespace: predicted.namespace,
+        pod: predicted.pod,
+        container: predicted.container,
+        predicted: predicted.verdict.word().to_owned(),
+        reason: predicted.reason,
+    }
 }
 
 #[cfg(test)]

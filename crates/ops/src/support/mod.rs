@@ -17,16 +17,15 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::maintain;
+use crate::report::journals::{Found, Kind, Places};
 use crate::session::Session;
 use crate::support::archive::Archive;
 use crate::work::{RunOptions, Work};
-use imgctl_base::error::{Error, IoContext as _, Kind, Result};
+use imgctl_base::error::{Error, IoContext as _, Kind as ErrorKind, Result};
 use imgctl_base::fs::directory;
 use imgctl_base::secret::Redactor;
 use imgctl_cluster::cluster::context::ClusterContext;
-use imgctl_cluster::pipeline::journal::past;
 use imgctl_cluster::pipeline::redact::of_cluster;
-use imgctl_cluster::pipeline::step::journals;
 use imgctl_cluster::runtime::HostPool;
 use imgctl_host::agent::protocol::{OutputLine, Run};
 use imgctl_transfer::transfer::workers::map;
@@ -196,22 +195,22 @@ fn item(path: &str, source: &str, origin: Origin) -> Item {
     Item { path: path.to_owned(), source: source.to_owned(), origin }
 }
 
-/// Returns the journals and logs of the newest runs.
+/// Returns the journals and logs of the newest runs over hosts, and the journals of the newest in-place
+/// updates.
 fn records(work: &Work<'_>, runs: usize) -> Result<Vec<Item>> {
     let state = work.state.directory();
-    let folder = journals(state);
+    let places = Places::of_cluster(state);
     let mut items = Vec::new();
-    for run in past::list(&folder)?.into_iter().take(runs) {
-        let path = past::path_of(&folder, &run);
-        items.push(item(
-            &format!("journal/{run}.jsonl"),
-            &path.display().to_string(),
-            Origin::File(path.clone()),
-        ));
-        for host in directory::list(&state.join("logs").join(&run))? {
-            for log in directory::list(&host)? {
-                let below = log.strip_prefix(state).unwrap_or(&log).display().to_string();
-                items.push(item(&below, &log.display().to_string(), Origin::File(log)));
+    for kind in [Kind::Hosts, Kind::InPlace] {
+        let found = places.list()?.into_iter().filter(|found| found.kind == kind);
+        for Found { id, path, .. } in found.take(runs) {
+            let below = path.strip_prefix(state).unwrap_or(&path).display().to_string();
+            items.push(item(&below, &path.display().to_string(), Origin::File(path.clone())));
+            for host in directory::list(&state.join("logs").join(&id))? {
+                for log in directory::list(&host)? {
+                    let below = log.strip_prefix(state).unwrap_or(&log).display().to_string();
+                    items.push(item(&below, &log.display().to_string(), Origin::File(log)));
+                }
             }
         }
     }
@@ -418,7 +417,7 @@ pub fn check(collected: &[Collected]) -> Result<()> {
         collected.iter().filter(|one| one.path.starts_with("hosts/")).collect();
     match of_hosts.iter().find_map(|one| one.missing.as_deref()) {
         Some(why) if of_hosts.iter().all(|one| one.missing.is_some()) => {
-            Err(Error::new(Kind::Network, format!("no host could be asked: {why}"))
+            Err(Error::new(ErrorKind::Network, format!("no host could be asked: {why}"))
                 .hint("the archive is written, with what this controller knows"))
         }
         _ => Ok(()),

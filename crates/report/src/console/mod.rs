@@ -83,7 +83,11 @@ pub fn runs(report: &ControllerReport, base: &str) -> Rendered {
 /// A run of `cluster`, whose journal was read up to byte `at`; while it is running, the page follows it.
 pub fn run(report: &RunReport, cluster: &str, at: u64, base: &str) -> Rendered {
     let links = Links(base);
-    let trail = vec![Step::new("Runs", links.runs()), Step::new(cluster, links.cluster(cluster))];
+    let mut trail = vec![Step::new("Runs", links.runs())];
+    // Runs through a kubeconfig have no page of a cluster.
+    if !cluster.starts_with('.') {
+        trail.push(Step::new(cluster, links.cluster(cluster)));
+    }
     let mut frame = Frame::new(base, Place::Runs, trail);
     let mut page = views::run::page(report);
     if report.run.state == "running" {

@@ -112,7 +112,7 @@ fn run_table(runs: &[RunSummary], links: Links<'_>) -> Markup {
         @for run in runs {
             tr {
                 td.digest { (run.started.as_deref().map(time).unwrap_or_default()) }
-                td { (code(&run.cluster)) }
+                td { (code(run.server.as_deref().unwrap_or(&run.cluster))) }
                 td { (shown(&run.verb)) }
                 td { (badge(if run.state == "unfinished" { "warn" } else { class_of(Some(&run.state)) }, &run.state)) }
                 td.digest { (run.last.as_deref().map(time).unwrap_or_default()) }

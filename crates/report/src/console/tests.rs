@@ -57,6 +57,7 @@ fn pages(text: &str) -> Vec<Rendered> {
     };
     let run_of = |state: &str| RunSummary {
         cluster: all(),
+        server: some(),
         id: all(),
         verb: all(),
         state: state.to_owned(),

@@ -44,7 +44,11 @@ pub struct ClusterSummary {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RunSummary {
+    /// Cluster, or `.inplace` for runs through a kubeconfig.
     pub cluster: String,
+    /// API server of a run through a kubeconfig.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
     pub id: String,
     pub verb: String,
     /// `running`, `unfinished`, or how it ended.

@@ -20,7 +20,7 @@ pub struct RunReport {
     pub hosts: Vec<HostRun>,
     /// Bytes of files and layers, by source.
     pub links: Vec<Link>,
-    /// Predicted and actual restarts of an upgrade's hosts.
+    /// Predicted and actual restarts on the hosts of an upgrade, or on the Nodes of an in-place update.
     pub restarts: Vec<HostRestarts>,
     /// What could not be read, and what is missing for that reason.
     pub problems: Vec<String>,
@@ -57,13 +57,16 @@ pub struct RunSession {
     /// Absent if it was killed, or is running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
+    /// Why it failed, where that is not the failure of a step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
     /// Host name of the machine that ran it.
     pub controller: String,
     /// Version of imgctl.
     pub version: String,
 }
 
-/// What happened on one host.
+/// What happened on one host; of an in-place update, on one Node, where a step is a Pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -98,7 +101,8 @@ pub struct Attempt {
     pub ended: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
-    /// `done`, `failed`, `interrupted`, `lost`, `unknown`, `assumed`; absent if its end was not recorded.
+    /// `done`, `failed`, `interrupted`, `lost`, `unknown`, `assumed`; of Pods also `skipped`, `gone` and
+    /// `restored`; absent if its end was not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -129,13 +133,16 @@ pub struct Link {
 }
 
 /// Restarts of containers on a host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct HostRestarts {
     pub host: String,
-    /// Containers that did what was predicted.
+    /// Number of containers that did what was predicted.
     pub as_predicted: u64,
+    /// Those among them that restarted or were recreated; the rest kept running.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agreed: Vec<RestartResult>,
     /// Containers whose prediction was wrong or undecided.
     pub others: Vec<RestartResult>,
     /// Other deviations from the plan.
@@ -155,6 +162,9 @@ pub struct RestartResult {
     pub reason: String,
     /// `kept`, `restarted`, `recreated` or `gone`.
     pub actual: String,
+    /// Number of restarts, where they were counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restarts: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }

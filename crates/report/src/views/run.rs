@@ -4,7 +4,9 @@ mod timeline;
 
 use maud::{Markup, html};
 
-use crate::model::run::{Attempt, HostRestarts, HostRun, Link, Log, RunReport, StepRun};
+use crate::model::run::{
+    Attempt, HostRestarts, HostRun, Link, Log, RestartResult, RunReport, StepRun,
+};
 use crate::page::{Page, Section};
 use crate::text::{count, counted, duration, lines, shown, time};
 use crate::views::parts::{Tile, badge, code, headings, incomplete, nothing, table, tiles};
@@ -35,10 +37,14 @@ pub(crate) fn page(report: &RunReport) -> Page<'_> {
     }
     sections.push(section("timeline", "Timeline", None, timeline::body(report, &clock)));
     sections.push(section("steps", "Steps", Some(step_count(report)), steps(report)));
-    sections.push(section("links", "Transfers", None, links(&report.links)));
+    if !is_in_place(report) {
+        sections.push(section("links", "Transfers", None, links(&report.links)));
+    }
     if !report.restarts.is_empty() {
         let body = restarts(&report.restarts);
-        sections.push(section("restarts", "Predicted and actual restarts", None, body));
+        let number: usize = report.restarts.iter().map(|host| host.others.len()).sum();
+        let number = Some(number).filter(|number| *number > 0);
+        sections.push(section("restarts", "Predicted and actual restarts", number, body));
     }
     sections.push(section("sessions", "Commands", Some(report.sessions.len()), sessions(report)));
     Page {
@@ -52,6 +58,21 @@ pub(crate) fn page(report: &RunReport) -> Page<'_> {
     }
 }
 
+/// Returns whether Pods are changed, rather than hosts.
+fn is_in_place(report: &RunReport) -> bool {
+    report.run.verb.starts_with("inplace")
+}
+
+/// Returns how many containers restarted, how many of them were predicted to, and how many did something
+/// else than predicted; `None` if nothing is known of restarts.
+fn restarted(report: &RunReport) -> Option<(u64, u64, u64)> {
+    let known = report.restarts.iter().filter(|host| host.as_predicted > 0 || !host.others.is_empty());
+    known
+        .map(|host| (counts(host), host.others.len() as u64))
+        .map(|((predicted, actual), others)| (actual, predicted, others))
+        .reduce(|a, b| (a.0 + b.0, a.1 + b.1, a.2 + b.2))
+}
+
 fn step_count(report: &RunReport) -> usize {
     report.hosts.iter().map(|host| host.steps.len()).sum()
 }
@@ -61,7 +82,7 @@ pub(crate) fn class_of(outcome: Option<&str>) -> &'static str {
     match outcome {
         Some("done" | "assumed") => "good",
         Some("failed") => "bad",
-        Some("lost" | "unknown" | "interrupted" | "aborted") => "warn",
+        Some("lost" | "unknown" | "interrupted" | "aborted" | "restored" | "gone") => "warn",
         _ => "info",
     }
 }
@@ -86,6 +107,8 @@ fn overview(report: &RunReport, clock: &Clock) -> Markup {
     let from_hosts = report.links.iter().filter(|link| link.from != "controller");
     let from_hosts = from_hosts.map(|link| link.bytes).fold(0, u64::saturating_add);
     let failed = failures(report).len() as u64;
+    let in_place = is_in_place(report);
+    let nodes = report.hosts.iter().filter(|host| !in_place || host.host != "controller").count();
     let state = match run.state.as_str() {
         "done" => "good",
         "failed" | "aborted" => "bad",
@@ -95,6 +118,7 @@ fn overview(report: &RunReport, clock: &Clock) -> Markup {
     let figures = [
         Tile::new("State", shown(&run.state)).tone(state).note(match run.state.as_str() {
             "running" => "this page shows the run up to its last record",
+            "unfinished" if in_place => "it was killed; imgctl inplace apply --id continues it",
             "unfinished" => "it was killed; the same command resumes it",
             _ => "",
         }),
@@ -102,17 +126,30 @@ fn overview(report: &RunReport, clock: &Clock) -> Markup {
             0 | 1 => String::new(),
             more => format!("in {more} commands, without the time between them"),
         }),
-        Tile::new("Hosts", count(report.hosts.len() as u64)),
-        Tile::new("Steps done", count(done))
+        Tile::new(if in_place { "Nodes" } else { "Hosts" }, count(nodes as u64)),
+        Tile::new(if in_place { "Pods done" } else { "Steps done" }, count(done))
             .note(format!("of {} begun", count(step_count(report) as u64))),
         Tile::new("Failures", count(failed)).tone(if failed > 0 { "bad" } else { "" }),
         Tile::new("Retries", count(retries)).tone(if retries > 0 { "warn" } else { "" }),
-        Tile::new("Transferred", human(bytes))
-            .note(format!("{} from other hosts", human(from_hosts))),
     ];
+    let restarts = restarted(report).map(|(actual, predicted, otherwise)| {
+        let note = match otherwise {
+            0 => format!("{} predicted, all as predicted", count(predicted)),
+            _ => format!("{} predicted, {} otherwise", count(predicted), count(otherwise)),
+        };
+        let tone = if otherwise > 0 { "warn" } else { "" };
+        Tile::new("Restarts", count(actual)).note(note).tone(tone)
+    });
+    let transferred = Tile::new("Transferred", human(bytes))
+        .note(format!("{} from other hosts", human(from_hosts)));
+    let figures: Vec<Tile> =
+        figures.into_iter().chain((!in_place).then_some(transferred)).chain(restarts).collect();
     html! {
         (incomplete(&report.problems))
         (tiles(&figures))
+        @if let Some(message) = report.sessions.last().and_then(|last| last.message.as_deref()) {
+            pre.log { (lines(message, LONGEST_LINE)) }
+        }
         @if !run.arguments.is_empty() {
             p { "Command: " (code(&format!("imgctl {}", run.arguments.join(" ")))) }
         }
@@ -203,36 +240,53 @@ fn links(links: &[Link]) -> Markup {
     table("Bytes by source", links.len() > 12, &headings(&["From", "To", "Bytes#"]), &rows)
 }
 
+/// Number of containers that restarted or were recreated, as predicted and actually.
+fn counts(host: &HostRestarts) -> (u64, u64) {
+    let all = || host.agreed.iter().chain(&host.others);
+    let predicted = all().filter(|one| matches!(&*one.predicted, "restart" | "recreate"));
+    let actual = all().filter(|one| matches!(&*one.actual, "restarted" | "recreated"));
+    (predicted.count() as u64, actual.count() as u64)
+}
+
 fn restarts(hosts: &[HostRestarts]) -> Markup {
     let rows = html! {
         @for host in hosts {
+            @let (predicted, actual) = counts(host);
             tr {
                 th scope="row" { (code(&host.host)) }
+                td.number { (count(predicted)) }
+                td.number { (count(actual)) }
                 td.number { (count(host.as_predicted)) }
                 td.number { (count(host.others.len() as u64)) }
                 td.text { @for problem in &host.problems { p { bdi { (shown(problem)) } } } }
             }
         }
     };
-    let others = html! {
-        @for host in hosts {
-            @for one in &host.others {
-                tr {
-                    td { (code(&host.host)) }
-                    th scope="row" { (code(&format!("{}/{} {}", one.namespace, one.pod, one.container))) }
-                    td { (badge("info", &one.predicted)) }
-                    td { (badge("warn", &one.actual)) }
-                    td.text { bdi { (shown(&one.reason)) } @if let Some(why) = &one.why { p.hint { bdi { (shown(why)) } } } }
+    let row = |host: &HostRestarts, one: &RestartResult, class: &'static str| {
+        html! {
+            tr {
+                td { (code(&host.host)) }
+                th scope="row" { (code(&format!("{}/{} {}", one.namespace, one.pod, one.container))) }
+                td { (badge(if one.predicted == "keep" { "" } else { "info" }, &one.predicted)) }
+                td {
+                    (badge(class, &one.actual))
+                    @if let Some(times) = one.restarts.filter(|times| *times > 1) { " " span.quiet { (count(times)) " times" } }
                 }
+                td.text { bdi { (shown(&one.reason)) } @if let Some(why) = &one.why { p.hint { bdi { (shown(why)) } } } }
             }
         }
     };
-    let has_others = hosts.iter().any(|host| !host.others.is_empty());
+    let number: usize = hosts.iter().map(|host| host.agreed.len() + host.others.len()).sum();
+    let containers = html! {
+        @for host in hosts { @for one in &host.others { (row(host, one, "warn")) } }
+        @for host in hosts { @for one in &host.agreed { (row(host, one, "good")) } }
+    };
     html! {
-        (table("Predictions by host", hosts.len() > 12, &headings(&["Host", "As predicted#", "Otherwise#", "Other deviations"]), &rows))
-        @if has_others {
-            h3 { "Not as predicted" }
-            (table("Containers that did something else", true, &headings(&["Host", "Container", "Predicted", "Actual", "Why"]), &others))
+        (table("Predicted and actual restarts by host", hosts.len() > 12, &headings(&["Host", "Predicted#", "Restarted#", "As predicted#", "Otherwise#", "Other deviations"]), &rows))
+        @if number > 0 {
+            h3 { "Containers" }
+            p.quiet { "Those that did something else come first. Containers that kept running, as predicted, are only counted." }
+            (table("Containers, predicted and actual", number > 12, &headings(&["Host", "Container", "Predicted", "Actual", "Why"]), &containers))
         }
     }
 }

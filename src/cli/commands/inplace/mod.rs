@@ -7,15 +7,20 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::cli::{
-    context::Context, duration, registry_options::RegistryArgs, ssh_options::SshArgs,
+    context::Context,
+    duration,
+    registry_options::RegistryArgs,
+    report_output::{GENERATOR, RunReportArg},
+    ssh_options::SshArgs,
 };
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_cluster::cluster::name;
-use imgctl_cluster::inplace::batches::Share;
+use imgctl_cluster::inplace::{batches::Share, plan::Plan};
 use imgctl_cluster::inplace::request::{self, Selection, TemplatePolicy, Verify, checked};
 use imgctl_ops::inplace::{
     self, Care, Change, ChangeRequest, ClusterAccess, UndoRequest, nothing_said,
 };
+use imgctl_ops::report::of_in_place;
 use imgctl_ops::session::Session;
 
 /// Change the images of running Pods without rescheduling them
@@ -54,8 +59,9 @@ pub(crate) fn run(args: &InplaceArgs, context: &Context) -> Result<()> {
 
 fn plan(args: &PlanArgs, context: &Context) -> Result<()> {
     let session = args.change.access.session(context)?;
+    args.report.request(context)?;
     let plan = inplace::plan(&args.change.request()?, &session)?;
-    view::plan(&plan, context)?;
+    show(&plan, context)?;
     if plan.problems.is_empty() {
         return Ok(());
     }
@@ -63,7 +69,14 @@ fn plan(args: &PlanArgs, context: &Context) -> Result<()> {
     Err(Error::new(Kind::CheckFailed, what))
 }
 
+/// Shows a plan that is not carried out, and writes its page if that is asked for.
+fn show(plan: &Plan, context: &Context) -> Result<()> {
+    context.report_plan(|created| Some(of_in_place(plan, GENERATOR, created)))?;
+    view::plan(plan, context)
+}
+
 fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
+    args.report.request(context)?;
     let request = ChangeRequest {
         plan_digest: args.plan_digest.clone(),
         rollback_all: args.rollback_all,
@@ -73,6 +86,7 @@ fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
 }
 
 fn roll_back(args: &RollbackArgs, context: &Context) -> Result<()> {
+    args.report.request(context)?;
     let request = UndoRequest {
         access: args.access.cluster(),
         id: args.id.clone(),
@@ -81,7 +95,7 @@ fn roll_back(args: &RollbackArgs, context: &Context) -> Result<()> {
         dry_run: args.dry_run,
     };
     match inplace::undo(&request, &args.access.session(context)?)? {
-        Some(plan) => view::plan(&plan, context),
+        Some(plan) => show(&plan, context),
         None => Ok(()),
     }
 }
@@ -119,6 +133,8 @@ Examples:
 struct PlanArgs {
     #[command(flatten)]
     change: ChangeArgs,
+    #[command(flatten)]
+    report: RunReportArg,
 }
 
 /// Change Pods in batches
@@ -138,6 +154,8 @@ struct ApplyArgs {
     /// After a failure, also restore the previous images of Pods in earlier batches
     #[arg(long, help_heading = HOW)]
     rollback_all: bool,
+    #[command(flatten)]
+    report: RunReportArg,
     #[command(flatten)]
     change: ChangeArgs,
 }
@@ -174,6 +192,8 @@ struct RollbackArgs {
     /// Show what would be done, without changing anything
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    report: RunReportArg,
     #[command(flatten)]
     access: AccessArgs,
 }

@@ -110,7 +110,7 @@ fn to(one: &ContainerPlan) -> String {
 pub(crate) fn progress(progress: &InPlace<'_>, context: &Context) -> Result<()> {
     let ui = &context.ui;
     let value = match progress {
-        InPlace::Begun { plan, journal } => {
+        InPlace::Begun { plan, journal, .. } => {
             let (id, pods, batches) = (journal.id(), plan.work().count(), plan.batches.len());
             if !ui.is_json() {
                 return ui.line(&format!("run {id}: {pods} Pods in {batches} batches"));

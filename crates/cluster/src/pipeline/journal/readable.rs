@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::pipeline::journal::past::each_line;
@@ -17,18 +18,26 @@ const OUTCOMES: [&str; 8] =
     ["done", "failed", "interrupted", "lost", "unknown", "assumed", "paused", "aborted"];
 
 /// Records in their order, and what is wrong with the rest.
-#[derive(Debug, Default)]
-pub struct Readable {
-    pub records: Vec<Record>,
+#[derive(Debug)]
+pub struct Readable<R = Record> {
+    pub records: Vec<R>,
     /// Sentences for the operator.
     pub problems: Vec<String>,
     /// Length of all complete lines, in bytes.
     pub length: u64,
 }
 
-/// Reads a journal. Fails only if the file cannot be read.
+/// A record that was read, with what is strange about it; or why the line is none.
+type Parsed<R> = Result<(R, Option<String>), String>;
+
+/// Reads the journal of a run over hosts. Fails only if the file cannot be read.
 pub fn read(path: &Path) -> Result<Readable> {
-    let mut found = Readable::default();
+    read_as(path, record)
+}
+
+/// Reads a journal whose lines `parse` understands. Fails only if the file cannot be read.
+pub(crate) fn read_as<R>(path: &Path, parse: fn(&[u8]) -> Parsed<R>) -> Result<Readable<R>> {
+    let mut found = Readable { records: Vec::new(), problems: Vec::new(), length: 0 };
     let mut more = 0_usize;
     let mut chain = Some(Chain::default());
     let read = each_line(path, |number, line, whole| {
@@ -47,7 +56,7 @@ pub fn read(path: &Path) -> Result<Readable> {
             // One gap breaks all that follows.
             chain = None;
         }
-        match record(line) {
+        match parse(line) {
             Ok((record, None)) => found.records.push(record),
             Ok((record, Some(strange))) => {
                 problem(format!("line {number}: {strange}"));
@@ -78,14 +87,19 @@ pub fn read(path: &Path) -> Result<Readable> {
 /// Reads a record of one line; of a newer version as far as it is known here, with what is not. The
 /// error is a sentence for the operator.
 pub fn record(line: &[u8]) -> Result<(Record, Option<String>), String> {
-    let strict = match serde_json::from_slice::<Record>(line) {
+    record_as(line, &["start", "begin", "end", "finish"])
+}
+
+/// Reads a record of one line, of one of these kinds.
+pub(crate) fn record_as<R: DeserializeOwned>(line: &[u8], kinds: &[&str]) -> Parsed<R> {
+    let strict = match serde_json::from_slice::<R>(line) {
         Ok(record) => return Ok((record, None)),
         Err(error) => error,
     };
     let mut value: Value =
         serde_json::from_slice(line).map_err(|_| "it is not a record".to_owned())?;
     let kind = value["record"].as_str().unwrap_or_default().to_owned();
-    if !["start", "begin", "end", "finish"].contains(&&*kind) {
+    if !kinds.contains(&&*kind) {
         return Err(format!("this imgctl does not know records `{}`", kind.escape_debug()));
     }
     let outcome = value["outcome"].as_str().unwrap_or_default().to_owned();
