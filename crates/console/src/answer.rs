@@ -8,9 +8,10 @@ use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use serde::Serialize;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 use crate::browse;
+use crate::changes::{self, Subject};
 use crate::events;
 use crate::guard::{Admission, Guard, Refusal};
 use crate::reply::{self, Body, Reply};
@@ -25,7 +26,7 @@ use imgctl_store::store::Store;
 
 /// Number of requests that read at the same time; others wait.
 const READERS: usize = 2;
-/// Number of pages that follow a run at the same time; browsers open six connections at most.
+/// Number of pages that get events at the same time; browsers open six connections at most.
 const FOLLOWERS: usize = 24;
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 
@@ -112,7 +113,10 @@ impl Console {
         };
         let query = head.uri.query().map(str::to_owned);
         if let Route::Events { cluster, run } = route {
-            return self.follow(&cluster, &run, query.as_deref(), head).await;
+            return self.follow(&cluster, &run, query.as_deref(), head);
+        }
+        if let Route::Changes(subject) = route {
+            return self.follow_list(subject, query.as_deref(), head);
         }
         self.read(move |source| source.answer(&route, query.as_deref())).await
     }
@@ -132,17 +136,35 @@ impl Console {
         })
     }
 
-    async fn follow(&self, cluster: &str, run: &str, query: Option<&str>, head: &Parts) -> Reply {
-        let Ok(place) = Arc::clone(&self.followers).try_acquire_owned() else {
-            return self
-                .source
-                .failed(&Error::busy("too many pages follow runs").hint("close some of them"));
+    /// Returns the place of one more page that gets events.
+    fn place(&self) -> Result<OwnedSemaphorePermit> {
+        Arc::clone(&self.followers).try_acquire_owned().map_err(|_| {
+            Error::busy("too many pages are open").hint("close some pages of runs and lists")
+        })
+    }
+
+    /// Sends the changes of a list.
+    fn follow_list(&self, subject: Subject, query: Option<&str>, head: &Parts) -> Reply {
+        let place = match self.place() {
+            Ok(place) => place,
+            Err(error) => return self.source.failed(&error),
         };
-        // A browser that comes again says where it was.
-        let last = head.headers.get(LAST_EVENT).and_then(|value| value.to_str().ok());
-        let at = last.map(str::to_owned).or_else(|| parameter(query, "at"));
-        let at = at.and_then(|at| at.parse().ok()).unwrap_or(0);
-        let follower = match self.source.recorded.follow(cluster, run, at) {
+        let (sender, pieces) = mpsc::channel(events::WAITING);
+        let (source, stop, at) = (Arc::clone(&self.source), self.stop.clone(), position(query, head));
+        tokio::spawn(async move {
+            changes::follow(subject, source, at, sender, stop).await;
+            drop(place);
+        });
+        reply::events(pieces)
+    }
+
+    /// Sends the progress of a run.
+    fn follow(&self, cluster: &str, run: &str, query: Option<&str>, head: &Parts) -> Reply {
+        let place = match self.place() {
+            Ok(place) => place,
+            Err(error) => return self.source.failed(&error),
+        };
+        let follower = match self.source.recorded.follow(cluster, run, position(query, head)) {
             Ok(follower) => follower,
             Err(error) => return self.source.failed(&error),
         };
@@ -155,6 +177,13 @@ impl Console {
         });
         reply::events(pieces)
     }
+}
+
+/// Returns from where to send events: a browser that comes again says where it was.
+fn position(query: Option<&str>, head: &Parts) -> u64 {
+    let last = head.headers.get(LAST_EVENT).and_then(|value| value.to_str().ok());
+    let at = last.map(str::to_owned).or_else(|| parameter(query, "at"));
+    at.and_then(|at| at.parse().ok()).unwrap_or(0)
 }
 
 /// Makes the response of data, or of their page.
@@ -170,11 +199,13 @@ fn shown(as_json: bool, data: &impl Serialize, page: impl FnOnce() -> Rendered) 
 impl Source {
     fn answer(&self, route: &Route, query: Option<&str>) -> Result<Reply> {
         let as_json = parameter(query, "format").as_deref() == Some("json");
+        // Before the data are read: what changes meanwhile is told.
+        let at = changes::now();
         let (store, recorded, base) = (&self.store, &self.recorded, self.base.as_str());
         match route {
             Route::Store => {
                 let report = browse::list(store, recorded.about(Kind::Store))?;
-                shown(as_json, &report, || console::store(&report, base))
+                shown(as_json, &report, || console::store(&report, at, base))
             }
             Route::Image { digest } => {
                 let platform = parameter(query, "platform");
@@ -196,14 +227,14 @@ impl Source {
             Route::Clusters | Route::Runs | Route::Plans => {
                 let report = recorded.all()?;
                 shown(as_json, &report, || match route {
-                    Route::Clusters => console::clusters(&report, base),
-                    Route::Runs => console::runs(&report, base),
-                    _ => console::plans(&report, base),
+                    Route::Clusters => console::clusters(&report, at, base),
+                    Route::Runs => console::runs(&report, at, base),
+                    _ => console::plans(&report, at, base),
                 })
             }
             Route::Cluster { name } => {
                 let report = recorded.cluster(name)?;
-                shown(as_json, &report, || console::cluster(&report, base))
+                shown(as_json, &report, || console::cluster(&report, at, base))
             }
             Route::Run { cluster, run } => {
                 let (report, at) = recorded.run(cluster, run)?;
@@ -211,7 +242,7 @@ impl Source {
             }
             Route::Plan { cluster, id } => self.plan(as_json, &recorded.kept_plan(cluster, id)?),
             Route::PlanFile { number } => self.plan(as_json, &recorded.plan_in_file(*number)?),
-            Route::Events { .. } => Err(Error::failed("events are no page")),
+            Route::Events { .. } | Route::Changes(_) => Err(Error::failed("events are no page")),
         }
     }
 

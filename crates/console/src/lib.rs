@@ -10,6 +10,7 @@
 
 mod answer;
 mod browse;
+mod changes;
 mod events;
 mod guard;
 mod reply;

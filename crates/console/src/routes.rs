@@ -1,5 +1,7 @@
 //! Paths and queries of requests. Must not know what pages show.
 
+use crate::changes::Subject;
+
 /// What is asked for, below the base. Segments are decoded: they may contain anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
@@ -26,6 +28,8 @@ pub(crate) enum Route {
         cluster: String,
         run: String,
     },
+    /// Events of a list.
+    Changes(Subject),
     Plans,
     Plan {
         cluster: String,
@@ -67,6 +71,10 @@ impl Route {
             ("runs", None, None) => Self::Runs,
             ("runs", Some(cluster), Some(run)) => Self::Run { cluster, run },
             ("events", Some(cluster), Some(run)) => Self::Events { cluster, run },
+            ("changes", Some(what), None) if what == "store" => Self::Changes(Subject::Store),
+            ("changes", Some(what), cluster) if what == "recorded" => {
+                Self::Changes(Subject::Recorded(cluster))
+            }
             ("plans", None, None) => Self::Plans,
             ("plans", Some(number), None) => Self::PlanFile { number: number.parse().ok()? },
             ("plans", Some(cluster), Some(id)) => Self::Plan { cluster, id },
@@ -132,6 +140,10 @@ mod tests {
         let events = links.events(hostile, hostile, 17);
         assert_eq!(parameter(events.split_once('?').map(|(_, query)| query), "at").unwrap(), "17");
         assert_eq!(parse(events), Route::Events { cluster: own(), run: own() });
+        let changes = |of| Route::Changes(of);
+        assert_eq!(parse(links.changes_of_store(7)), changes(Subject::Store));
+        assert_eq!(parse(links.changes(None, 7)), changes(Subject::Recorded(None)));
+        assert_eq!(parse(links.changes(Some(hostile), 7)), changes(Subject::Recorded(Some(own()))));
         assert_eq!(parse(links.plans()), Route::Plans);
         assert_eq!(parse(links.plan("c", hostile)), Route::Plan { cluster: "c".into(), id: own() });
         assert_eq!(parse(links.plan_file("3")), Route::PlanFile { number: 3 });
@@ -164,6 +176,9 @@ mod tests {
             "/images",
             "//",
             "/files/x",
+            "/changes",
+            "/changes/x",
+            "/changes/store/x",
             "/assets/../x",
             "/files/a/b/%f",
         ] {

@@ -46,6 +46,17 @@ impl Links<'_> {
         format!("{}/events/{cluster}/{run}?at={at}", self.0)
     }
 
+    /// Events of the list of images: it changed after `at`, in milliseconds since 1970.
+    pub fn changes_of_store(self, at: u64) -> String {
+        format!("{}/changes/store?at={at}", self.0)
+    }
+
+    /// Events of the lists of clusters, runs and plans, of all clusters or of one.
+    pub fn changes(self, cluster: Option<&str>, at: u64) -> String {
+        let cluster = cluster.map(|name| format!("/{}", encode(name.as_bytes())));
+        format!("{}/changes/recorded{}?at={at}", self.0, cluster.unwrap_or_default())
+    }
+
     /// Page of a plan that a cluster keeps.
     pub fn plan(self, cluster: &str, id: &str) -> String {
         format!("{}/plans/{}/{}", self.0, encode(cluster.as_bytes()), encode(id.as_bytes()))

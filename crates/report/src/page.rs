@@ -29,6 +29,8 @@ pub(crate) struct Frame<'a> {
     pub(crate) trail: Vec<Step>,
     /// Address before the paths of an image's files, for the script.
     pub(crate) files: Option<String>,
+    /// Address of the events that tell that the page has changed.
+    pub(crate) changes: Option<String>,
     /// The page follows events of its server.
     pub(crate) is_live: bool,
     pub(crate) has_form: bool,
@@ -62,7 +64,13 @@ impl Step {
 impl<'a> Frame<'a> {
     pub(crate) fn new(base: &'a str, place: Place, trail: Vec<Step>) -> Self {
         let json = "?format=json".to_owned();
-        Self { base, place, trail, files: None, is_live: false, has_form: false, json }
+        let (files, changes) = (None, None);
+        Self { base, place, trail, files, changes, is_live: false, has_form: false, json }
+    }
+
+    /// The page changes when what it lists does.
+    pub(crate) fn changing(self, events: String) -> Self {
+        Self { changes: Some(events), is_live: true, ..self }
     }
 
     /// Links to the parts of the console, and to the pages above this one.
@@ -166,7 +174,7 @@ impl Page<'_> {
                     title { (title) }
                     style { (PreEscaped(STYLE)) }
                 }
-                body data-files=[frame.and_then(|frame| frame.files.as_ref())] {
+                body data-files=[frame.and_then(|frame| frame.files.as_ref())] data-changes=[frame.and_then(|frame| frame.changes.as_ref())] {
                     a.skip href="#main" { "Skip to content" }
                     @if let Some(frame) = frame { (frame.navigation()) }
                     header.top {

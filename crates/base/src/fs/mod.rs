@@ -11,4 +11,5 @@ pub mod metadata;
 mod remove;
 pub mod root;
 pub mod walk;
+pub mod watch;
 pub mod xattr;

@@ -34,6 +34,8 @@ use imgctl_report::model::{About, Kind};
 const MOST_RUNS: usize = 200;
 /// Maximum size of a file with a plan, in bytes.
 const LONGEST_PLAN: u64 = 256 << 20;
+/// Folders of a state, besides journals, whose files are listed.
+const LISTED: [&str; 3] = ["upgrade", "backup", "pki"];
 /// Label of a rootfs image with its version.
 const VERSION: &str = "version";
 
@@ -207,6 +209,30 @@ impl Recorded {
             )));
         }
         read_plan(&bytes, &path.display().to_string())
+    }
+
+    /// Returns the directories whose entries decide what is listed of all clusters, or of one.
+    pub fn directories(&self, cluster: Option<&str>) -> Vec<PathBuf> {
+        let Some(root) = &self.root else { return Vec::new() };
+        let mut all = vec![root.clone()];
+        // Before the first cluster, the directory of states does not exist.
+        all.extend(root.parent().filter(|_| !root.is_dir()).map(Path::to_owned));
+        if cluster.is_none() {
+            let others = Places::of_kubeconfigs(root);
+            all.extend(others.directories().map(Path::to_owned));
+        }
+        let names = match cluster {
+            Some(name) => vec![name.to_owned()],
+            None => self.names().unwrap_or_default(),
+        };
+        for state in names.iter().filter_map(|name| self.state(name).ok()) {
+            let directory = state.directory();
+            let of_cluster = Places::of_cluster(directory);
+            all.push(directory.to_owned());
+            all.extend(of_cluster.directories().map(Path::to_owned));
+            all.extend(LISTED.map(|name| directory.join(name)));
+        }
+        all
     }
 
     /// Returns who asks, and when, for data of a kind.

@@ -1,6 +1,6 @@
 "use strict";
 // Shared by all reports. Foreign text reaches the page through textContent and attributes that have no
-// meaning beyond text; nothing is ever parsed as HTML.
+// meaning beyond text; nothing is ever parsed as HTML but whole pages of the console's own server.
 const data = JSON.parse(document.getElementById("data").textContent);
 
 // The characters of `is_unsafe` in crates/base/src/text.rs.
@@ -51,26 +51,41 @@ function build(node, attributes, children) {
 }
 
 // A search field above each table that asks for one.
-for (const table of document.querySelectorAll("table[data-filter]")) {
-  const rows = Array.from(table.tBodies[0].rows);
-  const words = rows.map((row) => row.textContent.toLowerCase());
+const filters = new Map();
+function addFilter(table) {
   const status = element("p", { class: "status", role: "status" });
-  const field = element("input", {
-    type: "search", autocomplete: "off", spellcheck: "false",
-    oninput: () => {
-      const wanted = field.value.toLowerCase();
-      let left = 0;
-      rows.forEach((row, index) => {
-        row.hidden = !words[index].includes(wanted);
-        left += row.hidden ? 0 : 1;
-      });
-      status.textContent = wanted ? `${count(left)} of ${count(rows.length)} rows` : "";
-    },
-  });
+  const field = element("input", { type: "search", autocomplete: "off", spellcheck: "false", oninput: () => apply() });
   const caption = table.caption ? table.caption.textContent : "rows";
-  table.parentElement.before(
-    element("div", { class: "controls filter" }, element("label", {}, `Search: ${caption}`, field), status));
+  const controls = element("div", { class: "controls filter", "data-own": true }, element("label", {}, `Search: ${caption}`, field), status);
+  // Rows with their text, read at the first search.
+  let rows = null;
+  function apply() {
+    const wanted = field.value.toLowerCase();
+    if (!wanted && rows === null) return;
+    if (rows === null) rows = Array.from(table.tBodies[0].rows, (row) => [row, row.textContent.toLowerCase()]);
+    let left = 0;
+    for (const [row, text] of rows) {
+      const fits = text.includes(wanted);
+      if (row.hidden === fits) row.hidden = !fits;
+      left += fits ? 1 : 0;
+    }
+    status.textContent = wanted ? `${count(left)} of ${count(rows.length)} rows` : "";
+  }
+  table.parentElement.before(controls);
+  filters.set(table, { controls, changed: () => { rows = null; apply(); } });
 }
+function updateFilters() {
+  for (const [table, filter] of filters) {
+    if (table.isConnected && table.matches("[data-filter]")) continue;
+    filter.controls.remove();
+    filters.delete(table);
+  }
+  for (const table of document.querySelectorAll("table[data-filter]")) {
+    if (filters.has(table)) filters.get(table).changed();
+    else addFilter(table);
+  }
+}
+updateFilters();
 
 // Everything is printed, also what is folded.
 window.addEventListener("beforeprint", () => {

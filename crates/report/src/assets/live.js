@@ -74,7 +74,10 @@
     source.close();
     for (const host of hosts.values()) { host.open.clear(); draw(host); }
     sums();
-    status.replaceChildren(`${text} `, element("a", { href: window.location.pathname }, "Show the whole run"));
+    status.textContent = text;
+    // The rest of the page becomes that of the whole run; what was followed stays.
+    place.closest("section").setAttribute("data-own", "");
+    refresh();
   }
 
   const source = new EventSource(place.dataset.events);

@@ -11,7 +11,8 @@ use crate::text::{count, shown};
 use crate::views::parts::{badge, code, headings, table};
 use crate::views::run::{class_of, outcome};
 
-pub(super) const SCRIPT: &str = include_str!("../assets/live.js");
+pub(super) const SCRIPT: &str =
+    concat!(include_str!("../assets/refresh.js"), include_str!("../assets/live.js"));
 
 /// Where a host is.
 #[derive(Serialize)]

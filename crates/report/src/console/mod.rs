@@ -23,6 +23,9 @@ use crate::views;
 pub use crate::links::{Links, encode};
 pub use message::Message;
 
+/// Brings a page up to date.
+const REFRESH: &str = include_str!("../assets/refresh.js");
+
 /// An image to compare with.
 #[derive(Clone, Debug)]
 pub struct Candidate {
@@ -31,9 +34,9 @@ pub struct Candidate {
     pub name: String,
 }
 
-/// The images of the store.
-pub fn store(report: &StoreReport, base: &str) -> Rendered {
-    let frame = Frame::new(base, Place::Store, Vec::new());
+/// The images of the store, which are read after `at`, in milliseconds since 1970.
+pub fn store(report: &StoreReport, at: u64, base: &str) -> Rendered {
+    let frame = Frame::new(base, Place::Store, Vec::new()).changing(Links(base).changes_of_store(at));
     store::page(report, Links(base)).render_in(&frame)
 }
 
@@ -63,20 +66,23 @@ pub fn files(report: &FilesReport, base: &str) -> Rendered {
 }
 
 /// The clusters of the controller.
-pub fn clusters(report: &ControllerReport, base: &str) -> Rendered {
-    let frame = Frame::new(base, Place::Clusters, Vec::new());
+pub fn clusters(report: &ControllerReport, at: u64, base: &str) -> Rendered {
+    let frame = Frame::new(base, Place::Clusters, Vec::new()).changing(Links(base).changes(None, at));
     recorded::clusters(report, Links(base)).render_in(&frame)
 }
 
 /// A cluster.
-pub fn cluster(report: &RecordedReport, base: &str) -> Rendered {
-    let trail = vec![Step::new("Clusters", Links(base).clusters())];
-    recorded::cluster(report, Links(base)).render_in(&Frame::new(base, Place::Clusters, trail))
+pub fn cluster(report: &RecordedReport, at: u64, base: &str) -> Rendered {
+    let links = Links(base);
+    let trail = vec![Step::new("Clusters", links.clusters())];
+    let events = links.changes(Some(&report.cluster.name), at);
+    let frame = Frame::new(base, Place::Clusters, trail).changing(events);
+    recorded::cluster(report, links).render_in(&frame)
 }
 
 /// All runs.
-pub fn runs(report: &ControllerReport, base: &str) -> Rendered {
-    let frame = Frame::new(base, Place::Runs, Vec::new());
+pub fn runs(report: &ControllerReport, at: u64, base: &str) -> Rendered {
+    let frame = Frame::new(base, Place::Runs, Vec::new()).changing(Links(base).changes(None, at));
     recorded::runs(report, Links(base)).render_in(&frame)
 }
 
@@ -101,8 +107,8 @@ pub fn run(report: &RunReport, cluster: &str, at: u64, base: &str) -> Rendered {
 }
 
 /// All plans.
-pub fn plans(report: &ControllerReport, base: &str) -> Rendered {
-    let frame = Frame::new(base, Place::Plans, Vec::new());
+pub fn plans(report: &ControllerReport, at: u64, base: &str) -> Rendered {
+    let frame = Frame::new(base, Place::Plans, Vec::new()).changing(Links(base).changes(None, at));
     recorded::plans(report, Links(base)).render_in(&frame)
 }
 
@@ -117,7 +123,7 @@ fn link(href: &str, text: &str) -> Markup {
     html! { a href=(href) { (views::parts::code(text)) } }
 }
 
-/// A page whose data no script reads.
+/// A page whose data no script reads; the script brings lists up to date.
 fn plain<'a>(
     about: &'a crate::model::About,
     kind: &'static str,
@@ -131,7 +137,7 @@ fn plain<'a>(
         subject: subject.to_owned(),
         facts,
         sections,
-        script: "",
+        script: REFRESH,
         data: "null".to_owned(),
     }
 }

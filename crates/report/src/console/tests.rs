@@ -90,13 +90,13 @@ fn pages(text: &str) -> Vec<Rendered> {
     live.run.state = "running".to_owned();
     let message = console::Message { title: "T", text, hints: vec![all()] };
     vec![
-        console::store(&store, "/b"),
+        console::store(&store, 7, "/b"),
         console::files(&files("directory"), "/b"),
         console::files(&files("file"), "/b"),
-        console::clusters(&controller, "/b"),
-        console::runs(&controller, "/b"),
-        console::plans(&controller, "/b"),
-        console::cluster(&recorded, "/b"),
+        console::clusters(&controller, 7, "/b"),
+        console::runs(&controller, 7, "/b"),
+        console::plans(&controller, 7, "/b"),
+        console::cluster(&recorded, 7, "/b"),
         console::run(&live, text, 7, "/b"),
         message.page(&controller.about, Some("/b")),
         message.page(&controller.about, None),
@@ -120,7 +120,7 @@ fn hostile_text_stays_text_and_leads_nowhere_else() {
         }
     }
     for page in plain {
-        let is_live = page.html.contains("data-events");
+        let is_live = ["data-events=\"", "data-changes=\""].iter().any(|one| page.html.contains(one));
         assert_eq!(page.policy.contains("connect-src 'self'"), is_live);
         assert!(page.policy.ends_with("frame-ancestors 'none'") && !page.policy.contains("unsafe"));
     }

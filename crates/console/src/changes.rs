@@ -1,0 +1,155 @@
+//! Events for the pages of lists: something in the directories that a list is made of has changed. The
+//! kernel tells; without a change nothing runs. A message says no more than that: the page then asks for
+//! itself again.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{mpsc, watch};
+
+use crate::answer::Source;
+use crate::events::stopped;
+use imgctl_base::error::{Error, Result};
+use imgctl_base::fs::watch::{Change, Watch};
+
+/// Time in which further changes become part of one message: a run creates its journal, and writes it.
+const TOGETHER: Duration = Duration::from_millis(400);
+/// Times of files are coarser than clocks.
+const COARSE: Duration = Duration::from_millis(50);
+/// Where the kernel does not tell, a page is told that it may have changed this often.
+const OTHERWISE: Duration = Duration::from_secs(15);
+
+/// What a list is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    Store,
+    /// Clusters, runs and plans of all clusters, or of one.
+    Recorded(Option<String>),
+}
+
+impl Subject {
+    /// Returns the directories to watch; those of clusters that appear later are added then.
+    fn directories(&self, source: &Source) -> Vec<PathBuf> {
+        match self {
+            Self::Store => source.store.path("index.json").parent().map(Path::to_owned).into_iter().collect(),
+            Self::Recorded(cluster) => source.recorded.directories(cluster.as_deref()),
+        }
+    }
+
+    /// Returns whether a change of this file or folder shows in the list.
+    fn concerns(&self, change: Change<'_>) -> bool {
+        match (self, change) {
+            (_, Change::Unknown) => true,
+            (Self::Store, Change::Entry(name)) => name == b"index.json",
+            (Self::Store, Change::Closed(_)) => false,
+            (Self::Recorded(_), Change::Entry(name)) => {
+                ![&b".lock"[..], b".imgctl-"].iter().any(|hidden| name.starts_with(hidden))
+            }
+            // Who ran has ended, or was killed. What a run appends meanwhile shows on its own page.
+            (Self::Recorded(_), Change::Closed(name)) => name.ends_with(b".jsonl"),
+        }
+    }
+}
+
+/// Returns the time for the address of a page's events, before its data are read: milliseconds since 1970.
+pub(crate) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Sends a message for each change since `at`, until the browser leaves or the console stops.
+pub(crate) async fn follow(
+    subject: Subject,
+    source: Arc<Source>,
+    at: u64,
+    pieces: mpsc::Sender<Bytes>,
+    stop: watch::Receiver<bool>,
+) {
+    let told = async {
+        match watched(&subject, &source) {
+            Ok(kernel) => changes(&subject, &source, &kernel, at, &pieces).await,
+            Err(error) => {
+                tracing::warn!("changes of a list are looked for from time to time: {error}");
+                while send(&pieces).await {
+                    tokio::time::sleep(OTHERWISE).await;
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = told => {}
+        () = pieces.closed() => {}
+        () = stopped(stop) => {}
+    }
+}
+
+fn watched(subject: &Subject, source: &Source) -> Result<AsyncFd<Watch>> {
+    let failed = |error| Error::io("cannot watch directories", error);
+    let kernel = Watch::new().map_err(failed)?;
+    for directory in subject.directories(source) {
+        kernel.add(&directory).map_err(failed)?;
+    }
+    AsyncFd::with_interest(kernel, Interest::READABLE).map_err(failed)
+}
+
+async fn changes(
+    subject: &Subject,
+    source: &Source,
+    kernel: &AsyncFd<Watch>,
+    at: u64,
+    pieces: &mpsc::Sender<Bytes>,
+) {
+    // Between the page and the watch.
+    let mut changed = has_changed(subject, source, at);
+    loop {
+        if changed {
+            tokio::time::sleep(TOGETHER).await;
+            // What has happened until now is a part of what the page gets.
+            let _ = kernel.get_ref().read(|_| {});
+            for directory in subject.directories(source) {
+                let _ = kernel.get_ref().add(&directory);
+            }
+            if !send(pieces).await {
+                return;
+            }
+        }
+        changed = false;
+        let Ok(mut ready) = kernel.readable().await else { return };
+        let read = ready.try_io(|kernel| {
+            kernel.get_ref().read(|change| changed |= subject.concerns(change))
+        });
+        if matches!(read, Ok(Err(_))) {
+            return;
+        }
+    }
+}
+
+/// Sends a message, with the time from which a browser that comes again continues.
+async fn send(pieces: &mpsc::Sender<Bytes>) -> bool {
+    let message = format!("event: changed\nid: {}\ndata: {{}}\n\n", now());
+    pieces.send(Bytes::from(message)).await.is_ok()
+}
+
+/// Returns whether a directory, or a journal in it, changed after `at`.
+fn has_changed(subject: &Subject, source: &Source, at: u64) -> bool {
+    let since = UNIX_EPOCH + Duration::from_millis(at) - COARSE.min(Duration::from_millis(at));
+    let is_newer = |path: &Path| {
+        let time = std::fs::metadata(path).and_then(|metadata| metadata.modified());
+        time.is_ok_and(|time| time >= since)
+    };
+    let journals = |directory: &Path| {
+        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        let mut journals = entries.filter(|entry| {
+            subject.concerns(Change::Closed(entry.file_name().as_encoded_bytes()))
+        });
+        journals.any(|entry| is_newer(&entry.path()))
+    };
+    subject.directories(source).iter().any(|directory| match subject {
+        Subject::Store => is_newer(&directory.join("index.json")),
+        Subject::Recorded(_) => is_newer(directory) || journals(directory),
+    })
+}
