@@ -119,8 +119,7 @@ svg{color-scheme:light dark}
 text{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;fill:#1f2328;white-space:pre}
 .r{fill:#b3261e}.g{fill:#1a7f37}.y{fill:#7d5a00}.c{fill:#0b6e8a}.b,.rb,.gb,.yb,.cb{font-weight:bold}.rb{fill:#b3261e}.gb{fill:#1a7f37}.yb{fill:#7d5a00}.cb{fill:#0b6e8a}
 @media (prefers-color-scheme:dark){.bg{fill:#14171a;stroke:#3a4046}text{fill:#e6e8ea}.r,.rb{fill:#ff8a80}.g,.gb{fill:#7ddc8f}.y,.yb{fill:#e8c468}.c,.cb{fill:#7cd0e8}}
-.f{visibility:hidden}
-@media (prefers-reduced-motion:reduce){.f{animation:none!important}.last{visibility:visible}}
+.f{visibility:hidden}.last{visibility:visible}
 """
 
 
@@ -131,8 +130,10 @@ def svg(title, shown, columns, rows):
     for place, (lasts, content) in enumerate(shown):
         start, end = 100 * at / total, 100 * (at + lasts) / total
         at += lasts
-        rules.append(f"@keyframes k{place}{{0%{{visibility:hidden}}{start:.3f}%{{visibility:visible}}"
-                     f"{end:.3f}%,100%{{visibility:hidden}}}}#f{place}{{animation:k{place} {total:.2f}s step-end infinite}}")
+        # The last frame is what a reader sees who prints, wants no motion, or has no animation.
+        after = "100%{visibility:visible}" if place == len(shown) - 1 else f"{end:.3f}%,100%{{visibility:hidden}}"
+        rules.append(f"@keyframes k{place}{{0%{{visibility:hidden}}{start:.3f}%{{visibility:visible}}{after}}}"
+                     f"#f{place}{{animation:k{place} {total:.2f}s step-end infinite}}")
         lines = {}
         for y, x, kind, text in content:
             lines.setdefault(y, []).append((x, kind, text))
@@ -146,7 +147,7 @@ def svg(title, shown, columns, rows):
         groups.append(f'<g class="f{last}" id="f{place}">{"".join(texts)}</g>')
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" width="{width:.0f}" '
             f'height="{height}" role="img" aria-label="{html.escape(title)}"><title>{html.escape(title)}</title>'
-            f'<style>{STYLE}{"".join(rules)}</style>'
+            f'<style>{STYLE}@media screen and (prefers-reduced-motion:no-preference){{{"".join(rules)}}}</style>'
             f'<rect class="bg" x="0.5" y="0.5" width="{width - 1:.0f}" height="{height - 1}" rx="8"/>{"".join(groups)}</svg>\n')
 
 

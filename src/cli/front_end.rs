@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::commands::inplace::view;
 use crate::cli::{
@@ -149,7 +150,8 @@ impl Context {
     }
 }
 
-/// Listens for the rest of the process's lifetime.
+/// Listens for the rest of the process's lifetime: to Ctrl-C, to SIGTERM, and to SIGHUP of a terminal that
+/// disappears, unless `nohup` has this process ignore it.
 pub(crate) fn listen(interrupt: &Interrupt) -> Result<()> {
     let interrupt = interrupt.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -157,29 +159,42 @@ pub(crate) fn listen(interrupt: &Interrupt) -> Result<()> {
         .build()
         .doing(|| "cannot listen for signals".to_owned())?;
     // Registered before returning, so that no signal is missed.
-    let (mut terminate, mut ctrl_c) = {
-        use tokio::signal::unix::{SignalKind, signal};
+    let signals = {
         let _inside = runtime.enter();
-        (
-            signal(SignalKind::terminate()).doing(|| "cannot listen for signals".to_owned())?,
-            signal(SignalKind::interrupt()).doing(|| "cannot listen for signals".to_owned())?,
-        )
+        let hangup = (!is_hangup_ignored()).then(SignalKind::hangup);
+        [SignalKind::terminate(), SignalKind::interrupt()]
+            .into_iter()
+            .chain(hangup)
+            .map(|kind| signal(kind).doing(|| "cannot listen for signals".to_owned()))
+            .collect::<Result<Vec<_>>>()?
     };
     std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
-            runtime.block_on(async move {
-                loop {
-                    tokio::select! {
-                        _ = terminate.recv() => {}
-                        _ = ctrl_c.recv() => {}
+            let waits = signals.into_iter().map(|mut signal| {
+                let interrupt = interrupt.clone();
+                async move {
+                    while signal.recv().await.is_some() {
+                        interrupt.ask();
                     }
-                    interrupt.ask();
+                }
+            });
+            let tasks: Vec<_> = waits.map(|wait| runtime.spawn(wait)).collect();
+            runtime.block_on(async {
+                for task in tasks {
+                    let _ = task.await;
                 }
             });
         })
         .doing(|| "cannot start a thread".to_owned())?;
     Ok(())
+}
+
+/// Returns whether SIGHUP has been ignored since this process began (proc_pid_status(5)).
+fn is_hangup_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
 /// Prints all steps, as text or as one JSON object.

@@ -111,6 +111,8 @@ pub(crate) fn is_terminal(stream: Stream) -> bool {
 pub(crate) struct Terminal {
     bars: MultiProgress,
     screen: Mutex<Screen>,
+    /// One question at a time.
+    questions: Mutex<()>,
 }
 
 /// Who has the terminal.
@@ -124,7 +126,11 @@ struct Screen {
 impl Terminal {
     /// Bars are drawn at most 15 times a second, and only if stderr is a terminal.
     pub(crate) fn new() -> Self {
-        Self { bars: MultiProgress::with_draw_target(bar_target()), screen: Mutex::default() }
+        Self {
+            bars: MultiProgress::with_draw_target(bar_target()),
+            screen: Mutex::default(),
+            questions: Mutex::default(),
+        }
     }
 
     /// The bars.
@@ -162,8 +168,13 @@ impl Terminal {
     /// Asks a question on the normal screen; a full-screen view that is there goes away first and may
     /// be entered again afterwards.
     pub(crate) fn aside<T>(&self, ask: impl FnOnce() -> T) -> T {
-        self.leave();
-        self.lock().asks = true;
+        let _one = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
+        {
+            let mut screen = self.lock();
+            // At once: a view must not come back in between.
+            screen.asks = true;
+            self.leave_locked(&mut screen);
+        }
         let answer = ask();
         self.lock().asks = false;
         answer

@@ -57,6 +57,14 @@ impl Tmux {
         self.tell(&["display-message", "-p", format]).trim().to_owned()
     }
 
+    /// The process that the shell waits for.
+    fn child(&self) -> String {
+        let shell = self.tell(&["display-message", "-p", "#{pane_pid}"]);
+        let shell = shell.trim();
+        let children = format!("/proc/{shell}/task/{shell}/children");
+        std::fs::read_to_string(children).unwrap().trim().to_owned()
+    }
+
     fn wait(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let until = Instant::now() + PATIENCE;
         while !is_so(self) {
@@ -133,6 +141,37 @@ fn a_run_takes_the_screen_and_gives_it_back() {
     let everything = tmux.everything();
     for line in ["run simulated: ", "stopping: no new steps start", "interrupted: "] {
         assert!(everything.contains(line), "{line} is missing:\n{everything}");
+    }
+}
+
+#[test]
+fn signals_and_questions_give_the_screen_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let tmux = Tmux::start(directory.path());
+    tmux.types("stty -a >before");
+    let modes = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap();
+    for signal in ["TERM", "HUP"] {
+        let asks = if signal == "TERM" { "--asks-after 8" } else { "" };
+        let run = simulate("").replace("--dir .", &format!("--dir {signal}"));
+        tmux.types("clear");
+        tmux.types(&format!(
+            "{run} --hosts 40 --parallel 4 --takes 400 {asks}; echo code $? by {signal}; stty -a >after"
+        ));
+        if !asks.is_empty() {
+            // A question in the middle of the run is asked on the normal screen, and no view covers it.
+            tmux.wait_for_shell("Go on? [y/N]");
+            std::thread::sleep(Duration::from_millis(300));
+            assert_eq!(tmux.mode(), "alternate 0 cursor 1");
+            tmux.types("y");
+        }
+        tmux.wait_for_view();
+        let sent = Command::new("kill").args([&format!("-{signal}"), &tmux.child()]).status();
+        assert!(sent.unwrap().success());
+        tmux.wait_for_shell(&format!("code 130 by {signal}"));
+        tmux.types("echo over");
+        tmux.wait("the last command", |tmux| tmux.screen().contains("\nover"));
+        assert!(tmux.everything().contains("interrupted: "), "{}", tmux.everything());
+        assert_eq!(modes("before"), modes("after"), "{signal}");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -11,7 +12,7 @@ use crate::cli::{context::Context, front_end};
 use crate::ui::hosts_view::JsonEvents;
 use imgctl_base::error::{IoContext, Result};
 use imgctl_cluster::pipeline::change::{self, Change};
-use imgctl_cluster::pipeline::event::{Listener, NullListener};
+use imgctl_cluster::pipeline::event::{Event, Listener, NullListener};
 use imgctl_cluster::pipeline::executor::{Options, Surroundings, execute};
 use imgctl_cluster::pipeline::step::{PlanView, journals};
 use imgctl_cluster::pipeline::testing::{
@@ -62,9 +63,34 @@ pub(crate) struct SimulateArgs {
     #[arg(long)]
     durable: bool,
 
+    /// Ask a question when this many steps have ended
+    #[arg(long, value_name = "N")]
+    asks_after: Option<u64>,
+
     /// Print the events of the run
     #[arg(long)]
     events: bool,
+}
+
+/// Passes events on, and asks a question after some of them.
+struct Asking<'a> {
+    listener: &'a dyn Listener,
+    context: &'a Context,
+    /// Number of steps until then; 0: no question.
+    left: AtomicU64,
+}
+
+impl Listener for Asking<'_> {
+    fn event(&self, event: &Event) {
+        self.listener.event(event);
+        if matches!(event, Event::StepEnd { .. }) {
+            let left = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+            if left == Ok(1) {
+                // The answer does not matter.
+                drop(self.context.ui.confirm("Go on?"));
+            }
+        }
+    }
 }
 
 pub(crate) fn run(args: &SimulateArgs, context: &Context) -> Result<()> {
@@ -98,12 +124,13 @@ pub(crate) fn run(args: &SimulateArgs, context: &Context) -> Result<()> {
         (Some(view), _) => &**view,
         (None, _) => &NullListener,
     };
+    let asking = Asking { listener, context, left: args.asks_after.unwrap_or(0).into() };
     let redactor = of_cluster(&planned.context);
     let surroundings = Surroundings {
         context: &planned.context,
         pool: Arc::clone(&planned.pool),
         redactor: &redactor,
-        listener,
+        listener: &asking,
         interrupt: &interrupt,
     };
     let options = Options {

@@ -14,7 +14,7 @@ const refresh = (() => {
     if (node.id) return `#${node.id}`;
     if (node.localName !== "tr") return null;
     const link = node.querySelector("a[href]"), heading = node.querySelector("th");
-    return link ? `@${link.getAttribute("href")}` : heading ? `=${heading.textContent}` : null;
+    return link || heading ? `${link ? link.getAttribute("href") : ""} ${heading ? heading.textContent : ""}` : null;
   }
   function update(old, fresh) {
     if (old.nodeType !== Node.ELEMENT_NODE) {
