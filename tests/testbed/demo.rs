@@ -13,7 +13,8 @@ const ACT: &str = "new Promise((done) => {
     const summary = document.getElementById('summary');
     const colour = (card) => getComputedStyle(card).getPropertyValue('--hue');
     const look = () => summary.textContent.includes('WANTED')
-        ? done({summary: summary.textContent, colours: [...document.querySelectorAll('li')].map(colour)})
+        ? done({summary: summary.textContent, colours: [...document.querySelectorAll('li')].map(colour),
+            images: [...document.querySelectorAll('[data-key=image],[data-key=digest]')].map((one) => one.textContent)})
         : setTimeout(look, 100);
     look();
 })";
@@ -66,6 +67,16 @@ fn the_page_shows_the_cluster_and_its_upgrade() {
     if let (Some(first), Some(second)) = (first, second) {
         assert_eq!(first["title"], "<b>It's \"ours\"</b>");
         assert_ne!(first["acted"]["colours"], second["acted"]["colours"]);
+        let listed = bed.imgctl(["--json", "images"]).ok().json();
+        let digest = |name: &str| {
+            let mut images = listed.as_array().unwrap().iter();
+            let image = images.find(|image| image["name"].to_string().contains(name)).unwrap();
+            image["digest"].as_str().unwrap()[..19].to_owned()
+        };
+        for (page, name) in [(first, "demo:v1"), (second, "demo:v2")] {
+            let one = [json!(name), json!(digest(name))];
+            assert_eq!(page["acted"]["images"], json!([one.clone(), one].concat()));
+        }
     }
 
     // One host less answers, and the page says so.

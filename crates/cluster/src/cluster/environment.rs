@@ -115,6 +115,11 @@ impl ClusterContext {
         for (name, value) in self.certain_on(host, known) {
             set(Origin::Fact, name, &value);
         }
+        // Not for templates, whose tree would then be another one for each digest of the same files.
+        if let Some(image) = image {
+            set(Origin::Fact, "IMGCTL_IMAGE", &image.name);
+            set(Origin::Fact, "IMGCTL_IMAGE_DIGEST", &image.digest.to_string());
+        }
         if lists {
             for (name, value) in self.lists() {
                 set(Origin::Fact, name, &value);
@@ -258,6 +263,10 @@ mod tests {
         assert_eq!(value(&variables, "MASTER_IPS").0, "10.0.0.1,10.0.0.2");
         assert_eq!(value(&variables, "NODE_IPS").0, "10.0.0.3");
         assert_eq!(value(&variables, "SEALOS_SYS_KUBE_VERSION").0, "v1.30.1");
+        assert_eq!(value(&variables, "IMGCTL_IMAGE"), ("root:v1", Origin::Fact));
+        assert_eq!(value(&variables, "IMGCTL_IMAGE_DIGEST").0, rootfs.digest.to_string());
+        // Trees of the same files stay the same.
+        assert!(!context.environment_on(&host, None).to_map().contains_key("IMGCTL_IMAGE"));
         assert_eq!(value(&variables, "registryPassword").0, "drawn-pass");
         assert_eq!(value(&variables, "REGISTRY_IPS").0, "10.0.0.1");
         // A variable that an image sets itself keeps the image's value.
