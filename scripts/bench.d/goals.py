@@ -63,6 +63,12 @@ GOALS = [
     ("delta", "applying a delta, s per 150 MB on a core", lambda r: value(r, "apply MB/s of a core") and 150 / value(r, "apply MB/s of a core"),
      1.0, "{:.2f} s"),
     ("delta", "memory of applying a delta", lambda r: value(r, "apply MiB"), 256, "{:.0f} MiB"),
+    ("pages", "`report image` of 20,000 files", lambda r: r.median("pages", "image, 20,000 files", "imgctl"), 0.3, "{:.2f} s"),
+    ("pages", "`report image` of 100,000 files", lambda r: r.median("pages", "image, 100,000 files", "imgctl"), 1.0, "{:.2f} s"),
+    ("pages", "first paint of the slowest page", lambda r: value(r, "slowest paint"), 1000, "{:.0f} ms"),
+    ("pages", "slowest interaction, 500 hosts and 100,000 files", lambda r: value(r, "slowest interaction"), 100, "{:.0f} ms"),
+    ("pages", "CPU of a run that a console follows, against one by itself", lambda r: fraction(r, "run followed", "run alone"), 1.02, "{:.3f}x"),
+    ("pages", "console in 10 s without a run", lambda r: value(r, "idle"), 0.01, "{:.2f} s of CPU"),
 ]
 
 

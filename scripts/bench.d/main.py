@@ -6,13 +6,14 @@ import build
 import compare
 import delta
 import page
+import pages
 import pipeline
 import ship
 import simulation
 import sync_hosts
 
 PARTS = {"build": build.main, "ship": ship.main, "ci": pipeline.main, "sync": sync_hosts.main, "delta": delta.main,
-         "sim": simulation.main, "compare": compare.main, "page": page.main}
+         "sim": simulation.main, "pages": pages.main, "compare": compare.main, "page": page.main}
 
 
 def everything(words):

@@ -3,10 +3,10 @@
 
   browser.py OUT WORK.json
 
-WORK.json is a list of {"name", "file" or "url", "width", "scheme", "act", "after"}: a page, the width of the
-window, `light` or `dark`, and optionally scripts whose values are returned, before and after the screenshot. A
-page of a URL may ask its own origin. "steady" is how often a page that changes must look the same. Speaks the DevTools protocol over a pipe
-and needs only the standard library. Screenshots go to the directory OUT.
+WORK.json is a list of {"name", "file" or "url", "width", "scheme", "everywhere", "act", "after"}: a page, the width of
+the window and `light` or `dark`, or all of them, and optionally scripts whose values are returned, before and after the
+screenshots. A page of a URL may ask its own origin. "steady" is how often a page that changes must look the same. Speaks
+the DevTools protocol over a pipe and needs only the standard library. Screenshots go to the directory OUT.
 """
 
 import base64
@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 
+WIDTHS, SCHEMES = [1280, 390], ["light", "dark"]
 HIGHEST = 5000
 PATIENCE = 120
 # So many readings of the accessibility tree have to agree with the one before.
@@ -50,6 +51,10 @@ class Browser:
         self.number = 0
         self.buffer = b""
         self.events = []
+
+    def end(self):
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
     def read(self, deadline):
         while b"\0" not in self.buffer:
@@ -106,48 +111,92 @@ def settled_tree(browser, session, steady):
     return before
 
 
-def visit(browser, work, out):
-    target = browser.call("Target.createTarget", url="about:blank")["targetId"]
-    session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-    browser.events.clear()
-    for domain in ["Page", "Runtime", "Log", "Network", "Accessibility"]:
-        browser.call(f"{domain}.enable", session)
-    width = work["width"]
-    browser.call("Emulation.setDeviceMetricsOverride", session, width=width, height=900, deviceScaleFactor=1,
-                 mobile=False)
-    browser.call("Emulation.setEmulatedMedia", session,
-                 features=[{"name": "prefers-color-scheme", "value": work["scheme"]}])
-    browser.call("Emulation.setScriptExecutionDisabled", session, value=work.get("scripts", True) is False)
-    url = work.get("url") or pathlib.Path(work["file"]).absolute().as_uri()
-    origin = "/".join(url.split("/")[:3]) + "/" if "url" in work else None
-    browser.call("Page.setLifecycleEventsEnabled", session, enabled=True)
-    loader = browser.call("Page.navigate", session, url=url)["loaderId"]
-    browser.wait_loaded(loader, session)
+class Tab:
+    """A page of the browser, in a window of its own."""
 
-    def evaluate(script):
-        result = browser.call("Runtime.evaluate", session, expression=script, returnByValue=True,
-                              awaitPromise=True)
+    def __init__(self, browser):
+        self.browser = browser
+        self.target = browser.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = browser.call("Target.attachToTarget", targetId=self.target, flatten=True)["sessionId"]
+        browser.events.clear()
+        for domain in ["Page", "Runtime", "Log", "Network", "Accessibility"]:
+            self.call(f"{domain}.enable")
+        self.call("Page.setLifecycleEventsEnabled", enabled=True)
+
+    def call(self, method, **parameters):
+        return self.browser.call(method, self.session, **parameters)
+
+    def resize(self, width):
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+
+    def prefer(self, scheme):
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def open(self, url):
+        self.browser.wait_loaded(self.call("Page.navigate", url=url)["loaderId"], self.session)
+
+    def evaluate(self, script):
+        result = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in result:
             raise RuntimeError(f"{script}: {result['exceptionDetails']}")
         return result["result"].get("value")
 
-    page = {"name": work["name"]}
-    if work.get("scripts", True):
-        page["title"] = evaluate("document.title")
-        page["pwned"] = evaluate("window.pwned === undefined ? null : String(window.pwned)")
-        page["overflow"] = evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        page["paint"] = evaluate("""new Promise((done) => requestAnimationFrame(() => setTimeout(() =>
-            done((performance.getEntriesByName('first-contentful-paint')[0] || {}).startTime))))""")
-        page["elements"] = evaluate("document.getElementsByTagName('*').length")
-        if work.get("act"):
-            page["acted"] = evaluate(work["act"])
-    page["tree"] = settled_tree(browser, session, work.get("steady", STEADY))
-    size = browser.call("Page.getLayoutMetrics", session)["cssContentSize"]
-    clip = {"x": 0, "y": 0, "width": width, "height": min(size["height"], HIGHEST), "scale": 1}
-    shot = browser.call("Page.captureScreenshot", session, format="png", captureBeyondViewport=True, clip=clip)
-    (out / f"{work['name']}.png").write_bytes(base64.b64decode(shot["data"]))
+    def overflow(self):
+        """Pixels by which the page is wider than the window."""
+        return self.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+
+    def shoot(self, file, width):
+        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
+        clip = {"x": 0, "y": 0, "width": width, "height": min(size["height"], HIGHEST), "scale": 1}
+        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
+        file.write_bytes(base64.b64decode(shot["data"]))
+
+    def close(self):
+        self.browser.call("Target.closeTarget", targetId=self.target)
+
+
+def visit(browser, work, out):
+    tab = Tab(browser)
+    # Of a page that is wanted everywhere: wide and narrow as loaded so, light and dark by turning the light off.
+    everywhere = work.get("everywhere", False)
+    widths = WIDTHS if everywhere else [work["width"]]
+    schemes = SCHEMES if everywhere else [work["scheme"]]
+    has_scripts = work.get("scripts", True)
+    tab.call("Emulation.setScriptExecutionDisabled", value=not has_scripts)
+    url = work.get("url") or pathlib.Path(work["file"]).absolute().as_uri()
+    origin = "/".join(url.split("/")[:3]) + "/" if "url" in work else None
+    page = {"name": work["name"], "overflow": -1}
+    for width in widths:
+        tab.resize(width)
+        tab.prefer(schemes[0])
+        tab.open(url)
+        if width == widths[0]:
+            if has_scripts:
+                page["title"] = tab.evaluate("document.title")
+                page["pwned"] = tab.evaluate("window.pwned === undefined ? null : String(window.pwned)")
+                page["paint"] = tab.evaluate("""new Promise((done) => requestAnimationFrame(() => setTimeout(() =>
+                    done((performance.getEntriesByName('first-contentful-paint')[0] || {}).startTime))))""")
+                page["elements"] = tab.evaluate("document.getElementsByTagName('*').length")
+                if work.get("act"):
+                    page["acted"] = tab.evaluate(work["act"])
+            page["tree"] = settled_tree(browser, tab.session, work.get("steady", STEADY))
+        else:
+            page["narrow"] = settled_tree(browser, tab.session, work.get("steady", STEADY) // 2)
+        for scheme in schemes:
+            tab.prefer(scheme)
+            if has_scripts:
+                page["overflow"] = max(page["overflow"], tab.overflow())
+            name = f"{work['name']}-{width}-{scheme}" if everywhere else work["name"]
+            tab.shoot(out / f"{name}.png", width)
     if work.get("after"):
-        page["after"] = evaluate(work["after"])
+        page["after"] = tab.evaluate(work["after"])
+    page["errors"], page["requests"] = complaints(browser, tab.session, url, origin)
+    tab.close()
+    return page
+
+
+def complaints(browser, session, url, origin):
+    """Errors and warnings of a page, and the addresses that it has asked which are not its own."""
     errors, requests = [], []
     for event in browser.events:
         if event.get("sessionId") != session:
@@ -166,9 +215,7 @@ def visit(browser, work, out):
             is_own = address.startswith(origin) if origin else address.split("#")[0] == url
             if not is_own and not address.startswith("data:"):
                 requests.append(address)
-    page["errors"], page["requests"] = errors, requests
-    browser.call("Target.closeTarget", targetId=target)
-    return page
+    return errors, requests
 
 
 def main():
@@ -181,8 +228,8 @@ def main():
         try:
             json.dump([visit(browser, work, out) for work in works], sys.stdout)
         finally:
-            os.killpg(browser.process.pid, signal.SIGKILL)
-            browser.process.wait()
+            browser.end()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,5 @@
-//! The console in a browser: what its pages say, that nothing leaves them, and that a page follows a run.
+//! The console in a browser: what its pages say, that nothing leaves them, that a page follows a run, and
+//! that a list shows what is new.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use imgctl_base::fs::lock::{Lock, Mode};
 use serde_json::{Value, json};
 
+use super::pages::in_place;
 use super::{USAGE, browse, heard, images, is_clean};
 use crate::common::{TestEnv, repository};
 
@@ -47,10 +49,16 @@ impl Console {
         Self { process, url, base }
     }
 
-    fn work(&self, name: &str, path: &str, width: u32, scheme: &str) -> Value {
+    /// A page light and dark, wide and narrow.
+    fn everywhere(&self, name: &str, path: &str) -> Value {
         let url = format!("{}{path}", self.base);
-        json!({"name": format!("console-{name}-{width}-{scheme}"), "url": url, "width": width,
-            "scheme": scheme})
+        json!({"name": format!("console-{name}"), "url": url, "everywhere": true})
+    }
+
+    /// A page that changes while it is looked at, once.
+    fn followed(&self, name: &str, path: &str) -> Value {
+        let url = format!("{}{path}", self.base);
+        json!({"name": format!("console-{name}"), "url": url, "width": 1280, "scheme": "light", "steady": 1})
     }
 
     /// Ends it as Ctrl-C does.
@@ -80,12 +88,9 @@ fn state(env: &TestEnv) -> PathBuf {
     let backup = json!({"created": "2026-01-01T00:00:00Z", "place": "/backups", "digest": digest,
         "bytes": 1000, "encrypted": true});
     write("backup/last.json", &backup.to_string());
+    write("inplace/web-v2.jsonl", &in_place(&corpus()));
     let hostile = corpus();
-    let start = record(
-        "start",
-        &json!({"verb": "run", "cluster": "c", "intent": "i", "plan": "p",
-        "arguments": hostile, "version": "1", "controller": hostile[0]}),
-    );
+    let start = started(&json!(hostile), &hostile[0]);
     let mut torn = start.clone();
     for (number, text) in hostile.iter().enumerate() {
         torn.push_str(&step("begin", &hostile[number % 5], text, text));
@@ -94,6 +99,14 @@ fn state(env: &TestEnv) -> PathBuf {
     torn.push_str("{\"record\":\"weather\"}\n");
     write("journal/20260101T000000.000Z-run-torn.jsonl", &torn[..torn.len() - 3]);
     write("journal/20260102T000000.000Z-run-live.jsonl", &start)
+}
+
+fn started(arguments: &Value, controller: &str) -> String {
+    record(
+        "start",
+        &json!({"verb": "run", "cluster": "c", "intent": "i", "plan": "p", "arguments": arguments,
+            "version": "1", "controller": controller}),
+    )
 }
 
 fn record(kind: &str, more: &Value) -> String {
@@ -155,55 +168,89 @@ fn the_console_shows_everything_and_follows_a_run() {
     let (one, two) = (digest("report:v1"), digest("report:v2"));
     let platform = if cfg!(target_arch = "aarch64") { "linux%2Farm64" } else { "linux%2Famd64" };
     let files = format!("/files/{two}/{platform}/");
-    let shot = repository().join("target/report-screenshots/console-live-1280-light.png");
-    let _ = std::fs::remove_file(&shot);
+    let shots = repository().join("target/report-screenshots");
+    let (shot, listed) = (shots.join("console-live.png"), shots.join("console-list.png"));
+    for file in [&shot, &listed] {
+        let _ = std::fs::remove_file(file);
+    }
 
-    let mut first = console.work("store", "/", 1280, "light");
+    let mut first = console.everywhere("store", "/");
     first["url"] = console.url.clone().into();
-    let mut opened = console.work("image", &format!("/images/{two}?compare={one}"), 1280, "dark");
+    let mut opened = console.everywhere("image", &format!("/images/{two}?compare={one}"));
     // The explorer leads to the page of a file.
     opened["act"] = "(() => {
         Array.from(document.querySelectorAll('#explorer button')).find((one) => one.textContent === 'bin/').click();
         return document.querySelector('#explorer tbody a').getAttribute('href');
     })()".into();
-    let mut followed = console.work("live", "/runs/c/20260102T000000.000Z-run-live", 1280, "light");
-    followed["steady"] = 1.into();
+    let mut followed = console.followed("live", "/runs/c/20260102T000000.000Z-run-live");
     followed["act"] = "new Promise((done) => { const timer = setInterval(() => {
         if (document.getElementById('progress-log').children.length && document.getElementById('progress-done').textContent > 3) { clearInterval(timer); done(document.getElementById('progress-hosts').textContent); }
     }, 50); })".into();
+    // At the end, the rest of the page becomes that of the whole run.
     followed["after"] = "new Promise((done) => { const timer = setInterval(() => {
-        const text = document.getElementById('progress-status').textContent;
-        if (text.includes('has ended')) { clearInterval(timer); done(text); }
+        const text = document.getElementById('progress-status').textContent, state = document.querySelector('#overview .value').textContent;
+        if (text.includes('has ended') && state === 'done') { clearInterval(timer); done(text); }
+    }, 50); })"
+        .into();
+    // A list shows a new run by itself; the keyboard stays on its link, and a search stays in force.
+    let mut list = console.followed("list", "/runs");
+    list["act"] = "(() => {
+        const link = [...document.querySelectorAll('#past a')].find((one) => one.textContent.endsWith('-torn'));
+        link.focus();
+        window.before = link;
+    })()"
+        .into();
+    list["after"] = "new Promise((done) => { const timer = setInterval(() => {
+        const fresh = [...document.querySelectorAll('#past tbody tr')].find((row) => row.textContent.includes('-new'));
+        const told = [...document.querySelectorAll('[role=status]')].map((one) => one.textContent).join(' ');
+        if (fresh && told.includes('Runs: ')) { clearInterval(timer); done([document.activeElement === window.before, window.before.isConnected, fresh.rowIndex]); }
     }, 50); })"
         .into();
     let works = vec![
         first,
-        console.work("store", "/", 390, "dark"),
         opened,
-        console.work("folder", &format!("{files}etc"), 390, "light"),
-        console.work("file", &format!("{files}bin/tool"), 1280, "dark"),
-        console.work("clusters", "/clusters", 390, "light"),
-        console.work("cluster", "/clusters/c", 1280, "light"),
-        console.work("cluster", "/clusters/c", 390, "dark"),
-        console.work("torn", "/runs/c/20260101T000000.000Z-run-torn", 390, "light"),
-        console.work("plan", "/plans/0", 1280, "dark"),
+        console.everywhere("folder", &format!("{files}etc")),
+        console.everywhere("file", &format!("{files}bin/tool")),
+        console.everywhere("clusters", "/clusters"),
+        console.everywhere("cluster", "/clusters/c"),
+        console.everywhere("torn", "/runs/c/20260101T000000.000Z-run-torn"),
+        console.everywhere("inplace", "/runs/c/web-v2"),
+        console.everywhere("plans", "/plans"),
+        console.everywhere("plan", "/plans/0"),
+        console.everywhere("absent", "/runs/c/absent"),
         followed,
-        console.work("runs", "/runs", 1280, "dark"),
-        console.work("runs", "/runs", 390, "light"),
+        list,
+        console.everywhere("runs", "/runs"),
     ];
     let done = AtomicBool::new(false);
     let pages = std::thread::scope(|scope| {
         let run = scope.spawn(|| go_on(&live, &shot, &done));
+        let other = scope.spawn(|| {
+            while !listed.exists() && !done.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            let start = started(&json!([]), "me");
+            env.write("runtime/c/journal/20260103T000000.000Z-run-new.jsonl", start)
+        });
         let pages = browse(&env, &works);
         done.store(true, Ordering::Relaxed);
         run.join().unwrap();
+        other.join().unwrap();
         pages
     });
     let Some(pages) = pages else { return };
-    pages.iter().for_each(is_clean);
+    for page in &pages {
+        // The browser itself says that there is no such page.
+        let is_absent = page["name"] == "console-absent";
+        let mut page = page.clone();
+        if is_absent {
+            assert!(page["errors"].to_string().contains("404"), "{page}");
+            page["errors"] = json!([]);
+        }
+        is_clean(&page);
+    }
     let page = |name: &str| {
-        let is_it = |page: &&Value| page["name"].as_str().unwrap().contains(&format!("-{name}-"));
-        pages.iter().find(is_it).unwrap()
+        pages.iter().find(|page| page["name"] == format!("console-{name}")).unwrap()
     };
     for (name, role, expected) in [
         ("store", "link", "localhost/report:v2"),
@@ -221,6 +268,10 @@ fn the_console_shows_everything_and_follows_a_run() {
         ("live", "heading", "Progress"),
         ("live", "rowheader", "10.0.0.3:22"),
         ("runs", "link", "20260101T000000.000Z-run-torn"),
+        ("runs", "link", "web-v2"),
+        ("inplace", "heading", "Predicted and actual restarts"),
+        ("plans", "heading", "Plans"),
+        ("absent", "heading", "This cannot be shown"),
     ] {
         let found = heard(page(name), role);
         assert!(found.contains(&expected), "{name}: {expected}: {found:?}");
@@ -244,6 +295,7 @@ fn the_console_shows_everything_and_follows_a_run() {
     assert!(page("image")["acted"].as_str().unwrap().ends_with("/bin/tool"));
     assert_eq!(page("live")["acted"], "4");
     assert!(page("live")["after"].as_str().unwrap().contains("The run has ended: done."));
+    assert_eq!(page("list")["after"], json!([true, true, 1]));
     console.stop();
 }
 

@@ -31,18 +31,9 @@ fn browse(env: &TestEnv, works: &[Value]) -> Option<Vec<Value>> {
     Some(pages.as_array().unwrap().clone())
 }
 
-/// Each page light and dark, wide and narrow.
-fn everywhere(name: &str, file: &Path) -> Vec<Value> {
-    let mut works = Vec::new();
-    for width in [1280, 390] {
-        for scheme in ["light", "dark"] {
-            works.push(json!({
-                "name": format!("{name}-{width}-{scheme}"), "file": file, "width": width,
-                "scheme": scheme,
-            }));
-        }
-    }
-    works
+/// A page light and dark, wide and narrow.
+fn everywhere(name: &str, file: &Path) -> Value {
+    json!({"name": name, "file": file, "everywhere": true})
 }
 
 /// Nothing went wrong on the page, left it, or is wider than the window.
@@ -51,6 +42,12 @@ fn is_clean(page: &Value) {
     assert_eq!(page["requests"], json!([]), "{}", page["name"]);
     assert_eq!(page["pwned"], Value::Null, "{}", page["name"]);
     assert!(page["overflow"].as_i64().unwrap() <= 0, "{}: {}", page["name"], page["overflow"]);
+    // A narrow window hides nothing.
+    if page["narrow"].is_array() {
+        let narrow = json!({"tree": page["narrow"]});
+        assert_eq!(heard(page, "heading"), heard(&narrow, "heading"), "{}", page["name"]);
+        assert_eq!(heard(page, "link"), heard(&narrow, "link"), "{}", page["name"]);
+    }
 }
 
 /// Names in the accessibility tree of a role.
@@ -115,7 +112,9 @@ fn an_image_is_described_and_compared() {
         field.dispatchEvent(new Event('input'));
         done([document.querySelector('#explorer [role=status]').textContent, performance.now() - begun]);
     })";
-    let mut works = everywhere("image", &page);
+    let alone = env.path("alone.html");
+    env.imgctl(["report", "image", "report:v2", "-o"].map(Into::into).into_iter().chain([alone.clone().into_os_string()])).ok();
+    let mut works = vec![everywhere("image-compared", &page), everywhere("image", &alone)];
     works[0]["act"] = act.into();
     works.push(
         json!({"name": "image-without-scripts", "file": page, "width": 1280, "scheme": "light",
@@ -123,14 +122,15 @@ fn an_image_is_described_and_compared() {
     );
     let Some(pages) = browse(&env, &works) else { return };
     let without = pages.last().unwrap();
-    for page in &pages[..4] {
+    for page in &pages[..2] {
         is_clean(page);
         let title = page["title"].as_str().unwrap();
         assert_eq!(title, "localhost/report:v2 · Image report");
     }
     // The directory is a button of the explorer, which the script has filled in.
     assert!(heard(&pages[1], "button").contains(&"etc/"), "{:?}", heard(&pages[1], "button"));
-    for page in [&pages[1], without] {
+    assert!(!heard(&pages[1], "heading").contains(&"Changes"));
+    for page in [&pages[0], without] {
         let headings = heard(page, "heading");
         for heading in ["localhost/report:v2", "Overview", "Changes", "Findings", "Layers", "Files"]
         {

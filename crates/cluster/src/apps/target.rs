@@ -151,6 +151,8 @@ impl Target {
         }
         variables.extend(image.environment.clone());
         variables.extend(self.facts());
+        variables.insert("IMGCTL_IMAGE".to_owned(), image.name.clone());
+        variables.insert("IMGCTL_IMAGE_DIGEST".to_owned(), image.digest.to_string());
         variables.extend(self.context.flag_environment.clone());
         let workdir = self.workdir(image);
         let path = format!("{}:{workdir}/opt:{workdir}/bin:{workdir}", self.wrappers());
