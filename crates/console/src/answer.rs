@@ -150,7 +150,8 @@ impl Console {
             Err(error) => return self.source.failed(&error),
         };
         let (sender, pieces) = mpsc::channel(events::WAITING);
-        let (source, stop, at) = (Arc::clone(&self.source), self.stop.clone(), position(query, head));
+        let (source, stop, at) =
+            (Arc::clone(&self.source), self.stop.clone(), position(query, head));
         tokio::spawn(async move {
             changes::follow(subject, source, at, sender, stop).await;
             drop(place);

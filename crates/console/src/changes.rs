@@ -2,13 +2,12 @@
 //! kernel tells; without a change nothing runs. A message says no more than that: the page then asks for
 //! itself again.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 
 use crate::answer::Source;
@@ -35,7 +34,9 @@ impl Subject {
     /// Returns the directories to watch; those of clusters that appear later are added then.
     fn directories(&self, source: &Source) -> Vec<PathBuf> {
         match self {
-            Self::Store => source.store.path("index.json").parent().map(Path::to_owned).into_iter().collect(),
+            Self::Store => {
+                source.store.path("index.json").parent().map(Path::to_owned).into_iter().collect()
+            }
             Self::Recorded(cluster) => source.recorded.directories(cluster.as_deref()),
         }
     }
@@ -70,14 +71,16 @@ pub(crate) async fn follow(
     stop: watch::Receiver<bool>,
 ) {
     let told = async {
-        match watched(&subject, &source) {
-            Ok(kernel) => changes(&subject, &source, &kernel, at, &pieces).await,
-            Err(error) => {
-                tracing::warn!("changes of a list are looked for from time to time: {error}");
-                while send(&pieces).await {
-                    tokio::time::sleep(OTHERWISE).await;
-                }
-            }
+        let failed = match watched(&subject, &source) {
+            Ok(kernel) => match changes(&subject, &source, kernel, at, &pieces).await {
+                Ok(()) => return,
+                Err(error) => error.to_string(),
+            },
+            Err(error) => error.to_string(),
+        };
+        tracing::warn!("a list is read again from time to time: {failed}");
+        while send(&pieces).await {
+            tokio::time::sleep(OTHERWISE).await;
         }
     };
     tokio::select! {
@@ -87,44 +90,52 @@ pub(crate) async fn follow(
     }
 }
 
-fn watched(subject: &Subject, source: &Source) -> Result<AsyncFd<Watch>> {
+fn watched(subject: &Subject, source: &Source) -> Result<Watch> {
     let failed = |error| Error::io("cannot watch directories", error);
     let kernel = Watch::new().map_err(failed)?;
     for directory in subject.directories(source) {
         kernel.add(&directory).map_err(failed)?;
     }
-    AsyncFd::with_interest(kernel, Interest::READABLE).map_err(failed)
+    Ok(kernel)
 }
 
 async fn changes(
     subject: &Subject,
-    source: &Source,
-    kernel: &AsyncFd<Watch>,
+    source: &Arc<Source>,
+    kernel: Watch,
     at: u64,
     pieces: &mpsc::Sender<Bytes>,
-) {
+) -> io::Result<()> {
+    // With the end of this function, who waits for a change ends, too.
+    let (end, _open) = io::pipe()?;
+    let (kernel, end) = (Arc::new(kernel), Arc::new(end));
     // Between the page and the watch.
     let mut changed = has_changed(subject, source, at);
     loop {
         if changed {
             tokio::time::sleep(TOGETHER).await;
             // What has happened until now is a part of what the page gets.
-            let _ = kernel.get_ref().read(|_| {});
+            let _ = kernel.read(|_| {});
             for directory in subject.directories(source) {
-                let _ = kernel.get_ref().add(&directory);
+                let _ = kernel.add(&directory);
             }
             if !send(pieces).await {
-                return;
+                return Ok(());
             }
         }
-        changed = false;
-        let Ok(mut ready) = kernel.readable().await else { return };
-        let read = ready.try_io(|kernel| {
-            kernel.get_ref().read(|change| changed |= subject.concerns(change))
+        let (waiting, end, subject) = (Arc::clone(&kernel), Arc::clone(&end), subject.clone());
+        let waited = tokio::task::spawn_blocking(move || -> io::Result<bool> {
+            let mut concerns = false;
+            if waiting.wait(&*end)? {
+                waiting.read(|change| concerns |= subject.concerns(change))?;
+            }
+            Ok(concerns)
         });
-        if matches!(read, Ok(Err(_))) {
-            return;
-        }
+        changed = match waited.await {
+            Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => false,
+            Ok(waited) => waited?,
+            Err(_) => return Ok(()),
+        };
     }
 }
 
@@ -143,9 +154,8 @@ fn has_changed(subject: &Subject, source: &Source, at: u64) -> bool {
     };
     let journals = |directory: &Path| {
         let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-        let mut journals = entries.filter(|entry| {
-            subject.concerns(Change::Closed(entry.file_name().as_encoded_bytes()))
-        });
+        let mut journals = entries
+            .filter(|entry| subject.concerns(Change::Closed(entry.file_name().as_encoded_bytes())));
         journals.any(|entry| is_newer(&entry.path()))
     };
     subject.directories(source).iter().any(|directory| match subject {

@@ -68,9 +68,16 @@ pub enum Logins {
 
 pub enum InPlace<'a> {
     /// A run begins; `cluster` is its own, unless it goes through a kubeconfig.
-    Begun { cluster: &'a str, plan: &'a Plan, journal: &'a Journal },
+    Begun {
+        cluster: &'a str,
+        plan: &'a Plan,
+        journal: &'a Journal,
+    },
     Event(&'a Event),
-    Ended { summary: &'a engine::Summary, journal: &'a Journal },
+    Ended {
+        summary: &'a engine::Summary,
+        journal: &'a Journal,
+    },
 }
 
 /// Who answers questions.

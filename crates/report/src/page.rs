@@ -186,7 +186,8 @@ impl Page<'_> {
                             }
                         }
                     }
-                    nav.sections aria-label="Sections" {
+                    // One section needs no list of them.
+                    @if self.sections.len() > 1 { nav.sections aria-label="Sections" {
                         ul {
                             @for section in &self.sections {
                                 li {
@@ -199,7 +200,7 @@ impl Page<'_> {
                                 }
                             }
                         }
-                    }
+                    } }
                     main id="main" {
                         @for section in &self.sections {
                             section id=(section.id) aria-labelledby={ (section.id) "-title" } {

@@ -87,7 +87,8 @@ pub(crate) fn time(text: &str) -> String {
 pub(crate) fn duration(milliseconds: u64) -> String {
     let seconds = milliseconds / 1000;
     match seconds {
-        0..10 => format!("{seconds}.{} s", milliseconds % 1000 / 100),
+        0 => format!("{milliseconds} ms"),
+        1..10 => format!("{seconds}.{} s", milliseconds % 1000 / 100),
         10..60 => format!("{seconds} s"),
         60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
         3600..86_400 => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
@@ -113,7 +114,8 @@ mod tests {
         assert_eq!(count(1_234_567), "1\u{202f}234\u{202f}567");
         assert_eq!(counted(1, "file", "files"), "1 file");
         assert_eq!((percent(1, 3), percent(u64::MAX, u64::MAX), percent(1, 0)), (33, 100, 100));
-        assert_eq!(duration(450), "0.4 s");
+        assert_eq!(duration(450), "450 ms");
+        assert_eq!(duration(1450), "1.4 s");
         assert_eq!(duration(200_000), "3 min 20 s");
         assert_eq!(duration(90_000_000), "1 d 1 h");
         assert_eq!(time("2026-01-02T03:04:05Z"), "2026-01-02 03:04:05 UTC");

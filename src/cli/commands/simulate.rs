@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::cli::{context::Context, front_end};
-use crate::ui::hosts_view::JsonEvents;
+use crate::ui::{Ui, hosts_view::JsonEvents};
 use imgctl_base::error::{IoContext, Result};
 use imgctl_cluster::pipeline::change::{self, Change};
 use imgctl_cluster::pipeline::event::{Event, Listener, NullListener};
@@ -75,7 +75,7 @@ pub(crate) struct SimulateArgs {
 /// Passes events on, and asks a question after some of them.
 struct Asking<'a> {
     listener: &'a dyn Listener,
-    context: &'a Context,
+    ui: &'a Ui,
     /// Number of steps until then; 0: no question.
     left: AtomicU64,
 }
@@ -84,10 +84,11 @@ impl Listener for Asking<'_> {
     fn event(&self, event: &Event) {
         self.listener.event(event);
         if matches!(event, Event::StepEnd { .. }) {
-            let left = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+            let left =
+                self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
             if left == Ok(1) {
                 // The answer does not matter.
-                drop(self.context.ui.confirm("Go on?"));
+                drop(self.ui.confirm("Go on?"));
             }
         }
     }
@@ -124,7 +125,7 @@ pub(crate) fn run(args: &SimulateArgs, context: &Context) -> Result<()> {
         (Some(view), _) => &**view,
         (None, _) => &NullListener,
     };
-    let asking = Asking { listener, context, left: args.asks_after.unwrap_or(0).into() };
+    let asking = Asking { listener, ui: &context.ui, left: args.asks_after.unwrap_or(0).into() };
     let redactor = of_cluster(&planned.context);
     let surroundings = Surroundings {
         context: &planned.context,

@@ -9,8 +9,14 @@ fn a_deployment_follows_its_pods_and_goes_back() {
     let cluster = Cluster::start();
     cluster.workload("Deployment", 3);
     let before = cluster.pods();
-    let ran =
-        cluster.apply(&[WEB[0], WEB[1], "--set", &set("2"), "--template", "sync", "--id", "one"]);
+    let page = cluster.env.path("one.html");
+    let report = ["--report", page.to_str().unwrap()];
+    let planned = ["plan", WEB[0], WEB[1], "--set", &set("2"), "--template", "sync"];
+    cluster.inplace(&[&planned[..], &report].concat()).ok();
+    let plan = std::fs::read_to_string(&page).unwrap();
+    assert!(plan.contains("batch 2") && plan.contains(&image("2")), "{plan}");
+    let change = [WEB[0], WEB[1], "--set", &set("2"), "--template", "sync", "--id", "one"];
+    let ran = cluster.apply(&[&change[..], &report].concat());
     let last = events(&ran.ok()).pop().unwrap();
     assert_eq!(
         (&last["event"], &last["changed"], &last["templates"]),
@@ -28,6 +34,19 @@ fn a_deployment_follows_its_pods_and_goes_back() {
     assert!(web["spec"]["paused"] != true, "{web}");
     assert!(web["metadata"]["annotations"].get("imgctl.io/inplace-restore").is_none());
     cluster.inplace(&["status"]).ok();
+
+    // The page of the run compares what each container did with the plan.
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert!(html.contains("Predicted and actual restarts") && html.contains("inplace apply"));
+    let run = cluster.env.imgctl(["--json", "report", "run", "one"]).ok().json();
+    assert_eq!(run["run"]["state"], "done", "{run}");
+    let sum = |member: &str| -> u64 {
+        let nodes = run["restarts"].as_array().unwrap().iter();
+        nodes.map(|node| node[member].as_array().map_or(0, Vec::len) as u64).sum()
+    };
+    assert_eq!((sum("agreed"), sum("others")), (3, 0), "{run}");
+    let agreed = run["restarts"][0]["asPredicted"].as_u64().unwrap();
+    assert!(agreed >= 2, "the container beside it kept running: {run}");
 
     // What is added has the new image, and is no new rollout.
     cluster.change_web("Deployment", &json!({"spec": {"replicas": 4}}));

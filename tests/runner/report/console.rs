@@ -203,7 +203,7 @@ fn the_console_shows_everything_and_follows_a_run() {
     list["after"] = "new Promise((done) => { const timer = setInterval(() => {
         const fresh = [...document.querySelectorAll('#past tbody tr')].find((row) => row.textContent.includes('-new'));
         const told = [...document.querySelectorAll('[role=status]')].map((one) => one.textContent).join(' ');
-        if (fresh && told.includes('Runs: ')) { clearInterval(timer); done([document.activeElement === window.before, window.before.isConnected, fresh.rowIndex]); }
+        if (fresh && told.includes('Past runs: ')) { clearInterval(timer); done([document.activeElement === window.before, window.before.isConnected, fresh.rowIndex]); }
     }, 50); })"
         .into();
     let works = vec![
@@ -249,9 +249,8 @@ fn the_console_shows_everything_and_follows_a_run() {
         }
         is_clean(&page);
     }
-    let page = |name: &str| {
-        pages.iter().find(|page| page["name"] == format!("console-{name}")).unwrap()
-    };
+    let page =
+        |name: &str| pages.iter().find(|page| page["name"] == format!("console-{name}")).unwrap();
     for (name, role, expected) in [
         ("store", "link", "localhost/report:v2"),
         ("image", "heading", "Changes"),

@@ -113,7 +113,13 @@ fn an_image_is_described_and_compared() {
         done([document.querySelector('#explorer [role=status]').textContent, performance.now() - begun]);
     })";
     let alone = env.path("alone.html");
-    env.imgctl(["report", "image", "report:v2", "-o"].map(Into::into).into_iter().chain([alone.clone().into_os_string()])).ok();
+    env.imgctl(
+        ["report", "image", "report:v2", "-o"]
+            .map(Into::into)
+            .into_iter()
+            .chain([alone.clone().into_os_string()]),
+    )
+    .ok();
     let mut works = vec![everywhere("image-compared", &page), everywhere("image", &alone)];
     works[0]["act"] = act.into();
     works.push(

@@ -57,7 +57,9 @@ pub(super) fn in_place(words: &[String]) -> String {
         "request": {"selection": {"by": "workload", "kind": "deployment", "namespace": "shop", "name": "web"}, "set": {"app": word(7)},
             "template": "sync", "batches": ["1", "100%"], "maxUnavailable": "1", "verify": "image"},
         "pods": (0..5).map(pod).collect::<Vec<_>>(), "batches": [["0"], ["1", "2", "3", "4"]]});
-    let mut lines = vec![json!({"record": "start", "time": time(0), "version": "1", "plan": plan, "controller": word(0)})];
+    let mut lines = vec![
+        json!({"record": "start", "time": time(0), "version": "1", "plan": plan, "controller": word(0)}),
+    ];
     let mut tell = |second: usize, pod: usize, phase: &str, more: Value| {
         let mut record = json!({"record": "pod", "time": time(second), "uid": pod.to_string(), "pod": format!("shop/{}", name(pod)),
             "phase": phase, "node": node(pod), "batch": if pod == 0 { 1 } else { 2 }});
@@ -79,7 +81,9 @@ pub(super) fn in_place(words: &[String]) -> String {
     failed["message"] = format!("Pod shop/web-3: `app`: ImagePullBackOff {}", word(5)).into();
     tell(50, 3, "failed", failed);
     tell(55, 3, "restored", json!({}));
-    lines.push(json!({"record": "finish", "time": time(56), "outcome": "failed", "message": word(6)}));
+    lines.push(
+        json!({"record": "finish", "time": time(56), "outcome": "failed", "message": word(6)}),
+    );
     lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
@@ -118,9 +122,18 @@ fn a_run_is_described_when_done_killed_or_torn() {
     env.write("runtime/c/inplace/web-v2.jsonl", &journal);
     let updated = env.path("updated.html");
     let report = run_report(&env, &updated, &["web-v2"]);
-    assert_eq!((&report["run"]["state"], &report["run"]["verb"]), (&json!("failed"), &json!("inplace apply")));
+    assert_eq!(
+        (&report["run"]["state"], &report["run"]["verb"]),
+        (&json!("failed"), &json!("inplace apply"))
+    );
     let nodes = report["restarts"].as_array().unwrap();
-    let told = |node: &Value| (node["asPredicted"].as_u64().unwrap(), node["agreed"].as_array().unwrap().len(), node["others"].as_array().unwrap().len());
+    let told = |node: &Value| {
+        (
+            node["asPredicted"].as_u64().unwrap(),
+            node["agreed"].as_array().unwrap().len(),
+            node["others"].as_array().unwrap().len(),
+        )
+    };
     assert_eq!(nodes.iter().map(told).collect::<Vec<_>>(), [(3, 2, 1), (3, 1, 1)], "{report}");
     assert_eq!(nodes[1]["others"][0]["actual"], "gone");
     works.push(everywhere("run-in-place", &updated));
@@ -130,7 +143,9 @@ fn a_run_is_described_when_done_killed_or_torn() {
     let Some(pages) = browse(&env, &works) else { return };
     pages.iter().for_each(is_clean);
     let headings = heard(&pages[2], "heading");
-    for heading in ["Overview", "Failures", "Timeline", "Predicted and actual restarts", "Containers"] {
+    for heading in
+        ["Overview", "Failures", "Timeline", "Predicted and actual restarts", "Containers"]
+    {
         assert!(headings.contains(&heading), "{heading}: {headings:?}");
     }
     assert!(heard(&pages[2], "rowheader").contains(&"shop/web-2 x side"), "{:?}", pages[2]);

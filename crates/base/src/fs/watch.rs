@@ -4,9 +4,10 @@
 use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
@@ -45,6 +46,21 @@ impl Watch {
         }
     }
 
+    /// Waits until something has changed; `false` if `end`, the reading end of a pipe, is closed before.
+    pub fn wait(&self, end: impl AsFd) -> io::Result<bool> {
+        let mut both = [PollFd::new(&self.0, PollFlags::IN), PollFd::new(&end, PollFlags::IN)];
+        loop {
+            match poll(&mut both, None) {
+                Ok(_) => {
+                    let [_, end] = &both;
+                    return Ok(end.revents().is_empty());
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
     /// Passes the changes since the last call. Fails with `WouldBlock` if there are none.
     pub fn read(&self, mut pass: impl FnMut(Change<'_>)) -> io::Result<()> {
         let mut buffer = [MaybeUninit::uninit(); 4096];
@@ -66,18 +82,6 @@ impl Watch {
                 Some(name) => Change::Entry(name),
             });
         }
-    }
-}
-
-impl AsFd for Watch {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-impl AsRawFd for Watch {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
     }
 }
 
@@ -109,5 +113,12 @@ mod tests {
         let seen = read().unwrap();
         assert_eq!(seen.len(), 5, "{seen:?}");
         assert_eq!(read(), Err(io::ErrorKind::WouldBlock));
+        let (end, open) = io::pipe().unwrap();
+        std::fs::write(late.join("d"), "").unwrap();
+        assert!(watch.wait(&end).unwrap());
+        read().unwrap();
+        let waits = std::thread::spawn(move || watch.wait(&end).unwrap());
+        drop(open);
+        assert!(!waits.join().unwrap());
     }
 }

@@ -77,8 +77,7 @@ mod tests {
         };
         let mut others = counts(&pod((7, "a"), (2, "s")));
         others.remove("new");
-        let before =
-            Before { container_id: "a".to_owned(), restart_count: 3, ..Before::default() };
+        let before = Before { container_id: "a".to_owned(), restart_count: 3, ..Before::default() };
         let changed = BTreeMap::from([("app".to_owned(), before)]);
         let restarts = |now: &Pod| -> Vec<(String, u64)> {
             let all = after(&changed, &others, now);

@@ -11,6 +11,7 @@ pub use reach::{ClusterAccess, PrePull};
 use crate::front_end::{Announcement, Consent, InPlace};
 use crate::{session::Session, work::declined};
 use imgctl_base::error::{Error, Kind, Result};
+use imgctl_cluster::cluster::state::own_name;
 use imgctl_cluster::inplace::drift::{self, Report};
 use imgctl_cluster::inplace::engine::{self, Engine};
 use imgctl_cluster::inplace::journal::{self, Past};
@@ -20,7 +21,6 @@ use imgctl_cluster::inplace::request::{
 };
 use imgctl_cluster::inplace::target::{Access, Target};
 use imgctl_cluster::inplace::world::{self, World};
-use imgctl_cluster::cluster::state::own_name;
 use imgctl_cluster::inplace::{batches::Share, plan::Plan, pull_access, rollback};
 use imgctl_cluster::pipeline::interrupt::Interrupt;
 

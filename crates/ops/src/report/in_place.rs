@@ -101,7 +101,12 @@ impl Reader {
                     Phase::Restored if self.open.contains_key(&step) => RESTORED,
                     Phase::Restored => {
                         let (_, host, name) = step;
-                        return Some(self.end(time, (RESTORED.to_owned(), host, name), "done", None));
+                        return Some(self.end(
+                            time,
+                            (RESTORED.to_owned(), host, name),
+                            "done",
+                            None,
+                        ));
                     }
                 };
                 Some(self.end(time, step, outcome, message))
@@ -403,7 +408,10 @@ mod tests {
             results.iter().map(one).collect()
         };
         // web-a's side container kept running; web-c begins again, and web-d was never begun.
-        assert_eq!((nodes[0].as_predicted, told(&nodes[0].agreed)), (2, vec!["web-a app restart restarted".to_owned()]));
+        assert_eq!(
+            (nodes[0].as_predicted, told(&nodes[0].agreed)),
+            (2, vec!["web-a app restart restarted".to_owned()])
+        );
         assert_eq!(
             told(&nodes[0].others),
             ["web-b app restart restarted", "web-b side keep restarted"]
@@ -415,7 +423,10 @@ mod tests {
         let mut reader = Reader::default();
         let failed = json!({"message": "no such image", "after":
             {"app": {"restarts": 0, "running": false, "imageID": ""}}});
-        events(&mut reader, &[start(0), pod(1, "a", "intent", &json!({})), pod(2, "a", "failed", &failed)]);
+        events(
+            &mut reader,
+            &[start(0), pod(1, "a", "intent", &json!({})), pod(2, "a", "failed", &failed)],
+        );
         let other = reader.restarts().0.remove(0).others.remove(0);
         assert_eq!((&*other.actual, other.why.as_deref()), ("gone", Some("no such image")));
 
@@ -423,7 +434,10 @@ mod tests {
         old.as_object_mut().unwrap().remove("node");
         let mut reader = Reader::default();
         let seen = events(&mut reader, &[start(0), old]);
-        assert!(matches!(&seen[1], ProgressEvent::End { host, phase, .. } if host == "n1" && phase == "batch 1"), "{seen:?}");
+        assert!(
+            matches!(&seen[1], ProgressEvent::End { host, phase, .. } if host == "n1" && phase == "batch 1"),
+            "{seen:?}"
+        );
         let (nodes, problems) = reader.restarts();
         assert!(nodes.is_empty() && problems[0].contains("older version"), "{problems:?}");
     }

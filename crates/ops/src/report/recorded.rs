@@ -11,8 +11,8 @@ use crate::inplace::KUBECONFIG_JOURNALS;
 use crate::maintain::{KEPT_CERTIFICATES, LastBackup, read_certificate};
 use crate::report::cluster::{backup, certificate, embedded, upgrade};
 use crate::report::follow::Follower;
-use crate::report::plan::{ReadPlan, read_plan};
 use crate::report::journals::{Found, Kind as JournalKind, Places, absent};
+use crate::report::plan::{ReadPlan, read_plan};
 use crate::report::run::{RunRequest, of_journal};
 use crate::report::summary::summary;
 use crate::session::Controller;
@@ -279,8 +279,7 @@ impl Recorded {
 
 /// Returns whether a directory holds the state of a cluster, or what a reset left of it.
 fn is_state(path: &Path) -> bool {
-    path.join("Clusterfile").exists()
-        || Places::of_cluster(path).directories().any(Path::is_dir)
+    path.join("Clusterfile").exists() || Places::of_cluster(path).directories().any(Path::is_dir)
 }
 
 fn now() -> String {

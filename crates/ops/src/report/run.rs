@@ -5,8 +5,6 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-use jiff::Timestamp;
-
 use crate::report::follow::ProgressEvent;
 use crate::report::in_place::Reader;
 use crate::report::journals::{Found, Kind as JournalKind, Places, absent};
@@ -84,11 +82,7 @@ pub(super) fn of_journal(
     Ok((run.report(request, restarts), read.length))
 }
 
-fn of_in_place(
-    request: &RunRequest,
-    found: &Found,
-    is_running: bool,
-) -> Result<(RunReport, u64)> {
+fn of_in_place(request: &RunRequest, found: &Found, is_running: bool) -> Result<(RunReport, u64)> {
     let read = in_place::read(&found.path)?;
     let mut run = Reading { problems: read.problems, ..Reading::default() };
     let mut reader = Reader::default();
@@ -115,10 +109,10 @@ struct Reading {
     intent: String,
     sessions: Vec<RunSession>,
     hosts: Vec<HostRun>,
-    /// Where the steps are: host and step, by ID.
+    /// Where the steps are: host and step, by key.
     places: HashMap<String, (usize, usize)>,
     host_places: HashMap<String, usize>,
-    /// The logs, by step ID.
+    /// The logs, by the key of their step.
     logs: BTreeMap<String, String>,
     /// Bytes by source and host.
     moved: BTreeMap<(String, String), u64>,
@@ -153,8 +147,9 @@ impl Reading {
             return Ok(restarts(report, &document));
         }
         if self.id.state == "done" {
-            self.problems
-                .push("the comparison of predicted and actual restarts was not recorded".to_owned());
+            self.problems.push(
+                "the comparison of predicted and actual restarts was not recorded".to_owned(),
+            );
         }
         Ok(Vec::new())
     }
@@ -168,12 +163,14 @@ impl Reading {
                 (self.id.arguments, self.intent) = (arguments, intent);
                 self.start(time.to_string(), controller, version);
             }
-            Record::Begin { time, step, attempt, .. } => self.begin(&time.to_string(), &step, attempt),
+            Record::Begin { time, step, attempt, .. } => {
+                self.begin(&time.to_string(), parts(&step), attempt)
+            }
             Record::End {
                 time, step, attempt, outcome, duration_ms, log, message, moved, ..
             } => {
                 if let Some(log) = log {
-                    self.logs.insert(step.clone(), log);
+                    self.logs.insert(key(parts(&step)), log);
                 }
                 let host = parts(&step).1.to_owned();
                 for (from, bytes) in moved {
@@ -188,7 +185,7 @@ impl Reading {
                     outcome: Some(outcome.word().to_owned()),
                     message,
                 };
-                self.end(&step, end);
+                self.end(parts(&step), end);
             }
             Record::Finish { time, outcome } => {
                 self.end_session(&time.to_string(), outcome.word(), None);
@@ -203,9 +200,18 @@ impl Reading {
                 self.start(time, controller, version);
             }
             ProgressEvent::Begin { time, host, phase, step, attempt } => {
-                self.begin(&time, &format!("{phase}/{host}/{step}"), attempt);
+                self.begin(&time, (&phase, &host, &step), attempt);
             }
-            ProgressEvent::End { time, host, phase, step, attempt, outcome, duration_ms, message } => {
+            ProgressEvent::End {
+                time,
+                host,
+                phase,
+                step,
+                attempt,
+                outcome,
+                duration_ms,
+                message,
+            } => {
                 let end = Attempt {
                     number: attempt,
                     began: None,
@@ -214,7 +220,7 @@ impl Reading {
                     outcome: Some(outcome),
                     message,
                 };
-                self.end(&format!("{phase}/{host}/{step}"), end);
+                self.end((&phase, &host, &step), end);
             }
             ProgressEvent::Finish { time, outcome, message } => {
                 self.end_session(&time, &outcome, message);
@@ -236,7 +242,7 @@ impl Reading {
         });
     }
 
-    fn begin(&mut self, time: &str, step: &str, number: u32) {
+    fn begin(&mut self, time: &str, step: Step<'_>, number: u32) {
         self.last(time);
         self.step(step).attempts.push(Attempt {
             number,
@@ -249,7 +255,7 @@ impl Reading {
     }
 
     /// Ends an attempt. Its beginning may be in a part that could not be read, or it was only assumed.
-    fn end(&mut self, step: &str, end: Attempt) {
+    fn end(&mut self, step: Step<'_>, end: Attempt) {
         self.last(end.ended.as_deref().unwrap_or_default());
         let attempts = &mut self.step(step).attempts;
         match attempts.last_mut() {
@@ -285,11 +291,12 @@ impl Reading {
         }
     }
 
-    fn step(&mut self, id: &str) -> &mut StepRun {
-        let (host_place, step_place) = match self.places.get(id) {
+    fn step(&mut self, step: Step<'_>) -> &mut StepRun {
+        let id = key(step);
+        let (host_place, step_place) = match self.places.get(&id) {
             Some(places) => *places,
             None => {
-                let (phase, host, name) = parts(id);
+                let (phase, host, name) = step;
                 let hosts = &mut self.hosts;
                 let host_place = *self.host_places.entry(host.to_owned()).or_insert_with(|| {
                     hosts.push(HostRun { host: host.to_owned(), steps: Vec::new() });
@@ -303,7 +310,7 @@ impl Reading {
                     log: None,
                 });
                 let places = (host_place, steps.len() - 1);
-                self.places.insert(id.to_owned(), places);
+                self.places.insert(id, places);
                 places
             }
         };
@@ -353,8 +360,16 @@ impl Reading {
     }
 }
 
+/// Phase, host and name of a step.
+type Step<'a> = (&'a str, &'a str, &'a str);
+
+/// Returns what identifies a step, whatever its names contain.
+fn key((phase, host, name): Step<'_>) -> String {
+    [phase, host, name].join("\0")
+}
+
 /// Splits the ID of a step into phase, host and name. Hosts have no slashes, but names may.
-pub(super) fn parts(id: &str) -> (&str, &str, &str) {
+pub(super) fn parts(id: &str) -> Step<'_> {
     let (phase, rest) = id.split_once('/').unwrap_or(("", id));
     let (host, name) = rest.split_once('/').unwrap_or(("", rest));
     (phase, host, name)
@@ -401,7 +416,10 @@ fn restarts(report: Report, document: &Document) -> Vec<HostRestarts> {
             host: host.host,
             as_predicted: compared.agreed as u64,
             problems: host.problems,
-            others: others.into_iter().map(|one| result(one.predicted, one.actual, one.why)).collect(),
+            others: others
+                .into_iter()
+                .map(|one| result(one.predicted, one.actual, one.why))
+                .collect(),
         });
     }
     hosts
@@ -424,6 +442,7 @@ fn result(predicted: ContainerPrediction, actual: Actual, why: Option<String>) -
 mod tests {
     use super::*;
     use imgctl_cluster::pipeline::event::Outcome;
+    use jiff::Timestamp;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()

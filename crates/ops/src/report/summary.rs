@@ -22,11 +22,8 @@ const LONGEST_START: u64 = 16 << 20;
 /// Summarizes a journal, which is that of a run of `cluster`.
 pub(super) fn summary(journal: &Found, cluster: &str) -> Result<RunSummary> {
     let path = &journal.path;
-    let mut found = RunSummary {
-        cluster: cluster.to_owned(),
-        id: journal.id.clone(),
-        ..RunSummary::default()
-    };
+    let mut found =
+        RunSummary { cluster: cluster.to_owned(), id: journal.id.clone(), ..RunSummary::default() };
     // Before the journal is read: a run that ends meanwhile is shown as running, not as killed.
     let is_running = lock::is_held(path);
     let mut file = File::open(path).path("open the journal", path)?;
@@ -53,12 +50,15 @@ pub(super) fn summary(journal: &Found, cluster: &str) -> Result<RunSummary> {
     let last = lines.next();
     // A plan that is longer than what was read.
     let is_cut = lines.next().is_none() && length > PART;
-    let last = last.filter(|_| !is_cut || journal.kind == Kind::Hosts).map(|line| match journal.kind {
-        Kind::Hosts => readable::record(line).map(|(record, strange)| (End::of(&record), strange)),
-        Kind::InPlace => {
-            in_place::record(line).map(|(record, strange)| (End::of_in_place(&record), strange))
-        }
-    });
+    let last =
+        last.filter(|_| !is_cut || journal.kind == Kind::Hosts).map(|line| match journal.kind {
+            Kind::Hosts => {
+                readable::record(line).map(|(record, strange)| (End::of(&record), strange))
+            }
+            Kind::InPlace => {
+                in_place::record(line).map(|(record, strange)| (End::of_in_place(&record), strange))
+            }
+        });
     found.state = match &last {
         Some(Ok((End { outcome: Some(outcome), .. }, _))) if !is_running && !torn => {
             (*outcome).to_owned()

@@ -36,7 +36,8 @@ pub struct Candidate {
 
 /// The images of the store, which are read after `at`, in milliseconds since 1970.
 pub fn store(report: &StoreReport, at: u64, base: &str) -> Rendered {
-    let frame = Frame::new(base, Place::Store, Vec::new()).changing(Links(base).changes_of_store(at));
+    let frame =
+        Frame::new(base, Place::Store, Vec::new()).changing(Links(base).changes_of_store(at));
     store::page(report, Links(base)).render_in(&frame)
 }
 
@@ -67,7 +68,8 @@ pub fn files(report: &FilesReport, base: &str) -> Rendered {
 
 /// The clusters of the controller.
 pub fn clusters(report: &ControllerReport, at: u64, base: &str) -> Rendered {
-    let frame = Frame::new(base, Place::Clusters, Vec::new()).changing(Links(base).changes(None, at));
+    let frame =
+        Frame::new(base, Place::Clusters, Vec::new()).changing(Links(base).changes(None, at));
     recorded::clusters(report, Links(base)).render_in(&frame)
 }
 

@@ -69,7 +69,7 @@ pub(super) fn cluster<'a>(report: &'a RecordedReport, links: Links<'_>) -> Page<
     let section = Section::new;
     let sections = vec![
         section("hosts", "Hosts", Some(report.hosts.len()), overview),
-        section("runs", "Runs", Some(report.runs.len()), run_table(&report.runs, links)),
+        section("runs", "Runs", Some(report.runs.len()), run_table("Runs", &report.runs, links)),
         section("plans", "Plans", Some(report.plans.len()), plan_table(&report.plans, links)),
         section(
             "upgrades",
@@ -92,10 +92,10 @@ pub(super) fn cluster<'a>(report: &'a RecordedReport, links: Links<'_>) -> Page<
 pub(super) fn runs<'a>(report: &'a ControllerReport, links: Links<'_>) -> Page<'a> {
     let (going, ended): (Vec<RunSummary>, Vec<RunSummary>) =
         report.runs.iter().cloned().partition(|run| run.state == "running");
-    let past = html! { (incomplete(&report.problems)) (run_table(&ended, links)) };
+    let past = html! { (incomplete(&report.problems)) (run_table("Past runs", &ended, links)) };
     let running = match going.is_empty() {
         true => nothing("No run is in progress."),
-        false => run_table(&going, links),
+        false => run_table("Runs in progress", &going, links),
     };
     let sections = vec![
         Section::new("running", "Running", Some(going.len()), running),
@@ -104,27 +104,27 @@ pub(super) fn runs<'a>(report: &'a ControllerReport, links: Links<'_>) -> Page<'
     plain(&report.about, "Console", "Runs", Vec::new(), sections)
 }
 
-fn run_table(runs: &[RunSummary], links: Links<'_>) -> Markup {
+fn run_table(caption: &str, runs: &[RunSummary], links: Links<'_>) -> Markup {
     if runs.is_empty() {
         return nothing("No run is recorded.");
     }
     let rows = html! {
         @for run in runs {
             tr {
-                td.digest { (run.started.as_deref().map(time).unwrap_or_default()) }
-                td { (code(run.server.as_deref().unwrap_or(&run.cluster))) }
-                td { (shown(&run.verb)) }
-                td { (badge(if run.state == "unfinished" { "warn" } else { class_of(Some(&run.state)) }, &run.state)) }
-                td.digest { (run.last.as_deref().map(time).unwrap_or_default()) }
                 th scope="row" { (link(&links.run(&run.cluster, &run.id), &run.id)) }
+                td { (badge(if run.state == "unfinished" { "warn" } else { class_of(Some(&run.state)) }, &run.state)) }
+                td { (shown(&run.verb)) }
+                td { (code(run.server.as_deref().unwrap_or(&run.cluster))) }
+                td.digest { (run.started.as_deref().map(time).unwrap_or_default()) }
+                td.digest { (run.last.as_deref().map(time).unwrap_or_default()) }
                 td.text { @if let Some(problem) = &run.problem { bdi { (shown(problem)) } } }
             }
         }
     };
     table(
-        "Runs",
+        caption,
         runs.len() > 12,
-        &headings(&["Started", "Cluster", "Verb", "Result", "Last record", "Run", "Attention"]),
+        &headings(&["Run", "Result", "Verb", "Cluster", "Started", "Last record", "Attention"]),
         &rows,
     )
 }

@@ -19,15 +19,15 @@ pub(super) fn page<'a>(report: &'a StoreReport, links: Links<'_>) -> Page<'a> {
                     @if image.problem.is_none() { (link(&links.image(&image.digest, None), name)) }
                     @else { (code(name)) }
                 }
+                td.number { (human(image.size)) }
                 td { (shown(image.image_type.as_deref().unwrap_or_default())) }
-                td {
+                td.digest {
                     @for platform in &image.platforms {
                         a href=(links.image(&image.digest, Some(platform))) { bdi { (shown(platform)) } } " "
                     }
                 }
-                td.number { (human(image.size)) }
                 td.number { (image.layers) }
-                td { (image.created.as_deref().map(time).unwrap_or_default()) }
+                td.digest { (image.created.as_deref().map(time).unwrap_or_default()) }
                 td { (digest(&image.digest)) }
                 td.text {
                     @if let Some(problem) = &image.problem { (badge("bad", "unusable")) " " bdi { (shown(problem)) } }
@@ -39,7 +39,7 @@ pub(super) fn page<'a>(report: &'a StoreReport, links: Links<'_>) -> Page<'a> {
         @if report.images.is_empty() {
             (nothing("The store has no images. Get one with imgctl pull or imgctl build."))
         } @else {
-            (table("Images", true, &headings(&["Image", "Type", "Platforms", "Size#", "Layers#", "Created", "Digest", "Attention"]), &rows))
+            (table("Images", true, &headings(&["Image", "Size#", "Type", "Platforms", "Layers#", "Created", "Digest", "Attention"]), &rows))
         }
     };
     let sections = vec![Section::new("images", "Images", Some(report.images.len()), body)];

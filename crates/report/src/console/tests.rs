@@ -120,7 +120,8 @@ fn hostile_text_stays_text_and_leads_nowhere_else() {
         }
     }
     for page in plain {
-        let is_live = ["data-events=\"", "data-changes=\""].iter().any(|one| page.html.contains(one));
+        let is_live =
+            ["data-events=\"", "data-changes=\""].iter().any(|one| page.html.contains(one));
         assert_eq!(page.policy.contains("connect-src 'self'"), is_live);
         assert!(page.policy.ends_with("frame-ancestors 'none'") && !page.policy.contains("unsafe"));
     }

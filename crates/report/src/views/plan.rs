@@ -165,32 +165,48 @@ fn hosts(report: &PlanReport) -> Markup {
     }
     let columns = columns(report);
     let what = if report.phases.is_empty() { "Group" } else { "Phase" };
+    // A column that says nothing of any host is left out.
+    let any = |says: fn(&PlannedHost) -> bool| report.hosts.iter().any(says);
+    let has_order =
+        any(|host| host.skipped.is_some() || host.group.is_some() || !host.roles.is_empty());
+    let has_version = any(|host| host.version.is_some() || host.architecture.is_some());
+    let has_restarts = any(|host| host.restarts.is_some());
     let rows = html! {
         @for host in &report.hosts {
             tr {
                 th scope="row" { (code(&host.host)) @if let Some(node) = &host.node { " " span.quiet { bdi { (shown(node)) } } } }
-                td { @match (&host.skipped, &host.group) {
+                @if has_order { td { @match (&host.skipped, &host.group) {
                     (Some(_), _) => (badge("warn", "left out")),
                     (None, Some(group)) => (badge("info", group)),
                     (None, None) => (shown(&host.roles.join(", "))),
-                } }
-                td { (shown(host.version.as_deref().unwrap_or_default())) @if let Some(architecture) = &host.architecture { " " span.quiet { (shown(architecture)) } } }
+                } } }
+                @if has_version { td { (shown(host.version.as_deref().unwrap_or_default())) @if let Some(architecture) = &host.architecture { " " span.quiet { (shown(architecture)) } } } }
                 td.lane {
                     @match &host.skipped {
                         Some(why) => bdi { (shown(why)) },
                         None => (strip(&columns, &host.host)),
                     }
                 }
-                td { (restart_words(host.restarts)) }
+                @if has_restarts { td { (restart_words(host.restarts)) } }
             }
         }
     };
+    let names: Vec<&str> = [
+        (true, "Host"),
+        (has_order, "Order"),
+        (has_version, "Version"),
+        (true, what),
+        (has_restarts, "Containers"),
+    ]
+    .into_iter()
+    .filter_map(|(is_there, name)| is_there.then_some(name))
+    .collect();
     html! {
         p.quiet { "Each lane shows in which " (what.to_lowercase()) " the host has work, from left to right:" }
         ol.columns-key {
             @for (name, members) in &columns { li { bdi { (shown(name)) } " " span.count { (counted(members.len() as u64, "host", "hosts")) } } }
         }
-        (table("Hosts in their order", report.hosts.len() > 12, &headings(&["Host", "Order", "Version", what, "Containers"]), &rows))
+        (table("Hosts in their order", report.hosts.len() > 12, &headings(&names), &rows))
     }
 }
 

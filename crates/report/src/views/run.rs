@@ -25,8 +25,11 @@ pub(crate) fn page(report: &RunReport) -> Page<'_> {
         facts.push(("Started", time(started)));
     }
     if let Some(session) = report.sessions.last() {
-        facts.push(("Controller", session.controller.clone()));
-        facts.push(("imgctl", session.version.clone()));
+        for (name, value) in [("Controller", &session.controller), ("imgctl", &session.version)] {
+            if !value.is_empty() {
+                facts.push((name, value.clone()));
+            }
+        }
     }
     let section = Section::new;
     let failures = failures(report);
@@ -66,7 +69,8 @@ fn is_in_place(report: &RunReport) -> bool {
 /// Returns how many containers restarted, how many of them were predicted to, and how many did something
 /// else than predicted; `None` if nothing is known of restarts.
 fn restarted(report: &RunReport) -> Option<(u64, u64, u64)> {
-    let known = report.restarts.iter().filter(|host| host.as_predicted > 0 || !host.others.is_empty());
+    let known =
+        report.restarts.iter().filter(|host| host.as_predicted > 0 || !host.others.is_empty());
     known
         .map(|host| (counts(host), host.others.len() as u64))
         .map(|((predicted, actual), others)| (actual, predicted, others))

@@ -15,8 +15,8 @@ use crate::cli::{
 };
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_cluster::cluster::name;
-use imgctl_cluster::inplace::{batches::Share, plan::Plan};
 use imgctl_cluster::inplace::request::{self, Selection, TemplatePolicy, Verify, checked};
+use imgctl_cluster::inplace::{batches::Share, plan::Plan};
 use imgctl_ops::inplace::{
     self, Care, Change, ChangeRequest, ClusterAccess, UndoRequest, nothing_said,
 };
