@@ -70,7 +70,7 @@ fn the_page_shows_the_cluster_and_its_upgrade() {
         let listed = bed.imgctl(["--json", "images"]).ok().json();
         let digest = |name: &str| {
             let mut images = listed.as_array().unwrap().iter();
-            let image = images.find(|image| image["name"].to_string().contains(name)).unwrap();
+            let image = images.find(|image| image.to_string().contains(name)).unwrap();
             image["digest"].as_str().unwrap()[..19].to_owned()
         };
         for (page, name) in [(first, "demo:v1"), (second, "demo:v2")] {

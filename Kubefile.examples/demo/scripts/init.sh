@@ -7,7 +7,7 @@ cat >/etc/systemd/system/demo.service <<UNIT
 Description=The demonstration page of imgctl
 
 [Service]
-Environment="DEMO_IMAGE=$IMGCTL_IMAGE" "DEMO_DIGEST=$IMGCTL_IMAGE_DIGEST"
+Environment="DEMO_IMAGE=${IMGCTL_IMAGE-}" "DEMO_DIGEST=${IMGCTL_IMAGE_DIGEST-}"
 ExecStart=$(command -v busybox) httpd -f -p $demoPort -h $root/etc/www
 Restart=always
 DynamicUser=yes

@@ -93,14 +93,15 @@ struct PlanArgs {
 #[derive(Args, Debug)]
 #[command(
     after_help = "Reads the journal and the logs on this machine; asks no host. Works while the run is still going
-on, and of a damaged journal shows what can be read.
+on, and of a damaged journal shows what can be read. In-place updates are runs, too.
 
 Examples:
   imgctl report run -o run.html
-  imgctl report run 20260102T030405.678Z-run-1a2b3c4d --cluster prod -o run.html"
+  imgctl report run 20260102T030405.678Z-run-1a2b3c4d --cluster prod -o run.html
+  imgctl report run 20260401T101500Z-web -o inplace.html"
 )]
 struct RunArgs {
-    /// Run to report on, as `imgctl journal` lists them [default: the newest]
+    /// Run to report on, as `imgctl journal` and `imgctl inplace status` list them [default: the newest]
     #[arg(value_name = "RUN")]
     run: Option<String>,
 

@@ -11,11 +11,12 @@ fn a_deployment_follows_its_pods_and_goes_back() {
     let before = cluster.pods();
     let page = cluster.env.path("one.html");
     let report = ["--report", page.to_str().unwrap()];
-    let planned = ["plan", WEB[0], WEB[1], "--set", &set("2"), "--template", "sync"];
+    let two = set("2");
+    let planned = ["plan", WEB[0], WEB[1], "--set", &two, "--template", "sync"];
     cluster.inplace(&[&planned[..], &report].concat()).ok();
     let plan = std::fs::read_to_string(&page).unwrap();
     assert!(plan.contains("batch 2") && plan.contains(&image("2")), "{plan}");
-    let change = [WEB[0], WEB[1], "--set", &set("2"), "--template", "sync", "--id", "one"];
+    let change = [WEB[0], WEB[1], "--set", &two, "--template", "sync", "--id", "one"];
     let ran = cluster.apply(&[&change[..], &report].concat());
     let last = events(&ran.ok()).pop().unwrap();
     assert_eq!(

@@ -46,7 +46,9 @@ fn is_clean(page: &Value) {
     if page["narrow"].is_array() {
         let narrow = json!({"tree": page["narrow"]});
         assert_eq!(heard(page, "heading"), heard(&narrow, "heading"), "{}", page["name"]);
-        assert_eq!(heard(page, "link"), heard(&narrow, "link"), "{}", page["name"]);
+        if page["acted"].is_null() {
+            assert_eq!(heard(page, "link"), heard(&narrow, "link"), "{}", page["name"]);
+        }
     }
 }
 

@@ -54,7 +54,7 @@ pub(super) fn in_place(words: &[String]) -> String {
         "schema": 1, "digest": "d", "server": word(1), "images": {}, "problems": [], "notes": [word(2)],
         "groups": {"g": {"kind": "Deployment", "namespace": "shop", "name": "web", "desired": 5, "ready": 5, "maxUnavailable": 1,
             "budgets": [], "template": {}, "consequence": word(3)}},
-        "request": {"selection": {"by": "workload", "kind": "deployment", "namespace": "shop", "name": "web"}, "set": {"app": word(7)},
+        "request": {"selection": {"by": "workload", "kind": "Deployment", "namespace": "shop", "name": "web"}, "set": {"app": word(7)},
             "template": "sync", "batches": ["1", "100%"], "maxUnavailable": "1", "verify": "image"},
         "pods": (0..5).map(pod).collect::<Vec<_>>(), "batches": [["0"], ["1", "2", "3", "4"]]});
     let mut lines = vec![
