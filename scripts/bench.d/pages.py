@@ -42,8 +42,9 @@ class Page(chromium.Tab):
         # A tree for screen readers would be kept up to date at each change.
         self.call("Accessibility.disable")
         self.open(url)
-        self.paint = self.evaluate("""new Promise((done) => requestAnimationFrame(() => setTimeout(() =>
-            done(performance.getEntriesByName('first-contentful-paint')[0].startTime))))""")
+        self.paint = self.evaluate("""new Promise((done) => new PerformanceObserver((list) => {
+            for (const one of list.getEntriesByName("first-contentful-paint")) done(one.startTime);
+        }).observe({ type: "paint", buffered: true }))""")
         # What a page prepares behind its first paint is not what is measured.
         time.sleep(1.5)
 

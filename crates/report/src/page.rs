@@ -180,9 +180,11 @@ impl Page<'_> {
                     header.top {
                         div.brand { (logo()) span { "imgctl" } span.kind { (self.kind) } }
                         h1 { bdi { (shown(&self.subject)) } }
-                        dl.facts {
-                            @for (name, value) in &self.facts {
-                                div { dt { (name) } dd { bdi { (shown(value)) } } }
+                        @if !self.facts.is_empty() {
+                            dl.facts {
+                                @for (name, value) in &self.facts {
+                                    div { dt { (name) } dd { bdi { (shown(value)) } } }
+                                }
                             }
                         }
                     }

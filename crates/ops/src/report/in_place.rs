@@ -243,9 +243,12 @@ impl PodState {
         for (name, (from, to)) in &self.images {
             expected.entry(name).or_insert_with(|| ("restart", changes(from, to)));
         }
+        let is_known = self.plan.is_some() || !self.images.is_empty();
         for name in self.after.keys() {
-            let reason = || ("keep", "the run does not change it".to_owned());
-            expected.entry(name).or_insert_with(reason);
+            expected.entry(name).or_insert_with(|| match is_known {
+                true => ("keep", "the run does not change it".to_owned()),
+                false => ("unknown", "the plan is missing".to_owned()),
+            });
         }
         let (namespace, pod) = self.name.split_once('/').unwrap_or(("", &self.name));
         let result = |(name, (predicted, reason)): (&str, (&str, String))| {

@@ -3,7 +3,7 @@
   const place = document.getElementById("explorer");
   const { names, parents, sizes, layers, types } = data.files;
   if (!place || names.length < 2) return;
-  const MOST_CELLS = 400, MOST_ROWS = 100, MOST_FOUND = 200;
+  const MOST_CELLS = 400, MOST_ROWS = 100, MOST_FOUND = 100;
   const WIDTH = Math.max(320, Math.round(place.parentElement.clientWidth - 40));
   const HEIGHT = Math.round(Math.min(560, Math.max(360, WIDTH / 2)));
   const length = names.length;

@@ -87,18 +87,18 @@ fn folder(report: &FilesReport, start: &str) -> Markup {
                     @if is_folder { "/" }
                     @if let Some(target) = &entry.target { " → " (code(target)) }
                 }
+                td.number { @if entry.kind == "file" { (human(entry.size)) } }
                 td { (shown(&entry.kind)) }
                 td { (code(&entry.mode)) }
                 td { (entry.uid) ":" (entry.gid) }
-                td.number { @if entry.kind == "file" { (human(entry.size)) } }
-                td { (time(&entry.modified)) }
+                td.digest { (time(&entry.modified)) }
                 td.number { @if let Some(layer) = entry.layer { (layer) } }
             }
         }
     };
     html! {
         @if report.omitted > 0 { p.quiet { (count(report.omitted)) " more entries are not listed. See " (code("imgctl ls")) "." } }
-        (table("Entries of the folder", report.entries.len() > 12, &headings(&["Name", "Type", "Mode", "Owner", "Size#", "Modified", "Layer#"]), &rows))
+        (table("Entries of the folder", report.entries.len() > 12, &headings(&["Name", "Size#", "Type", "Mode", "Owner", "Modified", "Layer#"]), &rows))
     }
 }
 
