@@ -50,29 +50,36 @@ function build(node, attributes, children) {
   return node;
 }
 
-// A search field above each table that asks for one.
+// A search field above each table that asks for one. Of a long table, the first rows are shown: laying out
+// thousands at each key would make the reader wait.
+const MOST_ROWS = 250;
 const filters = new Map();
 function addFilter(table) {
   const status = element("p", { class: "status", role: "status" });
   const field = element("input", { type: "search", autocomplete: "off", spellcheck: "false", oninput: () => apply() });
+  const more = element("button", { type: "button", hidden: true, onclick: () => { shows = Infinity; apply(); field.focus(); } });
   const caption = table.caption ? table.caption.textContent : "rows";
-  const controls = element("div", { class: "controls filter", "data-own": true }, element("label", {}, `Search: ${caption}`, field), status);
+  const controls = element("div", { class: "controls filter", "data-own": true }, element("label", {}, `Search: ${caption}`, field), status, more);
   // Rows with their text, read at the first search.
-  let rows = null;
+  let rows = null, shows = MOST_ROWS;
   function apply() {
-    const wanted = field.value.toLowerCase();
-    if (!wanted && rows === null) return;
-    if (rows === null) rows = Array.from(table.tBodies[0].rows, (row) => [row, row.textContent.toLowerCase()]);
-    let left = 0;
+    const wanted = field.value.toLowerCase(), all = table.tBodies[0].rows;
+    if (!wanted && rows === null && all.length <= shows && more.hidden) return;
+    if (rows === null) rows = Array.from(all, (row) => [row, row.textContent.toLowerCase()]);
+    let found = 0;
     for (const [row, text] of rows) {
       const fits = text.includes(wanted);
-      if (row.hidden === fits) row.hidden = !fits;
-      left += fits ? 1 : 0;
+      found += fits ? 1 : 0;
+      const hides = !fits || found > shows;
+      if (row.hidden !== hides) row.hidden = hides;
     }
-    status.textContent = wanted ? `${count(left)} of ${count(rows.length)} rows` : "";
+    more.hidden = found <= shows;
+    more.textContent = `Show all ${count(found)}`;
+    status.textContent = [wanted ? `${count(found)} of ${count(rows.length)} rows` : "", found > shows ? `the first ${count(shows)} are shown` : ""].filter(Boolean).join("; ");
   }
   table.parentElement.before(controls);
-  filters.set(table, { controls, changed: () => { rows = null; apply(); } });
+  filters.set(table, { controls, changed: () => { rows = null; apply(); }, whole: (is) => { shows = is ? Infinity : MOST_ROWS; apply(); } });
+  apply();
 }
 function updateFilters() {
   for (const [table, filter] of filters) {
@@ -89,12 +96,14 @@ updateFilters();
 
 // Everything is printed, also what is folded.
 window.addEventListener("beforeprint", () => {
+  for (const filter of filters.values()) filter.whole(true);
   for (const folded of document.querySelectorAll("details:not([open])")) {
     folded.open = true;
     folded.dataset.folded = "";
   }
 });
 window.addEventListener("afterprint", () => {
+  for (const filter of filters.values()) filter.whole(false);
   for (const opened of document.querySelectorAll("details[data-folded]")) {
     opened.open = false;
     delete opened.dataset.folded;
