@@ -43,7 +43,10 @@ pub(crate) fn page(report: &RunReport) -> Page<'_> {
     if !is_in_place(report) {
         sections.push(section("links", "Transfers", None, links(&report.links)));
     }
-    if !report.restarts.is_empty() {
+    let is_known = |host: &HostRestarts| {
+        host.as_predicted > 0 || !host.others.is_empty() || !host.problems.is_empty()
+    };
+    if report.restarts.iter().any(is_known) {
         let body = restarts(&report.restarts);
         let number: usize = report.restarts.iter().map(|host| host.others.len()).sum();
         let number = Some(number).filter(|number| *number > 0);
@@ -112,7 +115,7 @@ fn overview(report: &RunReport, clock: &Clock) -> Markup {
     let from_hosts = from_hosts.map(|link| link.bytes).fold(0, u64::saturating_add);
     let failed = failures(report).len() as u64;
     let in_place = is_in_place(report);
-    let nodes = report.hosts.iter().filter(|host| !in_place || host.host != "controller").count();
+    let nodes = report.hosts.iter().filter(|host| host.host != "controller").count();
     let state = match run.state.as_str() {
         "done" => "good",
         "failed" | "aborted" => "bad",
