@@ -13,7 +13,8 @@ use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::image::Descriptor;
 use imgctl_build::report::{self, Finding};
-use imgctl_ops::report::{RunRequest, of_run};
+use imgctl_cluster::inplace::plan::Plan;
+use imgctl_ops::report::{RunRequest, of_in_place, of_run};
 use imgctl_report::Report;
 use imgctl_report::model::{self, plan::PlanReport};
 use imgctl_store::store::Image;
@@ -106,6 +107,11 @@ impl Context {
         self.report.plan_is_written();
         self.ui.say(&format!("wrote {}", path.display()));
         Ok(())
+    }
+
+    /// Writes the report of a plan of an in-place update, if one is asked for.
+    pub(crate) fn report_in_place_plan(&self, plan: &Plan) -> Result<()> {
+        self.report_plan(|created| Some(of_in_place(plan, GENERATOR, created)))
     }
 
     /// Writes the report of the run that a verb has made, if one is asked for. A report that cannot be

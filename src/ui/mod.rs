@@ -1,6 +1,8 @@
 //! User-facing output: progress, tables, prompts, JSON events. Must not depend on stores or images.
 
 mod ansi;
+#[cfg(feature = "testing")]
+mod asking;
 mod canvas;
 pub(crate) mod ci;
 mod full_screen;

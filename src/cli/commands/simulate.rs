@@ -2,17 +2,16 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::json;
 
 use crate::cli::{context::Context, front_end};
-use crate::ui::{Ui, hosts_view::JsonEvents};
+use crate::ui::hosts_view::JsonEvents;
 use imgctl_base::error::{IoContext, Result};
 use imgctl_cluster::pipeline::change::{self, Change};
-use imgctl_cluster::pipeline::event::{Event, Listener, NullListener};
+use imgctl_cluster::pipeline::event::{Listener, NullListener};
 use imgctl_cluster::pipeline::executor::{Options, Surroundings, execute};
 use imgctl_cluster::pipeline::step::{PlanView, journals};
 use imgctl_cluster::pipeline::testing::{
@@ -72,28 +71,6 @@ pub(crate) struct SimulateArgs {
     events: bool,
 }
 
-/// Passes events on, and asks a question after some of them.
-struct Asking<'a> {
-    listener: &'a dyn Listener,
-    ui: &'a Ui,
-    /// Number of steps until then; 0: no question.
-    left: AtomicU64,
-}
-
-impl Listener for Asking<'_> {
-    fn event(&self, event: &Event) {
-        self.listener.event(event);
-        if matches!(event, Event::StepEnd { .. }) {
-            let left =
-                self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
-            if left == Ok(1) {
-                // The answer does not matter.
-                drop(self.ui.confirm("Go on?"));
-            }
-        }
-    }
-}
-
 pub(crate) fn run(args: &SimulateArgs, context: &Context) -> Result<()> {
     let state = args.dir.join("state");
     std::fs::create_dir_all(&state).path("create", &state)?;
@@ -125,7 +102,7 @@ pub(crate) fn run(args: &SimulateArgs, context: &Context) -> Result<()> {
         (Some(view), _) => &**view,
         (None, _) => &NullListener,
     };
-    let asking = Asking { listener, ui: &context.ui, left: args.asks_after.unwrap_or(0).into() };
+    let asking = context.ui.asking(listener, args.asks_after);
     let redactor = of_cluster(&planned.context);
     let surroundings = Surroundings {
         context: &planned.context,

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::report::in_place::Reader;
 use crate::report::journals::{Found, Kind};
-use crate::report::run::parts;
+use crate::report::progress::{ProgressEvent, parts};
 use imgctl_base::error::{IoContext as _, Result};
 use imgctl_base::fs::lock;
 use imgctl_cluster::inplace::journal as in_place;
@@ -47,38 +47,6 @@ pub struct Progress {
     /// Whether more than [`MOST`] bytes were there: look again.
     #[serde(skip)]
     pub more: bool,
-}
-
-/// A record as a page follows it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(tag = "kind", rename_all = "camelCase")]
-pub enum ProgressEvent {
-    /// A command began or resumed the run.
-    Start { time: String, controller: String, version: String },
-    /// A step began.
-    Begin { time: String, host: String, phase: String, step: String, attempt: u32 },
-    /// A step ended.
-    #[serde(rename_all = "camelCase")]
-    End {
-        time: String,
-        host: String,
-        phase: String,
-        step: String,
-        attempt: u32,
-        outcome: String,
-        duration_ms: u64,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        message: Option<String>,
-    },
-    /// The command ended.
-    Finish {
-        time: String,
-        outcome: String,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        message: Option<String>,
-    },
-    /// A line that cannot be read.
-    Problem { text: String },
 }
 
 impl Follower {

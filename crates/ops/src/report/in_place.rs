@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
 
-use crate::report::follow::ProgressEvent;
+use crate::report::progress::ProgressEvent;
 use imgctl_cluster::inplace::journal::{Phase, Record, TemplatePhase};
 use imgctl_cluster::inplace::object::Role;
 use imgctl_cluster::inplace::plan::{ContainerPlan, Plan, PodPlan, Verdict};

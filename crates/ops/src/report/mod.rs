@@ -6,12 +6,14 @@ mod follow;
 mod in_place;
 pub(crate) mod journals;
 mod plan;
+mod progress;
 mod recorded;
 mod run;
 mod summary;
 
 pub use cluster::of_cluster;
-pub use follow::{Follower, Progress, ProgressEvent};
+pub use follow::{Follower, Progress};
 pub use plan::{ReadPlan, of_in_place, of_outcome, read_plan};
+pub use progress::ProgressEvent;
 pub use recorded::Recorded;
 pub use run::{RunRequest, of_run};

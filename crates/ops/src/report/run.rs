@@ -5,9 +5,9 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-use crate::report::follow::ProgressEvent;
 use crate::report::in_place::Reader;
 use crate::report::journals::{Found, Kind as JournalKind, Places, absent};
+use crate::report::progress::{ProgressEvent, Step, parts};
 use crate::session::Session;
 use imgctl_base::error::Result;
 use imgctl_base::fs::lock;
@@ -360,19 +360,9 @@ impl Reading {
     }
 }
 
-/// Phase, host and name of a step.
-type Step<'a> = (&'a str, &'a str, &'a str);
-
 /// Returns what identifies a step, whatever its names contain.
 fn key((phase, host, name): Step<'_>) -> String {
     [phase, host, name].join("\0")
-}
-
-/// Splits the ID of a step into phase, host and name. Hosts have no slashes, but names may.
-pub(super) fn parts(id: &str) -> Step<'_> {
-    let (phase, rest) = id.split_once('/').unwrap_or(("", id));
-    let (host, name) = rest.split_once('/').unwrap_or(("", rest));
-    (phase, host, name)
 }
 
 /// Returns the last bytes of a file, from the beginning of a line, and how many are before them.

@@ -7,20 +7,16 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::cli::{
-    context::Context,
-    duration,
-    registry_options::RegistryArgs,
-    report_output::{GENERATOR, RunReportArg},
+    context::Context, duration, registry_options::RegistryArgs, report_output::RunReportArg,
     ssh_options::SshArgs,
 };
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_cluster::cluster::name;
+use imgctl_cluster::inplace::batches::Share;
 use imgctl_cluster::inplace::request::{self, Selection, TemplatePolicy, Verify, checked};
-use imgctl_cluster::inplace::{batches::Share, plan::Plan};
 use imgctl_ops::inplace::{
     self, Care, Change, ChangeRequest, ClusterAccess, UndoRequest, nothing_said,
 };
-use imgctl_ops::report::of_in_place;
 use imgctl_ops::session::Session;
 
 /// Change the images of running Pods without rescheduling them
@@ -61,18 +57,13 @@ fn plan(args: &PlanArgs, context: &Context) -> Result<()> {
     let session = args.change.access.session(context)?;
     args.report.request(context)?;
     let plan = inplace::plan(&args.change.request()?, &session)?;
-    show(&plan, context)?;
+    context.report_in_place_plan(&plan)?;
+    view::plan(&plan, context)?;
     if plan.problems.is_empty() {
         return Ok(());
     }
     let what = "the plan cannot be carried out, for the reasons above";
     Err(Error::new(Kind::CheckFailed, what))
-}
-
-/// Shows a plan that is not carried out, and writes its page if that is asked for.
-fn show(plan: &Plan, context: &Context) -> Result<()> {
-    context.report_plan(|created| Some(of_in_place(plan, GENERATOR, created)))?;
-    view::plan(plan, context)
 }
 
 fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
@@ -95,7 +86,10 @@ fn roll_back(args: &RollbackArgs, context: &Context) -> Result<()> {
         dry_run: args.dry_run,
     };
     match inplace::undo(&request, &args.access.session(context)?)? {
-        Some(plan) => show(&plan, context),
+        Some(plan) => {
+            context.report_in_place_plan(&plan)?;
+            view::plan(&plan, context)
+        }
         None => Ok(()),
     }
 }
