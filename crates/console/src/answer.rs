@@ -16,6 +16,7 @@ use crate::events;
 use crate::guard::{Admission, Guard, Refusal};
 use crate::reply::{self, Body, Reply};
 use crate::routes::{Route, parameter};
+use crate::source::Source;
 use imgctl_base::error::{Error, Kind as ErrorKind, Result};
 use imgctl_ops::report::Recorded;
 use imgctl_registry::serving::Handler;
@@ -37,13 +38,6 @@ pub(crate) struct Console {
     readers: Semaphore,
     followers: Arc<Semaphore>,
     stop: watch::Receiver<bool>,
-}
-
-/// Where the data are.
-pub(crate) struct Source {
-    pub(crate) store: Store,
-    pub(crate) recorded: Recorded,
-    pub(crate) base: String,
 }
 
 impl Console {

@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 
-use crate::answer::Source;
 use crate::events::stopped;
+use crate::source::Source;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::fs::watch::{Change, Watch};
 

@@ -16,6 +16,7 @@ mod guard;
 mod reply;
 mod routes;
 mod server;
+mod source;
 #[cfg(test)]
 mod tests;
 
