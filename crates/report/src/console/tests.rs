@@ -97,7 +97,8 @@ fn pages(text: &str) -> Vec<Rendered> {
         console::runs(&controller, 7, "/b"),
         console::plans(&controller, 7, "/b"),
         console::cluster(&recorded, 7, "/b"),
-        console::run(&live, text, 7, "/b"),
+        // Names of clusters never begin with a dot.
+        console::run(&live, text.trim_start_matches('.'), 7, "/b"),
         message.page(&controller.about, Some("/b")),
         message.page(&controller.about, None),
     ]
