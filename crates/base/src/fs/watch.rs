@@ -93,7 +93,13 @@ mod tests {
     fn changes_are_told_once_and_directories_may_come_later() {
         let directory = tempfile::tempdir().unwrap();
         let late = directory.path().join("late");
-        let watch = Watch::new().unwrap();
+        // Each user may have 128, and hosts of a test bed have theirs as well.
+        let watch = match Watch::new() {
+            Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
+                return crate::testing::skip("root has too many watches");
+            }
+            watch => watch.unwrap(),
+        };
         watch.add(directory.path()).unwrap();
         watch.add(&late).unwrap();
         let read = || {
