@@ -294,7 +294,7 @@ fn the_console_shows_everything_and_follows_a_run() {
     assert!(page("image")["acted"].as_str().unwrap().ends_with("/bin/tool"));
     assert_eq!(page("live")["acted"], "4");
     assert!(page("live")["after"].as_str().unwrap().contains("The run has ended: done."));
-    assert_eq!(page("list")["after"], json!([true, true, 1]));
+    assert_eq!(page("list")["after"], json!([true, true, 2]));
     console.stop();
 }
 

@@ -202,8 +202,8 @@ fn plans_and_a_cluster_are_described() {
     let Some(pages) = browse(&env, &works) else { return };
     pages.iter().for_each(is_clean);
     for (page, role, expected) in [
-        (1, "rowheader", "shop/web-1 x app"),
-        (1, "heading", "Restarts"),
+        (1, "rowheader", "shop/Deployment/web"),
+        (1, "heading", "Restarts of containers"),
         (2, "heading", "Certificates"),
         (2, "rowheader", "10.0.0.12"),
         (2, "rowheader", "20260102T030405.678Z-upgrade-1a2b3c4d"),
