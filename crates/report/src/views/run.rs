@@ -107,14 +107,18 @@ fn failures(report: &RunReport) -> Vec<(&HostRun, &StepRun)> {
 
 fn overview(report: &RunReport, clock: &Clock) -> Markup {
     let run = &report.run;
-    let steps = report.hosts.iter().flat_map(|host| &host.steps);
+    let in_place = is_in_place(report);
+    // Of an in-place update, Pods are counted: not those that went back, and not templates.
+    let is_counted =
+        |step: &&StepRun| !in_place || !matches!(&*step.phase, "restored" | "templates");
+    let steps = report.hosts.iter().flat_map(|host| &host.steps).filter(is_counted);
+    let begun = steps.clone().count() as u64;
     let done = steps.clone().filter(|step| class_of(outcome(step)) == "good").count() as u64;
     let retries: u64 = steps.map(|step| step.attempts.len().saturating_sub(1) as u64).sum();
     let bytes = report.links.iter().map(|link| link.bytes).fold(0, u64::saturating_add);
     let from_hosts = report.links.iter().filter(|link| link.from != "controller");
     let from_hosts = from_hosts.map(|link| link.bytes).fold(0, u64::saturating_add);
     let failed = failures(report).len() as u64;
-    let in_place = is_in_place(report);
     let nodes = report.hosts.iter().filter(|host| host.host != "controller").count();
     let state = match run.state.as_str() {
         "done" => "good",
@@ -135,7 +139,7 @@ fn overview(report: &RunReport, clock: &Clock) -> Markup {
         }),
         Tile::new(if in_place { "Nodes" } else { "Hosts" }, count(nodes as u64)),
         Tile::new(if in_place { "Pods done" } else { "Steps done" }, count(done))
-            .note(format!("of {} begun", count(step_count(report) as u64))),
+            .note(format!("of {} begun", count(begun))),
         Tile::new("Failures", count(failed)).tone(if failed > 0 { "bad" } else { "" }),
         Tile::new("Retries", count(retries)).tone(if retries > 0 { "warn" } else { "" }),
     ];
