@@ -164,7 +164,7 @@ impl Reading {
                 self.start(time.to_string(), controller, version);
             }
             Record::Begin { time, step, attempt, .. } => {
-                self.begin(&time.to_string(), parts(&step), attempt)
+                self.begin(&time.to_string(), parts(&step), attempt);
             }
             Record::End {
                 time, step, attempt, outcome, duration_ms, log, message, moved, ..
