@@ -24,7 +24,7 @@ impl BothWays {
             one.becomes_kept(format!("{}: its record is changed from {from} to {to}", one.reason));
             one.rehash = Some(HashChange { from: from.clone(), to: to.to_string() });
             let back = self.back.containers.iter_mut().find(|back| back.id == one.id);
-            if let Some(back) = back.filter(|back| back.verdict == Verdict::Restart) {
+            if let Some(back) = back.filter(|back| is_of_hash(back)) {
                 back.becomes_kept(format!("its record is changed back from {to} to {from}"));
                 back.rehash = Some(HashChange { from: to.to_string(), to: from });
             }
@@ -63,8 +63,7 @@ fn new_hash(
     pods: &[Pod],
     change: &KubeletChange,
 ) -> Option<ContainerHash> {
-    let is_of_hash = matches!(prediction.code, Code::Formula131 | Code::Fields);
-    if prediction.verdict != Verdict::Restart || !is_of_hash || prediction.is_static {
+    if !is_of_hash(prediction) || prediction.is_static {
         return None;
     }
     let pod = pods.iter().find(|pod| pod.uid == container.uid)?;
@@ -75,6 +74,16 @@ fn new_hash(
     }
     let next = prediction.next_hash?;
     (next != has).then_some(next)
+}
+
+/// Whether nothing but another hash restarts a container, or may restart it: a sidecar that one kubelet
+/// leaves alone keeps its old hash, and the next kubelet that compares sidecars would restart it.
+fn is_of_hash(prediction: &ContainerPrediction) -> bool {
+    match prediction.verdict {
+        Verdict::Restart => matches!(prediction.code, Code::Formula131 | Code::Fields),
+        Verdict::Unknown => prediction.code == Code::Sidecar,
+        _ => false,
+    }
 }
 
 /// Whether the old kubelet computes the present hash of the present spec: nobody has changed it since.
@@ -101,7 +110,7 @@ mod tests {
     use super::*;
     use crate::hash::Minor;
     use crate::restart::predict_both;
-    use crate::restart::testing::{container, started, static_pod, web};
+    use crate::restart::testing::{container, pod, started, static_pod, web};
 
     fn ways(pod: &Pod, running: &[RunningContainer], from: u32, to: u32) -> BothWays {
         let change = KubeletChange::new(Minor(from), Minor(to));
@@ -135,6 +144,29 @@ mod tests {
         let told = ways(&pod, &started(&pod, 31), 31, 30);
         let back = told.forward.containers[0].rehash.as_ref().unwrap();
         assert_eq!((&back.from, &back.to), (&hash.to, &hash.from));
+    }
+
+    #[test]
+    fn sidecars_are_not_left_to_the_kubelet_after_the_next() {
+        let sidecar = |image: &str| {
+            let sidecar = container(&json!({"restartPolicy": "Always", "image": image}));
+            let main = container(&json!({"name": "main"}));
+            pod(
+                r#""name":"web","namespace":"default","uid":"1-2""#,
+                &format!(r#""initContainers":[{sidecar}],"containers":[{main}]"#),
+            )
+        };
+        let pod = sidecar("proxy:1");
+        let running = started(&pod, 30);
+        let told = ways(&pod, &running, 30, 31);
+        for (way, minors) in [(&told.forward, "forward"), (&told.back, "back")] {
+            assert_eq!((way.counts.keep, way.counts.disturbed()), (2, 0), "{minors}");
+            assert_eq!(way.rehashed().count(), 2, "{minors}");
+        }
+        // One whose image has changed is not touched.
+        let told = ways(&sidecar("proxy:2"), &running, 30, 31);
+        let one = told.forward.containers.iter().find(|one| one.container == "c").unwrap();
+        assert_eq!((one.verdict, one.rehash.as_ref()), (Verdict::Unknown, None), "{one:?}");
     }
 
     #[test]
