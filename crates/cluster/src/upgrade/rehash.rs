@@ -15,7 +15,7 @@ use imgctl_base::error::{Error, Result};
 use imgctl_host::containerd::SOCKET;
 use imgctl_host::containerd::rehash::{Change, Rehash, Rehashed, Task, check_version};
 use imgctl_kube::hash::ANNOTATION;
-use imgctl_kube::restart::Prediction;
+use imgctl_kube::restart::{Prediction, Verdict};
 
 /// File of former hashes in the host's backup of the upgrade.
 const FORMER: &str = "container-hashes.json";
@@ -83,10 +83,15 @@ pub(super) fn notes(document: &Document) -> Vec<String> {
     ];
     for id in document.restarts.keys() {
         let Some(prediction) = restarts::forward(document, id) else { continue };
-        for one in prediction.containers.iter().filter(|one| one.rehash.is_some()) {
+        for one in &prediction.containers {
+            let Some(hash) = &one.rehash else { continue };
+            let what = match one.verdict {
+                Verdict::Keep => "keeps running",
+                _ => "does not restart for its hash",
+            };
             notes.push(format!(
-                "{id}: {}/{} {} keeps running: {}",
-                one.namespace, one.pod, one.container, one.reason
+                "{id}: {}/{} {} {what}: its record is changed from {} to {}",
+                one.namespace, one.pod, one.container, hash.from, hash.to
             ));
         }
     }

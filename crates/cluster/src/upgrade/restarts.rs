@@ -92,10 +92,10 @@ fn of_host(
     if document.is_reconfiguration() {
         settings::correct(&mut ways, document, host);
     } else if document.runtime == KUBEADM {
-        kubeadm_restarts::correct(&mut ways, document, observation, request, host);
         if document.choices.keep_containers == KeepContainers::Rehash {
             ways.rehash(&staying, pods, &change);
         }
+        kubeadm_restarts::correct(&mut ways, document, observation, request, host);
     }
     Some(HostRestarts { ways, moved: gone.iter().filter(|container| container.running).count() })
 }

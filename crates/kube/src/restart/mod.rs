@@ -110,7 +110,10 @@ impl Prediction {
             one.reason = reason.to_owned();
             one.exact = verdict != Verdict::Unknown;
             one.next_hash = None;
-            one.rehash = None;
+            // One that is perhaps not recreated must not restart for its hash either.
+            if verdict != Verdict::Unknown {
+                one.rehash = None;
+            }
         }
         self.count();
     }

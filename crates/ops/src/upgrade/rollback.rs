@@ -175,11 +175,7 @@ pub(crate) fn go_back(
                     KeepContainers::None => there.choices.keep_containers,
                     chosen => chosen,
                 },
-                // The same kubelet keeps its containers.
-                kubelet_swap: match there.is_reconfiguration() {
-                    true => KubeletSwap::InPlace,
-                    false => choices.kubelet_swap,
-                },
+                kubelet_swap: swap_back(&there, &request.choices),
                 ..choices.clone()
             },
             direction: Direction::Back,
@@ -229,6 +225,17 @@ pub(crate) fn go_back(
         windows::go_on(Ok(outcome.is_done()), name, &request.options, session)?;
     }
     Ok(())
+}
+
+/// Returns how kubelets go back. The same kubelet keeps its containers, and an upgrade that kept them by
+/// their records does not evict them on the way back, unless the operator says so.
+fn swap_back(there: &Document, given: &GivenChoices) -> KubeletSwap {
+    let is_given = given.options.iter().any(|(_, member)| *member == "kubeletSwap");
+    match there.choices.keep_containers {
+        _ if there.is_reconfiguration() => KubeletSwap::InPlace,
+        KeepContainers::Rehash if !is_given => there.choices.kubelet_swap,
+        _ => given.choices.kubelet_swap,
+    }
 }
 
 /// Checks that the request matches the rollback in progress, which cannot change into another one.

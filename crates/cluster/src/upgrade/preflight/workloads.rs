@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::upgrade::document::{Finding, KubeletSwap, Severity, few};
+use crate::upgrade::document::{Finding, KeepContainers, KubeletSwap, Severity, few};
 use crate::upgrade::finding::{error, note, warning};
 use crate::upgrade::observation::{HostSeen, PodSeen};
 use crate::upgrade::preflight::look::Look;
@@ -215,7 +215,10 @@ pub(super) fn unhealthy(look: &Look<'_>) -> Vec<Finding> {
 /// Checks the limits of `--max-restarts` and `--no-restart`, and finds hosts without a prediction.
 pub(super) fn restarts(look: &Look<'_>) -> Vec<Finding> {
     let Some(most) = look.document.choices.max_restarts.filter(|_| look.is_kubernetes()) else {
-        return look.hosts().filter_map(untold).collect();
+        let is_to_keep = look.document.choices.keep_containers != KeepContainers::None;
+        let severity = if is_to_keep { Severity::Error } else { Severity::Warning };
+        let all = look.hosts().filter_map(untold);
+        return all.map(|one| Finding { severity, ..one }).collect();
     };
     let mut found = Vec::new();
     let mut all: u64 = 0;

@@ -98,7 +98,7 @@ fn replace(
         Some(now) if content(&now) == content(then) => Ok(()),
         Some(_) => {
             kubectl.replace(then)?;
-            site.say(&format!("{kind}/{name} is unchanged"));
+            site.say(&format!("{kind}/{name} is as it was"));
             Ok(())
         }
         None => kubectl.apply(then),

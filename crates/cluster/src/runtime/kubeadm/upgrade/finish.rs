@@ -34,13 +34,21 @@ pub(super) fn actions(target: &Target) -> Vec<Action> {
 
 /// Waits until kube-proxy and CoreDNS are rolled out.
 pub(super) fn addons(target: &Target) -> Action {
-    let target = target.clone();
+    rollout(Some(target.version.text.clone()))
+}
+
+/// Waits until the kube-proxy and the CoreDNS of the backup are rolled out again, whatever their versions.
+pub(super) fn addons_again() -> Action {
+    rollout(None)
+}
+
+fn rollout(version: Option<String>) -> Action {
     waiting(
         "addons",
         "kube-proxy and CoreDNS are rolled out, if the cluster has them",
         PATIENCE,
         HINT,
-        move |site| rolled_out(site, &target),
+        move |site| rolled_out(site, version.as_deref()),
     )
 }
 
@@ -53,10 +61,10 @@ fn configured(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
         .then(|| format!("kubeadm-config has {version} instead of {}", target.version.text)))
 }
 
-fn rolled_out(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
+fn rolled_out(site: &Site<'_>, version: Option<&str>) -> Result<Option<String>> {
     let kubectl = Kubectl::anywhere(site)?;
     if let Some(proxy) = kubectl.find(&["daemonset", "kube-proxy", "-n", "kube-system"])? {
-        match proxy_image(&proxy, &target.version.text) {
+        match before_rollout(&proxy, version) {
             Some(complaint) => return Ok(Some(complaint)),
             None if is_everywhere(&proxy) => {}
             None => {
@@ -71,10 +79,10 @@ fn rolled_out(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
     Ok(dns.and_then(|dns| deployment(&dns)))
 }
 
-/// Returns what is wrong with kube-proxy before its rollout.
-fn proxy_image(object: &Value, version: &str) -> Option<String> {
+/// Returns what is wrong with kube-proxy before its rollout; with `version`, it has to be that one.
+fn before_rollout(object: &Value, version: Option<&str>) -> Option<String> {
     let image = text(&object["spec"]["template"]["spec"]["containers"][0]["image"], "nothing");
-    if !is_version(tag(image), version) {
+    if let Some(version) = version.filter(|version| !is_version(tag(image), version)) {
         return Some(format!("kube-proxy is {image} instead of {version}"));
     }
     is_unobserved(object).then(|| "kube-proxy was changed a moment ago".to_owned())
@@ -120,10 +128,12 @@ mod tests {
             })
         };
         let new = "registry.k8s.io/kube-proxy:v1.34.9";
-        assert_eq!(proxy_image(&proxy(new, 3), "v1.34.9"), None);
+        assert_eq!(before_rollout(&proxy(new, 3), Some("v1.34.9")), None);
         assert!(is_everywhere(&proxy(new, 3)) && !is_everywhere(&proxy(new, 2)));
         let old = proxy("registry.k8s.io/kube-proxy:v1.33.1", 3);
-        assert!(proxy_image(&old, "v1.34.9").unwrap().contains("v1.33.1"));
+        assert!(before_rollout(&old, Some("v1.34.9")).unwrap().contains("v1.33.1"));
+        // On the way back, the definition of the backup counts.
+        assert_eq!(before_rollout(&old, None), None);
         let dns = json!({"metadata": {"generation": 1}, "spec": {"replicas": 2},
             "status": {"observedGeneration": 1, "updatedReplicas": 2, "availableReplicas": 1}});
         assert_eq!(deployment(&dns), None);

@@ -107,7 +107,14 @@ impl Upgrader for Kubeadm<'_> {
     }
 
     fn gate(&self, step: &Move<'_>) -> Result<Vec<Action>> {
-        Ok(gate::actions(&Target::of(step)?))
+        let target = Target::of(step)?;
+        let mut actions = gate::actions(&target);
+        // Forward, they are rolled out when all control planes are upgraded; `restore` has put their
+        // former definitions back, and the controllers begin when they have become leader again.
+        if step.back && step.place == Place::First {
+            actions.push(finish::addons_again());
+        }
+        Ok(actions)
     }
 
     fn back_in_service(&self, step: &Move<'_>) -> Result<Vec<Action>> {

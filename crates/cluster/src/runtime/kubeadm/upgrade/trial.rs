@@ -27,7 +27,10 @@ kubeadm=$tree/bin/kubeadm; [ -x "$kubeadm" ] || kubeadm=$(type -P kubeadm)
 if ! KUBEADM_INIT_DRYRUN_DIR=$scratch "$kubeadm" init phase $phase --dry-run --config "$scratch/config.yaml" >"$scratch/said" 2>&1; then
   tail -n 3 "$scratch/said" >&2; exit 1
 fi
-cat "$scratch/$component.yaml"
+# kubeadm before 1.32 makes a directory of its own below it: tmp/kubeadm-init-dryrun1234.
+file=$(find "$scratch" -type f -name "$component.yaml" | head -n 1)
+[ -n "$file" ] || { echo "kubeadm rendered no manifest of $component" >&2; exit 1; }
+cat "$file"
 "#;
 
 /// Starts the program and waits until it reports a problem or gets as far as connecting to its
