@@ -75,10 +75,9 @@ pub(super) fn notes(document: &Document) -> Vec<String> {
         return Vec::new();
     }
     let mut notes = vec![
-        "--keep-containers rehash is experimental: records of containerd are not an interface, and a \
-         crossing with real kubelets has not been tried yet. containerd is restarted on each host, \
-         which ends every `kubectl exec` there; containers that started after the plan was made \
-         restart"
+        "--keep-containers rehash is experimental: records of containerd are not an interface. containerd \
+         is restarted on each host, which ends every `kubectl exec` there; containers that started \
+         after the plan was made restart"
             .to_owned(),
     ];
     for id in document.restarts.keys() {

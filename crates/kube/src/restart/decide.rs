@@ -129,8 +129,10 @@ fn by_hash(
     // Kubelets compare sidecars since 1.32, and in some earlier patch releases.
     match spec.role {
         Role::Sidecar if finding.verdict == Verdict::Restart && change.to < Minor(32) => {
-            let reason =
-                format!("sidecar: not every kubelet of {} restarts one whose hash differs", change.to);
+            let reason = format!(
+                "sidecar: not every kubelet of {} restarts one whose hash differs",
+                change.to
+            );
             Finding::unknown(Code::Sidecar, reason).next(finding.next)
         }
         _ => finding,

@@ -25,6 +25,11 @@ pub(crate) fn lvscare_image(context: &ClusterContext) -> Option<&str> {
     context.rootfs().filter(|_| !context.is_adopted())?.label(&["image"])
 }
 
+/// Returns whether workers have load balancers of imgctl, which can be told about API servers.
+pub(super) fn has_balancers(context: &ClusterContext) -> bool {
+    lvscare_image(context).is_none() && !context.is_adopted()
+}
+
 /// Inputs of a configuration besides the cluster context.
 pub(super) struct Inputs<'a> {
     pub version: &'a Version,

@@ -6,9 +6,9 @@ use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::certificates::{control_plane, inspect};
 use crate::runtime::kubeadm::settings::{ALT_NAMES, Settings, alt_names, etc};
-use crate::runtime::kubeadm::{Kubeadm, health, init, place};
+use crate::runtime::kubeadm::{Kubeadm, config::has_balancers, health, init, place};
 use crate::runtime::{
-    certificates::authority::canonical, kubeadm::documents::set, kubectl::Kubectl,
+    certificates::authority::canonical, kubeadm::documents::set, kubectl::Kubectl, load_balancer,
 };
 use imgctl_base::error::{Error, Result};
 use imgctl_template::yaml;
@@ -97,8 +97,7 @@ impl Kubeadm<'_> {
             format!("re-sign pki/apiserver.crt with {list}"),
             move |site| names_into_certificate(site, &settings),
         )];
-        actions.push(restart("kube-apiserver"));
-        actions.extend(health::actions(host));
+        actions.extend(restarts(context, &["kube-apiserver"], host));
         if context.first().is_some_and(|first| first.address == host.address) {
             let names: Vec<String> = names.iter().map(|name| canonical(name)).collect();
             actions.push(Action::new(
@@ -132,18 +131,36 @@ impl Kubeadm<'_> {
         let mut actions = vec![Action::depending_on("renew", says, &inputs, move |site| {
             renew(site, &settings, first, &wanted)
         })];
-        for component in &restarted {
-            actions.push(restart(component));
-        }
-        if !restarted.is_empty() {
-            actions.extend(health::actions(host));
-        }
+        actions.extend(restarts(context, &restarted, host));
         // Other programs may have written the users' kubeconfigs of an adopted cluster.
         if !context.is_adopted() {
             actions.push(init::kubeconfig());
         }
         Ok(actions)
     }
+}
+
+/// Restarts components and waits until the control plane is well. Workers use other API servers while
+/// this one or its etcd is away: one that has just started refuses what it later allows.
+fn restarts(context: &ClusterContext, components: &[&str], host: &Host) -> Vec<Action> {
+    if components.is_empty() {
+        return Vec::new();
+    }
+    let serves = |component: &str| matches!(component, "etcd" | "kube-apiserver");
+    let has_balancers = has_balancers(context) && components.iter().any(|one| serves(one));
+    let mut actions: Vec<Action> = Vec::new();
+    for component in components {
+        let action = restart(component);
+        actions.push(match has_balancers && serves(component) {
+            true => load_balancer::taken_out_before(context, action),
+            false => action,
+        });
+    }
+    actions.extend(health::actions(host));
+    if has_balancers {
+        actions.extend(load_balancer::put_back(context));
+    }
+    actions
 }
 
 /// Returns the components that do not reload their certificates.

@@ -1,7 +1,7 @@
 //! Workers' load balancers while an API server stops.
 
 use crate::cluster::context::ClusterContext;
-use crate::runtime::kubeadm::config::lvscare_image;
+use crate::runtime::kubeadm::config::has_balancers;
 use crate::runtime::upgrade::{Move, Place};
 use crate::runtime::{Action, load_balancer};
 
@@ -23,9 +23,4 @@ pub(super) fn out_of_service(
         }
     };
     actions.into_iter().map(taken_out).collect()
-}
-
-/// Returns whether workers have load balancers of imgctl, which can be told about API servers.
-pub(super) fn has_balancers(context: &ClusterContext) -> bool {
-    lvscare_image(context).is_none() && !context.is_adopted()
 }

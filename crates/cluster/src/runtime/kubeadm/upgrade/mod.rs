@@ -26,12 +26,12 @@ mod stand_in_tests;
 mod target;
 mod trial;
 
-use balancers::{has_balancers, out_of_service};
+use balancers::out_of_service;
 use reconfigure::Reconfigurer;
 use target::Target;
 
 use crate::cluster::{context::ClusterContext, image::ClusterImage};
-use crate::runtime::kubeadm::{Kubeadm, defaults::PAPERS, version::Version};
+use crate::runtime::kubeadm::{Kubeadm, config::has_balancers, defaults::PAPERS, version::Version};
 use crate::runtime::setting::Setting;
 use crate::runtime::upgrade::{Move, Place, Restoration, Upgrader};
 use crate::runtime::{Action, load_balancer, version};

@@ -17,7 +17,8 @@ use change::{Change, settings};
 
 use crate::cluster::{context::ClusterContext, image::ClusterImage};
 use crate::runtime::kubeadm::Kubeadm;
-use crate::runtime::kubeadm::upgrade::balancers::{has_balancers, out_of_service};
+use crate::runtime::kubeadm::config::has_balancers;
+use crate::runtime::kubeadm::upgrade::balancers::out_of_service;
 use crate::runtime::kubeadm::upgrade::target::Target;
 use crate::runtime::kubeadm::upgrade::{cluster_objects, finish, gate, members, restore, snapshot};
 use crate::runtime::setting::{Component, Setting};
