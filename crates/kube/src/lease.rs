@@ -295,7 +295,8 @@ impl Contender {
                     tell(&format!("the cluster is locked by {who}; waiting for a sign of life"));
                 }
                 Ok(_) => {}
-                Err(error) if error.is_outage() && may_go_on => {
+                // A server that starts, or that never becomes ready, may refuse everything.
+                Err(error) if may_go_on && (error.is_outage() || !self.is_ready()) => {
                     tell(&format!(
                         "other controllers are not locked out until an API server answers: {error}"
                     ));
@@ -305,6 +306,10 @@ impl Contender {
             }
             std::thread::sleep(self.times.renew / 5);
         }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.api.raw("/readyz").is_ok()
     }
 
     /// Takes the lock if necessary, and renews it until `stopped`. Returns the other holder if there

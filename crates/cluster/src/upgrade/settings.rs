@@ -139,7 +139,7 @@ fn restart(document: &Document, component: Component) -> String {
 mod tests {
     use super::*;
     use crate::runtime::setting::Setting;
-    use crate::upgrade::document::Direction;
+    use crate::upgrade::document::{Direction, Severity};
     use crate::upgrade::plan::{Planned, plan};
     use crate::upgrade::testing::{kubernetes, request};
 
@@ -192,6 +192,28 @@ mod tests {
         };
         assert_eq!(back.control_planes, ["10.0.0.2", "10.0.0.1"]);
         assert_eq!(back.kind(), "rollback");
+    }
+
+    #[test]
+    fn a_setting_that_stops_the_api_can_be_taken_back() {
+        let mut seen = kubernetes(1, 1, "v1.34.1");
+        seen.api = None;
+        seen.api_problem = Some("refused".to_owned());
+        for (direction, severity) in
+            [(Direction::Forward, Severity::Error), (Direction::Back, Severity::Warning)]
+        {
+            let mut request = request("v1.34.1", &["v1.34.1"]);
+            request.settings = vec![setting(Component::KubeApiserver, &["10.0.0.1"])];
+            request.direction = direction;
+            let Planned::Upgrade(document) = plan(&seen, &request).unwrap() else {
+                panic!("nothing")
+            };
+            let all = document.findings.iter().filter(|one| one.severity == Severity::Error);
+            let errors: Vec<&str> = all.map(|one| one.check.as_str()).collect();
+            let api = document.findings.iter().find(|one| one.check == "api").unwrap();
+            assert_eq!(api.severity, severity);
+            assert_eq!(errors.is_empty(), severity == Severity::Warning, "{errors:?}");
+        }
     }
 
     #[test]

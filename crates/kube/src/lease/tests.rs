@@ -122,6 +122,17 @@ fn without_an_api_server_the_caller_decides() {
     let tell = |text: &str| told.lock().unwrap().push(text.to_owned());
     hold(gone(), &holder, false, Outage::Warn, times, &tell).unwrap().check().unwrap();
     assert!(told.lock().unwrap()[0].contains("until an API server answers"));
+    // A server that never becomes ready refuses everybody; one that is ready means it.
+    let refused = || ApiError { code: 403, message: "forbidden".into(), ..ApiError::default() };
+    for (is_ready, goes_on) in [(false, true), (true, false)] {
+        let api = StandIn::new();
+        api.fail_next("get", "/leases", refused());
+        if !is_ready {
+            api.fail_next("get", "/readyz", refused());
+        }
+        let taken = take_as(&api, &holder, false, Outage::Warn);
+        assert_eq!(taken.is_ok(), goes_on, "ready: {is_ready}");
+    }
     // A cluster that is being created: the Lease is taken as soon as the API is there.
     let api = StandIn::new();
     for _ in 0..6 {

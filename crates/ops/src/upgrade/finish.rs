@@ -124,9 +124,8 @@ fn close_settings(
             let error = logs.into_iter().fold(error, Error::hint);
             error.hint("correct the Clusterfile, then run `imgctl apply` again")
         }
-        Ok(false) => failure.hint(
-            "other hosts have the new settings: `imgctl rollback` takes them back everywhere",
-        ),
+        Ok(false) => failure
+            .hint("hosts have the new settings: `imgctl rollback` takes them back everywhere"),
         Err(error) => failure.hint(format!("it stays open: {}", error.chain().join(": "))),
     }
 }

@@ -2,6 +2,7 @@
 //! its state, which can be inspected there, and taken over when the controller is lost.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::upgrade::close::closing;
 use crate::upgrade::execute::{Carrying, carry, pipeline_of};
@@ -13,6 +14,7 @@ use crate::{front_end::Outcome, session::Session};
 use imgctl_base::error::{Error, Result};
 use imgctl_cluster::cluster::context::Paths;
 use imgctl_cluster::cluster::state_files::StateFiles;
+use imgctl_cluster::runtime::nodes;
 use imgctl_cluster::upgrade::document::{Document, PauseAfter};
 use imgctl_cluster::upgrade::mirror::{Copied, copied, directory};
 use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
@@ -107,16 +109,22 @@ pub(crate) fn check_home(cluster: &str, session: &Session<'_>) -> Result<()> {
 
 /// Uncordons the Nodes that an imgctl upgrade has cordoned, and deletes its probe Pods.
 pub(crate) fn release_nodes(known: &ClusterSnapshot<'_>) -> Result<()> {
-    let Some(Ok(api)) = &known.api else {
-        return Ok(());
+    let api = match &known.api {
+        Some(Ok(api)) => Arc::clone(api),
+        // It was away when the run began, and answers again where the run has taken back the cause.
+        Some(Err(_)) => match nodes::api(&known.from, &*known.execution.pool) {
+            Ok(api) => api,
+            Err(_) => return Ok(()),
+        },
+        None => return Ok(()),
     };
     // A killed run may have left some.
-    imgctl_kube::probe::clean(&**api)?;
+    imgctl_kube::probe::clean(&*api)?;
     let nodes = api.list("/api/v1/nodes").map_err(Error::from)?;
     for node in &nodes {
         let name = node["metadata"]["name"].as_str().unwrap_or_default();
         let mark = &node["metadata"]["annotations"][imgctl_kube::drain::MARK];
-        if mark.is_string() && imgctl_kube::drain::uncordon(&**api, name)? {
+        if mark.is_string() && imgctl_kube::drain::uncordon(&*api, name)? {
             known.work.session.front.say(&format!("Node {name} is schedulable again"));
         }
     }

@@ -164,8 +164,11 @@ pub(super) fn budget(look: &Look<'_>) -> Vec<Finding> {
 
 pub(super) fn answers(look: &Look<'_>) -> Vec<Finding> {
     let problem = look.observation.api_problem.as_ref();
+    // The setting that is taken back may be the reason; the way back does not need the API to begin.
+    let is_taken_back = look.document.is_reconfiguration() && !look.is_forward();
+    let say = if is_taken_back { warning } else { error };
     let silent = problem.filter(|_| look.api().is_none()).map(|why| {
-        error("api", format!("cannot query the API: {why}"))
+        say("api", format!("cannot query the API: {why}"))
             .hint("run `imgctl status` to check the control planes")
     });
     let unknown = look.api().into_iter().flat_map(|api| &api.unknown);

@@ -214,7 +214,14 @@ impl StandIn {
 impl Api for StandIn {
     fn raw(&self, path: &str) -> Answer<Vec<u8>> {
         if matches!(path.split('?').next(), Some("/readyz" | "/livez" | "/healthz")) {
-            return Ok(b"ok".to_vec());
+            let failures = &mut self.lock().failures;
+            let fails = |(verb, part, _): &(&str, String, ApiError)| {
+                *verb == "get" && path.contains(part.as_str())
+            };
+            return match failures.iter().position(fails) {
+                Some(at) => Err(failures.remove(at).2),
+                None => Ok(b"ok".to_vec()),
+            };
         }
         self.get(path).map(|object| object.to_string().into_bytes())
     }
