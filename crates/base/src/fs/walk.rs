@@ -22,7 +22,7 @@ use crate::fs::xattr::{self, Xattrs};
 
 mod parallel;
 
-pub use parallel::walk_in_parallel;
+pub use parallel::{Visitor, walk_in_parallel};
 
 /// Maximum directory depth; each level holds a descriptor while the walk is below it.
 const MAX_DEPTH: usize = 512;

@@ -282,8 +282,7 @@ impl SourceTree for ContextTree {
         let skip = listed.as_ref().map(|listed| &listed.start);
         // Examining files is the kernel's work, which one core does not do faster than `find`.
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
-        let visitor =
-            || -> Box<dyn FnMut(&[u8], bool) -> Visit> { Box::new(self.visitor(path, skip)) };
+        let visitor = || -> walk::Visitor<'_> { Box::new(self.visitor(path, skip)) };
         let found = walk::walk_in_parallel(&self.root, threads, &visitor, &|found| {
             let kind = EntryKind::of(&found)?;
             Ok(kind.map(|kind| self.item(LayerPath::found(&found), kind, &found.metadata)))

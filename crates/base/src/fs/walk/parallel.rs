@@ -18,7 +18,7 @@ const SUBTREES: usize = 8;
 const LEVELS: usize = 4;
 
 /// Decides about each path, as in [`walk`](super::walk).
-type Visitor<'a> = Box<dyn FnMut(&[u8], bool) -> Visit + 'a>;
+pub type Visitor<'a> = Box<dyn FnMut(&[u8], bool) -> Visit + 'a>;
 
 /// Walks as [`walk`](super::walk) does, with up to `threads` threads, and returns what `make` makes
 /// of the entries, in layer order. Each subtree gets a visitor of its own from `visitor`. One of the
