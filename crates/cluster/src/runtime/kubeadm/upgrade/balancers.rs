@@ -1,6 +1,5 @@
 //! Workers' load balancers while an API server stops.
 
-use crate::cluster::context::ClusterContext;
 use crate::runtime::kubeadm::config::has_balancers;
 use crate::runtime::upgrade::{Move, Place};
 use crate::runtime::{Action, load_balancer};

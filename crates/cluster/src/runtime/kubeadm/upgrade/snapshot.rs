@@ -68,12 +68,18 @@ fn describe(status: &str) -> Result<String> {
     Ok(format!("hash {hash:x}, revision {revision}, {keys} keys, {} bytes", number("totalSize")))
 }
 
+/// Prints the flags with the API server's files for etcd. One without TLS has none.
+const PAPERS: &str = r#"papers() {
+  for pair in cacert:etcd-cafile cert:etcd-certfile key:etcd-keyfile; do
+    file=$(value "${pair#*:}"); [ -z "$file" ] || echo "--${pair%%:*} $file"
+  done
+}
+"#;
+
 /// Returns the shell line that saves a snapshot to `snapshot.db.new` and prints its status.
 fn line(target: &Target) -> String {
     let flags = if target.external_etcd {
-        "--endpoints \"$(value etcd-servers | cut -d, -f1)\" --cacert \"$(value etcd-cafile)\" \
-         --cert \"$(value etcd-certfile)\" --key \"$(value etcd-keyfile)\""
-            .to_owned()
+        "--endpoints \"$(value etcd-servers | cut -d, -f1)\" $(papers)".to_owned()
     } else {
         etcd::FLAGS.to_owned()
     };
@@ -84,6 +90,7 @@ fn line(target: &Target) -> String {
          sha256sum --quiet -c snapshot.sha256 >&2; echo kept; exit 0\n\
          fi\n\
          value() {{ sed -nE \"s/^ *- --$1=//p\" /etc/kubernetes/manifests/kube-apiserver.yaml | head -n 1; }}\n\
+         {PAPERS}\
          rm -f snapshot.db.new\n\
          if command -v etcdctl >/dev/null 2>&1; then\n\
          etcdctl {flags} snapshot save {backup}/snapshot.db.new >&2\n\
@@ -123,6 +130,18 @@ fn line(target: &Target) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_external_etcd_is_asked_with_the_files_that_it_has() {
+        let line = "value() { case $1 in etcd-certfile) echo /pki/c.crt ;; etcd-keyfile) echo /pki/c.key ;; esac; }\n";
+        let papers = |value: &str| {
+            let shell = format!("{value}{PAPERS}papers | tr '\\n' ' '");
+            let output = std::process::Command::new("sh").args(["-c", &shell]).output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        assert_eq!(papers(line), "--cert /pki/c.crt --key /pki/c.key ");
+        assert_eq!(papers("value() { :; }\n"), "");
+    }
 
     #[test]
     fn an_empty_snapshot_is_refused() {
