@@ -156,6 +156,10 @@ pub(crate) struct DesiredArgs {
     #[arg(long, value_name = "FILE", value_delimiter = ',')]
     config_file: Vec<PathBuf>,
 
+    /// Hosts give each other the images that they have from the cluster's registry
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) peers: Option<bool>,
+
     /// Accepted for compatibility with existing scripts: the archive's format is detected
     #[arg(short, long, value_name = "FORMAT", hide = true)]
     transport: Option<String>,
@@ -184,7 +188,8 @@ impl DesiredArgs {
             documents.push(additions);
         }
         let environment = self.environment()?;
-        Ok(Additions { environment, command: self.cmd.clone(), documents })
+        let share_images = self.peers;
+        Ok(Additions { environment, command: self.cmd.clone(), documents, share_images })
     }
 }
 

@@ -84,6 +84,9 @@ fn host_on_screen(host: &HostStatus) -> ShownHost {
     if let Some(serves) = host.registry {
         facts.push(if serves { "registry" } else { "registry does not serve" }.to_owned());
     }
+    if host.peers == Some(true) {
+        facts.push("peers".to_owned());
+    }
     let health = match (host.reachable, host.healthy, host.warnings.is_empty()) {
         (false, ..) => Health::Unreachable,
         (true, false, _) => Health::Ill,

@@ -73,6 +73,10 @@ pub struct AppRemoval {
 
 /// Installs images on a cluster.
 pub fn run(request: &AppInstallation, session: &Session<'_>) -> Result<()> {
+    if request.additions.share_images.is_some() {
+        return Err(Error::usage("--peers cannot be used with --kubeconfig")
+            .hint("the hosts of that cluster are not imgctl's: nothing is done on them"));
+    }
     if !request.additions.documents.iter().all(|one| one.documents.is_empty()) {
         return Err(Error::usage(
             "documents of kubeadm and k3s do not apply to a cluster that is reached through a \

@@ -21,6 +21,8 @@ pub struct Additions {
     /// Command to run instead of the image's own.
     pub command: Vec<String>,
     pub documents: Vec<Clusterfile>,
+    /// Whether hosts give each other images; `None` leaves it as it is.
+    pub share_images: Option<bool>,
 }
 
 impl Additions {
@@ -28,6 +30,9 @@ impl Additions {
         to.cluster.set_flag_environment(&self.environment);
         for documents in &self.documents {
             to.add_documents(documents.clone());
+        }
+        if self.share_images.is_some() {
+            to.cluster.share_images = self.share_images;
         }
     }
 }

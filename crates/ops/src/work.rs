@@ -193,6 +193,10 @@ impl<'a> Work<'a> {
                 current.exists()
                     && current.cluster.renew_certificates != prepared.context.renew_certificates
             }),
+            sharing: self.current.as_ref().is_some_and(|current| {
+                let shares = current.cluster.share_images.unwrap_or(false);
+                current.exists() && shares != prepared.context.share_images.unwrap_or(false)
+            }),
             prune: Vec::new(),
             begun: self.begun()?,
             wait,

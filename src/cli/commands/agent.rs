@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use crate::cli::context::Context;
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_host::agent::protocol::{Checkout, InventoryQuestion, Run, SwitchTree};
-use imgctl_host::agent::{balancer, execution, server, tree};
+use imgctl_host::agent::{balancer, execution, peers, server, tree};
 use imgctl_ops::renewal;
 use imgctl_registry::server::signalled;
 
@@ -33,6 +33,7 @@ pub(crate) struct AgentArgs {
 enum AgentCommand {
     Lb(BalancerArgs),
     Renew(RenewArgs),
+    Peers(PeersArgs),
     /// Collect the garbage of a cluster's registry on this host (started by imgctl itself)
     #[command(hide = true)]
     RegistryGc,
@@ -48,6 +49,21 @@ Examples:
   imgctl agent renew /var/lib/sealos/data/default/certificates/settings.json"
 )]
 struct RenewArgs {
+    /// Settings that imgctl has written on this host
+    #[arg(value_name = "FILE")]
+    settings: PathBuf,
+}
+
+/// Get images from other hosts of the cluster, and give them this host's
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The unit imgctl-peers-CLUSTER runs this on every host of a cluster with --peers. containerd of this host
+asks it over the loopback interface before it asks a registry host.
+
+Examples:
+  imgctl agent peers /var/lib/sealos/data/default/peers/settings.json"
+)]
+struct PeersArgs {
     /// Settings that imgctl has written on this host
     #[arg(value_name = "FILE")]
     settings: PathBuf,
@@ -113,6 +129,9 @@ pub(crate) fn agent(args: &AgentArgs, context: &Context) -> Result<()> {
         Some(AgentCommand::Lb(args)) => balance(args),
         Some(AgentCommand::Renew(args)) => {
             renewal::renew_here(&args.settings, &|text| context.ui.note(text)).map(|_| ())
+        }
+        Some(AgentCommand::Peers(args)) => {
+            peers::run(peers::Settings::read(&args.settings)?, signalled())
         }
         Some(AgentCommand::RegistryGc) => registry_gc(context),
         None if args.stdio => server::serve_stdio(context.store()?),

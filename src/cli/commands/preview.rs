@@ -57,6 +57,7 @@ pub(crate) fn generate(args: &GenArgs, context: &Context) -> Result<()> {
     // In the file, variables from the command line become variables of the cluster.
     made.cluster.environment = additions.environment;
     made.cluster.command = additions.command;
+    made.cluster.share_images = additions.share_images;
     additions.documents.into_iter().for_each(|documents| made.add_documents(documents));
     let session = context.session(&SshArgs::default(), &args.registry)?;
     let images = session.images(&args.images, name, None)?;

@@ -93,6 +93,7 @@ impl Target {
             unfinished: None,
             uid: None,
             renew_certificates: None,
+            share_images: None,
             shared: crate::cluster::variables::SharedCache::default(),
             paths: Paths::new(&directory.to_string_lossy(), name),
             state: StateFiles::plain(directory),

@@ -39,6 +39,7 @@ impl ClusterContext {
             adopted: cluster.status.adopted.as_ref().map(Adopted::image),
             unfinished: None,
             renew_certificates: cluster.renew_certificates,
+            share_images: cluster.share_images,
             shared: SharedCache::default(),
         };
         // Workers of an adopted cluster reach the API in their own way.

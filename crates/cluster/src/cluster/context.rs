@@ -60,6 +60,8 @@ pub struct ClusterContext {
     pub unfinished: Option<ClusterImage>,
     /// `spec.certificates.renew`.
     pub renew_certificates: Option<bool>,
+    /// `spec.registry.peers`.
+    pub share_images: Option<bool>,
     /// Variables that all hosts have in common.
     pub(crate) shared: SharedCache,
 }
@@ -89,6 +91,11 @@ impl ClusterContext {
     /// if somebody asked for it.
     pub fn renews_certificates(&self) -> bool {
         self.renew_certificates.unwrap_or(!self.is_adopted())
+    }
+
+    /// Returns whether hosts give each other the images that they have from the cluster's registry.
+    pub fn shares_images(&self) -> bool {
+        self.registry.is_some() && self.share_images.unwrap_or(false)
     }
 
     /// Returns whether the files of the hosts come from a rootfs image.

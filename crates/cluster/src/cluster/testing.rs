@@ -34,6 +34,7 @@ pub fn context(roles: &[&str]) -> ClusterContext {
         unfinished: None,
         uid: None,
         renew_certificates: None,
+        share_images: None,
         shared: crate::cluster::variables::SharedCache::default(),
         name: "test".into(),
         hosts: (1..).zip(roles).map(|(at, roles)| host(at, roles)).collect(),

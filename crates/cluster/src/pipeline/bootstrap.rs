@@ -8,7 +8,8 @@ use crate::cluster::context::{ClusterContext, Host, REGISTRY};
 use crate::pipeline::execution_context::ExecutionContext;
 use crate::pipeline::step::{Order, Phase};
 use crate::renewal::timer;
-use crate::runtime::{Action, action::Line, registry::clients};
+use crate::runtime::registry::{clients, peers};
+use crate::runtime::{Action, action::Line};
 use imgctl_base::error::Result;
 use imgctl_host::agent::protocol::HostsBlock;
 use imgctl_host::host::quote::quote as quoted;
@@ -66,7 +67,7 @@ pub(crate) fn prepare(
         actions.extend(script(context, host, "init", &["init"], Some("init.sh")));
     }
     if inits_every_host(execution) {
-        actions.extend(clients::actions(context, host));
+        actions.extend(clients::joining(context, host));
     }
     actions.extend(execution.runtime.prepare(context, host)?);
     Ok(actions)
@@ -81,7 +82,7 @@ pub(crate) fn clients_of_scripts(
 ) -> Result<Phase> {
     let hosts = new.iter().copied().filter(|_| !inits_every_host(execution));
     Phase::new("registry-clients-new", Order::Parallel)
-        .over(hosts, |host| Ok(clients::actions(context, host)))
+        .over(hosts, |host| Ok(clients::joining(context, host)))
 }
 
 /// Returns whether `init` is a step of each host. The runtime `script` starts the cluster with
@@ -103,6 +104,7 @@ pub(crate) fn clean(
     }
     actions.push(timer::removal(context));
     actions.extend(clients::clean(context));
+    actions.extend(context.share_images.map(|_| peers::stop(context)));
     actions.extend(execution.runtime.reset(context, host)?);
     actions.extend(script(context, host, "clean", &["clean"], Some("clean.sh")));
     actions.extend(script(context, host, "clean-cri", &["clean-cri"], None));

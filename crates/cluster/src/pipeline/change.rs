@@ -15,7 +15,7 @@ use crate::pipeline::ownership::Owner;
 use crate::pipeline::registry::Moves;
 use crate::pipeline::restore::Restore;
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
-use crate::pipeline::{bootstrap, members, ownership, record, redact};
+use crate::pipeline::{bootstrap, members, ownership, record, redact, registry};
 use crate::renewal::timer;
 use imgctl_base::error::{Error, Kind, Result};
 
@@ -44,6 +44,8 @@ pub struct Change {
     pub wait: Wait,
     /// Whether hosts renew their certificates has changed.
     pub renewal: bool,
+    /// Whether hosts give each other images has changed.
+    pub sharing: bool,
     /// IDs of hosts on which earlier runs began to work, whether they became members or not.
     pub begun: BTreeSet<String>,
     /// A creation begins with the data of this backup.
@@ -55,6 +57,7 @@ impl Change {
         !self.create
             && !self.rerender
             && !self.renewal
+            && !self.sharing
             && self.add.is_empty()
             && self.install.is_empty()
             && self.prune.is_empty()
@@ -96,6 +99,9 @@ impl Change {
             ids(&context.leaving),
             images.into_iter().collect::<Vec<_>>().join(",")
         );
+        if self.sharing {
+            intent.push_str(&format!(" peers {}", context.shares_images()));
+        }
         if !self.prune.is_empty() {
             intent.push_str(&format!(" prune {}", self.prune.join(",")));
         }
@@ -225,6 +231,9 @@ pub fn plan(
     }
     commands(&mut plan, execution, &context, change, &owned)?;
     let moves = change.create || !owned.is_empty() || !context.leaving.is_empty();
+    if change.sharing || (moves && !change.create && context.shares_images()) {
+        plan.push(registry::sharing(&context, &reachable_hosts, change.sharing)?);
+    }
     if moves || change.renewal {
         plan.push(renewal(execution, &context, &reachable_hosts)?);
     }

@@ -72,6 +72,15 @@ impl<'a> Moves<'a> {
     }
 }
 
+/// Returns the phase in which hosts begin or cease to give each other images (`is_new`), or learn which other
+/// hosts there are. containerd may restart on a host, therefore one comes after the other at first.
+pub(crate) fn sharing(context: &ClusterContext, hosts: &[Host], is_new: bool) -> Result<Phase> {
+    let order = if is_new { Order::Serial } else { Order::Parallel };
+    Phase::new("registry-peers", order).over(hosts, |host| {
+        Ok(if is_new { clients::sharing(context, host) } else { clients::actions(context, host) })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,7 +13,7 @@ use crate::renewal::inventory::{self, OfHost};
 use crate::runtime::Runtime;
 use crate::runtime::action::{HostPool, Line, Site};
 use crate::runtime::certificates::validity;
-use crate::runtime::registry::{self, clients};
+use crate::runtime::registry::{self, clients, peers};
 use imgctl_base::error::{Kind, Result};
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{Facts, InventoryQuestion, OutputLine};
@@ -45,6 +45,9 @@ pub struct HostStatus {
     /// Whether the embedded registry answers; absent on hosts that do not serve it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub registry: Option<bool>,
+    /// Whether the host gives others its images; absent if the cluster does not have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peers: Option<bool>,
     /// Certificates and the timer that renews them; absent if they could not be read.
     #[serde(flatten)]
     pub certificates: Option<OfHost>,
@@ -166,6 +169,7 @@ fn of_host(
         facts: None,
         trees: BTreeMap::new(),
         registry: None,
+        peers: None,
         certificates: None,
         warnings: Vec::new(),
         healthy: false,
@@ -216,6 +220,17 @@ fn of_host(
             status.problems.push(format!("the registry does not answer on port {}", registry.port));
         }
         status.registry = Some(answers);
+    }
+    if let Some(registry) = context.registry.as_ref().filter(|_| context.shares_images()) {
+        let line = peers::answers(context, registry);
+        let answers = site.line(&format!("{key}.peers"), &line).is_ok();
+        if !answers {
+            status.warnings.push(format!(
+                "it gives no images to other hosts: port {} does not answer",
+                peers::port(context)
+            ));
+        }
+        status.peers = Some(answers);
     }
     match clients::complaint(context, host, &*agent) {
         Ok(complaint) => status.warnings.extend(complaint),

@@ -543,6 +543,7 @@ pub fn sample_context(name: &str, hosts: Vec<Host>, state: &Path) -> ClusterCont
         unfinished: None,
         uid: None,
         renew_certificates: None,
+        share_images: None,
         shared: crate::cluster::variables::SharedCache::default(),
         name: name.to_owned(),
         hosts,

@@ -12,6 +12,7 @@ pub mod here;
 mod hosts_file;
 pub mod install;
 mod network;
+pub mod peers;
 pub mod protocol;
 mod pull;
 pub mod remote;

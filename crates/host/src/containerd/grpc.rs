@@ -1,4 +1,4 @@
-//! Unary gRPC calls over HTTP/2 on a Unix socket.
+//! gRPC calls with one question over HTTP/2 on a Unix socket.
 
 use std::time::Duration;
 
@@ -68,6 +68,21 @@ impl Channel {
     /// # Errors
     /// Of kind [`Kind::NotFound`] if the server says so.
     pub(crate) fn call(&self, method: &str, namespace: &str, message: &[u8]) -> Result<Vec<u8>> {
+        let mut messages = self.call_all(method, namespace, message)?;
+        match (messages.pop(), messages.is_empty()) {
+            (Some(message), true) => Ok(message),
+            _ => Err(Error::bad_content("the answer is not one message")
+                .context(format!("{method} of {}", self.socket))),
+        }
+    }
+
+    /// Like [`Self::call`], for methods that answer with a stream of messages.
+    pub(crate) fn call_all(
+        &self,
+        method: &str,
+        namespace: &str,
+        message: &[u8],
+    ) -> Result<Vec<Vec<u8>>> {
         let told = |error: Error| error.context(format!("{method} of {}", self.socket));
         let length = u32::try_from(message.len())
             .map_err(|_| told(Error::failed("the message is too long")))?;
@@ -125,13 +140,21 @@ fn status(trailers: &HeaderMap) -> Result<()> {
     }
 }
 
-/// Returns the only message of an answer.
-fn unframed(bytes: &Bytes) -> Result<Vec<u8>> {
-    let wrong = || Error::bad_content("the answer is not one plain message");
-    let (prefix, message) = bytes.split_at_checked(PREFIX).ok_or_else(wrong)?;
-    let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]);
-    if prefix[0] != 0 || usize::try_from(length) != Ok(message.len()) {
-        return Err(wrong());
+/// Returns the messages of an answer.
+fn unframed(bytes: &Bytes) -> Result<Vec<Vec<u8>>> {
+    let wrong = || Error::bad_content("the answer does not consist of plain messages");
+    let mut rest: &[u8] = bytes;
+    let mut messages = Vec::new();
+    while !rest.is_empty() {
+        let (prefix, after) = rest.split_at_checked(PREFIX).ok_or_else(wrong)?;
+        let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]);
+        let length = usize::try_from(length).map_err(|_| wrong())?;
+        let (message, after) = after.split_at_checked(length).ok_or_else(wrong)?;
+        if prefix[0] != 0 {
+            return Err(wrong());
+        }
+        messages.push(message.to_vec());
+        rest = after;
     }
-    Ok(message.to_vec())
+    Ok(messages)
 }

@@ -1,7 +1,7 @@
-//! containerd on this host, through its gRPC socket: its version, its records of containers, and what
-//! its CRI plugin says of them.
+//! containerd on this host, through its gRPC socket: its version, its records of containers and content,
+//! and what its CRI plugin says of them.
 //!
-//! Only the few messages and fields that [`rehash`] needs are known here; everything else in a record
+//! Only the few messages and fields that are needed are known here; everything else in a record
 //! passes through unread. Must not depend on clusters or kubelets' releases.
 
 pub(crate) mod grpc;
@@ -110,6 +110,11 @@ impl Containerd {
             started: status.number(5)?,
             annotations,
         }))
+    }
+
+    /// Like [`Self::call`], for methods that answer with a stream of messages.
+    pub(crate) fn call_all(&self, method: &str, message: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.channel.call_all(method, NAMESPACE, message)
     }
 
     pub(crate) fn call(&self, method: &str, message: &[u8]) -> Result<Vec<u8>> {

@@ -250,17 +250,28 @@ fn spec(node: &Node, read: &mut ClusterDocument, problems: &mut Problems<'_>) {
     }
     read.environment = environment(&mut fields, "env", problems);
     read.command = fields.texts("command", problems);
-    if let Some(node) = fields.get("certificates") {
-        let mut own = Fields::of(node, "spec.certificates", problems);
-        if let Some(node) = own.get("renew") {
-            match &node.content {
-                Content::Scalar(Value::Bool(renew)) => read.renew_certificates = Some(*renew),
-                _ => fields::wrong(node, "spec.certificates.renew", "true or false", problems),
-            }
-        }
-        own.finish(problems);
-    }
+    read.renew_certificates = switch(&mut fields, ("certificates", "renew"), problems);
+    read.share_images = switch(&mut fields, ("registry", "peers"), problems);
     fields.finish(problems);
+}
+
+/// Reads the only member of a mapping of `spec`, which is true or false.
+fn switch(
+    fields: &mut Fields<'_>,
+    (group, name): (&str, &str),
+    problems: &mut Problems<'_>,
+) -> Option<bool> {
+    let path = format!("spec.{group}");
+    let mut own = Fields::of(fields.get(group)?, &path, problems);
+    let mut read = None;
+    if let Some(node) = own.get(name) {
+        match &node.content {
+            Content::Scalar(Value::Bool(is_on)) => read = Some(*is_on),
+            _ => fields::wrong(node, &format!("{path}.{name}"), "true or false", problems),
+        }
+    }
+    own.finish(problems);
+    read
 }
 
 fn host_group(node: &Node, at: usize, problems: &mut Problems<'_>) -> HostGroup {

@@ -47,6 +47,9 @@ impl ClusterDocument {
         if let Some(renew) = self.renew_certificates {
             spec.insert("certificates".into(), json!({ "renew": renew }));
         }
+        if let Some(share) = self.share_images {
+            spec.insert("registry".into(), json!({ "peers": share }));
+        }
 
         let mut document = Map::new();
         document.insert("apiVersion".into(), API_VERSION.into());

@@ -386,6 +386,7 @@ pub(super) mod tests {
             unfinished: None,
             uid: None,
             renew_certificates: None,
+            share_images: None,
             shared: crate::cluster::variables::SharedCache::default(),
             name: "k".to_owned(),
             hosts: vec![

@@ -51,6 +51,7 @@ pub(super) fn context(version: &str, hosts: Vec<Host>, documents: Vec<Value>) ->
         unfinished: None,
         uid: None,
         renew_certificates: None,
+        share_images: None,
         shared: crate::cluster::variables::SharedCache::default(),
         name: "default".to_owned(),
         hosts,

@@ -6,6 +6,7 @@ use crate::runtime::Action;
 use crate::runtime::action::Site;
 use crate::runtime::registry::containerd::{self, CONFIG, Looks};
 use crate::runtime::registry::hosts_toml::{self, KEPT, Login};
+use crate::runtime::registry::{config_path, peers};
 use imgctl_base::error::Result;
 use imgctl_base::image::Digest;
 use imgctl_host::agent::Agent;
@@ -71,12 +72,44 @@ pub(super) fn reads_hosts(agent: &dyn Agent, access: &RegistryAccess) -> Result<
     })
 }
 
-/// Returns the action that tells containerd on `host` all registry hosts. Safe to repeat.
+/// Returns containerd's directory on a host whose containerd reads the file that this module writes.
+pub(super) fn content_root(agent: &dyn Agent, access: &RegistryAccess) -> Result<Option<String>> {
+    if !reads_hosts(agent, access)? {
+        return Ok(None);
+    }
+    let config = agent.read_file(CONFIG, containerd::LONGEST)?.unwrap_or_default();
+    Ok(Some(containerd::root(&String::from_utf8_lossy(&config))))
+}
+
+/// Returns the actions that tell containerd on `host` all registry hosts, and the other hosts if these give
+/// each other images. Safe to repeat.
 pub(crate) fn actions(context: &ClusterContext, host: &Host) -> Vec<Action> {
     let Some(access) = &context.registry else {
         return Vec::new();
     };
-    vec![action("registry-clients", context, access, host, Login::of(access))]
+    let login = Login::of(access);
+    let mut actions = Vec::new();
+    if context.shares_images() {
+        actions.push(peers::start("registry-peers", context, access, host, login.as_ref()));
+    }
+    actions.push(action("registry-clients", context, access, host, login));
+    actions
+}
+
+/// Returns the same for a host on which no Pod runs yet: there containerd gets `config_path`, too.
+pub(crate) fn joining(context: &ClusterContext, host: &Host) -> Vec<Action> {
+    config_path::action(context).into_iter().chain(actions(context, host)).collect()
+}
+
+/// Returns the actions on a host after the cluster has been told to share images, or no longer.
+pub(crate) fn sharing(context: &ClusterContext, host: &Host) -> Vec<Action> {
+    if context.shares_images() {
+        return joining(context, host);
+    }
+    // containerd no longer asks it when it goes.
+    let mut actions = actions(context, host);
+    actions.push(peers::stop(context));
+    actions
 }
 
 /// The same with another login than the cluster's.
@@ -88,12 +121,15 @@ pub(crate) fn action(
     login: Option<Login>,
 ) -> Action {
     let text = hosts_toml::text(context, access, host, login.as_ref());
-    let says = format!(
+    let mut says = format!(
         "containerd, hosts.toml of {}:{}: {}",
         access.domain,
         access.port,
         hosts_toml::addresses(context, access, host).join(", ")
     );
+    if context.shares_images() {
+        says.push_str(&format!(", and other hosts by way of port {}", peers::port(context)));
+    }
     // The password is no input: a digest of it would be in the journal.
     let user = login.map(|login| login.user).unwrap_or_default();
     let access = access.clone();

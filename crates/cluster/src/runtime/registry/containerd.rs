@@ -19,7 +19,8 @@ pub(crate) const LONGEST: u64 = 1 << 20;
 
 /// Plugins whose table `registry` has `config_path`: of configuration version 2 (containerd 1.5 and
 /// later), of version 1, and of version 3 (containerd 2).
-const PLUGINS: [&str; 3] = ["io.containerd.grpc.v1.cri", "cri", "io.containerd.cri.v1.images"];
+pub(crate) const PLUGINS: [&str; 3] =
+    ["io.containerd.grpc.v1.cri", "cri", "io.containerd.cri.v1.images"];
 
 /// Reads containerd's configuration.
 pub(crate) fn looks(text: &str) -> Result<Looks> {
@@ -40,6 +41,17 @@ pub(crate) fn looks(text: &str) -> Result<Looks> {
         .collect();
     Ok(if directories.is_empty() { Looks::Nowhere } else { Looks::In(directories) })
 }
+
+/// Returns containerd's directory, with its content.
+pub(crate) fn root(text: &str) -> String {
+    let read: toml::Table = toml::from_str(text).unwrap_or_default();
+    let root = read.get("root").and_then(toml::Value::as_str).unwrap_or_default();
+    let is_plain = root.starts_with('/') && !root.split('/').any(|part| part == "..");
+    if is_plain { root.trim_end_matches('/').to_owned() } else { ROOT.to_owned() }
+}
+
+/// Default of containerd's directory.
+const ROOT: &str = "/var/lib/containerd";
 
 /// Returns the names of a registry's directory, in the order in which containerd tries them.
 pub(crate) fn names(domain: &str, port: u16) -> [String; 2] {

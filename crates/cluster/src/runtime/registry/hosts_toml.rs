@@ -8,6 +8,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use crate::cluster::context::{ClusterContext, Host, RegistryAccess};
+use crate::runtime::registry::peers;
 use imgctl_base::secret::Secret;
 use imgctl_host::host::address::join_port;
 
@@ -72,17 +73,40 @@ pub(crate) fn text(
         mark(&context.name),
         quoted(&format!("http://{}:{}", access.domain, access.port))
     );
-    for address in addresses(context, access, host) {
+    let mut add = |address: &str, capabilities: &str, header: Option<String>| {
         let place = quoted(&format!("http://{address}"));
-        text.push_str(&format!("\n[host.{place}]\n  capabilities = [\"pull\", \"resolve\"]\n"));
-        if let Some(login) = login {
+        text.push_str(&format!("\n[host.{place}]\n  capabilities = [{capabilities}]\n"));
+        if let Some(header) = header {
             text.push_str(&format!(
                 "  [host.{place}.header]\n    Authorization = {}\n",
-                quoted(&login.header())
+                quoted(&header)
             ));
         }
+    };
+    let registries = addresses(context, access, host);
+    // A registry host has everything itself. Tags are for registry hosts to resolve.
+    let before = usize::from(context.serves_registry(host));
+    for (number, address) in registries.iter().enumerate() {
+        if number == before && context.shares_images() {
+            add_peers(&mut add, context, login);
+        }
+        add(address, "\"pull\", \"resolve\"", login.map(Login::header));
+    }
+    if before >= registries.len() && context.shares_images() {
+        add_peers(&mut add, context, login);
     }
     text
+}
+
+/// Adds the service by which this host asks the other hosts.
+fn add_peers(
+    add: &mut dyn FnMut(&str, &str, Option<String>),
+    context: &ClusterContext,
+    login: Option<&Login>,
+) {
+    let token = peers::token(context, login);
+    let header = token.map(|token| format!("Bearer {}", token.expose()));
+    add(&format!("127.0.0.1:{}", peers::port(context)), "\"pull\"", header);
 }
 
 /// Suffix of the copy of a file that something else had written.
@@ -121,6 +145,31 @@ mod tests {
         assert_eq!(of(2), ["3", "1", "2"]);
         assert_eq!(of(3), ["1", "2", "3"]);
         assert_eq!(of(4), ["2", "3", "1"]);
+    }
+
+    #[test]
+    fn other_hosts_are_asked_before_registry_hosts_and_never_for_tags() {
+        let mut context = context(&["master,registry", "node,registry", "node"]);
+        context.share_images = Some(true);
+        let access = context.registry.clone().unwrap();
+        let login = Login { user: "admin".into(), password: Secret::new("passw0rd") };
+        for (host, expected) in [
+            (0, ["10.0.0.1:5000", "127.0.0.1:5051", "10.0.0.2:5000"]),
+            (2, ["127.0.0.1:5051", "10.0.0.1:5000", "10.0.0.2:5000"]),
+        ] {
+            let text = text(&context, &access, &context.hosts[host], Some(&login));
+            let places =
+                expected.map(|place| text.find(&format!("[host.\"http://{place}\"]")).unwrap());
+            assert!(places.is_sorted(), "{text}");
+            let read: toml::Table = toml::from_str(&text).unwrap();
+            let peers = &read["host"]["http://127.0.0.1:5051"];
+            assert_eq!(peers["capabilities"].as_array().unwrap().len(), 1);
+            let header = peers["header"]["Authorization"].as_str().unwrap();
+            assert!(header.starts_with("Bearer ") && header != login.header(), "{header}");
+        }
+        let only = super::tests::context(&["master"]);
+        let only = ClusterContext { share_images: Some(true), ..only };
+        assert!(super::text(&only, &access, &only.hosts[0], None).contains("127.0.0.1:5051"));
     }
 
     #[test]

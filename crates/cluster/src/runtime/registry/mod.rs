@@ -6,11 +6,13 @@
 
 pub(crate) mod clients;
 pub(crate) mod collect;
+pub(crate) mod config_path;
 mod containerd;
 pub(crate) mod hosts_toml;
 mod lines;
 mod logins;
 pub(crate) mod passwords;
+pub(crate) mod peers;
 mod steps;
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::cluster::context::{ClusterContext, Host, RegistryAccess};
 use crate::runtime::Action;
 use crate::runtime::action::{Line, Site};
 use crate::runtime::registry::hosts_toml::Login;
-use crate::runtime::registry::{clients, lines, logins};
+use crate::runtime::registry::{clients, lines, logins, peers};
 use imgctl_base::error::Result;
 use imgctl_base::secret::Secret;
 use imgctl_host::agent::protocol::FileToWrite;
@@ -142,6 +142,7 @@ pub(crate) fn go_over(
     );
     let inputs = format!("{} {}", from.user, to.user);
     let from_user = from.user.clone();
+    let (last, own) = (to.clone(), access.clone());
     let (from, to, access) = (from.clone(), to.clone(), access.clone());
     let files = Action::depending_on(&format!("{name}-files"), says, &inputs, move |site| {
         let reads_hosts = clients::reads_hosts(site.agent, &access)?;
@@ -179,7 +180,12 @@ pub(crate) fn go_over(
         let environment = lines::variables([("IMGCTL_LIMIT", limit.clone())]);
         site.run(&Line { environment, ..Line::repeatable(PULLS_END) }).map(drop)
     });
-    vec![containerd, files, pulls.within(PULLS + Duration::from_secs(120))]
+    let mut actions = Vec::new();
+    if context.shares_images() {
+        actions.push(peers::start(&format!("{name}-peers"), context, &own, host, Some(&last)));
+    }
+    actions.extend([containerd, files, pulls.within(PULLS + Duration::from_secs(120))]);
+    actions
 }
 
 /// Time to wait for pulls in progress.

@@ -38,6 +38,7 @@ fn context(directory: &Path, port: u16) -> ClusterContext {
         unfinished: None,
         uid: None,
         renew_certificates: None,
+        share_images: None,
         shared: crate::cluster::variables::SharedCache::default(),
         name: "default".to_owned(),
         hosts: vec![

@@ -1,0 +1,194 @@
+//! The service by which hosts give each other images: `imgctl agent peers` as a systemd unit on each host. It
+//! is an addition to `hosts.toml`: whatever it cannot give, containerd gets from a registry host.
+
+use std::path::PathBuf;
+
+use aws_lc_rs::hmac;
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+
+use crate::cluster::context::{ClusterContext, Host, RegistryAccess};
+use crate::runtime::action::{Line, Site};
+use crate::runtime::registry::hosts_toml::Login;
+use crate::runtime::registry::{clients, containerd, lines};
+use crate::runtime::{Action, own_binary};
+use imgctl_base::error::{Error, Result};
+use imgctl_base::secret::Secret;
+use imgctl_host::agent::peers::Settings;
+use imgctl_host::agent::protocol::FileToWrite;
+use imgctl_host::containerd::SOCKET;
+use imgctl_host::host::quote::quote;
+
+/// Port of the service on every host.
+pub(crate) const PORT: u16 = 5051;
+/// Variable with another port.
+const PORT_VARIABLE: &str = "registryPeersPort";
+/// Directory of containerd's content below its root.
+const CONTENT: &str = "io.containerd.content.v1.content";
+
+/// Returns the port of the service: [`PORT`], or the one that the cluster's variables name.
+pub(crate) fn port(context: &ClusterContext) -> u16 {
+    let layers = [&context.flag_environment, &context.environment];
+    let named = layers.iter().find_map(|variables| variables.get(PORT_VARIABLE));
+    named.and_then(|text| text.parse().ok()).filter(|port| *port != 0).unwrap_or(PORT)
+}
+
+/// Returns what hosts show each other, and containerd to its own host: derived from the password, so that it
+/// changes with it, and worth nothing at a registry. `None` if the registry requires no login.
+pub(crate) fn token(context: &ClusterContext, login: Option<&Login>) -> Option<Secret> {
+    let login = login?;
+    let key = hmac::Key::new(hmac::HMAC_SHA256, login.password.expose().as_bytes());
+    let cluster = context.uid.as_deref().unwrap_or_default();
+    let tag = hmac::sign(&key, format!("imgctl peers of {} {cluster}", context.name).as_bytes());
+    Some(Secret::new(URL_SAFE_NO_PAD.encode(tag.as_ref())))
+}
+
+fn unit(context: &ClusterContext) -> String {
+    format!("imgctl-peers-{}.service", context.name)
+}
+
+fn directory(context: &ClusterContext) -> String {
+    format!("{}/peers", context.paths.root())
+}
+
+/// Returns the action that has `host` give and take images, with the login that containerd uses.
+pub(crate) fn start(
+    name: &str,
+    context: &ClusterContext,
+    access: &RegistryAccess,
+    host: &Host,
+    login: Option<&Login>,
+) -> Action {
+    let (unit, directory, port) = (unit(context), directory(context), port(context));
+    let says = format!("start {unit}: images from other hosts, on port {port}");
+    let settings = Settings {
+        cluster: context.name.clone(),
+        domain: access.domain.clone(),
+        address: host.ip().to_owned(),
+        port,
+        peers: context.hosts.iter().map(|other| other.ip().to_owned()).collect(),
+        token: token(context, login).map(|token| token.expose().to_owned()),
+        socket: PathBuf::from(SOCKET),
+        content: PathBuf::new(),
+    };
+    // The token is no input: a digest of it would be in the journal.
+    let user = login.map(|login| login.user.as_str()).unwrap_or_default();
+    let inputs = format!("{user} {}", settings.peers.join(" "));
+    let access = access.clone();
+    Action::depending_on(name, says, &inputs, move |site| {
+        let Some(root) = clients::content_root(site.agent, &access)? else {
+            site.say("no containerd that reads hosts.toml: this host gets its images from registry hosts");
+            return Ok(());
+        };
+        let content = PathBuf::from(format!("{root}/{CONTENT}"));
+        write(site, &directory, &unit, &Settings { content, ..settings.clone() })
+    })
+}
+
+fn write(site: &Site<'_>, directory: &str, unit: &str, settings: &Settings) -> Result<()> {
+    let program = format!("{directory}/imgctl");
+    site.run(&Line::repeatable(format!("mkdir -p -m 0700 {0}; chmod 0700 {0}", quote(directory))))?;
+    let path = format!("{directory}/settings.json");
+    let content = serde_json::to_vec_pretty(settings)
+        .map_err(|error| Error::failed("cannot write the settings").caused_by(error))?;
+    let file = |path: String, mode: u32, content: Vec<u8>| {
+        site.agent.write_file(&FileToWrite { path, mode, content })
+    };
+    let text = unit_text(&settings.cluster, &program, &path).into_bytes();
+    let mut changed = file(path, 0o600, content)?;
+    changed |= file(format!("/etc/systemd/system/{unit}"), 0o644, text)?;
+    let environment = lines::variables([
+        ("IMGCTL_UNIT", unit.to_owned()),
+        ("IMGCTL_BINARY", program),
+        ("IMGCTL_CHANGED", if changed { "1" } else { "" }.to_owned()),
+    ]);
+    let own = own_binary("\"$IMGCTL_BINARY\"").line;
+    let line = format!(
+        "if ! [ /proc/$PPID/exe -ef \"$IMGCTL_BINARY\" ] && ! cmp -s /proc/$PPID/exe \"$IMGCTL_BINARY\"; then\n\
+         {own}\nIMGCTL_CHANGED=1\nfi\n\
+         systemctl daemon-reload\nsystemctl enable -q \"$IMGCTL_UNIT\"\n\
+         if [ -n \"$IMGCTL_CHANGED\" ] || ! systemctl is-active -q \"$IMGCTL_UNIT\"; then\n\
+         systemctl restart \"$IMGCTL_UNIT\"\nfi"
+    );
+    site.run(&Line { environment, ..Line::repeatable(line) }).map(drop)
+}
+
+/// Returns the unit. It reads containerd's content and one file, and writes nothing.
+fn unit_text(cluster: &str, program: &str, settings: &str) -> String {
+    format!(
+        "# Written by imgctl.\n[Unit]\nDescription=Images from other hosts of cluster {cluster}\n\
+         Documentation=https://github.com/team/imgctl/blob/main/docs/cluster-registry.md\n\
+         Wants=network-online.target\nAfter=network-online.target containerd.service\n\n[Service]\n\
+         ExecStart=\"{program}\" agent peers \"{settings}\"\nRestart=always\nRestartSec=2\nUMask=0077\n\
+         LimitNOFILE=65536\nMemoryMax=1G\nNoNewPrivileges=yes\nProtectSystem=full\nPrivateTmp=yes\n\
+         CapabilityBoundingSet=\n\n[Install]\nWantedBy=multi-user.target\n"
+    )
+}
+
+/// Returns the action that removes the service from a host, if it is there.
+pub(crate) fn stop(context: &ClusterContext) -> Action {
+    let (unit, directory) = (unit(context), directory(context));
+    let line = format!(
+        "file=/etc/systemd/system/{unit}\n\
+         if [ -e \"$file\" ]; then\nsystemctl disable -q --now {unit} || true\nrm -f \"$file\"\n\
+         systemctl daemon-reload\nfi\nrm -rf {}",
+        quote(&directory)
+    );
+    Action::command("registry-peers-clean", Line::repeatable(line))
+        .saying(format!("remove {unit}, if it is there"))
+}
+
+/// Returns the line that succeeds if the service answers on the host.
+pub(crate) fn answers(context: &ClusterContext, access: &RegistryAccess) -> Line {
+    let token = token(context, Login::of(access).as_ref());
+    let mut environment = lines::variables([(lines::PORT, port(context).to_string())]);
+    if let Some(token) = token {
+        environment.insert("IMGCTL_TOKEN".to_owned(), token.expose().to_owned());
+    }
+    Line { environment, ..Line::query(ANSWERS) }
+}
+
+const ANSWERS: &str = r#"ask() {
+  exec 3<>"/dev/tcp/127.0.0.1/$IMGCTL_PORT" || exit 1
+  printf 'GET /v2/ HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nConnection: close\r\n\r\n' "$IMGCTL_TOKEN" >&3
+  IFS= read -r -t 5 line <&3 || exit 1
+  case $line in HTTP/1.?\ 200*) exit 0 ;; esac
+  exit 1
+}
+export -f ask
+timeout 8 bash -c ask 2>/dev/null"#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::testing::context;
+
+    #[test]
+    fn the_token_follows_the_password_and_is_not_the_password() {
+        let context = context(&["master", "node"]);
+        let login =
+            |password: &str| Login { user: "admin".into(), password: Secret::new(password) };
+        let of = |password: &str| token(&context, Some(&login(password))).unwrap();
+        assert_eq!(of("one").expose(), of("one").expose());
+        assert!(of("one").expose() != of("two").expose() && !of("one").expose().contains("one"));
+        assert!(token(&context, None).is_none());
+    }
+
+    #[test]
+    fn a_variable_names_another_port() {
+        let mut context = context(&["master"]);
+        assert_eq!(port(&context), PORT);
+        context.environment.insert(PORT_VARIABLE.into(), "7001".into());
+        assert_eq!(port(&context), 7001);
+        context.environment.insert(PORT_VARIABLE.into(), "many".into());
+        assert_eq!(port(&context), PORT);
+    }
+
+    #[test]
+    fn the_unit_has_no_secret_and_runs_this_hosts_settings() {
+        let text = unit_text("c", "/d/imgctl", "/d/settings.json");
+        assert!(
+            text.contains("ExecStart=\"/d/imgctl\" agent peers \"/d/settings.json\"\n"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,297 @@
+//! Asks other hosts: who has a digest, and for the content itself. Everything here is bounded and fast to give
+//! up, because registry hosts have everything.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use http::header::{
+    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderName, HeaderValue, RANGE,
+};
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::agent::peers::answer::{HOLDERS, LONGEST, TOLD, Told};
+use crate::agent::peers::reply::{Reply, text};
+use crate::agent::peers::stream::Transfer;
+use crate::agent::peers::{Settings, lock};
+use crate::host::address::join_port;
+use imgctl_base::error::{Error, Result};
+use imgctl_base::image::Digest;
+use imgctl_base::secret::Secret;
+use imgctl_registry::tls;
+
+/// Time for a connection, and for the beginning of an answer. Hosts of a cluster are near each other.
+const CONNECT: Duration = Duration::from_secs(1);
+const ANSWER: Duration = Duration::from_secs(3);
+/// Time for an exchange of records.
+const TELL: Duration = Duration::from_secs(30);
+/// Time for which a host that failed is not asked.
+const AWAY: Duration = Duration::from_secs(60);
+/// Time for which content is not fetched from other hosts after one of them had sent other bytes.
+const REFUSED: Duration = Duration::from_secs(600);
+/// Transfers at the same time; containerd goes to a registry host for others.
+const TRANSFERS: usize = 32;
+/// Hosts that are tried for one request.
+const TRIES: usize = 3;
+/// Hosts or digests that are remembered for a time.
+const REMEMBERED: usize = 4096;
+/// Parts that wait for containerd to read them.
+const PARTS: usize = 4;
+const DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
+
+/// See the module. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Search(Arc<Inner>);
+
+struct Inner {
+    client: reqwest::Client,
+    port: u16,
+    token: Option<Secret>,
+    away: Mutex<HashMap<String, Instant>>,
+    refused: Mutex<HashMap<Digest, Instant>>,
+    transfers: Arc<Semaphore>,
+}
+
+/// What a host sends: the rest of the content from an offset on.
+pub(super) struct Opened {
+    pub(super) from: String,
+    pub(super) answer: reqwest::Response,
+    /// Size of the whole content, in bytes.
+    pub(super) size: u64,
+}
+
+impl Search {
+    pub(super) fn new(settings: &Settings) -> Result<Self> {
+        Self::over(settings, None)
+    }
+
+    /// Uses the address `from` of this host.
+    pub(super) fn over(settings: &Settings, from: Option<IpAddr>) -> Result<Self> {
+        let client = tls::builder()?
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(CONNECT)
+            .pool_idle_timeout(Duration::from_secs(15))
+            .pool_max_idle_per_host(2)
+            .local_address(from)
+            .build()
+            .map_err(|error| Error::failed("cannot make an HTTP client").caused_by(error))?;
+        Ok(Self(Arc::new(Inner {
+            client,
+            port: settings.port,
+            token: settings.token.clone().map(Secret::new),
+            away: Mutex::default(),
+            refused: Mutex::default(),
+            transfers: Arc::new(Semaphore::new(TRANSFERS)),
+        })))
+    }
+
+    fn request(&self, method: Method, host: &str, path: &str) -> reqwest::RequestBuilder {
+        let url = format!("http://{}{path}", join_port(host, self.0.port));
+        let request = self.0.client.request(method, url);
+        match &self.0.token {
+            Some(token) => request.bearer_auth(token.expose()),
+            None => request,
+        }
+    }
+
+    /// Returns hosts that have `digest` according to `keeper`.
+    pub(super) async fn ask(&self, keeper: &str, digest: &Digest) -> Vec<String> {
+        if remembers(&self.0.away, keeper) {
+            return Vec::new();
+        }
+        let path = format!("{HOLDERS}{digest}");
+        let asked = async {
+            let answer = self.request(Method::GET, keeper, &path).send().await.ok()?;
+            limited(answer, 64 << 10).await
+        };
+        match tokio::time::timeout(ANSWER, asked).await {
+            Ok(Some(answer)) => serde_json::from_slice(&answer).unwrap_or_default(),
+            _ => {
+                self.lost(keeper);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Tells `host` what this one has; returns its answer.
+    pub(super) async fn tell(&self, host: &str, told: &Told) -> Option<Told> {
+        let body = serde_json::to_vec(told).ok()?;
+        let asked = async {
+            let answer = self.request(Method::POST, host, TOLD).body(body).send().await.ok()?;
+            serde_json::from_slice(&limited(answer, LONGEST).await?).ok()
+        };
+        let answer = tokio::time::timeout(TELL, asked).await.ok().flatten();
+        if answer.is_some() {
+            lock(&self.0.away).remove(host);
+        }
+        answer
+    }
+
+    /// Fetches what a request of containerd asks for from one of `holders`; `None` if none of them has it.
+    pub(super) async fn fetch(
+        &self,
+        request: &Request<Incoming>,
+        digest: &Digest,
+        holders: Vec<String>,
+        fetched: &Arc<AtomicU64>,
+    ) -> Option<Response<Reply>> {
+        if holders.is_empty() || remembers(&self.0.refused, digest) {
+            return None;
+        }
+        let place = Arc::clone(&self.0.transfers).try_acquire_owned().ok()?;
+        let start = match request.headers().get(RANGE) {
+            Some(range) => offset(range)?,
+            None => 0,
+        };
+        let mut holders: VecDeque<String> = holders.into_iter().take(TRIES).collect();
+        let path = request.uri().path().to_owned();
+        let method = request.method().clone();
+        let opened = self.open(&mut holders, &method, &path, start).await?;
+        let mut response = head(&opened, digest, start)?;
+        if method == Method::HEAD {
+            return Some(response);
+        }
+        let (parts, received) = mpsc::channel(PARTS);
+        *response.body_mut() = Reply::Stream(received);
+        let transfer = Transfer {
+            search: self.clone(),
+            path,
+            digest: digest.clone(),
+            at: start,
+            holders,
+            fetched: Arc::clone(fetched),
+        };
+        tokio::spawn(async move {
+            transfer.carry(opened, parts).await;
+            drop(place);
+        });
+        Some(response)
+    }
+
+    /// Opens the content at the first of `holders` that has it; removes those that were tried.
+    pub(super) async fn open(
+        &self,
+        holders: &mut VecDeque<String>,
+        method: &Method,
+        path: &str,
+        start: u64,
+    ) -> Option<Opened> {
+        while let Some(from) = holders.pop_front() {
+            if remembers(&self.0.away, &from) {
+                continue;
+            }
+            let mut request = self.request(method.clone(), &from, path);
+            if start > 0 {
+                request = request.header(RANGE, format!("bytes={start}-"));
+            }
+            match tokio::time::timeout(ANSWER, request.send()).await {
+                Ok(Ok(answer)) => {
+                    if let Some(size) = size(&answer, start) {
+                        return Some(Opened { from, answer, size });
+                    }
+                    tracing::debug!("{from} answers {} to {path}", answer.status());
+                }
+                Ok(Err(error)) => {
+                    tracing::debug!("{from} does not answer: {}", error.without_url());
+                    self.lost(&from);
+                }
+                Err(_) => self.lost(&from),
+            }
+        }
+        None
+    }
+
+    /// Does not ask `host` for a while.
+    pub(super) fn lost(&self, host: &str) {
+        remember(&self.0.away, host.to_owned(), AWAY);
+    }
+
+    /// Does not fetch `digest` for a while: `host` has sent other bytes.
+    pub(super) fn refuse(&self, digest: &Digest, host: &str) {
+        tracing::warn!("{host} sent other bytes than those of {digest}");
+        remember(&self.0.refused, digest.clone(), REFUSED);
+        remember(&self.0.away, host.to_owned(), REFUSED);
+    }
+}
+
+fn remember<K: Eq + Hash>(all: &Mutex<HashMap<K, Instant>>, one: K, time: Duration) {
+    let mut all = lock(all);
+    if all.len() >= REMEMBERED {
+        all.clear();
+    }
+    all.insert(one, Instant::now() + time);
+}
+
+fn remembers<K, Q>(all: &Mutex<HashMap<K, Instant>>, one: &Q) -> bool
+where
+    K: Eq + Hash + std::borrow::Borrow<Q>,
+    Q: Eq + Hash + ?Sized,
+{
+    let mut all = lock(all);
+    match all.get(one) {
+        Some(until) if *until > Instant::now() => true,
+        Some(_) => {
+            all.remove(one);
+            false
+        }
+        None => false,
+    }
+}
+
+/// Reads an answer of at most `limit` bytes that is a success.
+async fn limited(mut answer: reqwest::Response, limit: usize) -> Option<Vec<u8>> {
+    if answer.status() != StatusCode::OK {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    while let Some(part) = answer.chunk().await.ok()? {
+        if bytes.len() + part.len() > limit {
+            return None;
+        }
+        bytes.extend_from_slice(&part);
+    }
+    Some(bytes)
+}
+
+/// Returns the offset of `bytes=OFFSET-`, which is what containerd sends.
+fn offset(range: &HeaderValue) -> Option<u64> {
+    range.to_str().ok()?.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok()
+}
+
+/// Returns the size of the whole content, if the answer has it from `start` on.
+fn size(answer: &reqwest::Response, start: u64) -> Option<u64> {
+    let header = |name: HeaderName| answer.headers().get(name)?.to_str().ok();
+    let length: u64 = header(CONTENT_LENGTH)?.parse().ok()?;
+    if start == 0 {
+        return (answer.status() == StatusCode::OK).then_some(length);
+    }
+    let range = header(CONTENT_RANGE)?.strip_prefix(&format!("bytes {start}-"))?;
+    let size: u64 = range.split_once('/')?.1.parse().ok()?;
+    let is_rest =
+        answer.status() == StatusCode::PARTIAL_CONTENT && start.checked_add(length) == Some(size);
+    is_rest.then_some(size)
+}
+
+/// Returns the beginning of the answer to containerd.
+fn head(opened: &Opened, digest: &Digest, start: u64) -> Option<Response<Reply>> {
+    let status = if start == 0 { StatusCode::OK } else { StatusCode::PARTIAL_CONTENT };
+    let mut response = text(status, "");
+    let headers = response.headers_mut();
+    if let Some(kind) = opened.answer.headers().get(CONTENT_TYPE) {
+        headers.insert(CONTENT_TYPE, kind.clone());
+    }
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(opened.size.checked_sub(start)?));
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    headers.insert(DIGEST, HeaderValue::from_str(&digest.to_string()).ok()?);
+    if start > 0 {
+        let range = format!("bytes {start}-{}/{}", opened.size.saturating_sub(1), opened.size);
+        headers.insert(CONTENT_RANGE, HeaderValue::from_str(&range).ok()?);
+    }
+    Some(response)
+}
