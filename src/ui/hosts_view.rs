@@ -1,7 +1,7 @@
 //! Shows a run over hosts: on a terminal one line per host with its step, or counts for a large
 //! number of hosts; without a terminal plain lines; or JSON, one object per line (docs/operations.md).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -40,6 +40,8 @@ struct State {
     steps: usize,
     bars: Vec<ProgressBar>,
     totals: BTreeMap<String, Totals>,
+    /// Hints that are on the screen already.
+    told: BTreeSet<String>,
     drawn: Option<Instant>,
 }
 
@@ -191,7 +193,8 @@ impl HostsView {
                 for cause in causes {
                     let _ = write!(text, "\n  because: {}", cause.replace('\n', "\n  "));
                 }
-                for hint in hints {
+                // Hosts mostly fail for the same reason: what to do is said once.
+                for hint in hints.iter().filter(|hint| state.told.insert((*hint).clone())) {
                     let _ = write!(text, "\n  hint: {hint}");
                 }
                 if let Some(log) = log {
@@ -414,6 +417,8 @@ mod tests {
         };
         let lines = view.take(&mut state, &failure);
         assert_eq!(lines.len(), 5, "{lines:?}");
+        // The next host fails for the same reason.
+        assert_eq!(view.take(&mut state, &failure).len(), 4);
         let end = Event::End {
             outcome: Outcome::Failed,
             done: 0,

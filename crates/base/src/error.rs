@@ -186,12 +186,17 @@ impl Error {
     }
 
     /// Returns the hints of this error and of every underlying [`Error`], innermost first: the
-    /// error closest to the cause has the most useful hint.
+    /// error closest to the cause has the most useful hint. Each hint is there once.
     pub fn hints(&self) -> Vec<&str> {
         let mut errors: Vec<&Error> = self.errors().collect();
         errors.reverse();
-        let hints = errors.into_iter().flat_map(|error| &error.inner.hints);
-        hints.map(String::as_str).collect()
+        let mut hints: Vec<&str> = Vec::new();
+        for hint in errors.into_iter().flat_map(|error| &error.inner.hints) {
+            if !hints.contains(&hint.as_str()) {
+                hints.push(hint);
+            }
+        }
+        hints
     }
 
     /// Returns the places of this error and of every underlying [`Error`].
@@ -335,6 +340,7 @@ mod tests {
             "cannot build: cannot open /x: No such file or directory (os error 2)"
         );
         assert_eq!(error.hints(), ["create it"]);
+        assert_eq!(error.hint("create it").hints(), ["create it"]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod image;
 mod kills;
+mod peers;
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -35,6 +36,13 @@ done
 EOT
 chmod +x /root/pulls; echo 0 >/run/pulls-done; touch /run/pulls-failed
 systemd-run --quiet --unit pulls /root/pulls"#;
+
+/// Puts the cluster's files on a disk of their own and fills it.
+const FULL: &str = "mkdir /run/small && mount -t tmpfs \
+    -o size=$(($(du -sm /var/lib/sealos | cut -f1) + 100))m small /run/small && \
+    cp -a /var/lib/sealos/. /run/small/ && mount --bind /run/small /var/lib/sealos && \
+    systemctl restart registry && \
+    ! dd if=/dev/zero of=/var/lib/sealos/fill bs=64k 2>/run/dd && grep -q 'No space' /run/dd";
 
 fn run(bed: &Bed, arguments: &[&str], die_after: Option<u64>) -> Ran {
     let mut command: Command = bed.command(arguments);
@@ -167,11 +175,20 @@ fn pulls_survive_two_of_three_registry_hosts_and_another_password() {
     collection(&bed, &format!("admin:{new}"));
     kills::of_gc(&bed, &format!("admin:{new}"));
 
+    // The pulls end before, and begin again afterwards.
+    bed.says(CLIENT, "touch /run/stop-pulls");
+    wait("the end of pulls", || !bed.exec(CLIENT, "systemctl is-active pulls").success());
+    bed.testbed(["rate", "4", "0"]).ok();
+    peers::come_from_each_other(&bed);
+    bed.says(CLIENT, "rm /run/stop-pulls");
+    bed.says(CLIENT, &PULLS.replace("APP", APP));
+
     // A registry host leaves under pulls.
     run(&bed, &["delete", "--yes", "--nodes", &bed.ip(3)], None).ok();
     assert_eq!(known(CLIENT), [bed.ip(1), bed.ip(2)]);
     bed.exec(3, "systemctl is-active registry").fails(3);
     more_pulls(&bed, 1);
+
     bed.says(CLIENT, "touch /run/stop-pulls");
 
     run(&bed, &["reset", "--yes"], None).ok();
@@ -201,7 +218,10 @@ fn collection(bed: &Bed, login: &str) {
     let busy = run(bed, &open, None).report();
     assert!(busy.contains("an upload to team/other is open"), "{busy}");
     bed.says(2, &format!("rm -r {upload}"));
+    // The disk of a registry host is full: a collection only deletes.
+    bed.says(2, FULL);
     run(bed, &[&gc[..], &["--yes"]].concat(), None).ok();
+    bed.says(2, "rm /var/lib/sealos/fill");
     assert!((1..=3).all(|host| answer_for(bed, host, login, &path).contains("404")));
     more_pulls(bed, 1);
 }

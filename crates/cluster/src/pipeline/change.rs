@@ -281,11 +281,8 @@ fn lost_hosts(
         }
         if let Some(Err(error)) = looks.get(&host.id()) {
             if !execution.force {
-                return Err(Error::new(
-                    error.kind(),
-                    format!("{} does not answer: {error}", host.id()),
-                )
-                .hint("pass --force to remove it from the cluster without cleaning it up"));
+                let force = "pass --force to remove it from the cluster without cleaning it up";
+                return Err(look::lost(&host.id(), error, force));
             }
             lost.insert(host.id());
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::HostPool;
-use imgctl_base::error::Result;
+use imgctl_base::error::{Error, Kind, Result};
 use imgctl_host::agent::protocol::Facts;
 use imgctl_transfer::transfer::workers::map;
 
@@ -20,6 +20,22 @@ pub fn look<'a>(
 ) -> Looks {
     let ask = |host: &Host| (host.id(), pool.agent(host).and_then(|agent| agent.facts()));
     map(hosts, parallel, ask).into_iter().collect()
+}
+
+/// Returns the error for a host that could not be asked. `hint` says what to do about one that is away. One
+/// that answers and is refused, because it shows another host key or accepts no login, is not away: its error
+/// has hints of its own.
+pub(crate) fn lost(host: &str, error: &Error, hint: &str) -> Error {
+    let is_refused = error.kind() == Kind::Denied;
+    let says = if is_refused { "cannot be used" } else { "does not answer" };
+    let mut told = Error::new(error.kind(), format!("{host} {says}: {error}"));
+    if is_refused {
+        for own in error.hints() {
+            told = told.hint(own);
+        }
+        return told;
+    }
+    if hint.is_empty() { told } else { told.hint(hint) }
 }
 
 /// Returns the cluster context with the values that the hosts reported: `HOST_NAME` and `ARCH`,
@@ -46,4 +62,22 @@ pub fn informed(context: &ClusterContext, looks: &Looks) -> ClusterContext {
         }
     }
     context
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_with_another_key_is_not_one_that_is_away() {
+        let other_key = Error::denied("the key of h1 is not the one in known_hosts:3")
+            .hint("find out which")
+            .context("cannot connect to h1");
+        let told = lost("h1", &other_key, "bring it back");
+        assert!(told.message().starts_with("h1 cannot be used: cannot connect"), "{told}");
+        assert_eq!((told.kind(), told.hints()), (Kind::Denied, vec!["find out which"]));
+        let told = lost("h1", &Error::network("no route"), "bring it back");
+        assert_eq!(told.message(), "h1 does not answer: no route");
+        assert_eq!(told.hints(), ["bring it back"]);
+    }
 }

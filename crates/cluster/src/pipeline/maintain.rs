@@ -31,12 +31,13 @@ pub fn reset(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Resu
     let masters = context.hosts.iter().rev().filter(|host| host.is_control_plane());
     for host in workers.chain(masters) {
         if let Some(Err(error)) = looks.get(&host.id()) {
-            let message = format!("{} does not answer: {error}", host.id());
+            let told = look::lost(&host.id(), error, BRING_BACK);
+            let message = told.message().to_owned();
             if execution.force {
                 plan.notes.push(format!("{message}; it is not cleaned up"));
                 continue;
             }
-            refused.push(Error::new(error.kind(), message.clone()).hint(BRING_BACK));
+            refused.push(told);
             unreachable = unreachable.lane(gone(host, error.kind(), message));
             continue;
         }
@@ -111,7 +112,7 @@ pub fn uninstall(
         .ok_or_else(|| Error::usage(format!("cluster {} has no control plane", context.name)))?;
     let looks = look::look([first], &execution.pool, execution.parallel);
     if let Some(Err(error)) = looks.get(&first.id()) {
-        return Err(Error::new(error.kind(), format!("{} does not answer: {error}", first.id())));
+        return Err(look::lost(&first.id(), error, ""));
     }
     ownership::refuse_taken(context, &looks)?;
     let context = Arc::new(look::informed(context, &looks));
@@ -137,7 +138,7 @@ pub fn timers(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Res
     let looks = look::look(&context.hosts, &execution.pool, execution.parallel);
     for (host, look) in &looks {
         if let Err(error) = look {
-            return Err(Error::new(error.kind(), format!("{host} does not answer: {error}")));
+            return Err(look::lost(host, error, ""));
         }
     }
     ownership::refuse_taken(context, &looks)?;
@@ -166,7 +167,7 @@ pub fn renew(
     let looks = look::look(context.control_planes(), &execution.pool, execution.parallel);
     for (host, look) in &looks {
         if let Err(error) = look {
-            return Err(Error::new(error.kind(), format!("{host} does not answer: {error}")));
+            return Err(look::lost(host, error, ""));
         }
     }
     ownership::refuse_taken(context, &looks)?;

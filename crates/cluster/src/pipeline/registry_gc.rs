@@ -36,8 +36,8 @@ pub fn plan(
     let looks = look::look(&context.hosts, &execution.pool, execution.parallel);
     for (host, look) in &looks {
         if let Err(error) = look {
-            return Err(Error::new(error.kind(), format!("{host} does not answer: {error}"))
-                .hint("what its containers run must not be removed: bring the host back"));
+            let hint = "what its containers run must not be removed: bring the host back";
+            return Err(look::lost(host, error, hint));
         }
     }
     let context = Arc::new(look::informed(context, &looks));

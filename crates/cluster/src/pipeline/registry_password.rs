@@ -55,9 +55,8 @@ pub fn plan(
     let looks = look::look(&context.hosts, &execution.pool, execution.parallel);
     for (host, look) in &looks {
         if let Err(error) = look {
-            return Err(Error::new(error.kind(), format!("{host} does not answer: {error}")).hint(
-                "all hosts get the new password: bring the host back, or remove it with `imgctl delete`",
-            ));
+            let hint = "all hosts get the new password: bring the host back, or remove it with `imgctl delete`";
+            return Err(look::lost(host, error, hint));
         }
     }
     let context = Arc::new(look::informed(context, &looks));

@@ -89,8 +89,8 @@ pub fn plan(
     let looks = look::look(&context.hosts, &execution.pool, execution.parallel);
     for (host, look) in &looks {
         if let Err(error) = look {
-            return Err(Error::new(error.kind(), format!("{host} does not answer: {error}"))
-                .hint("all hosts get the new authority: bring the host back, or remove it"));
+            let hint = "all hosts get the new authority: bring the host back, or remove it";
+            return Err(look::lost(host, error, hint));
         }
     }
     ownership::refuse_taken(context, &looks)?;

@@ -258,7 +258,7 @@ fn spec(node: &Node, read: &mut ClusterDocument, problems: &mut Problems<'_>) {
 /// Reads the only member of a mapping of `spec`, which is true or false.
 fn switch(
     fields: &mut Fields<'_>,
-    (group, name): (&str, &str),
+    (group, name): (&'static str, &'static str),
     problems: &mut Problems<'_>,
 ) -> Option<bool> {
     let path = format!("spec.{group}");

@@ -203,7 +203,9 @@ pub(crate) fn complaint(
         return Ok(None);
     };
     // A file of the image names the registry, which is enough for one registry host.
-    let is_enough = !found.is_ours(&context.name) && context.registry_hosts().len() < 2;
+    let is_enough = !found.is_ours(&context.name)
+        && context.registry_hosts().len() < 2
+        && !context.shares_images();
     if is_enough || found.text.as_deref().is_some_and(containerd::uses_tls) {
         return Ok(None);
     }

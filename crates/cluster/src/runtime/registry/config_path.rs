@@ -15,6 +15,8 @@ use imgctl_base::error::{Error, Result};
 const DIRECTORY: &str = "/etc/containerd/certs.d";
 /// Suffix of the copy of the file as it was.
 const KEPT: &str = ".before-imgctl";
+/// Suffix of the mark that containerd has to read the file again.
+const RESTART: &str = ".imgctl-restart";
 
 /// What can be done with a configuration.
 #[derive(Debug, PartialEq, Eq)]
@@ -91,8 +93,10 @@ pub(crate) fn action(context: &ClusterContext) -> Option<Action> {
 fn set(site: &Site<'_>) -> Result<()> {
     let Some(bytes) = site.agent.read_file(CONFIG, containerd::LONGEST)? else { return Ok(()) };
     let new = match with_setting(&String::from_utf8_lossy(&bytes))? {
+        // An earlier attempt ended before containerd had restarted.
+        Setting::Has if site.agent.read_file(&format!("{CONFIG}{RESTART}"), 1)?.is_some() => None,
         Setting::Has => return Ok(()),
-        Setting::With(new) => new,
+        Setting::With(new) => Some(new),
         Setting::Refused(why) => {
             site.say(&format!(
                 "{CONFIG} has {why}: containerd cannot read hosts.toml beside it, and knows the registry hosts \
@@ -101,16 +105,26 @@ fn set(site: &Site<'_>) -> Result<()> {
             return Ok(());
         }
     };
-    let environment =
-        lines::variables([("IMGCTL_FILE", CONFIG.to_owned()), ("IMGCTL_KEPT", KEPT.to_owned())]);
-    let line = Line { environment, input: Some(new), ..Line::repeatable(SET) };
-    site.run(&line).map(|_| site.say(&format!("containerd reads {DIRECTORY}")))
+    let environment = || {
+        lines::variables([
+            ("IMGCTL_FILE", CONFIG.to_owned()),
+            ("IMGCTL_KEPT", format!("{CONFIG}{KEPT}")),
+            ("IMGCTL_RESTART", format!("{CONFIG}{RESTART}")),
+        ])
+    };
+    if let Some(new) = new {
+        let write =
+            Line { environment: environment(), input: Some(new), ..Line::repeatable(WRITE) };
+        site.run(&write)?;
+    }
+    let restart = Line { environment: environment(), ..Line::repeatable(RESTARTS) };
+    site.run(&restart).map(drop)
 }
 
 /// The trial shows whether this containerd knows the setting: older ones than 1.5 ignore it.
-const SET: &str = r#"# containerd reads hosts.toml
+const WRITE: &str = r#"# config_path, so that containerd reads hosts.toml
 umask 077
-file=$(readlink -f "$IMGCTL_FILE") kept=$IMGCTL_FILE$IMGCTL_KEPT
+file=$(readlink -f "$IMGCTL_FILE")
 cat >"$file.imgctl-new"
 if ! command -v containerd >/dev/null ||
   ! containerd --config "$file.imgctl-new" config dump 2>/dev/null | grep -q 'config_path = "/etc/containerd/certs.d"'; then
@@ -120,12 +134,16 @@ if ! command -v containerd >/dev/null ||
 fi
 chown --reference="$file" "$file.imgctl-new"
 chmod --reference="$file" "$file.imgctl-new"
-cp -p "$file" "$kept"
-sync "$file.imgctl-new" "$kept"
-mv -f "$file.imgctl-new" "$file"
-command -v systemctl >/dev/null || exit 0
-systemctl is-active -q containerd || exit 0
+cp -p "$file" "$IMGCTL_KEPT"
+: >"$IMGCTL_RESTART"
+sync "$file.imgctl-new" "$IMGCTL_KEPT" "$IMGCTL_RESTART"
+mv -f "$file.imgctl-new" "$file""#;
+
+const RESTARTS: &str = r#"# containerd reads its configuration again
+[ -e "$IMGCTL_RESTART" ] || exit 0
 up() {
+  command -v systemctl >/dev/null || return 0
+  systemctl is-active -q containerd || systemctl is-failed -q containerd || return 0
   systemctl restart containerd || return 1
   for ((i = 0; i < 120; i++)); do
     ! timeout 10 ctr version >/dev/null 2>&1 || return 0
@@ -133,11 +151,15 @@ up() {
   done
   return 1
 }
-up && exit 0
-cp -p "$kept" "$file"
-systemctl restart containerd
-echo "containerd does not come up with config_path: $IMGCTL_FILE is as it was" >&2
-exit 1"#;
+if ! up; then
+  cp -p "$IMGCTL_KEPT" "$(readlink -f "$IMGCTL_FILE")"
+  systemctl restart containerd
+  rm -f "$IMGCTL_RESTART"
+  echo "containerd does not come up with config_path: $IMGCTL_FILE is as it was" >&2
+  exit 1
+fi
+rm -f "$IMGCTL_RESTART"
+echo "containerd reads /etc/containerd/certs.d""#;
 
 #[cfg(test)]
 mod tests {

@@ -167,9 +167,9 @@ mod tests {
             let header = peers["header"]["Authorization"].as_str().unwrap();
             assert!(header.starts_with("Bearer ") && header != login.header(), "{header}");
         }
-        let only = super::tests::context(&["master"]);
+        let only = crate::cluster::testing::context(&["master"]);
         let only = ClusterContext { share_images: Some(true), ..only };
-        assert!(super::text(&only, &access, &only.hosts[0], None).contains("127.0.0.1:5051"));
+        assert!(text(&only, &access, &only.hosts[0], None).contains("127.0.0.1:5051"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use crate::cluster::context::{ClusterContext, Host, RegistryAccess};
 use crate::runtime::action::{Line, Site};
 use crate::runtime::registry::hosts_toml::Login;
-use crate::runtime::registry::{clients, containerd, lines};
+use crate::runtime::registry::{clients, lines};
 use crate::runtime::{Action, own_binary};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::secret::Secret;

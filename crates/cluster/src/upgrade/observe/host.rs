@@ -8,7 +8,7 @@ use crate::cluster::context::Host;
 use crate::runtime::{certificates::inspect, kubectl::quoted};
 use crate::upgrade::observation::{CertificateSeen, HostSeen, KubeletSeen, ManifestSeen};
 use crate::upgrade::observe::Question;
-use imgctl_base::error::{Error, Result};
+use imgctl_base::error::{Error, Kind, Result};
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{InventoryQuestion, Run};
 use imgctl_kube::restart::{RunningContainer, running};
@@ -91,6 +91,9 @@ pub(super) fn ask(question: &Question<'_>, host: &Host) -> HostSeen {
         ..HostSeen::default()
     };
     if let Err(error) = fill(question, host, &mut seen) {
+        if error.kind() == Kind::Denied {
+            seen.refused = Some(error.hints().join("; ")).filter(|hint| !hint.is_empty());
+        }
         seen.unreachable = Some(error.to_string());
     }
     seen

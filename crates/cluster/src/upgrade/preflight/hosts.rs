@@ -25,9 +25,10 @@ pub(super) fn control_planes(look: &Look<'_>) -> Vec<Finding> {
         Some(
             error("control-plane-unreachable", format!("it cannot be reached: {why}"))
                 .on(host)
-                .hint(
-                    "bring it back, or remove it from the cluster: `imgctl delete --masters HOST`",
-                ),
+                .hint(host.refused.clone().unwrap_or_else(|| {
+                    "bring it back, or remove it from the cluster: `imgctl delete --masters HOST`"
+                        .to_owned()
+                })),
         )
     });
     silent.collect()
@@ -39,7 +40,13 @@ pub(super) fn workers(look: &Look<'_>) -> Vec<Finding> {
         Some(
             warning("worker-unreachable", format!("it is skipped: it cannot be reached: {why}"))
                 .on(host)
-                .hint("run the same upgrade again when it is back: only what is missing is done"),
+                .hint(match &host.refused {
+                    Some(hint) => format!("{hint}; then run the same upgrade again"),
+                    None => {
+                        "run the same upgrade again when it is back: only what is missing is done"
+                            .to_owned()
+                    }
+                }),
         )
     });
     silent.collect()
