@@ -281,8 +281,8 @@ fn lost_hosts(
         }
         if let Some(Err(error)) = looks.get(&host.id()) {
             if !execution.force {
-                let force = "pass --force to remove it from the cluster without cleaning it up";
-                return Err(look::lost(&host.id(), error, force));
+                return Err(look::lost(&host.id(), error)?
+                    .hint("pass --force to remove it from the cluster without cleaning it up"));
             }
             lost.insert(host.id());
         }

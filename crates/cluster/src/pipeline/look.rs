@@ -22,20 +22,20 @@ pub fn look<'a>(
     map(hosts, parallel, ask).into_iter().collect()
 }
 
-/// Returns the error for a host that could not be asked. `hint` says what to do about one that is away. One
-/// that answers and is refused, because it shows another host key or accepts no login, is not away: its error
-/// has hints of its own.
-pub(crate) fn lost(host: &str, error: &Error, hint: &str) -> Error {
-    let is_refused = error.kind() == Kind::Denied;
-    let says = if is_refused { "cannot be used" } else { "does not answer" };
-    let mut told = Error::new(error.kind(), format!("{host} {says}: {error}"));
-    if is_refused {
-        for own in error.hints() {
-            told = told.hint(own);
-        }
-        return told;
+/// Returns the error for a host that does not answer, to which the caller adds what to do then.
+///
+/// # Errors
+/// A host that answers and is refused, because it shows another host key or accepts no login, is not away: its
+/// error has hints of its own.
+pub(crate) fn lost(host: &str, error: &Error) -> Result<Error> {
+    if error.kind() != Kind::Denied {
+        return Ok(Error::new(error.kind(), format!("{host} does not answer: {error}")));
     }
-    if hint.is_empty() { told } else { told.hint(hint) }
+    let mut refused = Error::new(error.kind(), format!("{host} cannot be used: {error}"));
+    for hint in error.hints() {
+        refused = refused.hint(hint);
+    }
+    Err(refused)
 }
 
 /// Returns the cluster context with the values that the hosts reported: `HOST_NAME` and `ARCH`,
@@ -73,11 +73,11 @@ mod tests {
         let other_key = Error::denied("the key of h1 is not the one in known_hosts:3")
             .hint("find out which")
             .context("cannot connect to h1");
-        let told = lost("h1", &other_key, "bring it back");
+        let told = lost("h1", &other_key).unwrap_err();
         assert!(told.message().starts_with("h1 cannot be used: cannot connect"), "{told}");
         assert_eq!((told.kind(), told.hints()), (Kind::Denied, vec!["find out which"]));
-        let told = lost("h1", &Error::network("no route"), "bring it back");
+        let told = lost("h1", &Error::network("no route")).unwrap();
         assert_eq!(told.message(), "h1 does not answer: no route");
-        assert_eq!(told.hints(), ["bring it back"]);
+        assert!(told.hints().is_empty());
     }
 }

@@ -31,7 +31,10 @@ pub fn reset(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Resu
     let masters = context.hosts.iter().rev().filter(|host| host.is_control_plane());
     for host in workers.chain(masters) {
         if let Some(Err(error)) = looks.get(&host.id()) {
-            let told = look::lost(&host.id(), error, BRING_BACK);
+            let told = match look::lost(&host.id(), error) {
+                Ok(away) => away.hint(BRING_BACK),
+                Err(refused) => refused,
+            };
             let message = told.message().to_owned();
             if execution.force {
                 plan.notes.push(format!("{message}; it is not cleaned up"));
@@ -112,7 +115,7 @@ pub fn uninstall(
         .ok_or_else(|| Error::usage(format!("cluster {} has no control plane", context.name)))?;
     let looks = look::look([first], &execution.pool, execution.parallel);
     if let Some(Err(error)) = looks.get(&first.id()) {
-        return Err(look::lost(&first.id(), error, ""));
+        return Err(look::lost(&first.id(), error)?);
     }
     ownership::refuse_taken(context, &looks)?;
     let context = Arc::new(look::informed(context, &looks));
@@ -138,7 +141,7 @@ pub fn timers(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Res
     let looks = look::look(&context.hosts, &execution.pool, execution.parallel);
     for (host, look) in &looks {
         if let Err(error) = look {
-            return Err(look::lost(host, error, ""));
+            return Err(look::lost(host, error)?);
         }
     }
     ownership::refuse_taken(context, &looks)?;
@@ -167,7 +170,7 @@ pub fn renew(
     let looks = look::look(context.control_planes(), &execution.pool, execution.parallel);
     for (host, look) in &looks {
         if let Err(error) = look {
-            return Err(look::lost(host, error, ""));
+            return Err(look::lost(host, error)?);
         }
     }
     ownership::refuse_taken(context, &looks)?;

@@ -36,8 +36,8 @@ pub fn plan(
     let looks = look::look(&context.hosts, &execution.pool, execution.parallel);
     for (host, look) in &looks {
         if let Err(error) = look {
-            let hint = "what its containers run must not be removed: bring the host back";
-            return Err(look::lost(host, error, hint));
+            return Err(look::lost(host, error)?
+                .hint("what its containers run must not be removed: bring the host back"));
         }
     }
     let context = Arc::new(look::informed(context, &looks));

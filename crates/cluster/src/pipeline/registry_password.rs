@@ -55,8 +55,9 @@ pub fn plan(
     let looks = look::look(&context.hosts, &execution.pool, execution.parallel);
     for (host, look) in &looks {
         if let Err(error) = look {
-            let hint = "all hosts get the new password: bring the host back, or remove it with `imgctl delete`";
-            return Err(look::lost(host, error, hint));
+            return Err(look::lost(host, error)?.hint(
+                "all hosts get the new password: bring the host back, or remove it with `imgctl delete`",
+            ));
         }
     }
     let context = Arc::new(look::informed(context, &looks));

@@ -89,8 +89,8 @@ pub fn plan(
     let looks = look::look(&context.hosts, &execution.pool, execution.parallel);
     for (host, look) in &looks {
         if let Err(error) = look {
-            let hint = "all hosts get the new authority: bring the host back, or remove it";
-            return Err(look::lost(host, error, hint));
+            return Err(look::lost(host, error)?
+                .hint("all hosts get the new authority: bring the host back, or remove it"));
         }
     }
     ownership::refuse_taken(context, &looks)?;

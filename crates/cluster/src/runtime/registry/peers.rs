@@ -65,14 +65,15 @@ pub(crate) fn start(
         domain: access.domain.clone(),
         address: host.ip().to_owned(),
         port,
-        peers: context.hosts.iter().map(|other| other.ip().to_owned()).collect(),
+        // A list for each host would fill the memory in a large cluster.
+        peers: Vec::new(),
         token: token(context, login).map(|token| token.expose().to_owned()),
         socket: PathBuf::from(SOCKET),
         content: PathBuf::new(),
     };
     // The token is no input: a digest of it would be in the journal.
     let user = login.map(|login| login.user.as_str()).unwrap_or_default();
-    let inputs = format!("{user} {}", settings.peers.join(" "));
+    let inputs = format!("{user} {}", context.hosts.len());
     let access = access.clone();
     Action::depending_on(name, says, &inputs, move |site| {
         let Some(root) = clients::content_root(site.agent, &access)? else {
@@ -80,7 +81,8 @@ pub(crate) fn start(
             return Ok(());
         };
         let content = PathBuf::from(format!("{root}/{CONTENT}"));
-        write(site, &directory, &unit, &Settings { content, ..settings.clone() })
+        let peers = site.context.hosts.iter().map(|other| other.ip().to_owned()).collect();
+        write(site, &directory, &unit, &Settings { content, peers, ..settings.clone() })
     })
 }
 

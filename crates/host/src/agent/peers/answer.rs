@@ -10,7 +10,6 @@ use http::header::AUTHORIZATION;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::agent::peers::index::Index;
@@ -18,32 +17,13 @@ use crate::agent::peers::inventory::{ByDigest, Holdings};
 use crate::agent::peers::placement::Placement;
 use crate::agent::peers::reply::{Reply, nothing, text};
 use crate::agent::peers::search::Search;
+use crate::agent::peers::stream;
+use crate::agent::peers::wire::{COUNTS, HOLDERS, LONGEST, TOLD, Told};
 use crate::agent::peers::{Settings, lock};
 use imgctl_base::error::Result;
 use imgctl_base::image::Digest;
 use imgctl_registry::server::{ServeOptions, Service};
 use imgctl_registry::serving::Handler;
-
-/// Paths that hosts ask each other for.
-pub(super) const HOLDERS: &str = "/peers/v1/holders/";
-pub(super) const TOLD: &str = "/peers/v1/told";
-/// What this host has done so far.
-const COUNTS: &str = "/peers/v1/counts";
-/// Maximum size of what another host tells at once, in bytes: 100,000 digests.
-pub(super) const LONGEST: usize = 8 << 20;
-
-/// What a host tells one that keeps records of its content.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Told {
-    /// Address of the host.
-    pub(super) from: String,
-    pub(super) has: Vec<Digest>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) gone: Vec<Digest>,
-    /// It has nothing else, and wants to hear the same in the answer.
-    #[serde(default)]
-    pub(super) all: bool,
-}
 
 /// The service of one host.
 pub(super) struct Node {
@@ -104,7 +84,7 @@ impl Node {
         }
         let Some(digest) = wanted(path) else { return nothing() };
         let holders = self.holders(&digest).await;
-        let found = self.search.fetch(request, &digest, holders, &self.fetched).await;
+        let found = stream::fetch(&self.search, request, &digest, holders, &self.fetched).await;
         found.unwrap_or_else(nothing)
     }
 

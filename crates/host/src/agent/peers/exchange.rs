@@ -11,9 +11,10 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
-use crate::agent::peers::answer::{Node, Told};
+use crate::agent::peers::answer::Node;
 use crate::agent::peers::inventory::Holdings;
 use crate::agent::peers::lock;
+use crate::agent::peers::wire::Told;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Digest;
 

@@ -19,6 +19,7 @@ mod search;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod wire;
 
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::path::{Path, PathBuf};

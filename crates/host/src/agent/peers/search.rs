@@ -4,20 +4,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::net::IpAddr;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use http::header::{
-    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderName, HeaderValue, RANGE,
-};
-use http::{Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
-use tokio::sync::{Semaphore, mpsc};
+use http::header::{CONTENT_LENGTH, CONTENT_RANGE, HeaderName, RANGE};
+use http::{Method, StatusCode};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::agent::peers::answer::{HOLDERS, LONGEST, TOLD, Told};
-use crate::agent::peers::reply::{Reply, text};
-use crate::agent::peers::stream::Transfer;
+use crate::agent::peers::wire::{HOLDERS, LONGEST, TOLD, Told};
 use crate::agent::peers::{Settings, lock};
 use crate::host::address::join_port;
 use imgctl_base::error::{Error, Result};
@@ -36,13 +30,8 @@ const AWAY: Duration = Duration::from_secs(60);
 const REFUSED: Duration = Duration::from_secs(600);
 /// Transfers at the same time; containerd goes to a registry host for others.
 const TRANSFERS: usize = 32;
-/// Hosts that are tried for one request.
-const TRIES: usize = 3;
 /// Hosts or digests that are remembered for a time.
 const REMEMBERED: usize = 4096;
-/// Parts that wait for containerd to read them.
-const PARTS: usize = 4;
-const DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 
 /// See the module. Cheap to clone.
 #[derive(Clone)]
@@ -133,45 +122,12 @@ impl Search {
         answer
     }
 
-    /// Fetches what a request of containerd asks for from one of `holders`; `None` if none of them has it.
-    pub(super) async fn fetch(
-        &self,
-        request: &Request<Incoming>,
-        digest: &Digest,
-        holders: Vec<String>,
-        fetched: &Arc<AtomicU64>,
-    ) -> Option<Response<Reply>> {
-        if holders.is_empty() || remembers(&self.0.refused, digest) {
+    /// Returns the place of a transfer of `digest`; `None` if it should come from elsewhere.
+    pub(super) fn admit(&self, digest: &Digest) -> Option<OwnedSemaphorePermit> {
+        if remembers(&self.0.refused, digest) {
             return None;
         }
-        let place = Arc::clone(&self.0.transfers).try_acquire_owned().ok()?;
-        let start = match request.headers().get(RANGE) {
-            Some(range) => offset(range)?,
-            None => 0,
-        };
-        let mut holders: VecDeque<String> = holders.into_iter().take(TRIES).collect();
-        let path = request.uri().path().to_owned();
-        let method = request.method().clone();
-        let opened = self.open(&mut holders, &method, &path, start).await?;
-        let mut response = head(&opened, digest, start)?;
-        if method == Method::HEAD {
-            return Some(response);
-        }
-        let (parts, received) = mpsc::channel(PARTS);
-        *response.body_mut() = Reply::Stream(received);
-        let transfer = Transfer {
-            search: self.clone(),
-            path,
-            digest: digest.clone(),
-            at: start,
-            holders,
-            fetched: Arc::clone(fetched),
-        };
-        tokio::spawn(async move {
-            transfer.carry(opened, parts).await;
-            drop(place);
-        });
-        Some(response)
+        Arc::clone(&self.0.transfers).try_acquire_owned().ok()
     }
 
     /// Opens the content at the first of `holders` that has it; removes those that were tried.
@@ -259,11 +215,6 @@ async fn limited(mut answer: reqwest::Response, limit: usize) -> Option<Vec<u8>>
     Some(bytes)
 }
 
-/// Returns the offset of `bytes=OFFSET-`, which is what containerd sends.
-fn offset(range: &HeaderValue) -> Option<u64> {
-    range.to_str().ok()?.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok()
-}
-
 /// Returns the size of the whole content, if the answer has it from `start` on.
 fn size(answer: &reqwest::Response, start: u64) -> Option<u64> {
     let header = |name: HeaderName| answer.headers().get(name)?.to_str().ok();
@@ -276,22 +227,4 @@ fn size(answer: &reqwest::Response, start: u64) -> Option<u64> {
     let is_rest =
         answer.status() == StatusCode::PARTIAL_CONTENT && start.checked_add(length) == Some(size);
     is_rest.then_some(size)
-}
-
-/// Returns the beginning of the answer to containerd.
-fn head(opened: &Opened, digest: &Digest, start: u64) -> Option<Response<Reply>> {
-    let status = if start == 0 { StatusCode::OK } else { StatusCode::PARTIAL_CONTENT };
-    let mut response = text(status, "");
-    let headers = response.headers_mut();
-    if let Some(kind) = opened.answer.headers().get(CONTENT_TYPE) {
-        headers.insert(CONTENT_TYPE, kind.clone());
-    }
-    headers.insert(CONTENT_LENGTH, HeaderValue::from(opened.size.checked_sub(start)?));
-    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    headers.insert(DIGEST, HeaderValue::from_str(&digest.to_string()).ok()?);
-    if start > 0 {
-        let range = format!("bytes {start}-{}/{}", opened.size.saturating_sub(1), opened.size);
-        headers.insert(CONTENT_RANGE, HeaderValue::from_str(&range).ok()?);
-    }
-    Some(response)
 }

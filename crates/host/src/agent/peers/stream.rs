@@ -9,31 +9,106 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Method;
-use tokio::sync::mpsc::Sender;
+use http::header::{
+    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderName, HeaderValue, RANGE,
+};
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use tokio::sync::mpsc::{self, Sender};
 
+use crate::agent::peers::reply::{Reply, text};
 use crate::agent::peers::search::{Opened, Search};
 use imgctl_base::image::{Digest, Hasher};
 
 /// Time without a byte after which a host counts as lost.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// See the module.
-pub(super) struct Transfer {
-    pub(super) search: Search,
-    pub(super) path: String,
-    pub(super) digest: Digest,
+/// Hosts that are tried for one request.
+const TRIES: usize = 3;
+/// Parts that wait for containerd to read them.
+const PARTS: usize = 4;
+const DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
+
+/// Fetches what a request of containerd asks for from one of `holders`; `None` if none of them has it.
+pub(super) async fn fetch(
+    search: &Search,
+    request: &Request<Incoming>,
+    digest: &Digest,
+    holders: Vec<String>,
+    fetched: &Arc<AtomicU64>,
+) -> Option<Response<Reply>> {
+    if holders.is_empty() {
+        return None;
+    }
+    let place = search.admit(digest)?;
+    let start = match request.headers().get(RANGE) {
+        Some(range) => offset(range)?,
+        None => 0,
+    };
+    let mut holders: VecDeque<String> = holders.into_iter().take(TRIES).collect();
+    let path = request.uri().path().to_owned();
+    let method = request.method().clone();
+    let opened = search.open(&mut holders, &method, &path, start).await?;
+    let mut response = head(&opened, digest, start)?;
+    if method == Method::HEAD {
+        return Some(response);
+    }
+    let (parts, received) = mpsc::channel(PARTS);
+    *response.body_mut() = Reply::Stream(received);
+    let transfer = Transfer {
+        search: search.clone(),
+        path,
+        digest: digest.clone(),
+        at: start,
+        holders,
+        fetched: Arc::clone(fetched),
+    };
+    tokio::spawn(async move {
+        transfer.carry(opened, parts).await;
+        drop(place);
+    });
+    Some(response)
+}
+
+/// Returns the offset of `bytes=OFFSET-`, which is what containerd sends.
+fn offset(range: &HeaderValue) -> Option<u64> {
+    range.to_str().ok()?.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok()
+}
+
+/// Returns the beginning of the answer to containerd.
+fn head(opened: &Opened, digest: &Digest, start: u64) -> Option<Response<Reply>> {
+    let status = if start == 0 { StatusCode::OK } else { StatusCode::PARTIAL_CONTENT };
+    let mut response = text(status, "");
+    let headers = response.headers_mut();
+    if let Some(kind) = opened.answer.headers().get(CONTENT_TYPE) {
+        headers.insert(CONTENT_TYPE, kind.clone());
+    }
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(opened.size.checked_sub(start)?));
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    headers.insert(DIGEST, HeaderValue::from_str(&digest.to_string()).ok()?);
+    if start > 0 {
+        let range = format!("bytes {start}-{}/{}", opened.size.saturating_sub(1), opened.size);
+        headers.insert(CONTENT_RANGE, HeaderValue::from_str(&range).ok()?);
+    }
+    Some(response)
+}
+
+/// A transfer on its way.
+struct Transfer {
+    search: Search,
+    path: String,
+    digest: Digest,
     /// Offset of the next byte.
-    pub(super) at: u64,
+    at: u64,
     /// Hosts that may continue.
-    pub(super) holders: VecDeque<String>,
-    pub(super) fetched: Arc<AtomicU64>,
+    holders: VecDeque<String>,
+    fetched: Arc<AtomicU64>,
 }
 
 impl Transfer {
     /// Passes everything from `opened` on. An error ends the connection to containerd, which continues at a
     /// registry host.
-    pub(super) async fn carry(mut self, mut opened: Opened, to: Sender<io::Result<Bytes>>) {
+    async fn carry(mut self, mut opened: Opened, to: Sender<io::Result<Bytes>>) {
         let size = opened.size;
         // Only who has seen the beginning can verify.
         let mut hasher = (self.at == 0).then(|| Hasher::with(self.digest.algorithm()));
