@@ -13,7 +13,7 @@ use crate::renewal::inventory::{self, OfHost};
 use crate::runtime::Runtime;
 use crate::runtime::action::{HostPool, Line, Site};
 use crate::runtime::certificates::validity;
-use crate::runtime::registry::{self, clients, peers};
+use crate::runtime::registry::{self, clients, peer_access, peers};
 use imgctl_base::error::{Kind, Result};
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{Facts, InventoryQuestion, OutputLine};
@@ -227,7 +227,7 @@ fn of_host(
         if !answers {
             status.warnings.push(format!(
                 "it gives no images to other hosts: port {} does not answer",
-                peers::port(context)
+                peer_access::port(context)
             ));
         }
         status.peers = Some(answers);

@@ -6,7 +6,7 @@ use crate::runtime::Action;
 use crate::runtime::action::Site;
 use crate::runtime::registry::containerd::{self, CONFIG, Looks};
 use crate::runtime::registry::hosts_toml::{self, KEPT, Login};
-use crate::runtime::registry::{config_path, peers};
+use crate::runtime::registry::{config_path, peer_access, peers};
 use imgctl_base::error::Result;
 use imgctl_base::image::Digest;
 use imgctl_host::agent::Agent;
@@ -90,7 +90,14 @@ pub(crate) fn actions(context: &ClusterContext, host: &Host) -> Vec<Action> {
     let login = Login::of(access);
     let mut actions = Vec::new();
     if context.shares_images() {
-        actions.push(peers::start("registry-peers", context, access, host, login.as_ref()));
+        actions.push(peers::start(
+            "registry-peers",
+            context,
+            access,
+            host,
+            login.as_ref(),
+            content_root,
+        ));
     }
     actions.push(action("registry-clients", context, access, host, login));
     actions
@@ -128,7 +135,7 @@ pub(crate) fn action(
         hosts_toml::addresses(context, access, host).join(", ")
     );
     if context.shares_images() {
-        says.push_str(&format!(", and other hosts by way of port {}", peers::port(context)));
+        says.push_str(&format!(", and other hosts by way of port {}", peer_access::port(context)));
     }
     // The password is no input: a digest of it would be in the journal.
     let user = login.map(|login| login.user).unwrap_or_default();

@@ -8,7 +8,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use crate::cluster::context::{ClusterContext, Host, RegistryAccess};
-use crate::runtime::registry::peers;
+use crate::runtime::registry::peer_access;
 use imgctl_base::secret::Secret;
 use imgctl_host::host::address::join_port;
 
@@ -104,9 +104,9 @@ fn add_peers(
     context: &ClusterContext,
     login: Option<&Login>,
 ) {
-    let token = peers::token(context, login);
+    let token = peer_access::token(context, login.map(|login| &login.password));
     let header = token.map(|token| format!("Bearer {}", token.expose()));
-    add(&format!("127.0.0.1:{}", peers::port(context)), "\"pull\"", header);
+    add(&format!("127.0.0.1:{}", peer_access::port(context)), "\"pull\"", header);
 }
 
 /// Suffix of the copy of a file that something else had written.

@@ -12,6 +12,7 @@ pub(crate) mod hosts_toml;
 mod lines;
 mod logins;
 pub(crate) mod passwords;
+pub(crate) mod peer_access;
 pub(crate) mod peers;
 mod steps;
 

@@ -182,7 +182,14 @@ pub(crate) fn go_over(
     });
     let mut actions = Vec::new();
     if context.shares_images() {
-        actions.push(peers::start(&format!("{name}-peers"), context, &own, host, Some(&last)));
+        actions.push(peers::start(
+            &format!("{name}-peers"),
+            context,
+            &own,
+            host,
+            Some(&last),
+            clients::content_root,
+        ));
     }
     actions.extend([containerd, files, pulls.within(PULLS + Duration::from_secs(120))]);
     actions

@@ -3,44 +3,24 @@
 
 use std::path::PathBuf;
 
-use aws_lc_rs::hmac;
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-
 use crate::cluster::context::{ClusterContext, Host, RegistryAccess};
 use crate::runtime::action::{Line, Site};
 use crate::runtime::registry::hosts_toml::Login;
-use crate::runtime::registry::{clients, lines};
+use crate::runtime::registry::lines;
+use crate::runtime::registry::peer_access::{port, token};
 use crate::runtime::{Action, own_binary};
 use imgctl_base::error::{Error, Result};
-use imgctl_base::secret::Secret;
+use imgctl_host::agent::Agent;
 use imgctl_host::agent::peers::Settings;
 use imgctl_host::agent::protocol::FileToWrite;
 use imgctl_host::containerd::SOCKET;
 use imgctl_host::host::quote::quote;
 
-/// Port of the service on every host.
-pub(crate) const PORT: u16 = 5051;
-/// Variable with another port.
-const PORT_VARIABLE: &str = "registryPeersPort";
 /// Directory of containerd's content below its root.
 const CONTENT: &str = "io.containerd.content.v1.content";
 
-/// Returns the port of the service: [`PORT`], or the one that the cluster's variables name.
-pub(crate) fn port(context: &ClusterContext) -> u16 {
-    let layers = [&context.flag_environment, &context.environment];
-    let named = layers.iter().find_map(|variables| variables.get(PORT_VARIABLE));
-    named.and_then(|text| text.parse().ok()).filter(|port| *port != 0).unwrap_or(PORT)
-}
-
-/// Returns what hosts show each other, and containerd to its own host: derived from the password, so that it
-/// changes with it, and worth nothing at a registry. `None` if the registry requires no login.
-pub(crate) fn token(context: &ClusterContext, login: Option<&Login>) -> Option<Secret> {
-    let login = login?;
-    let key = hmac::Key::new(hmac::HMAC_SHA256, login.password.expose().as_bytes());
-    let cluster = context.uid.as_deref().unwrap_or_default();
-    let tag = hmac::sign(&key, format!("imgctl peers of {} {cluster}", context.name).as_bytes());
-    Some(Secret::new(URL_SAFE_NO_PAD.encode(tag.as_ref())))
-}
+/// Returns containerd's directory on a host whose containerd reads `hosts.toml`.
+pub(crate) type ContentRoot = fn(&dyn Agent, &RegistryAccess) -> Result<Option<String>>;
 
 fn unit(context: &ClusterContext) -> String {
     format!("imgctl-peers-{}.service", context.name)
@@ -57,6 +37,7 @@ pub(crate) fn start(
     access: &RegistryAccess,
     host: &Host,
     login: Option<&Login>,
+    root: ContentRoot,
 ) -> Action {
     let (unit, directory, port) = (unit(context), directory(context), port(context));
     let says = format!("start {unit}: images from other hosts, on port {port}");
@@ -67,7 +48,8 @@ pub(crate) fn start(
         port,
         // A list for each host would fill the memory in a large cluster.
         peers: Vec::new(),
-        token: token(context, login).map(|token| token.expose().to_owned()),
+        token: token(context, login.map(|login| &login.password))
+            .map(|token| token.expose().to_owned()),
         socket: PathBuf::from(SOCKET),
         content: PathBuf::new(),
     };
@@ -76,7 +58,7 @@ pub(crate) fn start(
     let inputs = format!("{user} {}", context.hosts.len());
     let access = access.clone();
     Action::depending_on(name, says, &inputs, move |site| {
-        let Some(root) = clients::content_root(site.agent, &access)? else {
+        let Some(root) = root(site.agent, &access)? else {
             site.say("no containerd that reads hosts.toml: this host gets its images from registry hosts");
             return Ok(());
         };
@@ -141,7 +123,7 @@ pub(crate) fn stop(context: &ClusterContext) -> Action {
 
 /// Returns the line that succeeds if the service answers on the host.
 pub(crate) fn answers(context: &ClusterContext, access: &RegistryAccess) -> Line {
-    let token = token(context, Login::of(access).as_ref());
+    let token = token(context, access.needs_login().then_some(&access.password));
     let mut environment = lines::variables([(lines::PORT, port(context).to_string())]);
     if let Some(token) = token {
         environment.insert("IMGCTL_TOKEN".to_owned(), token.expose().to_owned());
@@ -162,28 +144,6 @@ timeout 8 bash -c ask 2>/dev/null"#;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::testing::context;
-
-    #[test]
-    fn the_token_follows_the_password_and_is_not_the_password() {
-        let context = context(&["master", "node"]);
-        let login =
-            |password: &str| Login { user: "admin".into(), password: Secret::new(password) };
-        let of = |password: &str| token(&context, Some(&login(password))).unwrap();
-        assert_eq!(of("one").expose(), of("one").expose());
-        assert!(of("one").expose() != of("two").expose() && !of("one").expose().contains("one"));
-        assert!(token(&context, None).is_none());
-    }
-
-    #[test]
-    fn a_variable_names_another_port() {
-        let mut context = context(&["master"]);
-        assert_eq!(port(&context), PORT);
-        context.environment.insert(PORT_VARIABLE.into(), "7001".into());
-        assert_eq!(port(&context), 7001);
-        context.environment.insert(PORT_VARIABLE.into(), "many".into());
-        assert_eq!(port(&context), PORT);
-    }
 
     #[test]
     fn the_unit_has_no_secret_and_runs_this_hosts_settings() {

@@ -1,0 +1,53 @@
+//! Through which port, and with which token, hosts give each other images. Must not know what reads them.
+
+use aws_lc_rs::hmac;
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+
+use crate::cluster::context::ClusterContext;
+use imgctl_base::secret::Secret;
+
+/// Port of the service on every host.
+const PORT: u16 = 5051;
+/// Variable with another port.
+const PORT_VARIABLE: &str = "registryPeersPort";
+
+/// Returns the port of the service: the usual one, or the one that the cluster's variables name.
+pub(crate) fn port(context: &ClusterContext) -> u16 {
+    let layers = [&context.flag_environment, &context.environment];
+    let named = layers.iter().find_map(|variables| variables.get(PORT_VARIABLE));
+    named.and_then(|text| text.parse().ok()).filter(|port| *port != 0).unwrap_or(PORT)
+}
+
+/// Returns what hosts show each other, and containerd to its own host: derived from the registry's password,
+/// so that it changes with it, and worth nothing at a registry. `None` if the registry requires no login.
+pub(crate) fn token(context: &ClusterContext, password: Option<&Secret>) -> Option<Secret> {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, password?.expose().as_bytes());
+    let cluster = context.uid.as_deref().unwrap_or_default();
+    let tag = hmac::sign(&key, format!("imgctl peers of {} {cluster}", context.name).as_bytes());
+    Some(Secret::new(URL_SAFE_NO_PAD.encode(tag.as_ref())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::testing::context;
+
+    #[test]
+    fn the_token_follows_the_password_and_is_not_the_password() {
+        let context = context(&["master", "node"]);
+        let of = |password: &str| token(&context, Some(&Secret::new(password))).unwrap();
+        assert_eq!(of("one").expose(), of("one").expose());
+        assert!(of("one").expose() != of("two").expose() && !of("one").expose().contains("one"));
+        assert!(token(&context, None).is_none());
+    }
+
+    #[test]
+    fn a_variable_names_another_port() {
+        let mut context = context(&["master"]);
+        assert_eq!(port(&context), PORT);
+        context.environment.insert(PORT_VARIABLE.into(), "7001".into());
+        assert_eq!(port(&context), 7001);
+        context.environment.insert(PORT_VARIABLE.into(), "many".into());
+        assert_eq!(port(&context), PORT);
+    }
+}
