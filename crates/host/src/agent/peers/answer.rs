@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
@@ -65,7 +65,7 @@ impl Node {
 
     fn is_authorised(&self, request: &Request<Incoming>) -> bool {
         let Some(token) = &self.settings.token else { return true };
-        let shown = request.headers().get(AUTHORIZATION).map(|value| value.as_bytes());
+        let shown = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
         let shown = shown.and_then(|value| value.strip_prefix(b"Bearer "));
         shown.is_some_and(|shown| verify_slices_are_equal(shown, token.as_bytes()).is_ok())
     }
