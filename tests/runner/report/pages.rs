@@ -205,7 +205,7 @@ fn plans_and_a_cluster_are_described() {
         (1, "rowheader", "shop/Deployment/web"),
         (1, "heading", "Restarts of containers"),
         (2, "heading", "Certificates"),
-        (2, "rowheader", "10.0.0.12"),
+        (2, "rowheader", "10.0.0.12 node-12"),
         (2, "rowheader", "20260102T030405.678Z-upgrade-1a2b3c4d"),
     ] {
         let found = heard(&pages[page], role);
