@@ -29,3 +29,4 @@ mod cluster_upgrade;
 mod demo;
 mod packages;
 mod served_api;
+mod tutorials;

@@ -572,4 +572,4 @@ impl<R: BufRead> BufRead for TarReader<R> {
 }
 
 /// A part of a hole.
-static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+static ZEROS: [u8; 8 << 10] = [0; 8 << 10];

@@ -1,0 +1,179 @@
+//! The tutorials of `docs/tutorials`, followed word for word: each file is written, each command typed, and
+//! what the tutorial shows of the output must be there. Hosts of this test's bed stand in for those of the page.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use regex::Regex;
+
+use crate::common::testbed::{Bed, agent};
+use crate::common::{IMGCTL, Ran, long, needs_root, repository, tool};
+
+/// What a tutorial tells its reader to do.
+enum Act {
+    /// Writes a file, whose path is relative to the home directory.
+    File { path: String, content: String },
+    /// Types a command at a prompt (`$`, `inside$`), below which `shown` is printed.
+    Command { prompt: String, text: String, shown: Vec<String> },
+}
+
+/// Begins the output of a command.
+const MARK: &str = "=== output of command ";
+
+fn acts(document: &str) -> Vec<Act> {
+    let named = Regex::new("^`([a-z][a-zA-Z0-9./-]+)`[ ,.]").unwrap();
+    let prompted = Regex::new(r"^([a-z]*)\$ +(.*)$").unwrap();
+    let (mut acts, mut path) = (Vec::new(), None);
+    let mut lines = document.lines();
+    while let Some(line) = lines.next() {
+        if let Some(found) = named.captures(line) {
+            path = Some(found[1].to_owned());
+        }
+        let Some(language) = line.strip_prefix("```") else { continue };
+        let body: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+        if language == "console" {
+            for line in body {
+                if let Some(found) = prompted.captures(line) {
+                    let (prompt, text) = (found[1].to_owned(), found[2].to_owned());
+                    acts.push(Act::Command { prompt, text, shown: Vec::new() });
+                } else if let Some(Act::Command { shown, .. }) = acts.last_mut() {
+                    shown.push(line.to_owned());
+                }
+            }
+        } else if let Some(path) = path.take() {
+            acts.push(Act::File { path, content: body.join("\n") + "\n" });
+        }
+    }
+    acts
+}
+
+/// Returns the acts as a script for bash. Each prompt is a machine: it has a store of its own.
+fn script(acts: &[Act]) -> String {
+    let mut script = "exec 2>&1\ncd ~\n".to_owned();
+    let mut at = None;
+    for (number, act) in acts.iter().enumerate() {
+        match act {
+            Act::File { path, content } => {
+                writeln!(script, "cat >{path} <<'END OF FILE'\n{content}END OF FILE").unwrap();
+            }
+            Act::Command { prompt, text, .. } => {
+                if at.replace(prompt) != Some(prompt) {
+                    writeln!(script, "export IMGCTL_ROOT=~/{prompt}store").unwrap();
+                }
+                writeln!(script, "echo; echo '{MARK}{number}'\n{text}\necho \"=== $?\"").unwrap();
+            }
+        }
+    }
+    // What was started in the background.
+    script + "kill $(jobs -p) 2>/dev/null; wait\n"
+}
+
+/// A line without what differs from run to run: digests, sizes, times, names of journals, widths of columns.
+fn comparable(line: &str) -> String {
+    let mut line = line.to_owned();
+    for (pattern, to) in [
+        (r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-([a-z]+)-[0-9a-f]{8}", "RUN-$1"),
+        (r"\b[0-9a-f]{64}\b|\b[0-9a-f]{12}\b", "DIGEST"),
+        (r"\b[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8}\b", "DATE"),
+        (r"-[0-9a-f]{8}\b", "-ID"),
+        (r"([0-9]+|Less than a) seconds? ago", "AGO"),
+        (r"\b[0-9]+(\.[0-9]+)? [kMG]?B\b", "SIZE"),
+        (r"\b[0-9]+(\.[0-9]+)? s\b", "TIME"),
+        (r"\s+", " "),
+    ] {
+        line = Regex::new(pattern).unwrap().replace_all(&line, to).into_owned();
+    }
+    line.trim().to_owned()
+}
+
+/// Returns whether the line is what the tutorial shows, where `…` stands for anything.
+fn is_shown(shown: &str, line: &str) -> bool {
+    let mut rest = line;
+    shown.split('…').all(|piece| match rest.find(piece.trim()) {
+        Some(place) => {
+            rest = &rest[place + piece.trim().len()..];
+            true
+        }
+        None => false,
+    }) && (shown.contains('…') || rest.is_empty())
+}
+
+/// Follows a tutorial.
+fn follow(bed: &Bed, name: &str) {
+    let document = std::fs::read_to_string(repository().join("docs/tutorials").join(name)).unwrap();
+    let key = bed.key().to_str().unwrap().to_owned();
+    // The bed is up already, and Debian's packages are installed.
+    let document = document
+        .replace("/var/lib/imgctl-testbed/default/key", &key)
+        .replace("10.77.0.", bed.ip(1).trim_end_matches(|digit: char| digit.is_ascii_digit()));
+    let mut acts = acts(&document);
+    acts.retain(|act| {
+        let Act::Command { text, .. } = act else { return true };
+        !text.starts_with("apt-get ") && !text.starts_with("imgctl testbed ")
+    });
+    let file = bed.env.write("follow.sh", script(&acts));
+    let ran = Ran::new(shell(bed, &file)).ok().stdout();
+    let outputs: BTreeMap<usize, &str> = ran
+        .split(MARK)
+        .skip(1)
+        .filter_map(|part| part.split_once('\n'))
+        .map(|(first, output)| (first.parse().unwrap(), output))
+        .collect();
+    for (number, act) in acts.iter().enumerate() {
+        let Act::Command { text, shown, .. } = act else { continue };
+        let output = outputs[&number];
+        let fails = shown.iter().any(|line| line.starts_with("error: "));
+        assert_eq!(!output.contains("=== 0\n"), fails, "{name}: {text}\n{output}");
+        let mut printed: Vec<String> = output.lines().map(comparable).collect();
+        for line in shown.iter().filter(|line| line.trim() != "…") {
+            let line = comparable(line);
+            let place = printed.iter().position(|printed| is_shown(&line, printed));
+            let place =
+                place.unwrap_or_else(|| panic!("{name}: {text}\ndoes not print: {line}\n{output}"));
+            printed.remove(place);
+        }
+    }
+}
+
+/// Bash as somebody has it who has installed imgctl: in a home of its own, with `imgctl` on the search path.
+fn shell(bed: &Bed, file: &Path) -> std::process::Command {
+    let home = bed.env.path("home");
+    let programs = bed.env.path("programs");
+    if !programs.exists() {
+        std::fs::create_dir_all(&programs).unwrap();
+        std::fs::create_dir_all(&home).unwrap();
+        std::os::unix::fs::symlink(IMGCTL, programs.join("imgctl")).unwrap();
+    }
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let mut bash = tool("bash", [file]);
+    for (name, value) in [("HOME", &*home), ("IMGCTL_AGENT", agent())] {
+        bash.env(name, value);
+    }
+    for name in ["SEALOS_RUNTIME_ROOT", "http_proxy", "HTTP_PROXY"] {
+        bash.env_remove(name);
+    }
+    bash.env("PATH", path).env("no_proxy", "*").env("GIT_CONFIG_COUNT", "2");
+    for (number, (key, value)) in
+        [("user.name", "A"), ("user.email", "a@example.com")].iter().enumerate()
+    {
+        bash.env(format!("GIT_CONFIG_KEY_{number}"), key)
+            .env(format!("GIT_CONFIG_VALUE_{number}"), value);
+    }
+    bash
+}
+
+#[test]
+fn the_tutorials_can_be_followed() {
+    if !needs_root() {
+        return;
+    }
+    let bed = Bed::up(if long() { 4 } else { 1 });
+    follow(&bed, "1-first-image.md");
+    if !long() {
+        return;
+    }
+    for name in ["2-air-gap.md", "3-ci.md", "4-your-own-cluster.md", "5-upgrade.md"] {
+        follow(&bed, name);
+    }
+}
