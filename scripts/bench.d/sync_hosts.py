@@ -366,6 +366,9 @@ def ours(chosen, bed, tool, table):
 def main(words):
     chosen = arguments(words)
     base = Path(chosen.dir)
+    # A measurement that was killed leaves the record of a cluster whose hosts are gone.
+    for rest in ("home", "state"):
+        shutil.rmtree(base / rest, ignore_errors=True)
     base.mkdir(parents=True, exist_ok=True)
     bed, table = Bed(chosen.disk), Table()
     watch = Conditions()
