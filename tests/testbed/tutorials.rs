@@ -106,6 +106,7 @@ fn follow(bed: &Bed, name: &str) {
     // The bed is up already, and Debian's packages are installed.
     let document = document
         .replace("/var/lib/imgctl-testbed/default/key", &key)
+        .replace("/root/", &format!("{}/", bed.env.path("home").display()))
         .replace("10.77.0.", bed.ip(1).trim_end_matches(|digit: char| digit.is_ascii_digit()));
     let mut acts = acts(&document);
     acts.retain(|act| {
@@ -120,20 +121,24 @@ fn follow(bed: &Bed, name: &str) {
         .filter_map(|part| part.split_once('\n'))
         .map(|(first, output)| (first.parse().unwrap(), output))
         .collect();
+    let mut problems = Vec::new();
     for (number, act) in acts.iter().enumerate() {
         let Act::Command { text, shown, .. } = act else { continue };
         let output = outputs[&number];
         let fails = shown.iter().any(|line| line.starts_with("error: "));
-        assert_eq!(!output.contains("=== 0\n"), fails, "{name}: {text}\n{output}");
+        if output.contains("=== 0\n") == fails {
+            problems.push(format!("{text}\nends with another exit code\n{output}"));
+        }
         let mut printed: Vec<String> = output.lines().map(comparable).collect();
         for line in shown.iter().filter(|line| line.trim() != "…") {
             let line = comparable(line);
-            let place = printed.iter().position(|printed| is_shown(&line, printed));
-            let place =
-                place.unwrap_or_else(|| panic!("{name}: {text}\ndoes not print: {line}\n{output}"));
-            printed.remove(place);
+            match printed.iter().position(|printed| is_shown(&line, printed)) {
+                Some(place) => drop(printed.remove(place)),
+                None => problems.push(format!("{text}\ndoes not print: {line}\n{output}")),
+            }
         }
     }
+    assert!(problems.is_empty(), "{name}: {}", problems.join("\n"));
 }
 
 /// Bash as somebody has it who has installed imgctl: in a home of its own, with `imgctl` on the search path.
