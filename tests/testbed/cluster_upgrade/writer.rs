@@ -114,7 +114,7 @@ fn lane(prefix: &str, endpoint: SocketAddr, stop: &AtomicBool, count: &AtomicUsi
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(40));
     }
     down.extend(refused);
     Lane { acknowledged, down }
