@@ -37,7 +37,7 @@ fn a_single_server_and_its_agent_get_other_addresses() {
     assert_eq!(addresses(&bed), format!("h1|{one}\nh2|{two}"));
     let peer = bed.says(1, "cat /var/lib/rancher/k3s/server/db/etcd/member/peer");
     assert_eq!(peer, one);
-    wait_for("the agent to reach the server", Duration::from_secs(15), || api(&bed, 2) == "h1");
+    wait_for("the agent to reach the server", Duration::from_secs(180), || api(&bed, 2) == "h1");
 
     // With a second server, etcd knows both by their addresses.
     keyed(&bed, &["add", "--masters", &bed.ip(3)]).ok();

@@ -217,7 +217,7 @@ impl Written {
                     break;
                 }
                 assert!(
-                    began.elapsed() < Duration::from_secs(10),
+                    began.elapsed() < Duration::from_secs(120),
                     "{address} lacks {} acknowledged writes: {:?}",
                     lost.len(),
                     &lost[..lost.len().min(5)]
