@@ -233,6 +233,7 @@ class Machine:
             "state": self.state(),
             "pid": self.first_process(),
             "way_in": self.way_in(),
+            "var_lib": None if (self.place / "disk.img").exists() else str(self.place / "varlib"),
             "cut": self.name in settings["cut"],
             "rate_mbit": settings["rate"].get(self.name, 0),
         }

@@ -8,13 +8,14 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use super::{IMGCTL, Ran, TestEnv, repository, tool};
 
@@ -78,6 +79,22 @@ impl Bed {
         let mut bed = Self { name, env: TestEnv::new(), known: Value::Null, ways: Mutex::default() };
         bed.grow(hosts, &[&["--owner", &pid.to_string()], arguments].concat());
         bed
+    }
+
+    /// Puts the agent on all hosts, where the first command would put it over the network. For tests
+    /// that do not ask how it comes there: it is large, and most tests have several hosts.
+    pub(crate) fn with_agent(self) -> Self {
+        let (agent, digest) = agent_and_digest();
+        for host in self.known["hosts"].as_array().unwrap() {
+            let place = Path::new(host["var_lib"].as_str().unwrap()).join("imgctl/agent");
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&place).unwrap();
+            let name = place.join(format!("imgctl-agent-{digest}"));
+            // A link if it can be one.
+            if std::fs::hard_link(agent, &name).is_err() {
+                std::fs::copy(agent, &name).unwrap();
+            }
+        }
+        self
     }
 
     /// Adds hosts until there are `hosts`; those that are off are switched on.
@@ -257,8 +274,13 @@ impl Bed {
 /// The binary under test without what only a debugger reads, which is half of a debug build: what
 /// goes to hosts. Made once per build, beside it.
 pub(crate) fn agent() -> &'static Path {
-    static AGENT: OnceLock<PathBuf> = OnceLock::new();
-    AGENT.get_or_init(|| {
+    agent_and_digest().0
+}
+
+/// The same with its SHA-256 in hex.
+fn agent_and_digest() -> (&'static Path, &'static str) {
+    static AGENT: OnceLock<(PathBuf, String)> = OnceLock::new();
+    let (path, digest) = AGENT.get_or_init(|| {
         let built = std::fs::metadata(IMGCTL).unwrap();
         let place = Path::new(IMGCTL).parent().unwrap();
         let prefix = "imgctl-stripped-";
@@ -276,6 +298,8 @@ pub(crate) fn agent() -> &'static Path {
             }
             std::fs::rename(&unfinished, &stripped).unwrap();
         }
-        stripped
-    })
+        let digest = Sha256::digest(std::fs::read(&stripped).unwrap());
+        (stripped, super::tree::hex(&digest))
+    });
+    (path, digest)
 }

@@ -53,7 +53,7 @@ fn killed_after_any_record_it_converges_and_repeats_nothing() {
     if !needs_root() {
         return;
     }
-    let bed = Bed::up(3);
+    let bed = Bed::up(3).with_agent();
     build(&bed);
     let began = Instant::now();
     let mut kills = 0;
@@ -107,7 +107,7 @@ fn whatever_dies_or_is_cut_the_same_command_goes_on() {
     if !needs_root() {
         return;
     }
-    let bed = Bed::up(2);
+    let bed = Bed::up(2).with_agent();
     build(&bed);
     let clean: Vec<String> = (1..=2).map(|host| surface(&bed, host)).collect();
     let (first, second) = (bed.ip(1), bed.ip(2));

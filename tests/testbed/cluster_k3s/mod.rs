@@ -144,7 +144,7 @@ fn two_servers_and_an_agent() {
     if !needs_root() {
         return;
     }
-    let bed = Bed::up(3);
+    let bed = Bed::up(3).with_agent();
     build(&bed);
     let api = ClusterApi::start(&bed, 1..=2);
     let before: Vec<String> = (1..=3).map(|host| surface(&bed, host)).collect();

@@ -17,7 +17,7 @@ fn a_single_server_and_its_agent_get_other_addresses() {
     if !needs_root() {
         return;
     }
-    let bed = Bed::up(3);
+    let bed = Bed::up(3).with_agent();
     build(&bed);
     let _api = ClusterApi::start(&bed, 1..=3);
     keyed(&bed, &["run", "k3s:v1", "--masters", &bed.ip(1), "--nodes", &bed.ip(2)]).ok();
