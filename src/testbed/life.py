@@ -144,7 +144,7 @@ def sweep():
 
 def _ward(bed):
     subprocess.Popen(
-        [sys.executable, str(HERE / "warden.py"), bed.name],
+        [sys.executable, "-B", str(HERE / "warden.py"), bed.name],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -105,7 +105,7 @@ class Machine:
         self.sweep()
         with open(self.place / "keeper.log", "wb") as log:
             subprocess.Popen(
-                [sys.executable, str(HERE / "keeper.py"), self.bed.name, self.name],
+                [sys.executable, "-B", str(HERE / "keeper.py"), self.bed.name, self.name],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -33,7 +33,7 @@ pub(crate) struct Bed {
 }
 
 /// The way into a host that does not lead over its network. Tests ask hosts thousands of times: this
-/// takes milliseconds, `scripts/testbed exec` a tenth of a second of the machine.
+/// takes milliseconds, `scripts/testbed exec` many times that.
 struct Way {
     /// What comes before the words of a command.
     words: Vec<String>,

@@ -355,7 +355,7 @@ pub(crate) fn run(args: &TestbedArgs, context: &Context) -> Result<()> {
     let main = testbed::unpack(cache.as_deref().unwrap_or(Path::new(CACHE)))?;
     let mut command = Command::new(python);
     // Neither variables for Python nor modules of a user change what runs.
-    command.args(["-E", "-s"]).arg(main).env("TESTBED_PROGRAM", "imgctl testbed");
+    command.args(["-E", "-s", "-B"]).arg(main).env("TESTBED_PROGRAM", "imgctl testbed");
     for (flag, given) in [("--json", context.ui.is_json()), ("--quiet", context.ui.is_quiet())] {
         command.args(given.then_some(flag));
     }
