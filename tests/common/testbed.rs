@@ -11,8 +11,8 @@ use std::fs::File;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, OnceLock};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -76,7 +76,8 @@ impl Bed {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let pid = std::process::id();
         let name = format!("t{pid}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-        let mut bed = Self { name, env: TestEnv::new(), known: Value::Null, ways: Mutex::default() };
+        let mut bed =
+            Self { name, env: TestEnv::new(), known: Value::Null, ways: Mutex::default() };
         bed.grow(hosts, &[&["--owner", &pid.to_string()], arguments].concat());
         bed
     }
@@ -163,7 +164,8 @@ impl Bed {
         let Some(words) = self.way_in(host) else {
             return self.testbed(["exec", &host.to_string(), line]);
         };
-        let command = tool(&words[0], words[1..].iter().map(String::as_str).chain(["bash", "-c", line]));
+        let command =
+            tool(&words[0], words[1..].iter().map(String::as_str).chain(["bash", "-c", line]));
         Ran::named(format!("exec {host} {line}"), command)
     }
 

@@ -207,7 +207,7 @@ fn a_daemon_left_behind_does_not_hold_the_end_up() {
 #[test]
 fn much_output_and_long_lines_stay_small_on_disk() {
     let env = TestEnv::new();
-    let size = if crate::common::long() { "1G" } else { "100M" };
+    let size = if crate::common::long() { "1G" } else { "40M" };
     let line = format!(
         "head -c 300000 /dev/zero | tr '\\0' y; echo; yes 0123456789012345678901234567890123456789 | head -c {size}; printf '\\xff\\n'; echo last"
     );
