@@ -20,6 +20,9 @@ from template import MIRROR, template
 
 HERE = Path(__file__).resolve().parent
 MOST_HOSTS = 200
+# Kernels allow a user 128, of which the systemd of a host takes several, and root of every host is one user.
+WATCHERS = Path("/proc/sys/fs/inotify/max_user_instances")
+ENOUGH_WATCHERS = 2048
 
 
 def machines(bed):
@@ -49,6 +52,7 @@ def up(name, count, extra=(), disk=0, owner=None, say=print, mirror=MIRROR):
     if not 0 < count <= MOST_HOSTS:
         raise Failed(f"a test bed has 1 to {MOST_HOSTS} hosts, not {count}")
     sweep()
+    _allow_watchers()
     root = template(extra, say, mirror)
     bed = Bed(name)
     with locked(name), groups.within(groups.name(name, "up")) as group:
@@ -76,6 +80,12 @@ def up(name, count, extra=(), disk=0, owner=None, say=print, mirror=MIRROR):
             )
             list(pool.map(Machine.wait, wanted))
     return bed
+
+
+def _allow_watchers():
+    with contextlib.suppress(OSError, ValueError):
+        if int(WATCHERS.read_text(encoding="ascii")) < ENOUGH_WATCHERS:
+            WATCHERS.write_text(str(ENOUGH_WATCHERS), encoding="ascii")
 
 
 def _start(machine, disk):

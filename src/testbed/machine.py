@@ -146,15 +146,11 @@ class Machine:
         groups.remove(self.group)
         (self.place / "status.json").unlink(missing_ok=True)
 
-    def enter(self, command):
-        """The command line that runs `command` (one shell line, or words) in the host."""
+    def way_in(self):
+        """The words before a command that run it in the host; None while that is off."""
         pid = self.first_process()
         if pid is None:
-            raise Failed(
-                f"host {self.name} is {self.state()}",
-                f"{PROGRAM} --name {self.bed.name} start {self.name} switches it on",
-            )
-        words = ["bash", "-c", command[0]] if len(command) == 1 else list(command)
+            return None
         return [
             # nsenter changes namespaces only: what the host may not do must be said again. Without
             # this a clock that is set "in the host" is this machine's.
@@ -162,8 +158,18 @@ class Machine:
             "nsenter", "-t", str(pid), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w",
             "env", "-i", "HOME=/root", "LANG=C.UTF-8", f"TERM={os.environ.get('TERM', 'dumb')}",
             "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "SHELL=/bin/bash",
-            "USER=root", *words,
+            "USER=root",
         ]  # fmt: skip
+
+    def enter(self, command):
+        """The command line that runs `command` (one shell line, or words) in the host."""
+        way = self.way_in()
+        if way is None:
+            raise Failed(
+                f"host {self.name} is {self.state()}",
+                f"{PROGRAM} --name {self.bed.name} start {self.name} switches it on",
+            )
+        return [*way, *(["bash", "-c", command[0]] if len(command) == 1 else command)]
 
     def run(self, line, check=True):
         """Runs a shell line in the host."""
@@ -226,6 +232,8 @@ class Machine:
             "port": 22,
             "state": self.state(),
             "pid": self.first_process(),
+            "way_in": self.way_in(),
+            "var_lib": None if (self.place / "disk.img").exists() else str(self.place / "varlib"),
             "cut": self.name in settings["cut"],
             "rate_mbit": settings["rate"].get(self.name, 0),
         }

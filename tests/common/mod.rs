@@ -195,12 +195,17 @@ pub(crate) struct Ran {
 
 impl Ran {
     /// Runs a command to its end.
-    pub(crate) fn new(mut command: Command) -> Self {
+    pub(crate) fn new(command: Command) -> Self {
         let words: Vec<OsString> = std::iter::once(command.get_program())
             .chain(command.get_args())
             .map(OsStr::to_owned)
             .collect();
         let line = words.join(OsStr::new(" ")).to_string_lossy().into_owned();
+        Self::named(line, command)
+    }
+
+    /// The same with another line in the report.
+    fn named(line: String, mut command: Command) -> Self {
         let output = command.output().unwrap_or_else(|error| {
             panic!("cannot run `{line}`: {error} (scripts/setup installs what tests need)")
         });

@@ -5,14 +5,17 @@
 //! Hosts count from 1, as `scripts/testbed` does: `bed.exec(1, …)` is on h1. A host takes about a
 //! second to boot, so let a test do what belongs together on one bed.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::os::unix::fs::MetadataExt;
+use std::fs::File;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use super::{IMGCTL, Ran, TestEnv, repository, tool};
 
@@ -26,6 +29,30 @@ pub(crate) struct Bed {
     /// Where imgctl runs: HOME, store, files of the test.
     pub(crate) env: TestEnv,
     known: Value,
+    ways: Mutex<HashMap<usize, Way>>,
+}
+
+/// The way into a host that does not lead over its network. Tests ask hosts thousands of times: this
+/// takes milliseconds, `scripts/testbed exec` many times that.
+struct Way {
+    /// What comes before the words of a command.
+    words: Vec<String>,
+    /// The state of the host's first process, opened when the words were made: cannot be read any more
+    /// when that process is gone, even if another one has its PID.
+    first_process: File,
+}
+
+impl Way {
+    /// The way into a host as `list --json` shows it; `None` while the host is off.
+    fn of(host: &Value) -> Option<Self> {
+        let words: Vec<String> = serde_json::from_value(host["way_in"].clone()).ok()?;
+        let first_process = File::open(format!("/proc/{}/stat", host["pid"])).ok()?;
+        Some(Self { words, first_process })
+    }
+
+    fn is_open(&self) -> bool {
+        self.first_process.read_at(&mut [0], 0).is_ok_and(|read| read == 1)
+    }
 }
 
 impl Drop for Bed {
@@ -49,9 +76,26 @@ impl Bed {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let pid = std::process::id();
         let name = format!("t{pid}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-        let mut bed = Self { name, env: TestEnv::new(), known: Value::Null };
+        let mut bed =
+            Self { name, env: TestEnv::new(), known: Value::Null, ways: Mutex::default() };
         bed.grow(hosts, &[&["--owner", &pid.to_string()], arguments].concat());
         bed
+    }
+
+    /// Puts the agent on all hosts, where the first command would put it over the network. For tests
+    /// that do not ask how it comes there: it is large, and most tests have several hosts.
+    pub(crate) fn with_agent(self) -> Self {
+        let (agent, digest) = agent_and_digest();
+        for host in self.known["hosts"].as_array().unwrap() {
+            let place = Path::new(host["var_lib"].as_str().unwrap()).join("imgctl/agent");
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&place).unwrap();
+            let name = place.join(format!("imgctl-agent-{digest}"));
+            // A link if it can be one.
+            if std::fs::hard_link(agent, &name).is_err() {
+                std::fs::copy(agent, &name).unwrap();
+            }
+        }
+        self
     }
 
     /// Adds hosts until there are `hosts`; those that are off are switched on.
@@ -117,7 +161,22 @@ impl Bed {
 
     /// Runs a shell line as root in a host, not over its network.
     pub(crate) fn exec(&self, host: usize, line: &str) -> Ran {
-        self.testbed(["exec", &host.to_string(), line])
+        let Some(words) = self.way_in(host) else {
+            return self.testbed(["exec", &host.to_string(), line]);
+        };
+        let command =
+            tool(&words[0], words[1..].iter().map(String::as_str).chain(["bash", "-c", line]));
+        Ran::named(format!("exec {host} {line}"), command)
+    }
+
+    fn way_in(&self, host: usize) -> Option<Vec<String>> {
+        let mut ways = self.ways.lock().unwrap();
+        if !ways.get(&host).is_some_and(Way::is_open) {
+            ways.remove(&host);
+            let way = Way::of(&self.list()["hosts"][host - 1])?;
+            ways.insert(host, way);
+        }
+        ways.get(&host).map(|way| way.words.clone())
     }
 
     /// The same, which must succeed; gives what it printed.
@@ -214,11 +273,16 @@ impl Bed {
     }
 }
 
-/// The binary under test without what only a debugger reads, which is most of a debug build: what
+/// The binary under test without what only a debugger reads, which is half of a debug build: what
 /// goes to hosts. Made once per build, beside it.
 pub(crate) fn agent() -> &'static Path {
-    static AGENT: OnceLock<PathBuf> = OnceLock::new();
-    AGENT.get_or_init(|| {
+    agent_and_digest().0
+}
+
+/// The same with its SHA-256 in hex.
+fn agent_and_digest() -> (&'static Path, &'static str) {
+    static AGENT: OnceLock<(PathBuf, String)> = OnceLock::new();
+    let (path, digest) = AGENT.get_or_init(|| {
         let built = std::fs::metadata(IMGCTL).unwrap();
         let place = Path::new(IMGCTL).parent().unwrap();
         let prefix = "imgctl-stripped-";
@@ -226,7 +290,7 @@ pub(crate) fn agent() -> &'static Path {
         let stripped = place.join(&name);
         if !stripped.exists() {
             let unfinished = place.join(format!(".{name}.{}", std::process::id()));
-            let mut strip = tool("strip", ["--strip-debug", "-o"]);
+            let mut strip = tool("strip", ["-o"]);
             strip.arg(&unfinished).arg(IMGCTL);
             Ran::new(strip).ok();
             for entry in std::fs::read_dir(place).unwrap().flatten() {
@@ -236,6 +300,8 @@ pub(crate) fn agent() -> &'static Path {
             }
             std::fs::rename(&unfinished, &stripped).unwrap();
         }
-        stripped
-    })
+        let digest = Sha256::digest(std::fs::read(&stripped).unwrap());
+        (stripped, super::tree::hex(&digest))
+    });
+    (path, digest)
 }

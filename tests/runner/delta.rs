@@ -36,8 +36,13 @@ fn patched(old: &[u8]) -> Vec<u8> {
     new
 }
 
+/// Sizes of the large program in bytes: longer than a segment of a patch (4 MiB), and just much larger than
+/// the others.
+const LARGE: usize = 5 << 20;
+const SMALLER: usize = 3 << 19;
+
 /// Builds `c:v1` and `c:v2`: two changed programs, an added file, and much that stays.
-fn two_versions(compression: &str) -> TestEnv {
+fn two_versions(compression: &str, large: usize) -> TestEnv {
     let env = TestEnv::new();
     let context = env.path("context");
     for directory in ["bin", "manifests", "charts"] {
@@ -48,9 +53,9 @@ fn two_versions(compression: &str) -> TestEnv {
         std::fs::write(file, program(3000, 1000 + number)).unwrap();
     }
     std::fs::write(context.join("Kubefile"), "FROM scratch\nCOPY . .\n").unwrap();
-    std::fs::write(context.join("bin/large"), program(6 << 20, 1)).unwrap();
+    std::fs::write(context.join("bin/large"), program(large, 1)).unwrap();
     std::fs::write(context.join("bin/small"), program(300_000, 2)).unwrap();
-    std::fs::write(context.join("bin/other"), program(2 << 20, 3)).unwrap();
+    std::fs::write(context.join("bin/other"), program(1 << 19, 3)).unwrap();
     let directory = context.to_str().unwrap().to_owned();
     let build = |tag: &str| {
         env.imgctl(["build", "--compression", compression, "-t", tag, &directory]).ok();
@@ -110,7 +115,7 @@ fn zstd_patch(old: &Path, new: &Path) -> u64 {
 #[test]
 fn a_bundle_with_deltas_carries_what_changed_and_yields_the_same_image() {
     for compression in ["zstd", "gzip", "none"] {
-        let env = two_versions(compression);
+        let env = two_versions(compression, LARGE);
         let whole = create(&env, &[], "whole.tar");
         let delta = create(&env, &["--delta"], "delta.tar");
         let patches: u64 = ["bin/large", "bin/small"]
@@ -149,7 +154,7 @@ fn a_bundle_with_deltas_carries_what_changed_and_yields_the_same_image() {
 
 #[test]
 fn directories_compressed_archives_and_diff_carry_deltas_too() {
-    let env = two_versions("zstd");
+    let env = two_versions("zstd", SMALLER);
     let directory = create(&env, &["--delta", "--format", "oci-dir"], "layout");
     let packed = create(&env, &["--delta"], "delta.tar.zst");
     let patch = env.path("patch.tar").to_str().unwrap().to_owned();
@@ -166,7 +171,7 @@ fn directories_compressed_archives_and_diff_carry_deltas_too() {
 
 #[test]
 fn another_base_is_an_error_that_names_it() {
-    let env = two_versions("zstd");
+    let env = two_versions("zstd", SMALLER);
     let delta = create(&env, &["--delta"], "delta.tar");
     let inspected = env.imgctl(["--json", "bundle", "inspect", &delta]).ok().json();
     // The largest one, of the programs.
@@ -203,7 +208,7 @@ fn another_base_is_an_error_that_names_it() {
 
 #[test]
 fn an_apply_that_is_killed_leaves_nothing_and_can_be_repeated() {
-    let env = two_versions("zstd");
+    let env = two_versions("zstd", SMALLER);
     let delta = create(&env, &["--delta"], "delta.tar");
     let there = with_old(&env);
     let begin = Instant::now();

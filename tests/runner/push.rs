@@ -243,7 +243,7 @@ fn a_push_that_was_killed_is_finished_by_the_next() {
     let proxy = Proxy::before(&registry.host, Duration::from_millis(20));
     let slow = format!("{}/x:v1", proxy.address);
     let mut child = env.command(["push", "x:v1", &slow]).spawn().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while proxy.sent.load(Ordering::Relaxed) < 1 << 20 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));
     }

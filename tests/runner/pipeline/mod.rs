@@ -113,7 +113,7 @@ fn urged(mut child: Child) -> Output {
 }
 
 fn wait_for_steps(directory: &Path) {
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + Duration::from_secs(180);
     while Instant::now() < until {
         if directory.join("hosts").is_dir() && !ran(directory).is_empty() {
             return;
@@ -144,12 +144,12 @@ fn ctrl_c_lets_running_steps_end_and_a_second_one_does_not() {
     assert!(!after.iter().any(|step| step.ends_with(".2")), "{after:?}");
 
     let directory = tempfile::tempdir().unwrap();
-    let child = simulate(directory.path(), &["--takes", "60000"]).spawn().unwrap();
+    let child = simulate(directory.path(), &["--takes", "600000"]).spawn().unwrap();
     wait_for_steps(directory.path());
     let asked = Instant::now();
     let output = urged(child);
     assert_eq!(output.status.code(), Some(130));
-    assert!(asked.elapsed() < Duration::from_secs(8), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < Duration::from_secs(120), "{:?}", asked.elapsed());
 }
 
 /// The figures of `imgctl simulate` for a cluster in memory.

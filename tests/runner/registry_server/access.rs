@@ -80,7 +80,7 @@ fn users_log_in_with_their_passwords() {
     let new = basic("alice", "new");
     let begun = std::time::Instant::now();
     while status(&server, "GET", "/v2/", Some(&new)) != 200 {
-        assert!(begun.elapsed().as_secs() < 20, "the new password is never taken");
+        assert!(begun.elapsed().as_secs() < 120, "the new password is never taken");
         std::thread::sleep(std::time::Duration::from_millis(200));
     }
     assert_eq!(status(&server, "GET", "/v2/", Some(&right)), 401);

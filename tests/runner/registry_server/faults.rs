@@ -35,7 +35,7 @@ fn wait_for(server: &Server, path: &str, range: &str) {
         if status.status == 204 && status.get("range") == Some(range) {
             return;
         }
-        assert!(begun.elapsed() < Duration::from_secs(20), "{status:?}");
+        assert!(begun.elapsed() < Duration::from_secs(120), "{status:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -207,7 +207,7 @@ fn requests_in_progress_end_before_the_server_does() {
     server.signal(Signal::TERM);
     let begun = Instant::now();
     while TcpStream::connect(&server.address).is_ok() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "it takes new clients");
+        assert!(begun.elapsed() < Duration::from_secs(120), "it takes new clients");
         std::thread::sleep(Duration::from_millis(10));
     }
     stream.write_all(b"56789").unwrap();

@@ -227,7 +227,7 @@ fn containerd_pulls_and_pushes_through_hosts_toml() {
     };
     let begun = Instant::now();
     while !ctr(&["version"]).success() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "containerd does not start");
+        assert!(begun.elapsed() < Duration::from_secs(120), "containerd does not start");
         std::thread::sleep(Duration::from_millis(50));
     }
     let hosts = env.path("hosts");

@@ -83,7 +83,7 @@ impl Server {
                 .expect("docker-registry is missing (scripts/setup installs it)");
             let mut server = Self { child, address, stderr: None };
             let begun = Instant::now();
-            while begun.elapsed() < Duration::from_secs(20) {
+            while begun.elapsed() < Duration::from_secs(120) {
                 // Another test may have been given the same port.
                 if server.child.try_wait().unwrap().is_some() {
                     break;

@@ -96,7 +96,7 @@ fn a_reader_that_goes_away_ends_an_endless_command() {
     std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut first).unwrap();
     drop(child.stdout.take());
     child.wait().unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert!(begun.elapsed() < Duration::from_secs(120));
 }
 
 #[test]

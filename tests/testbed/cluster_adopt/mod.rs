@@ -127,7 +127,7 @@ fn a_cluster_of_kubeadm_is_adopted_and_its_controller_may_be_lost() {
     if !needs_root() {
         return;
     }
-    let bed = Bed::up(3);
+    let bed = Bed::up(3).with_agent();
     let cluster = Cluster::start(&bed);
     (1..=3).for_each(|host| drop(bed.says(host, "touch /run/marked")));
     let (master, node) = (bed.ip(1), bed.ip(2));

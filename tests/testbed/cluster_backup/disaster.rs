@@ -47,7 +47,7 @@ fn a_lost_cluster_comes_back_elsewhere() {
     if !needs_root() {
         return;
     }
-    let bed = Bed::up(6);
+    let bed = Bed::up(6).with_agent();
     if !build_etcd(&bed) {
         return;
     }

@@ -11,7 +11,7 @@ fn killed_after_any_record_it_is_backed_up_and_restored() {
     if !needs_root() {
         return;
     }
-    let bed = Bed::up(2);
+    let bed = Bed::up(2).with_agent();
     build(&bed, "1.0.0", "");
     let hosts = bed.ips(1..=2);
     run(&bed, &["run", "counting:1.0.0", "--masters", &hosts]).ok();

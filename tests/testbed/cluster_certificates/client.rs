@@ -23,7 +23,7 @@ pub(super) fn etcdctl(bed: &Bed, host: usize, line: &str) -> String {
     bed.says(host, &format!("ETCDCTL_API=3 etcdctl {arguments} {line}"))
 }
 
-/// A client that writes several times a second until it is stopped.
+/// A client that writes twice a second until it is stopped: each write is a process with a handshake.
 pub(super) struct Client {
     name: &'static str,
     host: usize,
@@ -49,7 +49,7 @@ impl Client {
              if ((t >= {retries})); then echo \"failed $n $said\"; break; fi\n\
              sleep 0.2\n\
              done\n\
-             sleep 0.2\n\
+             sleep 0.5\n\
              done >>/var/lib/{name}.log\n\
              END\n\
              rm -f /var/lib/{name}.stop /var/lib/{name}.log\n\
@@ -67,11 +67,11 @@ impl Client {
         bed.says(self.host, &line).lines().map(str::to_owned).collect()
     }
 
-    /// Waits for ten more writes.
+    /// Waits for five more writes.
     #[track_caller]
     pub(super) fn goes_on(&self, bed: &Bed) {
         let seen = self.lines(bed, "ok").len();
-        wait_for("writes", Duration::from_secs(180), || self.lines(bed, "ok").len() > seen + 10);
+        wait_for("writes", Duration::from_secs(180), || self.lines(bed, "ok").len() > seen + 5);
     }
 
     /// Ends the client: how much it wrote, and what failed. Everything it wrote must be there.

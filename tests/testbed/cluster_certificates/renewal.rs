@@ -23,7 +23,7 @@ fn short_certificates_are_renewed_under_clients() {
     if !needs_root() {
         return;
     }
-    let bed = Bed::up(3);
+    let bed = Bed::up(3).with_agent();
     if !build_etcd(&bed) {
         return;
     }

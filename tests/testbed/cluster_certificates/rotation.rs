@@ -38,7 +38,7 @@ fn an_authority_is_rotated_under_clients() {
     if !needs_root() {
         return;
     }
-    let bed = Bed::up(3);
+    let bed = Bed::up(3).with_agent();
     if !build_etcd(&bed) {
         return;
     }

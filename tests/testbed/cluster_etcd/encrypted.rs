@@ -49,7 +49,7 @@ fn a_cluster_lives_with_its_state_encrypted() {
     if !needs_root() {
         return;
     }
-    let bed = Bed::up(3);
+    let bed = Bed::up(3).with_agent();
     for version in ["3.5.0", "3.5.1"] {
         if !rolling::build(&bed, version) {
             return;

@@ -53,7 +53,7 @@ fn killed_after_any_record_it_converges_and_repeats_nothing() {
     if !needs_root() {
         return;
     }
-    let bed = Bed::up(3);
+    let bed = Bed::up(3).with_agent();
     build(&bed);
     let began = Instant::now();
     let mut kills = 0;
@@ -107,7 +107,7 @@ fn whatever_dies_or_is_cut_the_same_command_goes_on() {
     if !needs_root() {
         return;
     }
-    let bed = Bed::up(2);
+    let bed = Bed::up(2).with_agent();
     build(&bed);
     let clean: Vec<String> = (1..=2).map(|host| surface(&bed, host)).collect();
     let (first, second) = (bed.ip(1), bed.ip(2));
@@ -167,7 +167,7 @@ fn whatever_dies_or_is_cut_the_same_command_goes_on() {
     timed("Ctrl-C", began);
 
     let began = Instant::now();
-    slow("100");
+    slow("3600");
     let mut running = begin(&bed, &command);
     wait_for_script(&bed, 1);
     let asked = Instant::now();
@@ -178,7 +178,7 @@ fn whatever_dies_or_is_cut_the_same_command_goes_on() {
     }
     let output = running.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "two Ctrl-C");
-    assert!(asked.elapsed() < Duration::from_secs(8));
+    assert!(asked.elapsed() < Duration::from_secs(300));
     assert!(!bed.exec(1, "pgrep -f '[d]oes.sh'").success(), "it goes on");
     let journal = bed.imgctl(["journal", "last"]).ok();
     assert!(journal.stdout().contains("interrupted"), "{}", journal.report());

@@ -44,13 +44,16 @@ pub(crate) fn signal(child: &Child, name: &str) {
     Ran::new(tool("kill", [name, &child.id().to_string()])).ok();
 }
 
-/// Waits until `is` holds; `what` names it when it does not come.
+/// Waits until `is` holds; `what` names it when it does not come. It is asked less often the longer it
+/// takes.
 #[track_caller]
 pub(crate) fn wait_for(what: &str, limit: Duration, mut is: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is() {
-        assert!(began.elapsed() < limit, "{what}: not within {limit:?}");
-        std::thread::sleep(Duration::from_millis(50));
+        let waited = began.elapsed();
+        assert!(waited < limit, "{what}: not within {limit:?}");
+        let pause = waited / 20;
+        std::thread::sleep(pause.clamp(Duration::from_millis(50), Duration::from_secs(1)));
     }
 }
 

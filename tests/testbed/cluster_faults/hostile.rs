@@ -82,7 +82,7 @@ fn an_image_cannot_reach_out_of_its_tree_and_a_host_cannot_lead_us_astray() {
         let ran = crate::common::Ran::new(command);
         assert!(!ran.success(), "{script}");
         says(&ran, &[&ip, "check/", "agent"]);
-        assert!(started.elapsed().as_secs() < 40, "{script}");
+        assert!(started.elapsed().as_secs() < 120, "{script}");
         assert!(ran.stderr().len() < 20_000, "{script}: {}", ran.stderr().len());
     }
 }

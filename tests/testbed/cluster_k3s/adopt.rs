@@ -111,7 +111,7 @@ fn a_cluster_that_others_installed_is_adopted_and_moves_elsewhere() {
     if !needs_root() {
         return;
     }
-    let bed = Bed::up(4);
+    let bed = Bed::up(4).with_agent();
     build(&bed);
     let cluster = installed(&bed);
     let (server, agent) = (bed.ip(1), bed.ip(2));

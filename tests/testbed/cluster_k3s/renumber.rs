@@ -17,7 +17,7 @@ fn a_single_server_and_its_agent_get_other_addresses() {
     if !needs_root() {
         return;
     }
-    let bed = Bed::up(3);
+    let bed = Bed::up(3).with_agent();
     build(&bed);
     let _api = ClusterApi::start(&bed, 1..=3);
     keyed(&bed, &["run", "k3s:v1", "--masters", &bed.ip(1), "--nodes", &bed.ip(2)]).ok();
@@ -37,7 +37,7 @@ fn a_single_server_and_its_agent_get_other_addresses() {
     assert_eq!(addresses(&bed), format!("h1|{one}\nh2|{two}"));
     let peer = bed.says(1, "cat /var/lib/rancher/k3s/server/db/etcd/member/peer");
     assert_eq!(peer, one);
-    wait_for("the agent to reach the server", Duration::from_secs(15), || api(&bed, 2) == "h1");
+    wait_for("the agent to reach the server", Duration::from_secs(180), || api(&bed, 2) == "h1");
 
     // With a second server, etcd knows both by their addresses.
     keyed(&bed, &["add", "--masters", &bed.ip(3)]).ok();

@@ -19,7 +19,7 @@ fn etcd_comes_back_on_other_hosts_under_its_token() {
     if !needs_root() {
         return;
     }
-    let bed = Bed::up(4);
+    let bed = Bed::up(4).with_agent();
     build(&bed);
     let _api = ClusterApi::start(&bed, 1..=4);
     let (servers, others) = (bed.ips(1..=2), bed.ips(3..=4));

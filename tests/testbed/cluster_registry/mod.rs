@@ -109,7 +109,7 @@ fn pulls_survive_two_of_three_registry_hosts_and_another_password() {
     if !needs_root() {
         return;
     }
-    let bed = Bed::up_with(4, &["--with", "containerd"]);
+    let bed = Bed::up_with(4, &["--with", "containerd"]).with_agent();
     image::build(&bed);
     let (master, nodes, serving) = (bed.ip(1), bed.ips(2..=4), bed.ips(1..=3));
     let words = ["run", "cluster:v1", "--masters", &master, "--nodes", &nodes];

@@ -19,7 +19,7 @@ fn members_move_one_by_one_under_a_writer() {
     if !needs_root() {
         return;
     }
-    let bed = Bed::up(4);
+    let bed = Bed::up(4).with_agent();
     if !build_etcd(&bed) {
         return;
     }

@@ -14,7 +14,7 @@ fn killed_after_any_record_it_goes_on_or_back() {
     if !needs_root() {
         return;
     }
-    let bed = Bed::up(3);
+    let bed = Bed::up(3).with_agent();
     if !build_etcd(&bed) {
         return;
     }

@@ -11,7 +11,7 @@ fn workers_go_in_batches_come_late_and_go_back() {
     if !needs_root() {
         return;
     }
-    let bed = Bed::up(5);
+    let bed = Bed::up(5).with_agent();
     for version in ["1.0.0", "1.1.0", "1.2.0"] {
         build(&bed, version, "");
     }

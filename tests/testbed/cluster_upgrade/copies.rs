@@ -17,7 +17,7 @@ fn a_lost_controller_is_replaced_in_the_middle() {
     if !needs_root() {
         return;
     }
-    let bed = Bed::up(3);
+    let bed = Bed::up(3).with_agent();
     for version in ["1.0.0", "1.1.0", "1.2.0"] {
         build(&bed, version, "");
     }

@@ -73,7 +73,7 @@ pub(crate) fn context(bed: &Bed, version: &str, mark: &str, more: &str) -> PathB
 
 /// A bed of three with counting:1.0.0 on it, h1 the control plane, and 1.1.0 and 1.2.0 built.
 pub(crate) fn cluster() -> Bed {
-    let bed = Bed::up(3);
+    let bed = Bed::up(3).with_agent();
     for version in ["1.0.0", "1.1.0", "1.2.0"] {
         build(&bed, version, "");
     }

@@ -25,7 +25,7 @@ fn files_come_whole_or_not_at_all() {
     if !needs_root() {
         return;
     }
-    let bed = Bed::up(3);
+    let bed = Bed::up(3).with_agent();
     with_registry(&bed, "1.0.0", &["app:v1"]);
     let noisy = with_registry(&bed, "1.1.0", &["app:v1", "app:v2"]);
     noise(&noisy.join("etc/noise"));

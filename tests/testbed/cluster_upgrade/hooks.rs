@@ -27,7 +27,7 @@ fn hooks_are_asked_and_their_answers_count() {
     if !needs_root() {
         return;
     }
-    let bed = Bed::up(2);
+    let bed = Bed::up(2).with_agent();
     build(&bed, "1.0.0", "");
     image(&bed);
     let token = format!("apiToken={SECRET}");

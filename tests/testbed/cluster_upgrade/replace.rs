@@ -11,7 +11,7 @@ fn a_spare_takes_over() {
     if !needs_root() {
         return;
     }
-    let bed = Bed::up(3);
+    let bed = Bed::up(3).with_agent();
     for version in ["1.0.0", "1.1.0"] {
         build(&bed, version, "");
     }

@@ -47,7 +47,7 @@ fn etcd_rolls_forward_and_back_under_a_writer() {
     if !needs_root() {
         return;
     }
-    let bed = Bed::up(3);
+    let bed = Bed::up(3).with_agent();
     for version in ["3.4.23", "3.5.0", "3.5.1"] {
         if !build(&bed, version) {
             return;

@@ -20,7 +20,7 @@ fn it_waits_for_its_window_and_goes_on_by_itself() {
     if !needs_root() {
         return;
     }
-    let bed = Bed::up(2);
+    let bed = Bed::up(2).with_agent();
     for version in ["1.0.0", "1.1.0"] {
         build(&bed, version, "");
     }

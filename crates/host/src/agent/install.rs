@@ -22,6 +22,8 @@ pub const DIRECTORY: &str = "/var/lib/imgctl/agent";
 const NAME: &str = "imgctl-agent-";
 /// Number of programs to keep on a host: the current one and the previous one.
 const KEPT: usize = 2;
+/// Number of bytes that say for which machine a program is.
+const HEAD: u64 = 64;
 /// Machine names reported by `uname -m`, by the `e_machine` field of ELF.
 const MACHINES: [(u16, &[&str]); 7] = [
     (62, &["x86_64", "amd64"]),
@@ -51,7 +53,7 @@ pub struct Binaries {
     directory: Option<PathBuf>,
     /// May hold more of them, for hosts that the running program does not run on.
     installed: Vec<PathBuf>,
-    /// Cached results of examining files.
+    /// Programs that were chosen for a host, by their paths.
     known: Mutex<HashMap<PathBuf, Arc<Binary>>>,
 }
 
@@ -60,15 +62,13 @@ pub(super) struct Binary {
     pub(super) path: PathBuf,
     pub(super) size: u64,
     hex: String,
-    /// Machines that the program runs on. Empty for a script, which runs anywhere.
-    machines: &'static [&'static str],
 }
 
 impl Binary {
+    /// Reads all of a program: it is tens of megabytes, so only one that a host may get is read.
     fn read(path: &Path) -> Result<Self> {
         let mut file = File::open(path).path("open", path)?;
         let (mut hasher, mut size) = (Hasher::new(), 0);
-        let mut head = Vec::new();
         let mut buffer = vec![0; 1 << 20];
         loop {
             let count = file.read(&mut buffer).path("read", path)?;
@@ -76,28 +76,10 @@ impl Binary {
             if part.is_empty() {
                 break;
             }
-            if head.len() < 64 {
-                head.extend(part.iter().take(64));
-            }
             hasher.update(part);
             size += part.len() as u64;
         }
-        let machines = match machines(&head) {
-            Some(machines) => machines,
-            None if head.starts_with(b"#!") => &[],
-            None => {
-                return Err(Error::usage(format!(
-                    "{} is not a program that a Linux host can run",
-                    path.display()
-                ))
-                .hint("pass an imgctl for Linux with IMGCTL_AGENT"));
-            }
-        };
-        Ok(Self { path: path.to_owned(), size, hex: hasher.finish().hex().to_owned(), machines })
-    }
-
-    fn runs_on(&self, machine: &str) -> bool {
-        self.machines.is_empty() || self.machines.contains(&machine)
+        Ok(Self { path: path.to_owned(), size, hex: hasher.finish().hex().to_owned() })
     }
 
     /// Returns the program's path on a host.
@@ -112,6 +94,22 @@ fn named(directory: &Path, machine: &str) -> Vec<PathBuf> {
     names.dedup();
     let paths = names.iter().map(|name| directory.join(format!("imgctl-linux-{name}")));
     paths.filter(|path| path.is_file()).collect()
+}
+
+/// Whether the program runs on `machine`; a script runs anywhere.
+fn runs_on(path: &Path, machine: &str) -> Result<bool> {
+    let mut head = Vec::new();
+    let file = File::open(path).path("open", path)?;
+    file.take(HEAD).read_to_end(&mut head).path("read", path)?;
+    match machines(&head) {
+        Some(machines) => Ok(machines.contains(&machine)),
+        None if head.starts_with(b"#!") => Ok(true),
+        None => Err(Error::usage(format!(
+            "{} is not a program that a Linux host can run",
+            path.display()
+        ))
+        .hint("pass an imgctl for Linux with IMGCTL_AGENT")),
+    }
 }
 
 /// Returns the machines that an ELF program runs on.
@@ -155,9 +153,8 @@ impl Binaries {
         paths.push(self.own.clone());
         paths.extend(self.installed.iter().flat_map(|directory| named(directory, machine)));
         for path in paths {
-            let binary = self.read(&path)?;
-            if binary.runs_on(machine) {
-                return Ok(Some(binary));
+            if runs_on(&path, machine)? {
+                return self.read(&path).map(Some);
             }
         }
         Ok(None)

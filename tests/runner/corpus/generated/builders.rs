@@ -1,16 +1,15 @@
-//! The two builders: runs a case with each and compares what they made. Reads both stores' files
-//! directly, since starting tools to ask them would take most of the time.
+//! The two builders: runs a case with each and compares what they made.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
 
 use super::context;
 use super::grammar::Case;
-use crate::common::tree::{self, Compare, Tree};
-use crate::common::{Ran, TestEnv, json};
-use crate::corpus::expected;
+use crate::common::tree::{self, Compare};
+use crate::common::{Ran, TestEnv};
+use crate::corpus::{expected, made};
 
 /// Everything older is the context's, everything younger the build's.
 const BUILD_TIME: i64 = 1_700_000_000;
@@ -64,8 +63,8 @@ impl<'a> Pair<'a> {
     }
 
     fn compare_images(&self, image: &str) -> Outcome {
-        let (theirs, mut their_config) = self.buildah_made(image);
-        let (ours, mut our_config) = self.imgctl_made(image);
+        let (theirs, mut their_config) = made::by_buildah(&self.storage(), image);
+        let (ours, mut our_config) = made::by_imgctl(self.env, image, "exported");
         for config in [&mut their_config, &mut our_config] {
             // buildah moves a variable that gets another value to the end.
             if let Some(variables) = config["config"]["Env"].as_array_mut() {
@@ -107,54 +106,6 @@ impl<'a> Pair<'a> {
     fn storage(&self) -> PathBuf {
         self.env.path("storage")
     }
-
-    /// Tree and configuration of an image in buildah's storage, whose vfs driver keeps each image
-    /// as a plain directory.
-    fn buildah_made(&self, image: &str) -> (Tree, Value) {
-        let images = json(&self.storage().join("vfs-images/images.json"));
-        let named = |entry: &&Value| {
-            let names = entry["names"].as_array();
-            names.is_some_and(|names| names.iter().any(|name| name == image))
-        };
-        let entry = images.as_array().unwrap().iter().find(named).unwrap();
-        let data = self.storage().join("vfs-images").join(text(&entry["id"]));
-        // The configuration is the one big data item that has a `rootfs`.
-        let config = std::fs::read_dir(data)
-            .unwrap()
-            .map(|file| std::fs::read(file.unwrap().path()).unwrap())
-            .filter_map(|item| serde_json::from_slice::<Value>(&item).ok())
-            .find(|item| item.get("rootfs").is_some())
-            .unwrap();
-        let tree = match entry["layer"].as_str() {
-            Some(layer) if !layer.is_empty() => {
-                tree::list(&self.storage().join("vfs/dir").join(layer))
-            }
-            _ => Tree::new(),
-        };
-        (tree, config)
-    }
-
-    fn imgctl_made(&self, image: &str) -> (Tree, Value) {
-        let store = self.env.root().join("store");
-        let index = json(&store.join("index.json"));
-        let named =
-            |entry: &&Value| entry["annotations"]["org.opencontainers.image.ref.name"] == image;
-        let entry = index["manifests"].as_array().unwrap().iter().find(named).unwrap();
-        let manifest = blob(&store, &entry["digest"]);
-        let config = blob(&store, &manifest["config"]["digest"]);
-        let exported = self.env.export(image, "exported");
-        let tree = tree::list(&exported);
-        std::fs::remove_dir_all(&exported).unwrap();
-        (tree, config)
-    }
-}
-
-fn blob(store: &Path, digest: &Value) -> Value {
-    json(&store.join("blobs").join(text(digest).replace(':', "/")))
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap()
 }
 
 fn last(ran: &Ran) -> String {

@@ -13,6 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::{self, TestEnv};
+use crate::corpus::made::PER_STORAGE;
 use builders::{Outcome, Pair};
 use grammar::Case;
 
@@ -25,9 +26,6 @@ const SHOWN: usize = 5;
 
 /// How often a failing case is built again to make it small.
 const TRIES: usize = 60;
-
-/// A storage of buildah gets slow with many images in it.
-const PER_STORAGE: u64 = 50;
 
 /// What happened to all cases.
 #[derive(Default)]
@@ -46,8 +44,8 @@ pub(crate) fn check() {
     let seeds = seeds();
     let batches: Vec<Range<u64>> = seeds
         .clone()
-        .step_by(PER_STORAGE.try_into().unwrap())
-        .map(|start| start..seeds.end.min(start + PER_STORAGE))
+        .step_by(PER_STORAGE)
+        .map(|start| start..seeds.end.min(start + PER_STORAGE as u64))
         .collect();
     let tally = Mutex::new(Tally::default());
     let next = AtomicU64::new(0);

@@ -1,0 +1,58 @@
+//! What the two builders made of a Kubefile: tree and configuration, out of the files of their stores,
+//! since starting tools to ask them takes most of the time.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::common::tree::{self, Tree};
+use crate::common::{TestEnv, json};
+
+/// A storage of buildah gets slow with many images in it.
+pub(super) const PER_STORAGE: usize = 50;
+
+/// Tree and configuration of an image in buildah's storage, whose vfs driver keeps each image as a
+/// plain directory.
+pub(super) fn by_buildah(storage: &Path, image: &str) -> (Tree, Value) {
+    let images = json(&storage.join("vfs-images/images.json"));
+    let named = |entry: &&Value| {
+        let names = entry["names"].as_array();
+        names.is_some_and(|names| names.iter().any(|name| name == image))
+    };
+    let entry = images.as_array().unwrap().iter().find(named).unwrap();
+    let data = storage.join("vfs-images").join(text(&entry["id"]));
+    // The configuration is the one big data item that has a `rootfs`.
+    let config = std::fs::read_dir(data)
+        .unwrap()
+        .map(|file| std::fs::read(file.unwrap().path()).unwrap())
+        .filter_map(|item| serde_json::from_slice::<Value>(&item).ok())
+        .find(|item| item.get("rootfs").is_some())
+        .unwrap();
+    let tree = match entry["layer"].as_str() {
+        Some(layer) if !layer.is_empty() => tree::list(&storage.join("vfs/dir").join(layer)),
+        _ => Tree::new(),
+    };
+    (tree, config)
+}
+
+/// Tree and configuration of an image in the store of `env`, exported to `to` for a moment.
+pub(super) fn by_imgctl(env: &TestEnv, image: &str, to: &str) -> (Tree, Value) {
+    let store = env.root().join("store");
+    let index = json(&store.join("index.json"));
+    let named = |entry: &&Value| entry["annotations"]["org.opencontainers.image.ref.name"] == image;
+    let entry = index["manifests"].as_array().unwrap().iter().find(named).unwrap();
+    let manifest = blob(&store, &entry["digest"]);
+    let config = blob(&store, &manifest["config"]["digest"]);
+    let exported = env.export(image, to);
+    let tree = tree::list(&exported);
+    std::fs::remove_dir_all(&exported).unwrap();
+    (tree, config)
+}
+
+fn blob(store: &Path, digest: &Value) -> Value {
+    json(&store.join("blobs").join(text(digest).replace(':', "/")))
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap()
+}
