@@ -16,6 +16,7 @@ pub mod plan;
 pub mod prune;
 pub mod record;
 mod steps;
+mod sudo;
 pub mod target;
 #[cfg(test)]
 mod tests;
