@@ -43,7 +43,10 @@ fn of_command(words: &[String]) -> Option<String> {
     let mut sudo = None;
     let program = loop {
         let word = words.next()?;
-        if word == "sudo" {
+        if base(word) == "sudo" {
+            if word != "sudo" {
+                sudo = Some(word.to_owned());
+            }
             while let Some(option) = words.next_if(|word| word.starts_with('-')) {
                 let value = if SUDO_VALUES.contains(&option) { words.next() } else { None };
                 if !stays_root(option, value) {
@@ -108,6 +111,7 @@ mod tests {
             ("sudo -uapp helm install a b", "sudo -uapp helm"),
             ("sudo -i bash -ec 'kubectl apply -f a'", "sudo -i kubectl"),
             ("sudo /usr/bin/kubectl get ns", "/usr/bin/kubectl"),
+            ("/usr/bin/sudo -E kubectl get ns", "/usr/bin/sudo kubectl"),
             ("bash -c \"sudo --login k3s kubectl apply -f a\"", "sudo --login k3s kubectl"),
             ("if ! /usr/local/bin/k3s kubectl get ns; then exit 1; fi", "/usr/local/bin/k3s kubectl"),
             ("x=$(opt/kubectl get ns)", "opt/kubectl"),
