@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::apps::objects::{ObjectAccess, removals, whole_removal};
 use crate::apps::prune::Prune;
 use crate::apps::record::{Installed, Records, State, application};
-use crate::apps::{sudo, unseen};
 use crate::apps::wrapper::{self, Settings, Tool};
+use crate::apps::{sudo, unseen};
 use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::ClusterImage;
 use crate::pipeline::execution_context::{Applications, Commands};
@@ -363,7 +363,10 @@ mod tests {
         let line = "kubectl x; command -v helm || echo none; echo \"${IMGCTL_OBJECTS##*/}\"";
         assert_eq!(ran(&["kubectl"], line), "wrapped kubectl\nnone\nobjects.jsonl\n");
         assert_eq!(ran(&["kubectl", "helm"], "helm x"), "wrapped helm\n");
-        assert_eq!(ran(&["k3s"], "k3s kubectl; command -v k0s || echo none"), "wrapped k3s\nnone\n");
+        assert_eq!(
+            ran(&["k3s"], "k3s kubectl; command -v k0s || echo none"),
+            "wrapped k3s\nnone\n"
+        );
         // The first command of an image installs what the next one uses.
         let line = "command -v kubectl || echo none";
         assert_eq!(ran(&[], line), "none\n");

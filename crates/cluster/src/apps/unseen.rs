@@ -113,7 +113,10 @@ mod tests {
             ("sudo /usr/bin/kubectl get ns", "/usr/bin/kubectl"),
             ("/usr/bin/sudo -E kubectl get ns", "/usr/bin/sudo kubectl"),
             ("bash -c \"sudo --login k3s kubectl apply -f a\"", "sudo --login k3s kubectl"),
-            ("if ! /usr/local/bin/k3s kubectl get ns; then exit 1; fi", "/usr/local/bin/k3s kubectl"),
+            (
+                "if ! /usr/local/bin/k3s kubectl get ns; then exit 1; fi",
+                "/usr/local/bin/k3s kubectl",
+            ),
             ("x=$(opt/kubectl get ns)", "opt/kubectl"),
             ("{ ${OPT}/kubectl get ns; }", "${OPT}/kubectl"),
         ] {

@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use crate::cluster::state_files::StateFiles;
 use crate::runtime::Action;
 use imgctl_base::error::{Context as _, Error, IoContext, Result};
-use imgctl_host::agent::{Agent, part};
 use imgctl_host::agent::protocol::{ReadPart, WritePart};
+use imgctl_host::agent::{Agent, part};
 
 /// Bytes per transferred part.
 pub(crate) const PART: u64 = 4 << 20;

@@ -285,6 +285,7 @@ fn write_frames(
     if is_empty {
         target.write_all(&zstd::bulk::compress(&[], LEVEL)?)?;
     }
+    drop(verified);
     Ok(())
 }
 
