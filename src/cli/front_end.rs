@@ -150,8 +150,8 @@ impl Context {
     }
 }
 
-/// Listens for the rest of the process's lifetime: to Ctrl-C, to SIGTERM, and to SIGHUP of a terminal that
-/// disappears, unless `nohup` has this process ignore it.
+/// Listens for the rest of the process's lifetime: for Ctrl-C, for SIGTERM, and for the SIGHUP of a terminal
+/// that disappears, unless the process ignores it because of `nohup`.
 pub(crate) fn listen(interrupt: &Interrupt) -> Result<()> {
     let interrupt = interrupt.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()

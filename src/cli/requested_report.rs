@@ -42,7 +42,7 @@ impl RequestedReport {
         self.lock().has_plan = true;
     }
 
-    /// Records the run that a report is asked for.
+    /// Records the run that the requested report is about.
     pub(crate) fn run_begins(&self, cluster: &str, journal: &str) {
         self.lock().run = Some((cluster.to_owned(), journal.to_owned()));
     }

@@ -171,7 +171,7 @@ impl Terminal {
         let _one = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
         {
             let mut screen = self.lock();
-            // At once: a view must not come back in between.
+            // In one step, so that no view can return in between.
             screen.asks = true;
             self.leave_locked(&mut screen);
         }

@@ -54,7 +54,7 @@ fn recordings_are_harmless_pictures_on_a_page() {
         {
             assert!(!rest.contains(foreign), "{name} has {foreign}");
         }
-        // The last frame is there without animation: on paper, and where a viewer knows none.
+        // Without animation, the last frame shows: in print, and in viewers that cannot animate.
         let needed = [".last{visibility:visible}", "@media screen and (prefers-reduced-motion"];
         for needed in ["<title>", "prefers-color-scheme", "<text"].iter().chain(&needed) {
             assert!(rest.contains(needed), "{name} lacks {needed}");

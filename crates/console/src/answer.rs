@@ -27,7 +27,7 @@ use imgctl_store::store::Store;
 
 /// Number of requests that read at the same time; others wait.
 const READERS: usize = 2;
-/// Number of pages that get events at the same time; browsers open six connections at most.
+/// Maximum number of pages that receive events; a browser opens six connections at most.
 const FOLLOWERS: usize = 24;
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 
@@ -130,7 +130,7 @@ impl Console {
         })
     }
 
-    /// Returns the place of one more page that gets events.
+    /// Reserves a place for one more page that receives events.
     fn place(&self) -> Result<OwnedSemaphorePermit> {
         Arc::clone(&self.followers).try_acquire_owned().map_err(|_| {
             Error::busy("too many pages are open").hint("close some pages of runs and lists")
@@ -174,7 +174,7 @@ impl Console {
     }
 }
 
-/// Returns from where to send events: a browser that comes again says where it was.
+/// Returns the position from which to send events: a browser that reconnects says where it was.
 fn position(query: Option<&str>, head: &Parts) -> u64 {
     let last = head.headers.get(LAST_EVENT).and_then(|value| value.to_str().ok());
     let at = last.map(str::to_owned).or_else(|| parameter(query, "at"));
@@ -194,7 +194,7 @@ fn shown(as_json: bool, data: &impl Serialize, page: impl FnOnce() -> Rendered) 
 impl Source {
     fn answer(&self, route: &Route, query: Option<&str>) -> Result<Reply> {
         let as_json = parameter(query, "format").as_deref() == Some("json");
-        // Before the data are read: what changes meanwhile is told.
+        // Taken before the data are read, so that no change in between is missed.
         let at = changes::now();
         let (store, recorded, base) = (&self.store, &self.recorded, self.base.as_str());
         match route {

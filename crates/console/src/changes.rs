@@ -1,6 +1,6 @@
-//! Events for the pages of lists: something in the directories that a list is made of has changed. The
-//! kernel tells; without a change nothing runs. A message says no more than that: the page then asks for
-//! itself again.
+//! Events for pages with lists: something has changed in the directories behind a list. The kernel reports
+//! changes, so nothing runs without one. A message says no more than that; the page then requests its
+//! content again.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,14 @@ use crate::source::Source;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::fs::watch::{Change, Watch};
 
-/// Time in which further changes become part of one message: a run creates its journal, and writes it.
+/// Time during which changes are combined into one message: a run creates its journal, then writes it.
 const TOGETHER: Duration = Duration::from_millis(400);
-/// Times of files are coarser than clocks.
+/// Timestamps of files are coarser than the clock.
 const COARSE: Duration = Duration::from_millis(50);
-/// Where the kernel does not tell, a page is told that it may have changed this often.
+/// Interval of messages where the kernel cannot report changes.
 const OTHERWISE: Duration = Duration::from_secs(15);
 
-/// What a list is made of.
+/// What a list shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     Store,
@@ -41,7 +41,7 @@ impl Subject {
         }
     }
 
-    /// Returns whether a change of this file or folder shows in the list.
+    /// Returns whether a change of this file or directory affects the list.
     fn concerns(&self, change: Change<'_>) -> bool {
         match (self, change) {
             (_, Change::Unknown) => true,
@@ -50,13 +50,14 @@ impl Subject {
             (Self::Recorded(_), Change::Entry(name)) => {
                 ![&b".lock"[..], b".imgctl-"].iter().any(|hidden| name.starts_with(hidden))
             }
-            // Who ran has ended, or was killed. What a run appends meanwhile shows on its own page.
+            // The run has ended or was killed. What it appends before shows on its own page.
             (Self::Recorded(_), Change::Closed(name)) => name.ends_with(b".jsonl"),
         }
     }
 }
 
-/// Returns the time for the address of a page's events, before its data are read: milliseconds since 1970.
+/// Returns the current time for the address of a page's events, in milliseconds since 1970; to be called
+/// before the page's data are read.
 pub(crate) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
@@ -106,15 +107,15 @@ async fn changes(
     at: u64,
     pieces: &mpsc::Sender<Bytes>,
 ) -> io::Result<()> {
-    // With the end of this function, who waits for a change ends, too.
+    // Closed when this function ends, which also ends the thread that waits for a change.
     let (end, _open) = io::pipe()?;
     let (kernel, end) = (Arc::new(kernel), Arc::new(end));
-    // Between the page and the watch.
+    // What changed after the page was made and before the watch began.
     let mut changed = has_changed(subject, source, at);
     loop {
         if changed {
             tokio::time::sleep(TOGETHER).await;
-            // What has happened until now is a part of what the page gets.
+            // The page will read everything up to now.
             let _ = kernel.read(|_| {});
             for directory in subject.directories(source) {
                 let _ = kernel.add(&directory);
@@ -139,7 +140,7 @@ async fn changes(
     }
 }
 
-/// Sends a message, with the time from which a browser that comes again continues.
+/// Sends a message with the time from which a browser resumes after it reconnects.
 async fn send(pieces: &mpsc::Sender<Bytes>) -> bool {
     let message = format!("event: changed\nid: {}\ndata: {{}}\n\n", now());
     pieces.send(Bytes::from(message)).await.is_ok()

@@ -1,4 +1,4 @@
-//! Where the data of pages are. Must not know requests or pages.
+//! Where the data for pages come from. Must not know requests or pages.
 
 use imgctl_ops::report::Recorded;
 use imgctl_store::store::Store;

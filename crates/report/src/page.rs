@@ -29,7 +29,7 @@ pub(crate) struct Frame<'a> {
     pub(crate) trail: Vec<Step>,
     /// Address before the paths of an image's files, for the script.
     pub(crate) files: Option<String>,
-    /// Address of the events that tell that the page has changed.
+    /// Address of the events that report changes of the page.
     pub(crate) changes: Option<String>,
     /// The page follows events of its server.
     pub(crate) is_live: bool,
@@ -68,7 +68,7 @@ impl<'a> Frame<'a> {
         Self { base, place, trail, files, changes, is_live: false, has_form: false, json }
     }
 
-    /// The page changes when what it lists does.
+    /// The page changes when its lists change.
     pub(crate) fn changing(self, events: String) -> Self {
         Self { changes: Some(events), is_live: true, ..self }
     }
@@ -188,7 +188,7 @@ impl Page<'_> {
                             }
                         }
                     }
-                    // One section needs no list of them.
+                    // A single section needs no list of sections.
                     @if self.sections.len() > 1 { nav.sections aria-label="Sections" {
                         ul {
                             @for section in &self.sections {

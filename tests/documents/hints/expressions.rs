@@ -44,8 +44,7 @@ pub(super) fn inner(expression: &Expr) -> Vec<&Expr> {
     }
 }
 
-/// Returns the elements at index `at` of the tuples that an expression may evaluate to, as a match without
-/// patterns.
+/// Returns element `at` of each tuple that `expression` may evaluate to, as the arms of one `match`.
 pub(super) fn place(expression: &Expr, at: usize) -> Option<Expr> {
     let mut values = Vec::new();
     let mut pending = vec![expression];

@@ -103,7 +103,7 @@ pub fn walk(
     walk_below(root, Level::of(root)?, 1, visit, emit)
 }
 
-/// Walks one directory and everything below it, which is `depth` levels below the start of the walk.
+/// Walks `directory`, which is `depth` levels below the start of the walk, and everything below it.
 fn walk_below(
     root: &Root,
     directory: Level,
@@ -133,8 +133,8 @@ fn walk_below(
     Ok(())
 }
 
-/// Passes an entry of `level` on if it is wanted, and schedules the descent into it. `path` is
-/// memory for its path.
+/// Reports an entry of `level` if it is wanted, and schedules the descent into it. `path` is a buffer
+/// for its path.
 fn report(
     root: &Root,
     level: &mut Level,

@@ -1,4 +1,4 @@
-//! Changes in directories, as the kernel tells them (inotify): who waits for one costs nothing until then.
+//! Changes in directories, as the kernel reports them (inotify). Waiting for one costs nothing.
 //! Must not know what the files are.
 
 use std::ffi::CStr;
@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
-/// Watches directories, not what is below them.
+/// Watches directories, but not their subdirectories.
 #[derive(Debug)]
 pub struct Watch(OwnedFd);
 
@@ -20,19 +20,19 @@ pub struct Watch(OwnedFd);
 pub enum Change<'a> {
     /// An entry appeared, disappeared or was replaced.
     Entry(&'a [u8]),
-    /// Who wrote a file has closed it.
+    /// A file that was open for writing has been closed.
     Closed(&'a [u8]),
-    /// The kernel could not tell everything, or a directory has disappeared.
+    /// Events were lost, or a directory has disappeared.
     Unknown,
 }
 
 impl Watch {
-    /// Watches nothing yet. Fails if this user has too many watches.
+    /// Starts without directories. Fails if this user has too many watches.
     pub fn new() -> io::Result<Self> {
         Ok(Self(inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?))
     }
 
-    /// Also watches a directory; again if it was replaced. Ignores one that does not exist.
+    /// Adds a directory, or adds it again if it was replaced. Ignores one that does not exist.
     pub fn add(&self, directory: &Path) -> io::Result<()> {
         let flags = WatchFlags::CREATE
             | WatchFlags::DELETE
@@ -46,7 +46,7 @@ impl Watch {
         }
     }
 
-    /// Waits until something has changed; `false` if `end`, the reading end of a pipe, is closed before.
+    /// Waits for a change. Returns `false` if `end`, the reading end of a pipe, closes first.
     pub fn wait(&self, end: impl AsFd) -> io::Result<bool> {
         let mut both = [PollFd::new(&self.0, PollFlags::IN), PollFd::new(&end, PollFlags::IN)];
         loop {
@@ -61,7 +61,7 @@ impl Watch {
         }
     }
 
-    /// Passes the changes since the last call. Fails with `WouldBlock` if there are none.
+    /// Passes all changes since the last call to `pass`. Fails with `WouldBlock` if there are none.
     pub fn read(&self, mut pass: impl FnMut(Change<'_>)) -> io::Result<()> {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = Reader::new(&self.0, &mut buffer);
@@ -93,7 +93,7 @@ mod tests {
     fn changes_are_told_once_and_directories_may_come_later() {
         let directory = tempfile::tempdir().unwrap();
         let late = directory.path().join("late");
-        // Each user may have 128, and hosts of a test bed have theirs as well.
+        // Each user may have 128, and the hosts of a test bed need some of them.
         let watch = match Watch::new() {
             Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
                 return crate::testing::skip("root has too many watches");

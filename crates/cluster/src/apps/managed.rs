@@ -217,7 +217,7 @@ impl Applications for Managed {
     }
 }
 
-/// Says which calls in the commands of an image its wrappers do not see.
+/// Describes the calls in an image's commands that bypass the wrappers.
 fn unrecorded(image: &str, commands: &Phase) -> Option<String> {
     let steps = commands.lanes.iter().flat_map(|lane| &lane.steps);
     let calls: BTreeSet<String> =

@@ -22,3 +22,5 @@ pub mod target;
 mod tests;
 mod unseen;
 pub mod wrapper;
+#[cfg(test)]
+mod wrapper_tests;

@@ -1,29 +1,28 @@
-//! Calls of kubectl and helm in a command of an image that go past the wrappers, by the text of the command
-//! alone: scripts that it runs are not read. Must not depend on clusters.
+//! Calls of kubectl and helm in an image's command that bypass the wrappers, found in the text of the command
+//! alone: the scripts that it runs are not read. Must not depend on clusters.
 
 use std::collections::BTreeSet;
 
 use crate::apps::sudo::{PLAIN, ROOT};
 
-/// Words before the program of a simple command that leave the search path as it is.
+/// Words that may precede the program of a simple command and do not change the search path.
 const LEADING: [&str; 15] = [
     "!", "{", "if", "then", "elif", "else", "do", "while", "until", "time", "exec", "command",
     "env", "nohup", "eval",
 ];
 const SHELLS: [&str; 3] = ["sh", "bash", "dash"];
-/// Options of sudo that the next word belongs to.
+/// Options of sudo whose value is the next word.
 const SUDO_VALUES: [&str; 9] = ["-u", "--user", "-g", "-h", "-p", "-C", "-D", "-R", "-T"];
 const TOOLS: [&str; 2] = ["kubectl", "helm"];
-/// Programs with a kubectl of their own.
+/// Programs that contain a kubectl.
 const CARRIERS: [&str; 2] = ["k3s", "k0s"];
 
-/// Returns how the line calls kubectl or helm unseen: `sudo -u app kubectl`, `/usr/bin/helm`.
+/// Returns the calls in the line that bypass the wrappers: `sudo -u app kubectl`, `/usr/bin/helm`.
 pub(super) fn calls(line: &str) -> BTreeSet<String> {
     simple_commands(line).iter().flat_map(|words| of_command(words)).collect()
 }
 
-/// Splits a line at everything that ends a command. Quotes are dropped: the result is only good enough
-/// to find calls.
+/// Splits a line wherever a command may end. Quotes are dropped: the result only serves to find calls.
 fn simple_commands(line: &str) -> Vec<Vec<String>> {
     let mut commands = Vec::new();
     for line in line.replace("\\\n", " ").lines() {

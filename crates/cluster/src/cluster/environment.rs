@@ -115,7 +115,7 @@ impl ClusterContext {
         for (name, value) in self.certain_on(host, known) {
             set(Origin::Fact, name, &value);
         }
-        // Not for templates, whose tree would then be another one for each digest of the same files.
+        // Not for templates: the same files would otherwise give another tree for each digest.
         if let Some(image) = image {
             set(Origin::Fact, "IMGCTL_IMAGE", &image.name);
             set(Origin::Fact, "IMGCTL_IMAGE_DIGEST", &image.digest.to_string());

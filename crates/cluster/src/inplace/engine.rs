@@ -57,7 +57,7 @@ pub struct Summary {
 struct Flight {
     plan: PodPlan,
     changed: Changed,
-    /// Its containers before.
+    /// Its containers before the change.
     counts: Counts,
     since: Instant,
     ready_since: Option<Instant>,

@@ -23,7 +23,7 @@ pub enum Record {
         time: Timestamp,
         version: String,
         plan: Box<Plan>,
-        /// Host name of the controller. Journals of older versions do not have it.
+        /// Host name of the controller. Absent from journals of older versions.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         controller: String,
     },
@@ -32,7 +32,7 @@ pub enum Record {
         uid: String,
         pod: String,
         phase: Phase,
-        /// Node of the Pod. Journals of older versions do not have it.
+        /// Node of the Pod. Absent from journals of older versions.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         node: String,
         /// Number of the Pod's batch, from 1; absent for a Pod that appeared during the run.
@@ -131,7 +131,7 @@ pub fn past(directory: &Path, id: &str) -> Result<Option<Past>> {
     Ok(Some(past))
 }
 
-/// Reads what can be read of a journal, for reports.
+/// Reads as much of a journal as is readable, for reports.
 pub fn read(path: &Path) -> Result<Readable<Record>> {
     readable::read_as(path, record)
 }

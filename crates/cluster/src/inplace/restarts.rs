@@ -33,8 +33,8 @@ pub(super) fn counts(pod: &Pod) -> Counts {
     pod.status.container_statuses.iter().map(count).collect()
 }
 
-/// Compares the containers of `pod` with the states before: `changed` of those that the run changed,
-/// `others` of all.
+/// Compares the containers of `pod` with their former states: those that the run changed are in `changed`,
+/// the others in `others`.
 pub(super) fn after(
     changed: &BTreeMap<String, Before>,
     others: &Counts,
@@ -48,7 +48,7 @@ pub(super) fn after(
         };
         let Some((id, count)) = before else { continue };
         let restarts = match status.restart_count.saturating_sub(count) {
-            // The kubelet may have lost count: another container is a restart all the same.
+            // The kubelet may have lost count: another container ID is a restart as well.
             0 if status.container_id != id => 1,
             restarts => restarts,
         };

@@ -9,7 +9,7 @@ use crate::pipeline::execution_context::ExecutionContext;
 use crate::pipeline::step::{Order, Phase};
 use crate::renewal::timer;
 use crate::runtime::registry::{clients, peers};
-use crate::runtime::{Action, action::Line};
+use crate::runtime::{Action, action::Line, units};
 use imgctl_base::error::Result;
 use imgctl_host::agent::protocol::HostsBlock;
 use imgctl_host::host::quote::quote as quoted;
@@ -128,14 +128,7 @@ pub(crate) fn backup_unit(context: &ClusterContext) -> String {
 /// Returns the action that removes the timer of backups, if there is one.
 pub(crate) fn stop_backups(context: &ClusterContext) -> Action {
     let unit = backup_unit(context);
-    let line = format!(
-        "if [ -e /etc/systemd/system/{unit}.timer ]; then\n\
-         systemctl disable --quiet --now {unit}.timer || true\n\
-         systemctl stop {unit}.service || true\n\
-         rm -f /etc/systemd/system/{unit}.timer /etc/systemd/system/{unit}.service\n\
-         systemctl daemon-reload\n\
-         fi"
-    );
+    let line = units::removal(&[&format!("{unit}.timer"), &format!("{unit}.service")]);
     Action::command("backup-timer", Line::repeatable(line))
         .saying(format!("remove the timer {unit}, if there is one"))
 }

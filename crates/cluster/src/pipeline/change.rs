@@ -44,7 +44,7 @@ pub struct Change {
     pub wait: Wait,
     /// Whether hosts renew their certificates has changed.
     pub renewal: bool,
-    /// Whether hosts give each other images has changed.
+    /// Whether the sharing of images between hosts was turned on or off.
     pub sharing: bool,
     /// IDs of hosts on which earlier runs began to work, whether they became members or not.
     pub begun: BTreeSet<String>,

@@ -22,11 +22,11 @@ pub fn look<'a>(
     map(hosts, parallel, ask).into_iter().collect()
 }
 
-/// Returns the error for a host that does not answer, to which the caller adds what to do then.
+/// Returns the error for a host that does not answer; the caller adds a hint.
 ///
 /// # Errors
-/// A host that answers and is refused, because it shows another host key or accepts no login, is not away: its
-/// error has hints of its own.
+/// Fails for a host that answers but cannot be used, because it shows another host key or accepts no login. That
+/// error has its own hints.
 pub(crate) fn lost(host: &str, error: &Error) -> Result<Error> {
     if error.kind() != Kind::Denied {
         return Ok(Error::new(error.kind(), format!("{host} does not answer: {error}")));

@@ -72,8 +72,8 @@ impl<'a> Moves<'a> {
     }
 }
 
-/// Returns the phase in which hosts begin or cease to give each other images (`is_new`), or learn which other
-/// hosts there are. containerd may restart on a host, therefore one comes after the other at first.
+/// Returns the phase in which hosts start or stop sharing images (`is_new`), or learn which members there are.
+/// Starting may restart containerd, so it happens on one host after the other.
 pub(crate) fn sharing(context: &ClusterContext, hosts: &[Host], is_new: bool) -> Result<Phase> {
     let order = if is_new { Order::Serial } else { Order::Parallel };
     Phase::new("registry-peers", order).over(hosts, |host| {

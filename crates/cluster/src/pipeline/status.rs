@@ -45,7 +45,7 @@ pub struct HostStatus {
     /// Whether the embedded registry answers; absent on hosts that do not serve it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub registry: Option<bool>,
-    /// Whether the host gives others its images; absent if the cluster does not have it.
+    /// Whether the host shares its images with others; absent if the cluster does not use `--peers`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peers: Option<bool>,
     /// Certificates and the timer that renews them; absent if they could not be read.

@@ -7,7 +7,7 @@ use crate::cluster::context::{ClusterContext, Host};
 use crate::renewal::settings::{self, Settings};
 use crate::runtime::action::{Action, Line};
 use crate::runtime::certificates::validity::Validity;
-use crate::runtime::own_binary;
+use crate::runtime::{own_binary, units};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Digest;
 use imgctl_host::agent::protocol::FileToWrite;
@@ -94,16 +94,8 @@ fn text(settings: &Settings) -> Result<Vec<u8>> {
 /// Returns the action that removes the timer and its files, if they are there.
 pub(crate) fn removal(context: &ClusterContext) -> Action {
     let unit = unit(context);
-    let line = format!(
-        "if [ -e /etc/systemd/system/{unit}.timer ]; then\n\
-         systemctl disable --quiet --now {unit}.timer || true\n\
-         systemctl stop {unit}.service || true\n\
-         rm -f /etc/systemd/system/{unit}.timer /etc/systemd/system/{unit}.service\n\
-         systemctl daemon-reload\n\
-         fi\n\
-         rm -rf {}",
-        quote(&settings::directory(context))
-    );
+    let removed = units::removal(&[&format!("{unit}.timer"), &format!("{unit}.service")]);
+    let line = format!("{removed}\nrm -rf {}", quote(&settings::directory(context)));
     Action::command("renewal-timer", Line::repeatable(line))
         .saying(format!("remove the timer {unit}, if there is one"))
 }

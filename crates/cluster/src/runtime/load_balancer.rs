@@ -6,8 +6,8 @@
 //! list.
 
 use crate::cluster::context::{ClusterContext, Host};
-use crate::runtime::Action;
 use crate::runtime::action::{Line, Site};
+use crate::runtime::{Action, units};
 use imgctl_host::host::address::join_port;
 
 /// Port of the API on control planes and of the load balancer on workers.
@@ -253,11 +253,6 @@ pub(crate) fn removal(context: &ClusterContext, _host: &Host) -> Vec<Action> {
     let unit = unit(context);
     vec![Action::command(
         "lb-remove",
-        Line::repeatable(format!(
-            "for one in {unit}.socket {unit}.service; do \
-                 if [ -e /etc/systemd/system/$one ]; then \
-                 systemctl disable --quiet --now $one; \
-                 rm -f /etc/systemd/system/$one; systemctl daemon-reload; fi; done"
-        )),
+        Line::repeatable(units::removal(&[&format!("{unit}.socket"), &format!("{unit}.service")])),
     )]
 }

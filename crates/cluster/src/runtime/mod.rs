@@ -16,6 +16,7 @@ pub mod rotation;
 pub mod script;
 pub mod setting;
 pub mod setting_files;
+pub(crate) mod units;
 pub mod upgrade;
 pub mod version;
 pub mod wait;

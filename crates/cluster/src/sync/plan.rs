@@ -227,8 +227,8 @@ fn ask(brief: &Brief, target: &Target, trees: &Trees) -> Result<Answer> {
     Ok(Answer { facts, trees, ids, inventory })
 }
 
-/// Returns the ID of the tree on the host. If the current tree would come out the same (a new member
-/// of the cluster, and no template mentions members), it stays, with its ID.
+/// Returns the ID of the tree that the host should have. A current tree that would be made the same again (a
+/// member joins, and no template mentions members) stays, and keeps its ID.
 fn id(
     brief: &Brief,
     target: &Target,
@@ -239,9 +239,8 @@ fn id(
     let registry = target.wants.registry;
     let inputs = tree.inputs(brief, &target.host, facts);
     let id = tree.id(&inputs, registry)?;
-    let (Some(current), Some(made_from)) =
-        (inventory.trees.get(&tree.name), inventory.made_from.get(&tree.name))
-    else {
+    let current = inventory.trees.get(&tree.name).filter(|current| **current != id);
+    let (Some(current), Some(made_from)) = (current, inventory.made_from.get(&tree.name)) else {
         return Ok(id);
     };
     let request = tree.request(brief, inputs, &id, registry, &BTreeSet::new());

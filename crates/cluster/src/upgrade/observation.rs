@@ -44,7 +44,7 @@ pub struct HostSeen {
     /// The host is the controller itself.
     pub local: bool,
     pub unreachable: Option<String>,
-    /// What to do about it if the host answers but cannot be used: another host key, a refused login.
+    /// What to do if the host answers but cannot be used: another host key, a refused login.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) refused: Option<String>,
     pub facts: Option<Facts>,

@@ -85,7 +85,7 @@ pub struct Inventory {
     /// For each tree, the ids of all complete trees on the host, including the current one.
     #[serde(default)]
     pub made: BTreeMap<String, Vec<String>>,
-    /// For each current tree, what else would make the same one.
+    /// For each current tree, what it was made from.
     #[serde(default)]
     pub made_from: BTreeMap<String, MadeFrom>,
     /// For each current tree, the diff IDs of the layers that it was made from, if the host's store
@@ -100,7 +100,7 @@ pub struct Inventory {
     pub registry_files: Vec<Digest>,
 }
 
-/// What a tree was made from, as far as it makes a difference.
+/// What a tree was made from, as far as it affects the result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MadeFrom {
     /// What the templates of the tree can see of the inputs.

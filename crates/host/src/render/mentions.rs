@@ -1,7 +1,7 @@
 //! What the templates of a tree can see of the data. Inputs that they cannot see do not change the
 //! tree: a new member does not recreate the tree of every other host.
 //!
-//! Knows nothing of what templates do with the data. Whatever is not certain counts as seen.
+//! Must not know what templates do with the data. Anything uncertain counts as seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +10,11 @@ use serde_json::{Map, Value};
 
 use crate::render::{ImageInputs, Inputs};
 
-/// Maximum number of names, and of bytes of a name, to be remembered.
+/// Maximum number of names; templates with more count as seeing everything.
 const MOST: usize = 2000;
-/// Names that stand for objects with all variables or many facts.
+/// Objects that contain all variables or many facts.
 const OBJECTS: [&str; 4] = ["Env", "Cluster", "Host", "Registry"];
-/// Functions and variables that look names up which are not in the template.
+/// Functions and variables that reach names which do not occur in the template.
 const LOOKUPS: [&str; 4] = ["env", "expandenv", "get_env", "__tera_context"];
 
 /// The names that occur in the actions (`{{ … }}`, `{% … %}`) of templates.
@@ -34,11 +34,10 @@ impl Default for Mentions {
 }
 
 impl Mentions {
-    /// Adds those of one template, in either language.
+    /// Adds the mentions of one template, in either language.
     pub(super) fn add(&mut self, template: &str) {
         let Self::Names(names) = self else { return };
-        let is_limited = |names: &BTreeSet<String>| names.len() <= MOST;
-        if scan(template, names).is_none() || !is_limited(names) {
+        if scan(template, names).is_none() || names.len() > MOST {
             *self = Self::All;
         }
     }
@@ -64,7 +63,7 @@ impl Mentions {
     }
 }
 
-/// Returns the facts with these names, of objects the fields with these names.
+/// Returns the facts with these names; of objects, only the fields with these names.
 fn facts(facts: &Map<String, Value>, names: &BTreeSet<String>) -> Map<String, Value> {
     let mut seen = Map::new();
     for (name, value) in facts.iter().filter(|(name, _)| names.contains(*name)) {

@@ -122,7 +122,7 @@ fn without_an_api_server_the_caller_decides() {
     let tell = |text: &str| told.lock().unwrap().push(text.to_owned());
     hold(gone(), &holder, false, Outage::Warn, times, &tell).unwrap().check().unwrap();
     assert!(told.lock().unwrap()[0].contains("until an API server answers"));
-    // A server that never becomes ready refuses everybody; one that is ready means it.
+    // A server that never becomes ready refuses everybody; the refusal of a ready one counts.
     let refused = || ApiError { code: 403, message: "forbidden".into(), ..ApiError::default() };
     for (is_ready, goes_on) in [(false, true), (true, false)] {
         let api = StandIn::new();

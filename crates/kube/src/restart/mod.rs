@@ -110,7 +110,7 @@ impl Prediction {
             one.reason = reason.to_owned();
             one.exact = verdict != Verdict::Unknown;
             one.next_hash = None;
-            // One that is perhaps not recreated must not restart for its hash either.
+            // If it is not recreated after all, its hash must not restart it.
             if verdict != Verdict::Unknown {
                 one.rehash = None;
             }

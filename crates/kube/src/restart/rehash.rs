@@ -206,7 +206,7 @@ mod tests {
         let pod = web(&container(&json!({})));
         let running = started(&pod, 30);
         let mut told = ways(&pod, &running, 30, 31);
-        // Perhaps it is not rolled out: then its hash must not restart it.
+        // If it is not rolled out after all, its hash must not restart it.
         told.forward.perhaps_recreates("kubeadm may roll it out", |_| true);
         let one = &told.forward.containers[0];
         assert_eq!((one.verdict, one.rehash.is_some()), (Verdict::Unknown, true));

@@ -17,13 +17,13 @@ const NEWCOMERS: &str = "new Pods";
 /// Phase of Pods that get their former images back.
 const RESTORED: &str = "restored";
 const TEMPLATES: &str = "templates";
-/// Host of what imgctl does itself, as in runs over hosts.
+/// Host of the steps that imgctl performs itself, as in runs over hosts.
 const CONTROLLER: &str = "controller";
 
 /// Phase, host and name of a step.
 type Step = (String, String, String);
 
-/// Turns records into the events of steps, and remembers what the restarts need.
+/// Turns records into events of steps, and collects what the comparison of restarts needs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reader {
     /// Server and kind of the run, of the first plan.
@@ -139,13 +139,13 @@ impl Reader {
             let state = self.pod(&uid);
             state.name = pod.full_name();
             state.node.clone_from(&pod.node);
-            // A plan that resumes sees the images of before, but not what is already done.
+            // The plan of a resumed run has the former images, but not what is already done.
             if state.plan.is_none() {
                 state.batch = batch.map(|batch| batch + 1);
                 state.plan = Some(pod);
             }
         }
-        // What an earlier command began, it no longer does.
+        // Steps that an earlier command began are no longer in progress.
         self.open.clear();
     }
 

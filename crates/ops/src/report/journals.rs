@@ -50,7 +50,7 @@ impl Places {
         self.0.iter().map(|(_, directory, _)| directory.as_path())
     }
 
-    /// Returns all runs, newest first within each kind. What cannot be listed is an error.
+    /// Returns all runs, newest first within each kind. A directory that cannot be listed is an error.
     pub(crate) fn list(&self) -> Result<Vec<Found>> {
         let mut all = Vec::new();
         for (kind, directory, by_kubeconfig) in &self.0 {
@@ -63,7 +63,7 @@ impl Places {
                     by_kubeconfig: *by_kubeconfig,
                 })
                 .collect();
-            // The operator names runs of in-place updates.
+            // Operators choose the IDs of in-place updates, so the IDs do not tell the time.
             if *kind == Kind::InPlace {
                 found.sort_by_cached_key(|one| std::cmp::Reverse(changed(&one.path)));
             }

@@ -1,4 +1,4 @@
-//! What happens to the steps of a run, whatever its journal looks like. Must not know journals or pages.
+//! What happens to the steps of a run, whatever the format of its journal. Must not know journals or pages.
 
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ pub(super) fn parts(id: &str) -> Step<'_> {
     (phase, host, name)
 }
 
-/// A record as a page follows it.
+/// A record, as a page that follows the run gets it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "camelCase")]
 pub enum ProgressEvent {

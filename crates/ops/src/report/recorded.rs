@@ -361,7 +361,7 @@ fn summaries(places: &Places, cluster: &str) -> (Vec<RunSummary>, Vec<String>) {
 fn sort(runs: &mut [RunSummary]) {
     let time = |run: &RunSummary| {
         let started = run.started.as_deref().and_then(|text| text.parse::<Timestamp>().ok());
-        // The same form, as far as IDs have a time.
+        // The form of the times in IDs.
         let started = started.map(|time| time.strftime("%Y%m%dT%H%M%S").to_string());
         started.unwrap_or_else(|| run.id.clone())
     };

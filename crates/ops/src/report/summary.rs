@@ -48,7 +48,7 @@ pub(super) fn summary(journal: &Found, cluster: &str) -> Result<RunSummary> {
     let mut lines = end.rsplit(|byte| *byte == b'\n');
     let torn = lines.next().is_some_and(|rest| !rest.is_empty());
     let last = lines.next();
-    // A plan that is longer than what was read.
+    // The first record is longer than the part that was read.
     let is_cut = lines.next().is_none() && length > PART;
     let last =
         last.filter(|_| !is_cut || journal.kind == Kind::Hosts).map(|line| match journal.kind {
@@ -107,7 +107,7 @@ impl End {
     }
 }
 
-/// Returns the first line, or as much of it as may be read.
+/// Returns the first line, or its first `most` bytes.
 fn first_line(file: &File, most: u64) -> std::io::Result<Vec<u8>> {
     let mut line = Vec::new();
     BufReader::new(file.take(most)).read_until(b'\n', &mut line)?;
@@ -144,7 +144,7 @@ struct PlanHead {
     rollback: bool,
 }
 
-/// The same of an in-place update.
+/// Like [`begin`], for an in-place update.
 fn begin_in_place(line: &[u8], journal: &Found, found: &mut RunSummary) -> Option<()> {
     let start: InPlaceStart = serde_json::from_slice(line).ok()?;
     found.started = Some(start.time.to_string());

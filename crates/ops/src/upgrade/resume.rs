@@ -111,7 +111,7 @@ pub(crate) fn check_home(cluster: &str, session: &Session<'_>) -> Result<()> {
 pub(crate) fn release_nodes(known: &ClusterSnapshot<'_>) -> Result<()> {
     let api = match &known.api {
         Some(Ok(api)) => Arc::clone(api),
-        // It was away when the run began, and answers again where the run has taken back the cause.
+        // It did not answer when the run began; it may do so now that the run has undone the cause.
         Some(Err(_)) => match nodes::api(&known.from, &*known.execution.pool) {
             Ok(api) => api,
             Err(_) => return Ok(()),

@@ -164,7 +164,7 @@ pub struct RecordedRun {
     pub last: Option<String>,
     /// `done`, `failed` and so on; `unfinished`.
     pub state: String,
-    /// Number of steps; of an in-place update, of Pods.
+    /// Number of steps, or of Pods for an in-place update.
     pub steps: u64,
     pub controller: String,
 }

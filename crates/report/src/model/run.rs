@@ -66,7 +66,7 @@ pub struct RunSession {
     pub version: String,
 }
 
-/// What happened on one host; of an in-place update, on one Node, where a step is a Pod.
+/// What happened on one host, or on one Node for an in-place update, where a step is a Pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]

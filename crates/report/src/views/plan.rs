@@ -165,7 +165,7 @@ fn hosts(report: &PlanReport) -> Markup {
     }
     let columns = columns(report);
     let what = if report.phases.is_empty() { "Group" } else { "Phase" };
-    // A column that says nothing of any host is left out.
+    // A column that is empty for every host is left out.
     let any = |says: fn(&PlannedHost) -> bool| report.hosts.iter().any(says);
     let has_order =
         any(|host| host.skipped.is_some() || host.group.is_some() || !host.roles.is_empty());

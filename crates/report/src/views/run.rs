@@ -69,8 +69,8 @@ fn is_in_place(report: &RunReport) -> bool {
     report.run.verb.starts_with("inplace")
 }
 
-/// Returns how many containers restarted, how many of them were predicted to, and how many did something
-/// else than predicted; `None` if nothing is known of restarts.
+/// Returns how many containers restarted, how many of these were predicted to, and how many deviated from the
+/// prediction; `None` if nothing is known about restarts.
 fn restarted(report: &RunReport) -> Option<(u64, u64, u64)> {
     let known =
         report.restarts.iter().filter(|host| host.as_predicted > 0 || !host.others.is_empty());

@@ -1,7 +1,6 @@
-//! The same walk on several threads: directories are read and entries examined at the same time,
-//! and what comes of them is put together in layer order.
+//! The same walk on several threads, which read directories and examine entries at the same time. The
+//! results are joined in layer order.
 
-use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,17 +11,17 @@ use super::{Found, Level, Visit, enter, report, walk_below};
 use crate::error::{Error, IoContext, Result};
 use crate::fs::root::Root;
 
-/// Number of subtrees per thread, so that threads with small ones do not wait for the others.
+/// Number of subtrees per thread: with several, a thread that gets small ones does not sit idle.
 const SUBTREES: usize = 8;
-/// Maximum number of levels that are read before the work is shared.
+/// Maximum number of levels that are read before the work is divided.
 const LEVELS: usize = 4;
 
 /// Decides about each path, as in [`walk`](super::walk).
 pub type Visitor<'a> = Box<dyn FnMut(&[u8], bool) -> Visit + 'a>;
 
-/// Walks as [`walk`](super::walk) does, with up to `threads` threads, and returns what `make` makes
-/// of the entries, in layer order. Each subtree gets a visitor of its own from `visitor`. One of the
-/// errors ends the walk.
+/// Walks like [`walk`](super::walk), on up to `threads` threads, and returns the results of `make` in
+/// layer order. Each subtree gets its own visitor from `visitor`. The walk ends with one of its errors,
+/// if there are any.
 pub fn walk_in_parallel<'v, T: Send>(
     root: &Root,
     threads: usize,
@@ -84,7 +83,7 @@ impl Unread {
     }
 }
 
-/// Visits the entries of one directory, and leaves those below unread.
+/// Visits the entries of one directory, and leaves its subdirectories unread.
 fn split<'v, T>(
     root: &Root,
     mut level: Level,
@@ -117,7 +116,7 @@ fn split<'v, T>(
     Ok(parts)
 }
 
-/// Walks what is unread, and puts all parts together in their order.
+/// Walks the unread parts, and joins all parts in order.
 fn assemble<T: Send>(
     parts: Vec<Part<T>>,
     threads: usize,
@@ -137,41 +136,37 @@ fn assemble<T: Send>(
     let mut order = Vec::new();
     let mut queue = Vec::new();
     for part in parts {
-        match part {
-            Part::Made(made) => order.push(Some(made)),
+        order.push(match part {
+            Part::Made(made) => Ok(made),
             Part::Unread(directory) => {
-                queue.push((order.len(), directory));
-                order.push(None);
+                let (sender, receiver) = mpsc::sync_channel(1);
+                queue.push((directory, sender));
+                Err(receiver)
             }
-        }
+        });
     }
     let queue = Mutex::new(queue.into_iter());
     let stop = AtomicBool::new(false);
-    let work = |done: mpsc::Sender<(usize, Result<Vec<T>>)>| {
+    let work = || {
         while !stop.load(Ordering::Relaxed) {
             let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some((number, directory)) = next else { return };
-            if done.send((number, walk(directory))).is_err() {
-                return;
-            }
+            let Some((directory, done)) = next else { return };
+            // Nobody waits for it after an error.
+            let _ = done.send(walk(directory));
         }
     };
     thread::scope(|scope| {
-        let (sender, done) = mpsc::channel();
         for _ in 0..workers {
-            let (work, sender) = (&work, sender.clone());
             thread::Builder::new()
                 .name("walk".to_owned())
-                .spawn_scoped(scope, move || work(sender))
+                .spawn_scoped(scope, work)
                 .doing(|| "cannot start a thread".to_owned())?;
         }
-        drop(sender);
-        let mut early = BTreeMap::new();
-        for (number, part) in order.into_iter().enumerate() {
-            let made = match part {
-                Some(made) => Ok(made),
-                None => take(number, &done, &mut early),
-            };
+        for part in order {
+            let made = part.or_else(|done| {
+                let died = |_| Error::failed("a thread that walks a directory has died");
+                done.recv().map_err(died)?
+            });
             whole.extend(made.inspect_err(|_| stop.store(true, Ordering::Relaxed))?);
         }
         Ok(whole)
@@ -181,22 +176,6 @@ fn assemble<T: Send>(
 /// Returns the number of parts to be walked.
 fn unread<T>(parts: &[Part<T>]) -> usize {
     parts.iter().filter(|part| matches!(part, Part::Unread(_))).count()
-}
-
-/// Returns the part with this number as soon as it has come; keeps those that come before.
-fn take<T>(
-    number: usize,
-    done: &mpsc::Receiver<(usize, Result<Vec<T>>)>,
-    early: &mut BTreeMap<usize, Result<Vec<T>>>,
-) -> Result<Vec<T>> {
-    loop {
-        if let Some(made) = early.remove(&number) {
-            return made;
-        }
-        let (other, made) =
-            done.recv().map_err(|_| Error::failed("a thread that walks a directory has died"))?;
-        early.insert(other, made);
-    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ const REGISTRATIONS: &str = "/proc/sys/fs/binfmt_misc";
 const MAX_ENTRY: u64 = 4096;
 /// Number of bytes at the beginning of a program that a registration can compare.
 const HEAD: u64 = 256;
-/// How long to try to execute a file that a fork of this process still holds open for writing.
+/// How long to retry executing a file that a fork of this process still holds open for writing.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// ELF machine number of this machine (elf(5), `e_machine`).

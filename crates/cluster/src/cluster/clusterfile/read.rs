@@ -255,7 +255,7 @@ fn spec(node: &Node, read: &mut ClusterDocument, problems: &mut Problems<'_>) {
     fields.finish(problems);
 }
 
-/// Reads the only member of a mapping of `spec`, which is true or false.
+/// Reads a mapping in `spec` whose only member is true or false.
 fn switch(
     fields: &mut Fields<'_>,
     (group, name): (&'static str, &'static str),

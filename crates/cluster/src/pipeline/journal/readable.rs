@@ -27,7 +27,7 @@ pub struct Readable<R = Record> {
     pub length: u64,
 }
 
-/// A record that was read, with what is strange about it; or why the line is none.
+/// A record and what is unusual about it, or the reason why the line is not a record.
 type Parsed<R> = Result<(R, Option<String>), String>;
 
 /// Reads the journal of a run over hosts. Fails only if the file cannot be read.

@@ -141,7 +141,7 @@ impl Kubeadm<'_> {
 }
 
 /// Restarts components and waits until the control plane is well. Workers use other API servers while
-/// this one or its etcd is away: one that has just started refuses what it later allows.
+/// this one or its etcd restarts: an API server that has just started refuses requests that it allows later.
 fn restarts(context: &ClusterContext, components: &[&str], host: &Host) -> Vec<Action> {
     if components.is_empty() {
         return Vec::new();

@@ -81,8 +81,8 @@ pub(super) fn content_root(agent: &dyn Agent, access: &RegistryAccess) -> Result
     Ok(Some(containerd::root(&String::from_utf8_lossy(&config))))
 }
 
-/// Returns the actions that tell containerd on `host` all registry hosts, and the other hosts if these give
-/// each other images. Safe to repeat.
+/// Returns the actions that tell containerd on `host` all registry hosts, and the other hosts if they share
+/// images. Safe to repeat.
 pub(crate) fn actions(context: &ClusterContext, host: &Host) -> Vec<Action> {
     let Some(access) = &context.registry else {
         return Vec::new();
@@ -108,12 +108,12 @@ pub(crate) fn joining(context: &ClusterContext, host: &Host) -> Vec<Action> {
     config_path::action(context).into_iter().chain(actions(context, host)).collect()
 }
 
-/// Returns the actions on a host after the cluster has been told to share images, or no longer.
+/// Returns the actions on a host after the sharing of images was turned on or off.
 pub(crate) fn sharing(context: &ClusterContext, host: &Host) -> Vec<Action> {
     if context.shares_images() {
         return joining(context, host);
     }
-    // containerd no longer asks it when it goes.
+    // containerd has stopped asking the service before the service is removed.
     let mut actions = actions(context, host);
     actions.push(peers::stop(context));
     actions

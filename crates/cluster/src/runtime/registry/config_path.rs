@@ -1,5 +1,5 @@
-//! Gives a containerd that reads no `hosts.toml` the setting `config_path`: one line in its configuration, tried
-//! with its own binary before anything is replaced, and taken back if containerd does not come up with it.
+//! Adds `config_path` to the configuration of a containerd that reads no `hosts.toml`: one line, tried with
+//! containerd's own binary before anything is replaced, and removed again if containerd does not come up with it.
 //!
 //! containerd refuses `config_path` beside `mirrors` and TLS settings of registries in the same file; such a
 //! file stays as it is.
@@ -15,7 +15,7 @@ use imgctl_base::error::{Error, Result};
 const DIRECTORY: &str = "/etc/containerd/certs.d";
 /// Suffix of the copy of the file as it was.
 const KEPT: &str = ".before-imgctl";
-/// Suffix of the mark that containerd has to read the file again.
+/// Suffix of the marker which says that containerd has to read the file again.
 const RESTART: &str = ".imgctl-restart";
 
 /// What can be done with a configuration.
@@ -25,11 +25,11 @@ enum Setting {
     Has,
     /// The configuration with the setting.
     With(String),
-    /// It cannot have it, because of this.
+    /// It cannot have the setting, for this reason.
     Refused(String),
 }
 
-/// Adds the setting to a configuration, of which everything else stays as it is.
+/// Adds the setting to a configuration and leaves everything else as it is.
 fn with_setting(text: &str) -> Result<Setting> {
     if containerd::looks(text)? != Looks::Nowhere {
         return Ok(Setting::Has);
@@ -53,10 +53,8 @@ fn with_setting(text: &str) -> Result<Setting> {
         return Ok(Setting::Refused(format!("registry.configs of {name} with tls")));
     }
     let header = format!("[plugins.\"{plugin}\".registry]");
-    let is_header = |line: &str| {
-        line.trim().replace(['\'', ' '], "\"").replace("\"\"", "\"").replace('"', "")
-            == header.replace('"', "")
-    };
+    let plain = |line: &str| line.replace(['\'', '"', ' ', '\t'], "");
+    let is_header = |line: &str| plain(line) == plain(&header);
     let setting = format!("config_path = \"{DIRECTORY}\"");
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     match lines.iter().position(|line| is_header(line)) {
@@ -81,7 +79,7 @@ fn with_setting(text: &str) -> Result<Setting> {
     }
 }
 
-/// Returns the action that has containerd on a host read `hosts.toml`. Safe to repeat.
+/// Returns the action after which containerd on a host reads `hosts.toml`. Safe to repeat.
 pub(crate) fn action(context: &ClusterContext) -> Option<Action> {
     context.registry.as_ref()?;
     let says = format!(
@@ -121,7 +119,7 @@ fn set(site: &Site<'_>) -> Result<()> {
     site.run(&restart).map(drop)
 }
 
-/// The trial shows whether this containerd knows the setting: older ones than 1.5 ignore it.
+/// The trial shows whether this containerd knows the setting: versions before 1.5 ignore it.
 const WRITE: &str = r#"# config_path, so that containerd reads hosts.toml
 umask 077
 file=$(readlink -f "$IMGCTL_FILE")

@@ -9,7 +9,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use crate::cluster::context::{ClusterContext, RegistryAccess};
 use crate::cluster::registry_access::HTPASSWD;
 use crate::cluster::variables::Variables;
-use crate::runtime::{Action, action::Line, own_binary};
+use crate::runtime::{Action, action::Line, own_binary, units};
 use imgctl_host::agent::protocol::FileToWrite;
 
 pub(super) const PORT: &str = "IMGCTL_PORT";
@@ -269,18 +269,12 @@ fn start_line() -> String {
 }
 
 pub(super) fn stop_unit(context: &ClusterContext) -> Action {
+    let removed = units::removal(&[&unit_name(context)]);
     let line = Line {
-        environment: variables([(UNIT, unit_name(context)), (BINARY, binary(context))]),
-        ..Line::repeatable(
-            r#"# imgctl's own registry
-file=/etc/systemd/system/$IMGCTL_UNIT
-if [ -e "$file" ]; then
-  systemctl disable -q --now "$IMGCTL_UNIT"
-  rm -f "$file"
-  systemctl daemon-reload
-fi
-rm -f "$IMGCTL_BINARY" "$IMGCTL_BINARY.new""#,
-        )
+        environment: variables([(BINARY, binary(context))]),
+        ..Line::repeatable(format!(
+            "# imgctl's own registry\n{removed}\nrm -f \"$IMGCTL_BINARY\" \"$IMGCTL_BINARY.new\""
+        ))
     };
     let says = format!("stop and remove {}", unit_name(context));
     let inputs = line.line.clone();

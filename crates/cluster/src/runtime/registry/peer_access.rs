@@ -1,4 +1,4 @@
-//! Through which port, and with which token, hosts give each other images. Must not know what reads them.
+//! The port and the token with which hosts share images. Must not know what reads them.
 
 use aws_lc_rs::hmac;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -8,18 +8,18 @@ use imgctl_base::secret::Secret;
 
 /// Port of the service on every host.
 const PORT: u16 = 5051;
-/// Variable with another port.
+/// Variable that sets another port.
 const PORT_VARIABLE: &str = "registryPeersPort";
 
-/// Returns the port of the service: the usual one, or the one that the cluster's variables name.
+/// Returns the port of the service: the default, or the one that the cluster's variables set.
 pub(crate) fn port(context: &ClusterContext) -> u16 {
     let layers = [&context.flag_environment, &context.environment];
     let named = layers.iter().find_map(|variables| variables.get(PORT_VARIABLE));
     named.and_then(|text| text.parse().ok()).filter(|port| *port != 0).unwrap_or(PORT)
 }
 
-/// Returns what hosts show each other, and containerd to its own host: derived from the registry's password,
-/// so that it changes with it, and worth nothing at a registry. `None` if the registry requires no login.
+/// Returns the token that hosts present to each other, and containerd to its own host. It is derived from the
+/// registry's password, changes with it, and is worth nothing at a registry. `None` if the registry requires no login.
 pub(crate) fn token(context: &ClusterContext, password: Option<&Secret>) -> Option<Secret> {
     let key = hmac::Key::new(hmac::HMAC_SHA256, password?.expose().as_bytes());
     let cluster = context.uid.as_deref().unwrap_or_default();

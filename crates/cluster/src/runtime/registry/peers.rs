@@ -1,5 +1,5 @@
-//! The service by which hosts give each other images: `imgctl agent peers` as a systemd unit on each host. It
-//! is an addition to `hosts.toml`: whatever it cannot give, containerd gets from a registry host.
+//! The service by which hosts share images: `imgctl agent peers` as a systemd unit on each host, named first in
+//! `hosts.toml`. Whatever it cannot provide, containerd gets from a registry host.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::runtime::action::{Line, Site};
 use crate::runtime::registry::hosts_toml::Login;
 use crate::runtime::registry::lines;
 use crate::runtime::registry::peer_access::{port, token};
-use crate::runtime::{Action, own_binary};
+use crate::runtime::{Action, own_binary, units};
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::peers::Settings;
@@ -30,7 +30,7 @@ fn directory(context: &ClusterContext) -> String {
     format!("{}/peers", context.paths.root())
 }
 
-/// Returns the action that has `host` give and take images, with the login that containerd uses.
+/// Returns the action that starts the service on `host`, with the login that containerd uses.
 pub(crate) fn start(
     name: &str,
     context: &ClusterContext,
@@ -46,14 +46,14 @@ pub(crate) fn start(
         domain: access.domain.clone(),
         address: host.ip().to_owned(),
         port,
-        // A list for each host would fill the memory in a large cluster.
+        // Filled in on execution: a plan with a list for each host would be too large in a large cluster.
         peers: Vec::new(),
         token: token(context, login.map(|login| &login.password))
             .map(|token| token.expose().to_owned()),
         socket: PathBuf::from(SOCKET),
         content: PathBuf::new(),
     };
-    // The token is no input: a digest of it would be in the journal.
+    // Not the token: a digest of the inputs is in the journal.
     let user = login.map(|login| login.user.as_str()).unwrap_or_default();
     let inputs = format!("{user} {}", context.hosts.len());
     let access = access.clone();
@@ -111,12 +111,7 @@ fn unit_text(cluster: &str, program: &str, settings: &str) -> String {
 /// Returns the action that removes the service from a host, if it is there.
 pub(crate) fn stop(context: &ClusterContext) -> Action {
     let (unit, directory) = (unit(context), directory(context));
-    let line = format!(
-        "file=/etc/systemd/system/{unit}\n\
-         if [ -e \"$file\" ]; then\nsystemctl disable -q --now {unit} || true\nrm -f \"$file\"\n\
-         systemctl daemon-reload\nfi\nrm -rf {}",
-        quote(&directory)
-    );
+    let line = format!("{}\nrm -rf {}", units::removal(&[&unit]), quote(&directory));
     Action::command("registry-peers-clean", Line::repeatable(line))
         .saying(format!("remove {unit}, if it is there"))
 }

@@ -164,7 +164,7 @@ pub(super) fn budget(look: &Look<'_>) -> Vec<Finding> {
 
 pub(super) fn answers(look: &Look<'_>) -> Vec<Finding> {
     let problem = look.observation.api_problem.as_ref();
-    // The setting that is taken back may be the reason; the way back does not need the API to begin.
+    // The setting to be taken back may be the cause, and the way back can begin without the API.
     let is_taken_back = look.document.is_reconfiguration() && !look.is_forward();
     let say = if is_taken_back { warning } else { error };
     let silent = problem.filter(|_| look.api().is_none()).map(|why| {

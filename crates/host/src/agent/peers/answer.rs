@@ -1,4 +1,4 @@
-//! Answers requests: of containerd on this host, which come over the loopback interface, and of other hosts.
+//! Answers requests from containerd on this host, which arrive over the loopback interface, and from other hosts.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
@@ -12,6 +12,7 @@ use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use serde_json::json;
 
+use crate::agent::peers::Settings;
 use crate::agent::peers::index::Index;
 use crate::agent::peers::inventory::{ByDigest, Holdings};
 use crate::agent::peers::placement::Placement;
@@ -19,18 +20,18 @@ use crate::agent::peers::reply::{Reply, nothing, text};
 use crate::agent::peers::search::Search;
 use crate::agent::peers::stream;
 use crate::agent::peers::wire::{COUNTS, HOLDERS, LONGEST, TOLD, Told};
-use crate::agent::peers::{Settings, lock};
 use imgctl_base::error::Result;
 use imgctl_base::image::Digest;
 use imgctl_registry::server::{ServeOptions, Service};
 use imgctl_registry::serving::Handler;
+use imgctl_transfer::transfer::workers::lock;
 
 /// The service of one host.
 pub(super) struct Node {
     pub(super) settings: Settings,
     pub(super) placement: Placement,
     pub(super) index: Mutex<Index>,
-    /// What this host has; known once containerd has been asked.
+    /// What this host has; empty until containerd has answered.
     pub(super) own: Mutex<HashSet<Digest>>,
     pub(super) search: Search,
     /// Bytes that came from other hosts.
@@ -56,7 +57,7 @@ impl Node {
         })
     }
 
-    /// Returns the digests of this host that `host` keeps records of.
+    /// Returns the digests on this host whose records `host` keeps.
     pub(super) fn kept_by(&self, host: &str) -> Vec<Digest> {
         let own = lock(&self.own);
         let kept = |digest: &&Digest| self.placement.keeps(host, digest);
@@ -70,7 +71,7 @@ impl Node {
         shown.is_some_and(|shown| verify_slices_are_equal(shown, token.as_bytes()).is_ok())
     }
 
-    /// Answers containerd of this host. Whatever goes wrong is "not here": a registry host is next.
+    /// Answers containerd on this host. Any failure is a 404: containerd then asks a registry host.
     async fn local(&self, request: &Request<Incoming>) -> Response<Reply> {
         let path = request.uri().path();
         if !self.is_authorised(request) || !matches!(*request.method(), Method::GET | Method::HEAD)
@@ -88,7 +89,7 @@ impl Node {
         found.unwrap_or_else(nothing)
     }
 
-    /// Returns hosts that have `digest`, according to whoever keeps the records of it.
+    /// Returns hosts that have `digest`, according to the hosts that keep its records.
     async fn holders(&self, digest: &Digest) -> Vec<String> {
         let own = self.settings.address.as_str();
         for keeper in self.placement.keepers(digest) {
@@ -97,7 +98,7 @@ impl Node {
             } else {
                 self.search.ask(keeper, digest).await
             };
-            // Only peers: a record cannot send this host elsewhere.
+            // Only peers: a record must not send this host elsewhere.
             let holders: Vec<String> = holders
                 .into_iter()
                 .filter(|host| host != own && self.placement.has(host))

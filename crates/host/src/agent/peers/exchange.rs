@@ -1,37 +1,47 @@
-//! Tells the hosts that keep records what this one has: everything when the service starts, and afterwards
-//! what has changed in containerd's directory. A host that could not be told is told everything later.
+//! Tells the hosts that keep records what this host has: everything when the service starts, and then each change
+//! in containerd's directory. A host that does not answer is told everything later.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::os::fd::OwnedFd;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
 use crate::agent::peers::answer::Node;
 use crate::agent::peers::inventory::Holdings;
-use crate::agent::peers::lock;
 use crate::agent::peers::wire::Told;
 use imgctl_base::error::{Error, Result};
+use imgctl_base::fs::watch::Watch;
 use imgctl_base::image::Digest;
+use imgctl_transfer::transfer::workers::lock;
 
-/// Pauses after a change: containerd writes several blobs, and notes where they came from a little later.
+/// Pauses after a change: containerd writes several blobs, and labels them a little later.
 const SETTLE: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(15)];
-/// Pause until a containerd that does not answer is asked again.
+/// Pause before imgctl asks a containerd that did not answer again.
 const CONTAINERD: Duration = Duration::from_secs(30);
-/// Pauses until hosts that did not answer are told again: the first, and the longest.
+/// First and longest pause before hosts that did not answer are told again.
 const AGAIN: Duration = Duration::from_secs(15);
 const LONGEST: Duration = Duration::from_secs(30 * 60);
-/// Hosts that are told at the same time.
+/// Maximum number of hosts that are told at the same time.
 const TOGETHER: usize = 16;
 
 /// Runs until it is aborted.
 pub(super) async fn run(node: Arc<Node>, source: Arc<dyn Holdings>, blobs: PathBuf) {
     let changed = Arc::new(Notify::new());
-    watch(blobs, &changed);
+    // The thread ends when this function does.
+    let _open = match io::pipe() {
+        Ok((end, open)) => {
+            watch(blobs, Arc::clone(&changed), end);
+            Some(open)
+        }
+        Err(error) => {
+            tracing::warn!("cannot watch containerd's directory: {error}");
+            None
+        }
+    };
     let mut missed = begin(&node, &source).await;
     let mut pause = AGAIN;
     loop {
@@ -137,39 +147,30 @@ async fn tell(node: &Arc<Node>, told: Vec<(String, Told)>) -> BTreeSet<String> {
     missed
 }
 
-/// Wakes `to` whenever something changes in `directory`, until nobody holds it any more. A thread of its own
+/// Wakes `to` after each change in `directory`, until the other end of `end` closes. A thread of its own
 /// waits in the kernel.
-fn watch(directory: PathBuf, to: &Arc<Notify>) {
-    let to = Arc::downgrade(to);
+fn watch(directory: PathBuf, to: Arc<Notify>, end: io::PipeReader) {
     std::thread::spawn(move || {
-        let mut watched = added(&directory);
-        while to.strong_count() > 0 {
-            let mut events = [0; 4096];
-            match watched.and_then(|watch| rustix::io::read(&watch, &mut events)) {
-                Ok(_) => {}
+        loop {
+            match change(&directory, &end) {
+                Ok(true) => {}
+                Ok(false) => return,
                 // containerd has not run yet.
                 Err(error) => {
                     tracing::debug!("cannot watch {}: {error}", directory.display());
                     std::thread::sleep(CONTAINERD);
                 }
             }
-            // Anew, because the directory may be another one now; whatever comes later is noticed.
-            watched = added(&directory);
-            if let Some(to) = to.upgrade() {
-                to.notify_one();
-            }
+            to.notify_one();
         }
     });
 }
 
-fn added(directory: &Path) -> rustix::io::Result<OwnedFd> {
-    let watch = inotify::init(CreateFlags::CLOEXEC)?;
-    let what = WatchFlags::MOVED_TO
-        | WatchFlags::CREATE
-        | WatchFlags::DELETE
-        | WatchFlags::DELETE_SELF
-        | WatchFlags::MOVE_SELF
-        | WatchFlags::ONLYDIR;
-    inotify::add_watch(&watch, directory, what)?;
-    Ok(watch)
+/// Waits for a change in `directory`; returns `false` if `end` closes first. The watch is new each time,
+/// because the directory may have been replaced. What changes between two watches is listed after the pauses.
+fn change(directory: &Path, end: &io::PipeReader) -> io::Result<bool> {
+    std::fs::metadata(directory)?;
+    let watch = Watch::new()?;
+    watch.add(directory)?;
+    watch.wait(end)
 }

@@ -1,5 +1,5 @@
-//! Records of who has what, for the digests that this host keeps records of. They are in memory alone: the
-//! others tell again what they have when this service starts. Bounded.
+//! Which hosts have what, for the digests whose records this host keeps. In memory only: when this service
+//! starts, the other hosts tell it again what they have. Bounded.
 
 use std::collections::HashMap;
 
@@ -7,19 +7,19 @@ use imgctl_base::image::Digest;
 
 /// Maximum number of digests. A record takes about 200 bytes, and 16 more for each host.
 const DIGESTS: usize = 100_000;
-/// Maximum number of hosts per digest: the last ones that told.
+/// Maximum number of hosts per digest: the most recent ones.
 const HOSTS: usize = 64;
-/// Number of hosts that an answer names.
+/// Maximum number of hosts in an answer.
 pub(super) const NAMED: usize = 4;
 
-/// See the module.
+/// The records.
 #[derive(Default)]
 pub(super) struct Index {
     held: HashMap<Digest, Vec<u32>>,
-    /// Hosts by their number, and the reverse.
+    /// Hosts by number, and numbers by host.
     names: Vec<String>,
     numbers: HashMap<String, u32>,
-    /// Where the next answer begins, so that hosts share the load.
+    /// Where the next answer begins: answers rotate, so that hosts share the load.
     next: usize,
 }
 
@@ -73,7 +73,7 @@ impl Index {
         });
     }
 
-    /// Returns some of the hosts that have `digest`, others each time; never `but`.
+    /// Returns some of the hosts that have `digest`, in rotation; never `but`.
     pub(super) fn holders(&mut self, digest: &Digest, but: &str) -> Vec<String> {
         let but = self.numbers.get(but);
         let Some(hosts) = self.held.get(digest) else { return Vec::new() };

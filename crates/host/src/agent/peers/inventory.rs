@@ -1,5 +1,5 @@
-//! What containerd of this host has from the cluster's registry. containerd notes on each blob from which
-//! registry it came; other content, such as that of private images from elsewhere, is not given away.
+//! What containerd on this host has from the cluster's registry. containerd labels each blob with the registry
+//! that it came from; other content, such as private images from elsewhere, is not shared.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -10,7 +10,6 @@ use bytes::Bytes;
 use rustix::fs::{Mode, OFlags};
 use serde_json::Value;
 
-use crate::agent::peers::lock;
 use crate::containerd;
 use crate::containerd::protobuf::{Fields, Writer};
 use imgctl_base::error::{Error, IoContext, Kind, Result};
@@ -18,23 +17,24 @@ use imgctl_base::image::Digest;
 use imgctl_registry::Target;
 use imgctl_registry::layout::{Facts, MAX_MANIFEST};
 use imgctl_registry::server::backend::{Backend, BlobFile, Served};
+use imgctl_transfer::transfer::workers::lock;
 
 /// Prefix of the label that names the registry from which a blob came.
 const SOURCE: &str = "containerd.io/distribution.source.";
 
-/// Content that a host gives to others. Calls block.
+/// Content that a host shares with others. Calls block.
 pub(super) trait Holdings: Send + Sync + 'static {
-    /// Returns the digests of everything that is given away.
+    /// Returns the digests of everything that is shared.
     fn all(&self) -> Result<HashSet<Digest>>;
 
-    /// Opens the content; `None` if the host does not have it, or does not give it away.
+    /// Opens the content; `None` if the host does not have it or does not share it.
     fn open(&self, digest: &Digest) -> Result<Option<(File, u64)>>;
 }
 
-/// The content of containerd. Never written.
+/// containerd's content. Never written.
 pub(super) struct Containerd {
     socket: String,
-    /// Label of blobs that are given away.
+    /// Label of the blobs that are shared.
     label: String,
     content: PathBuf,
     client: Mutex<Option<Arc<containerd::Containerd>>>,
@@ -55,7 +55,7 @@ impl Containerd {
         Ok(made)
     }
 
-    /// Asks containerd; once more over another connection, because containerd may have restarted.
+    /// Asks containerd, and retries once over a new connection, because containerd may have restarted.
     fn ask<T>(&self, ask: impl Fn(&containerd::Containerd) -> Result<T>) -> Result<T> {
         match ask(&*self.client()?) {
             Err(error) if error.kind() == Kind::Network => {
@@ -66,7 +66,7 @@ impl Containerd {
         }
     }
 
-    /// Returns whether this record of a blob has the label, and the digest in it.
+    /// Returns the digest in this record of a blob if it has the label.
     fn shared(&self, info: &[u8]) -> Result<Option<Digest>> {
         let info = Fields::of(info);
         for label in info.all(5) {

@@ -1,10 +1,9 @@
-//! `imgctl agent peers`: hosts of a cluster give each other the images that they have from the cluster's
-//! registry.
+//! `imgctl agent peers`: hosts of a cluster share the images that they have from the cluster's registry.
 //!
-//! containerd asks this service on its own host first ([`search`]). It learns from the host that keeps the
-//! records of a digest ([`index`]) which others have the content, and streams it from one of them; without
-//! one it answers 404, and containerd goes on to the registry hosts. To other hosts, the service gives what
-//! containerd of this host has ([`inventory`]), by digest alone: tags are for registry hosts to resolve.
+//! containerd first asks this service on its own host ([`search`]). The service learns from the host that keeps
+//! the records of a digest ([`index`]) which hosts have the content, and streams it from one of them. If none has
+//! it, the answer is 404, and containerd goes on to the registry hosts. To other hosts, the service serves what
+//! containerd on this host has ([`inventory`]), by digest only: registry hosts resolve tags.
 //!
 //! Nothing runs while nothing is pulled: the service waits for requests and for containerd's directory to
 //! change. Must not depend on clusters: a file says who the peers are.
@@ -23,7 +22,7 @@ mod wire;
 
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -36,21 +35,21 @@ use inventory::{Containerd, Holdings};
 
 /// Maximum size of a settings file, in bytes: addresses of 100,000 hosts.
 const LONGEST: u64 = 8 << 20;
-/// Clients that are served at the same time; others wait. Each takes a few hundred KiB at most.
+/// Maximum number of clients at the same time; others wait. Each takes a few hundred KiB at most.
 const CONNECTIONS: usize = 256;
 
-/// What the service of a host knows: a file that only root may read.
+/// Settings of the service on a host, in a file that only root may read.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Settings {
     pub cluster: String,
-    /// Domain of the cluster's registry. Only what containerd has from there is given away.
+    /// Domain of the cluster's registry. Only content that containerd pulled from there is shared.
     pub domain: String,
     /// Address of this host, as in `peers`.
     pub address: String,
     pub port: u16,
     /// Addresses of all hosts of the cluster.
     pub peers: Vec<String>,
-    /// What clients and other hosts show; `None` if the registry requires no login.
+    /// Token that clients and other hosts present; `None` if the registry requires no login.
     pub token: Option<String>,
     /// Socket of containerd.
     pub socket: PathBuf,
@@ -102,7 +101,7 @@ async fn serve(
     let node = Arc::new(Node::new(settings, Arc::clone(&source))?);
     let limits = Limits {
         connections: CONNECTIONS,
-        // A restart must not wait long for transfers, which go on at a registry host.
+        // A restart must not wait long for transfers: containerd continues them at a registry host.
         grace: Duration::from_secs(5),
         ..Limits::default()
     };
@@ -113,7 +112,7 @@ async fn serve(
     outcome
 }
 
-/// Listens on all addresses of this host: requests of containerd come over the loopback interface.
+/// Listens on all addresses of this host: containerd's requests arrive over the loopback interface.
 fn listen(port: u16) -> Result<TcpListener> {
     let failed = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)) {
         Ok(listener) => return Ok(listener),
@@ -125,8 +124,4 @@ fn listen(port: u16) -> Result<TcpListener> {
     };
     Err(Error::io(format!("cannot listen on port {port}"), failed)
         .hint("another program may be listening there: run `ss -ltnp`"))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

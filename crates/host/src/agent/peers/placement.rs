@@ -1,5 +1,5 @@
-//! Which hosts keep the records of a digest: the same two on every host, without anybody deciding it. When
-//! hosts come or go, only the digests of those hosts move (rendezvous hashing).
+//! Which hosts keep the records of a digest: every host computes the same two. When hosts join or leave, only
+//! the digests of those hosts move (rendezvous hashing).
 //!
 //! The function is part of the protocol between hosts: another version must compute the same.
 

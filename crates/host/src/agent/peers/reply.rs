@@ -23,7 +23,7 @@ pub(super) fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Reply
     response
 }
 
-/// What says to containerd: go on to the next host.
+/// Tells containerd to go on to the next host.
 pub(super) fn nothing() -> Response<Reply> {
     text(StatusCode::NOT_FOUND, "")
 }

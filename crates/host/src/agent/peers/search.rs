@@ -1,5 +1,5 @@
-//! Asks other hosts: who has a digest, and for the content itself. Everything here is bounded and fast to give
-//! up, because registry hosts have everything.
+//! Asks other hosts who has a digest, and for the content itself. Everything here is bounded and gives up
+//! quickly, because registry hosts have everything.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -11,29 +11,30 @@ use http::header::{CONTENT_LENGTH, CONTENT_RANGE, HeaderName, RANGE};
 use http::{Method, StatusCode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::agent::peers::Settings;
 use crate::agent::peers::wire::{HOLDERS, LONGEST, TOLD, Told};
-use crate::agent::peers::{Settings, lock};
 use crate::host::address::join_port;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Digest;
 use imgctl_base::secret::Secret;
 use imgctl_registry::tls;
+use imgctl_transfer::transfer::workers::lock;
 
-/// Time for a connection, and for the beginning of an answer. Hosts of a cluster are near each other.
+/// Timeouts of a connection and of the beginning of an answer. Hosts of a cluster are near each other.
 const CONNECT: Duration = Duration::from_secs(1);
 const ANSWER: Duration = Duration::from_secs(3);
-/// Time for an exchange of records.
+/// Timeout of an exchange of records.
 const TELL: Duration = Duration::from_secs(30);
-/// Time for which a host that failed is not asked.
+/// Time during which a host that failed is not asked.
 const AWAY: Duration = Duration::from_secs(60);
-/// Time for which content is not fetched from other hosts after one of them had sent other bytes.
+/// Time during which content is not fetched from other hosts after one of them sent wrong bytes.
 const REFUSED: Duration = Duration::from_secs(600);
-/// Transfers at the same time; containerd goes to a registry host for others.
+/// Maximum number of transfers at the same time; for others, containerd uses a registry host.
 const TRANSFERS: usize = 32;
-/// Hosts or digests that are remembered for a time.
+/// Maximum number of hosts or digests that are remembered.
 const REMEMBERED: usize = 4096;
 
-/// See the module. Cheap to clone.
+/// A client of the other hosts. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Search(Arc<Inner>);
 
@@ -122,7 +123,7 @@ impl Search {
         answer
     }
 
-    /// Returns the place of a transfer of `digest`; `None` if it should come from elsewhere.
+    /// Reserves a place for a transfer of `digest`; `None` if it should come from elsewhere.
     pub(super) fn admit(&self, digest: &Digest) -> Option<OwnedSemaphorePermit> {
         if remembers(&self.0.refused, digest) {
             return None;
@@ -200,7 +201,7 @@ where
     }
 }
 
-/// Reads an answer of at most `limit` bytes that is a success.
+/// Reads a successful answer of at most `limit` bytes.
 async fn limited(mut answer: reqwest::Response, limit: usize) -> Option<Vec<u8>> {
     if answer.status() != StatusCode::OK {
         return None;

@@ -1,6 +1,6 @@
-//! Passes content of another host on to containerd. When a host breaks off or says nothing for a while, the
-//! next one continues at the same byte. The last bytes are passed on when the digest is right, so that
-//! containerd never gets a complete blob of other bytes.
+//! Passes content from another host on to containerd. When a host breaks off or falls silent, the next one
+//! continues at the same byte. The last bytes are passed on only if the digest is right, so that containerd
+//! never gets a complete blob with wrong bytes.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,7 +23,7 @@ use imgctl_base::image::{Digest, Hasher};
 /// Time without a byte after which a host counts as lost.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// Hosts that are tried for one request.
+/// Maximum number of hosts that are tried for one request.
 const TRIES: usize = 3;
 /// Parts that wait for containerd to read them.
 const PARTS: usize = 4;
@@ -110,7 +110,7 @@ impl Transfer {
     /// registry host.
     async fn carry(mut self, mut opened: Opened, to: Sender<io::Result<Bytes>>) {
         let size = opened.size;
-        // Only who has seen the beginning can verify.
+        // Only content that is streamed from its beginning can be verified.
         let mut hasher = (self.at == 0).then(|| Hasher::with(self.digest.algorithm()));
         while self.at < size {
             let part = tokio::time::timeout(SILENCE, opened.answer.chunk()).await;

@@ -14,10 +14,11 @@ use http::StatusCode;
 use crate::agent::peers::answer::Node;
 use crate::agent::peers::inventory::Holdings;
 use crate::agent::peers::search::Search;
-use crate::agent::peers::{Settings, exchange, lock};
+use crate::agent::peers::{Settings, exchange};
 use imgctl_base::error::Result;
 use imgctl_base::image::Digest;
 use imgctl_registry::serving::{Limits, Listener};
+use imgctl_transfer::transfer::workers::lock;
 
 const TOKEN: &str = "a-token";
 

@@ -1,4 +1,4 @@
-//! What hosts say to each other besides content.
+//! What hosts tell each other besides content.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use imgctl_base::image::Digest;
 /// Paths that hosts ask each other for.
 pub(super) const HOLDERS: &str = "/peers/v1/holders/";
 pub(super) const TOLD: &str = "/peers/v1/told";
-/// What this host has done so far.
+/// Counters of the host.
 pub(super) const COUNTS: &str = "/peers/v1/counts";
 /// Maximum size of what another host tells at once, in bytes: 100,000 digests.
 pub(super) const LONGEST: usize = 8 << 20;
@@ -20,7 +20,7 @@ pub(super) struct Told {
     pub(super) has: Vec<Digest>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) gone: Vec<Digest>,
-    /// It has nothing else, and wants to hear the same in the answer.
+    /// `has` is complete, and the answer must be complete as well.
     #[serde(default)]
     pub(super) all: bool,
 }

@@ -121,7 +121,7 @@ impl Making<'_> {
         let mut answer = CheckedOut { changed: true, ..CheckedOut::default() };
         let (brought, mentions) = self.fill(is_made, &missing, &mut answer)?;
         if let Some(mentions) = mentions {
-            // Before the tree is complete: nobody asks about one that is not.
+            // Before the tree is complete: nobody reads the record of an incomplete one.
             history.made_from.insert(request.id.clone(), MadeFrom::of(request, mentions)?);
             history.write(paths)?;
         }

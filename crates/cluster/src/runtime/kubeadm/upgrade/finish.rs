@@ -79,7 +79,7 @@ fn rolled_out(site: &Site<'_>, version: Option<&str>) -> Result<Option<String>> 
     Ok(dns.and_then(|dns| deployment(&dns)))
 }
 
-/// Returns what is wrong with kube-proxy before its rollout; with `version`, it has to be that one.
+/// Returns what is wrong with kube-proxy before its rollout. If `version` is given, kube-proxy must have it.
 fn before_rollout(object: &Value, version: Option<&str>) -> Option<String> {
     let image = text(&object["spec"]["template"]["spec"]["containers"][0]["image"], "nothing");
     if let Some(version) = version.filter(|version| !is_version(tag(image), version)) {

@@ -68,7 +68,7 @@ fn describe(status: &str) -> Result<String> {
     Ok(format!("hash {hash:x}, revision {revision}, {keys} keys, {} bytes", number("totalSize")))
 }
 
-/// Prints the flags with the API server's files for etcd. One without TLS has none.
+/// Prints the flags for the files with which the API server connects to etcd. Without TLS, there are none.
 const PAPERS: &str = r#"papers() {
   for pair in cacert:etcd-cafile cert:etcd-certfile key:etcd-keyfile; do
     file=$(value "${pair#*:}"); [ -z "$file" ] || echo "--${pair%%:*} $file"
