@@ -80,9 +80,9 @@ fn manifests_at_urls_are_recorded_and_left_alone() {
     ran.unwrap();
     assert!(said.contains("create -f https://h/one.yaml\n"), "{said}");
     assert_eq!(objects, "Pod n/at-url");
-    let (ran, _, objects) = called("create -f http://h/missing.yaml", "");
+    let (ran, _, objects) = called("create -f http://h/missing.yaml -f DIR/m", "");
     ran.unwrap();
-    assert_eq!(objects, "");
+    assert_eq!(objects, "Pod n/a, Pod n/b");
 }
 
 #[test]
