@@ -64,6 +64,9 @@ GOALS = [
     ("delta", "applying a delta, s per 150 MB on a core", lambda r: value(r, "apply MB/s of a core") and 150 / value(r, "apply MB/s of a core"),
      1.0, "{:.2f} s"),
     ("delta", "memory of applying a delta", lambda r: value(r, "apply MiB"), 256, "{:.0f} MiB"),
+    *(("backup", f"backup{what} of 2 GB of etcd to a {place}, against `etcdctl snapshot save` and one upload",
+       lambda r, place=place, tool=tool: ratio(r, "backup", place, "etcdctl", tool), 1.3, "{:.2f}x")
+      for place in ("registry", "directory") for tool, what in (("imgctl", ""), ("imgctl, encrypted", ", encrypted,"))),
     ("pages", "`report image` of 20,000 files", lambda r: r.median("pages", "image, 20,000 files", "imgctl"), 0.3, "{:.2f} s"),
     ("pages", "`report image` of 100,000 files", lambda r: r.median("pages", "image, 100,000 files", "imgctl"), 1.0, "{:.2f} s"),
     ("pages", "first paint of the slowest page", lambda r: value(r, "slowest paint"), 1000, "{:.0f} ms"),

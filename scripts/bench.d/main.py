@@ -2,6 +2,7 @@
 
 import sys
 
+import backup
 import build
 import compare
 import delta
@@ -12,7 +13,7 @@ import ship
 import simulation
 import sync_hosts
 
-PARTS = {"build": build.main, "ship": ship.main, "ci": pipeline.main, "sync": sync_hosts.main, "delta": delta.main,
+PARTS = {"build": build.main, "ship": ship.main, "ci": pipeline.main, "sync": sync_hosts.main, "delta": delta.main, "backup": backup.main,
          "sim": simulation.main, "pages": pages.main, "compare": compare.main, "page": page.main}
 
 

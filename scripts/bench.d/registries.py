@@ -28,19 +28,19 @@ TICKS = os.sysconf("SC_CLK_TCK")
 ACCESS = re.compile(r'"(GET|PUT|PATCH|POST) (\S+) \S+" (\d+) (\d+)')
 
 
-def free_port():
+def free_port(address="127.0.0.1"):
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((address, 0))
         return probe.getsockname()[1]
 
 
 class Registry:
     """A registry process over `data`, which is made if it is not there; stopped by `close`."""
 
-    def __init__(self, data, logs=False):
+    def __init__(self, data, logs=False, address="127.0.0.1"):
         self.data = Path(data)
         self.data.mkdir(parents=True, exist_ok=True)
-        self.address = f"127.0.0.1:{free_port()}"
+        self.address = f"{address}:{free_port(address)}"
         self.log = []
         self.child = subprocess.Popen(
             self.argv(logs),

@@ -67,9 +67,9 @@ def arguments(words):
 class Bed:
     """Hosts of a test bed of our own."""
 
-    def __init__(self, disk):
-        self.disk, self.names = disk, []
-        self.environment = {**os.environ, "TESTBED_NAME": NAME}
+    def __init__(self, disk, bed=NAME):
+        self.disk, self.bed, self.names = disk, bed, []
+        self.environment = {**os.environ, "TESTBED_NAME": bed}
 
     def call(self, *words):
         done = subprocess.run([ROOT / "scripts/testbed", *map(str, words)], env=self.environment,
@@ -99,7 +99,7 @@ class Bed:
         return used.ru_utime + used.ru_stime + self.hosts_cpu()
 
     def hosts_cpu(self):
-        return sum(host_cpu(f"imgctl-testbed.{NAME}.{name}") for name in self.names)
+        return sum(host_cpu(f"imgctl-testbed.{self.bed}.{name}") for name in self.names)
 
     def ssh(self, port_option="-p"):
         return ["-i", self.key, port_option, "22", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",

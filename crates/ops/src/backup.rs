@@ -54,6 +54,7 @@ pub fn backup(request: &BackupRequest, session: &Session<'_>) -> Result<()> {
             .hint("keep at least one"));
     }
     let named = encrypted_to(request)?;
+    let to = request.to.as_deref().map(Place::parse).transpose()?;
     let work = Work::begin("backup", &request.cluster, &request.options, session)?;
     let stored = work.existing()?.clone();
     if !stored.exists() {
@@ -65,8 +66,10 @@ pub fn backup(request: &BackupRequest, session: &Session<'_>) -> Result<()> {
         let prepared = work.recorded(stored)?;
         return work.carry_out(&prepared, false, schedule::remove);
     }
-    let place = match &request.to {
-        Some(to) => Place::parse(to)?.absolute()?,
+    // Of a schedule, it is on a host.
+    let is_relative = matches!(&to, Some(Place::Directory { path, .. }) if path.is_relative());
+    let place = match to {
+        Some(to) => to.absolute()?,
         None => Place::Directory { path: state.join("backup/oci"), tag: None },
     };
     // A copy in plain text would undo the encryption of the state.
@@ -74,14 +77,25 @@ pub fn backup(request: &BackupRequest, session: &Session<'_>) -> Result<()> {
         None => work.state.files().recipients()?,
         named => named,
     };
-    place.check(recipients.is_some())?;
+    if recipients.is_none() {
+        session.front.note(
+            "the backup is not encrypted: whoever can read it has all keys and secrets of the \
+             cluster (--encrypt-to)",
+        );
+    }
     if let Some(calendar) = &request.schedule {
+        if is_relative {
+            return Err(Error::usage(format!(
+                "--schedule needs an absolute path: {place} is a directory on the first control plane"
+            )));
+        }
         let schedule = scheduled(request, calendar, &place, recipients.as_ref(), &stored, session)?;
         let prepared = work.recorded(stored)?;
         return work.carry_out(&prepared, false, |execution, context| {
             schedule::install(execution, context, &schedule)
         });
     }
+    place.check(recipients.is_some())?;
     let created = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let tag = place.tag().map_or_else(|| tag_of(&request.cluster, &created), str::to_owned);
     let prepared = work.recorded(stored.clone())?;
@@ -91,12 +105,6 @@ pub fn backup(request: &BackupRequest, session: &Session<'_>) -> Result<()> {
              (`imgctl restore --image`)",
             request.cluster, own.runtime, own.version
         ));
-    }
-    if recipients.is_none() {
-        session.front.note(
-            "the backup is not encrypted: whoever can read it has all keys and secrets of the \
-             cluster (--encrypt-to)",
-        );
     }
     let outcome = plan::Outcome::default();
     let shown = work.with_execution(&prepared, false, |execution| {
@@ -188,7 +196,11 @@ fn scheduled(
         add(&format!("{directory}/{}", path.display()), content);
     }
     add(&format!("{directory}/Clusterfile"), content::clusterfile(stored)?.into_bytes());
-    Ok(Schedule { calendar: calendar.to_owned(), arguments, files })
+    let private = match place {
+        Place::Directory { path, .. } if recipients.is_none() => Some(path.clone()),
+        _ => None,
+    };
+    Ok(Schedule { calendar: calendar.to_owned(), arguments, files, private })
 }
 
 /// Returns a credentials file with one login.

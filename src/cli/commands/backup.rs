@@ -56,7 +56,7 @@ pub(crate) struct BackupArgs {
     schedule: Option<String>,
 
     /// Remove the timer that --schedule has installed
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["to", "encrypt_to", "passphrase_file", "keep"])]
     unschedule: bool,
 
     #[command(flatten)]

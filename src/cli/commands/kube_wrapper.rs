@@ -31,12 +31,16 @@ enum ToolArg {
     Kubectl,
     Helm,
     PostRenderer,
+    K3s,
+    K0s,
 }
 
 pub(crate) fn run(args: &WrapperArgs, context: &Context) -> Result<()> {
     let environment = &context.environment;
     let (tool, namespace) = match args.tool {
         ToolArg::Kubectl => (Tool::Kubectl, None),
+        ToolArg::K3s => (Tool::K3s, None),
+        ToolArg::K0s => (Tool::K0s, None),
         ToolArg::Helm => (Tool::Helm, environment.text("HELM_NAMESPACE")?),
         ToolArg::PostRenderer => {
             (Tool::PostRenderer, environment.text(wrapper::RELEASE_NAMESPACE)?)

@@ -1,9 +1,11 @@
 //! Objects of applications on a cluster of hosts: recorded on the first control plane while the commands of
 //! images run there, pruned and removed.
 
+use crate::cluster_etcd::support::killed;
 use crate::cluster_k3s::{ClusterApi, keyed};
+use crate::common::long;
 use crate::common::testbed::Bed;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// Stands in for kubectl: creates the ConfigMaps of a file that has one per line.
@@ -34,20 +36,21 @@ fn build(bed: &Bed, version: &str, maps: &[&str]) {
     bed.env.build(&format!("shop:{version}"), &context);
 }
 
+/// The records of applications, as they were written one after the other.
+fn recorded(api: &ClusterApi) -> Vec<Value> {
+    let found = api.api.requests();
+    let written = found.iter().filter(|one| one.is_write() && one.path.contains("imgctl-system"));
+    written.filter(|one| one.body["kind"] == "ConfigMap").map(|one| one.body.clone()).collect()
+}
+
 pub(super) fn pruned(bed: &Bed, api: &ClusterApi) {
     build(bed, "v1", &["both", "old"]);
     build(bed, "v2", &["both", "new"]);
     let has = |name: &str| api.api.peek(&format!("{MAPS}/{name}")).is_some();
-    let records = || -> Vec<Value> {
-        let found = api.api.requests();
-        let written =
-            found.iter().filter(|one| one.is_write() && one.path.contains("imgctl-system"));
-        written.filter(|one| one.body["kind"] == "ConfigMap").map(|one| one.body.clone()).collect()
-    };
 
     keyed(bed, &["run", "shop:v1", "--no-wait"]).ok();
     assert!(has("both") && has("old"));
-    let record = records().pop().unwrap();
+    let record = recorded(api).pop().unwrap();
     let record: Value =
         serde_json::from_str(record["data"]["application.json"].as_str().unwrap()).unwrap();
     assert_eq!(record["state"], "installed");
@@ -70,5 +73,53 @@ pub(super) fn pruned(bed: &Bed, api: &ClusterApi) {
     assert!(dry.contains("ConfigMap default/new"), "{dry}");
     keyed(bed, &uninstall).ok();
     assert!(!has("both") && !has("new"));
+}
+
+/// The controller dies behind a record of `run --prune` and of `uninstall`: the same command again brings each
+/// to its end, and nothing is left of a version that went.
+pub(super) fn killed_anywhere(bed: &Bed, api: &ClusterApi) {
+    let has = |name: &str| api.api.peek(&format!("{MAPS}/{name}")).is_some();
+    let install = ["run", "shop:v1", "--no-wait", "--force", "--yes"];
+    let prune = ["run", "shop:v2", "--no-wait", "--prune", "--yes"];
+    let uninstall = ["uninstall", "shop:v2", "--yes"];
+    let again = |command: &[&str], record: u64| {
+        let died = killed(bed, command, record);
+        if died {
+            let ran = keyed(bed, command);
+            // It died behind its last change.
+            let is_over = ran.stderr().contains("is not installed");
+            assert!(ran.success() || is_over, "{record}: {}", ran.report());
+        }
+        died
+    };
+    let records: Vec<u64> = if long() { (1..60).collect() } else { vec![4, 9] };
+    let mut kills = 0;
+    for record in records {
+        keyed(bed, &install).ok();
+        assert!(has("both") && has("old"), "{record}");
+        let mut died = again(&prune, record);
+        kills += usize::from(died);
+        assert!(has("both") && has("new") && !has("old"), "{record}");
+        let written = recorded(api).pop().unwrap();
+        let known: Value =
+            serde_json::from_str(written["data"]["application.json"].as_str().unwrap()).unwrap();
+        assert_eq!(known["state"], "installed", "{record}: {known}");
+        assert_eq!(known["objects"].as_array().unwrap().len(), 2, "{record}: {known}");
+        assert_eq!(known["former"], json!([]), "{record}: {known}");
+        let left = bed.exec(1, "ls -A /var/lib/sealos/data/default/recording").stdout();
+        assert_eq!(left, "", "{record}");
+
+        died |= again(&uninstall, record);
+        kills += usize::from(died);
+        assert!(!has("both") && !has("new"), "{record}");
+        let name = written["metadata"]["name"].as_str().unwrap();
+        let map = format!("/api/v1/namespaces/imgctl-system/configmaps/{name}");
+        assert!(api.api.peek(&map).is_none(), "{record}: the record is left");
+        if !died {
+            break;
+        }
+    }
+    println!("{kills} kills of run --prune and uninstall");
+    assert!(kills > 2);
     bed.says(1, "rm /usr/local/sbin/kubectl");
 }

@@ -173,6 +173,7 @@ fn two_servers_and_an_agent() {
     balanced(&bed);
     two_controllers(&bed, &api);
     apps::pruned(&bed, &api);
+    apps::killed_anywhere(&bed, &api);
 
     drained(&bed, &api);
     assert_eq!(nodes(&bed), ["h1", "h2"]);

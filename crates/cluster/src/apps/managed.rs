@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::apps::objects::{ObjectAccess, removals, whole_removal};
 use crate::apps::prune::Prune;
 use crate::apps::record::{Installed, Records, State, application};
-use crate::apps::unseen;
 use crate::apps::wrapper::{self, Settings, Tool};
+use crate::apps::{sudo, unseen};
 use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::ClusterImage;
 use crate::pipeline::execution_context::{Applications, Commands};
@@ -252,11 +252,12 @@ fn files(recording: &Recording) -> Action {
             (format!("{directory}/begin"), 0o600, begin(&directory)),
             (format!("{directory}/settings.json"), 0o600, settings()?),
         ];
-        for tool in Tool::ALL {
+        for tool in Tool::ALL.into_iter().chain(Tool::CARRIERS) {
             let below = if tool == Tool::PostRenderer { "bin" } else { "wrappers" };
             let text = wrapper::script(tool, &program, &bin);
             written.push((format!("{directory}/{below}/{}", tool.name()), 0o700, text));
         }
+        written.push((format!("{directory}/wrappers/sudo"), 0o700, sudo(&directory)));
         for (path, mode, text) in written {
             let file = FileToWrite { path, mode, content: text.into_bytes() };
             site.agent.write_file(&file)?;
@@ -271,23 +272,38 @@ fn settings() -> Result<String> {
         .map_err(|error| Error::failed("cannot write settings").caused_by(error))
 }
 
+/// Returns the variables by which wrappers find their files.
+fn variables(directory: &str) -> [(&'static str, String); 2] {
+    [
+        (wrapper::SETTINGS, format!("{directory}/settings.json")),
+        (wrapper::OBJECTS, format!("{directory}/objects.jsonl")),
+    ]
+}
+
+fn sudo(directory: &str) -> String {
+    let variables = variables(directory);
+    let variables = variables.each_ref().map(|(name, value)| (*name, value.as_str()));
+    sudo::script(&format!("{directory}/bin"), &variables)
+}
+
 /// Returns the file that a command's shell reads first. Programs that the host does not have yet must
 /// not seem to be there: images ask for them before they install them.
 fn begin(directory: &str) -> String {
     let own = quote(directory);
+    let assignments =
+        variables(directory).map(|(name, value)| format!("{name}={}", quote(&value))).join(" ");
+    let tools = [Tool::Kubectl, Tool::Helm].into_iter().chain(Tool::CARRIERS).map(Tool::name);
+    let tools: Vec<&str> = tools.chain(["sudo"]).collect();
     format!(
-        "export {settings}={own}/settings.json {objects}={own}/objects.jsonl\n\
+        "export {assignments}\n\
          mkdir -p {own}/bin\n\
-         for imgctl_tool in {kubectl} {helm}; do\n\
+         for imgctl_tool in {tools}; do\n\
          if type -P \"$imgctl_tool\" >/dev/null; then ln -sf {own}/wrappers/\"$imgctl_tool\" {own}/bin/\n\
          else rm -f {own}/bin/\"$imgctl_tool\"; fi\n\
          done\n\
          unset imgctl_tool\n\
          export PATH={own}/bin:\"$PATH\"\n",
-        settings = wrapper::SETTINGS,
-        objects = wrapper::OBJECTS,
-        kubectl = Tool::Kubectl.name(),
-        helm = Tool::Helm.name(),
+        tools = tools.join(" "),
     )
 }
 
@@ -321,7 +337,7 @@ mod tests {
             std::fs::write(path, text).unwrap();
             std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
         };
-        for tool in ["kubectl", "helm"] {
+        for tool in ["kubectl", "helm", "k3s", "k0s"] {
             write(&own.join("wrappers").join(tool), &format!("#!/bin/sh\necho wrapped {tool}\n"));
         }
         for program in programs {
@@ -347,6 +363,10 @@ mod tests {
         let line = "kubectl x; command -v helm || echo none; echo \"${IMGCTL_OBJECTS##*/}\"";
         assert_eq!(ran(&["kubectl"], line), "wrapped kubectl\nnone\nobjects.jsonl\n");
         assert_eq!(ran(&["kubectl", "helm"], "helm x"), "wrapped helm\n");
+        assert_eq!(
+            ran(&["k3s"], "k3s kubectl; command -v k0s || echo none"),
+            "wrapped k3s\nnone\n"
+        );
         // The first command of an image installs what the next one uses.
         let line = "command -v kubectl || echo none";
         assert_eq!(ran(&[], line), "none\n");

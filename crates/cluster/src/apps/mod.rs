@@ -16,8 +16,11 @@ pub mod plan;
 pub mod prune;
 pub mod record;
 mod steps;
+mod sudo;
 pub mod target;
 #[cfg(test)]
 mod tests;
 mod unseen;
 pub mod wrapper;
+#[cfg(test)]
+mod wrapper_tests;

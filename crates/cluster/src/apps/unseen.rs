@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::apps::sudo::{PLAIN, ROOT};
+
 /// Words that may precede the program of a simple command and do not change the search path.
 const LEADING: [&str; 15] = [
     "!", "{", "if", "then", "elif", "else", "do", "while", "until", "time", "exec", "command",
@@ -10,13 +12,12 @@ const LEADING: [&str; 15] = [
 ];
 const SHELLS: [&str; 3] = ["sh", "bash", "dash"];
 /// Options of sudo whose value is the next word.
-const SUDO_VALUES: [&str; 8] = ["-u", "-g", "-h", "-p", "-C", "-D", "-R", "-T"];
+const SUDO_VALUES: [&str; 9] = ["-u", "--user", "-g", "-h", "-p", "-C", "-D", "-R", "-T"];
 const TOOLS: [&str; 2] = ["kubectl", "helm"];
 /// Programs that contain a kubectl.
 const CARRIERS: [&str; 2] = ["k3s", "k0s"];
 
-/// Returns the calls in the line that bypass the wrappers: `sudo kubectl`, `/usr/bin/helm`, `k3s kubectl`,
-/// `kubectl -f URL`.
+/// Returns the calls in the line that bypass the wrappers: `sudo -u app kubectl`, `/usr/bin/helm`.
 pub(super) fn calls(line: &str) -> BTreeSet<String> {
     simple_commands(line).iter().flat_map(|words| of_command(words)).collect()
 }
@@ -36,54 +37,54 @@ fn simple_commands(line: &str) -> Vec<Vec<String>> {
     commands
 }
 
-fn of_command(words: &[String]) -> Vec<String> {
+fn of_command(words: &[String]) -> Option<String> {
     let mut words = words.iter().map(String::as_str).peekable();
-    let mut sudo = false;
+    let mut sudo = None;
     let program = loop {
-        let Some(word) = words.next() else { return Vec::new() };
-        if word == "sudo" {
-            sudo = true;
+        let word = words.next()?;
+        if base(word) == "sudo" {
+            if word != "sudo" {
+                sudo = Some(word.to_owned());
+            }
             while let Some(option) = words.next_if(|word| word.starts_with('-')) {
-                if SUDO_VALUES.contains(&option) {
-                    words.next();
+                let value = if SUDO_VALUES.contains(&option) { words.next() } else { None };
+                if !stays_root(option, value) {
+                    sudo = Some(match value {
+                        Some(value) => format!("sudo {option} {value}"),
+                        None => format!("sudo {option}"),
+                    });
                 }
             }
         } else if SHELLS.contains(&base(word)) {
             // Only `sh -c` has the command in the line.
             let is_command = |word: &&str| word.starts_with('-') && word.ends_with('c');
-            if words.next_if(is_command).is_none() {
-                return Vec::new();
-            }
+            words.next_if(is_command)?;
         } else if !LEADING.contains(&word) && !is_assignment(word) {
             break word;
         }
     };
     let name = base(program);
-    if CARRIERS.contains(&name) && words.peek() == Some(&"kubectl") {
-        return vec![format!("{name} kubectl")];
+    let name = if CARRIERS.contains(&name) && words.peek() == Some(&"kubectl") {
+        format!("{program} kubectl")
+    } else if TOOLS.contains(&name) {
+        program.to_owned()
+    } else {
+        return None;
+    };
+    match sudo {
+        Some(sudo) => Some(format!("{sudo} {name}")),
+        None => program.contains('/').then_some(name),
     }
-    if !TOOLS.contains(&name) {
-        return Vec::new();
+}
+
+/// Whether sudo with this option runs programs as root with the environment that it always gives them.
+fn stays_root(option: &str, value: Option<&str>) -> bool {
+    match option.strip_prefix("-u").or_else(|| option.strip_prefix("--user=")) {
+        Some("") => value == Some(ROOT),
+        Some(user) => user == ROOT,
+        None if option == "--user" => value == Some(ROOT),
+        None => option == "--" || option[1..].chars().all(|letter| PLAIN.contains(letter)),
     }
-    if program != name {
-        return vec![program.to_owned()];
-    }
-    if sudo {
-        return vec![format!("sudo {name}")];
-    }
-    if name != "kubectl" {
-        return Vec::new();
-    }
-    let mut found = Vec::new();
-    while let Some(word) = words.next() {
-        let file = match word {
-            "-f" | "--filename" => words.next(),
-            _ => word.strip_prefix("--filename=").or_else(|| word.strip_prefix("-f")),
-        };
-        let is_url = |file: &&str| file.starts_with("https://") || file.starts_with("http://");
-        found.extend(file.filter(is_url).map(|file| format!("kubectl -f {file}")));
-    }
-    found
 }
 
 fn base(program: &str) -> &str {
@@ -105,15 +106,18 @@ mod tests {
         for (line, expected) in [
             ("cd /x && /usr/bin/kubectl apply -f a.yaml", "/usr/bin/kubectl"),
             ("A=1 ./helm install a b", "./helm"),
-            ("cat a | sudo -E kubectl apply -f -", "sudo kubectl"),
-            ("sudo -u root helm install a b", "sudo helm"),
-            ("sudo bash -ec 'kubectl apply -f a'", "sudo kubectl"),
-            ("bash -c \"k3s kubectl apply -f a\"", "k3s kubectl"),
-            ("if ! /usr/local/bin/k3s kubectl get ns; then exit 1; fi", "k3s kubectl"),
+            ("cat a | sudo -u app kubectl apply -f -", "sudo -u app kubectl"),
+            ("sudo -uapp helm install a b", "sudo -uapp helm"),
+            ("sudo -i bash -ec 'kubectl apply -f a'", "sudo -i kubectl"),
+            ("sudo /usr/bin/kubectl get ns", "/usr/bin/kubectl"),
+            ("/usr/bin/sudo -E kubectl get ns", "/usr/bin/sudo kubectl"),
+            ("bash -c \"sudo --login k3s kubectl apply -f a\"", "sudo --login k3s kubectl"),
+            (
+                "if ! /usr/local/bin/k3s kubectl get ns; then exit 1; fi",
+                "/usr/local/bin/k3s kubectl",
+            ),
             ("x=$(opt/kubectl get ns)", "opt/kubectl"),
             ("{ ${OPT}/kubectl get ns; }", "${OPT}/kubectl"),
-            ("kubectl apply -f a -f https://h/b.yaml", "kubectl -f https://h/b.yaml"),
-            ("kubectl apply \\\n --filename='http://h/b'", "kubectl -f http://h/b"),
         ] {
             assert_eq!(calls(line), BTreeSet::from([expected.to_owned()]), "{line}");
         }
@@ -128,6 +132,13 @@ mod tests {
             "# sudo kubectl apply",
             "echo ${OPT}/kubectl",
             "k3s check-config",
+            "/usr/local/bin/k3s check-config",
+            "k3s kubectl apply -f a",
+            "sudo kubectl apply -f a",
+            "sudo -En -u root -- helm install a b",
+            "sudo --user=root bash -c 'kubectl apply -f a'",
+            "sudo --user root kubectl apply -f a",
+            "kubectl apply -f a -f https://h/b.yaml",
         ] {
             assert_eq!(calls(line), BTreeSet::new(), "{line}");
         }

@@ -25,6 +25,7 @@ use imgctl_kube::objects::ObjectName;
 
 /// Maximum size of all manifests of one call, in bytes.
 const LARGEST: u64 = 64 << 20;
+const KUBECTL: &str = "kubectl";
 /// Maximum size of the settings, in bytes.
 const LONGEST_SETTINGS: u64 = 64 << 20;
 
@@ -49,22 +50,31 @@ pub enum Tool {
     Kubectl,
     Helm,
     PostRenderer,
+    /// Programs with a kubectl of their own: `k3s kubectl`.
+    K3s,
+    K0s,
 }
 
 impl Tool {
+    /// The tools that commands for any cluster need.
     pub const ALL: [Self; 3] = [Self::Kubectl, Self::Helm, Self::PostRenderer];
+    /// Programs of hosts with a kubectl of their own.
+    pub const CARRIERS: [Self; 2] = [Self::K3s, Self::K0s];
 
     /// Returns the file name of the wrapper, and of the program if there is one.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Kubectl => "kubectl",
+            Self::Kubectl => KUBECTL,
             Self::Helm => "helm",
             Self::PostRenderer => "post-renderer",
+            Self::K3s => "k3s",
+            Self::K0s => "k0s",
         }
     }
 }
 
 /// One call of a wrapped program.
+#[derive(Clone)]
 pub struct Call {
     pub tool: Tool,
     pub arguments: Vec<OsString>,
@@ -83,6 +93,16 @@ pub fn run(call: &Call, input: &mut dyn Read, output: &mut dyn Write) -> Result<
     match call.tool {
         Tool::Kubectl => kubectl(call, input),
         Tool::Helm => helm(call),
+        Tool::K3s | Tool::K0s => match call.arguments.split_first() {
+            Some((first, rest)) if first == KUBECTL => {
+                kubectl(&Call { arguments: rest.to_vec(), ..call.clone() }, input)
+            }
+            _ => {
+                let mut command = Command::new(call.program()?);
+                command.args(&call.arguments);
+                call.become_program(command)
+            }
+        },
         Tool::PostRenderer => {
             let text = limited(input, "the chart's manifests")?;
             let settings = call.settings()?;
@@ -158,7 +178,11 @@ impl Call {
     }
 
     fn command(&self) -> Result<Command> {
-        Ok(Command::new(self.program()?))
+        let mut command = Command::new(self.program()?);
+        if Tool::CARRIERS.contains(&self.tool) {
+            command.arg(KUBECTL);
+        }
+        Ok(command)
     }
 
     /// Replaces this process by the real program.
@@ -214,12 +238,15 @@ fn kubectl(call: &Call, input: &mut dyn Read) -> Result<()> {
         return call.pass_through();
     }
     let mut text = String::new();
+    let mut at_urls = String::new();
     let mut piped = None;
     let mut arguments = parsed.rest.clone();
     for file in &parsed.files {
         if file.starts_with("http://") || file.starts_with("https://") {
-            tracing::warn!("{file} is applied as it is, and its objects are not recorded");
             arguments.extend(["-f".to_owned(), file.clone()]);
+            if !parsed.dry_run {
+                add(&mut at_urls, &manifests_at(call, file))?;
+            }
             continue;
         }
         match file.as_str() {
@@ -241,20 +268,16 @@ fn kubectl(call: &Call, input: &mut dyn Read) -> Result<()> {
         }
     }
     for directory in &parsed.kustomizations {
-        let made = call.command()?.args(["kustomize", directory]).stderr(Stdio::inherit()).output();
-        let made = made.doing(|| "cannot run kubectl kustomize".to_owned())?;
-        if !made.status.success() {
-            return Err(failed("kubectl kustomize"));
-        }
-        add(&mut text, &limited(&mut made.stdout.as_slice(), "the kustomization")?)?;
+        let made = output(call.command()?.args(["kustomize", directory]), "kubectl kustomize")?;
+        add(&mut text, &made)?;
     }
-    if text.trim().is_empty() {
+    if text.trim().is_empty() && at_urls.is_empty() {
         return call.pass_through();
     }
     let settings = call.settings()?;
     let namespace = parsed.namespace.as_ref().unwrap_or(&settings.namespace);
     let mut command = call.command()?;
-    if settings.rewrites() {
+    if settings.rewrites() && !text.trim().is_empty() {
         command.args(arguments).args(["-f", "-"]).stdin(in_memory(&settings.rewritten(&text))?);
     } else {
         // Only recorded: kubectl reads its files itself, and the stdin that was read here.
@@ -268,6 +291,7 @@ fn kubectl(call: &Call, input: &mut dyn Read) -> Result<()> {
     }
     if parsed.verb == "apply" {
         // It adopts objects that exist, and a part of them may be there after a failure.
+        call.record(&at_urls, namespace)?;
         call.record(&text, namespace)?;
         return call.become_program(command);
     }
@@ -276,7 +300,35 @@ fn kubectl(call: &Call, input: &mut dyn Read) -> Result<()> {
     if !status.success() {
         return Err(failed(&format!("kubectl {}", parsed.verb)));
     }
+    call.record(&at_urls, namespace)?;
     call.record(&text, namespace)
+}
+
+/// Returns the manifests at a URL, to be recorded and not sent: kubectl fetches them, without a cluster, and
+/// adds an annotation. Nothing if it cannot: the call itself tells why.
+fn manifests_at(call: &Call, url: &str) -> String {
+    let arguments = ["annotate", "--local", "-o", "yaml", "-f", url, "imgctl.io/recorded=true"];
+    let fetched = call
+        .command()
+        .and_then(|mut command| output(command.args(arguments).stderr(Stdio::null()), "kubectl"));
+    fetched.unwrap_or_else(|error| {
+        tracing::warn!("the objects of {url} are not recorded: it cannot be read ({error})");
+        String::new()
+    })
+}
+
+/// Returns what a program prints.
+fn output(command: &mut Command, what: &str) -> Result<String> {
+    let doing = || format!("cannot run {what}");
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().doing(doing)?;
+    // Dropped when it was read, or is too long: then the program fails.
+    let text = match child.stdout.take() {
+        Some(mut pipe) => limited(&mut pipe, &format!("the manifests of {what}")),
+        None => Ok(String::new()),
+    };
+    let status = child.wait().doing(doing)?;
+    let text = text?;
+    if status.success() { Ok(text) } else { Err(failed(what)) }
 }
 
 /// Returns the error for a program that has said why it failed.
@@ -378,98 +430,4 @@ fn version_is_4(call: &Call) -> Result<bool> {
     let asked = call.command()?.args(["version", "--short"]).stderr(Stdio::null()).output();
     let asked = asked.doing(|| "cannot run helm".to_owned())?;
     Ok(asked.stdout.starts_with(b"v4"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use imgctl_base::image::Digest;
-    use std::os::unix::fs::PermissionsExt;
-
-    /// Runs the wrapper's work with a program that prints its arguments and stdin into a file.
-    fn called(line: &str, input: &str) -> (Result<()>, String, String) {
-        let directory = tempfile::tempdir().unwrap();
-        let at = |name: &str| directory.path().join(name);
-        std::fs::create_dir_all(at("bin")).unwrap();
-        std::fs::create_dir_all(at("m/below")).unwrap();
-        let program = "#!/bin/sh\necho \"$@\" >\"${0%/*}/said\"\ncat >>\"${0%/*}/said\"\n\
-                       case \"$*\" in *fail*) exit 1;; esac\n";
-        std::fs::write(at("bin/kubectl"), program).unwrap();
-        std::fs::set_permissions(at("bin/kubectl"), PermissionsExt::from_mode(0o755)).unwrap();
-        let object = |name: &str| {
-            format!(
-                "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{image: nginx:1}}\n"
-            )
-        };
-        for (file, name) in
-            [("m/b.yaml", "b"), ("m/a.yml", "a"), ("m/below/c.json", "c"), ("m/x.txt", "x")]
-        {
-            std::fs::write(at(file), object(name)).unwrap();
-        }
-        let mut images = Pushed::new("r.io");
-        images.add("library/nginx", Some("1"), &Digest::of(b""));
-        let settings = Settings { namespace: "n".to_owned(), images: Some(images) };
-        std::fs::write(at("settings"), serde_json::to_string(&settings).unwrap()).unwrap();
-        let line = line.replace("DIR", &directory.path().display().to_string());
-        let call = Call {
-            tool: Tool::Kubectl,
-            arguments: line.split(' ').map(Into::into).collect(),
-            own: at("own"),
-            path: vec![at("none"), at("bin")],
-            settings: Some(at("settings")),
-            objects: Some(at("objects")),
-            namespace: None,
-        };
-        let ran = run(&call, &mut input.as_bytes(), &mut Vec::new());
-        let said = std::fs::read_to_string(at("bin/said")).unwrap_or_default();
-        let objects = read_objects(&at("objects")).unwrap();
-        let objects: Vec<String> = objects.iter().map(ToString::to_string).collect();
-        (ran, said, objects.join(", "))
-    }
-
-    #[test]
-    fn files_become_one_text_with_new_names() {
-        // `create` is a child; `apply` would replace the test itself.
-        let (ran, said, objects) = called("create -f DIR/m -R --save-config", "");
-        ran.unwrap();
-        assert!(said.starts_with("create --save-config -f -\n"), "{said}");
-        assert_eq!(said.matches("image: r.io/library/nginx:1").count(), 3, "{said}");
-        assert_eq!(objects, "Pod n/a, Pod n/b, Pod n/c");
-        let text = "{\"apiVersion\":\"v1\",\"kind\":\"Secret\",\"metadata\":{\"name\":\"s\"}}";
-        let (ran, _, objects) = called("create -n z -f - -f DIR/m", text);
-        ran.unwrap();
-        assert_eq!(objects, "Secret z/s, Pod z/a, Pod z/b");
-    }
-
-    #[test]
-    fn objects_that_were_not_created_are_not_recorded() {
-        let (ran, _, objects) = called("create -f DIR/m --fail", "");
-        assert_eq!(ran.unwrap_err().kind(), Kind::CommandFailed);
-        assert_eq!(objects, "");
-    }
-
-    #[test]
-    fn a_chart_is_rendered_with_new_names() {
-        let mut images = Pushed::new("r.io");
-        images.add("a/b", Some("1"), &Digest::of(b""));
-        let directory = tempfile::tempdir().unwrap();
-        let settings = directory.path().join("settings");
-        let text = Settings { namespace: "n".to_owned(), images: Some(images) };
-        std::fs::write(&settings, serde_json::to_string(&text).unwrap()).unwrap();
-        let objects = directory.path().join("objects");
-        let call = Call {
-            tool: Tool::PostRenderer,
-            arguments: Vec::new(),
-            own: directory.path().to_owned(),
-            path: Vec::new(),
-            settings: Some(settings),
-            objects: Some(objects.clone()),
-            namespace: Some("release".to_owned()),
-        };
-        let input = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {image: \"docker.io/a/b:1\"}\n";
-        let mut output = Vec::new();
-        run(&call, &mut input.as_bytes(), &mut output).unwrap();
-        assert!(String::from_utf8(output).unwrap().contains("image: \"r.io/a/b:1\""));
-        assert_eq!(read_objects(&objects).unwrap()[0].to_string(), "Pod release/p");
-    }
 }

@@ -14,7 +14,7 @@ use crate::backup::last::LastBackup;
 use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::change::Planned;
 use crate::pipeline::execution_context::ExecutionContext;
-use crate::pipeline::files_of_hosts::HostFile;
+use crate::pipeline::files_of_hosts::{HostFile, PART};
 use crate::pipeline::look::{self, Looks};
 use crate::pipeline::ownership;
 use crate::pipeline::step::{Phase, Plan, Step};
@@ -154,8 +154,8 @@ fn pack(backup: &Arc<Backup>, folder: &str, outcome: &Outcome) -> Action {
         let cluster = &site.context.name;
         let recipients = backup.recipients.clone();
         let mut packer = Packer::begin(staging, cluster, &backup.created, recipients)?;
-        packer.add(CLUSTERFILE, &mut backup.clusterfile.as_bytes(), None)?;
-        packer.add(CONTROLLER, &mut backup.controller.as_slice(), None)?;
+        packer.add(CLUSTERFILE, &mut backup.clusterfile.as_bytes())?;
+        packer.add(CONTROLLER, &mut backup.controller.as_slice())?;
         let agent = site.pool.agent(site.host)?;
         for file in files {
             let path = format!("{folder}/{}", file.name);
@@ -169,7 +169,7 @@ fn pack(backup: &Arc<Backup>, folder: &str, outcome: &Outcome) -> Action {
                 });
                 let died = || Err(Error::failed(format!("cannot compute the digest of {path}")));
                 let expected = Box::new(|| asked.join().unwrap_or_else(|_| died()));
-                packer.add(&file.name, &mut content, Some(expected))
+                packer.add_frames(&file.name, &mut content, PART, Some(expected))
             })?;
         }
         let packed = packer.finish(backup.about.clone(), &backup.tag)?;

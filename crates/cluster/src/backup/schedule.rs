@@ -5,6 +5,7 @@
 //! files, never in the unit. The record of the cluster in it is kept up to date by every command that
 //! changes the cluster (pipeline/record.rs).
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::backup::last;
@@ -30,6 +31,8 @@ pub struct Schedule {
     pub arguments: Vec<String>,
     /// Files beside the state, and the state itself; paths are relative to the directory.
     pub files: Vec<FileToWrite>,
+    /// Directory on the host that others must not be able to enter, because backups in it are not encrypted.
+    pub private: Option<PathBuf>,
 }
 
 /// Returns the directory of the timer's files on a control plane.
@@ -56,8 +59,9 @@ pub fn install(
     let mut plan = Plan::new("backup", &context.name, &format!("schedule {}", schedule.calendar));
     plan.aside = true;
     let check = format!(
-        "systemd-analyze calendar {} >/dev/null\nmkdir -p -m 0700 {folder}; chmod 0700 {folder}",
+        "systemd-analyze calendar {} >/dev/null\n{closed}mkdir -p -m 0700 {folder}; chmod 0700 {folder}",
         quoted(&schedule.calendar),
+        closed = schedule.private.as_deref().map(closed).unwrap_or_default(),
         folder = quoted(&folder)
     );
     let program = format!("{folder}/imgctl");
@@ -89,6 +93,18 @@ pub fn install(
     let always = actions.into_iter().map(|action| Step::from(action).always());
     plan.push(Phase::on("schedule", &first, always));
     Ok(Planned::new(plan, context, execution))
+}
+
+/// Returns the line that fails if others may enter the directory of a place, as the backup itself would at night.
+fn closed(place: &Path) -> String {
+    format!(
+        "place={place}\n\
+         open() {{ [ -n \"$(find \"$1\" -maxdepth 0 -perm /077)\" ]; }}\n\
+         if [ -d \"$place\" ] && open \"$place\" && [ -n \"$(ls -A \"$place\")\" ] && {{ [ ! -d \"$place/blobs\" ] || open \"$place/blobs\"; }}; then\n\
+         echo \"others may enter $place on this host, and backups are not encrypted: chmod 700 it there, or pass --encrypt-to\" >&2; exit 1\n\
+         fi\n",
+        place = quoted(&place.to_string_lossy()),
+    )
 }
 
 /// Plans the removal of the timer.
@@ -183,6 +199,32 @@ fn timer(context: &ClusterContext, calendar: &str) -> String {
 mod tests {
     use super::*;
     use crate::cluster::testing::context;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_place_that_others_may_enter_is_refused() {
+        let scratch = tempfile::tempdir().unwrap();
+        let place = scratch.path().join("it's");
+        let is_closed = || {
+            let line = closed(&place);
+            std::process::Command::new("bash").args(["-ec", &line]).status().unwrap().success()
+        };
+        let allow = |path: &Path, mode| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        assert!(is_closed(), "it is made, and closed");
+        let blobs = place.join("blobs");
+        std::fs::create_dir_all(&blobs).unwrap();
+        for (outer, inner, expected) in
+            [(0o700, 0o755, true), (0o755, 0o755, false), (0o755, 0o700, true)]
+        {
+            allow(&place, outer);
+            allow(&blobs, inner);
+            assert_eq!(is_closed(), expected, "{outer:o} {inner:o}");
+        }
+        std::fs::remove_dir(&blobs).unwrap();
+        assert!(is_closed(), "empty");
+    }
 
     #[test]
     fn units_take_every_text_literally() {

@@ -8,12 +8,12 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use crate::cluster::state_files::StateFiles;
 use crate::runtime::Action;
 use imgctl_base::error::{Context as _, Error, IoContext, Result};
-use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{ReadPart, WritePart};
+use imgctl_host::agent::{Agent, part};
 
 /// Bytes per transferred part.
 pub(crate) const PART: u64 = 4 << 20;
-/// Parts that are requested at once, so that the line is busy while a part is decoded.
+/// Parts that are requested at once, so that the line is busy while a part is compressed or used.
 const LANES: u64 = 2;
 /// Parts of each lane that wait to be used.
 const AHEAD: usize = 1;
@@ -34,36 +34,71 @@ fn send(agent: &dyn Agent, state: &StateFiles, file: &Path, path: &str) -> Resul
     write_parts(agent, path, &mut *source, u64::MAX).context(doing)
 }
 
-/// Writes `size` bytes of `content` to `path` on a host, part by part.
+/// Writes `size` bytes of `content` to `path` on a host, part by part; the next one is read and compressed
+/// while one is on its way.
 pub(crate) fn write_parts(
     agent: &dyn Agent,
     path: &str,
-    content: &mut dyn Read,
+    content: &mut (dyn Read + Send),
     size: u64,
 ) -> Result<()> {
-    let (path, mut offset) = (path.to_owned(), 0);
-    loop {
-        let mut part = Vec::new();
-        Read::take(&mut *content, PART)
-            .read_to_end(&mut part)
-            .doing(|| "cannot read it".to_owned())?;
-        let end = offset + part.len() as u64;
-        let (path, is_last) = (path.clone(), end >= size || part.is_empty());
-        agent.write_part(&WritePart { path, mode: 0o600, offset, content: part, is_last })?;
+    std::thread::scope(|scope| {
+        let (sender, parts) = sync_channel(AHEAD);
+        scope.spawn(move || {
+            loop {
+                let part = next_part(content);
+                let is_end = part.as_ref().map_or(true, |(length, _)| *length < PART);
+                if sender.send(part).is_err() || is_end {
+                    return;
+                }
+            }
+        });
+        send_parts(agent, path, size, parts)
+    })
+}
+
+/// Returns the number of bytes of the next part, and the part, compressed. The last one is shorter than
+/// others.
+fn next_part(content: &mut dyn Read) -> Result<(u64, Vec<u8>)> {
+    let mut bytes = Vec::new();
+    content.take(PART).read_to_end(&mut bytes).doing(|| "cannot read it".to_owned())?;
+    Ok((bytes.len() as u64, part::compress(&bytes)?))
+}
+
+fn send_parts(
+    agent: &dyn Agent,
+    path: &str,
+    size: u64,
+    parts: Receiver<Result<(u64, Vec<u8>)>>,
+) -> Result<()> {
+    let mut offset = 0;
+    for part in parts {
+        let (length, content) = part?;
+        let end = offset + length;
+        let (path, is_last) = (path.to_owned(), end >= size || length < PART);
+        agent.write_part(&WritePart {
+            path,
+            mode: 0o600,
+            offset,
+            content,
+            compressed: true,
+            is_last,
+        })?;
         if is_last {
             return Ok(());
         }
         offset = end;
     }
+    Err(Error::failed("cannot read it"))
 }
 
-/// Reads a file of a host; parts arrive while earlier ones are used.
+/// The parts of a file of a host as frames of zstd of at most [`PART`] bytes each; they arrive while earlier
+/// ones are used.
 pub(crate) struct HostFile {
     /// The parts, in turn.
     lanes: Vec<Receiver<io::Result<Vec<u8>>>>,
     /// Number of parts that were taken.
     taken: usize,
-    part: io::Cursor<Vec<u8>>,
 }
 
 impl HostFile {
@@ -75,7 +110,8 @@ impl HostFile {
             std::thread::spawn(move || {
                 let mut offset = number * PART;
                 while offset < size {
-                    let part = ReadPart { path: path.clone(), offset, length: PART };
+                    let path = path.clone();
+                    let part = ReadPart { path, offset, length: PART, compress: true };
                     let read = agent.read_part(&part).map_err(io::Error::other);
                     let length = read.as_ref().map_or(0, Vec::len) as u64;
                     if sender.send(read).is_err() || length == 0 {
@@ -86,27 +122,19 @@ impl HostFile {
             });
             parts
         };
-        Self { lanes: (0..LANES).map(lane).collect(), taken: 0, part: io::Cursor::default() }
+        Self { lanes: (0..LANES).map(lane).collect(), taken: 0 }
     }
 }
 
-impl Read for HostFile {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let read = self.part.read(into)?;
-            if read > 0 || into.is_empty() {
-                return Ok(read);
-            }
-            let lane = self.taken % self.lanes.len();
-            match self.lanes[lane].recv() {
-                Ok(part) => self.part = io::Cursor::new(part?),
-                Err(_) => return Ok(0),
-            }
-            if self.part.get_ref().is_empty() {
-                return Ok(0);
-            }
-            self.taken += 1;
-        }
+impl Iterator for HostFile {
+    type Item = io::Result<Vec<u8>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let lane = self.taken % self.lanes.len();
+        self.taken += 1;
+        let part = self.lanes[lane].recv().ok()?;
+        // A file that became shorter ends where it ends.
+        part.map_or_else(|error| Some(Err(error)), |part| (!part.is_empty()).then_some(Ok(part)))
     }
 }
 
@@ -128,7 +156,8 @@ mod tests {
             }
             let start = usize::try_from(part.offset).unwrap().min(self.0.len());
             let end = usize::try_from(part.offset + part.length).unwrap().min(self.0.len());
-            Ok(self.0[start..end].to_vec())
+            let bytes = &self.0[start..end];
+            if bytes.is_empty() { Ok(Vec::new()) } else { part::compress(bytes) }
         }
     }
 
@@ -138,17 +167,15 @@ mod tests {
         for size in [0, 1, part, part + 1, 5 * part, 5 * part + 7] {
             let content: Vec<u8> = (0..size).map(|at| (at / 1000 % 251) as u8).collect();
             let agent: Arc<dyn Agent> = Arc::new(OneFile(content.clone()));
-            let mut read = Vec::new();
-            let mut file = HostFile::open(&agent, "/f", size as u64);
-            file.read_to_end(&mut read).unwrap();
-            assert!(read == content, "{size}: {}", read.len());
             // One that became shorter ends where it ends.
-            read.clear();
-            let mut file = HostFile::open(&agent, "/f", size as u64 + 3 * PART);
-            file.read_to_end(&mut read).unwrap();
-            assert!(read == content, "{size}: {}", read.len());
-            let mut missing = HostFile::open(&agent, "/g", 1);
-            assert!(missing.read_to_end(&mut read).is_err());
+            for size in [size as u64, size as u64 + 3 * PART] {
+                let frames = HostFile::open(&agent, "/f", size);
+                let parts = frames.map(|frame| part::decompress(&frame.unwrap(), PART).unwrap());
+                let read = parts.collect::<Vec<_>>().concat();
+                assert!(read == content, "{size}: {}", read.len());
+            }
+            assert!(HostFile::open(&agent, "/g", 1).next().unwrap().is_err());
+            assert!(HostFile::open(&agent, "/g", 0).next().is_none());
         }
     }
 }

@@ -89,7 +89,8 @@ fn carry(
 ) -> Result<()> {
     let mut offset = 0;
     loop {
-        let content = from.read_part(&ReadPart { path: path.to_owned(), offset, length: PART })?;
+        let part = ReadPart { path: path.to_owned(), offset, length: PART, compress: false };
+        let content = from.read_part(&part)?;
         let length = content.len() as u64;
         let is_last = offset + length >= size || length == 0;
         here.write_all(&content).doing(|| format!("cannot write the copy of {path}"))?;
@@ -99,6 +100,7 @@ fn carry(
                 mode: 0o600,
                 offset,
                 content,
+                compressed: false,
                 is_last,
             })?;
         }

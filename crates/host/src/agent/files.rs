@@ -1,10 +1,12 @@
 //! Single files of this machine: written atomically, read up to a limit.
 
+use std::borrow::Cow;
 use std::fs::{DirBuilder, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::agent::part;
 use crate::agent::protocol::{FileToWrite, ReadPart, WritePart};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::atomic::{self, Durability};
@@ -94,14 +96,14 @@ pub(super) fn read(path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-pub(super) fn read_part(part: &ReadPart) -> Result<Vec<u8>> {
-    let path = absolute(&part.path)?;
+pub(super) fn read_part(wanted: &ReadPart) -> Result<Vec<u8>> {
+    let path = absolute(&wanted.path)?;
     let mut file = File::open(&path).path("open", &path)?;
     check_regular(&file, &path)?;
     let mut bytes = Vec::new();
-    file.seek(SeekFrom::Start(part.offset)).path("read", &path)?;
-    file.take(part.length.min(LONGEST_PART)).read_to_end(&mut bytes).path("read", &path)?;
-    Ok(bytes)
+    file.seek(SeekFrom::Start(wanted.offset)).path("read", &path)?;
+    file.take(wanted.length.min(LONGEST_PART)).read_to_end(&mut bytes).path("read", &path)?;
+    if wanted.compress && !bytes.is_empty() { part::compress(&bytes) } else { Ok(bytes) }
 }
 
 /// Returns the SHA-256 digest of a file.
@@ -123,6 +125,10 @@ pub(super) fn digest(path: &str) -> Result<Digest> {
 /// part renames it into place.
 pub(super) fn write_part(part: &WritePart) -> Result<()> {
     let path = absolute(&part.path)?;
+    let content = match part.compressed {
+        true => Cow::Owned(part::decompress(&part.content, LONGEST_PART)?),
+        false => Cow::Borrowed(&part.content),
+    };
     let mut name = path.as_os_str().to_owned();
     name.push(".part");
     let partial = PathBuf::from(name);
@@ -142,7 +148,7 @@ pub(super) fn write_part(part: &WritePart) -> Result<()> {
     }
     file.set_len(part.offset).path("cut", &partial)?;
     file.seek(SeekFrom::End(0)).path("write", &partial)?;
-    file.write_all(&part.content).path("write", &partial)?;
+    file.write_all(&content).path("write", &partial)?;
     if !part.is_last {
         return Ok(());
     }
@@ -200,6 +206,7 @@ mod tests {
                     mode: 0o755,
                     offset: 0,
                     content: new.clone(),
+                    compressed: false,
                     is_last: true,
                 })
                 .unwrap();
@@ -236,6 +243,7 @@ mod tests {
             mode: 0o600,
             offset,
             content: content.to_vec(),
+            compressed: false,
             is_last,
         };
         assert!(write_part(&part(3, b"x", false)).is_err());
@@ -246,11 +254,23 @@ mod tests {
         assert!(!path.exists());
         write_part(&part(6, b"g", true)).unwrap();
         assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
-        let read =
-            |offset, length| read_part(&ReadPart { path: text.clone(), offset, length }).unwrap();
-        assert_eq!(read(0, 4), b"abcd");
-        assert_eq!(read(4, 4), b"efg");
-        assert_eq!(read(9, 4), b"");
+        let read = |offset, length, compress| {
+            read_part(&ReadPart { path: text.clone(), offset, length, compress }).unwrap()
+        };
+        assert_eq!(read(0, 4, false), b"abcd");
+        assert_eq!(read(4, 4, false), b"efg");
+        for compress in [false, true] {
+            assert_eq!(read(9, 4, compress), b"");
+        }
+        // A frame that was read can be written; a damaged one is refused.
+        let frame = read(0, 4, true);
+        assert_ne!(frame, b"abcd");
+        for (content, is_whole) in [(&frame[..], true), (&frame[..frame.len() - 1], false)] {
+            let part = WritePart { compressed: true, ..part(0, content, true) };
+            assert_eq!(write_part(&part).is_ok(), is_whole);
+            assert_eq!(read(0, 9, false), b"abcd");
+        }
+        write_part(&part(0, b"abcdefg", true)).unwrap();
         assert_eq!(digest(&text).unwrap(), Digest::of(b"abcdefg"));
         assert!(digest(&format!("{text}.none")).is_err());
         assert!(digest("/dev/zero").is_err());

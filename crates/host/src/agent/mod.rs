@@ -12,6 +12,7 @@ pub mod here;
 mod hosts_file;
 pub mod install;
 mod network;
+pub mod part;
 pub mod peers;
 pub mod protocol;
 mod pull;
@@ -147,7 +148,7 @@ pub trait Agent: Send + Sync {
         self.inner()?.read_file(path, limit)
     }
 
-    /// Reads a part of a file, which must exist.
+    /// Reads a part of a file, which must exist. [`part`] says how parts are compressed.
     fn read_part(&self, part: &ReadPart) -> Result<Vec<u8>> {
         self.inner()?.read_part(part)
     }

@@ -220,6 +220,8 @@ pub struct ReadPart {
     pub offset: u64,
     /// Maximum number of bytes to read; fewer are returned only at the end of the file.
     pub length: u64,
+    /// Return the part as a frame of zstd, and nothing behind the end of the file.
+    pub compress: bool,
 }
 
 /// Claim of a host for a cluster. Of several at the same time, one succeeds.
@@ -257,6 +259,8 @@ pub struct WritePart {
     pub offset: u64,
     #[serde(with = "crate::agent::wire::base64_bytes")]
     pub content: Vec<u8>,
+    /// Whether the content is a frame of zstd.
+    pub compressed: bool,
     pub is_last: bool,
 }
 

@@ -32,7 +32,7 @@ const GREETING: &str = "imgctl-agent";
 /// First word of the line that a host without the agent prints.
 pub(super) const NEEDED: &str = "imgctl-agent-needed";
 /// Version of the protocol, in addition to the version of the program.
-const PROTOCOL: u32 = 3;
+const PROTOCOL: u32 = 4;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Returns the agent's greeting. It begins with a line break, because the output of the shell's

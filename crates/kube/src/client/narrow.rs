@@ -56,6 +56,9 @@ fn of_text(text: &str, path: &str, context: Option<&str>) -> Result<Narrowed> {
         let contexts = whole["contexts"].as_array().into_iter().flatten();
         contexts.filter_map(|one| one["name"].as_str())
     };
+    if names().next().is_none() {
+        return Err(wrong("it has no contexts"));
+    }
     let Some(chosen) = named(&whole["contexts"], name).filter(|_| !name.is_empty()) else {
         let what = match (context, name) {
             (None, "") => format!("{path} has no current context"),

@@ -1,10 +1,12 @@
-//! Packs files into an artifact in a directory of its own, an OCI image layout: each part is compressed
-//! and, if recipients are named, encrypted, in one pass.
+//! Packs files into an artifact in a directory of its own, an OCI image layout: each part is compressed,
+//! unless it arrives so, and, if recipients are named, encrypted, in one pass.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -19,7 +21,7 @@ use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::image::descriptor::REF_NAME;
 use imgctl_base::image::{Descriptor, Digest, Hasher, Index, Manifest, media_type};
 
-/// Compresses a snapshot of etcd to a third, faster than a disk writes it.
+/// Level of what is not compressed already: keys and lists.
 const LEVEL: i32 = 3;
 const BUFFER: usize = 1 << 20;
 
@@ -68,13 +70,30 @@ impl Packer {
         })
     }
 
-    /// Adds a part. Fails if `expected`, which is asked at the end, is not the digest of what `content`
-    /// gives.
-    pub fn add(
+    /// Adds a part.
+    pub fn add(&mut self, name: &str, content: &mut dyn Read) -> Result<()> {
+        self.add_with(name, None, &mut |target| compress(content, target))
+    }
+
+    /// Adds a part that is compressed already, as frames of zstd of at most `longest` bytes each. Fails
+    /// if a frame is damaged, or if `expected`, which is asked at the end, is not the digest of their
+    /// content.
+    pub fn add_frames(
         &mut self,
         name: &str,
-        content: &mut dyn Read,
+        frames: &mut dyn Iterator<Item = io::Result<Vec<u8>>>,
+        longest: u64,
         expected: Option<Expected<'_>>,
+    ) -> Result<()> {
+        self.add_with(name, expected, &mut |target| copy_frames(frames, longest, target))
+    }
+
+    /// Adds a part that `write` writes; it returns digest and size of the content.
+    fn add_with(
+        &mut self,
+        name: &str,
+        expected: Option<Expected<'_>>,
+        write: &mut dyn FnMut(&mut dyn Write) -> io::Result<(Digest, u64)>,
     ) -> Result<()> {
         let doing = || format!("cannot pack {name}");
         if !is_name(name) || self.parts.iter().any(|part| part.name == name) {
@@ -84,14 +103,15 @@ impl Packer {
             ))
             .hint("letters, digits, `.`, `_` and `-` are allowed, and each name once"));
         }
-        let target = Hashed::new(self.blob_file(name)?);
-        let (digest, size, blob) = match &self.recipients {
+        let mut target = Hashed::new(self.blob_file(name)?);
+        let (digest, size) = match &self.recipients {
             Some(recipients) => {
-                let target = age::encrypt(target, recipients)?;
-                let (digest, size, target) = compress(content, target).doing(doing)?;
-                (digest, size, Encrypting::finish(target)?)
+                let mut encrypting = age::encrypt(target, recipients)?;
+                let written = write(&mut encrypting).doing(doing)?;
+                target = Encrypting::finish(encrypting)?;
+                written
             }
-            None => compress(content, target).doing(doing)?,
+            None => write(&mut target).doing(doing)?,
         };
         if let Some(expected) = expected.map(|ask| ask()).transpose()?
             && expected != digest
@@ -101,7 +121,7 @@ impl Packer {
                  meanwhile, or was damaged on its way"
             )));
         }
-        let blob = self.keep(name, blob).context(doing)?;
+        let blob = self.keep(name, target).context(doing)?;
         let mut layer = Descriptor::new(&self.media(PART), blob.digest.clone(), blob.size);
         if self.recipients.is_none() {
             layer.annotations.insert(TITLE.to_owned(), format!("{name}.zst"));
@@ -210,8 +230,8 @@ fn encoded(value: &impl Serialize) -> Result<Vec<u8>> {
         .map_err(|error| Error::failed("cannot write the backup").caused_by(error))
 }
 
-/// Compresses `content`; returns its digest and size, and the target.
-fn compress<W: Write>(content: &mut dyn Read, target: W) -> io::Result<(Digest, u64, W)> {
+/// Compresses `content`; returns its digest and size.
+fn compress(content: &mut dyn Read, target: &mut dyn Write) -> io::Result<(Digest, u64)> {
     let mut encoder = zstd::stream::Encoder::new(target, LEVEL)?;
     let (mut hasher, mut size) = (Hasher::new(), 0);
     let mut buffer = vec![0; BUFFER];
@@ -226,7 +246,60 @@ fn compress<W: Write>(content: &mut dyn Read, target: W) -> io::Result<(Digest, 
         size += read as u64;
         encoder.write_all(&buffer[..read])?;
     }
-    Ok((hasher.finish(), size, encoder.finish()?))
+    encoder.finish()?;
+    Ok((hasher.finish(), size))
+}
+
+/// Writes frames as they are; returns digest and size of their content, which is decompressed for that
+/// while they are encrypted and written.
+fn copy_frames(
+    frames: &mut dyn Iterator<Item = io::Result<Vec<u8>>>,
+    longest: u64,
+    target: &mut dyn Write,
+) -> io::Result<(Digest, u64)> {
+    std::thread::scope(|scope| {
+        let (sender, waiting) = sync_channel(1);
+        let content = scope.spawn(move || content_of(waiting, longest));
+        let written = write_frames(frames, sender, target);
+        let died = |_| Err(io::Error::other("the thread that verifies it has died"));
+        // A frame that cannot be used is the reason why no others were taken.
+        let content = content.join().unwrap_or_else(died)?;
+        written.map(|()| content)
+    })
+}
+
+fn write_frames(
+    frames: &mut dyn Iterator<Item = io::Result<Vec<u8>>>,
+    verified: SyncSender<Arc<Vec<u8>>>,
+    target: &mut dyn Write,
+) -> io::Result<()> {
+    let mut is_empty = true;
+    for frame in frames {
+        let frame = Arc::new(frame?);
+        if verified.send(Arc::clone(&frame)).is_err() {
+            return Ok(());
+        }
+        target.write_all(&frame)?;
+        is_empty = false;
+    }
+    if is_empty {
+        target.write_all(&zstd::bulk::compress(&[], LEVEL)?)?;
+    }
+    drop(verified);
+    Ok(())
+}
+
+/// Returns digest and size of what is in the frames.
+fn content_of(frames: Receiver<Arc<Vec<u8>>>, longest: u64) -> io::Result<(Digest, u64)> {
+    let mut decompressor = zstd::bulk::Decompressor::new()?;
+    let mut content = Vec::with_capacity(usize::try_from(longest).map_err(io::Error::other)?);
+    let (mut hasher, mut size) = (Hasher::new(), 0);
+    for frame in frames {
+        decompressor.decompress_to_buffer(frame.as_slice(), &mut content)?;
+        hasher.update(&content);
+        size += content.len() as u64;
+    }
+    Ok((hasher.finish(), size))
 }
 
 /// Hashes and counts what is written to it.

@@ -245,11 +245,15 @@ impl std::fmt::Display for Place {
 
 /// Returns the tag of the only backup in a directory.
 pub fn only(path: &Path) -> Result<String> {
+    if !path.exists() {
+        return Err(Error::not_found(format!("the directory {} does not exist", path.display())));
+    }
     let found = BackupDirectory::open(path)?.list()?;
     let shown = path.display();
     match &found[..] {
         [one] => Ok(one.tag.clone()),
-        [] => Err(Error::not_found(format!("there is no backup in {shown}"))),
+        [] => Err(Error::not_found(format!("there is no backup in {shown}"))
+            .hint("name the directory that was given to `imgctl backup --to`")),
         several => {
             let newest = several.iter().max_by(|one, other| one.created.cmp(&other.created));
             let error = Error::usage(format!("there are {} backups in {shown}", several.len()));

@@ -16,21 +16,36 @@ use imgctl_base::error::{Kind, Result};
 use imgctl_base::image::Digest;
 
 const IDENTITY: &str = "AGE-SECRET-KEY-1GFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPQ4EGAEX";
+/// Bytes in a frame, at most.
+const LONGEST: usize = 100_000;
 const RECIPIENT: &str = "age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73equnujwj";
 
 fn pack(directory: &Path, recipients: Option<Recipients>, snapshot: &[u8]) -> Packed {
     let created = "2026-11-23T16:00:00Z";
     let mut packer = Packer::begin(directory, "prod", created, recipients).unwrap();
     let own: Expected<'_> = Box::new(|| Ok(Digest::of(snapshot)));
-    packer.add("snapshot.db", &mut &*snapshot, Some(own)).unwrap();
-    packer.add("Clusterfile", &mut &b"kind: Cluster\n"[..], None).unwrap();
+    let frames = |content: &[u8]| -> Vec<_> {
+        content.chunks(LONGEST).map(|part| zstd::bulk::compress(part, 1)).collect()
+    };
+    let longest = LONGEST as u64;
+    packer
+        .add_frames("snapshot.db", &mut frames(snapshot).into_iter(), longest, Some(own))
+        .unwrap();
+    packer.add("Clusterfile", &mut &b"kind: Cluster\n"[..]).unwrap();
+    packer.add_frames("empty", &mut std::iter::empty(), longest, None).unwrap();
     for wrong in ["", "../x", ".x", "a b", "Clusterfile"] {
-        assert!(packer.add(wrong, &mut &b""[..], None).is_err(), "{wrong}");
+        assert!(packer.add(wrong, &mut &b""[..]).is_err(), "{wrong}");
     }
     let others: [fn() -> Result<Digest>; 2] =
         [|| Ok(Digest::of(b"other")), || Err(imgctl_base::error::Error::failed("gone"))];
     for other in others {
-        assert!(packer.add("moved", &mut &b"content"[..], Some(Box::new(other))).is_err());
+        let mut content = frames(b"content").into_iter();
+        assert!(packer.add_frames("moved", &mut content, longest, Some(Box::new(other))).is_err());
+    }
+    let long = zstd::bulk::compress(&vec![0; LONGEST + 1], 1).unwrap();
+    for wrong in [Ok(b"no frame".to_vec()), Ok(long), Err(std::io::Error::other("lost"))] {
+        let mut content = frames(b"content").into_iter().chain([wrong]).chain(frames(b"more"));
+        assert!(packer.add_frames("moved", &mut content, longest, None).is_err());
     }
     let about: Map<_, _> = [("hosts".to_owned(), json!(["secret-host"]))].into_iter().collect();
     packer.finish(about, "x").unwrap()
@@ -45,6 +60,7 @@ fn read(directory: &Path, identities: &Identities) -> Result<Vec<u8>> {
     let found = Found::read(&source)?;
     let opened = found.open(&source, identities)?;
     assert_eq!(opened.details.about["hosts"], json!(["secret-host"]));
+    assert_eq!(opened.bytes(&source, "empty")?, b"");
     opened.bytes(&source, "snapshot.db")
 }
 
