@@ -555,7 +555,9 @@ impl<'a> Work<'a> {
     fn with_way_out(&self, error: Error) -> Error {
         let is_again = self.current.as_ref().is_some_and(|current| !current.exists());
         let creates = matches!(self.verb.as_str(), "run" | "apply");
-        match is_again && creates && error.kind() != Kind::Interrupted {
+        let is_of_host =
+            matches!(error.kind(), Kind::CommandFailed | Kind::CheckFailed | Kind::Failed);
+        match is_again && creates && is_of_host {
             true => error.hint(format!(
                 "if what the earlier attempt left on the hosts is in the way, run `imgctl reset \
                  --cluster {}` before you create the cluster again",
