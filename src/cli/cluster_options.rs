@@ -156,10 +156,6 @@ pub(crate) struct DesiredArgs {
     #[arg(long, value_name = "FILE", value_delimiter = ',')]
     config_file: Vec<PathBuf>,
 
-    /// Hosts give each other the images that they have from the cluster's registry
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub(crate) peers: Option<bool>,
-
     /// Accepted for compatibility with existing scripts: the archive's format is detected
     #[arg(short, long, value_name = "FORMAT", hide = true)]
     transport: Option<String>,
@@ -188,8 +184,23 @@ impl DesiredArgs {
             documents.push(additions);
         }
         let environment = self.environment()?;
-        let share_images = self.peers;
-        Ok(Additions { environment, command: self.cmd.clone(), documents, share_images })
+        Ok(Additions { environment, command: self.cmd.clone(), documents, share_images: None })
+    }
+}
+
+/// Additions to a Clusterfile that no template sees.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Configuration options")]
+pub(crate) struct PeersArgs {
+    /// Hosts give each other the images that they have from the cluster's registry
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    peers: Option<bool>,
+}
+
+impl PeersArgs {
+    /// Adds the choice to other additions.
+    pub(crate) fn with(&self, additions: Additions) -> Additions {
+        Additions { share_images: self.peers, ..additions }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is special about adopted clusters: they may be without a rootfs image.
 
-use crate::session::Session;
+use crate::session::{Needed, Session};
 use imgctl_base::error::{Error, Result};
 use imgctl_cluster::cluster::clusterfile::{Adopted, Clusterfile, Mount};
 use imgctl_cluster::cluster::context::ClusterContext;
@@ -29,6 +29,7 @@ pub(crate) fn has_no_image(cluster: &Clusterfile) -> bool {
 pub(crate) fn chosen_image(
     cluster: &Clusterfile,
     image: Option<&String>,
+    needed: Needed,
     session: &Session<'_>,
 ) -> Result<String> {
     let name = &cluster.cluster.name;
@@ -41,7 +42,7 @@ pub(crate) fn chosen_image(
         .hint(format!("pass --image with a rootfs image of {version}")));
     };
     let images = session.loaded(std::slice::from_ref(image))?;
-    let read = session.images(&images, name, None)?;
+    let read = session.images(&images, name, None, needed)?;
     match &read[..] {
         [image] if image.kind == ImageKind::Rootfs => {
             own.map_or(Ok(()), |own| same_release(image, &own.image(), name))?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::front_end::Logins;
 use crate::install::Additions;
-use crate::session::Session;
+use crate::session::{Needed, Session};
 use crate::state_store::Unrecorded;
 use crate::work::{RunOptions, Work, hold, replacement};
 use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
@@ -87,7 +87,7 @@ pub fn run(request: &AppInstallation, session: &Session<'_>) -> Result<()> {
     let reached = Reached::new(&request.access)?;
     let work = Work::begin("run", &reached.name, &request.options, session)?;
     let names = session.loaded(&request.images)?;
-    let images = session.images(&names, &reached.name, None)?;
+    let images = session.images(&names, &reached.name, None, Needed::Layers)?;
     session.admit(&names)?;
     plan::check(&images)?;
     let registry = request.push.as_ref().map(|push| registry(&push.registry, session));
@@ -175,7 +175,7 @@ fn way(installed: &Installed, cluster: &str, session: &Session<'_>) -> Result<Wa
         [installed.image.clone(), format!("{}@{}", installed.application, installed.digest)];
     let mut failure = None;
     for name in names {
-        match session.images(std::slice::from_ref(&name), cluster, None) {
+        match session.images(std::slice::from_ref(&name), cluster, None, Needed::Layers) {
             Ok(images) => {
                 let image = images.into_iter().find(|image| image.digest == installed.digest);
                 let Some(mut image) = image else { continue };

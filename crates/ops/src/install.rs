@@ -82,7 +82,7 @@ fn run_once(request: &Installation, session: &Session<'_>) -> Result<Next> {
     let flags = &request.hosts;
     let existing = work.current.as_ref().filter(|current| current.exists());
     if let Some(current) = existing
-        && is_newer(current, &images, session)?
+        && is_newer(current, &images, &work)?
     {
         if !flags.is_empty() {
             return Err(two_in_one());
@@ -176,8 +176,8 @@ fn two_in_one() -> Error {
 }
 
 /// Whether one of `images` is a rootfs that the cluster does not have.
-fn is_newer(current: &Clusterfile, images: &[String], session: &Session<'_>) -> Result<bool> {
-    let read = session.images(images, &current.cluster.name, None)?;
+fn is_newer(current: &Clusterfile, images: &[String], work: &Work<'_>) -> Result<bool> {
+    let read = work.images(images)?;
     Ok(read.iter().filter(|image| image.kind == ImageKind::Rootfs).any(|image| {
         let digest = image.digest.to_string();
         let mounts = &current.cluster.status.mounts;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::front_end::Logins;
-use crate::session::Session;
+use crate::session::{Needed, Session};
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::image::Reference;
 use imgctl_cluster::cluster::context::{ClusterContext, Host};
@@ -25,6 +25,14 @@ pub enum LayerSource {
 }
 
 impl LayerSource {
+    /// Returns what an operation with this source needs of images in the store.
+    pub(crate) fn needed(&self) -> Needed {
+        match self {
+            Self::Controller => Needed::Layers,
+            Self::ImageRegistry | Self::Repository(_) => Needed::FilesRead,
+        }
+    }
+
     /// Parses `controller`, `registry` or `registry=HOST/REPOSITORY`.
     pub fn parse(text: &str) -> Result<Self> {
         match text.split_once('=') {

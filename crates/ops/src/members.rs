@@ -46,7 +46,8 @@ fn image_of(request: &Addition, work: &Work<'_>, session: &Session<'_>) -> Resul
             _ => Ok(None),
         };
     }
-    adopted::chosen_image(work.existing()?, request.image.as_ref(), session).map(Some)
+    let (image, needed) = (request.image.as_ref(), work.options.source.needed());
+    adopted::chosen_image(work.existing()?, image, needed, session).map(Some)
 }
 
 #[derive(Clone, Debug)]

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::{install::Additions, session::Session};
+use crate::install::Additions;
+use crate::session::{Needed, Session};
 use imgctl_base::error::{Context as _, Error, IoContext, Result};
 use imgctl_cluster::cluster::clusterfile::{self, Clusterfile};
 use imgctl_cluster::cluster::context::{ClusterContext, Host, Paths};
@@ -16,7 +17,8 @@ use imgctl_host::agent::protocol::Facts;
 use imgctl_host::render::{self, BuiltIn, ConfigEdit, ImageInputs, Inputs, Rendered};
 use imgctl_store::layer::{EntryKind, LayerPath};
 use imgctl_store::store::Store;
-use imgctl_store::store::images::{content, whole_tree};
+use imgctl_store::store::images::content;
+use imgctl_store::store::remote_layers::tree_without_registry;
 
 /// Directories whose templates are rendered.
 const RENDERED: [&str; 3] = ["etc/", "scripts/", "manifests/"];
@@ -84,8 +86,9 @@ impl<'a> View<'a> {
             }
         };
         request.additions.add_to(&mut clusterfile);
+        let cluster = &clusterfile.cluster;
         let images =
-            session.images(&clusterfile.cluster.images, &clusterfile.cluster.name, None)?;
+            session.images(&cluster.images, &cluster.name, None, Needed::Layers)?;
         let context = session.cluster_context(&clusterfile, images)?;
         let mut hosts = session
             .with_surroundings(|around| desired::choose(&clusterfile, &request.host, around))?;
@@ -183,7 +186,7 @@ fn texts(
     inputs: &Inputs,
 ) -> Result<BTreeMap<String, Vec<u8>>> {
     let read = store.image(&image.name, None)?;
-    let tree = whole_tree(store, &read)?;
+    let tree = tree_without_registry(store, &read)?;
     let mut found = BTreeMap::new();
     let root = LayerPath::root();
     for (path, listed) in tree.walk(&root) {

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use crate::adopted;
 use crate::backup::{access, identities};
-use crate::session::Session;
+use crate::session::{Needed, Session};
 use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
 use imgctl_base::fs::atomic;
@@ -128,7 +128,7 @@ fn first_image(
             None => Ok(None),
         };
     }
-    adopted::chosen_image(stored, image, session).map(Some)
+    adopted::chosen_image(stored, image, Needed::Layers, session).map(Some)
 }
 
 /// A path without a transport is a directory with one backup, or an archive.

@@ -23,9 +23,9 @@ use imgctl_host::agent::remote::{Launch, Remote};
 use imgctl_host::host::login::{self, Settings};
 use imgctl_host::host::{connect::Connections, reactor::reactor};
 use imgctl_registry::Client;
-use imgctl_store::store::images::{content, whole_tree};
+use imgctl_store::store::{images::content, remote_layers::tree_without_registry};
 use imgctl_store::{layer::LayerPath, store::Store};
-use imgctl_transfer::transfer::pull::{Policy, PullOptions, pull};
+use imgctl_transfer::transfer::pull::{Layers, Policy, PullOptions, pull};
 use imgctl_transfer::transfer::{self, Input, LoadOptions, plan::Selection, shelf};
 
 /// This machine.
@@ -60,6 +60,15 @@ pub struct SshAccess {
     /// Port of hosts without a port of their own; `None`: 22.
     pub port: Option<u16>,
     pub settings: Settings,
+}
+
+/// What an operation needs of images in the store, beside manifest and configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needed {
+    /// All layers: this machine sends them.
+    Layers,
+    /// The layers whose files this machine reads.
+    FilesRead,
 }
 
 /// Opened once for each operation.
@@ -99,20 +108,27 @@ impl Session<'_> {
         })
     }
 
-    /// Reads `names` for `platform` as images of `cluster`; images that are not in the store are
-    /// pulled.
+    /// Reads `names` for `platform` as images of `cluster`; what is `needed` of them and not in the
+    /// store is pulled.
     pub fn images(
         &self,
         names: &[String],
         cluster: &str,
         platform: Option<&Platform>,
+        needed: Needed,
     ) -> Result<Vec<ClusterImage>> {
         let store = self.store()?;
         let mut client: Option<Client> = None;
         let mut images = Vec::new();
         for name in names {
-            let loaded = match ClusterImage::load(store, cluster, name, platform) {
-                Err(error) if error.kind() == Kind::NotFound => {
+            let loaded = ClusterImage::load(store, cluster, name, platform);
+            let is_here = match &loaded {
+                Err(error) => error.kind() != Kind::NotFound,
+                Ok(_) => !store.resolve(name)?.has_remote_layers(),
+            };
+            let loaded = match is_here {
+                true => loaded,
+                false => {
                     let client = match &client {
                         Some(client) => client,
                         None => client
@@ -121,14 +137,20 @@ impl Session<'_> {
                     let options = PullOptions {
                         selection: Selection::default(),
                         policy: Policy::Missing,
+                        layers: match needed {
+                            Needed::Layers => Layers::All,
+                            Needed::FilesRead => Layers::Only(ClusterImage::layers_read),
+                        },
                         ..PullOptions::default()
                     };
                     let reference = Reference::parse(name)?;
                     pull(store, client, &reference, &options, self.front.reporter())
-                        .context(|| format!("image {name} is not in the store"))?;
+                        .context(|| match loaded {
+                            Ok(_) => format!("layers of image {name} are not in the store"),
+                            Err(_) => format!("image {name} is not in the store"),
+                        })?;
                     ClusterImage::load(store, cluster, name, platform)
                 }
-                loaded => loaded,
             };
             images.push(loaded?);
         }
@@ -290,7 +312,7 @@ impl ImageFiles for StoreFiles<'_> {
             Err(error) if error.kind() == Kind::NotFound => return Ok(None),
             Err(error) => return Err(error.context(what())),
         };
-        let tree = whole_tree(self.store, &found)?;
+        let tree = tree_without_registry(self.store, &found)?;
         let path = LayerPath::parse(path.as_bytes()).context(what)?;
         let Ok(resolved) = tree.resolve(&path) else {
             return Ok(None);

@@ -10,7 +10,7 @@ use crate::adopted;
 use crate::front_end::{Announcement, Outcome};
 use crate::hosts::log_in;
 pub use crate::run_options::RunOptions;
-use crate::session::Session;
+use crate::session::{Needed, Session};
 use crate::state_store::{ClusterStateStore, password_of_hosts};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Platform;
@@ -212,9 +212,25 @@ impl<'a> Work<'a> {
         Ok(document.addresses()?.iter().map(ToString::to_string).collect())
     }
 
+    /// Reads images of the cluster, and pulls what is missing of them.
+    pub(crate) fn images(&self, names: &[String]) -> Result<Vec<ClusterImage>> {
+        let mounts = self.current.iter().flat_map(|current| &current.cluster.status.mounts);
+        let installed: BTreeSet<&String> = mounts.map(|mount| &mount.image).collect();
+        let read = names.iter().map(|name| {
+            let needed = match self.verb.as_str() {
+                // Hosts have the files already.
+                "rollback" | "renumber" => Needed::FilesRead,
+                "run" if installed.contains(name) => Needed::FilesRead,
+                _ => self.options.source.needed(),
+            };
+            self.session.images(std::slice::from_ref(name), self.state.name(), None, needed)
+        });
+        Ok(read.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    }
+
     /// Reads the images, computes the difference, and creates the cluster context.
     pub(crate) fn prepare(&self, desired: Clusterfile) -> Result<Prepared> {
-        let images = self.session.images(&desired.cluster.images, self.state.name(), None)?;
+        let images = self.images(&desired.cluster.images)?;
         self.session.admit(&desired.cluster.images)?;
         adopted::check_images(&desired, &images)?;
         adopted::check_first_image(self.current.as_ref(), &images)?;
@@ -531,7 +547,24 @@ impl<'a> Work<'a> {
             self.check_lease()?;
             imgctl_cluster::pipeline::record::failed(state_store, error.message())?;
         }
-        outcome
+        outcome.map_err(|error| self.with_way_out(error))
+    }
+
+    /// Adds to the error of a repeated creation how to begin anew: what an earlier attempt left on
+    /// hosts may be why a corrected image fails as well.
+    fn with_way_out(&self, error: Error) -> Error {
+        let is_again = self.current.as_ref().is_some_and(|current| !current.exists());
+        let creates = matches!(self.verb.as_str(), "run" | "apply");
+        let is_of_host =
+            matches!(error.kind(), Kind::CommandFailed | Kind::CheckFailed | Kind::Failed);
+        match is_again && creates && is_of_host {
+            true => error.hint(format!(
+                "if what the earlier attempt left on the hosts is in the way, run `imgctl reset \
+                 --cluster {}` before you create the cluster again",
+                self.state.name()
+            )),
+            false => error,
+        }
     }
 }
 

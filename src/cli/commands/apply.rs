@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::cli::cluster_options::{DesiredArgs, StateArgs, ValuesArgs, WaitArgs, WorkArgs};
+use crate::cli::cluster_options::{DesiredArgs, PeersArgs, StateArgs, ValuesArgs, WaitArgs, WorkArgs};
 use crate::cli::source_options::SourceArgs;
 use crate::cli::upgrade_choices::checked_windows;
 use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
@@ -41,6 +41,9 @@ pub(crate) struct ApplyArgs {
 
     #[command(flatten)]
     desired: DesiredArgs,
+
+    #[command(flatten)]
+    peers: PeersArgs,
 
     #[command(flatten)]
     ssh: SshArgs,
@@ -81,7 +84,7 @@ pub(crate) struct ApplyArgs {
 pub(crate) fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
     let request = Application {
         clusterfile: args.values.clusterfile(&args.file, context)?,
-        additions: args.desired.additions(context)?,
+        additions: args.peers.with(args.desired.additions(context)?),
         encrypt_state: args.state.encrypt_state.clone(),
         force: args.force,
         wait: args.wait.wait()?,

@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::Args;
 
 use crate::cli::cluster_options::{
-    ClusterArg, DesiredArgs, HostsArgs, StateArgs, WaitArgs, WorkArgs,
+    ClusterArg, DesiredArgs, HostsArgs, PeersArgs, StateArgs, WaitArgs, WorkArgs,
 };
 use crate::cli::drain_options::DrainArgs;
 use crate::cli::kubeconfig_options::{ApplicationArgs, KubeconfigArgs, PruneArgs};
@@ -59,6 +59,9 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     desired: DesiredArgs,
 
+    #[command(flatten)]
+    peers: PeersArgs,
+
     /// Also run the commands of images that the cluster already has
     #[arg(short, long)]
     force: bool,
@@ -97,7 +100,7 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
             images: args.images.clone(),
             push: args.application.push()?,
             prune: args.prune.prune(),
-            additions: args.desired.additions(context)?,
+            additions: args.peers.with(args.desired.additions(context)?),
             force: args.force,
             options: args.work.options(context)?,
         };
@@ -107,7 +110,7 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
         cluster: args.cluster.cluster.clone(),
         images: args.images.clone(),
         hosts: args.hosts.of(&session),
-        additions: args.desired.additions(context)?,
+        additions: args.peers.with(args.desired.additions(context)?),
         encrypt_state: args.state.encrypt_state.clone(),
         prune: args.prune.prune(),
         force: args.force,

@@ -5,13 +5,16 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::cluster_options::{ClusterArg, ClusterSshArgs, DesiredArgs, HostsArgs, ValuesArgs};
+use crate::cli::cluster_options::{
+    ClusterArg, ClusterSshArgs, DesiredArgs, HostsArgs, PeersArgs, ValuesArgs,
+};
 use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use imgctl_base::error::{Context as _, IoContext, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_cluster::cluster::clusterfile::{self, Clusterfile};
 use imgctl_cluster::cluster::{image::check_together, local_addresses, name};
 use imgctl_ops::preview::{self, Origin, RenderRequest, default_documents};
+use imgctl_ops::session::Needed;
 
 /// Write the Clusterfile that `imgctl run` would create
 #[derive(Args, Debug)]
@@ -46,12 +49,15 @@ pub(crate) struct GenArgs {
     desired: DesiredArgs,
 
     #[command(flatten)]
+    peers: PeersArgs,
+
+    #[command(flatten)]
     registry: RegistryArgs,
 }
 
 pub(crate) fn generate(args: &GenArgs, context: &Context) -> Result<()> {
     let name = &args.cluster.cluster;
-    let additions = args.desired.additions(context)?;
+    let additions = args.peers.with(args.desired.additions(context)?);
     let flags = args.hosts.flags(args.ssh.ssh());
     let mut made = Clusterfile::new(name, &args.images, &flags, local_addresses::primary())?;
     // In the file, variables from the command line become variables of the cluster.
@@ -60,7 +66,7 @@ pub(crate) fn generate(args: &GenArgs, context: &Context) -> Result<()> {
     made.cluster.share_images = additions.share_images;
     additions.documents.into_iter().for_each(|documents| made.add_documents(documents));
     let session = context.session(&SshArgs::default(), &args.registry)?;
-    let images = session.images(&args.images, name, None)?;
+    let images = session.images(&args.images, name, None, Needed::Layers)?;
     check_together(&images)?;
     let cluster = session.cluster_context(&made, images)?;
     let documents = default_documents(&cluster, &session)?;

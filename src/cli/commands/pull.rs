@@ -63,6 +63,7 @@ pub(crate) fn pull(args: &PullArgs, context: &Context) -> Result<()> {
         policy: args.policy.policy(),
         unpack: args.unpack,
         jobs: args.jobs,
+        ..PullOptions::default()
     };
     let names = args.names.iter().map(|name| reference(name)).collect::<Result<Vec<_>>>()?;
     let store = context.store()?;

@@ -36,6 +36,8 @@ fn templates_are_shown_for_a_host() {
     let ran =
         env.imgctl(["render", "--host", "10.0.0.7", "root:v1", "--path", "etc/none"]).fails(3);
     assert!(ran.stderr().contains("etc/none"), "{}", ran.report());
+    // No template sees it.
+    env.imgctl(["render", "--host", "10.0.0.7", "root:v1", "--peers"]).fails(2);
 }
 
 #[test]

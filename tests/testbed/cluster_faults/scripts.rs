@@ -29,6 +29,12 @@ fn scripts_that_fail_hang_or_print_too_much() {
     let found =
         std::process::Command::new("grep").args(["-rl", "the etcd is sad"]).arg(&log).output();
     assert!(!found.unwrap().stdout.is_empty(), "the controller keeps the output");
+    let way_out = "imgctl reset --cluster default";
+    assert!(!error(&failed).contains(way_out), "{}", failed.report());
+    // Another image that fails as well: what the first left may be in the way.
+    with_init(&bed, "exit 4");
+    let failed = run(&bed, "f:1", "default", &both, &[]).fails(COMMAND);
+    assert!(error(&failed).contains(way_out), "{}", failed.report());
     // Mended: the image is another one, and what was done stays done.
     with_init(&bed, "echo mended >> /var/lib/ran");
     run(&bed, "f:1", "default", &both, &[]).ok();

@@ -1,6 +1,6 @@
 //! `--source registry`: hosts pull the layers of an image from a registry that asks for a password.
-//! The controller's line cannot carry them: it is cut behind the bytes of requests. No host keeps the
-//! password.
+//! The controller's line cannot carry them: it is cut behind the bytes of requests. Its store has only
+//! the layers that it reads itself. No host keeps the password.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -32,6 +32,8 @@ fn hosts_pull_from_the_registry_and_the_controller_sends_no_layer() {
         bed.env.build(&name, &image(&bed, version));
         bed.imgctl([&["push", &name], &access[..]].concat()).ok();
     }
+    // The controller knows the images by name only.
+    std::fs::remove_dir_all(bed.env.root()).unwrap();
     let first = format!("{site}:1.0.0");
     let (masters, workers) = (bed.ip(1), bed.ip(2));
     let create = [
@@ -69,6 +71,7 @@ fn hosts_pull_from_the_registry_and_the_controller_sends_no_layer() {
     assert_eq!([version(&bed, 1), version(&bed, 2)], ["1.1.0", "1.1.0"]);
 
     cut_behind(&bed, None);
+    only_what_is_read(&bed, &second, &access);
     alone(&bed, &site, &access);
     for host in 1..=3 {
         let line = format!(
@@ -80,6 +83,21 @@ fn hosts_pull_from_the_registry_and_the_controller_sends_no_layer() {
     let logs = bed.env.path("clusters");
     let kept = Ran::new(tool("grep", ["-rlF", PASSWORD, logs.to_str().unwrap()]));
     assert_eq!(kept.stdout(), "");
+}
+
+/// The controller's store has the rootfs layers of both versions, and no embedded image.
+fn only_what_is_read(bed: &Bed, image: &str, access: &[&str]) {
+    let blobs = bed.env.root().join("store/blobs/sha256");
+    let sizes = std::fs::read_dir(blobs).unwrap().map(|blob| blob.unwrap().metadata().unwrap().len());
+    let held: u64 = sizes.sum();
+    assert!((2 * NOISE..2 * NOISE + CONTROL).contains(&held), "{held} bytes are in the store");
+    bed.imgctl(["scrub"]).ok();
+    let archive = bed.env.path("whole.tar");
+    let save = ["save", image, "-o", archive.to_str().unwrap()];
+    let failed = bed.imgctl(save);
+    assert!(failed.stderr().contains("pull, load or build the image"), "{}", failed.report());
+    bed.imgctl([&["pull", image], access].concat()).ok();
+    bed.imgctl(save).ok();
 }
 
 /// A host that reaches neither the registry nor a host that has the layers.

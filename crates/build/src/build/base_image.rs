@@ -143,6 +143,7 @@ impl BaseImages {
         if self.policy == Policy::Missing {
             match here() {
                 Err(error) if error.kind() == Kind::NotFound => {}
+                Ok(_) if store.lacks_remote_layers(name)? => {}
                 image => return image,
             }
         }

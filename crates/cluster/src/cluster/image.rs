@@ -92,6 +92,17 @@ impl ClusterImage {
         Self::new(cluster, name, &store.image(name, platform)?)
     }
 
+    /// Returns the layers of `image` whose files the controller reads itself: settings, hooks and
+    /// patches of rootfs and patch images. Embedded images and applications are the hosts' business.
+    pub fn layers_read(image: &Image) -> Result<Vec<Digest>> {
+        let read = Self::new("", &image.descriptor.digest.to_string(), image)?;
+        if read.kind == ImageKind::Application {
+            return Ok(Vec::new());
+        }
+        let layers = read.layers.into_iter().filter(|layer| !layer.registry);
+        Ok(layers.map(|layer| layer.descriptor.digest).collect())
+    }
+
     /// Extracts the parts of `image` that a cluster needs; `name` is its name in `spec.image`.
     /// Fails for an unknown type or version label.
     pub fn new(cluster: &str, name: &str, image: &Image) -> Result<Self> {

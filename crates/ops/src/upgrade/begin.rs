@@ -263,7 +263,7 @@ fn split(
     saved: Option<&Document>,
     work: &Work<'_>,
 ) -> Result<(Vec<UpgradeImage>, Vec<String>)> {
-    let read = work.session.images(images, work.state.name(), None)?;
+    let read = work.images(images)?;
     work.session.admit(images)?;
     let (rootfs, others): (Vec<_>, Vec<_>) =
         read.iter().partition(|image| image.kind == ImageKind::Rootfs);

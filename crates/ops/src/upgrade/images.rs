@@ -219,7 +219,7 @@ pub(crate) fn side_of(
         None => {}
     }
     desired.cluster.add_images(install);
-    let images = work.session.images(&desired.cluster.images, work.state.name(), None)?;
+    let images = work.images(&desired.cluster.images)?;
     let found = images.iter().find(|image| image.name == side.name);
     if let (Some(wanted), Some(found)) = (&side.digest, found)
         && found.digest != *wanted

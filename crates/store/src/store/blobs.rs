@@ -328,7 +328,7 @@ pub fn copy_hashed(
 
 fn missing(digest: &Digest) -> Error {
     Error::new(Kind::NotFound, format!("blob {digest} is not in the store"))
-        .hint("load or build the image that it belongs to again")
+        .hint("pull, load or build the image that it belongs to again")
 }
 
 fn damaged(digest: &Digest) -> Error {

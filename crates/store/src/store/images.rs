@@ -180,9 +180,7 @@ impl Store {
     /// need not.
     pub fn tag_list(&self, reference: &Reference, list: &Descriptor) -> Result<()> {
         self.document(list)?;
-        if self.is_synced() {
-            self.sync_objects()?;
-        }
+        self.make_durable()?;
         self.change_names(&[], |table| table.set(&reference.qualified(), list))
     }
 
@@ -206,7 +204,7 @@ impl Store {
 
     /// Changes the table; all changes go through this function. Everything that the table names is
     /// on disk before the table is replaced.
-    fn change_names(
+    pub(super) fn change_names(
         &self,
         targets: &[&Descriptor],
         change: impl FnOnce(&mut NameTable) -> Result<()>,
@@ -214,8 +212,8 @@ impl Store {
         for target in targets {
             self.check_complete(target, MAX_NESTING)?;
         }
-        if self.is_synced() && !targets.is_empty() {
-            self.sync_objects()?;
+        if !targets.is_empty() {
+            self.make_durable()?;
         }
         let _lock = self.lock(Mode::Exclusive)?;
         let mut table = self.name_table()?;
@@ -246,9 +244,12 @@ impl Store {
         NameTable::parse(&bytes)
     }
 
-    /// Syncs directories before a name is set: files were synced when they were finished; the
-    /// directories that contain them are synced here, once per command.
-    fn sync_objects(&self) -> Result<()> {
+    /// Syncs directories before a name is set, if the store syncs: files were synced when they were
+    /// finished; the directories that contain them are synced here, once per command.
+    pub(super) fn make_durable(&self) -> Result<()> {
+        if !self.is_synced() {
+            return Ok(());
+        }
         self.sync_unsynced()?;
         for algorithm in [Algorithm::Sha256, Algorithm::Sha384, Algorithm::Sha512] {
             let directory = self.path("blobs").join(algorithm.as_str());

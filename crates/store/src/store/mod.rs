@@ -13,6 +13,7 @@ pub mod partial;
 pub mod prune;
 mod reachable;
 pub mod referrers;
+pub mod remote_layers;
 mod resolve;
 mod scratch;
 pub mod scrub;

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::layer::tree::Tree;
 use crate::layer::whiteout::is_overlay_whiteout;
 use crate::layer::{Entry, EntryKind, LayerPath, Toc};
-use crate::store::Store;
+use crate::store::{Named, Store};
 use crate::store::images::is_platform;
 use crate::store::layout::unique_name;
 use crate::store::reachable::is_damage;
@@ -21,7 +21,7 @@ use imgctl_base::fs::lock::Mode;
 use imgctl_base::fs::metadata::{FileKind, Metadata};
 use imgctl_base::fs::root::Root;
 use imgctl_base::fs::walk::{Found, Visit, walk};
-use imgctl_base::image::{Descriptor, Digest, Document};
+use imgctl_base::image::{Digest, Document};
 use imgctl_base::progress::{Reporter, Task, Unit};
 
 /// Number of blobs to hash at the same time.
@@ -148,7 +148,7 @@ impl Store {
             let name = named.descriptor.ref_name().map(str::to_owned);
             let name = name.unwrap_or_else(|| named.descriptor.digest.to_string());
             let mut problems = BTreeSet::new();
-            self.scrub_image(&named.descriptor, &mut layers, &mut problems)?;
+            self.scrub_image(&named, &mut layers, &mut problems)?;
             report.problems.extend(problems.into_iter().map(|detail| Problem {
                 subject: format!("image {name}"),
                 detail,
@@ -160,11 +160,11 @@ impl Store {
 
     fn scrub_image(
         &self,
-        descriptor: &Descriptor,
+        named: &Named,
         layers: &mut Layers,
         problems: &mut BTreeSet<String>,
     ) -> Result<()> {
-        let mut pending = vec![descriptor.clone()];
+        let mut pending = vec![named.descriptor.clone()];
         let mut seen = BTreeSet::new();
         while let Some(descriptor) = pending.pop() {
             if !seen.insert(descriptor.digest.clone()) {
@@ -186,12 +186,19 @@ impl Store {
                     continue;
                 }
             };
+            // Layers that stay in a registry do not count as missing either.
+            let mut remote = BTreeSet::new();
             for part in manifest.layers.iter().filter(|part| part.urls.is_empty()) {
+                if named.has_remote_layers() && self.blob_size(&part.digest)?.is_none() {
+                    remote.insert(part.digest.clone());
+                    continue;
+                }
                 collect_damage(self.check_part(part), problems)?;
             }
             let read = self.image_of(descriptor, manifest);
             if let Some(image) = collect_damage(read, problems)? {
-                layers.extend(image.layers().map(|(l, id)| (id.clone(), l.digest.clone())));
+                let here = image.layers().filter(|(layer, _)| !remote.contains(&layer.digest));
+                layers.extend(here.map(|(layer, id)| (id.clone(), layer.digest.clone())));
             }
         }
         Ok(())

@@ -71,6 +71,31 @@ impl Plan {
         reading.below(source_digest, root)
     }
 
+    /// Leaves all layers of its images out but those that `choose` returns; returns whether there are
+    /// others.
+    pub(crate) fn leave_layers(
+        &mut self,
+        source: &dyn ImageSource,
+        choose: fn(&Image) -> Result<Vec<Digest>>,
+    ) -> Result<bool> {
+        let (mut kept, mut left) = (HashSet::new(), HashSet::new());
+        for (descriptor, manifest) in &self.manifests {
+            if !media_type::is_config(&manifest.config.media_type) {
+                continue;
+            }
+            let config = read_config(source, &manifest.config)?;
+            let (descriptor, manifest) = (descriptor.clone(), manifest.clone());
+            let image = Image { reference: None, descriptor, manifest, config };
+            let chosen = choose(&image)?;
+            let layers = image.manifest.layers.iter().map(|layer| &layer.digest);
+            left.extend(layers.filter(|layer| !chosen.contains(layer)).cloned());
+            kept.extend(chosen);
+        }
+        left.retain(|layer| !kept.contains(layer));
+        self.blobs.retain(|blob| !left.contains(&blob.digest));
+        Ok(!left.is_empty())
+    }
+
     /// Total size of all blobs, in bytes.
     pub fn total(&self) -> u64 {
         let sizes = self.blobs.iter().map(|blob| blob.size);

@@ -17,7 +17,7 @@ use imgctl_base::image::reference::LOCAL_REGISTRY;
 use imgctl_base::image::{Descriptor, Digest, Reference};
 use imgctl_base::progress::Reporter;
 use imgctl_registry::{Client, Target};
-use imgctl_store::store::{Named, Store};
+use imgctl_store::store::{Image, Named, Store};
 
 /// When to contact a registry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,11 +33,23 @@ pub enum Policy {
     Never,
 }
 
+/// Which layers come along.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Layers {
+    /// All.
+    #[default]
+    All,
+    /// Of each image those that this returns; the others stay in the registry, and the name in the
+    /// store says so.
+    Only(fn(&Image) -> Result<Vec<Digest>>),
+}
+
 /// Options of a pull.
 #[derive(Clone, Debug)]
 pub struct PullOptions {
     pub selection: Selection,
     pub policy: Policy,
+    pub layers: Layers,
     /// Also unpack the layers.
     pub unpack: bool,
     /// Number of blobs downloaded in parallel.
@@ -49,6 +61,7 @@ impl Default for PullOptions {
         Self {
             selection: Selection::default(),
             policy: Policy::default(),
+            layers: Layers::default(),
             unpack: false,
             jobs: JOBS,
         }
@@ -80,7 +93,7 @@ pub fn pull(
     let here = || {
         std::iter::once(name)
             .chain(&candidates)
-            .find_map(|name| find(store, name, &options.selection.platforms))
+            .find_map(|name| find(store, name, options))
     };
     match options.policy {
         Policy::Never | Policy::Missing => {
@@ -106,12 +119,17 @@ pub fn pull(
     }
 }
 
-/// Returns the image in the store, if it is complete for the selected platforms.
-fn find(store: &Store, name: &Reference, platforms: &Platforms) -> Option<Named> {
+/// Returns the image in the store, if it has everything that is wanted for the selected platforms.
+fn find(store: &Store, name: &Reference, options: &PullOptions) -> Option<Named> {
     let name = name.to_string();
     let named = store.resolve(&name).ok()?;
     let descriptor = &named.descriptor;
-    let is_here = match platforms {
+    if let (Layers::Only(choose), true) = (options.layers, named.has_remote_layers()) {
+        let image = store.image_at(descriptor, None).ok()?;
+        let is_here = |layer| matches!(store.blob_size(layer), Ok(Some(_)));
+        return choose(&image).ok()?.iter().all(is_here).then_some(named);
+    }
+    let is_here = match &options.selection.platforms {
         Platforms::Host => store.image_at(descriptor, None).is_ok(),
         Platforms::Only(several) => {
             several.iter().all(|platform| store.image_at(descriptor, Some(platform)).is_ok())
@@ -197,8 +215,13 @@ fn pull_one(
     let mut selection = options.selection.clone();
     // An image requested by digest stays available under that digest.
     selection.keep_index |= reference.digest().is_some();
-    let plan = Plan::read(&source, &selection, options.jobs)?;
-    let sink = StoreSink::new(store, std::slice::from_ref(reference)).unpacking(options.unpack);
+    let mut plan = Plan::read(&source, &selection, options.jobs)?;
+    let mut sink = StoreSink::new(store, std::slice::from_ref(reference)).unpacking(options.unpack);
+    if let Layers::Only(choose) = options.layers
+        && plan.leave_layers(&source, choose)?
+    {
+        sink = sink.with_remote_layers();
+    }
     let copied = engine::copy_plan(&source, &sink, &plan, options.jobs, reporter)?;
     // Later uses of the image need no registry then.
     if let Err(error) = keep_signatures(store, client, reference, &plan) {

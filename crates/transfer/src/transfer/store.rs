@@ -99,19 +99,28 @@ pub(crate) struct StoreSink {
     store: Store,
     references: Vec<Reference>,
     unpack: bool,
+    /// Layers that are not here stay in the registry.
+    has_remote_layers: bool,
 }
 
 impl StoreSink {
     /// Creates a sink for an image with the names `references`; without any, the image stays
     /// unnamed.
     pub(crate) fn new(store: &Store, references: &[Reference]) -> Self {
-        Self { store: store.clone(), references: references.to_vec(), unpack: false }
+        let references = references.to_vec();
+        Self { store: store.clone(), references, unpack: false, has_remote_layers: false }
     }
 
     /// Also unpacks the layers, so that the image can be mounted at once; of a multi-platform
     /// image, only those for this machine's platform.
     pub(crate) fn unpacking(mut self, unpack: bool) -> Self {
         self.unpack = unpack;
+        self
+    }
+
+    /// Some layers do not come: they stay in the registry.
+    pub(crate) fn with_remote_layers(mut self) -> Self {
+        self.has_remote_layers = true;
         self
     }
 
@@ -201,7 +210,10 @@ impl ImageSink for StoreSink {
         // Reads every config: the number of layers and of diff IDs must match.
         self.store.platform_images(root)?;
         let references: Vec<Reference> = self.references.iter().map(Reference::qualified).collect();
-        self.store.tag(&references, root)
+        match self.has_remote_layers {
+            true => self.store.tag_with_remote_layers(&references, root),
+            false => self.store.tag(&references, root),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::transfer::testing::{config, copy, fixture, gzip, layer};
 use imgctl_base::error::Error;
 use imgctl_base::image::{Index, Manifest, Platform, Reference, media_type};
 use imgctl_base::progress::Silent;
-use imgctl_store::store::Store;
+use imgctl_store::store::{Image, Store};
 
 #[derive(Default)]
 struct Memory {
@@ -161,6 +161,30 @@ fn each_blob_is_asked_for_once_and_the_second_time_not_at_all() {
     let again = pull(&memory, &fixture.store, false, &all).unwrap();
     assert_eq!(again.moved.existed, 5);
     assert_eq!((again.moved.bytes, memory.asked()), (0, 2));
+}
+
+#[test]
+fn layers_that_are_not_chosen_stay_in_the_registry() {
+    let mut memory = Memory::default();
+    let whole = memory.image("linux/amd64", &["read", "not read"]);
+    let fixture = fixture();
+    let selection = Selection::default();
+    let mut plan = Plan::read(&memory, &selection, 3).unwrap();
+    let first = |image: &Image| Ok(vec![image.manifest.layers[0].digest.clone()]);
+    assert!(plan.leave_layers(&memory, first).unwrap());
+    let sink = StoreSink::new(&fixture.store, &[name()]).with_remote_layers();
+    copy_plan(&memory, &sink, &plan, 3, &Silent).unwrap();
+    let named = fixture.store.resolve(&name().to_string()).unwrap();
+    assert_eq!((&named.descriptor.digest, named.has_remote_layers()), (&whole.digest, true));
+    let image = fixture.store.image(&name().to_string(), None).unwrap();
+    let sizes = image.manifest.layers.iter().map(|layer| fixture.store.blob_size(&layer.digest));
+    let here: Vec<bool> = sizes.map(|size| size.unwrap().is_some()).collect();
+    assert_eq!(here, [true, false]);
+    // Everything, later: only what is missing comes.
+    memory.asked();
+    pull(&memory, &fixture.store, false, &options(Platforms::Host, false)).unwrap();
+    assert_eq!(memory.asked(), 1);
+    assert!(!fixture.store.resolve(&name().to_string()).unwrap().has_remote_layers());
 }
 
 #[test]

@@ -1,0 +1,101 @@
+//! Images whose layers stay in their registry: manifest and configuration are here, of the layers only
+//! those that were needed. The table of names says so of each such name; a pull of everything takes
+//! that back. Must not know why layers stay, or how they come.
+
+use std::sync::Arc;
+
+use crate::layer::{Toc, Tree};
+use crate::store::{Image, Named, Store};
+use imgctl_base::error::{Kind, Result};
+use imgctl_base::image::{Descriptor, LayerKind, Reference};
+
+/// Annotation of a name whose image has layers that are not here.
+const LAYERS: &str = "io.imgctl.layers";
+const REMOTE: &str = "remote";
+
+impl Named {
+    /// Returns whether layers of the image may have stayed in its registry.
+    pub fn has_remote_layers(&self) -> bool {
+        self.descriptor.annotations.get(LAYERS).is_some_and(|value| value == REMOTE)
+    }
+}
+
+impl Store {
+    /// Points `references` at an image of which layers may be missing. Documents and configurations
+    /// must be here; everything written before is durable on return.
+    pub fn tag_with_remote_layers(
+        &self,
+        references: &[Reference],
+        descriptor: &Descriptor,
+    ) -> Result<()> {
+        self.platform_images(descriptor)?;
+        let mut marked = descriptor.clone();
+        marked.annotations.insert(LAYERS.to_owned(), REMOTE.to_owned());
+        self.make_durable()?;
+        self.change_names(&[], |table| {
+            references
+                .iter()
+                .try_for_each(|reference| table.set(&reference.qualified(), &marked))
+        })
+    }
+
+    /// Returns whether layers of the image called `name` have stayed in its registry.
+    pub fn lacks_remote_layers(&self, name: &str) -> Result<bool> {
+        let named = self.resolve(name)?;
+        if !named.has_remote_layers() {
+            return Ok(false);
+        }
+        match self.check_complete_image(&named.descriptor) {
+            Ok(()) => Ok(false),
+            Err(error) if error.kind() == Kind::NotFound => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Returns the merged tree of an image's layers but those of embedded images, which hold nothing but
+/// `registry/` and need not be here. Found entries name the layer by its index among all.
+pub fn tree_without_registry(store: &Store, image: &Image) -> Result<Tree> {
+    let tocs = image.layers().map(|(layer, diff_id)| match layer.layer_kind() {
+        Some(LayerKind::Registry) => Ok(Arc::new(Toc::default())),
+        _ => Ok(Arc::new(store.toc(&layer.digest, diff_id)?)),
+    });
+    Tree::from_layers(tocs.collect::<Result<Vec<_>>>()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::scrub::ScrubOptions;
+    use crate::store::tests::{fixture, name, put_image};
+    use imgctl_base::progress::Silent;
+
+    #[test]
+    fn an_image_without_its_layers_is_whole_again_once_they_are_here() {
+        let fixture = fixture();
+        let store = &fixture.store;
+        let image = put_image(store, b"a layer", "linux/amd64");
+        let layer = store.image_at(&image, None).unwrap().manifest.layers[0].digest.clone();
+        std::fs::remove_file(store.blob_path(&layer)).unwrap();
+        // As an ordinary image, it is refused.
+        assert!(store.tag(&[name("r.io/a:1")], &image).is_err());
+        store.tag_with_remote_layers(&[name("r.io/a:1")], &image).unwrap();
+        assert!(store.lacks_remote_layers("r.io/a:1").unwrap());
+        store.image("r.io/a:1", None).unwrap();
+        let scrub = || store.scrub(&ScrubOptions::default(), &Silent).unwrap().problems;
+        assert!(scrub().is_empty(), "{:?}", scrub());
+        // Another name for it is no way around the check.
+        let named = store.resolve("r.io/a:1").unwrap();
+        let error = store.tag(&[name("r.io/b:1")], &named.descriptor).unwrap_err();
+        assert!(error.chain().join(": ").contains(&layer.to_string()), "{error}");
+
+        store.put_blob(b"a layer").unwrap();
+        assert!(!store.lacks_remote_layers("r.io/a:1").unwrap());
+        store.tag(&[name("r.io/a:1")], &image).unwrap();
+        assert!(!store.resolve("r.io/a:1").unwrap().has_remote_layers());
+        // From now on a missing layer is damage.
+        std::fs::remove_file(store.blob_path(&layer)).unwrap();
+        assert_eq!(scrub().len(), 1);
+        assert!(!store.lacks_remote_layers("r.io/a:1").unwrap());
+    }
+}
