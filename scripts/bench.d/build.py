@@ -138,5 +138,5 @@ def main(words):
         lines += [f"### {title}", "", *report.table(results, workload), ""]
     versions = [first_line(tool, "--version") for tool in ("buildah", "podman", "umoci", os.environ["IMGCTL"])]
     made = report.Report("build", chosen.runs, chosen.quick, versions, watch.end(), [*lines, *report.missing(results)],
-                         report.rows(results), {"binary": os.path.getsize(os.environ["IMGCTL"])})
+                         report.rows(results))
     report.publish(made, chosen)

@@ -9,11 +9,12 @@ import delta
 import page
 import pages
 import pipeline
+import rebuild
 import ship
 import simulation
 import sync_hosts
 
-PARTS = {"build": build.main, "ship": ship.main, "ci": pipeline.main, "sync": sync_hosts.main, "delta": delta.main, "backup": backup.main,
+PARTS = {"build": build.main, "rebuild": rebuild.main, "ship": ship.main, "ci": pipeline.main, "sync": sync_hosts.main, "delta": delta.main, "backup": backup.main,
          "sim": simulation.main, "pages": pages.main, "compare": compare.main, "page": page.main}
 
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TEXT = Path(__file__).with_name("performance.md")
 PAGE = ROOT / "docs/performance.md"
 FIGURES = ROOT / "docs/performance.json"
-ORDER = ["build", "ship", "ci", "sync", "delta", "backup", "sim", "pages"]
+ORDER = ["build", "rebuild", "ship", "ci", "sync", "delta", "backup", "sim", "pages"]
 
 
 def arguments(words):
