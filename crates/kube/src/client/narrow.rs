@@ -148,8 +148,12 @@ users:
         let error = of_text(TEXT, "f", Some("q")).unwrap_err();
         assert_eq!(error.kind(), Kind::NotFound);
         assert!(error.hints()[0].contains("a, b, p"), "{:?}", error.hints());
-        let error = of_text("contexts: []", "f", None).unwrap_err();
+        let error = of_text("contexts: [{name: b}]", "f", None).unwrap_err();
         assert!(error.to_string().contains("no current context"), "{error}");
+        for empty in ["", "contexts: []"] {
+            let error = of_text(empty, "f", Some("q")).unwrap_err();
+            assert!(error.to_string().contains("has no contexts"), "{error}");
+        }
         for broken in ["\u{1}", "[", "- x", "contexts: [{name: b}]\ncurrent-context: b"] {
             let error = of_text(broken, "f", None).unwrap_err();
             assert!(error.to_string().contains("f "), "{error}");

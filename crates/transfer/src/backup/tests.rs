@@ -186,9 +186,15 @@ fn places_are_written_as_those_of_images() {
     ] {
         assert_eq!(Place::parse(text).unwrap().to_string(), shown);
     }
-    for wrong in
-        ["", "oci:", "dir:/x", "oci-archive:/x", "docker-archive:/x", "docker://a@sha256:0"]
-    {
+    for wrong in [
+        "",
+        "oci:",
+        "dir:/x",
+        "oci-archive:/x",
+        "docker-archive:/x",
+        "docker://a@sha256:0",
+        "s3://b/x",
+    ] {
         assert!(Place::parse(wrong).is_err(), "{wrong}");
     }
 }
