@@ -95,9 +95,10 @@ impl Referee {
             .arg(self.storage.join("runroot"))
             .args(["--storage-driver", "vfs"])
             .args(arguments.next())
-            // docker's format keeps HEALTHCHECK, SHELL and ONBUILD. crun refuses hybrid cgroups, and
+            // docker's format keeps HEALTHCHECK, SHELL and ONBUILD; without --layers, directories that
+            // WORKDIR names appear. crun refuses hybrid cgroups, and
             // the default of open files is more than a container host may allow.
-            .args(["--format", "docker", "--layers=false", "--runtime", "runc", "--pull-never"])
+            .args(["--format", "docker", "--layers", "--runtime", "runc", "--pull-never"])
             .args(["--ulimit", "nofile=20000:20000"])
             .args(arguments)
             .env("TMPDIR", "/var/tmp")
