@@ -87,8 +87,7 @@ impl<'a> View<'a> {
         };
         request.additions.add_to(&mut clusterfile);
         let cluster = &clusterfile.cluster;
-        let images =
-            session.images(&cluster.images, &cluster.name, None, Needed::Layers)?;
+        let images = session.images(&cluster.images, &cluster.name, None, Needed::Layers)?;
         let context = session.cluster_context(&clusterfile, images)?;
         let mut hosts = session
             .with_surroundings(|around| desired::choose(&clusterfile, &request.host, around))?;

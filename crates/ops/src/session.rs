@@ -144,11 +144,12 @@ impl Session<'_> {
                         ..PullOptions::default()
                     };
                     let reference = Reference::parse(name)?;
-                    pull(store, client, &reference, &options, self.front.reporter())
-                        .context(|| match loaded {
+                    pull(store, client, &reference, &options, self.front.reporter()).context(
+                        || match loaded {
                             Ok(_) => format!("layers of image {name} are not in the store"),
                             Err(_) => format!("image {name} is not in the store"),
-                        })?;
+                        },
+                    )?;
                     ClusterImage::load(store, cluster, name, platform)
                 }
             };

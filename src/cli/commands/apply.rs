@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::cli::cluster_options::{DesiredArgs, PeersArgs, StateArgs, ValuesArgs, WaitArgs, WorkArgs};
+use crate::cli::cluster_options::{
+    DesiredArgs, PeersArgs, StateArgs, ValuesArgs, WaitArgs, WorkArgs,
+};
 use crate::cli::source_options::SourceArgs;
 use crate::cli::upgrade_choices::checked_windows;
 use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};

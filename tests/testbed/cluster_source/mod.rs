@@ -88,7 +88,8 @@ fn hosts_pull_from_the_registry_and_the_controller_sends_no_layer() {
 /// The controller's store has the rootfs layers of both versions, and no embedded image.
 fn only_what_is_read(bed: &Bed, image: &str, access: &[&str]) {
     let blobs = bed.env.root().join("store/blobs/sha256");
-    let sizes = std::fs::read_dir(blobs).unwrap().map(|blob| blob.unwrap().metadata().unwrap().len());
+    let sizes =
+        std::fs::read_dir(blobs).unwrap().map(|blob| blob.unwrap().metadata().unwrap().len());
     let held: u64 = sizes.sum();
     assert!((2 * NOISE..2 * NOISE + CONTROL).contains(&held), "{held} bytes are in the store");
     bed.imgctl(["scrub"]).ok();

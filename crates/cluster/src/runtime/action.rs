@@ -171,8 +171,10 @@ impl Line {
 
     /// Returns the line for messages, shortened.
     fn shown(&self) -> String {
-        let first = self.line.lines().next().unwrap_or_default();
-        if first.len() < self.line.len() || first.chars().count() > 120 {
+        // What it does begins behind the functions that it uses.
+        let line = self.line.strip_prefix(PUT).unwrap_or(&self.line).trim_start();
+        let first = line.lines().next().unwrap_or_default();
+        if first.len() < line.len() || first.chars().count() > 120 {
             format!("{}…", first.chars().take(120).collect::<String>())
         } else {
             first.to_owned()
@@ -339,6 +341,17 @@ mod tests {
         let mut command = Command::new("bash");
         command.args(["-e", "-c", &format!("{PUT}\n{line}"), "bash"]);
         command.args(words).env("LC_ALL", "C").output().unwrap()
+    }
+
+    #[test]
+    fn messages_show_what_a_line_does() {
+        let shown = |line: String| Line { line, ..Line::default() }.shown();
+        assert_eq!(shown(format!("{PUT}put a b")), "put a b");
+        assert_eq!(
+            shown(format!("{PUT}\nsystemctl stop kubelet\nput a b")),
+            "systemctl stop kubelet…"
+        );
+        assert_eq!(shown("date".to_owned()), "date");
     }
 
     #[test]

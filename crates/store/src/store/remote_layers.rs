@@ -33,9 +33,7 @@ impl Store {
         marked.annotations.insert(LAYERS.to_owned(), REMOTE.to_owned());
         self.make_durable()?;
         self.change_names(&[], |table| {
-            references
-                .iter()
-                .try_for_each(|reference| table.set(&reference.qualified(), &marked))
+            references.iter().try_for_each(|reference| table.set(&reference.qualified(), &marked))
         })
     }
 

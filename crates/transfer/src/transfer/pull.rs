@@ -90,11 +90,8 @@ pub fn pull(
     reporter: &dyn Reporter,
 ) -> Result<Pulled> {
     let candidates = client.candidates(name)?;
-    let here = || {
-        std::iter::once(name)
-            .chain(&candidates)
-            .find_map(|name| find(store, name, options))
-    };
+    let here =
+        || std::iter::once(name).chain(&candidates).find_map(|name| find(store, name, options));
     match options.policy {
         Policy::Never | Policy::Missing => {
             if let Some(named) = here() {
