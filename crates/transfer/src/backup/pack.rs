@@ -28,6 +28,9 @@ const BUFFER: usize = 1 << 20;
 /// Returns the digest that a part has where it comes from.
 pub(super) type Expected<'a> = Box<dyn FnOnce() -> Result<Digest> + 'a>;
 
+/// Writes the content of a part, and returns its digest and size.
+type WriteContent<'a> = &'a mut dyn FnMut(&mut dyn Write) -> io::Result<(Digest, u64)>;
+
 /// A backup that is being packed.
 pub struct Packer {
     directory: PathBuf,
@@ -93,7 +96,7 @@ impl Packer {
         &mut self,
         name: &str,
         expected: Option<Expected<'_>>,
-        write: &mut dyn FnMut(&mut dyn Write) -> io::Result<(Digest, u64)>,
+        write: WriteContent<'_>,
     ) -> Result<()> {
         let doing = || format!("cannot pack {name}");
         if !is_name(name) || self.parts.iter().any(|part| part.name == name) {

@@ -378,7 +378,7 @@ fn a_reset_goes_as_far_as_it_gets_and_says_what_is_left() {
     let directory = state();
     let context = cluster(directory.path());
     let stage = Stage::new(Behaviour {
-        fails: Some(("reset".into(), "0.4".into())),
+        fails: Some(("reset --on".into(), "0.4".into())),
         ..Behaviour::default()
     });
     let planned = stage.planned(|execution| maintain::reset(execution, &context)).unwrap();
