@@ -86,6 +86,16 @@ impl Referee {
     }
 
     fn bud<S: Into<OsString>>(&self, work: &Path, arguments: impl IntoIterator<Item = S>) {
+        // Without layers, directories that WORKDIR names appear. With them, vfs takes a file for the one in
+        // the layer below if size and time are the same.
+        let names_directory = |name| {
+            std::fs::read(work.join(name))
+                .is_ok_and(|text| String::from_utf8_lossy(&text).to_uppercase().contains("WORKDIR"))
+        };
+        let layers = match ["Kubefile", "base.Kubefile"].into_iter().any(names_directory) {
+            true => "--layers",
+            false => "--layers=false",
+        };
         let mut arguments = arguments.into_iter().map(Into::into);
         let mut command = Command::new("buildah");
         command
@@ -95,10 +105,9 @@ impl Referee {
             .arg(self.storage.join("runroot"))
             .args(["--storage-driver", "vfs"])
             .args(arguments.next())
-            // docker's format keeps HEALTHCHECK, SHELL and ONBUILD; without --layers, directories that
-            // WORKDIR names appear. crun refuses hybrid cgroups, and
+            // docker's format keeps HEALTHCHECK, SHELL and ONBUILD. crun refuses hybrid cgroups, and
             // the default of open files is more than a container host may allow.
-            .args(["--format", "docker", "--layers", "--runtime", "runc", "--pull-never"])
+            .args(["--format", "docker", layers, "--runtime", "runc", "--pull-never"])
             .args(["--ulimit", "nofile=20000:20000"])
             .args(arguments)
             .env("TMPDIR", "/var/tmp")
