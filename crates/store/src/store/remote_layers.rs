@@ -63,7 +63,6 @@ pub fn tree_without_registry(store: &Store, image: &Image) -> Result<Tree> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::store::scrub::ScrubOptions;
     use crate::store::tests::{fixture, name, put_image};
     use imgctl_base::progress::Silent;
