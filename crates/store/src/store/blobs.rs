@@ -326,7 +326,7 @@ pub fn copy_hashed(
     }
 }
 
-fn missing(digest: &Digest) -> Error {
+pub(super) fn missing(digest: &Digest) -> Error {
     Error::new(Kind::NotFound, format!("blob {digest} is not in the store"))
         .hint("pull, load or build the image that it belongs to again")
 }

@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use crate::layer::{ContentReader, Found, Tree};
+use crate::store::blobs::missing;
 use crate::store::index::{MAX_TABLE, NameTable};
 use crate::store::{Named, Store};
 use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
@@ -306,7 +307,7 @@ impl Store {
                 "blob {} has {size} bytes; its descriptor says {}",
                 part.digest, part.size
             ))),
-            None => Err(Error::not_found(format!("blob {} is not in the store", part.digest))),
+            None => Err(missing(&part.digest)),
         }
     }
 }
