@@ -22,14 +22,17 @@ enum Act {
 const MARK: &str = "=== output of command ";
 
 fn acts(document: &str) -> Vec<Act> {
-    let named = Regex::new("^`([a-z][a-zA-Z0-9./-]+)`[ ,.]").unwrap();
+    let named = Regex::new("^`([a-z][a-zA-Z0-9./-]+)`[ ,.:]").unwrap();
     let prompted = Regex::new(r"^([a-z]*)\$ +(.*)$").unwrap();
     let (mut acts, mut path) = (Vec::new(), None);
     let mut lines = document.lines();
+    let mut begins = true;
     while let Some(line) = lines.next() {
-        if let Some(found) = named.captures(line) {
+        // A paragraph that begins with a path is about the file that follows.
+        if begins && let Some(found) = named.captures(line) {
             path = Some(found[1].to_owned());
         }
+        begins = line.is_empty();
         let Some(language) = line.strip_prefix("```") else { continue };
         let body: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
         if language == "console" {
@@ -74,6 +77,7 @@ fn comparable(line: &str) -> String {
     let mut line = line.to_owned();
     for (pattern, to) in [
         (r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-([a-z]+)-[0-9a-f]{8}", "RUN-$1"),
+        (r"sha256:[0-9a-f]+…?", "DIGEST"),
         (r"\b[0-9a-f]{64}\b|\b[0-9a-f]{12}\b", "DIGEST"),
         (r"\b[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8}\b", "DATE"),
         (r"-[0-9a-f]{8}\b", "-ID"),
@@ -126,7 +130,7 @@ fn follow(bed: &Bed, name: &str) {
         let Act::Command { text, shown, .. } = act else { continue };
         let output = outputs[&number];
         let fails = shown.iter().any(|line| line.starts_with("error: "));
-        if output.contains("=== 0\n") == fails {
+        if output.lines().any(|line| line == "=== 0") == fails {
             problems.push(format!("{text}\nends with another exit code\n{output}"));
         }
         let mut printed: Vec<String> = output.lines().map(comparable).collect();

@@ -19,8 +19,12 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// Returns the findings as text for people, with lines of the file.
+    /// Returns the findings as lines for people, with those of the file; nothing if there are none.
     pub fn render(&self, colour: bool) -> String {
-        diagnostic::render(&self.findings, &self.name, &self.text, colour)
+        let mut lines = diagnostic::render(&self.findings, &self.name, &self.text, colour);
+        if !lines.is_empty() {
+            lines.push('\n');
+        }
+        lines
     }
 }
