@@ -1,6 +1,8 @@
 //! One operation on one cluster: its current and desired state, the plan between them, and its
 //! execution.
 
+mod attempts;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
@@ -10,7 +12,7 @@ use crate::adopted;
 use crate::front_end::{Announcement, Outcome};
 use crate::hosts::log_in;
 pub use crate::run_options::RunOptions;
-use crate::session::{Needed, Session};
+use crate::session::Session;
 use crate::state_store::{ClusterStateStore, password_of_hosts};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Platform;
@@ -210,22 +212,6 @@ impl<'a> Work<'a> {
         let mut document = current.cluster.clone();
         document.hosts.extend(self.state.touched()?);
         Ok(document.addresses()?.iter().map(ToString::to_string).collect())
-    }
-
-    /// Reads images of the cluster, and pulls what is missing of them.
-    pub(crate) fn images(&self, names: &[String]) -> Result<Vec<ClusterImage>> {
-        let mounts = self.current.iter().flat_map(|current| &current.cluster.status.mounts);
-        let installed: BTreeSet<&String> = mounts.map(|mount| &mount.image).collect();
-        let read = names.iter().map(|name| {
-            let needed = match self.verb.as_str() {
-                // Hosts have the files already.
-                "rollback" | "renumber" => Needed::FilesRead,
-                "run" if installed.contains(name) => Needed::FilesRead,
-                _ => self.options.source.needed(),
-            };
-            self.session.images(std::slice::from_ref(name), self.state.name(), None, needed)
-        });
-        Ok(read.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
     /// Reads the images, computes the difference, and creates the cluster context.
@@ -548,23 +534,6 @@ impl<'a> Work<'a> {
             imgctl_cluster::pipeline::record::failed(state_store, error.message())?;
         }
         outcome.map_err(|error| self.with_way_out(error))
-    }
-
-    /// Adds to the error of a repeated creation how to begin anew: what an earlier attempt left on
-    /// hosts may be why a corrected image fails as well.
-    fn with_way_out(&self, error: Error) -> Error {
-        let is_again = self.current.as_ref().is_some_and(|current| !current.exists());
-        let creates = matches!(self.verb.as_str(), "run" | "apply");
-        let is_of_host =
-            matches!(error.kind(), Kind::CommandFailed | Kind::CheckFailed | Kind::Failed);
-        match is_again && creates && is_of_host {
-            true => error.hint(format!(
-                "if what the earlier attempt left on the hosts is in the way, run `imgctl reset \
-                 --cluster {}` before you create the cluster again",
-                self.state.name()
-            )),
-            false => error,
-        }
     }
 }
 
