@@ -28,8 +28,10 @@ fn acts(document: &str) -> Vec<Act> {
     let mut lines = document.lines();
     let mut begins = true;
     while let Some(line) = lines.next() {
-        // A paragraph that begins with a path is about the file that follows.
-        if begins && let Some(found) = named.captures(line) {
+        // A paragraph that begins with a path, or ends with it and a colon, is about the file that follows.
+        if (begins || line.ends_with("`:"))
+            && let Some(found) = named.captures(line)
+        {
             path = Some(found[1].to_owned());
         }
         begins = line.is_empty();
