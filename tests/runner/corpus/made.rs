@@ -14,13 +14,25 @@ pub(super) const PER_STORAGE: usize = 50;
 /// Tree and configuration of an image in buildah's storage, whose vfs driver keeps each image as a
 /// plain directory.
 pub(super) fn by_buildah(storage: &Path, image: &str) -> (Tree, Value) {
-    let images = json(&storage.join("vfs-images/images.json"));
+    let (layer, config) = known_to_buildah(storage, "vfs", image);
+    let tree = layer.map(|layer| tree::list(&storage.join("vfs/dir").join(layer)));
+    (tree.unwrap_or_default(), config)
+}
+
+/// The uppermost layer, if there is one, and the configuration of an image in buildah's storage.
+pub(super) fn known_to_buildah(
+    storage: &Path,
+    driver: &str,
+    image: &str,
+) -> (Option<String>, Value) {
+    let place = storage.join(format!("{driver}-images"));
+    let images = json(&place.join("images.json"));
     let named = |entry: &&Value| {
         let names = entry["names"].as_array();
         names.is_some_and(|names| names.iter().any(|name| name == image))
     };
     let entry = images.as_array().unwrap().iter().find(named).unwrap();
-    let data = storage.join("vfs-images").join(text(&entry["id"]));
+    let data = place.join(text(&entry["id"]));
     // The configuration is the one big data item that has a `rootfs`.
     let config = std::fs::read_dir(data)
         .unwrap()
@@ -28,11 +40,8 @@ pub(super) fn by_buildah(storage: &Path, image: &str) -> (Tree, Value) {
         .filter_map(|item| serde_json::from_slice::<Value>(&item).ok())
         .find(|item| item.get("rootfs").is_some())
         .unwrap();
-    let tree = match entry["layer"].as_str() {
-        Some(layer) if !layer.is_empty() => tree::list(&storage.join("vfs/dir").join(layer)),
-        _ => Tree::new(),
-    };
-    (tree, config)
+    let layer = entry["layer"].as_str().filter(|layer| !layer.is_empty());
+    (layer.map(str::to_owned), config)
 }
 
 /// Tree and configuration of an image in the store of `env`, exported to `to` for a moment.

@@ -14,7 +14,10 @@ use crate::corpus::entry::{BUSYBOX, Entry};
 use crate::corpus::made::{self, PER_STORAGE};
 
 /// Goes up whenever this file asks buildah differently.
-const VERSION: &str = "3";
+const VERSION: &str = "4";
+
+/// The driver for entries with RUN: what they leave depends on layers. Trees of vfs need no mounting.
+const OVERLAY: &str = "overlay";
 
 /// What buildah made of an entry.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -65,55 +68,92 @@ impl Referee {
             (self.entries, self.has_busybox) = (0, false);
         }
         self.entries += 1;
+        let driver = if entry.needs_busybox() { OVERLAY } else { "vfs" };
         if entry.needs_busybox() && !self.has_busybox {
             let source = busybox(&work.join("busybox"));
-            self.bud(&source, ["build", "-f", "Kubefile", "-t", BUSYBOX, "."]);
+            let words = ["build", "-f", "Kubefile", "-t", BUSYBOX, "."];
+            self.bud(&source, driver, words.iter().map(OsString::from).collect());
             std::fs::remove_dir_all(source).unwrap();
             self.has_busybox = true;
         }
         if entry.has("base.Kubefile") {
-            self.bud(work, entry.build_arguments("base.Kubefile", &entry.base_image(), false));
+            self.bud(
+                work,
+                driver,
+                entry.build_arguments("base.Kubefile", &entry.base_image(), false),
+            );
         }
         let image = format!("localhost/corpus/{}", entry.name);
-        self.bud(work, entry.build_arguments("Kubefile", &image, true));
-        let (mut tree, config) = made::by_buildah(&self.root(), &format!("{image}:latest"));
-        drop_stubs(&mut tree);
+        self.bud(work, driver, entry.build_arguments("Kubefile", &image, true));
+        let name = format!("{image}:latest");
+        if !entry.needs_busybox() {
+            let (tree, config) = made::by_buildah(&self.root(), &name);
+            return Result { tree, config };
+        }
+        let (layer, config) = made::known_to_buildah(&self.root(), OVERLAY, &name);
+        let tree = layer.map_or_else(Tree::new, |_| self.mounted(work, &name));
         Result { tree, config }
+    }
+
+    /// The tree of an image with layers.
+    fn mounted(&self, work: &Path, image: &str) -> Tree {
+        // `buildah from` would run the image's ONBUILD triggers; podman shares the storage.
+        let podman = |words: [&str; 3]| self.run("podman", OVERLAY, work, words.map(Into::into));
+        let place = podman(["image", "mount", image]).stdout();
+        let mut tree = tree::list(Path::new(&place));
+        podman(["image", "umount", image]);
+        drop_stubs(&mut tree);
+        tree
     }
 
     fn root(&self) -> PathBuf {
         self.storage.join("root")
     }
 
-    fn bud<S: Into<OsString>>(&self, work: &Path, arguments: impl IntoIterator<Item = S>) {
-        // Without layers, directories that WORKDIR names appear. With them, vfs takes a file for the one in
-        // the layer below if size and time are the same.
+    fn bud(&self, work: &Path, driver: &str, mut arguments: Vec<OsString>) {
+        // Layers are what RUN leaves; without them, directories that WORKDIR names appear, too. But vfs
+        // takes a file for the one in the layer below if size and time are the same.
         let names_directory = |name| {
             std::fs::read(work.join(name))
                 .is_ok_and(|text| String::from_utf8_lossy(&text).to_uppercase().contains("WORKDIR"))
         };
-        let layers = match ["Kubefile", "base.Kubefile"].into_iter().any(names_directory) {
-            true => "--layers",
-            false => "--layers=false",
-        };
-        let mut arguments = arguments.into_iter().map(Into::into);
-        let mut command = Command::new("buildah");
+        let has_layers =
+            driver == OVERLAY || ["Kubefile", "base.Kubefile"].into_iter().any(names_directory);
+        // docker's format keeps HEALTHCHECK, SHELL and ONBUILD. crun refuses hybrid cgroups, and the
+        // default of open files is more than a container host may allow.
+        let own = [
+            "--format",
+            "docker",
+            if has_layers { "--layers" } else { "--layers=false" },
+            "--runtime",
+            "runc",
+            "--pull-never",
+            "--ulimit",
+            "nofile=20000:20000",
+        ];
+        arguments.splice(1..1, own.iter().map(OsString::from));
+        self.run("buildah", driver, work, arguments);
+    }
+
+    fn run(
+        &self,
+        program: &str,
+        driver: &str,
+        work: &Path,
+        arguments: impl IntoIterator<Item = OsString>,
+    ) -> Ran {
+        let mut command = Command::new(program);
         command
             .arg("--root")
             .arg(self.root())
             .arg("--runroot")
             .arg(self.storage.join("runroot"))
-            .args(["--storage-driver", "vfs"])
-            .args(arguments.next())
-            // docker's format keeps HEALTHCHECK, SHELL and ONBUILD. crun refuses hybrid cgroups, and
-            // the default of open files is more than a container host may allow.
-            .args(["--format", "docker", layers, "--runtime", "runc", "--pull-never"])
-            .args(["--ulimit", "nofile=20000:20000"])
+            .args(["--storage-driver", driver])
             .args(arguments)
             .env("TMPDIR", "/var/tmp")
             .current_dir(work)
             .stdin(std::process::Stdio::null());
-        Ran::new(command).ok();
+        Ran::new(command).ok()
     }
 
     /// The digest of all that the answer depends on.
