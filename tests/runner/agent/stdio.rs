@@ -12,7 +12,7 @@ use crate::common::{IMGCTL, Ran, TestEnv};
 fn it_greets_answers_and_ends_with_stdin() {
     let env = TestEnv::new();
     let agent = Conversation::new(&env);
-    let expected = format!("imgctl-agent 3 {}\n", env!("CARGO_PKG_VERSION"));
+    let expected = format!("imgctl-agent 4 {}\n", env!("CARGO_PKG_VERSION"));
     assert_eq!(agent.greeting.last(), Some(&expected));
     let facts = agent.call("facts", &json!({"data_root": "/nowhere"}));
     let facts = &facts["done"]["facts"];
@@ -48,7 +48,7 @@ fn noise_on_stdin_ends_it() {
     let path = env.write("noise", "GET / HTTP/1.1\r\n\r\n");
     command.stdin(std::fs::File::open(path).unwrap());
     let ran = Ran::new(command).ok();
-    assert!(ran.bytes().starts_with(b"\nimgctl-agent 3 "));
+    assert!(ran.bytes().starts_with(b"\nimgctl-agent 4 "));
     let mut command = std::process::Command::new(IMGCTL);
     command.arg("agent").stdin(Stdio::null());
     Ran::new(command).fails(2);
