@@ -142,8 +142,11 @@ impl Terminal {
     /// view. A write failure is ignored, because there is nowhere left to report it.
     pub(crate) fn write(&self, lines: &[u8]) {
         let mut screen = self.lock();
-        match &mut screen.full {
+        let Screen { full, asks } = &mut *screen;
+        match full {
             Some(full) => full.hold(lines, false),
+            // The question keeps its own line.
+            None if *asks => self.write_now(&[b"\n", lines].concat()),
             None => self.write_now(lines),
         }
     }
@@ -166,7 +169,7 @@ impl Terminal {
     }
 
     /// Asks a question on the normal screen; a full-screen view that is there goes away first and may
-    /// be entered again afterwards.
+    /// be entered again afterwards. Bars would be drawn over the question: they wait.
     pub(crate) fn aside<T>(&self, ask: impl FnOnce() -> T) -> T {
         let _one = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
         {
@@ -174,9 +177,13 @@ impl Terminal {
             // In one step, so that no view can return in between.
             screen.asks = true;
             self.leave_locked(&mut screen);
+            let _ = self.bars.clear();
+            self.bars.set_draw_target(ProgressDrawTarget::hidden());
         }
         let answer = ask();
-        self.lock().asks = false;
+        let mut screen = self.lock();
+        screen.asks = false;
+        self.bars.set_draw_target(bar_target());
         answer
     }
 
