@@ -7,6 +7,11 @@ from pathlib import Path
 from measure import run, total
 
 
+def stat_walk(context):
+    """A walk that stats every file."""
+    return run(["find", context, "-printf", "%T@ %s %i\\n"])
+
+
 def measure(results, workload, context, scratch, runs, only=None):
     """Walk, read, hash, compress, unpack, or `only` some of them; each `runs` times after a warm-up."""
     archive = Path(scratch) / "limit.tar"
@@ -22,7 +27,7 @@ def measure(results, workload, context, scratch, runs, only=None):
         return run(["tar", "-C", out, "-xf", archive])
 
     jobs = {
-        "stat walk": lambda: run(["find", context, "-printf", "%T@ %s %i\\n"]),
+        "stat walk": lambda: stat_walk(context),
         "read": lambda: run(["sh", "-c", f"find {context} -type f -print0 | xargs -0 cat > /dev/null"]),
         "sha256": lambda: run(["openssl", "dgst", "-sha256", archive]),
         "zstd -3 -T2": lambda: run(["zstd", "-q", "-3", "-T2", "-c", part, "-o", "/dev/null", "-f"]),

@@ -279,7 +279,7 @@ def main(words):
             interactions(bench, browser, pages)
         finally:
             browser.end()
-    # One run differs from the next by more than a console costs.
+    # The difference between two runs is larger than the cost of a console.
     pairs = [(run_of_100(bench, False)[0], *run_of_100(bench, True)) for _ in range(3 * chosen.runs)]
     alone, followed, console = (median(column) for column in zip(*pairs))
     ratio = median(pair[1] / pair[0] for pair in pairs)

@@ -1,5 +1,5 @@
-"""`scripts/bench rebuild`: builds of unchanged contexts, in turn with a `find` that stats the same files; and the
-binary: its size, its start."""
+"""`scripts/bench rebuild`: builds of unchanged contexts, in turn with a `find` that stats the same files; size and
+start-up time of the binary."""
 
 import argparse
 import os
@@ -9,7 +9,8 @@ from pathlib import Path
 import report
 import workloads
 from conditions import Conditions
-from measure import Results, run
+from limits import stat_walk
+from measure import Results
 from tools import Imgctl
 
 
@@ -32,7 +33,7 @@ def main(words):
             tool.build(context)
             for repeat in range(chosen.runs + 1):
                 for job, name, act in (("rebuild", "imgctl", lambda: tool.build(context)),
-                                       ("stat walk", "limit", lambda: run(["find", context, "-printf", "%T@ %s %i\\n"]))):
+                                       ("stat walk", "limit", lambda: stat_walk(context))):
                     cost = act()
                     if repeat:
                         results.add(workload, job, name, cost)

@@ -366,7 +366,7 @@ def ours(chosen, bed, tool, table):
 def main(words):
     chosen = arguments(words)
     base = Path(chosen.dir)
-    # A measurement that was killed leaves the record of a cluster whose hosts are gone.
+    # A killed measurement leaves the record of a cluster whose hosts no longer exist.
     for rest in ("home", "state"):
         shutil.rmtree(base / rest, ignore_errors=True)
     base.mkdir(parents=True, exist_ok=True)

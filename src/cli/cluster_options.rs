@@ -188,17 +188,17 @@ impl DesiredArgs {
     }
 }
 
-/// Additions to a Clusterfile that no template sees.
+/// Additions to a Clusterfile that do not affect templates.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Configuration options")]
 pub(crate) struct PeersArgs {
-    /// Hosts give each other the images that they have from the cluster's registry
+    /// Let hosts share the images of the cluster's registry with each other
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     peers: Option<bool>,
 }
 
 impl PeersArgs {
-    /// Adds the choice to other additions.
+    /// Combines the choice with other additions.
     pub(crate) fn with(&self, additions: Additions) -> Additions {
         Additions { share_images: self.peers, ..additions }
     }

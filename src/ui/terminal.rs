@@ -145,7 +145,7 @@ impl Terminal {
         let Screen { full, asks } = &mut *screen;
         match full {
             Some(full) => full.hold(lines, false),
-            // The question keeps its own line.
+            // The question stays on its own line.
             None if *asks => self.write_now(&[b"\n", lines].concat()),
             None => self.write_now(lines),
         }
@@ -169,7 +169,7 @@ impl Terminal {
     }
 
     /// Asks a question on the normal screen; a full-screen view that is there goes away first and may
-    /// be entered again afterwards. Bars would be drawn over the question: they wait.
+    /// be entered again afterwards. Bars are hidden meanwhile, because they would overwrite the question.
     pub(crate) fn aside<T>(&self, ask: impl FnOnce() -> T) -> T {
         let _one = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
         {

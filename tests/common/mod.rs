@@ -9,6 +9,7 @@ pub(crate) mod proxy;
 pub(crate) mod registry;
 pub(crate) mod testbed;
 pub(crate) mod tree;
+pub(crate) mod tutorial;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -204,7 +205,7 @@ impl Ran {
         Self::named(line, command)
     }
 
-    /// The same with another line in the report.
+    /// Runs a command that the report shows as `line`.
     fn named(line: String, mut command: Command) -> Self {
         let output = command.output().unwrap_or_else(|error| {
             panic!("cannot run `{line}`: {error} (scripts/setup installs what tests need)")

@@ -14,8 +14,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
+use imgctl_base::image::Digest;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use super::{IMGCTL, Ran, TestEnv, repository, tool};
 
@@ -32,18 +32,18 @@ pub(crate) struct Bed {
     ways: Mutex<HashMap<usize, Way>>,
 }
 
-/// The way into a host that does not lead over its network. Tests ask hosts thousands of times: this
-/// takes milliseconds, `scripts/testbed exec` many times that.
+/// The command prefix that enters a host without its network. It takes milliseconds, `scripts/testbed exec` many times
+/// that, and tests run thousands of commands on hosts.
 struct Way {
-    /// What comes before the words of a command.
+    /// The words before a command.
     words: Vec<String>,
-    /// The state of the host's first process, opened when the words were made: cannot be read any more
-    /// when that process is gone, even if another one has its PID.
+    /// The state of the host's first process, opened when the words were made. Once that process has ended, it is
+    /// unreadable, even if another process gets the PID.
     first_process: File,
 }
 
 impl Way {
-    /// The way into a host as `list --json` shows it; `None` while the host is off.
+    /// Takes the prefix from `list --json`; `None` while the host is off.
     fn of(host: &Value) -> Option<Self> {
         let words: Vec<String> = serde_json::from_value(host["way_in"].clone()).ok()?;
         let first_process = File::open(format!("/proc/{}/stat", host["pid"])).ok()?;
@@ -82,15 +82,15 @@ impl Bed {
         bed
     }
 
-    /// Puts the agent on all hosts, where the first command would put it over the network. For tests
-    /// that do not ask how it comes there: it is large, and most tests have several hosts.
+    /// Puts the agent on all hosts, so that the first command need not send it over the network. For tests that do not
+    /// examine how it gets there: it is large, and most tests have several hosts.
     pub(crate) fn with_agent(self) -> Self {
         let (agent, digest) = agent_and_digest();
         for host in self.known["hosts"].as_array().unwrap() {
             let place = Path::new(host["var_lib"].as_str().unwrap()).join("imgctl/agent");
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&place).unwrap();
             let name = place.join(format!("imgctl-agent-{digest}"));
-            // A link if it can be one.
+            // The test bed may lie on another file system.
             if std::fs::hard_link(agent, &name).is_err() {
                 std::fs::copy(agent, &name).unwrap();
             }
@@ -279,7 +279,7 @@ pub(crate) fn agent() -> &'static Path {
     agent_and_digest().0
 }
 
-/// The same with its SHA-256 in hex.
+/// Returns the program and its SHA-256 digest in hex.
 fn agent_and_digest() -> (&'static Path, &'static str) {
     static AGENT: OnceLock<(PathBuf, String)> = OnceLock::new();
     let (path, digest) = AGENT.get_or_init(|| {
@@ -300,8 +300,8 @@ fn agent_and_digest() -> (&'static Path, &'static str) {
             }
             std::fs::rename(&unfinished, &stripped).unwrap();
         }
-        let digest = Sha256::digest(std::fs::read(&stripped).unwrap());
-        (stripped, super::tree::hex(&digest))
+        let digest = Digest::of(&std::fs::read(&stripped).unwrap());
+        (stripped, digest.hex().to_owned())
     });
     (path, digest)
 }

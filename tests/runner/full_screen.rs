@@ -162,7 +162,7 @@ fn signals_and_questions_give_the_screen_back() {
             tmux.wait_for_shell("Go on? [y/N]");
             std::thread::sleep(Duration::from_millis(300));
             assert_eq!(tmux.mode(), "alternate 0 cursor 1");
-            // Nor does a bar of the hosts that go on.
+            // Nor do bars, which are updated while other hosts continue.
             assert!(tmux.everything().contains("Go on? [y/N]"), "{}", tmux.everything());
             tmux.types("y");
         }

@@ -1,59 +1,18 @@
-//! The tutorials of `docs/tutorials`, followed word for word: each file is written, each command typed, and
-//! what the tutorial shows of the output must be there. Hosts of this test's bed stand in for those of the page.
+//! Follows the tutorials of `docs/tutorials` word for word: writes each file, runs each command, and expects the
+//! output that the tutorial shows. Hosts of this test's bed replace those of the tutorial.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use regex::Regex;
-
 use crate::common::testbed::{Bed, agent};
+use crate::common::tutorial::{Act, acts, without};
 use crate::common::{IMGCTL, Ran, long, needs_root, repository, tool};
-
-/// What a tutorial tells its reader to do.
-enum Act {
-    /// Writes a file, whose path is relative to the home directory.
-    File { path: String, content: String },
-    /// Types a command at a prompt (`$`, `inside$`), below which `shown` is printed.
-    Command { prompt: String, text: String, shown: Vec<String> },
-}
 
 /// Begins the output of a command.
 const MARK: &str = "=== output of command ";
 
-fn acts(document: &str) -> Vec<Act> {
-    let named = Regex::new("^`([a-z][a-zA-Z0-9./-]+)`[ ,.:]").unwrap();
-    let prompted = Regex::new(r"^([a-z]*)\$ +(.*)$").unwrap();
-    let (mut acts, mut path) = (Vec::new(), None);
-    let mut lines = document.lines();
-    let mut begins = true;
-    while let Some(line) = lines.next() {
-        // A paragraph that begins with a path, or ends with it and a colon, is about the file that follows.
-        if (begins || line.ends_with("`:"))
-            && let Some(found) = named.captures(line)
-        {
-            path = Some(found[1].to_owned());
-        }
-        begins = line.is_empty();
-        let Some(language) = line.strip_prefix("```") else { continue };
-        let body: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
-        if language == "console" {
-            for line in body {
-                if let Some(found) = prompted.captures(line) {
-                    let (prompt, text) = (found[1].to_owned(), found[2].to_owned());
-                    acts.push(Act::Command { prompt, text, shown: Vec::new() });
-                } else if let Some(Act::Command { shown, .. }) = acts.last_mut() {
-                    shown.push(line.to_owned());
-                }
-            }
-        } else if let Some(path) = path.take() {
-            acts.push(Act::File { path, content: body.join("\n") + "\n" });
-        }
-    }
-    acts
-}
-
-/// Returns the acts as a script for bash. Each prompt is a machine: it has a store of its own.
+/// Returns the acts as a bash script. Each prompt stands for a machine with its own store.
 fn script(acts: &[Act]) -> String {
     let mut script = "exec 2>&1\ncd ~\n".to_owned();
     let mut at = None;
@@ -70,27 +29,25 @@ fn script(acts: &[Act]) -> String {
             }
         }
     }
-    // What was started in the background.
+    // Ends what runs in the background.
     script + "kill $(jobs -p) 2>/dev/null; wait\n"
 }
 
 /// A line without what differs from run to run: digests, sizes, times, names of journals, widths of columns.
 fn comparable(line: &str) -> String {
-    let mut line = line.to_owned();
-    for (pattern, to) in [
-        (r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-([a-z]+)-[0-9a-f]{8}", "RUN-$1"),
-        (r"sha256:[0-9a-f]+…?", "DIGEST"),
-        (r"\b[0-9a-f]{64}\b|\b[0-9a-f]{12}\b", "DIGEST"),
-        (r"\b[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8}\b", "DATE"),
-        (r"-[0-9a-f]{8}\b", "-ID"),
-        (r"([0-9]+|Less than a) seconds? ago", "AGO"),
-        (r"\b[0-9]+(\.[0-9]+)? [kMG]?B\b", "SIZE"),
-        (r"\b[0-9]+(\.[0-9]+)? s\b", "TIME"),
-        (r"\s+", " "),
-    ] {
-        line = Regex::new(pattern).unwrap().replace_all(&line, to).into_owned();
-    }
-    line.trim().to_owned()
+    without(
+        line,
+        &[
+            (r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-([a-z]+)-[0-9a-f]{8}", "RUN-$1"),
+            (r"sha256:[0-9a-f]+…?", "DIGEST"),
+            (r"\b[0-9a-f]{64}\b|\b[0-9a-f]{12}\b", "DIGEST"),
+            (r"\b[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8}\b", "DATE"),
+            (r"-[0-9a-f]{8}\b", "-ID"),
+            (r"([0-9]+|Less than a) seconds? ago", "AGO"),
+            (r"\b[0-9]+(\.[0-9]+)? [kMG]?B\b", "SIZE"),
+            (r"\b[0-9]+(\.[0-9]+)? s\b", "TIME"),
+        ],
+    )
 }
 
 /// Returns whether the line is what the tutorial shows, where `…` stands for anything.
@@ -147,7 +104,7 @@ fn follow(bed: &Bed, name: &str) {
     assert!(problems.is_empty(), "{name}: {}", problems.join("\n"));
 }
 
-/// Bash as somebody has it who has installed imgctl: in a home of its own, with `imgctl` on the search path.
+/// Returns bash as a user has it after installing imgctl: with a new home, and `imgctl` on the search path.
 fn shell(bed: &Bed, file: &Path) -> std::process::Command {
     let home = bed.env.path("home");
     let programs = bed.env.path("programs");

@@ -66,7 +66,7 @@ pub fn backup(request: &BackupRequest, session: &Session<'_>) -> Result<()> {
         let prepared = work.recorded(stored)?;
         return work.carry_out(&prepared, false, schedule::remove);
     }
-    // Of a schedule, it is on a host.
+    // For a schedule, the directory is on a host.
     let is_relative = matches!(&to, Some(Place::Directory { path, .. }) if path.is_relative());
     let place = match to {
         Some(to) => to.absolute()?,

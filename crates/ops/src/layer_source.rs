@@ -25,7 +25,7 @@ pub enum LayerSource {
 }
 
 impl LayerSource {
-    /// Returns what an operation with this source needs of images in the store.
+    /// Returns which layers an operation with this source needs in the store.
     pub(crate) fn needed(&self) -> Needed {
         match self {
             Self::Controller => Needed::Layers,

@@ -62,12 +62,12 @@ pub struct SshAccess {
     pub settings: Settings,
 }
 
-/// What an operation needs of images in the store, beside manifest and configuration.
+/// Layers that an operation needs in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needed {
-    /// All layers: this machine sends them.
+    /// All of them: this machine sends them.
     Layers,
-    /// The layers whose files this machine reads.
+    /// Those whose files this machine reads.
     FilesRead,
 }
 
@@ -108,8 +108,7 @@ impl Session<'_> {
         })
     }
 
-    /// Reads `names` for `platform` as images of `cluster`; what is `needed` of them and not in the
-    /// store is pulled.
+    /// Reads `names` for `platform` as images of `cluster`. Pulls what is `needed` and not in the store.
     pub fn images(
         &self,
         names: &[String],
@@ -126,34 +125,31 @@ impl Session<'_> {
                 Err(error) => error.kind() != Kind::NotFound,
                 Ok(_) => !store.resolve(name)?.has_remote_layers(),
             };
-            let loaded = match is_here {
-                true => loaded,
-                false => {
-                    let client = match &client {
-                        Some(client) => client,
-                        None => client
-                            .insert(Client::new(self.front.registry_options(Logins::OfUser)?)?),
-                    };
-                    let options = PullOptions {
-                        selection: Selection::default(),
-                        policy: Policy::Missing,
-                        layers: match needed {
-                            Needed::Layers => Layers::All,
-                            Needed::FilesRead => Layers::Only(ClusterImage::layers_read),
-                        },
-                        ..PullOptions::default()
-                    };
-                    let reference = Reference::parse(name)?;
-                    pull(store, client, &reference, &options, self.front.reporter()).context(
-                        || match loaded {
-                            Ok(_) => format!("layers of image {name} are not in the store"),
-                            Err(_) => format!("image {name} is not in the store"),
-                        },
-                    )?;
-                    ClusterImage::load(store, cluster, name, platform)
-                }
+            if is_here {
+                images.push(loaded?);
+                continue;
+            }
+            let client = match &client {
+                Some(client) => client,
+                None => client.insert(Client::new(self.front.registry_options(Logins::OfUser)?)?),
             };
-            images.push(loaded?);
+            let options = PullOptions {
+                selection: Selection::default(),
+                policy: Policy::Missing,
+                layers: match needed {
+                    Needed::Layers => Layers::All,
+                    Needed::FilesRead => Layers::Only(ClusterImage::layers_read),
+                },
+                ..PullOptions::default()
+            };
+            let reference = Reference::parse(name)?;
+            pull(store, client, &reference, &options, self.front.reporter()).context(|| {
+                match loaded {
+                    Ok(_) => format!("layers of image {name} are not in the store"),
+                    Err(_) => format!("image {name} is not in the store"),
+                }
+            })?;
+            images.push(ClusterImage::load(store, cluster, name, platform)?);
         }
         Ok(images)
     }

@@ -2,6 +2,7 @@
 //! execution.
 
 mod attempts;
+mod images;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};

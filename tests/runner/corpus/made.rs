@@ -1,5 +1,5 @@
-//! What the two builders made of a Kubefile: tree and configuration, out of the files of their stores,
-//! since starting tools to ask them takes most of the time.
+//! The images that the two builders made: trees and configurations, read from the files of their stores, because
+//! starting a tool for each would take most of the time.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::common::tree::{self, Tree};
 use crate::common::{TestEnv, json};
 
-/// A storage of buildah gets slow with many images in it.
+/// Number of images per storage of buildah, which gets slow with many.
 pub(super) const PER_STORAGE: usize = 50;
 
 /// Tree and configuration of an image in buildah's storage, whose vfs driver keeps each image as a
@@ -33,7 +33,7 @@ pub(super) fn known_to_buildah(
     };
     let entry = images.as_array().unwrap().iter().find(named).unwrap();
     let data = place.join(text(&entry["id"]));
-    // The configuration is the one big data item that has a `rootfs`.
+    // Of the data items, only the configuration has a `rootfs`.
     let config = std::fs::read_dir(data)
         .unwrap()
         .map(|file| std::fs::read(file.unwrap().path()).unwrap())
@@ -44,7 +44,7 @@ pub(super) fn known_to_buildah(
     (layer.map(str::to_owned), config)
 }
 
-/// Tree and configuration of an image in the store of `env`, exported to `to` for a moment.
+/// Tree and configuration of an image in the store of `env`, exported to `to` temporarily.
 pub(super) fn by_imgctl(env: &TestEnv, image: &str, to: &str) -> (Tree, Value) {
     let store = env.root().join("store");
     let index = json(&store.join("index.json"));

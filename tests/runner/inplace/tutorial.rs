@@ -3,9 +3,8 @@
 
 use std::collections::VecDeque;
 
-use regex::Regex;
-
 use crate::common::repository;
+use crate::common::tutorial::{Act, acts, without};
 use crate::inplace::cluster::{Cluster, image};
 
 /// Images of the tutorial, and what stands in for them: the last one ends as soon as it is started.
@@ -16,37 +15,29 @@ const IMAGES: [(&str, &str); 4] = [
     ("docker.io/library/busybox:1.36", "crash"),
 ];
 
-/// A command and the lines that are shown below it.
+/// The commands of imgctl, and the lines that are shown below each.
 fn commands(document: &str) -> Vec<(String, VecDeque<String>)> {
-    let mut found: Vec<(String, VecDeque<String>)> = Vec::new();
-    let blocks = document.split("```console\n").skip(1);
-    for line in blocks.flat_map(|block| block.split("```").next().unwrap().lines()) {
-        if let Some(command) = line.strip_prefix("$ ") {
-            found.push((command.to_owned(), VecDeque::new()));
-        } else if line != "…" {
-            found.last_mut().unwrap().1.push_back(line.to_owned());
+    let of_imgctl = |act| match act {
+        Act::Command { text, shown, .. } if text.starts_with("imgctl inplace") => {
+            Some((text, shown.into_iter().filter(|line| line != "…").collect()))
         }
-    }
-    found.retain(|(command, _)| command.starts_with("imgctl inplace"));
-    found
+        _ => None,
+    };
+    acts(document).into_iter().filter_map(of_imgctl).collect()
 }
 
 /// A line without what differs from run to run: times, digests, names of Pods, widths of columns.
 fn comparable(line: &str) -> String {
-    let mut line = line.to_owned();
-    for (shown, real) in IMAGES {
-        line = line.replace(shown, &image(real));
-    }
-    for (pattern, to) in [
-        (r"sha256:[0-9a-f…]+", "DIGEST"),
-        (r"\bweb-[a-z0-9]+-[a-z0-9]+\b", "POD"),
-        (r"\b[0-9]+(\.[0-9]+)? ?(ms|s|m)\b", "TIME"),
-        (r"\bn[0-9]\b", "NODE"),
-        (r"\s+", " "),
-    ] {
-        line = Regex::new(pattern).unwrap().replace_all(&line, to).into_owned();
-    }
-    line.trim().to_owned()
+    let replace = |line: String, (shown, real): (&str, &str)| line.replace(shown, &image(real));
+    without(
+        &IMAGES.into_iter().fold(line.to_owned(), replace),
+        &[
+            (r"sha256:[0-9a-f…]+", "DIGEST"),
+            (r"\bweb-[a-z0-9]+-[a-z0-9]+\b", "POD"),
+            (r"\b[0-9]+(\.[0-9]+)? ?(ms|s|m)\b", "TIME"),
+            (r"\bn[0-9]\b", "NODE"),
+        ],
+    )
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn answers(bed: &Bed, host: usize) -> bool {
     stream.read(&mut [0]).is_ok_and(|read| read == 1)
 }
 
-/// Waits until it does: the machine may be busy.
+/// Waits until sshd answers: the machine may be busy.
 #[track_caller]
 fn answers_again(bed: &Bed, host: usize) {
     wait_for("an answer of sshd", Duration::from_secs(120), || answers(bed, host));

@@ -44,8 +44,8 @@ pub(crate) fn signal(child: &Child, name: &str) {
     Ran::new(tool("kill", [name, &child.id().to_string()])).ok();
 }
 
-/// Waits until `is` holds; `what` names it when it does not come. It is asked less often the longer it
-/// takes.
+/// Waits until `is` returns true, and checks less often the longer it takes. `what` names the condition in the
+/// failure.
 #[track_caller]
 pub(crate) fn wait_for(what: &str, limit: Duration, mut is: impl FnMut() -> bool) {
     let began = Instant::now();

@@ -36,7 +36,7 @@ fn build(bed: &Bed, version: &str, maps: &[&str]) {
     bed.env.build(&format!("shop:{version}"), &context);
 }
 
-/// The records of applications, as they were written one after the other.
+/// Returns the records of applications in the order in which they were written.
 fn recorded(api: &ClusterApi) -> Vec<Value> {
     let found = api.api.requests();
     let written = found.iter().filter(|one| one.is_write() && one.path.contains("imgctl-system"));
@@ -75,8 +75,8 @@ pub(super) fn pruned(bed: &Bed, api: &ClusterApi) {
     assert!(!has("both") && !has("new"));
 }
 
-/// The controller dies behind a record of `run --prune` and of `uninstall`: the same command again brings each
-/// to its end, and nothing is left of a version that went.
+/// The controller dies after a record of `run --prune` and of `uninstall`: repeating the command completes each, and
+/// nothing of the removed version remains.
 pub(super) fn killed_anywhere(bed: &Bed, api: &ClusterApi) {
     let has = |name: &str| api.api.peek(&format!("{MAPS}/{name}")).is_some();
     let install = ["run", "shop:v1", "--no-wait", "--force", "--yes"];
@@ -86,13 +86,13 @@ pub(super) fn killed_anywhere(bed: &Bed, api: &ClusterApi) {
         let died = killed(bed, command, record);
         if died {
             let ran = keyed(bed, command);
-            // It died behind its last change.
+            // It died after its last change.
             let is_over = ran.stderr().contains("has no image shop:v2");
             assert!(ran.success() || is_over, "{record}: {}", ran.report());
         }
         died
     };
-    // Of `run --prune` and of `uninstall`, which has fewer.
+    // Records of `run --prune` and of `uninstall`, which has fewer.
     let records: Vec<(u64, u64)> =
         if long() { (1..60).map(|at| (at, at)).collect() } else { vec![(5, 3), (10, 6)] };
     let mut kills = 0;

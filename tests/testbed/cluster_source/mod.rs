@@ -32,7 +32,7 @@ fn hosts_pull_from_the_registry_and_the_controller_sends_no_layer() {
         bed.env.build(&name, &image(&bed, version));
         bed.imgctl([&["push", &name], &access[..]].concat()).ok();
     }
-    // The controller knows the images by name only.
+    // The controller's store is empty.
     std::fs::remove_dir_all(bed.env.root()).unwrap();
     let first = format!("{site}:1.0.0");
     let (masters, workers) = (bed.ip(1), bed.ip(2));

@@ -19,7 +19,7 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// Returns the findings as lines for people, with those of the file; nothing if there are none.
+    /// Returns the findings as lines of text, with the lines of the file that they concern.
     pub fn render(&self, colour: bool) -> String {
         let mut lines = diagnostic::render(&self.findings, &self.name, &self.text, colour);
         if !lines.is_empty() {

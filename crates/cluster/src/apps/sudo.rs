@@ -1,18 +1,17 @@
-//! `sudo` while commands of images are recorded: it searches a path of its own, on which the wrappers of kubectl
-//! and helm are not. Must not depend on clusters.
+//! A wrapper of `sudo` for the commands of images: sudo has its own search path, which lacks the wrappers of kubectl
+//! and helm. Must not depend on clusters.
 //!
-//! The commands run as root. A call for root gets the wrappers in front of sudo's own path and is the same
-//! otherwise; a call for another user, of a login shell, or with options that are not known stays as it is, because
-//! the wrappers are root's alone.
+//! The commands run as root. In a call for root, the wrappers precede sudo's own path, and nothing else changes. A call
+//! for another user, of a login shell, or with unknown options stays as it is, because only root can reach the wrappers.
 
 use imgctl_host::host::quote::quote;
 
-/// Options without a value that leave what is run as it is, as letters that may be joined.
+/// Letters of options that take no value and do not affect which program runs. Letters may be combined.
 pub(super) const PLAIN: &str = "AbEHnPS";
 pub(super) const ROOT: &str = "root";
 
-/// Returns the script that takes the place of `sudo`. `own` is the directory of the wrappers, which is searched first
-/// by what sudo runs; `variables` are set for it.
+/// Returns the script that replaces `sudo`. What sudo runs gets `variables`, and searches `own`, the directory of the
+/// wrappers, first.
 pub(super) fn script(own: &str, variables: &[(&str, &str)]) -> String {
     let assignments: Vec<String> =
         variables.iter().map(|(name, value)| format!("{name}={}", quote(value))).collect();
@@ -69,7 +68,7 @@ mod tests {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// What `sudo ARGUMENTS` runs, with a sudo that has its own search path.
+    /// Returns the output of `sudo ARGUMENTS`, where sudo has its own search path.
     fn ran(arguments: &[&str], allows: bool) -> String {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
@@ -122,7 +121,7 @@ mod tests {
         ] {
             assert_eq!(ran(arguments, true), "real x y z\n", "{arguments:?}");
         }
-        // The host's rules may allow a few programs.
+        // The host's rules may allow only a few programs.
         assert_eq!(ran(&["kubectl", "x"], false), "real x\n");
         assert!(ran(&["-v"], true).starts_with("PATH="));
     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::apps::sudo::{PLAIN, ROOT};
+use crate::apps::wrapper::Tool;
 
 /// Words that may precede the program of a simple command and do not change the search path.
 const LEADING: [&str; 15] = [
@@ -13,9 +14,7 @@ const LEADING: [&str; 15] = [
 const SHELLS: [&str; 3] = ["sh", "bash", "dash"];
 /// Options of sudo whose value is the next word.
 const SUDO_VALUES: [&str; 9] = ["-u", "--user", "-g", "-h", "-p", "-C", "-D", "-R", "-T"];
-const TOOLS: [&str; 2] = ["kubectl", "helm"];
-/// Programs that contain a kubectl.
-const CARRIERS: [&str; 2] = ["k3s", "k0s"];
+const TOOLS: [Tool; 2] = [Tool::Kubectl, Tool::Helm];
 
 /// Returns the calls in the line that bypass the wrappers: `sudo -u app kubectl`, `/usr/bin/helm`.
 pub(super) fn calls(line: &str) -> BTreeSet<String> {
@@ -64,9 +63,10 @@ fn of_command(words: &[String]) -> Option<String> {
         }
     };
     let name = base(program);
-    let name = if CARRIERS.contains(&name) && words.peek() == Some(&"kubectl") {
+    let is_any = |tools: [Tool; 2]| tools.iter().any(|tool| tool.name() == name);
+    let name = if is_any(Tool::CARRIERS) && words.peek() == Some(&"kubectl") {
         format!("{program} kubectl")
-    } else if TOOLS.contains(&name) {
+    } else if is_any(TOOLS) {
         program.to_owned()
     } else {
         return None;
@@ -77,7 +77,7 @@ fn of_command(words: &[String]) -> Option<String> {
     }
 }
 
-/// Whether sudo with this option runs programs as root with the environment that it always gives them.
+/// Returns whether sudo with this option still runs programs as root, in its usual environment.
 fn stays_root(option: &str, value: Option<&str>) -> bool {
     match option.strip_prefix("-u").or_else(|| option.strip_prefix("--user=")) {
         Some("") => value == Some(ROOT),

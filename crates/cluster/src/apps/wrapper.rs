@@ -50,7 +50,7 @@ pub enum Tool {
     Kubectl,
     Helm,
     PostRenderer,
-    /// Programs with a kubectl of their own: `k3s kubectl`.
+    /// Programs that contain a kubectl: `k3s kubectl`.
     K3s,
     K0s,
 }
@@ -58,7 +58,7 @@ pub enum Tool {
 impl Tool {
     /// The tools that commands for any cluster need.
     pub const ALL: [Self; 3] = [Self::Kubectl, Self::Helm, Self::PostRenderer];
-    /// Programs of hosts with a kubectl of their own.
+    /// Programs of hosts that contain a kubectl.
     pub const CARRIERS: [Self; 2] = [Self::K3s, Self::K0s];
 
     /// Returns the file name of the wrapper, and of the program if there is one.
@@ -304,8 +304,8 @@ fn kubectl(call: &Call, input: &mut dyn Read) -> Result<()> {
     call.record(&text, namespace)
 }
 
-/// Returns the manifests at a URL, to be recorded and not sent: kubectl fetches them, without a cluster, and
-/// adds an annotation. Nothing if it cannot: the call itself tells why.
+/// Returns the manifests at a URL, which are recorded only: kubectl fetches them without contacting a cluster, and
+/// adds an annotation. Empty if that fails: the call itself will say why.
 fn manifests_at(call: &Call, url: &str) -> String {
     let arguments = ["annotate", "--local", "-o", "yaml", "-f", url, "imgctl.io/recorded=true"];
     let fetched = call
@@ -317,11 +317,11 @@ fn manifests_at(call: &Call, url: &str) -> String {
     })
 }
 
-/// Returns what a program prints.
+/// Returns the output of a program.
 fn output(command: &mut Command, what: &str) -> Result<String> {
     let doing = || format!("cannot run {what}");
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().doing(doing)?;
-    // Dropped when it was read, or is too long: then the program fails.
+    // Closed after it has been read. If there is too much, the program fails on the closed pipe.
     let text = match child.stdout.take() {
         Some(mut pipe) => limited(&mut pipe, &format!("the manifests of {what}")),
         None => Ok(String::new()),

@@ -31,7 +31,7 @@ pub struct Schedule {
     pub arguments: Vec<String>,
     /// Files beside the state, and the state itself; paths are relative to the directory.
     pub files: Vec<FileToWrite>,
-    /// Directory on the host that others must not be able to enter, because backups in it are not encrypted.
+    /// Directory on the host that other users must not be able to enter: backups in it are not encrypted.
     pub private: Option<PathBuf>,
 }
 
@@ -95,7 +95,8 @@ pub fn install(
     Ok(Planned::new(plan, context, execution))
 }
 
-/// Returns the line that fails if others may enter the directory of a place, as the backup itself would at night.
+/// Returns the command that fails if other users may enter the directory. The backup itself would fail only when the
+/// timer runs it.
 fn closed(place: &Path) -> String {
     format!(
         "place={place}\n\

@@ -92,8 +92,8 @@ impl ClusterImage {
         Self::new(cluster, name, &store.image(name, platform)?)
     }
 
-    /// Returns the layers of `image` whose files the controller reads itself: settings, hooks and
-    /// patches of rootfs and patch images. Embedded images and applications are the hosts' business.
+    /// Returns the layers of `image` whose files the controller itself reads: settings, hooks and
+    /// patches of rootfs and patch images. Only hosts read embedded images and applications.
     pub fn layers_read(image: &Image) -> Result<Vec<Digest>> {
         let read = Self::new("", &image.descriptor.digest.to_string(), image)?;
         if read.kind == ImageKind::Application {

@@ -13,9 +13,9 @@ use imgctl_host::agent::{Agent, part};
 
 /// Bytes per transferred part.
 pub(crate) const PART: u64 = 4 << 20;
-/// Parts that are requested at once, so that the line is busy while a part is compressed or used.
+/// Number of parts to request at the same time, so that the link is busy while a part is compressed or used.
 const LANES: u64 = 2;
-/// Parts of each lane that wait to be used.
+/// Number of parts per lane that wait to be used.
 const AHEAD: usize = 1;
 
 /// Returns the action that sends a file from the controller to `there` on the host.
@@ -34,8 +34,8 @@ fn send(agent: &dyn Agent, state: &StateFiles, file: &Path, path: &str) -> Resul
     write_parts(agent, path, &mut *source, u64::MAX).context(doing)
 }
 
-/// Writes `size` bytes of `content` to `path` on a host, part by part; the next one is read and compressed
-/// while one is on its way.
+/// Writes `size` bytes of `content` to `path` on a host, part by part. The next part is read and compressed
+/// while one is being sent.
 pub(crate) fn write_parts(
     agent: &dyn Agent,
     path: &str,
@@ -57,8 +57,8 @@ pub(crate) fn write_parts(
     })
 }
 
-/// Returns the number of bytes of the next part, and the part, compressed. The last one is shorter than
-/// others.
+/// Returns the number of bytes in the next part, and the compressed part. Only the last part is shorter than
+/// [`PART`].
 fn next_part(content: &mut dyn Read) -> Result<(u64, Vec<u8>)> {
     let mut bytes = Vec::new();
     content.take(PART).read_to_end(&mut bytes).doing(|| "cannot read it".to_owned())?;
@@ -89,11 +89,11 @@ fn send_parts(
         }
         offset = end;
     }
-    Err(Error::failed("cannot read it"))
+    Err(Error::failed("the thread that reads it has died"))
 }
 
-/// The parts of a file of a host as frames of zstd of at most [`PART`] bytes each; they arrive while earlier
-/// ones are used.
+/// The parts of a file on a host, as zstd frames with at most [`PART`] bytes of content each. Parts arrive while
+/// earlier ones are used.
 pub(crate) struct HostFile {
     /// The parts, in turn.
     lanes: Vec<Receiver<io::Result<Vec<u8>>>>,
@@ -133,7 +133,7 @@ impl Iterator for HostFile {
         let lane = self.taken % self.lanes.len();
         self.taken += 1;
         let part = self.lanes[lane].recv().ok()?;
-        // A file that became shorter ends where it ends.
+        // The file may have become shorter.
         part.map_or_else(|error| Some(Err(error)), |part| (!part.is_empty()).then_some(Ok(part)))
     }
 }

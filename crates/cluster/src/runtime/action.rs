@@ -171,7 +171,7 @@ impl Line {
 
     /// Returns the line for messages, shortened.
     fn shown(&self) -> String {
-        // What it does begins behind the functions that it uses.
+        // The functions that a line uses come first, and say nothing about what it does.
         let line = self.line.strip_prefix(PUT).unwrap_or(&self.line).trim_start();
         let first = line.lines().next().unwrap_or_default();
         if first.len() < line.len() || first.chars().count() > 120 {

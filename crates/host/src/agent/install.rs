@@ -22,7 +22,7 @@ pub const DIRECTORY: &str = "/var/lib/imgctl/agent";
 const NAME: &str = "imgctl-agent-";
 /// Number of programs to keep on a host: the current one and the previous one.
 const KEPT: usize = 2;
-/// Number of bytes that say for which machine a program is.
+/// Number of bytes at the beginning of a program that identify its machine.
 const HEAD: u64 = 64;
 /// Machine names reported by `uname -m`, by the `e_machine` field of ELF.
 const MACHINES: [(u16, &[&str]); 7] = [
@@ -53,7 +53,7 @@ pub struct Binaries {
     directory: Option<PathBuf>,
     /// May hold more of them, for hosts that the running program does not run on.
     installed: Vec<PathBuf>,
-    /// Programs that were chosen for a host, by their paths.
+    /// Programs that were chosen for a host, by path.
     known: Mutex<HashMap<PathBuf, Arc<Binary>>>,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Binary {
 }
 
 impl Binary {
-    /// Reads all of a program: it is tens of megabytes, so only one that a host may get is read.
+    /// Reads the whole program, which has tens of megabytes: call it only for one that a host gets.
     fn read(path: &Path) -> Result<Self> {
         let mut file = File::open(path).path("open", path)?;
         let (mut hasher, mut size) = (Hasher::new(), 0);
@@ -96,7 +96,7 @@ fn named(directory: &Path, machine: &str) -> Vec<PathBuf> {
     paths.filter(|path| path.is_file()).collect()
 }
 
-/// Whether the program runs on `machine`; a script runs anywhere.
+/// Returns whether the program runs on `machine`. A script runs anywhere.
 fn runs_on(path: &Path, machine: &str) -> Result<bool> {
     let mut head = Vec::new();
     let file = File::open(path).path("open", path)?;

@@ -148,7 +148,7 @@ pub trait Agent: Send + Sync {
         self.inner()?.read_file(path, limit)
     }
 
-    /// Reads a part of a file, which must exist. [`part`] says how parts are compressed.
+    /// Reads a part of a file, which must exist; compressed as [`part`] does if requested.
     fn read_part(&self, part: &ReadPart) -> Result<Vec<u8>> {
         self.inner()?.read_part(part)
     }

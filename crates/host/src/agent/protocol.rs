@@ -220,7 +220,7 @@ pub struct ReadPart {
     pub offset: u64,
     /// Maximum number of bytes to read; fewer are returned only at the end of the file.
     pub length: u64,
-    /// Return the part as a frame of zstd, and nothing behind the end of the file.
+    /// Return the part as a zstd frame; behind the end of the file, return nothing.
     pub compress: bool,
 }
 
@@ -259,7 +259,7 @@ pub struct WritePart {
     pub offset: u64,
     #[serde(with = "crate::agent::wire::base64_bytes")]
     pub content: Vec<u8>,
-    /// Whether the content is a frame of zstd.
+    /// Whether the content is a zstd frame.
     pub compressed: bool,
     pub is_last: bool,
 }

@@ -245,8 +245,8 @@ impl Store {
         NameTable::parse(&bytes)
     }
 
-    /// Syncs directories before a name is set, if the store syncs: files were synced when they were
-    /// finished; the directories that contain them are synced here, once per command.
+    /// Syncs the directories that contain new files, once per command, before a name is set; the files
+    /// themselves were synced when they were complete. Does nothing in a store that does not sync.
     pub(super) fn make_durable(&self) -> Result<()> {
         if !self.is_synced() {
             return Ok(());

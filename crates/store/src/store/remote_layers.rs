@@ -1,6 +1,6 @@
-//! Images whose layers stay in their registry: manifest and configuration are here, of the layers only
-//! those that were needed. The table of names says so of each such name; a pull of everything takes
-//! that back. Must not know why layers stay, or how they come.
+//! Images with layers that stay in a registry: the store has manifest, configuration and only the layers
+//! that were needed. The name of such an image is marked; a complete pull removes the mark. Must not know
+//! why layers stay, or how they are pulled.
 
 use std::sync::Arc;
 
@@ -9,20 +9,20 @@ use crate::store::{Image, Named, Store};
 use imgctl_base::error::{Kind, Result};
 use imgctl_base::image::{Descriptor, LayerKind, Reference};
 
-/// Annotation of a name whose image has layers that are not here.
+/// Annotation of the name of an image that may lack layers.
 const LAYERS: &str = "io.imgctl.layers";
 const REMOTE: &str = "remote";
 
 impl Named {
-    /// Returns whether layers of the image may have stayed in its registry.
+    /// Returns whether layers of the image may be missing because they stayed in its registry.
     pub fn has_remote_layers(&self) -> bool {
         self.descriptor.annotations.get(LAYERS).is_some_and(|value| value == REMOTE)
     }
 }
 
 impl Store {
-    /// Points `references` at an image of which layers may be missing. Documents and configurations
-    /// must be here; everything written before is durable on return.
+    /// Points `references` at an image that may lack layers. Its documents and configurations must be in
+    /// the store. On return, everything written before is durable.
     pub fn tag_with_remote_layers(
         &self,
         references: &[Reference],
@@ -37,7 +37,7 @@ impl Store {
         })
     }
 
-    /// Returns whether layers of the image called `name` have stayed in its registry.
+    /// Returns whether the image lacks layers that stayed in its registry.
     pub fn lacks_remote_layers(&self, name: &str) -> Result<bool> {
         let named = self.resolve(name)?;
         if !named.has_remote_layers() {
@@ -51,8 +51,8 @@ impl Store {
     }
 }
 
-/// Returns the merged tree of an image's layers but those of embedded images, which hold nothing but
-/// `registry/` and need not be here. Found entries name the layer by its index among all.
+/// Returns the merged tree of an image without the layers of embedded images, which contain only `registry/`
+/// and may be missing. Entries refer to layers by their index among all layers.
 pub fn tree_without_registry(store: &Store, image: &Image) -> Result<Tree> {
     let tocs = image.layers().map(|(layer, diff_id)| match layer.layer_kind() {
         Some(LayerKind::Registry) => Ok(Arc::new(Toc::default())),
@@ -74,14 +74,14 @@ mod tests {
         let image = put_image(store, b"a layer", "linux/amd64");
         let layer = store.image_at(&image, None).unwrap().manifest.layers[0].digest.clone();
         std::fs::remove_file(store.blob_path(&layer)).unwrap();
-        // As an ordinary image, it is refused.
+        // An ordinary image must be complete.
         assert!(store.tag(&[name("r.io/a:1")], &image).is_err());
         store.tag_with_remote_layers(&[name("r.io/a:1")], &image).unwrap();
         assert!(store.lacks_remote_layers("r.io/a:1").unwrap());
         store.image("r.io/a:1", None).unwrap();
         let scrub = || store.scrub(&ScrubOptions::default(), &Silent).unwrap().problems;
         assert!(scrub().is_empty(), "{:?}", scrub());
-        // Another name for it is no way around the check.
+        // Another name does not bypass the check.
         let named = store.resolve("r.io/a:1").unwrap();
         let error = store.tag(&[name("r.io/b:1")], &named.descriptor).unwrap_err();
         assert!(error.chain().join(": ").contains(&layer.to_string()), "{error}");

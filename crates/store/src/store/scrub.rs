@@ -186,7 +186,7 @@ impl Store {
                     continue;
                 }
             };
-            // Layers that stay in a registry do not count as missing either.
+            // Layers that stay in a registry do not count as missing.
             let mut remote = BTreeSet::new();
             for part in manifest.layers.iter().filter(|part| part.urls.is_empty()) {
                 if named.has_remote_layers() && self.blob_size(&part.digest)?.is_none() {

@@ -1,5 +1,5 @@
-//! Packs files into an artifact in a directory of its own, an OCI image layout: each part is compressed,
-//! unless it arrives so, and, if recipients are named, encrypted, in one pass.
+//! Packs files into an artifact in its own directory, an OCI image layout. In one pass, each part is compressed,
+//! unless it already is, and encrypted if there are recipients.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -21,7 +21,7 @@ use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::image::descriptor::REF_NAME;
 use imgctl_base::image::{Descriptor, Digest, Hasher, Index, Manifest, media_type};
 
-/// Level of what is not compressed already: keys and lists.
+/// Level for parts that are not compressed yet: keys and lists.
 const LEVEL: i32 = 3;
 const BUFFER: usize = 1 << 20;
 
@@ -78,9 +78,9 @@ impl Packer {
         self.add_with(name, None, &mut |target| compress(content, target))
     }
 
-    /// Adds a part that is compressed already, as frames of zstd of at most `longest` bytes each. Fails
-    /// if a frame is damaged, or if `expected`, which is asked at the end, is not the digest of their
-    /// content.
+    /// Adds a part that consists of zstd frames with at most `longest` bytes of content each. Fails if a
+    /// frame is damaged, or if the digest of the content is not the one that `expected` returns, which is
+    /// called at the end.
     pub fn add_frames(
         &mut self,
         name: &str,
@@ -91,7 +91,7 @@ impl Packer {
         self.add_with(name, expected, &mut |target| copy_frames(frames, longest, target))
     }
 
-    /// Adds a part that `write` writes; it returns digest and size of the content.
+    /// Adds a part whose content `write` writes.
     fn add_with(
         &mut self,
         name: &str,
@@ -233,7 +233,7 @@ fn encoded(value: &impl Serialize) -> Result<Vec<u8>> {
         .map_err(|error| Error::failed("cannot write the backup").caused_by(error))
 }
 
-/// Compresses `content`; returns its digest and size.
+/// Compresses `content`, and returns its digest and size.
 fn compress(content: &mut dyn Read, target: &mut dyn Write) -> io::Result<(Digest, u64)> {
     let mut encoder = zstd::stream::Encoder::new(target, LEVEL)?;
     let (mut hasher, mut size) = (Hasher::new(), 0);
@@ -253,8 +253,8 @@ fn compress(content: &mut dyn Read, target: &mut dyn Write) -> io::Result<(Diges
     Ok((hasher.finish(), size))
 }
 
-/// Writes frames as they are; returns digest and size of their content, which is decompressed for that
-/// while they are encrypted and written.
+/// Writes frames unchanged, and returns digest and size of their content. Another thread decompresses them for
+/// that purpose.
 fn copy_frames(
     frames: &mut dyn Iterator<Item = io::Result<Vec<u8>>>,
     longest: u64,
@@ -265,7 +265,7 @@ fn copy_frames(
         let content = scope.spawn(move || content_of(waiting, longest));
         let written = write_frames(frames, sender, target);
         let died = |_| Err(io::Error::other("the thread that verifies it has died"));
-        // A frame that cannot be used is the reason why no others were taken.
+        // If that thread stopped at a damaged frame, its error is the cause.
         let content = content.join().unwrap_or_else(died)?;
         written.map(|()| content)
     })
@@ -292,7 +292,7 @@ fn write_frames(
     Ok(())
 }
 
-/// Returns digest and size of what is in the frames.
+/// Returns digest and size of the content of frames.
 fn content_of(frames: Receiver<Arc<Vec<u8>>>, longest: u64) -> io::Result<(Digest, u64)> {
     let mut decompressor = zstd::bulk::Decompressor::new()?;
     let mut content = Vec::with_capacity(usize::try_from(longest).map_err(io::Error::other)?);

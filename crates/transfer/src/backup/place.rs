@@ -50,7 +50,7 @@ impl Place {
             Ok(Location::Registry(reference)) if reference.digest().is_none() => {
                 Ok(Self::Repository { reference: reference.on_docker_hub() })
             }
-            // A path may look like a name of an image, and need not be one. `s3://…` is no path.
+            // A path may look like the name of an image; `s3://…` is not a path.
             Ok(Location::Name(_)) if !text.is_empty() && !text.contains("://") => {
                 Ok(Self::Directory { path: text.into(), tag: None })
             }

@@ -16,7 +16,7 @@ use imgctl_base::error::{Kind, Result};
 use imgctl_base::image::Digest;
 
 const IDENTITY: &str = "AGE-SECRET-KEY-1GFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPQ4EGAEX";
-/// Bytes in a frame, at most.
+/// Maximum number of bytes in a frame.
 const LONGEST: usize = 100_000;
 const RECIPIENT: &str = "age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73equnujwj";
 

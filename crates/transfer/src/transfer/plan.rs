@@ -71,8 +71,7 @@ impl Plan {
         reading.below(source_digest, root)
     }
 
-    /// Leaves all layers of its images out but those that `choose` returns; returns whether there are
-    /// others.
+    /// Drops all layers of the images except those that `choose` returns. Returns whether there were others.
     pub(crate) fn leave_layers(
         &mut self,
         source: &dyn ImageSource,

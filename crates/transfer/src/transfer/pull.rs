@@ -33,14 +33,14 @@ pub enum Policy {
     Never,
 }
 
-/// Which layers come along.
+/// Layers to pull.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Layers {
-    /// All.
+    /// All of them.
     #[default]
     All,
-    /// Of each image those that this returns; the others stay in the registry, and the name in the
-    /// store says so.
+    /// The layers of each image that the function returns. Others stay in the registry, and the name in the
+    /// store is marked.
     Only(fn(&Image) -> Result<Vec<Digest>>),
 }
 
@@ -116,7 +116,7 @@ pub fn pull(
     }
 }
 
-/// Returns the image in the store, if it has everything that is wanted for the selected platforms.
+/// Returns the image in the store if nothing that the options select is missing.
 fn find(store: &Store, name: &Reference, options: &PullOptions) -> Option<Named> {
     let name = name.to_string();
     let named = store.resolve(&name).ok()?;

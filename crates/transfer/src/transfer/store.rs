@@ -99,7 +99,7 @@ pub(crate) struct StoreSink {
     store: Store,
     references: Vec<Reference>,
     unpack: bool,
-    /// Layers that are not here stay in the registry.
+    /// Missing layers stay in the registry.
     has_remote_layers: bool,
 }
 
@@ -118,7 +118,7 @@ impl StoreSink {
         self
     }
 
-    /// Some layers do not come: they stay in the registry.
+    /// Marks the image's names: some of its layers stay in the registry.
     pub(crate) fn with_remote_layers(mut self) -> Self {
         self.has_remote_layers = true;
         self

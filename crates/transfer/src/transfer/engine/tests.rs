@@ -180,7 +180,7 @@ fn layers_that_are_not_chosen_stay_in_the_registry() {
     let sizes = image.manifest.layers.iter().map(|layer| fixture.store.blob_size(&layer.digest));
     let here: Vec<bool> = sizes.map(|size| size.unwrap().is_some()).collect();
     assert_eq!(here, [true, false]);
-    // Everything, later: only what is missing comes.
+    // A complete pull later transfers only what is missing.
     memory.asked();
     pull(&memory, &fixture.store, false, &options(Platforms::Host, false)).unwrap();
     assert_eq!(memory.asked(), 1);

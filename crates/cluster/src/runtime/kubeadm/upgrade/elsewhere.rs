@@ -100,8 +100,8 @@ fn restore_etcd(
     .within(LONG)
 }
 
-/// etcd ends a snapshot with the SHA-256 sum of all before it, and verifies that sum when it restores: for large
-/// data, reading it takes milliseconds, and `sha256sum` as long as the restore.
+/// etcd appends a SHA-256 sum to each snapshot and verifies it on restore. Reading that sum takes milliseconds;
+/// `sha256sum` of a large snapshot would take as long as the restore.
 const DIGEST: &str = "digest=\"$(stat -c %s \"$snapshot\") $(tail -c 32 \"$snapshot\" | od -An -v -tx1 | tr -d ' \\n')\"\n";
 
 /// The member that the host becomes.
