@@ -21,7 +21,7 @@ pub struct Additions {
     /// Command to run instead of the image's own.
     pub command: Vec<String>,
     pub documents: Vec<Clusterfile>,
-    /// Whether hosts give each other images; `None` leaves it as it is.
+    /// Whether hosts share images; `None` keeps the setting.
     pub share_images: Option<bool>,
 }
 

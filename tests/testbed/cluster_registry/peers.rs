@@ -1,4 +1,4 @@
-//! Hosts give each other images: with all registries stopped, an image comes from the host that has it. On the
+//! Hosts share images: with all registries stopped, an image comes from the host that has it. On the
 //! way, containerd of a host gets `config_path`.
 
 use serde_json::Value;

@@ -93,7 +93,7 @@ impl ClusterContext {
         self.renew_certificates.unwrap_or(!self.is_adopted())
     }
 
-    /// Returns whether hosts give each other the images that they have from the cluster's registry.
+    /// Returns whether hosts share the images of the cluster's registry with each other.
     pub fn shares_images(&self) -> bool {
         self.registry.is_some() && self.share_images.unwrap_or(false)
     }

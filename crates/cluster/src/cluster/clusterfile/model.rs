@@ -47,7 +47,7 @@ pub struct ClusterDocument {
     /// `spec.certificates.renew`: whether hosts renew their certificates; `None`: they do, unless the
     /// cluster was adopted. sealos does not have it.
     pub renew_certificates: Option<bool>,
-    /// `spec.registry.peers`: whether hosts give each other images; `None`: they do not. sealos does not
+    /// `spec.registry.peers`: whether hosts share images; `None`: they do not. sealos does not
     /// have it.
     pub share_images: Option<bool>,
     pub status: Status,
