@@ -19,6 +19,8 @@ import measure
 import report
 from conditions import TICKS, Conditions
 
+# Runs that are followed at the same time.
+AT_ONCE = 20
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/runner/report"))
 import browser as chromium  # noqa: E402  (the same driver as that of the tests)
@@ -199,29 +201,65 @@ class Console:
         self.process.wait()
 
 
-def run_of_100(bench, watched):
-    """CPU seconds of a run of 100 hosts, and of the console that follows it."""
+def runs_of_100(bench, watched):
+    """CPU seconds of a run of 100 hosts, and of the console that follows it. A run takes so little that its
+    figure varies by a tenth: many go on at the same time, each followed, and their mean is taken."""
     states = bench.base / "watched"
     shutil.rmtree(states, ignore_errors=True)
-    (states / "sim").mkdir(parents=True)
+    states.mkdir()
     console = Console(bench.imgctl, bench.base / "store", states) if watched else None
-    run = subprocess.Popen([bench.testing, "--json", "--root", bench.base / "store", "simulate", "--dir", states / "sim", "--hosts", "100",
-                            "--takes", "150", "--parallel", "20"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    clusters = [f"cluster{number}" for number in range(AT_ONCE)]
+    runs = []
+    for cluster in clusters:
+        (states / "sim" / cluster).mkdir(parents=True)
+        # The state of the simulation is that of a cluster of the console.
+        (states / cluster).symlink_to(f"sim/{cluster}/state")
+        runs.append(subprocess.Popen(
+            [bench.testing, "--json", "--root", bench.base / "store", "simulate", "--dir", states / "sim" / cluster, "--hosts", "100",
+             "--takes", "150", "--parallel", "20"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
     console_cpu = 0.0
     if console:
-        journals = states / "sim/state/journal"
-        while not list(journals.glob("*.jsonl")) or not next(journals.glob("*.jsonl")).stat().st_size:
-            time.sleep(0.02)
-        # The state of the simulation is that of a cluster called `state`.
-        (states / "state").symlink_to("sim/state")
         console.follow("/runs")
-        console.follow(f"/runs/state/{next(journals.glob('*.jsonl')).stem}")
-    _, _, usage = os.wait4(run.pid, 0)
-    run.returncode = 0
+        for cluster in clusters:
+            console.follow(f"/runs/{cluster}/{journal(states / cluster).stem}")
+    used = 0.0
+    for run in runs:
+        _, status, usage = os.wait4(run.pid, 0)
+        run.returncode = os.waitstatus_to_exitcode(status)
+        if run.returncode:
+            raise measure.Failed(f"imgctl simulate ended with {run.returncode}")
+        used += usage.ru_utime + usage.ru_stime
     if console:
         console_cpu = console.cpu()
         console.stop()
-    return usage.ru_utime + usage.ru_stime, console_cpu
+    return used / AT_ONCE, console_cpu / AT_ONCE
+
+
+def journal(state):
+    """The journal of a run, as soon as it has a record."""
+    while True:
+        if found := [file for file in state.glob("journal/*.jsonl") if file.stat().st_size]:
+            return found[0]
+        time.sleep(0.02)
+
+
+def watched_runs(bench, pairs):
+    """CPU seconds of each pair: a run by itself, one that is followed, the console. What comes first changes, since the
+    machine's speed does."""
+    found = []
+    for number in range(pairs):
+        order = (False, True) if number % 2 == 0 else (True, False)
+        took = {watched: runs_of_100(bench, watched) for watched in order}
+        found.append((took[False][0], *took[True]))
+    return found
+
+
+def interval(numbers):
+    """The median, and where it lies with a probability of 95 %."""
+    ordered, reach = sorted(numbers), 0.98 * len(numbers) ** 0.5
+    middle = len(ordered) / 2
+    low, high = max(0, int(middle - reach)), min(len(ordered) - 1, int(middle + reach))
+    return median(ordered), ordered[low], ordered[high]
 
 
 def idle(bench, path, seconds=10):
@@ -279,17 +317,17 @@ def main(words):
             interactions(bench, browser, pages)
         finally:
             browser.end()
-    # The difference between two runs is larger than the cost of a console.
-    pairs = [(run_of_100(bench, False)[0], *run_of_100(bench, True)) for _ in range(3 * chosen.runs)]
+    pairs = watched_runs(bench, 4 * chosen.runs)
     alone, followed, console = (median(column) for column in zip(*pairs))
-    ratio = median(pair[1] / pair[0] for pair in pairs)
+    ratio, low, high = interval([pair[1] / pair[0] for pair in pairs])
     quiet = {"no page": idle(bench, None), "the page of runs": idle(bench, "/runs")}
     shutil.rmtree(base, ignore_errors=True)
     slowest = max(took for *_, times in bench.rows for took in times.values())
     values = {"slowest interaction": slowest, "slowest paint": max(row[2] for row in bench.rows), "run alone": alone, "run followed": followed,
               "run followed, in pairs": ratio, "console": console, "idle": max(quiet.values())}
     lines = [*table(bench), "", f"A run of 100 simulated hosts takes {alone:.2f} s of CPU by itself and {followed:.2f} s while a client of the console "
-             f"follows it and another the list of runs ({100 * (ratio - 1):+.1f} %, median of {len(pairs)} pairs); the console takes {console:.2f} s. Without a run, in 10 s: "
+             f"follows it and another the list of runs: {100 * (ratio - 1):+.1f} %, the median of {len(pairs)} pairs, with a probability of 95 % between "
+             f"{100 * (low - 1):+.1f} and {100 * (high - 1):+.1f} %. {AT_ONCE} runs go on at the same time, each followed; for one, the console takes {console:.2f} s. Without a run, in 10 s: "
              + ", ".join(f"{used:.2f} s of CPU with {name} open" for name, used in quiet.items()) + "."]
     made = report.Report("pages", chosen.runs, chosen.quick, [measure_version()], watch.end(), lines, report.rows(bench.results), values)
     report.publish(made, chosen)

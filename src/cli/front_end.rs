@@ -393,7 +393,7 @@ fn changed(summary: &Summary, cluster: &str, context: &Context) -> Result<()> {
         0 => String::new(),
         skipped => format!(", {skipped} done before"),
     };
-    context.ui.line(&format!("cluster {cluster}: {} steps done{before}", summary.done))
+    context.ui.line(&format!("cluster {cluster}: {} done{before}", counted(summary.done, "step")))
 }
 
 fn show_upgraded(upgraded: &Upgraded, context: &Context) -> Result<()> {

@@ -218,8 +218,9 @@ impl HostsView {
                 state.hosts.clear();
                 lines.extend(Self::summary(state).lines().map(str::to_owned));
                 lines.push(format!(
-                    "{}: {done} steps done, {skipped} done before, {failed} failed, {} (journal {journal})",
+                    "{}: {} done, {skipped} done before, {failed} failed, {} (journal {journal})",
                     outcome.word(),
+                    counted(*done, "step"),
                     seconds(Duration::from_millis(*duration_ms))
                 ));
             }

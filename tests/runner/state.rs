@@ -120,7 +120,7 @@ fn a_state_is_encrypted_read_with_an_identity_and_encrypted_to_others() {
     // Somebody put a file there: it is read as it is, and the next change encrypts it.
     env.write(".sealos/prod/pki/front-proxy-ca.key", SECRET);
     let shown = env.imgctl(["state", "show", "-c", "prod", "--state-identity", &two]).ok();
-    assert!(shown.stdout().contains("1 are in plain text"), "{}", shown.report());
+    assert!(shown.stdout().contains("1 in plain text"), "{}", shown.report());
     env.imgctl(only).ok();
     assert_eq!(in_plain_text(&env), "");
     env.imgctl(["state", "decrypt", "-c", "prod", "--state-identity", &two]).ok();

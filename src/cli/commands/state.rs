@@ -5,6 +5,7 @@ use serde_json::json;
 
 use crate::cli::cluster_options::ClusterArg;
 use crate::cli::context::Context;
+use crate::ui::table::counted;
 use imgctl_base::error::Result;
 use imgctl_ops::state;
 
@@ -94,7 +95,8 @@ pub(crate) fn run(args: &StateCommand, context: &Context) -> Result<()> {
         StateVerb::Encrypt(args) => {
             let cluster = &args.cluster.cluster;
             let files = state::encrypt(cluster, &args.to, &session)?;
-            let line = format!("the state of cluster {cluster} is encrypted ({files} files)");
+            let line =
+                format!("the state of cluster {cluster} is encrypted ({})", counted(files, "file"));
             context
                 .ui
                 .result(&json!({"cluster": cluster, "files": files, "encrypted": true}), &line)
@@ -102,7 +104,10 @@ pub(crate) fn run(args: &StateCommand, context: &Context) -> Result<()> {
         StateVerb::Decrypt(args) => {
             let cluster = &args.cluster.cluster;
             let files = state::decrypt(cluster, &session)?;
-            let line = format!("the state of cluster {cluster} is in plain text ({files} files)");
+            let line = format!(
+                "the state of cluster {cluster} is in plain text ({})",
+                counted(files, "file")
+            );
             context
                 .ui
                 .result(&json!({"cluster": cluster, "files": files, "encrypted": false}), &line)
@@ -127,7 +132,7 @@ fn show(found: &state::StateSummary, context: &Context) -> Result<()> {
     }
     let mut text = format!("cluster {}: {}\n", found.cluster, found.directory);
     if found.recipients.is_empty() {
-        text.push_str(&format!("not encrypted ({} private files)\n", found.plain));
+        text.push_str(&format!("not encrypted ({})\n", counted(found.plain, "private file")));
     } else {
         for recipient in &found.recipients {
             text.push_str(&format!("encrypted to {recipient}\n"));
@@ -136,10 +141,11 @@ fn show(found: &state::StateSummary, context: &Context) -> Result<()> {
             true => "the given identity decrypts it\n",
             false => "no given identity decrypts it\n",
         });
-        text.push_str(&format!("{} files are encrypted", found.encrypted));
+        let are = if found.encrypted == 1 { "is" } else { "are" };
+        text.push_str(&format!("{} {are} encrypted", counted(found.encrypted, "file")));
         if found.plain > 0 {
             text.push_str(&format!(
-                ", {} are in plain text: `imgctl state encrypt` encrypts them",
+                ", {} in plain text: `imgctl state encrypt` encrypts what is plain",
                 found.plain
             ));
         }

@@ -12,6 +12,7 @@ use crate::common::{Ran, needs_root, tool};
 const PASSWORD: &str = "Xq7-only-in-the-Clusterfile";
 const TOKEN: &str = "tk-of-an-application-4711";
 /// The exit code of docs/cli.md.
+const NOT_FOUND: i32 = 3;
 const DENIED: i32 = 5;
 
 /// A new identity of Debian's age, and its recipient.
@@ -162,6 +163,8 @@ fn unreadable(bed: &Bed, other: &Path, recipient: &str) {
     let first = bed.ip(1);
     let adopt = ["adopt", "--masters", &first, "--encrypt-state", recipient, "--yes"];
     run(bed, &adopt).fails(DENIED);
+    let misnamed = run(bed, &["adopt", "-c", "other", "--masters", &first]).fails(NOT_FOUND);
+    assert!(misnamed.stderr().contains("-c default"), "{}", misnamed.report());
     with(bed, other, &adopt).ok();
     assert_sealed(bed);
     let shown = bed.imgctl(["state", "show", "--json"]).ok().json();

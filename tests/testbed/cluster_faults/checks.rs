@@ -32,7 +32,7 @@ fn hosts_that_cannot_be_used_are_told_with_all_that_is_in_the_way() {
     );
     let good = format!("check/{}/host", bed.ip(1));
     assert!(!error(&mixed).contains(&good), "{}", mixed.report());
-    assert!(mixed.stderr().contains("1 steps done"), "{}", mixed.report());
+    assert!(mixed.stderr().contains("1 step done"), "{}", mixed.report());
     assert!(!bed.exec(1, "test -e /var/lib/ran").success(), "nothing runs while one host cannot");
     bed.says(2, "umount /var/lib/sealos");
 

@@ -3,7 +3,7 @@
 //!
 //! Must not judge the results.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::adopt::reading::{HostReading, K3sReading, Reading, Record};
 use crate::cluster::clusterfile::{self, Clusterfile, MAX_LENGTH};
 use crate::cluster::context::{ClusterContext, Host};
+use crate::cluster::name;
 use crate::pipeline::record::{RECORD_KEY, RECORD_PATH};
 use crate::runtime::action::HostPool;
 use crate::runtime::{kubectl::quoted, nodes};
@@ -41,6 +42,9 @@ if [ -n "$kubelet" ]; then
 fi
 for file in "$data/state/Clusterfile" "$HOME/.sealos/$cluster/Clusterfile"; do
   [ ! -f "$file" ] || printf 'record\t%s\n' "$file"
+done
+for file in "${data%/*}"/*/state/Clusterfile; do
+  [ ! -f "$file" ] || { name=${file%/state/Clusterfile}; printf 'cluster\t%s\n' "${name##*/}"; }
 done
 [ ! -e "$data/state/upgrade/state.json" ] || printf 'upgrade\tyes\n'
 if command -v systemctl >/dev/null 2>&1; then
@@ -114,19 +118,38 @@ pub fn look(question: &Question<'_>) -> Result<FirstLook> {
             .hint("imgctl adopts clusters of kubeadm and of k3s"));
     }
     if runtime == "script" && record.is_none() {
-        let ids: Vec<String> = planes.iter().map(|host| host.id()).collect();
-        let mut error = Error::not_found(format!(
-            "{}: there is no control plane of kubeadm or k3s, and no record of a cluster `{}`",
-            ids.join(", "),
-            context.name
-        ))
-        .hint("name the control planes with --masters, and the cluster's former name with -c");
-        if !problems.is_empty() {
-            error = error.caused_by(problems.join("\n"));
-        }
-        return Err(error);
+        return Err(nothing_to_adopt(context, &planes, &hosts, &problems));
     }
     Ok(FirstLook { runtime: runtime.to_owned(), record, hosts })
+}
+
+/// Says that the control planes have neither a cluster of Kubernetes nor a record of this name, and
+/// which records they do have.
+fn nothing_to_adopt(
+    context: &ClusterContext,
+    planes: &[&Host],
+    hosts: &BTreeMap<String, HostReading>,
+    problems: &[String],
+) -> Error {
+    let ids: Vec<String> = planes.iter().map(|host| host.id()).collect();
+    let recorded = planes.iter().filter_map(|host| hosts.get(&host.id()));
+    let recorded: BTreeSet<&str> =
+        recorded.flat_map(|host| &host.clusters).map(String::as_str).collect();
+    let recorded: Vec<&str> = recorded.into_iter().collect();
+    let what = format!(
+        "{}: there is no control plane of kubeadm or k3s, and no record of a cluster `{}`",
+        ids.join(", "),
+        context.name
+    );
+    let error = match recorded[..] {
+        [] => Error::not_found(what)
+            .hint("name the control planes with --masters, and the cluster's former name with -c"),
+        [name] => Error::not_found(format!("{what}, but one of `{name}`"))
+            .hint(format!("if that is the cluster, pass its name: -c {name}")),
+        _ => Error::not_found(format!("{what}, but some of `{}`", recorded.join("`, `")))
+            .hint("pass the name of the cluster with -c"),
+    };
+    if problems.is_empty() { error } else { error.caused_by(problems.join("\n")) }
 }
 
 impl HostReading {
@@ -209,6 +232,9 @@ pub(super) fn understand(text: &str) -> HostReading {
             }
             ["package", name] => host.package = Some(name.to_owned()),
             ["record", path] => host.records.push(path.to_owned()),
+            ["cluster", other] if name::check(other).is_ok() => {
+                host.clusters.push(other.to_owned());
+            }
             ["upgrade", _] => host.has_upgrade = true,
             ["k3s", role, unit, data] => {
                 host.k3s = Some(K3sReading {

@@ -36,6 +36,8 @@ pub struct HostReading {
     pub package: Option<String>,
     /// Clusterfiles that a controller left on the host, the most trustworthy first.
     pub records: Vec<String>,
+    /// Names of clusters whose controllers left a Clusterfile on the host.
+    pub clusters: Vec<String>,
     /// The host has a copy of the state of an upgrade.
     pub has_upgrade: bool,
     /// What is there of k3s, if one of its services is active.

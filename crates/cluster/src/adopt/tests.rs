@@ -256,12 +256,13 @@ fn an_adopted_cluster_is_read_as_it_was_written() {
 fn the_probe_is_understood_and_its_noise_is_not() {
     let text = "file\tpki/ca.key\nprogram\tkubelet\t/usr/bin/kubelet\npackage\tkubelet\n\
                 record\t/var/lib/sealos/data/default/state/Clusterfile\nk3s\tserver\tk3s\t/var/lib/rancher/k3s\nfile\nnoise\n\
-                upgrade\tyes\n";
+                cluster\tprod\ncluster\t*\nupgrade\tyes\n";
     let host = read::understand(text);
     assert_eq!(host.files, BTreeSet::from(["pki/ca.key".to_owned()]));
     assert_eq!(host.programs["kubelet"], "/usr/bin/kubelet");
     assert_eq!(host.k3s.unwrap().role, "server");
     assert_eq!(host.records.len(), 1);
+    assert_eq!(host.clusters, ["prod"]);
     assert!(host.has_upgrade && !host.is_rke2 && host.package.as_deref() == Some("kubelet"));
 }
 
