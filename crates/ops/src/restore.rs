@@ -294,11 +294,12 @@ impl Staging {
         )?;
         let mut all = Vec::new();
         for part in &opened.details.parts {
-            let path = files.join(&part.name);
+            // Hosts get the frames as they are.
+            let path = files.join(format!("{}.zst", part.name));
             // It has its name once all of it is there.
             if !path.exists() {
                 let mut file = self.state.create(&path)?;
-                opened.write(&*copied, &part.name, &mut file)?;
+                opened.write_frames(&*copied, &part.name, &mut file)?;
                 file.commit()?;
             }
             // The controller's own parts stay here.

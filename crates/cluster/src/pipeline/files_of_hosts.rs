@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 
 use crate::cluster::state_files::StateFiles;
 use crate::runtime::Action;
-use imgctl_base::error::{Context as _, Error, IoContext, Result};
+use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
 use imgctl_host::agent::protocol::{ReadPart, WritePart};
 use imgctl_host::agent::{Agent, part};
 
@@ -18,78 +18,115 @@ const LANES: u64 = 2;
 /// Number of parts per lane that wait to be used.
 const AHEAD: usize = 1;
 
-/// Returns the action that sends a file from the controller to `there` on the host.
-pub(crate) fn bring(name: &str, file: &Path, there: &str) -> Action {
-    let (file, there) = (file.to_owned(), there.to_owned());
-    let says = format!("send {} to {there}", file.display());
-    Action::new(name, says, move |site| send(site.agent, site.state(), &file, &there))
+/// Number of bytes of content, and their frame.
+type Part = (u64, Vec<u8>);
+
+/// How the controller has a file.
+#[derive(Clone, Copy)]
+enum Stored {
+    Plain,
+    /// As zstd frames.
+    Compressed,
 }
 
-/// Sends a file from the controller to `path` on a host; one that is encrypted arrives decrypted.
-fn send(agent: &dyn Agent, state: &StateFiles, file: &Path, path: &str) -> Result<()> {
+/// Returns the action that sends a file from the controller to `there` on the host.
+pub(crate) fn bring(name: &str, file: &Path, there: &str) -> Action {
+    sending(name, file, Stored::Plain, there)
+}
+
+/// As [`bring`], of a file that consists of zstd frames. The host gets their content.
+pub(crate) fn bring_content(name: &str, file: &Path, there: &str) -> Action {
+    sending(name, file, Stored::Compressed, there)
+}
+
+fn sending(name: &str, file: &Path, stored: Stored, there: &str) -> Action {
+    let (file, there) = (file.to_owned(), there.to_owned());
+    let says = format!("send {} to {there}", file.display());
+    Action::new(name, says, move |site| send(site.agent, site.state(), &file, stored, &there))
+}
+
+/// Sends a file from the controller to `path` on a host; one that is encrypted arrives decrypted. Frames go as they
+/// are if they fit.
+fn send(
+    agent: &dyn Agent,
+    state: &StateFiles,
+    file: &Path,
+    stored: Stored,
+    path: &str,
+) -> Result<()> {
     let doing = || format!("cannot send {}", file.display());
     let missing = || Error::not_found(format!("the file {} does not exist", file.display()));
     let mut source = state.open_opaque(file)?.ok_or_else(missing).context(doing)?;
-    // The size of the content is not that of the file: the end is where nothing follows.
-    write_parts(agent, path, &mut *source, u64::MAX).context(doing)
+    match stored {
+        Stored::Compressed => write_parts(agent, path, part::Parts::new(source, PART)),
+        Stored::Plain => write_content(agent, path, &mut *source),
+    }
+    .context(doing)
 }
 
-/// Writes `size` bytes of `content` to `path` on a host, part by part. The next part is read and compressed
-/// while one is being sent.
-pub(crate) fn write_parts(
+/// Writes `content` to `path` on a host.
+pub(crate) fn write_content(
     agent: &dyn Agent,
     path: &str,
     content: &mut (dyn Read + Send),
-    size: u64,
+) -> Result<()> {
+    let mut next = || -> Result<Option<Part>> {
+        let mut bytes = Vec::new();
+        (&mut *content).take(PART).read_to_end(&mut bytes).doing(|| "cannot read it".to_owned())?;
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some((bytes.len() as u64, part::compress(&bytes)?)))
+    };
+    write_parts(agent, path, std::iter::from_fn(move || next().transpose()))
+}
+
+/// Writes a file on a host, part by part. The next part is read and compressed while one is being sent.
+fn write_parts(
+    agent: &dyn Agent,
+    path: &str,
+    parts: impl Iterator<Item = Result<Part>> + Send,
 ) -> Result<()> {
     std::thread::scope(|scope| {
-        let (sender, parts) = sync_channel(AHEAD);
+        let (sender, ready) = sync_channel(AHEAD);
         scope.spawn(move || {
-            loop {
-                let part = next_part(content);
-                let is_end = part.as_ref().map_or(true, |(length, _)| *length < PART);
-                if sender.send(part).is_err() || is_end {
+            // The end is a message, too: after a panic, none follows.
+            for part in parts.map(|part| part.map(Some)).chain([Ok(None)]) {
+                if sender.send(part).is_err() {
                     return;
                 }
             }
         });
-        send_parts(agent, path, size, parts)
+        let next = || {
+            let died = |_| Err(Error::failed("the thread that reads it has died"));
+            ready.recv().unwrap_or_else(died)
+        };
+        let Some(mut part) = next()? else {
+            return write_part(agent, path, 0, part::compress(&[])?, true);
+        };
+        let mut offset = 0;
+        loop {
+            let (length, content) = part;
+            let following = next()?;
+            write_part(agent, path, offset, content, following.is_none())?;
+            match following {
+                Some(following) => part = following,
+                None => return Ok(()),
+            }
+            offset += length;
+        }
     })
 }
 
-/// Returns the number of bytes in the next part, and the compressed part. Only the last part is shorter than
-/// [`PART`].
-fn next_part(content: &mut dyn Read) -> Result<(u64, Vec<u8>)> {
-    let mut bytes = Vec::new();
-    content.take(PART).read_to_end(&mut bytes).doing(|| "cannot read it".to_owned())?;
-    Ok((bytes.len() as u64, part::compress(&bytes)?))
-}
-
-fn send_parts(
+fn write_part(
     agent: &dyn Agent,
     path: &str,
-    size: u64,
-    parts: Receiver<Result<(u64, Vec<u8>)>>,
+    offset: u64,
+    content: Vec<u8>,
+    is_last: bool,
 ) -> Result<()> {
-    let mut offset = 0;
-    for part in parts {
-        let (length, content) = part?;
-        let end = offset + length;
-        let (path, is_last) = (path.to_owned(), end >= size || length < PART);
-        agent.write_part(&WritePart {
-            path,
-            mode: 0o600,
-            offset,
-            content,
-            compressed: true,
-            is_last,
-        })?;
-        if is_last {
-            return Ok(());
-        }
-        offset = end;
-    }
-    Err(Error::failed("the thread that reads it has died"))
+    let path = path.to_owned();
+    agent.write_part(&WritePart { path, mode: 0o600, offset, content, compressed: true, is_last })
 }
 
 /// The parts of a file on a host, as zstd frames with at most [`PART`] bytes of content each. Parts arrive while

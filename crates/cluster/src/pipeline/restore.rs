@@ -22,7 +22,7 @@ use imgctl_host::host::quote::quote as quoted;
 pub struct Restore {
     /// Digest of the backup's manifest.
     pub digest: Digest,
-    /// Files on this machine that control planes get, each under its name.
+    /// Files on this machine whose content control planes get: zstd frames, with the suffix `.zst`.
     pub files: Vec<PathBuf>,
     /// An earlier run of this restore has begun: its hosts carry the cluster already.
     pub is_resumed: bool,
@@ -132,8 +132,9 @@ impl Restore {
         let make = format!("mkdir -p -m 0700 {0} && chmod 0700 {0}", quoted(folder));
         let mut actions = vec![Action::command("backup-folder", Line::repeatable(make))];
         for file in &self.files {
-            let name = file.file_name().unwrap_or_default().to_string_lossy();
-            actions.push(files_of_hosts::bring("backup-file", file, &format!("{folder}/{name}")));
+            let name = file.file_stem().unwrap_or_default().to_string_lossy();
+            let there = format!("{folder}/{name}");
+            actions.push(files_of_hosts::bring_content("backup-file", file, &there));
         }
         actions
     }

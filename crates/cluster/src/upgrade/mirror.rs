@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::context::{ClusterContext, Host, Paths};
 use crate::cluster::state_files::StateFiles;
 use crate::pipeline::event::{Event, Listener};
-use crate::pipeline::files_of_hosts::write_parts;
+use crate::pipeline::files_of_hosts::write_content;
 use crate::pipeline::{journal::past, step::journals};
 use crate::runtime::action::HostPool;
 use crate::upgrade::upgrade_store::{STATE, UpgradeStore};
@@ -312,7 +312,7 @@ impl Mirror {
 
     fn put(&self, agent: &dyn Agent, name: &str, content: &[u8]) -> Result<()> {
         let path = format!("{}/{name}", self.directory);
-        write_parts(agent, &path, &mut &*content, content.len() as u64)
+        write_content(agent, &path, &mut &*content)
     }
 
     fn remove(&self, agent: &dyn Agent, name: &str) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Reads a backup: manifest, config and details first, then parts, each verified before it is used.
 
 use std::io::{self, Read, Write};
+use std::sync::mpsc::sync_channel;
 
 use crate::age::{self, Identities};
 use crate::backup::document::{
@@ -12,6 +13,10 @@ use imgctl_base::image::{Descriptor, Digest, Document, Hasher, Manifest};
 
 /// Maximum size of a config or of details, in bytes.
 const LONGEST: u64 = 16 << 20;
+/// Bytes of content that are hashed at once.
+const PIECE: usize = 1 << 20;
+/// Number of pieces that wait to be hashed.
+const PIECES: usize = 2;
 
 /// A backup of which manifest and config were read.
 pub struct Found {
@@ -125,13 +130,27 @@ impl Opened<'_> {
             return Err(Error::bad_content(format!("{name} of the backup is too large")));
         }
         let mut bytes = Vec::new();
-        self.copy(source, part, &mut bytes)?;
+        self.read(source, part, |blob| verify(blob, part, &mut bytes))?;
         Ok(bytes)
     }
 
-    /// Writes a part to `to`. What was written before an error must not be used.
-    pub fn write(&self, source: &dyn ImageSource, name: &str, to: &mut dyn Write) -> Result<()> {
-        self.copy(source, self.part(name)?, to)
+    /// Writes the zstd frames of a part to `to`; their content is verified on the way. What was written before an
+    /// error must not be used.
+    pub fn write_frames(
+        &self,
+        source: &dyn ImageSource,
+        name: &str,
+        to: &mut (dyn Write + Send),
+    ) -> Result<()> {
+        let part = self.part(name)?;
+        self.read(source, part, |blob| {
+            let mut frames = Copied { inner: blob, to, failed: None };
+            let verified = verify(&mut frames, part, &mut io::sink());
+            match frames.failed {
+                Some(error) => Err(Error::io("cannot write it", error)),
+                None => verified,
+            }
+        })
     }
 
     fn part(&self, name: &str) -> Result<&PartRecord> {
@@ -140,42 +159,77 @@ impl Opened<'_> {
             .ok_or_else(|| Error::not_found(format!("{} has no part {name}", self.found.name)))
     }
 
-    /// Copies a part. What was written before an error must not be used.
-    fn copy(&self, source: &dyn ImageSource, part: &PartRecord, to: &mut dyn Write) -> Result<()> {
-        let mut copy = || -> Result<()> {
+    /// Reads a part with `consume`, which gets it decrypted.
+    fn read(
+        &self,
+        source: &dyn ImageSource,
+        part: &PartRecord,
+        consume: impl FnOnce(&mut dyn Read) -> Result<()>,
+    ) -> Result<()> {
+        let read = || -> Result<()> {
             let layer = self.found.layer(part)?;
             let mut blob = Verified::new(source.open(layer, 0)?, layer);
-            let copied = if self.found.config.encryption.is_some() {
-                age::decrypt(&mut blob, self.identities)
-                    .and_then(|reader| decompress(reader, part, to))
+            let consumed = if self.found.config.encryption.is_some() {
+                age::decrypt(&mut blob, self.identities).and_then(|mut reader| consume(&mut reader))
             } else {
-                decompress(&mut blob, part, to)
+                consume(&mut blob)
             };
             // Damage to the blob is the reason of whatever it made of its content.
             blob.check()?;
-            copied
+            consumed
         };
-        copy().context(|| format!("cannot use {} of {}", part.name, self.found.name))
+        read().context(|| format!("cannot use {} of {}", part.name, self.found.name))
     }
 }
 
-fn decompress(reader: impl Read, part: &PartRecord, to: &mut dyn Write) -> Result<()> {
+/// Writes what is read of it to `to` as well.
+struct Copied<'a> {
+    inner: &'a mut dyn Read,
+    to: &'a mut dyn Write,
+    failed: Option<io::Error>,
+}
+
+impl Read for Copied<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(into)?;
+        if let Err(error) = self.to.write_all(&into[..read]) {
+            self.failed = Some(error);
+            return Err(io::Error::other("it cannot be written"));
+        }
+        Ok(read)
+    }
+}
+
+/// Decompresses a part, writes it to `to` and verifies it. Another thread hashes.
+fn verify(reader: &mut dyn Read, part: &PartRecord, to: &mut dyn Write) -> Result<()> {
     let decoder = zstd::stream::Decoder::new(reader).map_err(unreadable)?;
     let mut decoder = decoder.take(part.size.saturating_add(1));
-    let (mut hasher, mut size) = (Hasher::new(), 0);
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        let read = match decoder.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(unreadable(error)),
-        };
-        hasher.update(&buffer[..read]);
-        size += read as u64;
-        to.write_all(&buffer[..read]).doing(|| "cannot write it".to_owned())?;
-    }
-    if size == part.size && hasher.finish() == part.digest {
+    let (hashed, size) = std::thread::scope(|scope| -> Result<_> {
+        let (sender, pieces) = sync_channel::<Vec<u8>>(PIECES);
+        let hash = scope.spawn(move || {
+            let mut hasher = Hasher::new();
+            pieces.iter().for_each(|piece| hasher.update(&piece));
+            hasher.finish()
+        });
+        let mut size = 0;
+        loop {
+            let mut piece = Vec::with_capacity(PIECE);
+            let mut limited = (&mut decoder).take(PIECE as u64);
+            limited.read_to_end(&mut piece).map_err(unreadable)?;
+            if piece.is_empty() {
+                break;
+            }
+            size += piece.len() as u64;
+            to.write_all(&piece).doing(|| "cannot write it".to_owned())?;
+            if sender.send(piece).is_err() {
+                break;
+            }
+        }
+        drop(sender);
+        let died = |_| Error::failed("the thread that hashes it has died");
+        Ok((hash.join().map_err(died)?, size))
+    })?;
+    if size == part.size && hashed == part.digest {
         return Ok(());
     }
     Err(edited("its content"))

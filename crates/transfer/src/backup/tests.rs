@@ -99,7 +99,7 @@ fn every_cut_and_every_change_is_found() {
                     let error = opened.bytes(&source, "Clusterfile").unwrap_err();
                     assert_eq!(error.kind(), Kind::BadContent, "{error}");
                     let mut written = Vec::new();
-                    opened.write(&source, "Clusterfile", &mut written).unwrap_err();
+                    opened.write_frames(&source, "Clusterfile", &mut written).unwrap_err();
                 }
             }
             std::fs::write(&path, &whole).unwrap();
