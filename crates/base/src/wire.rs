@@ -103,6 +103,11 @@ impl Decoder {
         self.used += HEADER + length;
         Ok(Some(message))
     }
+
+    /// Returns what has arrived behind the messages that were returned.
+    pub fn into_rest(mut self) -> Vec<u8> {
+        self.bytes.split_off(self.used)
+    }
 }
 
 fn length(header: [u8; HEADER]) -> Result<usize> {

@@ -257,7 +257,8 @@ pub struct WritePart {
     pub path: String,
     pub mode: u32,
     pub offset: u64,
-    #[serde(with = "crate::agent::wire::base64_bytes")]
+    /// Follows the JSON.
+    #[serde(skip)]
     pub content: Vec<u8>,
     /// Whether the content is a zstd frame.
     pub compressed: bool,

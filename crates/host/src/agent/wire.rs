@@ -1,7 +1,8 @@
 //! Encoding of calls: the greeting line, paths and events.
 //!
 //! A call is `POST /imgctl/v1/<name>` with a JSON body. Its answer is messages
-//! ([`imgctl_base::wire`]), each an [`Event`]; the last one is `Done` or `Failed`. Must not depend
+//! ([`imgctl_base::wire`]), each an [`Event`]; the last one is `Done` or `Failed`. Behind the JSON of a call, and
+//! behind `Done`, the content of large files follows as it is, up to the end of the body. Must not depend
 //! on what calls do.
 
 use serde::de::DeserializeOwned;
@@ -32,7 +33,7 @@ const GREETING: &str = "imgctl-agent";
 /// First word of the line that a host without the agent prints.
 pub(super) const NEEDED: &str = "imgctl-agent-needed";
 /// Version of the protocol, in addition to the version of the program.
-const PROTOCOL: u32 = 4;
+const PROTOCOL: u32 = 5;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Returns the agent's greeting. It begins with a line break, because the output of the shell's
@@ -91,6 +92,43 @@ pub(super) enum Event<T> {
 pub(super) trait Call: Serialize + DeserializeOwned + Send + 'static {
     const NAME: &'static str;
     type Answer: Serialize + DeserializeOwned + Send + 'static;
+
+    /// The bytes that follow the JSON of the call.
+    fn bytes(&self) -> &[u8] {
+        &[]
+    }
+
+    /// Where the bytes that followed the JSON of the call belong; `None` if there can be none.
+    fn bytes_mut(&mut self) -> Option<&mut Vec<u8>> {
+        None
+    }
+
+    /// Where the bytes behind the answer are; `None` if there can be none.
+    fn answered(_answer: &mut Self::Answer) -> Option<&mut Vec<u8>> {
+        None
+    }
+}
+
+impl Call for WritePart {
+    const NAME: &'static str = "write-part";
+    type Answer = ();
+
+    fn bytes(&self) -> &[u8] {
+        &self.content
+    }
+
+    fn bytes_mut(&mut self) -> Option<&mut Vec<u8>> {
+        Some(&mut self.content)
+    }
+}
+
+impl Call for ReadPart {
+    const NAME: &'static str = "read-part";
+    type Answer = PartRead;
+
+    fn answered(answer: &mut PartRead) -> Option<&mut Vec<u8>> {
+        Some(&mut answer.content)
+    }
 }
 
 macro_rules! calls {
@@ -116,10 +154,8 @@ calls! {
     "cancel": Cancel => ();
     "write-file": FileToWrite => bool;
     "read-file": ReadFile => Option<Content>;
-    "read-part": ReadPart => Content;
     "claim": Claim => Claimed;
     "file-digest": FileDigest => Digest;
-    "write-part": WritePart => ();
     "remove": Remove => Vec<String>;
     "set-hosts": HostsBlock => HostsSet;
     "rehash": Rehash => Rehashed;
@@ -172,6 +208,12 @@ pub(super) struct HostsSet {
     pub(super) changed: bool,
     /// Existing lines that contradict the block.
     pub(super) notes: Vec<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct PartRead {
+    #[serde(skip)]
+    pub(super) content: Vec<u8>,
 }
 
 #[derive(Serialize, Deserialize)]

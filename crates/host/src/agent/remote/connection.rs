@@ -17,7 +17,6 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use serde::de::DeserializeOwned;
 use tokio::io::{
     AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf,
 };
@@ -153,8 +152,9 @@ impl Connection {
         told: &mut dyn FnMut(Told),
     ) -> Result<C::Answer, Trouble> {
         let refused = |error: Error| Trouble::Refused(error);
-        let bytes = serde_json::to_vec(call)
+        let mut bytes = serde_json::to_vec(call)
             .map_err(|error| refused(Error::failed("cannot write the call").caused_by(error)))?;
+        bytes.extend_from_slice(call.bytes());
         let request = Request::post(format!("http://agent{}{}", wire::PREFIX, C::NAME))
             .body(Body::whole(bytes))
             .map_err(|error| refused(Error::failed("cannot write the call").caused_by(error)))?;
@@ -165,14 +165,14 @@ impl Connection {
             let message = format!("the agent refuses the call {} ({status}): {text}", C::NAME);
             return Err(refused(Error::failed(message)));
         }
-        self.events::<C::Answer>(response.into_body(), told).await
+        self.events::<C>(response.into_body(), told).await
     }
 
-    async fn events<T: DeserializeOwned>(
+    async fn events<C: Call>(
         &self,
         mut body: Incoming,
         told: &mut dyn FnMut(Told),
-    ) -> Result<T, Trouble> {
+    ) -> Result<C::Answer, Trouble> {
         let mut has_begun = false;
         let mut decoder = Decoder::default();
         loop {
@@ -181,7 +181,12 @@ impl Connection {
                     Event::Begun => has_begun = true,
                     Event::Progress(bytes) => told(Told::Progress(bytes)),
                     Event::Line(line) => told(Told::Line(line)),
-                    Event::Done(answer) => return Ok(answer),
+                    Event::Done(mut answer) => {
+                        if let Some(content) = C::answered(&mut answer) {
+                            *content = self.rest(decoder.into_rest(), body).await?;
+                        }
+                        return Ok(answer);
+                    }
                     Event::Failed(failure) => return Err(Trouble::Refused(failure.into())),
                 }
             }
@@ -200,6 +205,23 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// Reads what follows an answer, behind `begun`.
+    async fn rest(&self, mut begun: Vec<u8>, mut body: Incoming) -> Result<Vec<u8>, Trouble> {
+        while let Some(frame) = body.frame().await {
+            match frame.map(Frame::into_data) {
+                Ok(Ok(data)) if begun.len() + data.len() <= wire::MAX_CALL => {
+                    begun.extend_from_slice(&data);
+                }
+                Ok(Ok(_)) => {
+                    return Err(Trouble::Refused(Error::bad_content("the answer is too long")));
+                }
+                Ok(Err(_)) => {}
+                Err(error) => return Err(self.broken(&error, true).await),
+            }
+        }
+        Ok(begun)
     }
 }
 

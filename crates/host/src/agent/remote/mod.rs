@@ -292,8 +292,7 @@ impl Agent for Remote {
     }
 
     fn read_part(&self, part: &ReadPart) -> Result<Vec<u8>> {
-        let Content(bytes) = self.call(part.clone())?;
-        Ok(bytes)
+        Ok(self.call(part.clone())?.content)
     }
 
     fn claim(&self, claim: &Claim) -> Result<Claimed> {

@@ -83,6 +83,37 @@ fn a_shell_that_talks_hides_no_agent_and_files_come_and_go() {
 }
 
 #[test]
+fn parts_of_files_go_both_ways_as_they_are() {
+    let runtime = runtime();
+    let host = Host::with(&runtime, "", true, &agent_script);
+    let path = host.path("deep/large");
+    // Also what looks like JSON, and nothing at all.
+    let parts = [content(3 << 20, 7), b"{}\n\"".to_vec(), Vec::new(), content(100, 8)];
+    let (mut offset, whole) = (0, parts.concat());
+    for (number, part) in parts.iter().enumerate() {
+        let write = WritePart {
+            path: path.clone(),
+            mode: 0o600,
+            offset,
+            content: part.clone(),
+            compressed: false,
+            is_last: number == 3,
+        };
+        host.remote.write_part(&write).unwrap();
+        offset += part.len() as u64;
+    }
+    for (offset, length) in [(0, 4 << 20), (0, 1), (3 << 20, 4), (offset, 1)] {
+        let part = ReadPart { path: path.clone(), offset, length, compress: false };
+        let read = host.remote.read_part(&part).unwrap();
+        let start = usize::try_from(offset).unwrap();
+        let end = whole.len().min(start + usize::try_from(length).unwrap());
+        assert!(read == whole[start..end], "{offset} {length} {}", read.len());
+    }
+    let missing = ReadPart { path: host.path("no"), offset: 0, length: 1, compress: false };
+    assert_eq!(host.remote.read_part(&missing).unwrap_err().kind(), Kind::NotFound);
+}
+
+#[test]
 fn blobs_of_all_sizes_arrive_once() {
     let runtime = runtime();
     let host = Host::new(&runtime);

@@ -22,7 +22,7 @@ use crate::agent::server::Host;
 use crate::agent::server::answer::{Answer, refusal};
 use crate::agent::wire::{
     Call, Cancel, Content, Event, FactsAnswer, FactsQuestion, Fetch, MAX_CALL, OfferBlobs,
-    REPOSITORY, ReadFile, Remove, Withdraw,
+    PartRead, REPOSITORY, ReadFile, Remove, Withdraw,
 };
 use crate::agent::{assembly, facts, files, hosts_file, pull, removal, tree};
 use crate::containerd::rehash::{self, Rehash};
@@ -93,7 +93,9 @@ pub(super) async fn answer(host: &Arc<Host>, name: &str, body: Incoming) -> Resp
         ReadFile::NAME => {
             serve(&bytes, |call: ReadFile, _| Ok(files::read(&call.path, call.limit)?.map(Content)))
         }
-        ReadPart::NAME => serve(&bytes, |call: ReadPart, _| files::read_part(&call).map(Content)),
+        ReadPart::NAME => serve(&bytes, |call: ReadPart, _| {
+            files::read_part(&call).map(|content| PartRead { content })
+        }),
         Claim::NAME => serve(&bytes, |call: Claim, _| facts::claim(&call)),
         FileDigest::NAME => serve(&bytes, |call: FileDigest, _| files::digest(&call.path)),
         WritePart::NAME => serve(&bytes, |call: WritePart, _| files::write_part(&call)),
@@ -127,10 +129,10 @@ fn serve<C: Call>(
     bytes: &[u8],
     work: impl FnOnce(C, &Told) -> Result<C::Answer> + Send + 'static,
 ) -> Response<Answer> {
-    let call: C = match serde_json::from_slice(bytes) {
+    let call = match understood::<C>(bytes) {
         Ok(call) => call,
-        Err(error) => {
-            return refusal(StatusCode::BAD_REQUEST, &format!("the call cannot be read: {error}"));
+        Err(why) => {
+            return refusal(StatusCode::BAD_REQUEST, &format!("the call cannot be read: {why}"));
         }
     };
     let (sender, receiver) = mpsc::channel(WAITING);
@@ -140,11 +142,28 @@ fn serve<C: Call>(
         let outcome = work(call, &told);
         told.rest();
         match outcome {
-            Ok(answer) => told.send(&Event::Done(answer)),
+            Ok(answer) => told.done::<C>(answer),
             Err(error) => told.failed(&error),
         }
     });
     Response::new(Answer::Events(receiver))
+}
+
+/// Parses a call: JSON, and behind it what belongs to it.
+fn understood<C: Call>(bytes: &[u8]) -> std::result::Result<C, String> {
+    let mut values = serde_json::Deserializer::from_slice(bytes).into_iter();
+    let mut call: C = match values.next() {
+        Some(Ok(call)) => call,
+        Some(Err(error)) => return Err(error.to_string()),
+        None => return Err("it is empty".to_owned()),
+    };
+    let rest = bytes.get(values.byte_offset()..).unwrap_or_default();
+    match call.bytes_mut() {
+        Some(content) => content.extend_from_slice(rest),
+        None if rest.is_empty() => {}
+        None => return Err("something follows it".to_owned()),
+    }
+    Ok(call)
 }
 
 /// Receives events from the work. Events for a controller that is gone are dropped.
@@ -158,6 +177,18 @@ impl Told {
     fn send<T: Serialize>(&self, event: &Event<T>) {
         match encode(event) {
             Ok(message) => drop(self.sender.blocking_send(Bytes::from(message))),
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    /// Sends the answer and what belongs to it as one piece.
+    fn done<C: Call>(&self, mut answer: C::Answer) {
+        let content = C::answered(&mut answer).map(std::mem::take).unwrap_or_default();
+        match encode(&Event::Done(answer)) {
+            Ok(mut message) => {
+                message.extend_from_slice(&content);
+                let _ = self.sender.blocking_send(Bytes::from(message));
+            }
             Err(error) => self.failed(&error),
         }
     }
