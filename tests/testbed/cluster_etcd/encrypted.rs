@@ -149,7 +149,7 @@ fn restored(bed: &Bed, key: &Path, recovery: &Path) {
     dying.env("IMGCTL_STATE_IDENTITY", key).env("IMGCTL_DIE_AFTER", "12");
     let died = Ran::new(dying);
     assert!(died.report().contains("signal: 9"), "{}", died.report());
-    assert!(bed.env.path("clusters/default/restore/files/snapshot.db").exists());
+    assert!(bed.env.path("clusters/default/restore/files/snapshot.db.zst").exists());
     assert_sealed(bed);
     with(bed, key, &from).ok();
     assert_eq!(members(bed, 1), ["h1", "h2"]);
