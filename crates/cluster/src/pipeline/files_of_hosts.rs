@@ -177,6 +177,9 @@ impl Iterator for HostFile {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
     use super::*;
 
     /// A host with one file.
@@ -214,5 +217,48 @@ mod tests {
             assert!(HostFile::open(&agent, "/g", 1).next().unwrap().is_err());
             assert!(HostFile::open(&agent, "/g", 0).next().is_none());
         }
+    }
+
+    /// A host that gets one file.
+    #[derive(Default)]
+    struct Receiving {
+        content: Mutex<Vec<u8>>,
+        is_whole: AtomicBool,
+    }
+
+    impl Agent for Receiving {
+        fn host(&self) -> &str {
+            "h"
+        }
+
+        fn write_part(&self, part: &WritePart) -> Result<()> {
+            let mut content = self.content.lock().unwrap();
+            assert!(!self.is_whole.load(SeqCst) && part.offset == content.len() as u64);
+            content.extend(part::decompress(&part.content, PART)?);
+            self.is_whole.store(part.is_last, SeqCst);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_file_is_in_place_with_its_last_part() {
+        let part = usize::try_from(PART).unwrap();
+        for size in [0, 1, part, part + 1, 2 * part] {
+            let content: Vec<u8> = (0..size).map(|at| (at / 1000 % 251) as u8).collect();
+            let host = Receiving::default();
+            write_content(&host, "/f", &mut &*content).unwrap();
+            assert!(*host.content.lock().unwrap() == content && host.is_whole.load(SeqCst));
+        }
+        // One whose parts end with an error is not.
+        let host = Receiving::default();
+        let frame = part::compress(b"one").unwrap();
+        let parts = [Ok((3, frame)), Err(Error::failed("it is damaged"))];
+        write_parts(&host, "/f", parts.into_iter()).unwrap_err();
+        assert!(!host.is_whole.load(SeqCst));
+        // Nor is one whose reader panics.
+        let host = Receiving::default();
+        let panics = std::iter::once_with(|| panic!("of the test"));
+        let sent = std::panic::catch_unwind(|| write_parts(&host, "/f", panics));
+        assert!(!matches!(sent, Ok(Ok(()))) && !host.is_whole.load(SeqCst));
     }
 }
