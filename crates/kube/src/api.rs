@@ -39,7 +39,7 @@ impl ApiError {
 
     /// Returns whether the server is unreachable or cannot serve at the moment, for example because
     /// its etcd is away. Another server may be able to answer.
-    pub(crate) fn is_outage(&self) -> bool {
+    pub fn is_outage(&self) -> bool {
         matches!(self.code, 0 | 500 | 502..=504)
     }
 

@@ -186,12 +186,17 @@ pub(crate) enum Condition {
     NotReady(String),
 }
 
-fn condition(node: &Value) -> Condition {
+/// Returns the condition Ready of a Node; null if it has not reported yet.
+fn reported(node: &Value) -> &Value {
     let conditions = node["status"]["conditions"].as_array();
-    let ready = conditions.and_then(|all| all.iter().find(|one| one["type"] == "Ready"));
-    let Some(ready) = ready else {
+    conditions.and_then(|all| all.iter().find(|one| one["type"] == "Ready")).unwrap_or(&Value::Null)
+}
+
+fn condition(node: &Value) -> Condition {
+    let ready = reported(node);
+    if ready.is_null() {
         return Condition::NotReady("it has not reported yet".to_owned());
-    };
+    }
     let message = ready["message"].as_str().unwrap_or_default();
     match ready["status"].as_str() {
         Some("True") => Condition::Ready,
@@ -267,7 +272,11 @@ pub(crate) fn complaint(
         return Some(format!("the kubelet of Node {name} is {version} instead of {wanted}"));
     }
     if !is_true(node, "Ready") {
-        return Some(format!("Node {name} is not Ready"));
+        let why = match reported(node)["message"].as_str() {
+            None | Some("") => String::new(),
+            Some(message) => format!(": {message}"),
+        };
+        return Some(format!("Node {name} is not Ready{why}"));
     }
     if let Some(started) = started.map(str::trim) {
         let conditions = node["status"]["conditions"].as_array();
@@ -363,7 +372,13 @@ mod tests {
         };
         assert_eq!(say(&node("v1.34.9", "True", "False"), &fresh), "");
         assert!(say(&node("v1.33.1", "True", "False"), &fresh).contains("v1.33.1"));
-        assert!(say(&node("v1.34.9", "False", "False"), &fresh).contains("not Ready"));
+        assert_eq!(say(&node("v1.34.9", "False", "False"), &fresh), "Node w is not Ready");
+        let mut without_network = node("v1.34.9", "False", "False");
+        without_network["status"]["conditions"][1]["message"] = "cni plugin not initialized".into();
+        assert_eq!(
+            say(&without_network, &fresh),
+            "Node w is not Ready: cni plugin not initialized"
+        );
         assert!(say(&node("v1.34.9", "True", "True"), &fresh).contains("DiskPressure"));
         let stale = lease("2026-11-22T08:14:59.000000Z");
         assert!(say(&node("v1.34.9", "True", "False"), &stale).contains("has not reported"));

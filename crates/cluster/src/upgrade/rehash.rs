@@ -74,12 +74,7 @@ pub(super) fn notes(document: &Document) -> Vec<String> {
     if document.choices.keep_containers == KeepContainers::None {
         return Vec::new();
     }
-    let mut notes = vec![
-        "--keep-containers rehash is experimental: records of containerd are not an interface. containerd \
-         is restarted on each host, which ends every `kubectl exec` there; containers that started \
-         after the plan was made restart"
-            .to_owned(),
-    ];
+    let mut notes = Vec::new();
     for id in document.restarts.keys() {
         let Some(prediction) = restarts::forward(document, id) else { continue };
         for one in &prediction.containers {
@@ -94,6 +89,16 @@ pub(super) fn notes(document: &Document) -> Vec<String> {
             ));
         }
     }
+    // The way back also finds containers in the files of the hosts.
+    let what = if notes.is_empty() && document.direction == Direction::Forward {
+        "no container needs --keep-containers rehash: no record is changed, and containerd is not \
+         restarted"
+    } else {
+        "--keep-containers rehash is experimental: records of containerd are not an interface. containerd \
+         is restarted on each host whose records change, which ends every `kubectl exec` there; containers \
+         that started after the plan was made restart"
+    };
+    notes.insert(0, what.to_owned());
     notes
 }
 

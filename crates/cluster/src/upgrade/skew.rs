@@ -26,8 +26,13 @@ pub(crate) fn may_lag(kubelet: &str, server: &str) -> bool {
     minors_between(kubelet, server).is_some_and(|behind| behind <= kubelet_limit(kubelet))
 }
 
-/// Reports skew that is not supported now, or would not be after some step.
-pub(super) fn findings(document: &Document, observation: &Observation) -> Vec<Finding> {
+/// Reports skew that is not supported now, or would not be after some step. `at_once`: all control
+/// planes stop together and start at the target, as they do for a snapshot.
+pub(super) fn findings(
+    document: &Document,
+    observation: &Observation,
+    at_once: bool,
+) -> Vec<Finding> {
     let mut walk = Walk::new(document, observation);
     walk.judge("now");
     walk.own_kubelets(observation);
@@ -36,8 +41,12 @@ pub(super) fn findings(document: &Document, observation: &Observation) -> Vec<Fi
         for hop in &document.hops {
             walk.workers(document, &hop.version, "when the workers are back at");
         }
-        for hop in &document.hops {
-            walk.control_planes(document, &hop.version, "when control planes are back at");
+        if at_once {
+            walk.servers.values_mut().for_each(|server| server.clone_from(&target));
+        } else {
+            for hop in &document.hops {
+                walk.control_planes(document, &hop.version, "when control planes are back at");
+            }
         }
         walk.judge(&format!("after the rollback to {target}"));
     } else {

@@ -1,7 +1,7 @@
 //! Planning an upgrade or a rollback from cluster contexts, and carrying out its document until it
 //! is done, paused or failed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,11 +11,11 @@ use jiff::Timestamp;
 
 use crate::front_end::{Outcome, Upgraded};
 use crate::upgrade::images::{ClusterSnapshot, rootfs_of};
-use crate::upgrade::{close::tell_late, lag};
+use crate::upgrade::{close::tell_late, identity, lag};
 use crate::work::Work;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Digest, Platform};
-use imgctl_cluster::cluster::context::{ClusterContext, Host};
+use imgctl_cluster::cluster::context::ClusterContext;
 use imgctl_cluster::cluster::image::ClusterImage;
 use imgctl_cluster::cluster::state::own_name;
 use imgctl_cluster::pipeline::event::{Listener, NullListener};
@@ -262,7 +262,7 @@ pub(crate) fn pipeline_of(known: &ClusterSnapshot<'_>, carrying: &Carrying<'_>) 
 pub(crate) fn carry(known: &ClusterSnapshot<'_>, carrying: &Carrying<'_>) -> Result<Outcome> {
     let (work, execution, upgrades) = (known.work, known.execution, &known.upgrades);
     let document = carrying.document;
-    check_identity(document, known)?;
+    identity::check(document, known)?;
     let mut planned = pipeline_of(known, carrying)?;
     let past = unfinished(&planned.plan, &planned.context)?;
     let is_cut = carrying
@@ -397,33 +397,6 @@ fn watch(file: &Path, interrupt: &Interrupt, ended: &AtomicBool) {
         std::thread::sleep(TICK);
         waited += TICK;
     }
-}
-
-/// Fails unless a resumed upgrade finds the cluster that it was planned for.
-fn check_identity(document: &Document, known: &ClusterSnapshot<'_>) -> Result<()> {
-    if let (Some(before), Some(Ok(api))) = (&document.identity.kube_system, &known.api) {
-        let now = api.get("/api/v1/namespaces/kube-system").map_err(Error::from)?;
-        if now["metadata"]["uid"] != before.as_str() {
-            return Err(Error::check_failed(format!(
-                "this is not the cluster that {} was planned for",
-                document.id
-            ))
-            .hint("run `imgctl upgrade abort` to discard the plan"));
-        }
-    }
-    let now: BTreeSet<String> = known.target().hosts.iter().map(Host::id).collect();
-    let then: BTreeSet<String> = document.hosts.keys().cloned().collect();
-    if now != then {
-        let list = |ids: Vec<&String>| ids.into_iter().cloned().collect::<Vec<_>>().join(", ");
-        return Err(Error::check_failed(format!(
-            "the hosts differ from those of the plan {}: added {}, removed {}",
-            document.id,
-            list(now.difference(&then).collect()),
-            list(then.difference(&now).collect())
-        ))
-        .hint("make a new plan"));
-    }
-    Ok(())
 }
 
 /// Fails unless a saved plan still matches the cluster when it begins.

@@ -10,6 +10,7 @@ mod choices;
 mod close;
 mod execute;
 mod finish;
+mod identity;
 mod images;
 mod lag;
 mod open;

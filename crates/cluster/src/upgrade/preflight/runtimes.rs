@@ -12,7 +12,7 @@ pub(super) fn skew_of(look: &Look<'_>, check: &str) -> Vec<Finding> {
     if !look.is_kubernetes() {
         return Vec::new();
     }
-    let mut found = skew::findings(look.document, look.observation);
+    let mut found = skew::findings(look.document, look.observation, look.request.to_snapshot);
     found.retain(|finding| finding.check == check);
     found
 }

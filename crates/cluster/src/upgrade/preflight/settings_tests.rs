@@ -163,6 +163,21 @@ fn corefiles_that_kubeadm_does_not_take_along_are_told() {
 }
 
 #[test]
+fn control_planes_go_back_over_several_minors_together() {
+    let mut request = request("v1.33.9", &["v1.30.14"]);
+    request.direction = Direction::Back;
+    let of = |request: &crate::upgrade::request::Request<'_>| {
+        let mut findings = document(&kubernetes(3, 1, "v1.33.9"), request).findings;
+        findings.retain(|finding| finding.check == "server-skew");
+        findings
+    };
+    // One after the other, they would be three minors apart.
+    assert_eq!(of(&request).len(), 1);
+    request.to_snapshot = true;
+    assert_eq!(of(&request), []);
+}
+
+#[test]
 fn a_newer_etcd_goes_back_with_its_data_only() {
     let member =
         |version: &str| MemberSeen { version: Some(version.into()), ..MemberSeen::default() };

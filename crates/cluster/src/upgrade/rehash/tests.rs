@@ -299,3 +299,21 @@ fn the_step_comes_right_before_the_kubelet() {
     assert!(says.contains("backup/v1.31.2-1a2b3c4d/container-hashes.json"), "{says}");
     assert_eq!(of(actions), ["switch", "rehash", "restore-files"]);
 }
+
+#[test]
+fn the_plan_says_whether_records_change() {
+    let request = crate::upgrade::testing::request("v1.33.4", &["v1.34.2"]);
+    let mut plan = document(&kubernetes(1, 1, "v1.33.4"), &request);
+    assert!(notes(&plan).is_empty(), "it was not asked for");
+    plan.choices.keep_containers = KeepContainers::Rehash;
+    let told = notes(&plan);
+    assert!(told.len() == 1 && told[0].contains("containerd is not restarted"), "{told:?}");
+    plan.restarts.insert("h".to_owned(), serde_json::to_value(predicted()).unwrap());
+    let told = notes(&plan);
+    assert!(told[0].contains("ends every `kubectl exec`"), "{told:?}");
+    assert!(told[1].starts_with("h: default/web main keeps running"), "{told:?}");
+    plan.direction = Direction::Back;
+    plan.restarts.clear();
+    let told = notes(&plan);
+    assert!(told.len() == 1 && told[0].contains("experimental"), "{told:?}");
+}

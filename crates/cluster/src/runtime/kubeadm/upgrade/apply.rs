@@ -20,6 +20,9 @@ const LONG: Duration = Duration::from_secs(40 * 60);
 const PATIENCE: Duration = Duration::from_secs(300);
 const HINT: &str = "on the control plane: `crictl ps -a`, `crictl logs` of kube-apiserver and etcd, \
 `journalctl -u kubelet`; then `imgctl upgrade resume`, or `imgctl rollback`";
+/// kubeadm restarts etcd even if only its certificates change. The kubelet delays that restart longer
+/// each time, soon for longer than kubeadm waits; a kubelet that has just started does not.
+const FORGET: &str = "systemctl restart kubelet\n";
 const TEN_YEARS: i64 = 10 * 365 * 86_400;
 /// Components that always have the control plane's version.
 pub(super) const COMPONENTS: [&str; 3] =
@@ -110,7 +113,18 @@ fn upgrade(step: &Move<'_>, target: &Target) -> Action {
         );
         // The host stores the outcome, so that a resumed run finds the command still running or its
         // result.
-        site.run_on(site.agent, &Line::new(line), "-upgrade")?;
+        let went = site.run_on(site.agent, &Line::new(line.as_str()), "-upgrade");
+        if went.as_ref().is_err_and(|error| is_absence(&error.to_string())) {
+            site.say("kubeadm gave up because this host's API server was away; it is run once more");
+            until_well(site, PATIENCE, HINT, &|| {
+                Kubectl::here(site)?.ready()?;
+                Ok(None)
+            })?;
+            let again = format!("{FORGET}{line}");
+            site.run_on(site.agent, &Line::new(again), "-upgrade-again")?;
+        } else {
+            went?;
+        }
         if is_done(site, &target)? {
             return Ok(());
         }
@@ -153,6 +167,25 @@ fn is_done(site: &Site<'_>, target: &Target) -> Result<bool> {
         }
     }
     Ok(true)
+}
+
+/// Reports whether kubeadm ended because the API server or etcd of its host did not answer: both are
+/// away while kubeadm itself restarts etcd, on a busy machine for longer than kubeadm waits.
+fn is_absence(output: &str) -> bool {
+    let ends = ["error execution phase ", "[upgrade/apply] FATAL: ", "error: "];
+    let causes = [
+        "context deadline exceeded",
+        "connect: connection refused",
+        "net/http: TLS handshake timeout",
+        "etcdserver: request timed out",
+        "etcdserver: leader changed",
+        "the server was unable to return a response in the time allotted",
+    ];
+    let mut lines = output.lines().map(str::trim_start);
+    lines.any(|line| {
+        ends.iter().any(|end| line.starts_with(end))
+            && causes.iter().any(|cause| line.contains(cause))
+    })
 }
 
 /// Returns the flags of this attempt and stores them on the host. A resumed run that finds kubeadm
@@ -275,6 +308,17 @@ pub(super) fn text<'a>(value: &'a Value, otherwise: &'a str) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_api_server_that_is_away_is_told_from_other_failures() {
+        let said = "10.0.0.12: `kubeadm` failed: exit code 1\n    W1126 dial tcp: connect: connection refused\n    ";
+        let away = "error execution phase control-plane: couldn't complete the static pod upgrade: fatal error \
+            creating etcd client: could not retrieve the list of etcd endpoints: Get \
+            \"https://apiserver.cluster.local:6443/api/v1/namespaces/kube-system/pods\": context deadline exceeded";
+        assert!(is_absence(&format!("{said}{away}\n    To see the stack trace")));
+        let other = "error execution phase control-plane: static Pod hash for component etcd did not change";
+        assert!(!is_absence(&format!("{said}{other}")));
+    }
 
     #[test]
     fn nodes_that_take_the_job_of_kubeadm() {

@@ -1,5 +1,7 @@
 //! Reads a static Pod's manifest: its image and, for etcd, the member's identity.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use crate::runtime::action::Site;
@@ -45,6 +47,17 @@ impl Manifest {
             let volume = volumes.iter().find(|one| one["name"] == mount["name"])?;
             Some((volume["hostPath"]["path"].as_str()?, mount["mountPath"].as_str()?))
         })
+    }
+
+    /// Reports whether `path`, as the first container sees it, is in a mount that it cannot write to.
+    pub(super) fn is_read_only(&self, path: &str) -> bool {
+        let place = |mount: &Value| Some(Path::new(mount["mountPath"].as_str()?).to_owned());
+        let mounts = self.document["spec"]["containers"][0]["volumeMounts"].as_array();
+        let around = mounts.into_iter().flatten().filter_map(|mount| Some((place(mount)?, mount)));
+        around
+            .filter(|(place, _)| Path::new(path).starts_with(place))
+            .max_by_key(|(place, _)| place.components().count())
+            .is_some_and(|(_, mount)| mount["readOnly"] == true)
     }
 
     /// Returns the value of `--flag=` in the first container's command.

@@ -2,7 +2,10 @@
 //! them before anything is stopped.
 //!
 //! The programs of the control plane run from the pulled images, without a network and with read-only
-//! files: they cannot affect anything, and their errors about missing access are ignored.
+//! files: they cannot affect anything, and their errors about missing access are ignored. What they
+//! would log to a file, they write to their output.
+
+use std::borrow::Cow;
 
 use serde_json::json;
 
@@ -15,6 +18,10 @@ use imgctl_base::error::{Error, Result};
 use imgctl_template::yaml;
 
 pub(super) const ETCD: &str = "etcd";
+
+/// Flags that name a file to write to, and what they get in the trial, whose files are read-only: the
+/// program would end at that file before it says whether it takes its other flags.
+const WRITTEN: [(&str, &str); 2] = [("audit-log-path", "-"), ("log-outputs", "stderr")];
 
 /// Makes kubeadm render the manifests that it would install into a separate directory.
 const RENDER: &str = r#"
@@ -170,21 +177,43 @@ pub(super) fn configuration(
 /// and read-only.
 fn run(manifest: &Manifest, component: &str) -> Result<String> {
     let mut line = "mounts=()".to_owned();
-    let data = manifest.flag("data-dir").filter(|_| component == ETCD);
-    for (there, inside) in manifest.mounts().filter(|(_, inside)| Some(*inside) != data) {
+    let data =
+        ["data-dir", "wal-dir"].map(|flag| manifest.flag(flag).filter(|_| component == ETCD));
+    for (there, inside) in manifest.mounts().filter(|(_, inside)| !data.contains(&Some(*inside))) {
         line.push_str(&format!(
             "; if [ -e {there} ]; then mounts+=(--mount type=bind,src={there},dst={inside},options=rbind:ro); fi",
             there = quoted(there),
             inside = quoted(inside)
         ));
     }
-    let words: Vec<String> = manifest.command().map(quoted).collect();
+    let words: Result<Vec<String>> = manifest
+        .command()
+        .map(|word| Ok(quoted(&without_files(manifest, component, word)?)))
+        .collect();
     line.push_str(&format!(
         "; exec ctr -n k8s.io run --rm \"${{mounts[@]}}\" {} \"$name\" {}",
         quoted(manifest.image()?),
-        words.join(" ")
+        words?.join(" ")
     ));
     Ok(line)
+}
+
+/// Returns a word of the command as the trial gets it: see [`WRITTEN`]. Fails if the program could not
+/// write its file in the cluster either.
+fn without_files<'a>(manifest: &Manifest, component: &str, word: &'a str) -> Result<Cow<'a, str>> {
+    let Some((flag, value)) = word.strip_prefix("--").and_then(|flag| flag.split_once('=')) else {
+        return Ok(word.into());
+    };
+    let Some((_, instead)) = WRITTEN.iter().find(|(name, _)| *name == flag) else {
+        return Ok(word.into());
+    };
+    let mut paths = value.split(',').filter(|path| path.starts_with('/'));
+    match paths.find(|path| manifest.is_read_only(path)) {
+        Some(_) => Err(Error::check_failed(format!(
+            "{component} cannot write the file of --{flag}={value}: its volume mount is readOnly"
+        ))),
+        None => Ok(format!("--{flag}={instead}").into()),
+    }
 }
 
 /// Runs the new kubelet with a missing kubeconfig: it reads flags and configuration, fails to load
@@ -267,4 +296,88 @@ pub(super) fn try_kubelet(site: &Site<'_>, trial: &KubeletTrial) -> Result<()> {
         quoted(&trial.fields.join(" ")),
     );
     site.run_on(site.agent, &Line::repeatable(line), "-kubelet").map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An API server whose audit log is in a mount, beside a policy that is in one of its own.
+    fn api_server(audit: &str, is_read_only: bool) -> Manifest {
+        let manifest = json!({"spec": {
+            "containers": [{
+                "image": "registry.k8s.io/kube-apiserver:v1.34.1",
+                "command": [
+                    "kube-apiserver", format!("--audit-log-path={audit}"), "--audit-log-maxage=7",
+                    "--audit-policy-file=/etc/kubernetes/audit/policy.yml", "--no-such-flag=1",
+                ],
+                "volumeMounts": [
+                    {"name": "policy", "mountPath": "/etc/kubernetes/audit", "readOnly": true},
+                    {"name": "log", "mountPath": "/etc/kubernetes/audit/log", "readOnly": is_read_only},
+                ],
+            }],
+            "volumes": [
+                {"name": "policy", "hostPath": {"path": "/etc/kubernetes/audit"}},
+                {"name": "log", "hostPath": {"path": "/var/log/kubernetes"}},
+            ],
+        }});
+        Manifest::parse(&manifest.to_string(), "kube-apiserver").unwrap()
+    }
+
+    #[test]
+    fn a_trial_writes_no_audit_log_and_keeps_every_other_flag() {
+        let line =
+            run(&api_server("/etc/kubernetes/audit/log/audit.log", false), COMPONENTS[0]).unwrap();
+        let command = line.split("\"$name\" ").nth(1).unwrap();
+        let words: Vec<&str> = command.split(' ').map(|word| word.trim_matches('\'')).collect();
+        assert_eq!(
+            words,
+            [
+                "kube-apiserver",
+                "--audit-log-path=-",
+                "--audit-log-maxage=7",
+                "--audit-policy-file=/etc/kubernetes/audit/policy.yml",
+                "--no-such-flag=1",
+            ]
+        );
+        assert_eq!(line.matches("rbind:ro").count(), 2, "{line}");
+    }
+
+    #[test]
+    fn a_log_that_the_cluster_could_not_write_is_refused() {
+        for audit in ["/etc/kubernetes/audit/audit.log", "/etc/kubernetes/audit/log/audit.log"] {
+            let error = run(&api_server(audit, true), COMPONENTS[0]).unwrap_err();
+            let told = error.to_string();
+            assert!(told.contains(audit) && told.contains("kube-apiserver"), "{told}");
+        }
+        // A directory whose name only begins like that of a mount is not in it.
+        run(&api_server("/etc/kubernetes/audit-log/audit.log", true), COMPONENTS[0]).unwrap();
+    }
+
+    #[test]
+    fn a_trial_of_etcd_gets_no_data_and_logs_to_its_output() {
+        let manifest = json!({"spec": {
+            "containers": [{
+                "image": "registry.k8s.io/etcd:3.6.5-0",
+                "command": ["etcd", "--data-dir=/data", "--wal-dir=/wal", "--log-outputs=stderr,/var/log/etcd.log"],
+                "volumeMounts": [
+                    {"name": "data", "mountPath": "/data"}, {"name": "wal", "mountPath": "/wal"},
+                    {"name": "pki", "mountPath": "/pki"},
+                ],
+            }],
+            "volumes": [
+                {"name": "data", "hostPath": {"path": "/var/lib/etcd"}},
+                {"name": "wal", "hostPath": {"path": "/fast/wal"}},
+                {"name": "pki", "hostPath": {"path": "/etc/kubernetes/pki/etcd"}},
+            ],
+        }});
+        let manifest = Manifest::parse(&manifest.to_string(), ETCD).unwrap();
+        let line = run(&manifest, ETCD).unwrap();
+        assert!(
+            line.contains("--log-outputs=stderr") && !line.contains("/var/log/etcd.log"),
+            "{line}"
+        );
+        assert!(line.contains("src=/etc/kubernetes/pki/etcd"), "{line}");
+        assert!(!line.contains("/var/lib/etcd") && !line.contains("/fast/wal"), "{line}");
+    }
 }
