@@ -21,7 +21,7 @@ pub mod pipeline;
 pub mod plan;
 #[cfg(test)]
 mod plan_tests;
-pub(crate) mod preflight;
+pub mod preflight;
 mod probes;
 mod rehash;
 pub mod report;

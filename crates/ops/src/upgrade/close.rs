@@ -1,6 +1,7 @@
 //! The end of upgrades and rollbacks: the final status in the upgrade store; and what prevents their
 //! start.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -10,6 +11,7 @@ use crate::upgrade::images::ClusterSnapshot;
 use imgctl_base::error::{Error, Result};
 use imgctl_cluster::cluster::state::own_name;
 use imgctl_cluster::pipeline::step::Step;
+use imgctl_cluster::upgrade::preflight::may_be_skipped;
 use imgctl_cluster::upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};
 use imgctl_cluster::upgrade::{document::Document, mirror::Mirror};
 
@@ -103,10 +105,36 @@ pub fn check_blockers(document: &Document) -> Result<()> {
     for hint in blockers.iter().filter_map(|finding| finding.hint.as_ref()) {
         error = error.hint(hint.clone());
     }
-    Err(error.hint("pass --skip-check NAME to ignore one of them"))
+    let checks = blockers.iter().map(|finding| finding.check.as_str()).collect();
+    Err(skipping(&checks).into_iter().fold(error, Error::hint))
+}
+
+/// Says how to start in spite of failed checks. Beside one that must hold, skipping the others does not help.
+fn skipping(checks: &BTreeSet<&str>) -> Option<String> {
+    let flags: Vec<String> = checks.iter().map(|check| format!("--skip-check {check}")).collect();
+    checks
+        .iter()
+        .all(|check| may_be_skipped(check))
+        .then(|| format!("to start in spite of it, pass {}", flags.join(" ")))
 }
 
 /// Returns the current time in RFC 3339, in seconds.
 fn now() -> String {
     Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_checks_that_may_be_skipped_are_offered() {
+        let told = |checks: &[&str]| skipping(&checks.iter().copied().collect());
+        assert_eq!(
+            told(&["etcd-size", "etcd-downgrade"]).unwrap(),
+            "to start in spite of it, pass --skip-check etcd-downgrade --skip-check etcd-size"
+        );
+        assert_eq!(told(&["etcd-size", "kubelet-newer"]), None);
+        assert_eq!(told(&["no-such-check"]), None);
+    }
 }

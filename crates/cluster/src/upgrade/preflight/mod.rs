@@ -19,4 +19,5 @@ mod tests;
 mod workloads;
 
 pub(crate) use manifests::rewritten;
+pub use table::may_be_skipped;
 pub(crate) use table::{check_skips, run};

@@ -78,6 +78,11 @@ pub(crate) const CHECKS: &[Check] = checks! {
     "unhealthy-workloads", true, "Deployments, StatefulSets and DaemonSets are complete", workloads::unhealthy;
 };
 
+/// Reports whether `--skip-check` accepts a check.
+pub fn may_be_skipped(id: &str) -> bool {
+    CHECKS.iter().any(|check| check.id == id && check.may_be_skipped)
+}
+
 /// Checks that all of these may be skipped.
 ///
 /// # Errors
