@@ -132,22 +132,28 @@ fn nothing_to_adopt(
     problems: &[String],
 ) -> Error {
     let ids: Vec<String> = planes.iter().map(|host| host.id()).collect();
-    let recorded = planes.iter().filter_map(|host| hosts.get(&host.id()));
-    let recorded: BTreeSet<&str> =
-        recorded.flat_map(|host| &host.clusters).map(String::as_str).collect();
+    let (ids, name) = (ids.join(", "), &context.name);
+    let recorded: BTreeSet<&str> = planes
+        .iter()
+        .filter_map(|host| hosts.get(&host.id()))
+        .flat_map(|host| &host.clusters)
+        .map(String::as_str)
+        .collect();
     let recorded: Vec<&str> = recorded.into_iter().collect();
-    let what = format!(
-        "{}: there is no control plane of kubeadm or k3s, and no record of a cluster `{}`",
-        ids.join(", "),
-        context.name
-    );
     let error = match recorded[..] {
-        [] => Error::not_found(what)
-            .hint("name the control planes with --masters, and the cluster's former name with -c"),
-        [name] => Error::not_found(format!("{what}, but one of `{name}`"))
-            .hint(format!("if that is the cluster, pass its name: -c {name}")),
-        _ => Error::not_found(format!("{what}, but some of `{}`", recorded.join("`, `")))
-            .hint("pass the name of the cluster with -c"),
+        [] => Error::not_found(format!(
+            "{ids}: there is no control plane of kubeadm or k3s, and no record of a cluster `{name}`"
+        ))
+        .hint("name the control planes with --masters, and the cluster's former name with -c"),
+        [one] => Error::not_found(format!(
+            "{ids}: there is no record of a cluster `{name}`, but one of `{one}`"
+        ))
+        .hint(format!("if that is the cluster, pass its name: -c {one}")),
+        _ => Error::not_found(format!(
+            "{ids}: there is no record of a cluster `{name}`, but some of `{}`",
+            recorded.join("`, `")
+        ))
+        .hint("pass the name of the cluster with -c"),
     };
     if problems.is_empty() { error } else { error.caused_by(problems.join("\n")) }
 }

@@ -106,16 +106,16 @@ pub fn check_blockers(document: &Document) -> Result<()> {
         error = error.hint(hint.clone());
     }
     let checks = blockers.iter().map(|finding| finding.check.as_str()).collect();
-    Err(skipping(&checks).into_iter().fold(error, Error::hint))
+    match skipping(&checks) {
+        Some(flags) => Err(error.hint(format!("to start nevertheless, pass {flags}"))),
+        None => Err(error),
+    }
 }
 
-/// Says how to start in spite of failed checks. Beside one that must hold, skipping the others does not help.
+/// Returns the flags to start in spite of failed checks. Beside one that must hold, skipping the others does not help.
 fn skipping(checks: &BTreeSet<&str>) -> Option<String> {
     let flags: Vec<String> = checks.iter().map(|check| format!("--skip-check {check}")).collect();
-    checks
-        .iter()
-        .all(|check| may_be_skipped(check))
-        .then(|| format!("to start in spite of it, pass {}", flags.join(" ")))
+    checks.iter().all(|check| may_be_skipped(check)).then(|| flags.join(" "))
 }
 
 /// Returns the current time in RFC 3339, in seconds.
@@ -132,7 +132,7 @@ mod tests {
         let told = |checks: &[&str]| skipping(&checks.iter().copied().collect());
         assert_eq!(
             told(&["etcd-size", "etcd-downgrade"]).unwrap(),
-            "to start in spite of it, pass --skip-check etcd-downgrade --skip-check etcd-size"
+            "--skip-check etcd-downgrade --skip-check etcd-size"
         );
         assert_eq!(told(&["etcd-size", "kubelet-newer"]), None);
         assert_eq!(told(&["no-such-check"]), None);
