@@ -12,7 +12,7 @@ use crate::common::{IMGCTL, Ran, TestEnv};
 fn it_greets_answers_and_ends_with_stdin() {
     let env = TestEnv::new();
     let agent = Conversation::new(&env);
-    let expected = format!("imgctl-agent 4 {}\n", env!("CARGO_PKG_VERSION"));
+    let expected = format!("imgctl-agent 5 {}\n", env!("CARGO_PKG_VERSION"));
     assert_eq!(agent.greeting.last(), Some(&expected));
     let facts = agent.call("facts", &json!({"data_root": "/nowhere"}));
     let facts = &facts["done"]["facts"];
@@ -30,6 +30,7 @@ fn what_is_no_call_is_refused_and_the_rest_goes_on() {
         (Method::POST, "/imgctl/v1/no-such-call", "{}", 404),
         (Method::POST, "/imgctl/v1/../facts", "{}", 404),
         (Method::POST, "/imgctl/v1/facts", "", 400),
+        (Method::POST, "/imgctl/v1/facts", "{\"data_root\": \"/\"} {}", 400),
         (Method::POST, "/imgctl/v1/remove", "{\"paths\": 1}", 400),
         (Method::GET, "/v2/no/such/thing", "", 404),
     ] {
@@ -48,7 +49,7 @@ fn noise_on_stdin_ends_it() {
     let path = env.write("noise", "GET / HTTP/1.1\r\n\r\n");
     command.stdin(std::fs::File::open(path).unwrap());
     let ran = Ran::new(command).ok();
-    assert!(ran.bytes().starts_with(b"\nimgctl-agent 4 "));
+    assert!(ran.bytes().starts_with(b"\nimgctl-agent 5 "));
     let mut command = std::process::Command::new(IMGCTL);
     command.arg("agent").stdin(Stdio::null());
     Ran::new(command).fails(2);
