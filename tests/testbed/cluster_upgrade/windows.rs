@@ -81,7 +81,11 @@ fn nothing_is_held(bed: &Bed) {
     // No lock is held: another command takes it back under the one that waits.
     let running = begin(bed, &["upgrade", "counting:1.1.0"]);
     wait_for("the window", LIMIT, || state(bed) == "waiting");
-    bed.imgctl(["rollback", "--yes"]).ok();
+    // It says that it waits just before it releases its lock.
+    wait_for("the lock", LIMIT, || {
+        let ran = bed.imgctl(["rollback", "--yes"]);
+        !ran.stderr().contains("another command is running") && ran.ok().success()
+    });
     let ended = running.wait_with_output().unwrap();
     assert!(ended.status.success(), "{ended:?}");
     assert_eq!(versions(bed), ["1.0.0"; 2]);
