@@ -8,8 +8,9 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use crate::cluster::state_files::StateFiles;
 use crate::runtime::Action;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
+use imgctl_host::agent::Agent;
+use imgctl_host::agent::part::{self, Part};
 use imgctl_host::agent::protocol::{ReadPart, WritePart};
-use imgctl_host::agent::{Agent, part};
 
 /// Bytes per transferred part.
 pub(crate) const PART: u64 = 4 << 20;
@@ -18,10 +19,7 @@ const LANES: u64 = 2;
 /// Number of parts per lane that wait to be used.
 const AHEAD: usize = 1;
 
-/// Number of bytes of content, and their frame.
-type Part = (u64, Vec<u8>);
-
-/// How the controller has a file.
+/// How the controller stores a file.
 #[derive(Clone, Copy)]
 enum Stored {
     Plain,
@@ -34,7 +32,7 @@ pub(crate) fn bring(name: &str, file: &Path, there: &str) -> Action {
     sending(name, file, Stored::Plain, there)
 }
 
-/// As [`bring`], of a file that consists of zstd frames. The host gets their content.
+/// Like [`bring`], for a file of zstd frames; the host gets their content.
 pub(crate) fn bring_content(name: &str, file: &Path, there: &str) -> Action {
     sending(name, file, Stored::Compressed, there)
 }
@@ -45,8 +43,8 @@ fn sending(name: &str, file: &Path, stored: Stored, there: &str) -> Action {
     Action::new(name, says, move |site| send(site.agent, site.state(), &file, stored, &there))
 }
 
-/// Sends a file from the controller to `path` on a host; one that is encrypted arrives decrypted. Frames go as they
-/// are if they fit.
+/// Sends a file from the controller to `path` on a host; one that is encrypted arrives decrypted. Frames
+/// are sent unchanged if they are small enough.
 fn send(
     agent: &dyn Agent,
     state: &StateFiles,
@@ -90,7 +88,7 @@ fn write_parts(
     std::thread::scope(|scope| {
         let (sender, ready) = sync_channel(AHEAD);
         scope.spawn(move || {
-            // The end is a message, too: after a panic, none follows.
+            // The end is a message as well: a thread that panics does not send it.
             for part in parts.map(|part| part.map(Some)).chain([Ok(None)]) {
                 if sender.send(part).is_err() {
                     return;

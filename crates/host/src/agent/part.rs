@@ -27,40 +27,43 @@ pub fn decompress(frame: &[u8], longest: u64) -> Result<Vec<u8>> {
 /// Number of bytes that are read at once.
 const PIECE: u64 = 256 << 10;
 
-/// Parts of a stream of zstd frames. Frames that are parts are returned as they are; from the first frame on that has
-/// too much content, or does not say how much, content is compressed anew.
+/// Number of bytes of content, and their frame.
+pub type Part = (u64, Vec<u8>);
+
+/// Splits a stream of zstd frames into parts. Frames that fit are returned unchanged. From the first frame that holds
+/// too much content, or does not say how much, everything is compressed anew.
 pub struct Parts<R: Read> {
-    from: From<R>,
+    input: Input<R>,
     /// Maximum number of bytes of content in a part.
     longest: u64,
 }
 
-/// What is in the frames that were read, and in the rest.
+/// The content of the bytes that were read ahead and of the rest of the stream.
 type Decompressed<R> = BufReader<Decoder<'static, BufReader<io::Chain<Cursor<Vec<u8>>, R>>>>;
 
-enum From<R: Read> {
-    /// What was read of the next frames, and the rest.
+enum Input<R: Read> {
+    /// The bytes that were read ahead, and the rest of the stream.
     Frames(Vec<u8>, R),
     Content(Decompressed<R>),
     Failed,
 }
 
-/// How much of what was read the next part is.
+/// What the bytes that were read begin with.
 enum Next {
-    /// A frame of so many bytes, and the number of bytes of its content.
+    /// A frame that is a part: its size and that of its content, in bytes.
     Frame(usize, u64),
-    /// A frame that is no part.
+    /// A frame that cannot be a part.
     Other,
     End,
 }
 
 impl<R: Read> Parts<R> {
     pub fn new(frames: R, longest: u64) -> Self {
-        Self { from: From::Frames(Vec::new(), frames), longest }
+        Self { input: Input::Frames(Vec::new(), frames), longest }
     }
 
-    fn next_part(&mut self) -> Result<Option<(u64, Vec<u8>)>> {
-        let From::Frames(read, rest) = &mut self.from else {
+    fn next_part(&mut self) -> Result<Option<Part>> {
+        let Input::Frames(read, rest) = &mut self.input else {
             return self.next_content();
         };
         match next_frame(read, rest, self.longest)? {
@@ -70,19 +73,19 @@ impl<R: Read> Parts<R> {
                 Ok(Some((content, std::mem::replace(read, behind))))
             }
             Next::Other => {
-                let From::Frames(read, rest) = std::mem::replace(&mut self.from, From::Failed)
+                let Input::Frames(read, rest) = std::mem::replace(&mut self.input, Input::Failed)
                 else {
                     return Ok(None);
                 };
                 let decoder = Decoder::new(Cursor::new(read).chain(rest)).doing(cannot_read)?;
-                self.from = From::Content(BufReader::new(decoder));
+                self.input = Input::Content(BufReader::new(decoder));
                 self.next_content()
             }
         }
     }
 
-    fn next_content(&mut self) -> Result<Option<(u64, Vec<u8>)>> {
-        let From::Content(content) = &mut self.from else {
+    fn next_content(&mut self) -> Result<Option<Part>> {
+        let Input::Content(content) = &mut self.input else {
             return Ok(None);
         };
         if content.fill_buf().doing(cannot_read)?.is_empty() {
@@ -95,13 +98,12 @@ impl<R: Read> Parts<R> {
 }
 
 impl<R: Read> Iterator for Parts<R> {
-    /// The number of bytes of content in a part, and its frame.
-    type Item = Result<(u64, Vec<u8>)>;
+    type Item = Result<Part>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let part = self.next_part();
         if part.is_err() {
-            self.from = From::Failed;
+            self.input = Input::Failed;
         }
         part.transpose()
     }
@@ -111,7 +113,7 @@ fn cannot_read() -> String {
     "cannot read compressed content".to_owned()
 }
 
-/// Reads until the next frame is in `read`.
+/// Reads until `read` holds the next frame.
 fn next_frame(read: &mut Vec<u8>, rest: &mut impl Read, longest: u64) -> Result<Next> {
     let longest_frame =
         zstd_safe::compress_bound(usize::try_from(longest).unwrap_or(usize::MAX / 2));
@@ -144,7 +146,7 @@ mod tests {
         (0..size).map(|at| (at * at / 7 % 251) as u8).collect()
     }
 
-    /// Content and number of parts.
+    /// Returns the content of all parts, and their number.
     fn parts(stream: &[u8]) -> Result<(Vec<u8>, usize)> {
         let (mut content, mut count) = (Vec::new(), 0);
         for part in Parts::new(stream, LONGEST) {

@@ -257,7 +257,7 @@ pub struct WritePart {
     pub path: String,
     pub mode: u32,
     pub offset: u64,
-    /// Follows the JSON.
+    /// Sent behind the JSON of the call.
     #[serde(skip)]
     pub content: Vec<u8>,
     /// Whether the content is a zstd frame.

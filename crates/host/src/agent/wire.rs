@@ -93,17 +93,17 @@ pub(super) trait Call: Serialize + DeserializeOwned + Send + 'static {
     const NAME: &'static str;
     type Answer: Serialize + DeserializeOwned + Send + 'static;
 
-    /// The bytes that follow the JSON of the call.
+    /// Returns the bytes to send behind the JSON of the call.
     fn bytes(&self) -> &[u8] {
         &[]
     }
 
-    /// Where the bytes that followed the JSON of the call belong; `None` if there can be none.
+    /// Returns the field for the bytes behind the JSON of the call; `None` if the call has none.
     fn bytes_mut(&mut self) -> Option<&mut Vec<u8>> {
         None
     }
 
-    /// Where the bytes behind the answer are; `None` if there can be none.
+    /// Returns the field for the bytes behind the answer; `None` if the answer has none.
     fn answered(_answer: &mut Self::Answer) -> Option<&mut Vec<u8>> {
         None
     }

@@ -91,7 +91,7 @@ impl Packer {
         self.add_with(name, expected, &mut |target| copy_frames(frames, longest, target))
     }
 
-    /// Adds a part whose content `write` writes.
+    /// Adds a part; `write` supplies its content.
     fn add_with(
         &mut self,
         name: &str,

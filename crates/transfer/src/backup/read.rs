@@ -140,7 +140,7 @@ impl Opened<'_> {
         &self,
         source: &dyn ImageSource,
         name: &str,
-        to: &mut (dyn Write + Send),
+        to: &mut dyn Write,
     ) -> Result<()> {
         let part = self.part(name)?;
         self.read(source, part, |blob| {
@@ -182,7 +182,7 @@ impl Opened<'_> {
     }
 }
 
-/// Writes what is read of it to `to` as well.
+/// Copies what is read to `to`.
 struct Copied<'a> {
     inner: &'a mut dyn Read,
     to: &'a mut dyn Write,

@@ -207,7 +207,7 @@ impl Connection {
         }
     }
 
-    /// Reads what follows an answer, behind `begun`.
+    /// Reads the rest of an answer's body and appends it to `begun`.
     async fn rest(&self, mut begun: Vec<u8>, mut body: Incoming) -> Result<Vec<u8>, Trouble> {
         while let Some(frame) = body.frame().await {
             match frame.map(Frame::into_data) {

@@ -149,7 +149,7 @@ fn serve<C: Call>(
     Response::new(Answer::Events(receiver))
 }
 
-/// Parses a call: JSON, and behind it what belongs to it.
+/// Parses a call: its JSON, and the bytes behind it.
 fn understood<C: Call>(bytes: &[u8]) -> std::result::Result<C, String> {
     let mut values = serde_json::Deserializer::from_slice(bytes).into_iter();
     let mut call: C = match values.next() {
@@ -181,7 +181,7 @@ impl Told {
         }
     }
 
-    /// Sends the answer and what belongs to it as one piece.
+    /// Sends the answer and the bytes behind it in one piece.
     fn done<C: Call>(&self, mut answer: C::Answer) {
         let content = C::answered(&mut answer).map(std::mem::take).unwrap_or_default();
         match encode(&Event::Done(answer)) {

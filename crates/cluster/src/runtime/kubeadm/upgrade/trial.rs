@@ -2,8 +2,8 @@
 //! them before anything is stopped.
 //!
 //! The programs of the control plane run from the pulled images, without a network and with read-only
-//! files: they cannot affect anything, and their errors about missing access are ignored. What they
-//! would log to a file, they write to their output.
+//! files: they cannot affect anything, and their errors about missing access are ignored. They log
+//! to their output instead of to files.
 
 use std::borrow::Cow;
 
