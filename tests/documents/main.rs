@@ -17,6 +17,7 @@ mod markdown;
 mod navigation;
 mod recordings;
 mod site;
+mod threats;
 mod troubleshooting;
 
 use std::path::{Path, PathBuf};
