@@ -15,6 +15,7 @@ mod hints;
 mod links;
 mod markdown;
 mod navigation;
+mod packages;
 mod recordings;
 mod site;
 mod threats;
