@@ -10,6 +10,7 @@ use crate::dialect::LONGEST_TEXT;
 use crate::dialect::{Dialect, Missing};
 use crate::engine::Engine;
 use crate::functions;
+use crate::helm;
 use crate::print;
 use crate::source::{Fault, Source, Tree};
 use crate::value::Value;
@@ -332,16 +333,17 @@ impl Engine {
             let last = index + 1 == fields.len();
             let arguments = if last { arguments } else { &[] };
             let found = match &value {
-                Value::Map(_) if !arguments.is_empty() => {
-                    Err(format!("{name} is not a method but has arguments"))
-                }
-                Value::Map(map) => match map.get(name) {
-                    None if self.missing == Missing::Error => {
+                Value::Map(map) => match (helm::method(map, name, arguments), map.get(name)) {
+                    (Some(called), _) => called,
+                    _ if !arguments.is_empty() => {
+                        Err(format!("{name} is not a method but has arguments"))
+                    }
+                    (None, None) if self.missing == Missing::Error => {
                         let message = format!("map has no entry for key {name:?}");
                         let hint = format!("set `{name}` (-e {name}=…)");
                         return Err(state.fault(pos, message).hint(hint));
                     }
-                    member => Ok(member.unwrap_or(Value::Nil)),
+                    (None, member) => Ok(member.unwrap_or(Value::Nil)),
                 },
                 Value::Nil if self.missing != Missing::Zero => Ok(Value::Nil),
                 Value::Nil => {

@@ -10,6 +10,7 @@ pub mod encode;
 mod engine;
 mod eval;
 mod functions;
+mod helm;
 mod print;
 mod source;
 mod toml;

@@ -75,7 +75,11 @@ pub struct List(Rc<Vec<Value>>);
 
 /// A mutable, shared map.
 #[derive(Clone)]
-pub struct Map(Rc<RefCell<Members>>);
+pub struct Map {
+    members: Rc<RefCell<Members>>,
+    /// Whether it is Helm's `chartutil.Values`, which has methods. The same members can also be a plain map.
+    is_values: bool,
+}
 
 impl List {
     pub(crate) fn items(&self) -> &[Value] {
@@ -85,36 +89,46 @@ impl List {
 
 impl Map {
     pub(crate) fn new(members: Members) -> Self {
-        Self(Rc::new(RefCell::new(members)))
+        Self { members: Rc::new(RefCell::new(members)), is_values: false }
+    }
+
+    /// Returns whether the map is Helm's `chartutil.Values`.
+    pub(crate) fn is_values(&self) -> bool {
+        self.is_values
+    }
+
+    /// Returns the same map as Helm's `chartutil.Values`, or without its methods.
+    pub(crate) fn typed(&self, is_values: bool) -> Self {
+        Self { members: self.members.clone(), is_values }
     }
 
     pub fn get(&self, key: &str) -> Option<Value> {
-        self.0.borrow().get(key).cloned()
+        self.members.borrow().get(key).cloned()
     }
 
     pub fn set(&self, key: &str, value: Value) {
-        let old = self.0.borrow_mut().insert(key.into(), value);
+        let old = self.members.borrow_mut().insert(key.into(), value);
         drop(old);
     }
 
     pub(crate) fn unset(&self, key: &str) {
-        let old = self.0.borrow_mut().remove(key);
+        let old = self.members.borrow_mut().remove(key);
         drop(old);
     }
 
     /// Returns a snapshot of the members.
     pub(crate) fn members(&self) -> Vec<(Rc<str>, Value)> {
-        let members = self.0.borrow();
+        let members = self.members.borrow();
         members.iter().map(|(k, v)| (k.clone(), v.clone())).collect()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.borrow().len()
+        self.members.borrow().len()
     }
 
     /// Returns whether both are the same map, not only equal.
     pub(crate) fn is(&self, other: &Map) -> bool {
-        Rc::ptr_eq(&self.0, &other.0)
+        Rc::ptr_eq(&self.members, &other.members)
     }
 }
 
@@ -129,7 +143,7 @@ fn free(mut pending: Vec<Value>) {
                 }
             }
             Value::Map(mut map) => {
-                if let Some(members) = Rc::get_mut(&mut map.0) {
+                if let Some(members) = Rc::get_mut(&mut map.members) {
                     pending.extend(std::mem::take(members.get_mut()).into_values());
                 }
             }
@@ -150,7 +164,7 @@ impl Drop for List {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        if let Some(members) = Rc::get_mut(&mut self.0)
+        if let Some(members) = Rc::get_mut(&mut self.members)
             && !members.get_mut().is_empty()
         {
             free(std::mem::take(members.get_mut()).into_values().collect());
@@ -169,6 +183,14 @@ impl Value {
 
     pub fn map<K: Into<Rc<str>>>(members: impl IntoIterator<Item = (K, Value)>) -> Self {
         Self::Map(Map::new(members.into_iter().map(|(k, v)| (k.into(), v)).collect()))
+    }
+
+    /// Returns a map as Helm's `chartutil.Values`, which has methods; other values do not change.
+    pub fn into_values(self) -> Self {
+        match self {
+            Self::Map(map) => Self::Map(map.typed(true)),
+            other => other,
+        }
     }
 
     /// Returns a value with fields or methods.
@@ -203,7 +225,7 @@ impl Value {
     }
 
     /// Returns whether Go considers the value true: neither zero nor empty.
-    pub(crate) fn is_true(&self) -> bool {
+    pub fn is_true(&self) -> bool {
         match self {
             Self::Nil => false,
             Self::Bool(bool) => *bool,
@@ -237,6 +259,7 @@ impl Value {
             Self::Nil => "<nil>",
             Self::Bytes(_) => "[]uint8",
             Self::List(_) => "[]interface {}",
+            Self::Map(map) if map.is_values => "chartutil.Values",
             Self::Map(_) => "map[string]interface {}",
             Self::Object(object) => object.type_name(),
             other => other.kind(),
@@ -261,11 +284,12 @@ pub(crate) fn equal(a: &Value, b: &Value, depth: usize) -> bool {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b, depth - 1))
         }
         (Value::Map(a), Value::Map(b)) => {
-            a.is(b) || {
-                let (a, b) = (a.members(), b.members());
-                a.len() == b.len()
-                    && a.iter().zip(&b).all(|(a, b)| a.0 == b.0 && equal(&a.1, &b.1, depth - 1))
-            }
+            a.is_values == b.is_values
+                && (a.is(b) || {
+                    let (a, b) = (a.members(), b.members());
+                    a.len() == b.len()
+                        && a.iter().zip(&b).all(|(a, b)| a.0 == b.0 && equal(&a.1, &b.1, depth - 1))
+                })
         }
         (Value::Object(a), Value::Object(b)) => Rc::ptr_eq(a, b),
         _ => false,

@@ -43,7 +43,7 @@ impl<'a> Call<'a> {
     ) -> Result<Self, String> {
         let values = if dialect.is_typed() {
             typed(name, types, arguments)?;
-            Cow::Borrowed(arguments)
+            plain(types, arguments)
         } else {
             converted(name, types, arguments)?
         };
@@ -95,6 +95,23 @@ pub(crate) fn typed(name: &str, types: &str, arguments: &[Value]) -> Result<(), 
         }
     }
     Ok(())
+}
+
+/// Where a function takes a map, Go passes Helm's values without their methods.
+fn plain<'a>(types: &str, arguments: &'a [Value]) -> Cow<'a, [Value]> {
+    let (fixed, repeated) = split(types);
+    let wanted = || fixed.chars().chain(repeated.chars().cycle());
+    let has_methods = |(wanted, value): (char, &Value)| {
+        wanted == 'm' && matches!(value, Value::Map(map) if map.is_values())
+    };
+    if !wanted().zip(arguments).any(has_methods) {
+        return Cow::Borrowed(arguments);
+    }
+    let passed = wanted().zip(arguments).map(|(wanted, value)| match value {
+        Value::Map(map) if wanted == 'm' => Value::Map(map.typed(false)),
+        other => other.clone(),
+    });
+    passed.collect()
 }
 
 /// Converts arguments to the types of a function. More arguments than it takes are ignored.

@@ -204,6 +204,13 @@ fn dig(a: &Call<'_>) -> Answer {
     let mut found = value(rest, 1);
     for index in 0..keys.len() {
         let inner = match &found {
+            // sprig accepts no other type; `.Values.AsMap` is one.
+            Value::Map(map) if map.is_values() => {
+                return Err(format!(
+                    "wants a map[string]interface {{}}, not {}",
+                    found.type_name()
+                ));
+            }
             Value::Map(_) | Value::Object(_) => map(std::slice::from_ref(&found), 0)?,
             other => return Err(format!("wants a map, not {}", other.type_name())),
         };
@@ -225,7 +232,7 @@ fn copy(value: &Value, depth: usize) -> Answer {
             for (key, value) in map.members() {
                 copied.insert(key, copy(&value, depth - 1)?);
             }
-            Value::Map(Map::new(copied))
+            Value::Map(Map::new(copied).typed(map.is_values()))
         }
         Value::List(list) => Value::list(copy_all(list, depth)?),
         other => other.clone(),

@@ -220,6 +220,21 @@ fn shift(seconds: i64, by: i64) -> i64 {
         .map_or(seconds, Timestamp::as_second)
 }
 
+impl Time {
+    /// Returns the seconds of `AddDate YEARS MONTHS DAYS`.
+    fn later(&self, arguments: &[Value]) -> Option<i64> {
+        let [Value::Int(years), Value::Int(months), Value::Int(days)] = arguments else {
+            return None;
+        };
+        let span = jiff::Span::new()
+            .try_years(*years)
+            .and_then(|span| span.try_months(*months))
+            .and_then(|span| span.try_days(*days));
+        let start = Timestamp::from_second(self.0).ok()?.to_zoned(TimeZone::UTC);
+        Some(start.checked_add(span.ok()?).ok()?.timestamp().as_second())
+    }
+}
+
 impl Object for Time {
     fn type_name(&self) -> &'static str {
         "time.Time"
@@ -237,10 +252,23 @@ impl Object for Time {
     fn member(&self, name: &str, arguments: &[Value]) -> Option<Result<Value, String>> {
         let shown = |layout: &str| format(self.0, layout);
         let number = |layout: &str| Value::Int(shown(layout).trim().parse().unwrap_or(0));
+        let order = || {
+            let other = arguments.first()?.as_object::<Self>()?;
+            Some(self.0.cmp(&other.0))
+        };
         Some(Ok(match name {
             "Unix" => Value::Int(self.0),
             "UnixNano" => Value::Int(self.0.saturating_mul(1_000_000_000)),
             "UnixMilli" => Value::Int(self.0.saturating_mul(1000)),
+            "UnixMicro" => Value::Int(self.0.saturating_mul(1_000_000)),
+            "Nanosecond" => Value::Int(0),
+            "IsZero" => Value::Bool(false),
+            "Compare" => Value::Int(order()? as i64),
+            "Before" => Value::Bool(order()?.is_lt()),
+            "After" => Value::Bool(order()?.is_gt()),
+            "Equal" => Value::Bool(order()?.is_eq()),
+            "Add" => time(shift(self.0, int(arguments, 0) / 1_000_000_000)),
+            "AddDate" => time(self.later(arguments)?),
             "UTC" | "Local" => time(self.0),
             "Year" => number("2006"),
             "Day" => number("2"),

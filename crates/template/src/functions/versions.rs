@@ -1,7 +1,7 @@
 //! Semantic versions: `semver` and `semverCompare`.
 
 use super::call::{Answer, Call, Group, text};
-use crate::value::{Object, Value};
+use crate::value::{Object, Value, text_argument};
 use imgctl_base::semver::{self, Version};
 
 pub(super) const GROUP: Group = &[
@@ -41,6 +41,38 @@ fn satisfies(constraint: &str, version: &Version) -> Result<bool, String> {
         .ok_or_else(|| format!("improper constraint: {constraint}"))
 }
 
+impl Written {
+    /// Returns a version that replaces this one; a `v` before it stays.
+    fn made(&self, version: Version) -> Value {
+        let mut made = Self { version, original: String::new() };
+        let v = if self.original.starts_with('v') { "v" } else { "" };
+        made.original = format!("{v}{}", made.show());
+        Value::object(made)
+    }
+
+    fn next(&self, numbers: [u64; 3]) -> Value {
+        let (prerelease, metadata) = (String::new(), String::new());
+        self.made(Version { numbers, prerelease, metadata })
+    }
+
+    /// `SetPrerelease`, `SetMetadata`.
+    fn with(&self, method: &str, text: &str) -> Answer {
+        let word = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.');
+        if !text.bytes().all(word) {
+            return Err(format!(
+                "error calling {method}: {text:?} has other characters than letters, digits, - and ."
+            ));
+        }
+        let mut version = self.version.clone();
+        let part = match method {
+            "SetMetadata" => &mut version.metadata,
+            _ => &mut version.prerelease,
+        };
+        text.clone_into(part);
+        Ok(self.made(version))
+    }
+}
+
 impl Object for Written {
     fn kind(&self) -> &'static str {
         "ptr"
@@ -63,7 +95,7 @@ impl Object for Written {
     }
 
     fn data(&self) -> Value {
-        Value::text(&self.original)
+        Value::text(self.show())
     }
 
     fn member(&self, name: &str, arguments: &[Value]) -> Option<Result<Value, String>> {
@@ -80,11 +112,25 @@ impl Object for Written {
             "Prerelease" => Value::text(&self.version.prerelease),
             "Metadata" => Value::text(&self.version.metadata),
             "Original" => Value::text(&self.original),
-            "String" => Value::text(self.show()),
+            "String" | "MarshalJSON" | "MarshalText" => Value::text(self.show()),
+            "IncMajor" => self.next([major.saturating_add(1), 0, 0]),
+            "IncMinor" => self.next([major, minor.saturating_add(1), 0]),
+            // A pre-release precedes the version of the same numbers.
+            "IncPatch" => {
+                let step = u64::from(self.version.prerelease.is_empty());
+                self.next([major, minor, patch.saturating_add(step)])
+            }
+            "SetPrerelease" | "SetMetadata" => {
+                return Some(
+                    text_argument(name, arguments).and_then(|text| self.with(name, &text)),
+                );
+            }
             "Compare" => Value::Int(order()? as i64),
             "Equal" => Value::Bool(order()?.is_eq()),
             "LessThan" => Value::Bool(order()?.is_lt()),
+            "LessThanEqual" => Value::Bool(order()?.is_le()),
             "GreaterThan" => Value::Bool(order()?.is_gt()),
+            "GreaterThanEqual" => Value::Bool(order()?.is_ge()),
             _ => return None,
         }))
     }

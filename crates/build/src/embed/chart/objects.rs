@@ -10,15 +10,27 @@ use super::{Chart, Metadata, RenderOptions, glob};
 use imgctl_template::value::{Numbers, Object, text_argument};
 use imgctl_template::{Value, encode};
 
+/// Name, JSON tag as Go has it, and value of a field. The tag of a method is [`METHOD`].
+type Field = (&'static str, &'static str, Value);
+
+/// JSON tag of what is not a part of the data: a method without arguments, an embedded struct.
+const METHOD: &str = "-";
+/// End of the JSON tag of a field that is left out if it is empty.
+const OMIT_EMPTY: &str = ",omitempty";
+
 /// A Go struct: accessing a field that does not exist is an error.
 pub(super) struct Struct {
-    pub(super) type_name: &'static str,
-    pub(super) fields: Vec<(&'static str, Value)>,
+    type_name: &'static str,
+    fields: Vec<Field>,
     /// Output of `%v`.
-    pub(super) shown: String,
+    shown: String,
 }
 
 impl Object for Struct {
+    fn kind(&self) -> &'static str {
+        if self.type_name.starts_with('*') { "ptr" } else { "struct" }
+    }
+
     fn type_name(&self) -> &'static str {
         self.type_name
     }
@@ -28,11 +40,16 @@ impl Object for Struct {
     }
 
     fn data(&self) -> Value {
-        Value::map(self.fields.iter().map(|(name, value)| (*name, value.clone())))
+        let members = self.fields.iter().filter(|(_, tag, _)| *tag != METHOD);
+        Value::map(members.filter_map(|(_, tag, value)| match tag.strip_suffix(OMIT_EMPTY) {
+            Some(key) => value.is_true().then(|| (key, value.clone())),
+            None => Some((*tag, value.clone())),
+        }))
     }
 
     fn member(&self, name: &str, _: &[Value]) -> Option<Result<Value, String>> {
-        self.fields.iter().find(|(field, _)| *field == name).map(|(_, value)| Ok(value.clone()))
+        let found = self.fields.iter().find(|(field, ..)| *field == name);
+        found.map(|(.., value)| Ok(value.clone()))
     }
 }
 
@@ -209,7 +226,7 @@ const API_VERSIONS: [&str; 56] = [
 /// Helm version that templates see.
 const HELM: &str = "v3.17.3";
 
-fn object(type_name: &'static str, shown: String, fields: Vec<(&'static str, Value)>) -> Value {
+fn object(type_name: &'static str, shown: String, fields: Vec<Field>) -> Value {
     Value::object(Struct { type_name, fields, shown })
 }
 
@@ -225,31 +242,34 @@ pub(super) fn capabilities(options: &RenderOptions) -> Value {
         "chartutil.KubeVersion",
         version.clone(),
         vec![
-            ("Version", Value::text(&version)),
-            ("GitVersion", Value::text(&version)),
-            ("String", Value::text(&version)),
-            ("Major", major),
-            ("Minor", minor),
+            ("Version", "Version", Value::text(&version)),
+            ("Major", "Major", major),
+            ("Minor", "Minor", minor),
+            ("GitVersion", METHOD, Value::text(&version)),
+            ("String", METHOD, Value::text(&version)),
         ],
     );
     let helm = object(
         "version.BuildInfo",
         format!("{{{HELM}   }}"),
         vec![
-            ("Version", Value::text(HELM)),
-            ("GitCommit", Value::text("")),
-            ("GitTreeState", Value::text("clean")),
-            ("GoVersion", Value::text("")),
+            ("Version", "version,omitempty", Value::text(HELM)),
+            ("GitCommit", "git_commit,omitempty", Value::text("")),
+            ("GitTreeState", "git_tree_state,omitempty", Value::text("clean")),
+            ("GoVersion", "go_version,omitempty", Value::text("")),
         ],
     );
     let known = API_VERSIONS.iter().map(|version| (*version).to_owned());
     let versions = known.chain(options.api_versions.iter().cloned()).collect();
     let versions = Value::object(ApiVersions(versions));
-    object(
-        "*chartutil.Capabilities",
-        "capabilities".to_owned(),
-        vec![("KubeVersion", kube), ("APIVersions", versions), ("HelmVersion", helm)],
-    )
+    let mut fields = vec![
+        ("KubeVersion", "KubeVersion", kube),
+        ("APIVersions", "APIVersions", versions),
+        ("HelmVersion", "HelmVersion", helm),
+    ];
+    let all = |fields| object("*chartutil.Capabilities", "capabilities".to_owned(), fields);
+    fields.push(("Copy", METHOD, all(fields.clone())));
+    all(fields)
 }
 
 /// Returns `.Release`.
@@ -279,43 +299,58 @@ pub(super) fn chart(chart: &Chart, is_root: bool) -> Value {
         object(
             "*chart.Maintainer",
             "maintainer".to_owned(),
-            vec![("Name", text("name")), ("Email", text("email")), ("URL", text("url"))],
+            vec![
+                ("Name", "name,omitempty", text("name")),
+                ("Email", "email,omitempty", text("email")),
+                ("URL", "url,omitempty", text("url")),
+                ("Validate", METHOD, Value::Nil),
+            ],
         )
     });
     let dependencies = meta.dependencies.iter().flatten().map(|dependency| {
+        let imported = dependency.import_values.iter().flatten();
+        let imported = imported.map(|value| Value::from_json(value, Numbers::Floats));
         object(
             "*chart.Dependency",
             "dependency".to_owned(),
             vec![
-                ("Name", Value::text(&dependency.name)),
-                ("Version", Value::text(&dependency.version)),
-                ("Repository", optional(&dependency.repository)),
-                ("Condition", optional(&dependency.condition)),
-                ("Tags", texts(&dependency.tags)),
-                ("Enabled", Value::Bool(dependency.enabled)),
-                ("Alias", optional(&dependency.alias)),
+                ("Name", "name", Value::text(&dependency.name)),
+                ("Version", "version,omitempty", Value::text(&dependency.version)),
+                ("Repository", "repository", optional(&dependency.repository)),
+                ("Condition", "condition,omitempty", optional(&dependency.condition)),
+                ("Tags", "tags,omitempty", texts(&dependency.tags)),
+                ("Enabled", "enabled,omitempty", Value::Bool(dependency.enabled)),
+                ("ImportValues", "import-values,omitempty", Value::list(imported)),
+                ("Alias", "alias,omitempty", optional(&dependency.alias)),
+                ("Validate", METHOD, Value::Nil),
             ],
         )
     });
-    let fields = vec![
-        ("Name", Value::text(name)),
-        ("Version", Value::text(version)),
-        ("AppVersion", Value::text(app_version)),
-        ("APIVersion", Value::text(api_version)),
-        ("KubeVersion", Value::text(kube_version)),
-        ("Description", optional(&meta.description)),
-        ("Home", optional(&meta.home)),
-        ("Icon", optional(&meta.icon)),
-        ("Sources", texts(&meta.sources)),
-        ("Keywords", texts(&meta.keywords)),
-        ("Maintainers", Value::list(maintainers)),
-        ("Annotations", annotations.unwrap_or_else(|| Value::map::<&str>([]))),
-        ("Deprecated", Value::Bool(meta.deprecated)),
-        ("Condition", optional(&meta.condition)),
-        ("Tags", optional(&meta.tags)),
-        ("Type", optional(&meta.kind)),
-        ("Dependencies", Value::list(dependencies)),
-        ("IsRoot", Value::Bool(is_root)),
+    let mut fields = vec![
+        ("Name", "name,omitempty", Value::text(name)),
+        ("Home", "home,omitempty", optional(&meta.home)),
+        ("Sources", "sources,omitempty", texts(&meta.sources)),
+        ("Version", "version,omitempty", Value::text(version)),
+        ("Description", "description,omitempty", optional(&meta.description)),
+        ("Keywords", "keywords,omitempty", texts(&meta.keywords)),
+        ("Maintainers", "maintainers,omitempty", Value::list(maintainers)),
+        ("Icon", "icon,omitempty", optional(&meta.icon)),
+        ("APIVersion", "apiVersion,omitempty", Value::text(api_version)),
+        ("Condition", "condition,omitempty", optional(&meta.condition)),
+        ("Tags", "tags,omitempty", optional(&meta.tags)),
+        ("AppVersion", "appVersion,omitempty", Value::text(app_version)),
+        ("Deprecated", "deprecated,omitempty", Value::Bool(meta.deprecated)),
+        (
+            "Annotations",
+            "annotations,omitempty",
+            annotations.unwrap_or_else(|| Value::map::<&str>([])),
+        ),
+        ("KubeVersion", "kubeVersion,omitempty", Value::text(kube_version)),
+        ("Dependencies", "dependencies,omitempty", Value::list(dependencies)),
+        ("Type", "type,omitempty", optional(&meta.kind)),
     ];
-    object("struct { chart.Metadata; IsRoot bool }", format!("{{{name} {version}}}"), fields)
+    let shown = format!("{{{name} {version}}}");
+    fields.push(("Metadata", METHOD, object("chart.Metadata", shown.clone(), fields.clone())));
+    fields.push(("IsRoot", "IsRoot", Value::Bool(is_root)));
+    object("struct { chart.Metadata; IsRoot bool }", shown, fields)
 }

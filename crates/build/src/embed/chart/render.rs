@@ -120,7 +120,7 @@ impl Shared {
             ("Files", Value::object(Files(files.collect()))),
             ("Release", self.release.clone()),
             ("Capabilities", self.capabilities.clone()),
-            ("Values", values.clone()),
+            ("Values", values.clone().into_values()),
             ("Subcharts", subcharts.clone()),
         ]);
         for dependency in &chart.dependencies {
@@ -147,7 +147,7 @@ impl Shared {
             }
             let item = Item {
                 text: text.clone(),
-                data: dot.clone(),
+                data: dot.clone().into_values(),
                 base: format!("{path}/templates"),
                 runs: !partial && !name.ends_with("NOTES.txt"),
             };
@@ -177,7 +177,8 @@ fn run(templates: &BTreeMap<String, Item>, all: &mut Vec<Rendered>) -> Result<()
         if let Value::Map(dot) = &item.data {
             dot.set(
                 "Template",
-                Value::map([("Name", Value::text(name)), ("BasePath", Value::text(&item.base))]),
+                Value::map([("Name", Value::text(name)), ("BasePath", Value::text(&item.base))])
+                    .into_values(),
             );
         }
         let text = parted(engine.render(name, &item.data)?);

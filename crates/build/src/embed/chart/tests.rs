@@ -117,6 +117,107 @@ fn maps_change_in_place_as_in_go() {
     }
 }
 
+/// The methods of Helm's and Go's types: a chart calls them on its values, its dot, `.Template`, files,
+/// capabilities, versions and points in time.
+#[test]
+fn objects_have_their_methods() {
+    let values = "a: {b: {c: deep}, t: [1]}\nAsMap: hidden\nn: 1\nempty: {}\n";
+    let cases = [
+        (
+            r#"{{ dig "a" "b" "c" "no" .Values.AsMap }} {{ dig "gone" "no" .Values.AsMap }}"#,
+            "deep no",
+        ),
+        (r#"{{ dig "a" "x" .Values }}"#, "wants a map[string]interface {}, not chartutil.Values"),
+        (
+            r#"{{ (.Values.Table "a.b").c }} {{ typeOf (.Values.Table "a") }}"#,
+            "deep chartutil.Values",
+        ),
+        (r#"{{ (.Values.Table "a").PathValue "b.c" }}"#, "deep"),
+        (r#"{{ .Values.Table "n" }}"#, r#"error calling Table: "n" is not a table"#),
+        (r#"{{ .Values.PathValue "a.b.c" }} {{ .Values.PathValue "n" }}"#, "deep 1"),
+        (r#"{{ .Values.PathValue "a.b" }}"#, r#"error calling PathValue: "b" is not a value"#),
+        (r#"{{ .Values.PathValue "" }}"#, "YAML path cannot be empty"),
+        (r#"{{ (.Values.Table "a").YAML }}"#, "b:\n  c: deep\nt:\n- 1\n"),
+        (r#"{{ .Values.Encode }}"#, "wrong number of args for Encode: want 1 got 0"),
+        (r#"{{ .Values.AsMap 1 }}"#, "wrong number of args for AsMap: want 0 got 1"),
+        (r#"{{ typeOf .Values }} {{ kindOf .Values }}"#, "chartutil.Values map"),
+        (
+            r#"{{ typeOf .Values.a }} {{ typeOf .Values.AsMap }}"#,
+            "map[string]interface {} map[string]interface {}",
+        ),
+        (r#"{{ .Values.a.AsMap }}|{{ index .Values "AsMap" }}"#, "|hidden"),
+        (r#"{{ typeOf (set .Values "x" 1) }} {{ .Values.x }}"#, "map[string]interface {} 1"),
+        (r#"{{ $_ := set .Values.AsMap "x" 1 }}{{ .Values.x }}"#, "1"),
+        (r#"{{ (merge .Values (dict "q" 2)).q }} {{ hasKey .Values "n" }}"#, "2 true"),
+        (r#"{{ deepEqual .Values .Values }} {{ deepEqual .Values .Values.AsMap }}"#, "true false"),
+        (r#"{{ (.Table "Values.a.b").c }} {{ .AsMap.Values.n }}"#, "deep 1"),
+        (
+            r#"{{ .Template.PathValue "Name" }} {{ .Template.AsMap.BasePath }}"#,
+            "demo/templates/x.yaml demo/templates",
+        ),
+        (
+            r#"{{ define "t" }}{{ dig "n" 0 .Values.AsMap }}{{ end }}{{ include "t" . }}{{ tpl "{{ .Values.AsMap.n }}" . }}"#,
+            "11",
+        ),
+        (
+            r#"{{ .Files.Get "Chart.yaml" }}{{ .Files.GetBytes "x" | len }}{{ .Files.Lines "x" }}{{ len (.Files.Glob "*") }}"#,
+            "0[]0",
+        ),
+        (r#"{{ .Files.AsConfig }}{{ .Files.AsSecrets }}"#, ""),
+        (
+            r#"{{ .Capabilities.APIVersions.Has "v1" }} {{ .Capabilities.Copy.KubeVersion.Major }}"#,
+            "true 1",
+        ),
+        (
+            r#"{{ with .Capabilities.KubeVersion }}{{ .String }} {{ .GitVersion }} {{ .Version }} {{ .Major }}.{{ .Minor }}{{ end }}"#,
+            "v1.32.0 v1.32.0 v1.32.0 1.32",
+        ),
+        (
+            r#"{{ toJson .Capabilities.KubeVersion }}"#,
+            r#"{"Major":"1","Minor":"32","Version":"v1.32.0"}"#,
+        ),
+        (r#"{{ .Capabilities.HelmVersion.Version | hasPrefix "v3." }}"#, "true"),
+        (
+            r#"{{ .Chart.Metadata.Name }} {{ .Chart.IsRoot }} {{ .Chart.Maintainers }}"#,
+            "demo true []",
+        ),
+        (
+            r#"{{ toJson .Chart }}"#,
+            r#"{"IsRoot":true,"apiVersion":"v2","appVersion":"4.5","name":"demo","version":"1.2.3"}"#,
+        ),
+        (
+            r#"{{ (semver "v1.2.3-rc.1").IncPatch }} {{ (semver "v1.2.3").IncPatch.Original }} {{ (semver "1.2.3").IncMinor }} {{ (semver "1.2.3").IncMajor }}"#,
+            "1.2.3 v1.2.4 1.3.0 2.0.0",
+        ),
+        (
+            r#"{{ ((semver "1.2.3").SetPrerelease "a").SetMetadata "b" }} {{ (semver "1.2.3").LessThanEqual (semver "1.2.3") }}"#,
+            "1.2.3-a+b true",
+        ),
+        (
+            r#"{{ (now.AddDate 1 2 3).Format "2006-01-02" }} {{ now.Before (now.Add 1000000000) }} {{ now.Equal now }}"#,
+            "1971-03-04 true true",
+        ),
+    ];
+    for (template, expected) in cases {
+        let text = one(values, template);
+        assert!(text == expected || text.ends_with(&format!(": {expected}")), "{template}: {text}");
+    }
+    // Those of a dependency, and what its parent sees of it.
+    let all = [
+        ("values.yaml", "sub: {a: {b: 1}}\n"),
+        (
+            "templates/x.yaml",
+            "{{ typeOf .Subcharts.sub }} {{ dig \"a\" \"b\" 0 .Subcharts.sub.Values.AsMap }}",
+        ),
+        ("charts/sub/Chart.yaml", "apiVersion: v2\nname: sub\nversion: 1.4.0\n"),
+        ("charts/sub/templates/y.yaml", "{{ dig \"a\" \"b\" 0 .Values.AsMap }}"),
+        ("charts/bare/Chart.yaml", "apiVersion: v2\nname: bare\nversion: 1.4.0\n"),
+        ("charts/bare/templates/y.yaml", "{{ dig \"a\" \"none\" .Values.AsMap }}"),
+    ];
+    let texts: Vec<String> = render(&all, &[]).unwrap().into_iter().map(|(_, text)| text).collect();
+    assert_eq!(texts, ["none", "1", "map[string]interface {} 1"]);
+}
+
 #[test]
 fn yaml_is_written_as_helm_does() {
     let long = "word ".repeat(18);
