@@ -28,6 +28,8 @@ pub(super) struct HostConfig {
     /// Whether to refuse unknown hosts.
     pub(super) strict: Option<bool>,
     pub(super) host_key_alias: Option<String>,
+    pub(super) host_key_algorithms: Option<String>,
+    pub(super) login_key_algorithms: Option<String>,
     pub(super) connect_timeout: Option<Duration>,
     /// Zero turns keepalive messages off.
     pub(super) alive_interval: Option<Duration>,
@@ -153,6 +155,11 @@ impl Question<'_> {
                 set_once(&mut found.known_hosts, files);
             }
             "stricthostkeychecking" => set_once(&mut found.strict, yes),
+            "hostkeyalgorithms" => set_once(&mut found.host_key_algorithms, first.clone()),
+            // The second name is that of OpenSSH before 8.5.
+            "pubkeyacceptedalgorithms" | "pubkeyacceptedkeytypes" => {
+                set_once(&mut found.login_key_algorithms, first.clone());
+            }
             "hostkeyalias" => set_once(&mut found.host_key_alias, first.clone()),
             "connecttimeout" => {
                 if let Ok(seconds) = first.parse::<u64>()

@@ -319,6 +319,82 @@ fn an_authority_for_hosts_is_enough_for_a_strict_login() {
 }
 
 #[test]
+fn a_host_with_sha1_alone_is_refused_unless_ssh_config_names_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let rsa = directory.path().join("rsa");
+    keygen(&rsa, &["-t", "rsa", "-b", "2048"], "");
+    // Without a key of another type, of which `HostKeyAlgorithms` would choose nothing.
+    let lines = format!("HostKey {}\nHostKeyAlgorithms ssh-rsa", rsa.display());
+    let sshd = Sshd::start(&lines);
+    let configure = |text: &str| {
+        std::fs::create_dir_all(sshd.path("ssh")).unwrap();
+        std::fs::write(sshd.path("ssh/config"), text).unwrap();
+        sshd.connect_with(&sshd.login(), sshd.settings())
+    };
+    for refused in ["", "HostKeyAlgorithms -ssh-ed25519", "Host other\nHostKeyAlgorithms +ssh-rsa"]
+    {
+        let error = configure(refused).err().unwrap();
+        assert_eq!(error.kind(), Kind::Network);
+        assert!(error.to_string().contains("only with SHA-1"), "{refused}: {error}");
+        assert!(error.hints().iter().any(|hint| hint.contains("+ssh-rsa")), "{error:?}");
+    }
+    // A key that is known already changes nothing.
+    let public = std::fs::read_to_string(rsa.with_added_extension("pub")).unwrap();
+    std::fs::write(sshd.path("ssh/known_hosts"), format!("* {public}")).unwrap();
+    assert!(configure("").is_err());
+    let host = configure("HostKeyAlgorithms +ssh-rsa").unwrap();
+    assert_eq!(go(&*host, "echo ok", None).stdout, b"ok\n");
+}
+
+#[test]
+fn a_login_is_signed_with_sha1_only_if_ssh_config_names_it() {
+    let sshd = Sshd::start("PubkeyAcceptedAlgorithms ssh-rsa");
+    let key = sshd.path("rsa");
+    keygen(&key, &["-t", "rsa", "-b", "2048"], "");
+    std::fs::copy(key.with_added_extension("pub"), sshd.path("authorized")).unwrap();
+    let login = Login { keys: vec![key], ..Login::default() };
+    let error = sshd.connect_with(&login, sshd.settings()).err().unwrap();
+    assert_eq!(error.kind(), Kind::Denied, "{error}");
+    assert!(!sshd.log().contains("Accepted publickey"), "{}", sshd.log());
+    std::fs::write(sshd.path("ssh/config"), "PubkeyAcceptedAlgorithms ssh-rsa").unwrap();
+    let host = sshd.connect_with(&login, sshd.settings()).unwrap();
+    assert_eq!(go(&*host, "echo ok", None).stdout, b"ok\n");
+}
+
+#[test]
+fn a_host_certificate_that_is_signed_with_sha1_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    keygen(&path("ca"), &["-t", "rsa", "-b", "2048"], "");
+    let authority = std::fs::read_to_string(path("ca.pub")).unwrap();
+    for (hash, accepted) in [("ssh-rsa", false), ("rsa-sha2-256", true)] {
+        let key = path(hash);
+        keygen(&key, &["-t", "ed25519"], "");
+        let (ca, public) = (path("ca"), key.with_added_extension("pub"));
+        let [ca, public] = [&ca, &public].map(|path| path.to_str().unwrap());
+        tool(
+            "ssh-keygen",
+            &["-q", "-h", "-s", ca, "-t", hash, "-I", "h", "-n", "127.0.0.1", public],
+        );
+        let certificate = directory.path().join(format!("{hash}-cert.pub"));
+        let lines = format!("HostKey {}\nHostCertificate {}", key.display(), certificate.display());
+        let sshd = Sshd::start(&lines);
+        std::fs::create_dir(sshd.path("ssh")).unwrap();
+        let known = sshd.path("ssh/known_hosts");
+        std::fs::write(known, format!("@cert-authority * {authority}")).unwrap();
+        let mut strict = sshd.settings();
+        strict.host_keys = HostKeys::Strict;
+        match sshd.connect_with(&sshd.login(), strict) {
+            Ok(_) => assert!(accepted, "{hash}"),
+            Err(error) => {
+                assert!(!accepted, "{hash}: {error}");
+                assert!(error.to_string().contains("is signed with SHA-1"), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
 fn two_jump_hosts_lead_to_a_third_and_are_shared() {
     let (first, second, third) = (Sshd::start(""), Sshd::start(""), Sshd::start(""));
     for other in [&second, &third] {

@@ -12,6 +12,7 @@ use russh::keys::{Algorithm, HashAlg, PrivateKeyWithHashAlg, PublicKey, load_pub
 use russh::{MethodKind, MethodSet};
 use tokio::net::UnixStream;
 
+use crate::host::ssh::algorithms::rsa_hash;
 use crate::host::ssh::client::Client;
 use crate::host::ssh::keys::{Key, KeyCache};
 use crate::host::ssh::target::Target;
@@ -175,7 +176,7 @@ impl Attempts {
             Ok(AuthResult::Failure { remaining_methods, .. }) => remaining_methods,
             Err(error) => return Err(lost(target, error)),
         };
-        let mut rsa_hash = None;
+        let mut known_hash = None;
         self.offer(&offered);
         // A method that is not offered now may be offered after another one
         // (AuthenticationMethods).
@@ -184,7 +185,7 @@ impl Attempts {
                 break;
             };
             self.tried.push(way.shown());
-            let result = self.attempt(&way, handle, target, &mut rsa_hash).await;
+            let result = self.attempt(&way, handle, target, &mut known_hash).await;
             match result {
                 Ok(AuthResult::Success) => return Ok(Outcome::LoggedIn),
                 Ok(AuthResult::Failure { remaining_methods, .. }) if !handle.is_closed() => {
@@ -218,7 +219,7 @@ impl Attempts {
         way: &Way,
         handle: &mut Handle<Client>,
         target: &Target,
-        rsa_hash: &mut Option<Option<HashAlg>>,
+        known_hash: &mut Option<Option<HashAlg>>,
     ) -> Result<AuthResult, String> {
         let user = target.user.as_str();
         let text = |error: russh::Error| error.to_string();
@@ -228,14 +229,15 @@ impl Attempts {
                 .await
                 .map_err(text),
             Way::Key(Key { key, .. }) => {
-                let hash = hash_for(key.algorithm(), handle, rsa_hash).await;
+                let hash = hash_for(key.algorithm(), handle, target, known_hash).await?;
                 handle
                     .authenticate_publickey(user, PrivateKeyWithHashAlg::new(key.clone(), hash))
                     .await
                     .map_err(text)
             }
             Way::Agent(identity) => {
-                let hash = hash_for(identity.public_key().algorithm(), handle, rsa_hash).await;
+                let algorithm = identity.public_key().algorithm();
+                let hash = hash_for(algorithm, handle, target, known_hash).await?;
                 let Some(agent) = &mut self.agent else {
                     return Err("the agent is gone".to_owned());
                 };
@@ -293,21 +295,19 @@ impl Attempts {
 async fn hash_for(
     algorithm: Algorithm,
     handle: &Handle<Client>,
+    target: &Target,
     known: &mut Option<Option<HashAlg>>,
-) -> Option<HashAlg> {
+) -> Result<Option<HashAlg>, String> {
     if !algorithm.is_rsa() {
-        return None;
+        return Ok(None);
     }
     if let Some(hash) = known {
-        return *hash;
+        return Ok(*hash);
     }
-    let hash = match handle.best_supported_rsa_hash().await {
-        Ok(Some(hash)) => hash,
-        // SHA-1 is disabled in every OpenSSH since 8.8; older versions announce what they support.
-        _ => Some(HashAlg::Sha256),
-    };
+    let announced = handle.best_supported_rsa_hash().await.ok().flatten();
+    let hash = rsa_hash(target.login_key_algorithms.as_deref(), announced)?;
     *known = Some(hash);
-    hash
+    Ok(hash)
 }
 
 /// Answers each hidden prompt with the password.

@@ -1,29 +1,18 @@
-//! The client side of the SSH handshake: the offered algorithms, and the verification of the host
-//! key. Must not depend on the login method.
+//! The client side of the SSH handshake, and the verification of the host key. Must not depend on
+//! the login method.
 
-use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use russh::client::{self, DisconnectReason, Session};
 use russh::keys::ssh_key::certificate::CertType;
 use russh::keys::{Algorithm, Certificate, HashAlg, PublicKey, PublicKeyOrCertificate};
-use russh::{Preferred, cipher};
 
 use crate::host::known_hosts::{self, KnownHosts, Place, Verdict, name_of};
 use crate::host::login::HostKeys;
+use crate::host::ssh::algorithms::offered;
 use crate::host::ssh::target::Target;
 use imgctl_base::error::Error;
-
-/// Supported by every OpenSSH of the last ten years, and needs half the CPU time of the default
-/// order.
-const CIPHERS: [cipher::Name; 5] = [
-    cipher::AES_128_GCM,
-    cipher::AES_256_GCM,
-    cipher::CHACHA20_POLY1305,
-    cipher::AES_256_CTR,
-    cipher::AES_128_CTR,
-];
 
 /// Reason why a session ended or did not start.
 #[derive(Debug)]
@@ -61,27 +50,13 @@ impl Client {
     }
 }
 
-/// Returns the session configuration for this host: the types of its known keys come first.
+/// Returns the session configuration for this host.
 pub(super) fn config(target: &Target, known: &KnownHosts) -> client::Config {
     let name = name_of(&target.known_as);
-    let mut keys: Vec<Algorithm> = Preferred::DEFAULT.key.to_vec();
-    let same = |a: &Algorithm, b: &Algorithm| a == b || (a.clone().is_rsa() && b.clone().is_rsa());
-    let known_keys = known.algorithms(&name);
-    // The sort is stable: known and unknown key types keep their default order.
-    keys.sort_by_key(|key| !known_keys.iter().any(|known| same(key, known)));
-    let certificates = if known.authorities(&name).is_empty() {
-        Vec::new()
-    } else {
-        Preferred::DEFAULT.key.to_vec()
-    };
+    let authorities = !known.authorities(&name).is_empty();
+    let list = target.host_key_algorithms.as_deref();
     client::Config {
-        preferred: Preferred {
-            key: Cow::Owned(keys),
-            host_key_certificates: Cow::Owned(certificates),
-            cipher: Cow::Borrowed(&CIPHERS),
-            compression: Cow::Borrowed(&[russh::compression::NONE]),
-            ..Preferred::DEFAULT
-        },
+        preferred: offered(list, &known.algorithms(&name), authorities),
         keepalive_interval: target.alive_interval,
         keepalive_max: target.alive_count,
         nodelay: true,
@@ -214,6 +189,9 @@ impl Client {
         };
         if certificate.cert_type() != CertType::Host {
             return Err(refused("is not a host certificate".to_owned()));
+        }
+        if certificate.signature().algorithm() == (Algorithm::Rsa { hash: None }) {
+            return Err(refused("is signed with SHA-1".to_owned()));
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         certificate

@@ -12,12 +12,15 @@ use std::time::Duration;
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{LookupIpStrategy, ResolverConfig};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use russh::AlgorithmKind;
 use russh::client::{self, Handle};
+use russh::keys::agent::AgentSessionBinding;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use crate::host::known_hosts::KnownHosts;
 use crate::host::ssh::Ssh;
+use crate::host::ssh::algorithms::{SHA1, host_may_use_sha1};
 use crate::host::ssh::auth::{Attempts, Outcome};
 use crate::host::ssh::client::{Client, Fault, Lost, config};
 use crate::host::ssh::keys::KeyCache;
@@ -121,9 +124,13 @@ async fn handshake(
     let known = KnownHosts::read(&target.known_hosts).map_err(Trouble::Final)?;
     let config = Arc::new(config(target, &known));
     let lost = Lost::default();
+    let list = target.host_key_algorithms.as_deref();
     let client = Client::new(target, known, lost.clone());
     let shaken = client::connect_stream(config, stream, client);
     match tokio::time::timeout(target.connect_timeout, shaken).await {
+        Ok(Ok(handle)) if proves_with_sha1(&handle) && !host_may_use_sha1(list) => {
+            Err(Trouble::Final(only_sha1(target)))
+        }
         Ok(Ok(handle)) => Ok((handle, lost)),
         Ok(Err(Fault::Ours(error))) => Err(Trouble::Final(error)),
         Ok(Err(Fault::Ssh(error))) => Err(understand(target, error)),
@@ -132,6 +139,21 @@ async fn handshake(
             "it accepts connections but does not speak SSH in time",
         ))),
     }
+}
+
+/// Returns whether the host has signed the handshake with SHA-1. russh verifies any RSA signature,
+/// also one with another hash than was agreed on.
+fn proves_with_sha1(handle: &Handle<Client>) -> bool {
+    let signature = handle.agent_session_binding().map(AgentSessionBinding::signature);
+    // RFC 4253, section 6.6: the name of the algorithm comes first, after its length.
+    let name = signature.and_then(|signature| signature.get(4..)?.strip_prefix(SHA1.as_bytes()));
+    name.is_some()
+}
+
+fn only_sha1(target: &Target) -> Error {
+    Error::network(format!("{} proves its key only with SHA-1 (ssh-rsa)", target.label))
+        .hint("update sshd on the host, or give it a key of another type (ssh-keygen -A)")
+        .hint("to connect all the same, set `HostKeyAlgorithms +ssh-rsa` for it in ~/.ssh/config")
 }
 
 async fn connect(target: &Target) -> std::result::Result<TcpStream, Trouble> {
@@ -195,7 +217,10 @@ fn understand(target: &Target, error: russh::Error) -> Trouble {
         ),
         _ => false,
     };
-    if let E::NoCommonAlgo { .. } = &error {
+    if let E::NoCommonAlgo { kind, theirs, .. } = &error {
+        if matches!(kind, AlgorithmKind::Key) && theirs.iter().any(|name| name == SHA1) {
+            return Trouble::Final(only_sha1(target).caused_by(error));
+        }
         let told =
             Error::network(format!("{} and imgctl have no algorithm in common", target.label));
         return Trouble::Final(told.caused_by(error).hint("update sshd on the host"));

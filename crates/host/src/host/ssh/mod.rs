@@ -1,6 +1,7 @@
 //! Hosts over SSH: shared connections, established on demand and re-established when lost. Must not
 //! depend on which hosts exist.
 
+mod algorithms;
 mod auth;
 mod channel;
 mod client;

@@ -34,6 +34,10 @@ pub(in crate::host) struct Target {
     pub(in crate::host) identities_only: bool,
     pub(in crate::host) host_keys: HostKeys,
     pub(in crate::host) known_hosts: Vec<PathBuf>,
+    /// `HostKeyAlgorithms` of ssh_config.
+    pub(in crate::host) host_key_algorithms: Option<String>,
+    /// `PubkeyAcceptedAlgorithms` of ssh_config.
+    pub(in crate::host) login_key_algorithms: Option<String>,
     pub(in crate::host) connect_timeout: Duration,
     /// How long a silent connection waits for the next keepalive message; `None` sends none.
     pub(in crate::host) alive_interval: Option<Duration>,
@@ -110,6 +114,8 @@ impl Target {
                 _ => settings.host_keys,
             },
             known_hosts,
+            host_key_algorithms: found.host_key_algorithms.clone(),
+            login_key_algorithms: found.login_key_algorithms.clone(),
             connect_timeout: found.connect_timeout.unwrap_or(settings.connect_timeout),
             alive_interval: Some(found.alive_interval.unwrap_or(settings.alive_interval))
                 .filter(|interval| !interval.is_zero()),
