@@ -64,3 +64,29 @@ fn count(path: &Path) {
     let added = file.and_then(|mut file| file.write_all(line.as_bytes()));
     added.unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
 }
+
+/// Returns `valid` with the damage that the bytes of a fuzzer describe, four for each change: a place, a kind, a byte. So its
+/// input also reaches what lies behind the first check of a parser.
+#[must_use]
+pub fn damaged(valid: &[u8], changes: &[u8]) -> Vec<u8> {
+    let mut bytes = valid.to_vec();
+    for [low, high, kind, byte] in changes.as_chunks().0.iter().copied().take(16) {
+        let place = usize::from(u16::from_le_bytes([low, high])) % (bytes.len() + 1);
+        let end = (place + usize::from(byte)).min(bytes.len());
+        match kind % 8 {
+            0..=2 => {
+                if let Some(there) = bytes.get_mut(place) {
+                    *there = byte;
+                }
+            }
+            3 | 4 => bytes.insert(place, byte),
+            5 => drop(bytes.drain(place..end)),
+            6 => {
+                let again = bytes.get(place..end).unwrap_or_default().to_vec();
+                drop(bytes.splice(place..place, again));
+            }
+            _ => bytes.truncate(place),
+        }
+    }
+    bytes
+}

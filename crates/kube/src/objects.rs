@@ -226,4 +226,20 @@ mod tests {
         let all = resources.all().unwrap();
         assert!(all.iter().any(|one| one.kind == "Deployment" && one.can("list")));
     }
+
+    #[test]
+    fn no_object_names_another_path() {
+        let valid = object("apps/v1", "Deployment", "a").to_string();
+        bolero::check!().for_each(|input: &[u8]| {
+            for text in [input.to_vec(), imgctl_base::testing::damaged(valid.as_bytes(), input)] {
+                let Ok(value) = serde_json::from_slice::<Value>(&text) else { continue };
+                if let Some(name) = ObjectName::of(&value, "default") {
+                    let odd = ['/', '?', '#', '%', '\0'];
+                    for part in [&name.kind, &name.namespace, &name.name] {
+                        assert!(!part.contains(odd) && !part.contains(".."), "{part}");
+                    }
+                }
+            }
+        });
+    }
 }

@@ -523,3 +523,25 @@ fn the_published_schemas_are_those_of_the_types() {
     published::<ControllerReport>("console-controller-v1");
     published::<RecordedReport>("console-recorded-v1");
 }
+
+/// Reports are read from files, of which pages are made.
+#[test]
+fn any_file_is_a_report_or_refused() {
+    let valid = [
+        serde_json::to_vec(&image("<x>")).unwrap(),
+        serde_json::to_vec(&plan("<x>")).unwrap(),
+        serde_json::to_vec(&run("<x>")).unwrap(),
+        serde_json::to_vec(&cluster("<x>")).unwrap(),
+    ];
+    bolero::check!().for_each(|input: &[u8]| {
+        let Some((which, input)) = input.split_first() else { return };
+        let changed =
+            imgctl_base::testing::damaged(&valid[usize::from(*which) % valid.len()], input);
+        for bytes in [input, &changed] {
+            if let Ok(report) = Loaded::parse(bytes) {
+                let page = report.report().to_html();
+                assert!(!page.contains("<x>"));
+            }
+        }
+    });
+}

@@ -141,6 +141,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use imgctl_base::testing::damaged;
 
     fn lock(names: &[&str]) -> Lock {
         let entry = |name: &&str| {
@@ -190,5 +191,17 @@ mod tests {
         let error = lock.check("l", drifted.iter()).unwrap_err().to_string();
         assert!(error.contains("a.io/c:1 is new"), "{error}");
         assert!(error.contains("a.io/b:1 is no longer used"), "{error}");
+    }
+
+    #[test]
+    fn any_text_is_a_lock_or_refused() {
+        let valid = lock(&["quay.io/b/c:1", "docker.io/library/a:latest"]).to_text();
+        bolero::check!().for_each(|input: &[u8]| {
+            for text in [input.to_vec(), damaged(valid.as_bytes(), input)] {
+                if let Ok(read) = Lock::parse(&String::from_utf8_lossy(&text), "l") {
+                    assert_eq!(Lock::parse(&read.to_text(), "l").unwrap(), read);
+                }
+            }
+        });
     }
 }

@@ -382,3 +382,16 @@ fn workers_alone_do_not_take_the_api_away() {
     request.only = vec![cluster.hosts[1].id.clone()];
     assert!(!is_told(&request));
 }
+
+#[test]
+fn any_file_is_a_plan_or_refused() {
+    let valid = document(&kubernetes(1, 1, "v1.33.4"), &request("v1.33.4", &["v1.34.1"]));
+    let valid = valid.to_json().unwrap();
+    bolero::check!().for_each(|input: &[u8]| {
+        for text in [input.to_vec(), imgctl_base::testing::damaged(valid.as_bytes(), input)] {
+            let Ok(read) = Document::parse(&text, "p") else { continue };
+            let again = Document::parse(read.to_json().unwrap().as_bytes(), "p").unwrap();
+            assert_eq!(again.digest().unwrap(), read.digest().unwrap());
+        }
+    });
+}

@@ -581,4 +581,20 @@ mod tests {
         after.of("u1-back-0").status = Some(UpgradeStatus::Running);
         assert_eq!(after, before);
     }
+
+    #[test]
+    fn any_state_is_read_or_refused() {
+        let mut state = State { open: Some("u1".to_owned()), ..State::default() };
+        state.of("u1").status = Some(UpgradeStatus::Paused);
+        let state = serde_json::to_string(&state).unwrap();
+        bolero::check!().for_each(|input: &[u8]| {
+            for text in [input.to_vec(), imgctl_base::testing::damaged(state.as_bytes(), input)] {
+                let text = String::from_utf8_lossy(&text);
+                let Ok(read) = parsed::<State>(Path::new("s"), &text) else { continue };
+                let again = serde_json::to_string(&read).unwrap();
+                let again = parsed::<State>(Path::new("s"), &again).unwrap();
+                assert_eq!((again.open, again.upgrades), (read.open, read.upgrades));
+            }
+        });
+    }
 }

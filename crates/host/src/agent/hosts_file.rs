@@ -192,6 +192,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+    use imgctl_base::testing::damaged;
 
     fn block(cluster: &str, entries: &[(&str, &str)]) -> HostsBlock {
         HostsBlock {
@@ -307,5 +308,28 @@ mod tests {
             set(&path, &block(&format!("c{number}"), &[])).unwrap();
         }
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "first");
+    }
+
+    /// Whatever a file holds: the block is written once, and what others wrote stays when it goes.
+    #[test]
+    fn any_file_takes_the_block_and_gives_it_back() {
+        let (one, none) = (block("c", &[("10.0.0.1", "a")]), block("c", &[]));
+        let valid = rewrite(b"127.0.0.1 localhost\n", &block("d", &[("10.0.0.2", "a")]));
+        bolero::check!().for_each(|input: &[u8]| {
+            for old in [input.to_vec(), damaged(&rewrite(&valid, &one), input)] {
+                let new = rewrite(&old, &one);
+                assert_eq!(rewrite(&new, &one), new);
+                let _ = contradictions(&new, &one);
+                let marks = |text: &[u8]| {
+                    lines(text)
+                        .iter()
+                        .any(|line| is_line(line, &begin("c")) || is_line(line, &end("c")))
+                };
+                if !marks(&old) {
+                    assert!(marks(&new));
+                    assert_eq!(rewrite(&new, &none), old);
+                }
+            }
+        });
     }
 }

@@ -243,6 +243,8 @@ pub(super) mod base64_bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use imgctl_base::testing::damaged;
+    use imgctl_base::wire::{Decoder, encode};
 
     #[test]
     fn greetings_are_told_from_noise() {
@@ -255,5 +257,77 @@ mod tests {
         for noise in ["", "Welcome to imgctl-agent", "imgctl-agent", "-bash: x"] {
             assert_eq!(said(noise), Said::Noise, "{noise}");
         }
+    }
+
+    /// What a hostile host sends as the answer to `C`: the same messages arrive however the stream is cut, and each can be sent
+    /// again.
+    fn answers_of<C: Call>(stream: &[u8]) {
+        let read = |piece: usize| {
+            let (mut decoder, mut came, mut error) = (Decoder::default(), Vec::new(), None);
+            for bytes in stream.chunks(piece) {
+                decoder.push(bytes);
+                loop {
+                    match decoder.message::<Event<C::Answer>>() {
+                        Ok(Some(event)) => came.push(encode(&event).unwrap()),
+                        Ok(None) => break,
+                        Err(why) => {
+                            error = Some(why.to_string());
+                            break;
+                        }
+                    }
+                }
+                if error.is_some() {
+                    break;
+                }
+            }
+            (came, error)
+        };
+        let whole = read(stream.len().max(1));
+        assert_eq!(read(7), whole);
+        for message in whole.0 {
+            let mut decoder = Decoder::default();
+            decoder.push(&message);
+            let again = decoder.message::<Event<C::Answer>>().unwrap().unwrap();
+            assert_eq!(encode(&again).unwrap(), message);
+        }
+    }
+
+    #[test]
+    fn answers_of_a_hostile_host_are_read_or_refused() {
+        let all: [fn(&[u8]); 9] = [
+            answers_of::<FactsQuestion>,
+            answers_of::<InventoryQuestion>,
+            answers_of::<Fetch>,
+            answers_of::<Checkout>,
+            answers_of::<Run>,
+            answers_of::<ReadPart>,
+            answers_of::<ReadFile>,
+            answers_of::<HostsBlock>,
+            answers_of::<Rehash>,
+        ];
+        let facts = FactsAnswer { facts: Facts::default(), spent: 1 };
+        let line = OutputLine { text: "\u{1b}x".to_owned(), error_stream: true };
+        let failure = Failure::from(&imgctl_base::error::Error::failed("no").hint("yes"));
+        let valid: Vec<u8> = [
+            encode(&Event::<()>::Begun),
+            encode(&Event::<()>::Line(line)),
+            encode(&Event::<()>::Progress(7)),
+            encode(&Event::Done(facts)),
+            encode(&Event::<()>::Failed(failure)),
+        ]
+        .into_iter()
+        .flat_map(Result::unwrap)
+        .collect();
+        bolero::check!().for_each(|input: &[u8]| {
+            let Some((which, input)) = input.split_first() else { return };
+            let answers = all[usize::from(*which) % all.len()];
+            answers(input);
+            answers(&damaged(&valid, input));
+            let length = u32::try_from(input.len()).unwrap();
+            answers(&[&length.to_le_bytes()[..], input].concat());
+            if let Ok(text) = std::str::from_utf8(input) {
+                let _ = said(text);
+            }
+        });
     }
 }

@@ -277,6 +277,7 @@ fn matches_hashed(hashed: &str, name: &str) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use imgctl_base::testing::damaged;
 
     const A: &str =
         "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGPKSUTyz1HwHReFVvD5obVsALAgJRNarH4TRpNePnAS";
@@ -345,5 +346,24 @@ mod tests {
         assert_eq!(learn(&files, "b", &key(A)).unwrap(), changed);
         let text = std::fs::read_to_string(file).unwrap();
         assert_eq!(text, format!("a {A}\nb {B}\n"));
+    }
+
+    #[test]
+    fn any_line_is_an_entry_or_skipped() {
+        let valid = format!("@cert-authority h*,!hx,[h]:2200 {A} comment");
+        let hashed = format!("|1|F1E1KeoE/eEWhi10WpGv4OdiO6Y=|3988QV0VE8wmZL7suNrYQLITLCg= {A}");
+        bolero::check!().for_each(|input: &[u8]| {
+            for line in [
+                input.to_vec(),
+                damaged(valid.as_bytes(), input),
+                damaged(hashed.as_bytes(), input),
+            ] {
+                let line = String::from_utf8_lossy(&line);
+                let Some((_, names, key)) = parse_line(&line) else { continue };
+                let _ = matches(names, "h");
+                let again = format!("{names} {}", key.to_openssh().unwrap());
+                assert_eq!(parse_line(&again).unwrap().2, key);
+            }
+        });
     }
 }

@@ -316,7 +316,8 @@ fn split_line(line: &str) -> std::result::Result<Option<(String, Vec<String>)>, 
     let mut characters = rest.trim().chars().peekable();
     while let Some(first) = characters.peek().copied() {
         match first {
-            ' ' | '\t' => {
+            // Carriage returns and form feeds too, at which a value ends: otherwise this would never end.
+            space if space.is_ascii_whitespace() => {
                 characters.next();
             }
             '#' => break,
@@ -404,5 +405,60 @@ mod tests {
         }
         std::fs::write(&file, "Include absent a*b\nUser x").unwrap();
         assert!(Config::read(&[file], None).is_ok());
+    }
+
+    #[test]
+    fn every_space_separates_values() {
+        let read = split_line("Host a\rb\x0cc\td").unwrap().unwrap();
+        assert_eq!(read, ("host".to_owned(), ["a", "b", "c", "d"].map(String::from).to_vec()));
+    }
+
+    /// Pieces of files instead of bytes: so that random text has settings. None of them includes a file.
+    #[test]
+    fn any_text_is_a_configuration_or_refused() {
+        const PIECES: [&str; 24] = [
+            "\n",
+            " ",
+            "=",
+            "\"",
+            "#",
+            "Host",
+            "Match",
+            "all",
+            "*",
+            "?",
+            "!",
+            "h",
+            "user",
+            "exec",
+            "HostName",
+            "%h",
+            "%%",
+            "Port",
+            "22",
+            "ProxyJump",
+            "a@b:1,c",
+            "IdentityFile",
+            "~/k",
+            "ConnectTimeout",
+        ];
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("config");
+        bolero::check!().for_each(|input: &[u8]| {
+            let text: String =
+                input.iter().map(|&b| PIECES[usize::from(b) % PIECES.len()]).collect();
+            std::fs::write(&file, text).unwrap();
+            if let Ok(config) = Config::read(std::slice::from_ref(&file), Some(directory.path())) {
+                let found = lookup(&config, "h", Some("u"));
+                assert_eq!(lookup(&config, "h", Some("u")), found);
+                if let Some(jumps) = found.proxy_jump {
+                    let _ = crate::host::ssh::parse_jump(&jumps);
+                }
+            }
+            let line = String::from_utf8_lossy(input);
+            if let Ok(Some((key, _))) = split_line(&line) {
+                assert!(!key.contains(|c: char| c.is_ascii_whitespace()));
+            }
+        });
     }
 }

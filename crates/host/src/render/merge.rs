@@ -209,6 +209,7 @@ pub(super) fn join(parts: &[Part]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use imgctl_base::testing::damaged;
 
     fn text(file: &str, data: &str) -> String {
         let merged = merge("f.yaml", file, data).unwrap();
@@ -389,5 +390,29 @@ b: \"q\" # new
             assert_eq!(join(&parts), text);
         }
         assert!(!split("# only\n\n")[0].has_content());
+    }
+
+    /// Whatever a file and a Config document hold: what is merged has the values of both, and merging again changes nothing.
+    #[test]
+    fn any_documents_are_merged_or_refused() {
+        let valid = "# head\na: 1   # one\nb:\n  c: [x, y]\n  d: {e: f}\n---\nkind: K\nmetadata: {name: n}\n";
+        let data = "b:\n  c: [z]\n  n: 2\n";
+        bolero::check!().for_each(|input: &[u8]| {
+            let (one, two) = input.split_at(input.len() / 2);
+            for (file, data) in [
+                (one.to_vec(), two.to_vec()),
+                (damaged(valid.as_bytes(), one), damaged(data.as_bytes(), two)),
+                (damaged(valid.as_bytes(), one), data.as_bytes().to_vec()),
+            ] {
+                let (file, data) = (String::from_utf8_lossy(&file), String::from_utf8_lossy(&data));
+                assert_eq!(join(&split(&file)), file);
+                if let Ok(merged) = merge("f.yaml", &file, &data)
+                    && let Ok(again) = merge("f.yaml", &merged.text, &data)
+                {
+                    assert_eq!(again.text, merged.text, "{file:?} {data:?}");
+                }
+                let _ = merge("f.json", &file, &data);
+            }
+        });
     }
 }

@@ -185,4 +185,70 @@ mod tests {
             assert!(error.to_string().contains(says), "{says}: {error}");
         }
     }
+
+    /// Templates of both languages as an image brings them.
+    #[test]
+    fn any_template_renders_or_fails() {
+        const PIECES: [&str; 48] = [
+            "{{",
+            "}}",
+            "{%",
+            "%}",
+            "{#",
+            "#}",
+            " ",
+            "\n",
+            "(",
+            ")",
+            "[",
+            "]",
+            "|",
+            ".",
+            ":",
+            "=",
+            "==",
+            "~",
+            "+",
+            "*",
+            "%",
+            "if ",
+            "else",
+            "elif ",
+            "endif",
+            "for x in ",
+            "endfor",
+            "set y = ",
+            "macro m(a) ",
+            "endmacro",
+            "self::m(a=1)",
+            "filter upper",
+            "endfilter",
+            "raw",
+            "endraw",
+            "include \"x\"",
+            "extends \"x\"",
+            "block b",
+            "endblock",
+            "a",
+            "Env",
+            "Host.name",
+            "\"text\"",
+            "7",
+            "default(value=1)",
+            "range(end=9)",
+            "replace(from=\"e\", to=\"ee\")",
+            "json_encode()",
+        ];
+        let inputs = inputs(false);
+        bolero::check!().for_each(|input: &[u8]| {
+            let text: String =
+                input.iter().take(400).map(|&b| PIECES[usize::from(b) % PIECES.len()]).collect();
+            let raw = String::from_utf8_lossy(input);
+            for (name, text) in [("x.tera", &*text), ("x.tera", &*raw), ("x.tmpl", &*raw)] {
+                if let Ok(rendered) = one(name, text, &inputs, Some(0)) {
+                    assert!(rendered.len() < 64 << 20);
+                }
+            }
+        });
+    }
 }

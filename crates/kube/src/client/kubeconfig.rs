@@ -257,4 +257,16 @@ preferences: {}
         assert_eq!(place("http://10.0.0.1"), None);
         assert_eq!(place("unix:///x"), None);
     }
+
+    #[test]
+    fn any_kubeconfig_is_read_or_refused_without_its_secrets() {
+        bolero::check!().for_each(|input: &[u8]| {
+            for text in [input.to_vec(), imgctl_base::testing::damaged(TEXT.as_bytes(), input)] {
+                match parse(&text, "f", &read) {
+                    Ok(access) => assert!(!format!("{access:?}").contains("S0VZ")),
+                    Err(error) => assert!(!error.chain().join(" ").contains("S0VZ")),
+                }
+            }
+        });
+    }
 }

@@ -319,3 +319,23 @@ fn read(body: &[u8], credential: Option<&Credential>) -> Result<Token> {
         until: Instant::now() + Duration::from_secs(validity) - MARGIN,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use imgctl_base::testing::damaged;
+
+    #[test]
+    fn any_answer_is_a_token_or_refused() {
+        let valid = br#"{"token":"abc.def","access_token":"x","expires_in":300}"#;
+        assert!(read(valid, None).is_ok());
+        bolero::check!().for_each(|input: &[u8]| {
+            for body in [input.to_vec(), damaged(valid, input)] {
+                if let Ok(token) = read(&body, None) {
+                    let longest = Instant::now() + Duration::from_secs(MOST_VALIDITY);
+                    assert!(token.until <= longest);
+                }
+            }
+        });
+    }
+}

@@ -180,6 +180,7 @@ pub(super) fn said_without(body: &[u8], secrets: &[String]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use imgctl_base::testing::damaged;
 
     #[test]
     fn our_secrets_are_not_repeated() {
@@ -210,5 +211,17 @@ mod tests {
         ] {
             assert_eq!(said(body.as_bytes()).as_deref(), expected, "{body}");
         }
+    }
+
+    #[test]
+    fn whatever_a_registry_says_is_shown_in_one_line() {
+        let valid = br#"{"errors":[{"code":"DENIED","message":"no secret"},{"message":"x"}]}"#;
+        bolero::check!().for_each(|input: &[u8]| {
+            for body in [input.to_vec(), damaged(valid, input)] {
+                if let Some(said) = said_without(&body, &["secret".to_owned()]) {
+                    assert!(!said.contains(|c: char| c.is_control()), "{said:?}");
+                }
+            }
+        });
     }
 }

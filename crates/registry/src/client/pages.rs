@@ -326,4 +326,22 @@ mod tests {
             assert!(next(link).is_err(), "{link}");
         }
     }
+
+    #[test]
+    fn no_link_leads_to_another_host() {
+        let from = Url::parse("https://r.example:5000/v2/a/tags/list?n=2").unwrap();
+        bolero::check!().for_each(|input: &[u8]| {
+            let link = [b"<", input, b">; rel=next"].concat();
+            for value in [input, &link] {
+                let Ok(value) = http::HeaderValue::from_bytes(value) else { continue };
+                let mut headers = HeaderMap::new();
+                headers.insert(header::LINK, value);
+                if let Ok(Some(url)) = following(&headers, &from) {
+                    assert_eq!(url.origin(), from.origin());
+                }
+            }
+            let _ = index(input);
+            let _ = entry(media_type::OCI_MANIFEST, &Digest::of(input), input);
+        });
+    }
 }

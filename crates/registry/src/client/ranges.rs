@@ -236,8 +236,11 @@ async fn fetch(
 
 /// Returns the first byte and the total of `Content-Range: bytes 5-9/10`.
 pub(super) fn content_range(response: &Response) -> Option<(u64, Option<u64>)> {
-    let range = response.text(header::CONTENT_RANGE.as_str())?.strip_prefix("bytes ")?;
-    let (range, total) = range.split_once('/')?;
+    parsed_range(response.text(header::CONTENT_RANGE.as_str())?)
+}
+
+fn parsed_range(text: &str) -> Option<(u64, Option<u64>)> {
+    let (range, total) = text.strip_prefix("bytes ")?.split_once('/')?;
     let (start, end) = range.split_once('-')?;
     let (start, end): (u64, u64) = (start.trim().parse().ok()?, end.trim().parse().ok()?);
     let total = match total.trim() {
@@ -245,4 +248,25 @@ pub(super) fn content_range(response: &Response) -> Option<(u64, Option<u64>)> {
         total => Some(total.parse().ok()?),
     };
     (start <= end && total.is_none_or(|total| end < total)).then_some((start, total))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_content_range_of_a_registry_is_read_or_refused() {
+        bolero::check!().with_type::<(u64, u64, u64, String)>().for_each(
+            |(start, end, total, text)| {
+                let read = parsed_range(&format!("bytes {start}-{end}/{total}"));
+                assert_eq!(read, (start <= end && end < total).then_some((*start, Some(*total))));
+                for text in [text.clone(), format!("bytes {text}"), format!("bytes {start}-{text}")]
+                {
+                    if let Some((start, Some(total))) = parsed_range(&text) {
+                        assert!(start < total, "{text}");
+                    }
+                }
+            },
+        );
+    }
 }

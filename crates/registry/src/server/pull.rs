@@ -309,4 +309,15 @@ mod tests {
         }
         assert_eq!(parse_range("bytes=0-", 0), Wanted::Nothing);
     }
+
+    #[test]
+    fn any_range_lies_within_the_content() {
+        bolero::check!().with_type::<(String, u64)>().for_each(|(text, size)| {
+            for range in [text.clone(), format!("bytes={text}"), format!("bytes={size}-{text}")] {
+                if let Wanted::Part { from, to } = parse_range(&range, *size) {
+                    assert!(from < to && to <= *size, "{range} of {size}");
+                }
+            }
+        });
+    }
 }

@@ -166,6 +166,7 @@ pub(super) fn encode(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use imgctl_base::testing::damaged;
 
     #[test]
     fn the_last_components_decide() {
@@ -236,5 +237,28 @@ mod tests {
             ]
         );
         assert_eq!(encode("a b&c"), "a%20b%26c");
+    }
+
+    #[test]
+    fn any_address_is_a_route_or_refused() {
+        let valid = format!("/v2/a/b-c/blobs/{}", Digest::of(b"")).replace(':', "%3A");
+        bolero::check!().for_each(|input: &[u8]| {
+            for path in
+                [input.to_vec(), damaged(valid.as_bytes(), input), [b"/v2/", input].concat()]
+            {
+                let path = String::from_utf8_lossy(&path);
+                if let Ok(mut route) = Route::parse(&path) {
+                    if let Some(repository) = route.repository_mut() {
+                        assert!(names::is_repository(repository), "{repository}");
+                        assert!(repository.split('/').all(|part| !matches!(part, "" | "." | "..")));
+                    }
+                    if let Route::Upload { id, .. } = &route {
+                        assert!(!id.contains('/'), "{id}");
+                    }
+                }
+                assert_eq!(decode(&encode(&path)).as_deref(), Some(&*path));
+                let _ = query(Some(&path));
+            }
+        });
     }
 }

@@ -451,3 +451,30 @@ impl Sessions {
 fn close_idle(open: &mut HashMap<String, Session>, idle: Duration) {
     open.retain(|_, session| Arc::strong_count(&session.slot) > 1 || session.used.elapsed() < idle);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_content_range_is_read_or_refused() {
+        for (text, read) in [
+            ("0-9", Some((0, 9))),
+            ("bytes 5-9/10", Some((5, 9))),
+            ("bytes=5-9", Some((5, 9))),
+            ("5", None),
+            ("-", None),
+            ("0-99999999999999999999", None),
+        ] {
+            assert_eq!(parse_content_range(text), read, "{text}");
+        }
+        bolero::check!().with_type::<(u64, u64, String)>().for_each(|(first, last, text)| {
+            assert_eq!(
+                parse_content_range(&format!("bytes {first}-{last}/*")),
+                Some((*first, *last))
+            );
+            let _ = parse_content_range(text);
+            let _ = parse_content_range(&format!("bytes{text}-{last}"));
+        });
+    }
+}

@@ -182,3 +182,75 @@ fn fuzz_any_template_ends() {
         }
     });
 }
+
+/// Whole templates of Go's language out of its pieces, all functions among them: each ends with text that is not larger than the
+/// limits allow, in every dialect.
+#[test]
+fn any_pieces_end_within_the_limits() {
+    const SYNTAX: [&str; 40] = [
+        "{{",
+        "}}",
+        "{{-",
+        "-}}",
+        " ",
+        "\n",
+        "(",
+        ")",
+        "|",
+        ".",
+        "$",
+        "$d",
+        ":=",
+        "=",
+        ",",
+        "if ",
+        "else",
+        "else if ",
+        "end",
+        "range ",
+        "with ",
+        "define ",
+        "template ",
+        "block ",
+        "break",
+        "continue",
+        "\"x\"",
+        "`y`",
+        "'z'",
+        "0",
+        "-1",
+        "3.5",
+        "100000",
+        "true",
+        "nil",
+        ".list",
+        ".map",
+        ".name",
+        ".map.y.z",
+        "/* c */",
+    ];
+    let mut pieces: Vec<&str> = SYNTAX.to_vec();
+    let tables = [&super::CLUSTER_IMAGE, &super::CHART, &super::FORMAT];
+    pieces.extend(tables.iter().flat_map(|table| table.keys()));
+    pieces.sort_unstable();
+    pieces.dedup();
+    bolero::check!().for_each(|input: &[u8]| {
+        let Some((which, input)) = input.split_first() else { return };
+        let dialect =
+            [Dialect::ClusterImage, Dialect::Chart, Dialect::Format][usize::from(which % 3)];
+        // Two bytes choose a piece: there are more than 256.
+        let text: String = input
+            .as_chunks::<2>()
+            .0
+            .iter()
+            .take(200)
+            .map(|pair| pieces[usize::from(u16::from_le_bytes(*pair)) % pieces.len()])
+            .flat_map(|piece| [piece, " "])
+            .collect();
+        for text in [&text, &format!("{{{{ {text} }}}}")] {
+            if let Ok(rendered) = render(text, dialect) {
+                assert!(rendered.len() < 64 << 20);
+            }
+        }
+    });
+}

@@ -163,3 +163,49 @@ pub fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     (1..=128).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(fits)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use imgctl_base::testing::damaged;
+
+    #[test]
+    fn any_document_is_read_or_refused() {
+        let config = Config {
+            version: VERSION,
+            cluster: "c".to_owned(),
+            created: "2026-01-01T00:00:00Z".to_owned(),
+            writer: "1".to_owned(),
+            encryption: Some("age".to_owned()),
+        };
+        let details = Details {
+            version: VERSION,
+            cluster: config.cluster.clone(),
+            created: config.created.clone(),
+            parts: vec![PartRecord {
+                name: "etcd.db".to_owned(),
+                digest: Digest::of(b"x"),
+                size: 1,
+                blob: Digest::of(b"y"),
+            }],
+            about: Map::new(),
+        };
+        let valid = (serde_json::to_vec(&config).unwrap(), serde_json::to_vec(&details).unwrap());
+        bolero::check!().for_each(|input: &[u8]| {
+            for bytes in [input.to_vec(), damaged(&valid.0, input)] {
+                if let Ok(read) = Config::parse(&bytes) {
+                    let again = Config::parse(&serde_json::to_vec(&read).unwrap()).unwrap();
+                    assert_eq!(again, read);
+                }
+            }
+            for bytes in [input.to_vec(), damaged(&valid.1, input)] {
+                if let Ok(read) = Details::parse(&bytes, &config) {
+                    assert!(read.parts.iter().all(|part| is_name(&part.name)));
+                    let again =
+                        Details::parse(&serde_json::to_vec(&read).unwrap(), &config).unwrap();
+                    assert_eq!(again, read);
+                }
+            }
+        });
+    }
+}

@@ -238,6 +238,7 @@ fn printable(label: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use imgctl_base::testing::damaged;
 
     fn no_password() -> Result<Secret> {
         Err(Error::usage("no password was expected"))
@@ -310,5 +311,22 @@ mod tests {
         ] {
             assert!(PublicKey::from_pem(bad.as_bytes()).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn any_bytes_are_a_key_or_refused() {
+        let key = PrivateKey::generate().unwrap();
+        let public = key.public().unwrap().to_pem();
+        bolero::check!().for_each(|input: &[u8]| {
+            for text in [input.to_vec(), damaged(public.as_bytes(), input)] {
+                if let Ok(key) = PublicKey::from_pem(&text) {
+                    assert_eq!(PublicKey::from_pem(key.to_pem().as_bytes()).unwrap(), key);
+                    assert!(!key.verifies(b"message", input));
+                }
+                let _ = PrivateKey::from_pem(&text, &mut no_password);
+            }
+            let _ = PublicKey::from_der(input);
+            let _ = PrivateKey::from_der(input);
+        });
     }
 }

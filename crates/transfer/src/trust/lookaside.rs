@@ -161,6 +161,7 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use imgctl_base::testing::damaged;
 
     fn reference(name: &str) -> Reference {
         Reference::parse(name).unwrap()
@@ -210,5 +211,19 @@ mod tests {
         signatures("https://l/", &reference("busybox"), &digest, &get).unwrap();
         let expected = format!("https://l/library/busybox@sha256={}/signature-1", digest.hex());
         assert_eq!(asked.into_inner(), [expected]);
+    }
+
+    #[test]
+    fn any_text_is_a_registries_file_or_refused() {
+        let valid = "default-docker:\n  lookaside: file:///l\ndocker:\n  r.io/a:\n    lookaside: https://s\n    use-sigstore-attachments: true\n";
+        bolero::check!().for_each(|input: &[u8]| {
+            for text in [input.to_vec(), damaged(valid.as_bytes(), input)] {
+                let mut all = Lookasides::default();
+                if all.add_text(&String::from_utf8_lossy(&text)).is_ok() {
+                    let reference = reference("r.io/a/b:1");
+                    let _ = (all.url(&reference), all.uses_attachments(&reference));
+                }
+            }
+        });
     }
 }

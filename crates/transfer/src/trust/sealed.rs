@@ -146,6 +146,7 @@ fn wrong(how: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use imgctl_base::testing::damaged;
 
     #[test]
     fn only_the_password_opens_it() {
@@ -171,5 +172,23 @@ mod tests {
             assert!(checked(&Params { n, r, p }).is_err(), "{n} {r} {p}");
         }
         assert!(checked(&Params { n: 65536, r: 8, p: 1 }).is_ok());
+    }
+
+    /// With parameters that cost nothing: scrypt is not what this looks at.
+    #[test]
+    fn any_key_file_is_opened_or_refused() {
+        let valid = String::from_utf8(seal(b"secret", &Secret::new("p")).unwrap()).unwrap();
+        let valid = valid.replace("32768", "2");
+        bolero::check!().for_each(|input: &[u8]| {
+            for content in [input.to_vec(), damaged(valid.as_bytes(), input)] {
+                let costs = serde_json::from_slice::<Sealed>(&content).is_ok_and(|sealed| {
+                    let Params { n, r, p } = sealed.kdf.params;
+                    n.saturating_mul(u64::from(r)).saturating_mul(u64::from(p)) > 1 << 12
+                });
+                if !costs {
+                    assert!(open(&content, &Secret::new("p")).is_err());
+                }
+            }
+        });
     }
 }

@@ -385,6 +385,7 @@ impl Read for Ranges {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use imgctl_base::testing::damaged;
 
     fn token(claims: &Value) -> Secret {
         let body = URL_SAFE_NO_PAD.encode(claims.to_string());
@@ -404,5 +405,22 @@ mod tests {
             assert_eq!(Claims::of(&Secret::new(other)), None, "{other}");
         }
         assert_eq!(Claims::of(&token(&json!({"ac": 3}))), None);
+    }
+
+    #[test]
+    fn any_token_has_claims_or_none() {
+        let ac = r#"[{"Scope":"refs/heads/x","Permission":3},{"Scope":"refs/heads/main","Permission":1}]"#;
+        let valid = json!({"exp": 100, "ac": ac}).to_string();
+        bolero::check!().for_each(|input: &[u8]| {
+            let whole = String::from_utf8_lossy(input).into_owned();
+            let body = URL_SAFE_NO_PAD.encode(damaged(valid.as_bytes(), input));
+            for text in [whole, format!("e30.{body}.c2ln")] {
+                if let Some(claims) = Claims::of(&Secret::new(text)) {
+                    assert!(claims.writable.is_none_or(
+                        |scope| claims.readable.len() < 1 << 16 && scope.len() < MAX_TOKEN
+                    ));
+                }
+            }
+        });
     }
 }

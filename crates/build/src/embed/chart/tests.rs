@@ -437,3 +437,59 @@ fn archives_are_unpacked_within_their_directory() {
     let error = Chart::load_archive(&pack(&[("demo/big", &zeros)])).unwrap_err();
     assert!(error.to_string().contains("too large"), "{error}");
 }
+
+/// A packed chart with these files.
+fn packed(files: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut tar = Vec::new();
+    for (path, content) in files {
+        let mut header = [0_u8; 512];
+        header[..path.len()].copy_from_slice(path.as_bytes());
+        header[100..107].copy_from_slice(b"0000644");
+        header[124..135].copy_from_slice(format!("{:011o}", content.len()).as_bytes());
+        header[156] = b'0';
+        header[257..263].copy_from_slice(b"ustar\0");
+        header[148..156].fill(b' ');
+        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+        header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+        tar.extend_from_slice(&header);
+        tar.extend_from_slice(content);
+        tar.resize(tar.len().next_multiple_of(512), 0);
+    }
+    tar.resize(tar.len() + 1024, 0);
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(&tar).unwrap();
+    gzip.finish().unwrap()
+}
+
+/// The first byte chooses what is hostile: the archive, Chart.yaml, the values, .helmignore, a template, a dependency.
+#[test]
+fn any_archive_is_a_chart_or_refused() {
+    let dependency = packed(&[("sub/Chart.yaml", b"name: sub\nversion: 1.0.0\n")]);
+    let good: [(&str, &[u8]); 5] = [
+        ("demo/Chart.yaml", b"apiVersion: v2\nname: demo\nversion: 1.2.3\ndependencies:\n- name: sub\n  condition: sub.on\n"),
+        ("demo/values.yaml", b"a: &a {b: [1, 2]}\nsub: {on: true, c: *a}\n"),
+        ("demo/.helmignore", b"*.bak\n!/x\ndir/\n"),
+        ("demo/templates/x.yaml", b"{{ range .Values.a.b }}{{ . }}{{ end }}{{ include \"x\" . }}"),
+        ("demo/charts/sub-1.0.0.tgz", &dependency),
+    ];
+    let whole = packed(&good);
+    assert_eq!(Chart::load_archive(&whole).unwrap().name(), "demo");
+    bolero::check!().for_each(|input: &[u8]| {
+        let Some((which, input)) = input.split_first() else { return };
+        let which = usize::from(*which) % (good.len() + 1);
+        let bytes = match good.get(which) {
+            None => imgctl_base::testing::damaged(&whole, input),
+            Some((_, valid)) => {
+                let mut files = good;
+                let changed = imgctl_base::testing::damaged(valid, input);
+                files[which].1 = &changed;
+                packed(&files)
+            }
+        };
+        if let Ok(chart) = Chart::load_archive(&bytes)
+            && let Ok(rendered) = chart.render(&[], &options())
+        {
+            assert!(rendered.iter().map(|one| one.text.len()).sum::<usize>() < 64 << 20);
+        }
+    });
+}

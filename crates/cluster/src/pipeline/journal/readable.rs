@@ -140,4 +140,27 @@ mod tests {
         std::fs::write(&path, "x\n".repeat(100)).unwrap();
         assert_eq!(read(&path).unwrap().problems.len(), MOST_PROBLEMS + 1);
     }
+
+    /// A journal that was damaged, or that somebody else wrote.
+    #[test]
+    fn any_file_is_a_journal_or_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("j.jsonl");
+        let time = "2026-01-01T00:00:00Z";
+        let valid = format!(
+            "{{\"record\":\"begin\",\"time\":\"{time}\",\"step\":\"a/h/x\",\"fingerprint\":\"f\",\"attempt\":1}}\n\
+             {{\"record\":\"end\",\"time\":\"{time}\",\"step\":\"a/h/x\",\"outcome\":\"done\"}}\n\
+             {{\"record\":\"finish\",\"time\":\"{time}\",\"outcome\":\"done\"}}\n"
+        );
+        bolero::check!().for_each(|input: &[u8]| {
+            for text in [input.to_vec(), imgctl_base::testing::damaged(valid.as_bytes(), input)] {
+                let lines = text.split(|byte| *byte == b'\n').count();
+                std::fs::write(&path, &text).unwrap();
+                let found = read(&path).unwrap();
+                assert!(found.records.len() <= lines && found.length <= text.len() as u64);
+                assert!(found.problems.len() <= MOST_PROBLEMS + 2);
+                let _ = crate::pipeline::journal::past::Past::read(&path);
+            }
+        });
+    }
 }

@@ -115,4 +115,24 @@ mod tests {
             assert_eq!(uses_tls(text), expected, "{text}");
         }
     }
+
+    /// The file is a host's.
+    #[test]
+    fn any_configuration_of_a_host_is_read_or_refused() {
+        let valid = "root = \"/r\"\n[plugins.cri.registry]\nconfig_path = \"/a:/b\"\n";
+        bolero::check!().for_each(|input: &[u8]| {
+            for text in [input.to_vec(), imgctl_base::testing::damaged(valid.as_bytes(), input)] {
+                let text = String::from_utf8_lossy(&text);
+                let is_inside = |path: &str| {
+                    path.is_empty()
+                        || (path.starts_with('/') && !path.split('/').any(|part| part == ".."))
+                };
+                if let Ok(Looks::In(directories)) = looks(&text) {
+                    assert!(directories.iter().all(|one| is_inside(one)), "{directories:?}");
+                }
+                assert!(is_inside(&root(&text)));
+                let _ = uses_tls(&text);
+            }
+        });
+    }
 }

@@ -24,3 +24,25 @@ pub(super) struct Told {
     #[serde(default)]
     pub(super) all: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use imgctl_base::testing::damaged;
+
+    /// What a hostile host of the cluster tells the others.
+    #[test]
+    fn what_hosts_tell_is_read_or_refused() {
+        let told =
+            Told { from: "10.0.0.1".to_owned(), has: vec![Digest::of(b"x")], ..Told::default() };
+        let valid = serde_json::to_vec(&told).unwrap();
+        bolero::check!().for_each(|input: &[u8]| {
+            for bytes in [input.to_vec(), damaged(&valid, input)] {
+                let Ok(told) = serde_json::from_slice::<Told>(&bytes) else { continue };
+                let again: Told =
+                    serde_json::from_slice(&serde_json::to_vec(&told).unwrap()).unwrap();
+                assert_eq!((again.from, again.has, again.gone), (told.from, told.has, told.gone));
+            }
+        });
+    }
+}

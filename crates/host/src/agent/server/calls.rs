@@ -287,3 +287,54 @@ fn bring_one(
     tracing::debug!("{error}");
     Ok(false)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use imgctl_base::testing::damaged;
+
+    /// What a hostile controller, or a program that has its connection, sends as the call `C`.
+    fn call<C: Call>(bytes: &[u8]) {
+        let Ok(call) = understood::<C>(bytes) else { return };
+        let mut again = serde_json::to_vec(&call).unwrap();
+        again.extend_from_slice(call.bytes());
+        let same = understood::<C>(&again).unwrap();
+        assert_eq!(same.bytes(), call.bytes());
+        assert_eq!(serde_json::to_vec(&same).unwrap(), serde_json::to_vec(&call).unwrap());
+    }
+
+    #[test]
+    fn any_bytes_are_a_call_or_refused() {
+        let all: [fn(&[u8]); 14] = [
+            call::<FactsQuestion>,
+            call::<InventoryQuestion>,
+            call::<OfferBlobs>,
+            call::<Fetch>,
+            call::<RegistryPull>,
+            call::<Assemble>,
+            call::<Checkout>,
+            call::<SwitchTree>,
+            call::<Run>,
+            call::<FileToWrite>,
+            call::<ReadPart>,
+            call::<WritePart>,
+            call::<Claim>,
+            call::<HostsBlock>,
+        ];
+        let part = WritePart {
+            path: "/x".to_owned(),
+            mode: 0o644,
+            offset: 1,
+            content: b"content".to_vec(),
+            compressed: false,
+            is_last: true,
+        };
+        let mut valid = serde_json::to_vec(&part).unwrap();
+        valid.extend_from_slice(part.bytes());
+        bolero::check!().for_each(|input: &[u8]| {
+            let Some((which, input)) = input.split_first() else { return };
+            all[usize::from(*which) % all.len()](input);
+            call::<WritePart>(&damaged(&valid, input));
+        });
+    }
+}

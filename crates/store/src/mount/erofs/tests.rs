@@ -161,3 +161,70 @@ fn layers_are_merged() {
     assert!(!merged.join("gone").exists() && !merged.join("opaque/old").exists());
     assert_eq!(fs::read_dir(&merged).unwrap().count(), 3);
 }
+
+/// Tars of several layers, as an image brings them: each index is one, and is written twice the same.
+#[test]
+fn any_layers_make_an_index_or_are_refused() {
+    const NAMES: [&str; 12] = [
+        "a",
+        "b",
+        "c/d",
+        "c",
+        "c/.wh.d",
+        ".wh.a",
+        "c/.wh..wh..opq",
+        "e/f/g",
+        "é",
+        "x y",
+        "c/d/h",
+        "b/../a",
+    ];
+    bolero::check!().with_type::<Vec<Vec<(u8, u8, u16)>>>().for_each(|layers| {
+        let mut tree = Tree::new();
+        let mut devices = Vec::new();
+        for (number, entries) in layers.iter().take(4).enumerate() {
+            let mut layer = Layer::default();
+            for (name, kind, more) in entries.iter().take(64) {
+                let name = NAMES[usize::from(*name) % NAMES.len()];
+                if LayerPath::parse(name.as_bytes()).is_err() {
+                    continue;
+                }
+                let target = NAMES[usize::from(*more) % NAMES.len()];
+                layer = match kind % 7 {
+                    0 | 1 => layer.file(name, &vec![7; usize::from(*more)]),
+                    2 => layer.add(name, EntryKind::Directory, b""),
+                    3 => layer.add(name, EntryKind::Symlink { target: target.into() }, b""),
+                    4 => match LayerPath::parse(target.as_bytes()) {
+                        Ok(target) => layer.add(name, EntryKind::HardLink { target }, b""),
+                        Err(_) => layer,
+                    },
+                    5 => layer.add(
+                        name,
+                        EntryKind::CharDevice { major: u32::from(*more), minor: 1 },
+                        b"",
+                    ),
+                    _ => layer
+                        .add(name, EntryKind::Fifo, b"")
+                        .xattr("user.x", &vec![1; usize::from(more % 512)]),
+                };
+            }
+            devices.push(Device { tag: format!("{number:064}"), size: layer.bytes.len() as u64 });
+            if tree.apply(Arc::new(layer.toc)).is_err() {
+                return;
+            }
+        }
+        let write = || {
+            let mut out = Vec::new();
+            let mut copy = |found: &Found<'_>, out: &mut dyn Write| {
+                let EntryKind::File { size } = found.entry().kind else { return Ok(()) };
+                out.write_all(&vec![7; usize::try_from(size).unwrap()]).doing(String::new)
+            };
+            image::write(&tree, &devices, &mut copy, &mut out).map(|()| out)
+        };
+        if let Ok(index) = write() {
+            // The magic number of the superblock.
+            assert_eq!(index[1024..1028], 0xe0f5_e1e2_u32.to_le_bytes());
+            assert!(write().unwrap() == index);
+        }
+    });
+}

@@ -175,3 +175,27 @@ fn the_most_specific_comes_first() {
         assert_eq!(found.join(" "), expected);
     }
 }
+
+#[test]
+fn any_bytes_are_a_policy_or_refused() {
+    let valid = br#"{"default":[{"type":"reject"}],"transports":{"docker":{"r.io/a":[{"type":"signedBy",
+        "keyType":"GPGKeys","keyPath":"/k","signedIdentity":{"type":"matchRepository"}}],"*.r.io":[{"type":
+        "sigstoreSigned","keyPaths":["/k"],"fulcio":{"caPath":"/c","oidcIssuer":"https://i","subjectEmail":
+        "a@b"},"rekorPublicKeyPath":"/r"}],"":[{"type":"insecureAcceptAnything"}]}}}"#;
+    let reference = Reference::parse("r.io/a/b:1").unwrap();
+    bolero::check!().for_each(|input: &[u8]| {
+        for text in [input.to_vec(), imgctl_base::testing::damaged(valid, input)] {
+            if let Ok(policy) = Policy::parse(&text, "p".to_owned()) {
+                // What accepts nothing must not accept an image without signatures.
+                let required = policy.for_registry(&reference);
+                let accepts =
+                    required.check(&subject("r.io/a/b:1"), &Signatures::default()).is_ok();
+                let only_accepts = required
+                    .list
+                    .iter()
+                    .all(|requirement| matches!(requirement, Requirement::AcceptAnything));
+                assert_eq!(accepts, only_accepts && !required.list.is_empty());
+            }
+        }
+    });
+}

@@ -75,6 +75,7 @@ fn records(text: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use imgctl_base::testing::damaged;
 
     #[test]
     fn dpkg_lists_what_is_installed() {
@@ -98,5 +99,25 @@ mod tests {
     fn the_distribution_is_its_id() {
         assert_eq!(distribution("NAME=x\nID=\"alpine\"\n").as_deref(), Some("alpine"));
         assert_eq!(distribution("ID=a/b\n"), None);
+    }
+
+    #[test]
+    fn any_database_is_read_in_full_or_in_part() {
+        let (deb, apk_) = (
+            "Package: a\nStatus: install ok installed\nVersion: 1\nArchitecture: amd64\n\nPackage: b\nVersion: 2\n",
+            "P:a\nV:1\nA:x86_64\n\nP:b\nV:2\n",
+        );
+        bolero::check!().for_each(|input: &[u8]| {
+            for (valid, read) in [(deb, dpkg as fn(&str) -> Vec<Package>), (apk_, apk)] {
+                for text in [input.to_vec(), damaged(valid.as_bytes(), input)] {
+                    let text = String::from_utf8_lossy(&text);
+                    let found = read(&text);
+                    assert!(found.len() <= text.lines().count());
+                    let is_line = |part: &str| !part.contains('\n') && text.contains(part);
+                    assert!(found.iter().all(|one| is_line(&one.name) && is_line(&one.version)));
+                }
+            }
+            let _ = distribution(&String::from_utf8_lossy(input));
+        });
     }
 }

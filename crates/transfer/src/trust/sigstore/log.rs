@@ -223,3 +223,67 @@ fn hex(bytes: &[u8]) -> String {
 fn denied(why: String) -> Error {
     Error::new(Kind::Denied, why)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trust::bundle::Material;
+    use crate::trust::keys::PrivateKey;
+    use crate::trust::sigstore::root::Range;
+    use imgctl_base::testing::damaged;
+    use std::panic::AssertUnwindSafe;
+
+    /// A log whose key nobody has, and an entry that it did not make.
+    fn scene() -> (Log, Vec<u8>) {
+        let key = PrivateKey::generate().unwrap().public().unwrap();
+        let log = Log { id: sha256(key.der()), key, valid: Range::ALWAYS };
+        let hint = &log.id[..4];
+        let signature = STANDARD.encode([hint, &[0; 64]].concat());
+        let checkpoint =
+            format!("log\n3\n{}\n\n\u{2014} log {signature}\n", STANDARD.encode([7; 32]));
+        (log, checkpoint.into_bytes())
+    }
+
+    #[test]
+    fn nobody_else_signs_a_checkpoint() {
+        let (log, valid) = scene();
+        let log = AssertUnwindSafe(log);
+        bolero::check!().for_each(|input: &[u8]| {
+            for text in [input.to_vec(), damaged(&valid, input)] {
+                let text = String::from_utf8_lossy(&text);
+                assert!(checkpoint(&text, &log).is_err());
+            }
+        });
+    }
+
+    #[test]
+    fn no_entry_of_another_log_is_accepted() {
+        let (log, checkpoint) = scene();
+        let bundle = Bundle {
+            statement: b"statement".to_vec(),
+            signatures: vec![b"signature".to_vec()],
+            material: Material::default(),
+        };
+        let hash = STANDARD.encode([7; 32]);
+        let valid = json!({
+            "logIndex": "1", "logId": {"keyId": STANDARD.encode(&log.id)},
+            "kindVersion": {"kind": "dsse", "version": "0.0.1"}, "integratedTime": "1",
+            "inclusionPromise": {"signedEntryTimestamp": hash},
+            "inclusionProof": {"logIndex": "1", "rootHash": hash, "treeSize": "3", "hashes": [hash, hash],
+                "checkpoint": {"envelope": String::from_utf8(checkpoint).unwrap()}},
+            "canonicalizedBody": STANDARD.encode(r#"{"kind":"dsse","apiVersion":"0.0.1","spec":{}}"#),
+        })
+        .to_string();
+        let root = AssertUnwindSafe(TrustedRoot { logs: vec![log], ..TrustedRoot::default() });
+        let verifier = Verifier { der: b"der", is_certificate: false };
+        bolero::check!().for_each(|input: &[u8]| {
+            for text in [input.to_vec(), damaged(valid.as_bytes(), input)] {
+                let Ok(entry) = serde_json::from_slice::<LogEntry>(&text) else { continue };
+                assert!(verify(&entry, &bundle, &verifier, &root).is_err());
+                if let Some(proof) = &entry.inclusion_proof {
+                    assert!(included(&entry, proof, &root.logs[0]).is_err());
+                }
+            }
+        });
+    }
+}

@@ -69,7 +69,7 @@ pub(super) struct Range {
 
 impl Range {
     /// No limit.
-    const ALWAYS: Self = Self { start: i64::MIN, end: None };
+    pub(super) const ALWAYS: Self = Self { start: i64::MIN, end: None };
 
     pub(super) fn contains(self, time: i64) -> bool {
         self.start <= time && self.end.is_none_or(|end| time <= end)
