@@ -10,6 +10,7 @@
     reason = "a test may panic, and prints what is for its reader"
 )]
 
+mod ci;
 mod commands;
 mod hints;
 mod links;
