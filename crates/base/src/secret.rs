@@ -1,8 +1,14 @@
-//! Secrets: text that is never shown, and masking of known secrets in output.
+//! Secrets: text that is never shown, and masking of known secrets in output. The memory of a secret is
+//! overwritten when it is dropped, and a process that has had one leaves no core and lets no other process of
+//! its user read its memory.
 //!
 //! Must not know where secrets come from.
 
 use std::borrow::Cow;
+use std::sync::Once;
+
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use zeroize::Zeroize as _;
 
 /// A password, key or token. `Debug` masks it.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
@@ -10,13 +16,32 @@ pub struct Secret(String);
 
 impl Secret {
     pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+        let text = text.into();
+        if !text.is_empty() {
+            keep_memory_private();
+        }
+        Self(text)
     }
 
     /// Returns the secret itself: only for sending it.
     pub fn expose(&self) -> &str {
         &self.0
     }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+/// For the rest of this process's lifetime: programs that it executes are not affected, so `RUN` is not.
+fn keep_memory_private() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // A kernel that refuses leaves what was before.
+        let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    });
 }
 
 impl std::fmt::Debug for Secret {
@@ -81,6 +106,14 @@ mod tests {
         }
         assert_eq!(redactor.redact("login passw0rd x abcdef pass!"), "login *** x *** ***!");
         assert!(matches!(redactor.redact("nothing"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn a_process_with_a_secret_is_not_dumpable() {
+        drop(Secret::new(""));
+        drop(Secret::new("hunter22"));
+        let behavior = rustix::process::dumpable_behavior().unwrap();
+        assert_eq!(behavior, DumpableBehavior::NotDumpable);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Everything that a report of a problem needs, in one archive: the records of a cluster on this
-//! controller, its status, and logs and facts of its hosts, without secrets.
+//! controller, its status, and logs and facts of its hosts, without secrets: what is not known to be harmless is
+//! left out.
 //!
 //! What goes in is a value first, which a front end shows before anything is collected. Reads only: no
 //! lock, no Lease, no change on hosts. A host or file that cannot be read is named in the archive's
 //! list and stops nothing.
 
 mod archive;
+mod harmless;
 mod redaction;
 
 use std::collections::BTreeMap;
@@ -20,6 +22,7 @@ use crate::maintain;
 use crate::report::journals::{Found, Kind, Places};
 use crate::session::Session;
 use crate::support::archive::Archive;
+use crate::support::harmless::Harmless;
 use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Error, IoContext as _, Kind as ErrorKind, Result};
 use imgctl_base::fs::directory;
@@ -128,6 +131,7 @@ struct Contents<'a> {
     work: Work<'a>,
     context: ClusterContext,
     redactor: Redactor,
+    harmless: Harmless,
 }
 
 /// One row of the archive's list.
@@ -187,8 +191,24 @@ pub fn bundle(
     if !(steps.agree)(&items)? {
         return Ok(None);
     }
-    let contents = Contents { items, request, work, context, redactor };
+    let harmless = names(&context);
+    let contents = Contents { items, request, work, context, redactor, harmless };
     contents.write(path, steps.done).map(Some)
+}
+
+/// Returns the names of a cluster's own parts, which are no secrets.
+fn names(context: &ClusterContext) -> Harmless {
+    let mut harmless = Harmless::default();
+    harmless.name(&context.name);
+    for host in &context.hosts {
+        harmless.name(&host.id());
+        harmless.name(host.ip());
+    }
+    for image in &context.images {
+        image.name.split(['/', ':', '@']).for_each(|part| harmless.name(part));
+        harmless.name(&image.name);
+    }
+    harmless
 }
 
 fn item(path: &str, source: &str, origin: Origin) -> Item {
@@ -218,7 +238,7 @@ fn records(work: &Work<'_>, runs: usize) -> Result<Vec<Item>> {
 }
 
 impl Contents<'_> {
-    fn write(&self, path: &Path, done: &dyn Fn(&Collected)) -> Result<Vec<Collected>> {
+    fn write(mut self, path: &Path, done: &dyn Fn(&Collected)) -> Result<Vec<Collected>> {
         let mut archive = Archive::create(path)?;
         let mut all = Vec::new();
         let mut keep = |collected: Collected| {
@@ -240,6 +260,11 @@ impl Contents<'_> {
             let hosts = Hosts { context: &self.context, since: self.request.since };
             for part in of_hosts.chunks(AT_ONCE) {
                 let found = map(part, AT_ONCE, |(host, lines)| hosts.ask(&*pool, *host, lines));
+                let tables =
+                    found.iter().flatten().filter(|(item, _)| item.path.ends_with(OF_API.0));
+                for (text, _) in tables.filter_map(|(_, content)| content.as_ref().ok()) {
+                    self.harmless.names_of_tables(text);
+                }
                 for (one, content) in found.into_iter().flatten() {
                     keep(self.add(&mut archive, one, content)?);
                 }
@@ -276,9 +301,9 @@ impl Contents<'_> {
         Ok(collected)
     }
 
-    /// Returns `text` without known secrets and without what looks like one.
+    /// Returns `text` without known secrets and without what could be one.
     fn clean(&self, text: &str) -> String {
-        redaction::redact(&self.redactor.redact(text)).into_owned()
+        redaction::redact(&self.redactor.redact(text), &self.harmless)
     }
 
     /// Returns the content of an item of the controller, and whether it was cut.
