@@ -297,6 +297,34 @@ fn only_the_command_line_prints_and_reads_the_environment() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Files that may name the standard streams: the edge at which text leaves escaped, and what needs the
+/// descriptors alone. `clippy.toml` refuses them elsewhere, unless a file says that it expects them.
+const STREAMS: [&str; 4] = [
+    "src/ui/edge.rs",
+    "src/ui/tty.rs",
+    "crates/build/src/build/run/init.rs",
+    "crates/host/src/agent/server/stdio.rs",
+];
+
+#[test]
+fn text_leaves_at_one_place() {
+    let words = ["io::stdout", "io::stderr", "println!", "print!(", "set_message(", "/dev/tty"];
+    let mut wrong = Vec::new();
+    for source in sources() {
+        // Behind the feature `testing`, which no release has, and tests.
+        if STREAMS.iter().any(|file| source.path.ends_with(file))
+            || source.path.components().any(|part| part.as_os_str() == "testing")
+            || ["testing.rs", "tests.rs"].iter().any(|name| source.path.ends_with(name))
+        {
+            continue;
+        }
+        let code = code(&source.text);
+        let found = words.iter().filter(|word| code.contains(**word));
+        wrong.extend(found.map(|word| format!("{} says {word}", source.path.display())));
+    }
+    assert!(wrong.is_empty(), "only src/ui/edge.rs writes text:\n{}", wrong.join("\n"));
+}
+
 /// Cargo is told the roots (`autotests = false`), so a file that nothing declares would never run.
 #[test]
 fn every_test_file_is_reached_from_a_test_binary() {

@@ -5,31 +5,34 @@ use serde_json::json;
 use crate::cli::{context::Context, upgrade_view::findings_text};
 use crate::ui::table::Table;
 use imgctl_base::error::Result;
+use imgctl_base::text::Lines;
 use imgctl_cluster::adopt::reading::{AdoptedHost, Adoption};
 use imgctl_cluster::pipeline::step::PlanView;
 
 /// Prints the cluster and the findings.
 pub(crate) fn show(adoption: &Adoption, context: &Context) -> Result<()> {
-    let mut text =
-        format!("cluster {}: {} {}\n", adoption.cluster, adoption.runtime, adoption.version);
+    let mut text = Lines::default();
+    text.line(format_args!(
+        "cluster {}: {} {}",
+        adoption.cluster, adoption.runtime, adoption.version
+    ));
     if let Some(endpoint) = &adoption.endpoint {
-        text.push_str(&format!("API endpoint: {endpoint}\n"));
+        text.line(format_args!("API endpoint: {endpoint}"));
     }
     if let Some(etcd) = adoption.etcd {
-        text.push_str(&format!("etcd: {etcd}\n"));
+        text.line(format_args!("etcd: {etcd}"));
     }
     if let Some(record) = &adoption.record {
-        text.push_str(&format!("record: {record}\n"));
+        text.line(format_args!("record: {record}"));
     }
-    text.push('\n');
+    text.line("");
     let mut table = Table::new(&["HOST", "ROLES", "NODE", "VERSION", "RUNTIME", "CERTIFICATES"]);
     for host in &adoption.hosts {
         table.row(row(host));
     }
-    text.push_str(&table.render(true));
+    text.append(&table.render(true));
     if !adoption.findings.is_empty() {
-        text.push('\n');
-        text.push_str(&findings_text(&adoption.findings));
+        text.line("").append(&findings_text(&adoption.findings));
     }
     context.ui.print(&text)?;
     if adoption.known {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 
 use crate::cli::{context::Context, duration};
-use crate::ui::terminal::Stdout;
+use crate::ui::edge::Stdout;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Platform;
 use imgctl_transfer::transfer::{OuterCompression, Output, Request, Split};

@@ -1,6 +1,5 @@
 //! Reporting of errors: what users and machines see of them, and the exit code.
 
-use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use serde_json::json;
@@ -8,7 +7,7 @@ use serde_json::json;
 use crate::cli::settings::Early;
 use crate::ui;
 use imgctl_base::error::{Error, Kind};
-use imgctl_base::text::is_unsafe;
+use imgctl_base::text::{Lines, Tone, is_unsafe};
 
 /// Returns the exit code of a kind. Scripts depend on it (docs/cli.md).
 fn code(kind: Kind) -> u8 {
@@ -31,24 +30,29 @@ fn code(kind: Kind) -> u8 {
 /// Shows `error` on stderr and returns its exit code. A closed output (`imgctl images | head -1`)
 /// is not a failure.
 pub(crate) fn report(error: &Error, early: Early) -> ExitCode {
-    if ui::terminal::reader_is_gone(error) {
+    if ui::edge::reader_is_gone(error) {
         return ExitCode::SUCCESS;
     }
-    let text = match (early.json, early.on_runner) {
-        // Inside of JSON texts only, where it means the same.
-        (true, _) => format!("{}\n", as_json(error)).replace("##[", "##\\u005b"),
-        (false, true) => ui::ci::harmless(&as_text(error, ui::colours_stderr(early.colour))),
-        (false, false) => as_text(error, ui::colours_stderr(early.colour)),
-    };
-    ui::terminal::stderr(&text);
+    if early.json {
+        ui::edge::json_to_stderr(&as_json(error));
+    } else {
+        let lines = as_lines(error, ui::colours_stderr(early.colour));
+        ui::edge::lines_to_stderr(&lines, early.on_runner);
+    }
     ExitCode::from(code(error.kind()))
 }
 
 /// Reports errors from clap; help and version go to stdout with exit code 0.
 pub(crate) fn of_parser(error: &clap::Error, early: Early) -> ExitCode {
     if !error.use_stderr() || !early.json {
-        // Nothing can be done about a closed output.
-        let _ = error.print();
+        let shown = error.render().to_string();
+        if shown.chars().any(|c| is_unsafe(c) && c != '\n') {
+            // An argument of the command line, which a script may have from elsewhere.
+            ui::edge::lines_to_stderr(&shown.lines().collect(), early.on_runner);
+        } else {
+            // Nothing can be done about a closed output.
+            let _ = error.print();
+        }
         return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
     }
     let rendered = error.render().to_string();
@@ -66,23 +70,25 @@ pub(crate) fn of_parser(error: &clap::Error, early: Early) -> ExitCode {
 
 /// Formats the error as `error:`, with the causes indented under it and a `hint:` line for each
 /// hint.
-fn as_text(error: &Error, colour: bool) -> String {
-    let (red, cyan, reset) =
-        if colour { ("\x1b[1;31m", "\x1b[1;36m", "\x1b[0m") } else { ("", "", "") };
-    let chain = error.chain();
-    let mut text = String::new();
-    for (depth, message) in chain.iter().enumerate() {
-        // A multi-line message (a build's caret) keeps its shape.
-        let message = printable(message);
-        let _ = match depth {
-            0 => writeln!(text, "{red}error:{reset} {message}"),
-            _ => writeln!(text, "  because: {}", message.replace('\n', "\n  ")),
-        };
+fn as_lines(error: &Error, colour: bool) -> Lines {
+    let tone = |tone| if colour { tone } else { Tone::Plain };
+    let mut lines = Lines::default();
+    for (depth, message) in error.chain().iter().enumerate() {
+        // Only an excerpt that the error was given (a build's caret) has lines of its own.
+        for (number, line) in message.split('\n').enumerate() {
+            match (depth, number) {
+                (0, 0) => lines
+                    .pieces(&[(tone(Tone::Error), &"error:"), (Tone::Plain, &format!(" {line}"))]),
+                (0, _) => lines.line(line),
+                (_, 0) => lines.line(format!("  because: {line}")),
+                _ => lines.line(format!("  {line}")),
+            };
+        }
     }
     for hint in error.hints() {
-        let _ = writeln!(text, "{cyan}hint:{reset} {}", printable(hint));
+        lines.pieces(&[(tone(Tone::Hint), &"hint:"), (Tone::Plain, &format!(" {hint}"))]);
     }
-    text
+    lines
 }
 
 fn as_json(error: &Error) -> serde_json::Value {
@@ -93,17 +99,6 @@ fn as_json(error: &Error) -> serde_json::Value {
         "causes": chain.get(1..).unwrap_or_default(),
         "hints": error.hints(),
     }})
-}
-
-/// Escapes control and bidirectional characters: names in messages may come from hostile images.
-fn printable(text: &str) -> String {
-    text.chars()
-        .flat_map(|c| {
-            let escape = is_unsafe(c) && c != '\n';
-            let plain = (!escape).then_some(c);
-            escape.then(|| c.escape_default()).into_iter().flatten().chain(plain)
-        })
-        .collect()
 }
 
 #[cfg(test)]
@@ -119,7 +114,7 @@ mod tests {
     #[test]
     fn text_shows_causes_and_hints() {
         assert_eq!(
-            as_text(&sample(), false),
+            as_lines(&sample(), false).as_str(),
             "error: cannot mount `etcd:v1`\n  because: blob sha256:12 is truncated\nhint: load the archive again\n"
         );
     }
@@ -132,9 +127,33 @@ mod tests {
         );
     }
 
-    #[test]
-    fn control_characters_of_foreign_names_are_escaped() {
-        assert_eq!(printable("a\u{7}b\u{9b}c\td\n"), "a\\u{7}b\\u{9b}c\td\n");
+    proptest::proptest! {
+        #[test]
+        fn foreign_text_adds_no_line_and_no_sequence(
+            text in "[\n\r\t\u{1b}\u{7}\u{7f}-\u{9f}\u{200b}-\u{202e}\u{2066}a-c:]{0,30}",
+        ) {
+            let host = imgctl_base::wire::Failure::from(&Error::failed(&text).hint(&text));
+            let error = Error::from(host)
+                .caused_by(std::io::Error::other(text.clone()))
+                .context(&text)
+                .hint(&text)
+                .lines([format!("  {text}")]);
+            let shown = as_lines(&error, false).as_str().to_owned();
+            let is_foreign = |c: char| is_unsafe(c) && c != '\n';
+            proptest::prop_assert!(!shown.contains(is_foreign), "{shown:?}");
+            for line in shown.lines() {
+                let is_ours = ["error: ", "  because: ", "hint: ", "  "]
+                    .iter()
+                    .any(|start| line.starts_with(start));
+                proptest::prop_assert!(is_ours, "{shown:?}");
+            }
+            let messages = error.chain().len() + error.hints().len() + 1;
+            proptest::prop_assert_eq!(shown.lines().count(), messages);
+            // JSON has the same value, without what a terminal obeys.
+            let json = as_json(&error).to_string();
+            let escaped = imgctl_base::text::escape_json(&json).into_owned();
+            proptest::prop_assert!(!escaped.contains(is_unsafe));
+        }
     }
 
     #[test]

@@ -58,9 +58,7 @@ impl Listing {
         let text = unescaped(text);
         let lines = rendered(&text, self.rows.iter().map(|row| &row.fields))?;
         if !as_table {
-            return context
-                .ui
-                .print(&lines.iter().map(|line| format!("{line}\n")).collect::<String>());
+            return print(&lines, context);
         }
         let names = headings_of(&text);
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -94,7 +92,12 @@ pub(crate) fn print_each<'a>(
     context: &Context,
 ) -> Result<()> {
     let lines = rendered(&unescaped(template), values)?;
-    lines.iter().try_for_each(|line| context.ui.line(line))
+    print(&lines, context)
+}
+
+/// Prints what a template made: exactly, unless stdout is a terminal. Scripts read it.
+fn print(lines: &[String], context: &Context) -> Result<()> {
+    context.ui.content(lines.iter().map(|line| format!("{line}\n")).collect::<String>())
 }
 
 /// Returns the headings of a table template: the field name of each column, split into words.

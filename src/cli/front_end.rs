@@ -19,6 +19,7 @@ use crate::ui::{
 };
 use imgctl_base::error::{IoContext, Result};
 use imgctl_base::progress::Reporter;
+use imgctl_base::text::Lines;
 use imgctl_cluster::cluster::context::Host;
 use imgctl_cluster::pipeline::event::{Event, Listener, NullListener, Outcome as StepOutcome};
 use imgctl_cluster::pipeline::{
@@ -214,11 +215,11 @@ fn show_phases(view: &PlanView, context: &Context) -> Result<()> {
             .ui
             .line(&format!("cluster {}: nothing to do, every host is up to date", view.cluster));
     }
-    let mut text = String::new();
+    let mut text = Lines::default();
     for phase in &view.phases {
-        text.push_str(&format!("{}\n", phase.phase));
+        text.line(&phase.phase);
         for host in &phase.hosts {
-            text.push_str(&format!("  {}\n", host.host));
+            text.line(format_args!("  {}", host.host));
             for step in &host.steps {
                 let mut marks = String::new();
                 if step.done_before {
@@ -229,9 +230,9 @@ fn show_phases(view: &PlanView, context: &Context) -> Result<()> {
                 }
                 let mut says = step.says.iter();
                 let first = says.next().map_or("", String::as_str);
-                text.push_str(&format!("    - {first}{marks}\n"));
+                text.line(format_args!("    - {first}{marks}"));
                 for line in says {
-                    text.push_str(&format!("      {line}\n"));
+                    text.line(format_args!("      {line}"));
                 }
             }
         }
@@ -331,7 +332,7 @@ fn window(document: &Document, state: &WindowState, context: &Context) -> Result
             "id": document.id,
         });
         event["window"] = upgrade_view::window_json(state);
-        return context.ui.line(&event.to_string());
+        return context.ui.json_line(&event);
     }
     let (kind, id) = (document.kind(), &document.id);
     context.ui.say(&match state {
@@ -357,7 +358,7 @@ fn backed_up(backup: &BackedUp, context: &Context) -> Result<()> {
             "bytes": backup.bytes,
             "encrypted": backup.encrypted,
         });
-        return context.ui.line(&object.to_string());
+        return context.ui.json_line(&object);
     }
     let how = if backup.encrypted { "encrypted" } else { "not encrypted" };
     context.ui.line(&format!(

@@ -59,10 +59,7 @@ impl ReportOutput {
                 return Err(Error::usage("stdout cannot have both the page and JSON")
                     .hint("write the page to a file with -o FILE.html"));
             }
-            let json = serde_json::to_string(data).map_err(|error| {
-                Error::failed("cannot write the report as JSON").caused_by(error)
-            })?;
-            context.ui.line(&json)?;
+            context.ui.json_line(data)?;
         }
         match self.output.as_deref() {
             Some(path) if !is_stdout(path) => {
@@ -75,7 +72,7 @@ impl ReportOutput {
                 Err(Error::usage("a page of HTML is not written to a terminal")
                     .hint("name a file with -o FILE.html"))
             }
-            _ => context.ui.print(&report.to_html()),
+            _ => context.ui.content(report.to_html()),
         }
     }
 }

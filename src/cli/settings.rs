@@ -105,6 +105,7 @@ impl Settings {
                 is_dumb: environment
                     .get("TERM")
                     .is_none_or(|term| term == "dumb" || term.is_empty()),
+                on_runner: on_runner(environment),
             },
             sync: !switch(globals.no_sync, "IMGCTL_NO_SYNC")?,
             state_identity: globals
@@ -116,12 +117,18 @@ impl Settings {
     }
 }
 
+/// Returns whether a CI system reads the log: GitHub's runner, Gitea's or GitLab's.
+fn on_runner(environment: &Environment) -> bool {
+    let is_on = |name: &str| matches!(environment.switch(name), Ok(Some(true)));
+    is_on("GITHUB_ACTIONS") || is_on("GITLAB_CI")
+}
+
 /// Settings needed before the command line is parsed, because errors of the parser use them too.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Early {
     pub(crate) json: bool,
     pub(crate) colour: Colour,
-    /// A runner of GitHub's takes lines of the log for commands.
+    /// A CI system takes lines of the log for commands.
     pub(crate) on_runner: bool,
 }
 
@@ -137,7 +144,7 @@ impl Early {
         Self {
             json: given("--json") || matches!(environment.switch("IMGCTL_JSON"), Ok(Some(true))),
             colour: colour(given("--no-color"), environment),
-            on_runner: matches!(environment.switch("GITHUB_ACTIONS"), Ok(Some(true))),
+            on_runner: on_runner(environment),
         }
     }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::cli::context::Context;
 use crate::ui::status_screen::{Health, Shown as OnScreen, ShownHost};
 use crate::ui::table::{Table, human};
-use imgctl_base::error::{Error, Result};
+use imgctl_base::error::Result;
 use imgctl_cluster::inplace::drift::Report;
 use imgctl_cluster::pipeline::nodes::NodeStatus;
 use imgctl_cluster::pipeline::status::{HostFacts, HostStatus, Status};
@@ -36,16 +36,14 @@ pub(crate) fn json(found: &ClusterStatus) -> impl Serialize + '_ {
     }
 }
 
-/// Returns one of several statuses as one line of JSON.
-pub(crate) fn json_line(found: &ClusterStatus, now: Timestamp) -> Result<String> {
-    let shown = Shown {
+/// Returns one of several statuses for one line of JSON.
+pub(crate) fn at(found: &ClusterStatus, now: Timestamp) -> impl Serialize {
+    Shown {
         time: Some(now.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()),
         status: &found.status,
         in_place: found.in_place.as_ref(),
         last_backup: found.last_backup.as_ref(),
-    };
-    serde_json::to_string(&shown)
-        .map_err(|error| Error::failed("cannot write the result as JSON").caused_by(error))
+    }
 }
 
 /// Returns a status for a screen.
@@ -118,7 +116,8 @@ struct Shown<'a> {
 /// Shows when the last backup was made, and where it is.
 fn show_backup(last: &LastBackup, context: &Context) -> Result<()> {
     let age = last.age(Timestamp::now());
-    context.ui.line(&format!("\nlast backup: {age} ago, {} ({})", last.place, human(last.bytes)))
+    context.ui.line("")?;
+    context.ui.line(&format!("last backup: {age} ago, {} ({})", last.place, human(last.bytes)))
 }
 
 fn show_drift(report: &Report, context: &Context) -> Result<()> {
@@ -136,7 +135,8 @@ fn show(status: &Status, context: &Context) -> Result<()> {
         [] => "none".to_owned(),
         images => images.join(", "),
     };
-    context.ui.line(&format!("{}, images: {images}\n", status.runtime))?;
+    context.ui.line(&format!("{}, images: {images}", status.runtime))?;
+    context.ui.line("")?;
     let mut table =
         Table::new(&["HOST", "ROLES", "STATE", "NAME", "ARCH", "SYSTEM", "FREE", "TREE", "CERTS"]);
     for host in &status.hosts {
@@ -202,7 +202,8 @@ fn show_registry(status: &Status, context: &Context) -> Result<()> {
     if hosts.is_empty() {
         return Ok(());
     }
-    context.ui.line(&format!("\nregistry: {}", hosts.join(", ")))
+    context.ui.line("")?;
+    context.ui.line(&format!("registry: {}", hosts.join(", ")))
 }
 
 /// How long the certificate lasts.

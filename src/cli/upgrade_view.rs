@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::cli::context::Context;
 use crate::ui::table::Table;
 use imgctl_base::error::Result;
+use imgctl_base::text::Lines;
 use imgctl_cluster::pipeline::{event::Outcome, journal::Past, step::PlanView};
 use imgctl_cluster::upgrade::document::{Document, Finding, HostBefore, Release, Severity, few};
 use imgctl_cluster::upgrade::report::Report;
@@ -36,7 +37,7 @@ pub(crate) fn show_settings(
         value["change"] = plan_json(document)?;
         return context.ui.json(&value);
     }
-    context.ui.print(&format!("{}\n", text(document)?))
+    context.ui.print(text(document)?.line(""))
 }
 
 /// Prints only findings, for example when there is nothing to do.
@@ -56,65 +57,60 @@ fn plan_json(document: &Document) -> Result<Value> {
     Ok(value)
 }
 
-fn text(document: &Document) -> Result<String> {
+fn text(document: &Document) -> Result<Lines> {
     let target = document.target();
     let verb = document.direction.verb();
-    let mut text = match document.is_reconfiguration() {
-        false => format!(
-            "{verb} {} of cluster {} ({}): {} → {}\n",
+    let mut text = Lines::default();
+    match document.is_reconfiguration() {
+        false => text.line(format_args!(
+            "{verb} {} of cluster {} ({}): {} → {}",
             document.id,
             document.cluster,
             document.runtime,
             release(&document.from),
             release(target)
-        ),
-        true => format!(
-            "{} {} of cluster {} ({}, {})\n",
+        )),
+        true => text.line(format_args!(
+            "{} {} of cluster {} ({}, {})",
             document.kind(),
             document.id,
             document.cluster,
             document.runtime,
             release(target)
-        ),
+        )),
     };
-    text.push_str(&format!("plan {}\n", document.digest()?));
+    text.line(format_args!("plan {}", document.digest()?));
     if document.hops.len() > 1 {
-        text.push_str("\nhops\n");
+        text.line("").line("hops");
         for hop in &document.hops {
             let who = if hop.workers { "control planes and workers" } else { "control planes" };
-            text.push_str(&format!("  {}: {who}\n", release(hop)));
+            text.line(format_args!("  {}: {who}", release(hop)));
         }
     }
     if document.is_reconfiguration() {
-        text.push('\n');
-        text.push_str(&settings(document));
+        text.line("").append(&settings(document));
     }
     if !document.choices.windows.is_empty() {
-        text.push_str(&format!(
-            "\nwindows (hosts begin to change only then; {})\n",
-            next(document)
-        ));
+        let next = next(document);
+        text.line("").line(format_args!("windows (hosts begin to change only then; {next})"));
         for window in &document.choices.windows {
-            text.push_str(&format!("  {window}\n"));
+            text.line(format_args!("  {window}"));
         }
     }
-    text.push('\n');
-    text.push_str(&order(document));
-    text.push_str(&restarts(document));
+    text.line("").append(&order(document)).append(&restarts(document));
     if !document.findings.is_empty() {
-        text.push('\n');
-        text.push_str(&findings_text(&document.findings));
+        text.line("").append(&findings_text(&document.findings));
     }
     if !document.notes.is_empty() {
-        text.push_str("\nnotes\n");
+        text.line("").line("notes");
         for note in &document.notes {
-            text.push_str(&format!("  - {note}\n"));
+            text.line(format_args!("  - {note}"));
         }
     }
     let blockers = document.blockers().count();
     if blockers > 0 {
         let what = if blockers == 1 { "error blocks" } else { "errors block" };
-        text.push_str(&format!("\n{blockers} {what} the start\n"));
+        text.line("").line(format_args!("{blockers} {what} the start"));
     }
     Ok(text)
 }
@@ -144,7 +140,7 @@ pub(crate) fn window_json(state: &WindowState) -> Value {
 }
 
 /// Returns each setting with its old and new value, and what restarts where.
-fn settings(document: &Document) -> String {
+fn settings(document: &Document) -> Lines {
     let value = |value: &Option<Value>| match value {
         None => "-".to_owned(),
         Some(Value::String(text)) => text.clone(),
@@ -173,7 +169,7 @@ fn release(release: &Release) -> String {
 }
 
 /// Returns the hosts in upgrade order; a rollback begins with the workers.
-fn order(document: &Document) -> String {
+fn order(document: &Document) -> Lines {
     let mut table = Table::new(&["ORDER", "HOST", "NODE", "ARCH", "VERSION", "CONTAINERS"]);
     for (when, id) in document.order() {
         let host = document.hosts.get(id).cloned().unwrap_or_default();
@@ -218,8 +214,8 @@ fn counts(document: &Document, id: &str) -> String {
 }
 
 /// Returns the containers that change, by host.
-fn restarts(document: &Document) -> String {
-    let mut text = String::new();
+fn restarts(document: &Document) -> Lines {
+    let mut text = Lines::default();
     for id in document.restarts.keys() {
         let containers = document
             .prediction(id)
@@ -231,7 +227,7 @@ fn restarts(document: &Document) -> String {
             .filter(|one| !matches!(word(one, "verdict").to_lowercase().as_str(), "keep" | "ended"))
             .map(|one| {
                 format!(
-                    "    {} {}/{} {}: {}\n",
+                    "    {} {}/{} {}: {}",
                     word(one, "verdict").to_lowercase(),
                     word(one, "namespace"),
                     word(one, "pod"),
@@ -243,18 +239,23 @@ fn restarts(document: &Document) -> String {
         if disturbed.is_empty() {
             continue;
         }
-        text.push_str(&format!("  {id}\n"));
-        text.extend(disturbed.iter().take(NAMED).map(String::as_str));
+        if text.is_empty() {
+            text.line("").line("containers that are affected");
+        }
+        text.line(format_args!("  {id}"));
+        for one in disturbed.iter().take(NAMED) {
+            text.line(one);
+        }
         if disturbed.len() > NAMED {
-            text.push_str(&format!("    and {} more\n", disturbed.len() - NAMED));
+            text.line(format_args!("    and {} more", disturbed.len() - NAMED));
         }
     }
-    if text.is_empty() { text } else { format!("\ncontainers that are affected\n{text}") }
+    text
 }
 
-pub(crate) fn findings_text(findings: &[Finding]) -> String {
+pub(crate) fn findings_text(findings: &[Finding]) -> Lines {
     if findings.is_empty() {
-        return String::new();
+        return Lines::default();
     }
     let mut table = Table::new(&["SEVERITY", "CHECK", "HOST", "FOUND"]);
     for finding in findings {
@@ -281,9 +282,9 @@ pub(crate) fn findings_text(findings: &[Finding]) -> String {
         }
     }
     if !hints.is_empty() {
-        text.push_str("\nwhat to do\n");
+        text.line("").line("what to do");
         for (check, hint) in hints {
-            text.push_str(&format!("  {check}: {hint}\n"));
+            text.line(format_args!("  {check}: {hint}"));
         }
     }
     text
@@ -391,7 +392,7 @@ pub(crate) fn show_report(report: &Report, context: &Context) -> Result<()> {
         let event = json!({
             "time": jiff::Timestamp::now().to_string(), "event": "report", "report": report,
         });
-        return context.ui.line(&event.to_string());
+        return context.ui.json_line(&event);
     }
     let (mut agreed, mut wrong) = (0, 0);
     for host in &report.hosts {
@@ -476,9 +477,9 @@ mod tests {
             "1 error blocks the start",
             "notes\n",
         ] {
-            assert!(told.contains(expected), "{expected}\n{told}");
+            assert!(told.as_str().contains(expected), "{expected}\n{told}");
         }
-        assert!(!told.contains("a/d"));
+        assert!(!told.as_str().contains("a/d"));
         let told = plan_json(&plan).unwrap();
         assert_eq!(told["digest"], json!(plan.digest().unwrap()));
         assert_eq!(told["controlPlanes"], json!(["10.0.0.1"]));

@@ -1,14 +1,14 @@
 //! Writes the cells of a screen to stderr as escape sequences that every terminal of today knows (ECMA-48
 //! and DEC's private modes). Must not know what the cells show, nor set the terminal's modes.
 
-use std::io::{self, Write};
+use std::io;
 
 use ratatui_core::backend::{Backend, ClearType, WindowSize};
 use ratatui_core::buffer::Cell;
 use ratatui_core::layout::{Position, Size};
 use ratatui_core::style::{Color, Modifier};
 
-use crate::ui::tty;
+use crate::ui::{edge, tty};
 
 /// Alternate screen, cleared, without a cursor; and back, with the attributes as they were.
 pub(super) const ENTER: &str = "\x1b[?1049h\x1b[2J\x1b[?25l";
@@ -101,9 +101,7 @@ impl Backend for Ansi {
 
     fn flush(&mut self) -> io::Result<()> {
         let bytes = std::mem::take(&mut self.bytes);
-        let mut stderr = io::stderr().lock();
-        stderr.write_all(&bytes)?;
-        stderr.flush()
+        edge::frame(&bytes)
     }
 }
 

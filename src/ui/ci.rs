@@ -3,6 +3,8 @@
 //! A runner takes every line of the log that looks like a command for one, so lines with foreign text
 //! are made harmless first. Must not know what the lines mean.
 
+use imgctl_base::text::escape;
+
 /// A CI system that reads the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum System {
@@ -53,9 +55,10 @@ impl Annotation<'_> {
     }
 }
 
-/// Escapes a command's message.
+/// Escapes a command's message. The runner shows it on a page and in the log.
 fn data(text: &str) -> String {
-    text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
+    let text = text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
+    escape(&text).into_owned()
 }
 
 /// Escapes a property of a command.

@@ -2,13 +2,13 @@
 //! ends. Dropping it gives the terminal back. Must not know when to draw, nor what.
 
 use std::collections::VecDeque;
-use std::io::{self, Write as _};
+use std::io;
 
 use ratatui_core::buffer::Buffer;
 use ratatui_core::terminal::Terminal as Frames;
 
 use crate::ui::ansi::{Ansi, ENTER, LEAVE};
-use crate::ui::tty::Modes;
+use crate::ui::{edge::frame, tty::Modes};
 
 /// Maximum size of the lines that are held back, in bytes; the oldest make room.
 const MOST_HELD: usize = 4 << 20;
@@ -39,7 +39,7 @@ impl FullScreen {
     /// Takes the whole terminal.
     pub(super) fn enter() -> io::Result<Self> {
         let modes = Modes::set()?;
-        write(ENTER)?;
+        frame(ENTER.as_bytes())?;
         Ok(Self {
             frames: Frames::new(Ansi::default())?,
             held: VecDeque::new(),
@@ -92,14 +92,8 @@ impl FullScreen {
 
 impl Drop for FullScreen {
     fn drop(&mut self) {
-        let _ = write(LEAVE);
+        let _ = frame(LEAVE.as_bytes());
     }
-}
-
-fn write(text: &str) -> io::Result<()> {
-    let mut stderr = io::stderr().lock();
-    stderr.write_all(text.as_bytes())?;
-    stderr.flush()
 }
 
 /// Returns the beginning of a line without colours, which log records have.

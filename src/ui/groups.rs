@@ -11,6 +11,7 @@ use crate::ui::ci::{System, group_end, group_start, harmless};
 use crate::ui::progress::line_task;
 use crate::ui::table::{now, one_line};
 use imgctl_base::progress::{Reporter, Task, Unit};
+use imgctl_base::text::Lines;
 
 /// What is kept of a stage that does not have the log, in bytes and time; then it gets the log.
 const MOST_KEPT: usize = 256 << 10;
@@ -225,13 +226,12 @@ impl Log {
 
 const CONTINUED: &str = " (continued)";
 
-/// Returns a line without commands for a runner, with exactly one newline at its end. Bytes that are
-/// not UTF-8 are replaced.
+/// Returns a line without commands for a runner or a terminal, with exactly one newline at its end; what
+/// was overwritten with carriage returns becomes lines. Bytes that are not UTF-8 are replaced.
 fn safe(line: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(line));
-    let mut line = harmless(&text).into_bytes();
-    line.push(b'\n');
-    line
+    let lines: Lines = text.trim_end_matches('\r').split('\r').collect();
+    harmless(lines.as_str()).into_bytes()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::ui::table::{Table, counted, cut, human, one_line};
-use crate::ui::{Terminal, terminal};
+use crate::ui::{Terminal, edge};
 use imgctl_cluster::pipeline::event::{Event, Listener, Outcome};
 
 /// Maximum number of hosts listed; more are only counted.
@@ -71,7 +71,7 @@ impl HostsView {
     }
 
     /// Summarises the results: all hosts, or only the failed ones if there are many.
-    fn summary(state: &State) -> String {
+    fn summary(state: &State) -> Vec<String> {
         let many = state.totals.len() > MOST_LINES;
         let mut table = Table::new(&["HOST", "DONE", "BEFORE", "BYTES", "TIME", "RESULT"])
             .right(1)
@@ -99,20 +99,20 @@ impl HostsView {
                 },
             ]);
         }
-        let mut text = match shown {
-            0 => String::new(),
-            _ => table.render(true),
+        let table = table.render(true);
+        let mut lines: Vec<String> = match shown {
+            0 => Vec::new(),
+            _ => table.as_str().lines().map(str::to_owned).collect(),
         };
         if many {
             let failed = state.totals.values().filter(|one| one.failed.is_some()).count();
-            let _ = writeln!(
-                text,
+            lines.push(format!(
                 "{} hosts: {} ok, {failed} failed",
                 state.totals.len(),
                 state.totals.len() - failed
-            );
+            ));
         }
-        text
+        lines
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -216,7 +216,7 @@ impl HostsView {
             }
             Event::End { outcome, done, skipped, failed, duration_ms, journal } => {
                 state.hosts.clear();
-                lines.extend(Self::summary(state).lines().map(str::to_owned));
+                lines.extend(Self::summary(state));
                 lines.push(format!(
                     "{}: {} done, {skipped} done before, {failed} failed, {} (journal {journal})",
                     outcome.word(),
@@ -281,7 +281,7 @@ impl HostsView {
             state.bars.push(self.terminal.bars().add(bar));
         }
         for (bar, line) in state.bars.iter().zip(lines) {
-            bar.set_message(line);
+            edge::label(bar, &line);
         }
     }
 }
@@ -344,18 +344,18 @@ impl Listener for JsonEvents {
             told.insert(host.clone(), now);
         }
         // A closed stdout must not leave hosts half done.
-        let _ = terminal::stdout(json_line(event, now).as_bytes());
+        let _ = edge::json_line(&json_of(event, now));
     }
 }
 
-fn json_line(event: &Event, now: Timestamp) -> String {
+fn json_of(event: &Event, now: Timestamp) -> Value {
     let mut object = serde_json::Map::new();
     let time = now.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string();
     object.insert("time".to_owned(), Value::String(time));
     if let Ok(Value::Object(fields)) = serde_json::to_value(event) {
         object.extend(fields);
     }
-    format!("{}\n", Value::Object(object))
+    Value::Object(object)
 }
 
 #[cfg(test)]
@@ -364,7 +364,7 @@ mod tests {
     use imgctl_cluster::pipeline::event::Outcome;
 
     fn view() -> HostsView {
-        HostsView::new(Arc::new(Terminal::new()), true, false)
+        HostsView::new(Arc::new(Terminal::new(false)), true, false)
     }
 
     fn start(view: &HostsView, hosts: usize) -> State {
@@ -447,10 +447,10 @@ mod tests {
             log: None,
         };
         assert_eq!(
-            json_line(&event, Timestamp::UNIX_EPOCH),
+            json_of(&event, Timestamp::UNIX_EPOCH).to_string(),
             "{\"time\":\"1970-01-01T00:00:00.000Z\",\"event\":\"step-end\",\"phase\":\"init\",\
              \"host\":\"h\",\"step\":\"init/h/x\",\"outcome\":\"done\",\"attempt\":1,\
-             \"duration_ms\":5,\"recalled\":false}\n"
+             \"duration_ms\":5,\"recalled\":false}"
         );
     }
 }

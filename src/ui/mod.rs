@@ -5,6 +5,7 @@ mod ansi;
 mod asking;
 mod canvas;
 pub(crate) mod ci;
+pub(crate) mod edge;
 mod full_screen;
 mod groups;
 pub(crate) mod hosts_view;
@@ -27,6 +28,7 @@ pub(crate) use terminal::Terminal;
 
 use imgctl_base::error::{Error, Result};
 use imgctl_base::progress::{Reporter, Silent};
+use imgctl_base::text::Lines;
 use imgctl_cluster::pipeline::event::Listener;
 
 /// How to display progress.
@@ -68,6 +70,8 @@ pub(crate) struct Options {
     pub(crate) assume_yes: bool,
     /// The terminal cannot move its cursor (`TERM=dumb`).
     pub(crate) is_dumb: bool,
+    /// A CI system takes lines of the log for commands.
+    pub(crate) on_runner: bool,
 }
 
 /// Smallest number of hosts of a run that gets the whole screen unasked.
@@ -75,7 +79,7 @@ const SEVERAL: usize = 2;
 
 /// Returns whether to colour text on stderr.
 pub(crate) fn colours_stderr(colour: Colour) -> bool {
-    colours(colour, terminal::is_terminal(terminal::Stream::Error))
+    colours(colour, edge::is_terminal(edge::Stream::Error))
 }
 
 fn colours(colour: Colour, is_terminal: bool) -> bool {
@@ -98,14 +102,14 @@ pub(crate) struct Ui {
 impl Ui {
     /// Sets up progress and logging for this process.
     pub(crate) fn new(options: Options) -> Self {
-        let on_terminal = terminal::is_terminal(terminal::Stream::Error);
-        let terminal = Arc::new(Terminal::new());
+        let on_terminal = edge::is_terminal(edge::Stream::Error);
+        let terminal = Arc::new(Terminal::new(options.on_runner));
         terminal::start_log(options.level, colours(options.colour, on_terminal), &terminal);
         let quiet = options.quiet || options.json;
         let shown = |bars| Box::new(progress::OnTerminal { terminal: Arc::clone(&terminal), bars });
         let reporter: Box<dyn Reporter> = match options.progress {
             ProgressMode::None => Box::new(Silent),
-            ProgressMode::Json => Box::new(progress::JsonEvents::new(std::io::stderr())),
+            ProgressMode::Json => Box::new(progress::JsonEvents::new(edge::json_to_stderr)),
             ProgressMode::Plain => shown(false),
             ProgressMode::Auto if quiet => Box::new(Silent),
             ProgressMode::Auto | ProgressMode::Fullscreen | ProgressMode::Bars => {
@@ -122,7 +126,7 @@ impl Ui {
             ProgressMode::Plain => false,
             ProgressMode::Auto if self.options.quiet || self.options.json => return None,
             ProgressMode::Auto | ProgressMode::Fullscreen | ProgressMode::Bars => {
-                terminal::is_terminal(terminal::Stream::Error)
+                edge::is_terminal(edge::Stream::Error)
             }
         };
         let lines = hosts_view::HostsView::new(Arc::clone(&self.terminal), live, self.is_verbose());
@@ -157,7 +161,7 @@ impl Ui {
 
     /// Returns the full-screen mode of the terminal; `None` if it has none.
     fn screen(&self) -> Option<screen::Screen> {
-        if self.options.is_dumb || !terminal::is_terminal(terminal::Stream::Error) {
+        if self.options.is_dumb || !edge::is_terminal(edge::Stream::Error) {
             return None;
         }
         let start = || {
@@ -186,13 +190,13 @@ impl Ui {
             ProgressMode::Auto => !self.options.quiet && !self.options.json,
         };
         let terminal = Arc::clone(&self.terminal);
-        let out = move |lines: &[u8]| terminal.write(lines);
+        let out = move |lines: &[u8]| terminal.log_of_runner(lines);
         shows_lines.then(|| Box::new(groups::Groups::new(system, Box::new(out))) as Box<_>)
     }
 
-    /// Writes a line for a CI system that reads the log.
-    pub(crate) fn tell(&self, line: &str) {
-        self.terminal.line(line);
+    /// Tells something to a CI system that reads the log.
+    pub(crate) fn tell(&self, annotation: &ci::Annotation<'_>) {
+        self.terminal.log_of_runner(format!("{}\n", annotation.command()).as_bytes());
     }
 
     /// Returns whether only results and errors are printed.
@@ -212,36 +216,45 @@ impl Ui {
 
     /// Returns whether text on stdout may contain colours.
     pub(crate) fn colours_stdout(&self) -> bool {
-        let is_terminal = terminal::is_terminal(terminal::Stream::Output);
+        let is_terminal = edge::is_terminal(edge::Stream::Output);
         colours(self.options.colour, is_terminal)
     }
 
     /// Returns whether stdout is a terminal (binary archives are not written to one).
     pub(crate) fn stdout_is_terminal(&self) -> bool {
-        terminal::is_terminal(terminal::Stream::Output)
+        edge::is_terminal(edge::Stream::Output)
     }
 
-    /// Writes text to stdout unchanged.
-    pub(crate) fn print(&self, text: &str) -> Result<()> {
-        self.terminal.result(text.as_bytes())
+    /// Writes lines to stdout.
+    pub(crate) fn print(&self, lines: &Lines) -> Result<()> {
+        self.terminal.result(lines)
     }
 
     /// Writes one line to stdout.
     pub(crate) fn line(&self, line: &str) -> Result<()> {
-        self.terminal.result(format!("{line}\n").as_bytes())
+        self.print(&[line].into_iter().collect())
     }
 
-    /// Writes bytes to stdout.
-    pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<()> {
-        self.terminal.result(bytes)
+    /// Writes content to stdout, such as a file or what a template of the user's made: exactly, unless
+    /// stdout is a terminal.
+    pub(crate) fn content(&self, bytes: impl AsRef<[u8]>) -> Result<()> {
+        self.terminal.content(bytes.as_ref())
     }
 
     /// Writes a value to stdout as indented JSON.
     pub(crate) fn json<T: Serialize + ?Sized>(&self, value: &T) -> Result<()> {
-        let mut text = serde_json::to_vec_pretty(value)
+        let mut text = serde_json::to_string_pretty(value)
             .map_err(|error| Error::failed("cannot write the result as JSON").caused_by(error))?;
-        text.push(b'\n');
-        self.terminal.result(&text)
+        text.push('\n');
+        self.terminal.json(&text)
+    }
+
+    /// Writes a value to stdout as one line of JSON.
+    pub(crate) fn json_line<T: Serialize + ?Sized>(&self, value: &T) -> Result<()> {
+        let mut text = serde_json::to_string(value)
+            .map_err(|error| Error::failed("cannot write the result as JSON").caused_by(error))?;
+        text.push('\n');
+        self.terminal.json(&text)
     }
 
     /// Writes a result: `value` if results are JSON, otherwise the line `line`.

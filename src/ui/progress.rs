@@ -1,7 +1,6 @@
 //! Shows progress: as bars on a terminal, as plain lines for CI logs and pipes, or as JSON, one object
 //! per line (docs/cli.md has the schema).
 
-use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -10,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::ui::Terminal;
+use crate::ui::edge;
 use crate::ui::table::{human, one_line};
 use imgctl_base::progress::{Reporter, Task, Unit};
 
@@ -28,13 +28,12 @@ impl Reporter for OnTerminal {
         if !self.bars {
             return line_task(Box::new(move |line: &str| terminal.line(line)), title, unit, total);
         }
-        let title = one_line(title);
         let bar = match total {
             Some(total) => ProgressBar::new(total),
             None => ProgressBar::new_spinner(),
         };
         let bar = self.terminal.bars().add(bar.with_style(style(unit, total.is_some())));
-        bar.set_message(title);
+        edge::label(&bar, title);
         // Keeps the bar's clock running between updates.
         bar.enable_steady_tick(Duration::from_millis(200));
         Box::new(Bar { terminal, bar })
@@ -45,15 +44,8 @@ impl Reporter for OnTerminal {
     }
 
     fn output(&self, line: &[u8], _error_stream: bool) {
-        self.terminal.write(&with_newline(line));
+        self.terminal.output(line);
     }
-}
-
-/// Returns the line as the command printed it, with exactly one final newline.
-fn with_newline(line: &[u8]) -> Vec<u8> {
-    let mut line = line.strip_suffix(b"\n").unwrap_or(line).to_vec();
-    line.push(b'\n');
-    line
 }
 
 /// Returns a task that says with `say` when it ends, and occasionally that it goes on.
@@ -146,7 +138,8 @@ impl Drop for Bar {
 /// Minimum interval between events of one task.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-type Sink = Arc<Mutex<Box<dyn Write + Send>>>;
+/// Writes one value as a line, in one call, so that lines of several threads do not mix.
+type Sink = Arc<dyn Fn(&Value) + Send + Sync>;
 
 /// Writes progress events.
 pub(crate) struct JsonEvents {
@@ -156,8 +149,8 @@ pub(crate) struct JsonEvents {
 
 impl JsonEvents {
     /// Writes events to `sink`.
-    pub(crate) fn new(sink: impl Write + Send + 'static) -> Self {
-        Self { sink: Arc::new(Mutex::new(Box::new(sink))), next: AtomicU64::new(1) }
+    pub(crate) fn new(sink: impl Fn(&Value) + Send + Sync + 'static) -> Self {
+        Self { sink: Arc::new(sink), next: AtomicU64::new(1) }
     }
 }
 
@@ -170,7 +163,7 @@ impl Reporter for JsonEvents {
         };
         let start =
             json!({"event": "start", "id": id, "title": title, "unit": unit, "total": total});
-        emit(&self.sink, &start);
+        (self.sink)(&start);
         Box::new(Event {
             sink: Arc::clone(&self.sink),
             id,
@@ -181,21 +174,13 @@ impl Reporter for JsonEvents {
     }
 
     fn note(&self, message: &str) {
-        emit(&self.sink, &json!({"event": "note", "message": message}));
+        (self.sink)(&json!({"event": "note", "message": message}));
     }
 
     fn output(&self, line: &[u8], error_stream: bool) {
         let stream = if error_stream { "stderr" } else { "stdout" };
         let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(line));
-        emit(&self.sink, &json!({"event": "output", "stream": stream, "text": text}));
-    }
-}
-
-/// Writes each line in one call, so that lines of several threads do not mix. A missing reader does
-/// not stop the work.
-fn emit(sink: &Sink, event: &Value) {
-    if let Ok(mut sink) = sink.lock() {
-        let _ = sink.write_all(format!("{event}\n").as_bytes());
+        (self.sink)(&json!({"event": "output", "stream": stream, "text": text}));
     }
 }
 
@@ -215,7 +200,7 @@ impl Task for Event {
         };
         if said.elapsed() >= INTERVAL {
             *said = Instant::now();
-            emit(&self.sink, &json!({"event": "progress", "id": self.id, "done": done}));
+            (self.sink)(&json!({"event": "progress", "id": self.id, "done": done}));
         }
     }
 
@@ -223,14 +208,14 @@ impl Task for Event {
         self.ended.store(1, Ordering::Relaxed);
         let done = self.done.load(Ordering::Relaxed);
         let end = json!({"event": "done", "id": self.id, "done": done, "summary": summary});
-        emit(&self.sink, &end);
+        (self.sink)(&end);
     }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
         if self.ended.load(Ordering::Relaxed) == 0 {
-            emit(&self.sink, &json!({"event": "end", "id": self.id}));
+            (self.sink)(&json!({"event": "end", "id": self.id}));
         }
     }
 }
@@ -246,38 +231,18 @@ mod tests {
     }
 
     #[test]
-    fn lines_end_once() {
-        assert_eq!(with_newline(b"a\n"), b"a\n");
-        assert_eq!(with_newline(b"\xff"), b"\xff\n");
-    }
-
-    #[derive(Clone, Default)]
-    struct Buffer(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Buffer {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
-    #[test]
     fn each_task_starts_and_ends_once() {
-        let buffer = Buffer::default();
-        let events = JsonEvents::new(buffer.clone());
+        let told: Arc<Mutex<Vec<String>>> = Arc::default();
+        let sink = Arc::clone(&told);
+        let events = JsonEvents::new(move |value| sink.lock().unwrap().push(value.to_string()));
         let task = events.start("layer 1", Unit::Bytes, Some(10));
         task.advance(10);
         task.done("layer 1 written");
         drop(task);
         drop(events.start("layer 2", Unit::Items, None));
         events.output(b"hello\xff\n", true);
-        let text = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
         assert_eq!(
-            text.lines().collect::<Vec<_>>(),
+            *told.lock().unwrap(),
             [
                 r#"{"event":"start","id":1,"title":"layer 1","unit":"bytes","total":10}"#,
                 r#"{"event":"done","id":1,"done":10,"summary":"layer 1 written"}"#,

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, IsTerminal as _, Read as _};
 
 use nix::sys::termios::{self, LocalFlags, SetArg, Termios};
 
-use crate::ui::terminal::{self, Stream, is_terminal};
+use crate::ui::edge::{self, Stream, is_terminal};
 use imgctl_base::error::{Error, IoContext, Result};
 
 /// Returns whether a user at a terminal can see a question and answer it.
@@ -14,7 +14,7 @@ pub(crate) fn can_ask() -> bool {
 
 /// Asks on stderr and reads the answer from stdin.
 pub(crate) fn confirm(question: &str) -> Result<bool> {
-    terminal::stderr(&format!("{question} [y/N] "));
+    edge::question(&format!("{question} [y/N] "));
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).doing(|| "cannot read the answer".to_owned())?;
     Ok(is_yes(&answer))
@@ -22,7 +22,7 @@ pub(crate) fn confirm(question: &str) -> Result<bool> {
 
 /// Asks on stderr and reads a line from stdin; trims surrounding spaces.
 pub(crate) fn line(question: &str) -> Result<String> {
-    terminal::stderr(question);
+    edge::question(question);
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).doing(|| "cannot read the answer".to_owned())?;
     Ok(answer.trim().to_owned())
@@ -33,10 +33,10 @@ pub(crate) fn secret(question: &str) -> Result<String> {
     let typed = {
         // Echo is off before the question appears.
         let _silent = Silent::start()?;
-        terminal::stderr(question);
+        edge::question(question);
         read_secret(io::stdin().lock().bytes())
     };
-    terminal::stderr("\n");
+    edge::end_of_question();
     match typed.doing(|| "cannot read the answer".to_owned())? {
         Typed::Text(bytes) => {
             String::from_utf8(bytes).map_err(|_| Error::usage("the answer is not UTF-8"))

@@ -7,7 +7,7 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table as Grid};
 
 pub(crate) use imgctl_base::size::human;
-use imgctl_base::text::is_unsafe;
+use imgctl_base::text::{Lines, is_unsafe};
 
 /// Formats a number of things: `1 host`, `2 hosts`; `thing` is in the singular.
 pub(crate) fn counted<N: Copy + Display + PartialEq + From<u8>>(number: N, thing: &str) -> String {
@@ -58,7 +58,7 @@ impl Table {
 
     /// Renders the table as text, with a newline after each line; without the heading unless
     /// requested.
-    pub(crate) fn render(&self, heading: bool) -> String {
+    pub(crate) fn render(&self, heading: bool) -> Lines {
         let mut grid = Grid::new();
         grid.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
         if heading {
@@ -68,7 +68,7 @@ impl Table {
             grid.add_row(row.iter().map(|cell| Cell::new(one_line(cell))));
         }
         if grid.row_count() == 0 {
-            return String::new();
+            return Lines::default();
         }
         for (index, column) in grid.column_iter_mut().enumerate() {
             column.set_padding((0, self.gap));
@@ -76,12 +76,7 @@ impl Table {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
-        let mut text = String::new();
-        for line in grid.lines() {
-            text.push_str(line.trim_end());
-            text.push('\n');
-        }
-        text
+        grid.lines().map(|line| line.trim_end().to_owned()).collect()
     }
 }
 
@@ -146,10 +141,10 @@ mod tests {
         table.row(vec!["etcd".into(), "1.00 MB".into()]);
         table.row(vec!["a\u{1b}[31m\nb".into(), "9 B".into()]);
         assert_eq!(
-            table.render(true),
+            table.render(true).as_str(),
             "NAME               SIZE\netcd            1.00 MB\na\\u{1b}[31m b       9 B\n"
         );
-        assert_eq!(Table::new(&["X"]).render(false), "");
+        assert!(Table::new(&["X"]).render(false).is_empty());
         assert_eq!(one_line("a\u{202e}b\u{9b}2J"), "a\\u{202e}b\\u{9b}2J");
     }
 

@@ -1,12 +1,9 @@
-//! stdout and stderr. When the reader of stdout is gone (`| head -1`), the work ends without a failure.
-//! stderr has a single owner while bars or a full-screen view may be drawn: all lines and log records are
+//! stderr with a single owner while bars or a full-screen view may be drawn: all lines and log records are
 //! written through it, so that bars are cleared first and redrawn afterwards, and lines wait until the end
 //! of a full-screen view.
 
 use std::collections::VecDeque;
-use std::error::Error as _;
-use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clap::ValueEnum;
@@ -15,100 +12,15 @@ use ratatui_core::buffer::Buffer;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
+use crate::ui::edge::{Stream, for_terminal, is_terminal, shown, stderr, stdout};
 use crate::ui::{full_screen::FullScreen, tty};
-use imgctl_base::error::{Error, IoContext, Result};
-
-/// Marks an error as caused by a closed stdout; a broken pipe elsewhere is a failure.
-#[derive(Debug)]
-struct ReaderIsGone;
-
-impl fmt::Display for ReaderIsGone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the reader of the output has exited")
-    }
-}
-
-impl std::error::Error for ReaderIsGone {}
-
-/// Returns whether `error` was caused by a closed stdout.
-pub(crate) fn reader_is_gone(error: &Error) -> bool {
-    let mut source = error.source();
-    while let Some(current) = source {
-        if let Some(io) = current.downcast_ref::<io::Error>() {
-            // An `io::Error` does not include its inner error in the source chain.
-            if io.get_ref().and_then(|inner| inner.downcast_ref::<ReaderIsGone>()).is_some() {
-                return true;
-            }
-            if let Some(ours) = io.get_ref().and_then(|inner| inner.downcast_ref::<Error>())
-                && reader_is_gone(ours)
-            {
-                return true;
-            }
-        }
-        source = current.source();
-    }
-    false
-}
-
-/// stdout for streams (archives); flushes on request.
-pub(crate) struct Stdout(io::Stdout);
-
-impl Stdout {
-    /// Creates a writer to this process's stdout.
-    pub(crate) fn new() -> Self {
-        Self(io::stdout())
-    }
-}
-
-impl Write for Stdout {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.0.write(buffer).map_err(mark)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush().map_err(mark)
-    }
-}
-
-fn mark(error: io::Error) -> io::Error {
-    if error.kind() == io::ErrorKind::BrokenPipe {
-        io::Error::new(io::ErrorKind::BrokenPipe, ReaderIsGone)
-    } else {
-        error
-    }
-}
-
-/// Writes all of `bytes` to stdout.
-pub(crate) fn stdout(bytes: &[u8]) -> Result<()> {
-    let mut stdout = Stdout::new();
-    stdout
-        .write_all(bytes)
-        .and_then(|()| stdout.flush())
-        .doing(|| "cannot write to stdout".to_owned())
-}
-
-/// Writes to stderr; a failure is ignored, because there is nowhere left to report it.
-pub(crate) fn stderr(text: &str) {
-    let _ = io::stderr().lock().write_all(text.as_bytes());
-}
-
-/// A standard stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stream {
-    Output,
-    Error,
-}
-
-/// Returns whether `stream` is a terminal.
-pub(crate) fn is_terminal(stream: Stream) -> bool {
-    match stream {
-        Stream::Output => io::stdout().is_terminal(),
-        Stream::Error => io::stderr().is_terminal(),
-    }
-}
+use imgctl_base::error::Result;
+use imgctl_base::text::{Lines, Tone, escape_json};
 
 /// stderr with progress bars or a full-screen view.
 pub(crate) struct Terminal {
+    /// A CI system takes lines of the log for commands.
+    on_runner: bool,
     bars: MultiProgress,
     screen: Mutex<Screen>,
     /// One question at a time.
@@ -125,8 +37,9 @@ struct Screen {
 
 impl Terminal {
     /// Bars are drawn at most 15 times a second, and only if stderr is a terminal.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(on_runner: bool) -> Self {
         Self {
+            on_runner,
             bars: MultiProgress::with_draw_target(bar_target()),
             screen: Mutex::default(),
             questions: Mutex::default(),
@@ -138,9 +51,29 @@ impl Terminal {
         &self.bars
     }
 
+    /// Writes one line.
+    pub(crate) fn line(&self, line: &str) {
+        let lines: Lines = [line].into_iter().collect();
+        self.write(shown(&lines, self.on_runner).as_bytes());
+    }
+
+    /// Writes a line that a command printed. What it overwrote on its terminal with carriage returns
+    /// becomes lines.
+    pub(crate) fn output(&self, line: &[u8]) {
+        let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(line));
+        let text = text.trim_end_matches('\r');
+        let lines: Lines = text.split('\r').collect();
+        self.write(shown(&lines, self.on_runner).as_bytes());
+    }
+
+    /// Writes whole lines (ending in a newline) of a CI system's log, with commands of `ci`.
+    pub(super) fn log_of_runner(&self, lines: &[u8]) {
+        self.write(lines);
+    }
+
     /// Writes whole lines (ending in a newline) above the bars, or behind the end of a full-screen
     /// view. A write failure is ignored, because there is nowhere left to report it.
-    pub(crate) fn write(&self, lines: &[u8]) {
+    fn write(&self, lines: &[u8]) {
         let mut screen = self.lock();
         let Screen { full, asks } = &mut *screen;
         match full {
@@ -151,13 +84,26 @@ impl Terminal {
         }
     }
 
-    /// Writes one line.
-    pub(crate) fn line(&self, line: &str) {
-        self.write(format!("{line}\n").as_bytes());
+    /// Writes lines to stdout.
+    pub(crate) fn result(&self, lines: &Lines) -> Result<()> {
+        self.out(shown(lines, self.on_runner).as_bytes())
+    }
+
+    /// Writes a JSON text to stdout.
+    pub(crate) fn json(&self, text: &str) -> Result<()> {
+        self.out(escape_json(text).as_bytes())
+    }
+
+    /// Writes content to stdout: exactly, unless it is a terminal.
+    pub(crate) fn content(&self, bytes: &[u8]) -> Result<()> {
+        match is_terminal(Stream::Output) {
+            true => self.out(for_terminal(bytes).as_bytes()),
+            false => self.out(bytes),
+        }
     }
 
     /// Writes to stdout. What would be on the terminal of a full-screen view waits for its end.
-    pub(crate) fn result(&self, bytes: &[u8]) -> Result<()> {
+    fn out(&self, bytes: &[u8]) -> Result<()> {
         let mut screen = self.lock();
         match &mut screen.full {
             Some(full) if is_terminal(Stream::Output) => {
@@ -251,8 +197,7 @@ impl Terminal {
 
     fn write_now(&self, lines: &[u8]) {
         self.bars.suspend(|| {
-            let mut stderr = io::stderr().lock();
-            let _ = stderr.write_all(lines);
+            stderr(lines);
         });
     }
 
@@ -295,26 +240,30 @@ pub(crate) fn start_log(level: Level, colour: bool, terminal: &Arc<Terminal>) {
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(filter)
         .with_target(level == Level::Debug || level == Level::Trace)
-        .with_ansi(colour)
+        .with_ansi(false)
         .without_time()
-        .with_writer(Through(Arc::clone(terminal)))
+        .with_writer(Through { terminal: Arc::clone(terminal), colour })
         .finish();
     let _ = tracing::subscriber::set_global_default(subscriber);
 }
 
-struct Through(Arc<Terminal>);
+struct Through {
+    terminal: Arc<Terminal>,
+    colour: bool,
+}
 
 impl<'a> MakeWriter<'a> for Through {
     type Writer = Record;
 
     fn make_writer(&'a self) -> Record {
-        Record { terminal: Arc::clone(&self.0), bytes: Vec::new() }
+        Record { terminal: Arc::clone(&self.terminal), colour: self.colour, bytes: Vec::new() }
     }
 }
 
 /// Collects one record, which is then written in one piece.
 struct Record {
     terminal: Arc<Terminal>,
+    colour: bool,
     bytes: Vec<u8>,
 }
 
@@ -332,9 +281,26 @@ impl Write for Record {
 impl Drop for Record {
     fn drop(&mut self) {
         if !self.bytes.is_empty() {
-            self.terminal.write(&self.bytes);
+            let lines = record(&String::from_utf8_lossy(&self.bytes), self.colour);
+            self.terminal.write(shown(&lines, self.terminal.on_runner).as_bytes());
         }
     }
+}
+
+/// Returns a log record as one line; its level is coloured.
+fn record(text: &str, colour: bool) -> Lines {
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    let start = text.len() - text.trim_start().len();
+    let end = text[start..].find(' ').map_or(text.len(), |length| start + length);
+    let tone = match &text[start..end] {
+        _ if !colour => Tone::Plain,
+        "ERROR" => Tone::Error,
+        "WARN" => Tone::Warning,
+        _ => Tone::Plain,
+    };
+    let mut lines = Lines::default();
+    lines.pieces(&[(tone, &&text[..end]), (Tone::Plain, &&text[end..])]);
+    lines
 }
 
 #[cfg(test)]
@@ -342,13 +308,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_own_stdout_counts() {
-        let broken = || io::Error::from(io::ErrorKind::BrokenPipe);
-        let elsewhere = Error::io("cannot talk to the child", broken());
-        assert!(!reader_is_gone(&elsewhere));
-        let ours = Error::io("cannot write to stdout", mark(broken())).context("cannot save x");
-        assert!(reader_is_gone(&ours));
-        let through_io: io::Error = ours.into();
-        assert!(reader_is_gone(&Error::io("cannot save", through_io)));
+    fn a_record_is_a_line() {
+        let lines = record(" WARN a\x1b[2J\nhint: b\n", true);
+        assert_eq!(lines.as_str(), "\x1b[33m WARN\x1b[0m a\\u{1b}[2J\\nhint: b\n");
+        assert_eq!(record("ERROR\n", false).as_str(), "ERROR\n");
     }
 }

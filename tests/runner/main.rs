@@ -34,6 +34,7 @@ mod edit;
 mod embed;
 mod examples;
 mod faults;
+mod foreign_text;
 mod full_screen;
 mod inplace;
 mod login;

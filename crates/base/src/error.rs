@@ -3,7 +3,11 @@
 //! Every fallible function of the crate returns [`Result`]. An [`Error`] has a [`Kind`] (which
 //! decides the exit code), a message that names the failed operation and its object, hints, and the
 //! underlying error. Must not depend on how errors are displayed: `cli/` prints the chain.
+//!
+//! Messages and hints quote names and answers of others, so they are made safe for a terminal when they
+//! enter: each is one line, and only [`Error::lines`] adds more.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,6 +15,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::place::Place;
+use crate::text::escape;
 
 /// A `Result` whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -76,7 +81,7 @@ impl Error {
         Self {
             inner: Box::new(Inner {
                 kind,
-                message: message.into(),
+                message: one_line(message),
                 hints: Vec::new(),
                 places: Vec::new(),
                 source: None,
@@ -146,7 +151,7 @@ impl Error {
 
     /// Adds a sentence that tells the user what to do next.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.inner.hints.push(hint.into());
+        self.inner.hints.push(one_line(hint));
         self
     }
 
@@ -161,7 +166,7 @@ impl Error {
         Self {
             inner: Box::new(Inner {
                 kind: self.kind(),
-                message: message.into(),
+                message: one_line(message),
                 hints: Vec::new(),
                 places: Vec::new(),
                 source: Some(Box::new(self)),
@@ -171,8 +176,24 @@ impl Error {
 
     /// Replaces the message; the kind, hints and source are kept.
     pub fn retold(mut self, message: impl Into<String>) -> Self {
-        self.inner.message = message.into();
+        self.inner.message = one_line(message);
         self
+    }
+
+    /// Adds lines below the message, such as an excerpt of a file or a reason for each host.
+    pub fn lines(mut self, lines: impl IntoIterator<Item = impl fmt::Display>) -> Self {
+        for line in lines {
+            self.inner.message.push('\n');
+            self.inner.message.push_str(&escape(&line.to_string()));
+        }
+        self
+    }
+
+    /// Returns an error whose message is these lines.
+    pub fn several(kind: Kind, lines: impl IntoIterator<Item = impl fmt::Display>) -> Self {
+        let mut lines = lines.into_iter();
+        let first = lines.next().map(|line| line.to_string()).unwrap_or_default();
+        Self::new(kind, first).lines(lines)
     }
 
     /// Returns the category of the failure.
@@ -216,7 +237,7 @@ impl Error {
         for error in self.sources() {
             let text = match error.downcast_ref::<Error>() {
                 Some(ours) => ours.inner.message.clone(),
-                None => error.to_string(),
+                None => one_line(error.to_string()),
             };
             if messages.last() != Some(&text) {
                 messages.push(text);
@@ -233,10 +254,19 @@ impl Error {
     }
 }
 
-/// Prints the whole chain on one line: `doing a: doing b: No such file or directory`.
+/// Prints the whole chain: `doing a: doing b: No such file or directory`. The lines of a message stay; in the
+/// message of another error they are escaped.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.chain().join(": "))
+    }
+}
+
+fn one_line(text: impl Into<String>) -> String {
+    let text = text.into();
+    match escape(&text) {
+        Cow::Owned(escaped) => escaped,
+        Cow::Borrowed(_) => text,
     }
 }
 
@@ -373,6 +403,24 @@ mod tests {
         let error = Error::io("cannot unpack", io::Error::from(inner));
         assert_eq!(error.chain(), ["cannot unpack", "cannot read", "no answer"]);
         assert_eq!(error.hints(), ["wait"]);
+    }
+
+    #[test]
+    fn what_others_wrote_adds_no_line() {
+        let foreign = "x\nhint: y\u{1b}[2J\u{202e}";
+        let shown = "x\\nhint: y\\u{1b}[2J\\u{202e}";
+        let error = Error::failed(foreign)
+            .caused_by(foreign)
+            .hint(foreign)
+            .lines(["  1", foreign])
+            .context(foreign)
+            .retold(foreign);
+        let below = format!("{shown}\n  1\n{shown}");
+        assert_eq!(error.chain(), [shown, &below, shown]);
+        assert_eq!(error.hints(), [shown]);
+        assert_eq!(error.to_string(), format!("{shown}: {shown}\n  1\n{shown}: {shown}"));
+        let list = Error::several(Kind::Failed, ["two:", "  a", "  b"]);
+        assert_eq!(list.to_string(), "two:\n  a\n  b");
     }
 
     #[test]

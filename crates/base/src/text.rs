@@ -1,4 +1,12 @@
-//! Which characters of foreign text must not be shown as they are, on a page or a terminal.
+//! Text that people read: which characters of foreign text must not be shown as they are, on a page or a
+//! terminal, and the types that cannot hold them.
+//!
+//! Foreign is what came from a host, an image, a registry, an archive, a cluster or a record.
+
+use std::borrow::Cow;
+use std::fmt::{self, Display, Write as _};
+
+use serde::{Deserialize, Serialize};
 
 /// Returns whether `character` has no shape of its own and changes what others look like: control
 /// characters except the tab, formatting and bidirectional characters, tags. `shown` in
@@ -19,9 +27,226 @@ pub fn is_unsafe(character: char) -> bool {
         )
 }
 
+/// Returns `text` as a part of one line: what [`is_unsafe`] names is spelled out (`\n`, `\u{1b}`). What
+/// is escaped already stays as it is.
+pub fn escape(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        if is_unsafe(character) {
+            escaped.extend(character.escape_default());
+        } else {
+            escaped.push(character);
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+/// Returns text of several lines, such as a file, for a terminal: like [`escape`], except that lines end
+/// as they did.
+pub fn escape_lines(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(|character| is_unsafe(character) && character != '\n') {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for line in text.split_inclusive('\n') {
+        let ended = line.strip_suffix('\n');
+        let line = ended.map_or(line, |line| line.strip_suffix('\r').unwrap_or(line));
+        escaped.push_str(&escape(line));
+        if ended.is_some() {
+            escaped.push('\n');
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+/// Returns a JSON text with the same value, in which what [`is_unsafe`] names is written as `\uXXXX`. Such
+/// characters occur in strings only; line feeds between the members stay.
+pub fn escape_json(json: &str) -> Cow<'_, str> {
+    let is_unsafe = |character: char| is_unsafe(character) && character != '\n';
+    if !json.chars().any(is_unsafe) {
+        return Cow::Borrowed(json);
+    }
+    let mut escaped = String::with_capacity(json.len() + 16);
+    for character in json.chars() {
+        if is_unsafe(character) {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                let _ = write!(escaped, "\\u{unit:04x}");
+            }
+        } else {
+            escaped.push(character);
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+/// Foreign text. Its `Display` is a part of one line without control or bidirectional characters, so a
+/// message that is made of it says what its author wrote, and nothing in another's name.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Foreign(String);
+
+impl Foreign {
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Returns the text as it came: to compare it and to pass it on, not to show it.
+    pub fn raw(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns a part of one line, with each run of white space as one space: for text that may have
+    /// several lines by right, such as a script.
+    pub fn on_one_line(&self) -> String {
+        let words: Vec<&str> = self.0.split_whitespace().collect();
+        escape(&words.join(" ")).into_owned()
+    }
+}
+
+impl<T: Into<String>> From<T> for Foreign {
+    fn from(text: T) -> Self {
+        Self::new(text)
+    }
+}
+
+impl Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&escape(&self.0))
+    }
+}
+
+impl fmt::Debug for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0)
+    }
+}
+
+/// Lines for people. Whatever is put into a line, it stays one line, and has no escape sequences except
+/// those of a [`Tone`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lines(String);
+
+impl Lines {
+    /// Adds one line.
+    pub fn line(&mut self, line: impl Display) -> &mut Self {
+        self.part(line);
+        self.0.push('\n');
+        self
+    }
+
+    /// Adds one line of pieces that may be coloured.
+    pub fn pieces(&mut self, pieces: &[(Tone, &dyn Display)]) -> &mut Self {
+        for (tone, piece) in pieces {
+            match tone.sequence() {
+                "" => self.part(piece),
+                sequence => {
+                    self.0.push_str(sequence);
+                    self.part(piece);
+                    self.0.push_str("\x1b[0m");
+                }
+            }
+        }
+        self.0.push('\n');
+        self
+    }
+
+    /// Returns the lines of a text that a renderer has coloured: sequences for colours stay.
+    pub fn coloured(text: &str) -> Self {
+        let mut lines = Self::default();
+        for line in text.lines() {
+            let mut rest = line;
+            while let Some((before, behind)) = rest.split_once("\x1b[") {
+                let parameters =
+                    behind.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';');
+                match parameters.strip_prefix('m') {
+                    Some(more) => {
+                        lines.part(before);
+                        let sequence = rest.len() - more.len();
+                        lines.0.push_str(&rest[before.len()..sequence]);
+                        rest = more;
+                    }
+                    None => {
+                        lines.part(&rest[..before.len() + 2]);
+                        rest = behind;
+                    }
+                }
+            }
+            lines.line(rest);
+        }
+        lines
+    }
+
+    /// Adds other lines.
+    pub fn append(&mut self, other: &Self) -> &mut Self {
+        self.0.push_str(&other.0);
+        self
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the lines, each with its line feed.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn part(&mut self, part: impl Display) {
+        let start = self.0.len();
+        let _ = write!(self.0, "{part}");
+        if let Cow::Owned(escaped) = escape(&self.0[start..]) {
+            self.0.truncate(start);
+            self.0.push_str(&escaped);
+        }
+    }
+}
+
+impl<T: Display> FromIterator<T> for Lines {
+    fn from_iter<I: IntoIterator<Item = T>>(lines: I) -> Self {
+        let mut all = Self::default();
+        lines.into_iter().for_each(|line| {
+            all.line(line);
+        });
+        all
+    }
+}
+
+impl Display for Lines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// How a piece of a line looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    Plain,
+    /// Bold and red: the word for an error.
+    Error,
+    /// Bold and cyan: the word for a hint.
+    Hint,
+    /// Yellow: the word for a warning.
+    Warning,
+}
+
+impl Tone {
+    fn sequence(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Error => "\x1b[1;31m",
+            Self::Hint => "\x1b[1;36m",
+            Self::Warning => "\x1b[33m",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn what_moves_or_hides_other_text_is_unsafe() {
@@ -30,6 +255,54 @@ mod tests {
         }
         for character in ['a', 'é', '日', '\t', ' ', '…'] {
             assert!(!is_unsafe(character), "{character:?}");
+        }
+    }
+
+    #[test]
+    fn foreign_text_is_a_part_of_one_line() {
+        let text = Foreign::new("a\nhint: b\u{1b}[31m\u{202e}c\t日");
+        assert_eq!(text.to_string(), "a\\nhint: b\\u{1b}[31m\\u{202e}c\t日");
+        assert_eq!(format!("{:>4}|", Foreign::new("ab")), "  ab|");
+        assert_eq!(Foreign::new("a \\\n  b\n").on_one_line(), "a \\ b");
+        assert_eq!(
+            serde_json::to_string(&text).unwrap(),
+            serde_json::to_string(text.raw()).unwrap()
+        );
+    }
+
+    #[test]
+    fn files_keep_their_lines() {
+        assert_eq!(escape_lines("a\r\n\u{1b}b\nc\rd"), "a\n\\u{1b}b\nc\\rd");
+        assert!(matches!(escape_lines("a\n\tb\n"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn colours_are_those_of_this_file() {
+        let mut lines = Lines::default();
+        lines.pieces(&[(Tone::Error, &"error:"), (Tone::Plain, &" a\x1b[0m\nb")]);
+        assert_eq!(lines.as_str(), "\x1b[1;31merror:\x1b[0m a\\u{1b}[0m\\nb\n");
+    }
+
+    #[test]
+    fn colours_of_a_renderer_stay() {
+        let lines = Lines::coloured("\x1b[1;31ma\x1b[0m\x1b[2Jb\n\x1b[");
+        assert_eq!(lines.as_str(), "\x1b[1;31ma\x1b[0m\\u{1b}[2Jb\n\\u{1b}[\n");
+    }
+
+    proptest! {
+        #[test]
+        fn a_line_stays_one_line(text in "(?s).{0,40}|[\\x00-\\x20\u{7f}-\u{9f}\u{200b}-\u{202e}a]{0,20}") {
+            let mut lines = Lines::default();
+            lines.line(&text).line("end");
+            prop_assert!(lines.as_str().ends_with("\nend\n"));
+            prop_assert_eq!(lines.as_str().matches('\n').count(), 2);
+            prop_assert!(!lines.as_str().chars().any(|c| is_unsafe(c) && c != '\n'));
+            let escaped = escape(&text);
+            prop_assert_eq!(escape(&escaped), escaped.as_ref());
+            let json = serde_json::to_string(&text).unwrap();
+            let escaped = escape_json(&json);
+            prop_assert!(!escaped.chars().any(is_unsafe));
+            prop_assert_eq!(serde_json::from_str::<String>(&escaped).unwrap(), text);
         }
     }
 }

@@ -87,7 +87,8 @@ pub fn into_error(diagnostics: &[Diagnostic], name: &str, source: &[u8]) -> Erro
         1 => "an error".to_owned(),
         n => format!("{n} errors"),
     };
-    Error::usage(format!("{name} has {count}\n{}", render(diagnostics, name, source, false)))
+    Error::usage(format!("{name} has {count}"))
+        .lines(render(diagnostics, name, source, false).lines())
 }
 
 fn render_one(renderer: &Renderer, diagnostic: &Diagnostic, name: &str, source: &str) -> String {

@@ -173,7 +173,7 @@ pub fn sum_up(doing: &str, hosts: usize, mut failed: Vec<(String, Error)>) -> Op
     let reasons: Vec<String> = failed.iter().map(|(_, error)| error.to_string()).collect();
     let mut whole =
         Error::new(kind, format!("cannot {doing} on {} of {hosts} hosts", failed.len()))
-            .caused_by(reasons.join("\n"));
+            .caused_by(Error::several(kind, reasons));
     let mut hints: Vec<&str> = failed.iter().flat_map(|(_, error)| error.hints()).collect();
     hints.sort_unstable();
     hints.dedup();

@@ -215,11 +215,11 @@ pub(crate) fn password_of_hosts(
     }
     let what = format!(
         "the registry password of cluster {} is not known on this machine, and no host provides \
-         it:\n  {}",
+         it:",
         context.name,
-        problems.join("\n  ")
     );
-    Err(Error::check_failed(what).hint(
+    let lines = problems.iter().map(|problem| format!("  {problem}"));
+    Err(Error::check_failed(what).lines(lines).hint(
         "pass the cluster's own password as --env registryPassword=PASSWORD or as a variable of \
          the Clusterfile: hosts have it in the configuration of their container runtime, and a \
          new one would lock them out",

@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::cli::{context::Context, overview};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::Platform;
+use imgctl_base::text::escape;
 use imgctl_ops::maintain;
 
 /// Show the version, and with --cluster those of Kubernetes and the container runtimes
@@ -78,7 +79,7 @@ impl ClusterVersion {
 
     fn yaml(&self) -> String {
         let list = |versions: &BTreeSet<String>| -> String {
-            versions.iter().map(|version| format!("  - {version}\n")).collect()
+            versions.iter().map(|version| format!("  - {}\n", escape(version))).collect()
         };
         format!(
             "cluster:\n  name: {}\n  nodes: {}\n  kubernetes:\n{}  containerRuntimes:\n{}",
@@ -91,7 +92,7 @@ impl ClusterVersion {
 
     fn text(&self) -> String {
         let join = |versions: &BTreeSet<String>| {
-            versions.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+            versions.iter().map(|version| escape(version)).collect::<Vec<_>>().join(", ")
         };
         format!(
             "cluster {}: Kubernetes {}, {} ({} nodes)\n",
@@ -133,7 +134,7 @@ pub(crate) fn version(args: &VersionArgs, context: &Context) -> Result<()> {
             cluster.map(ClusterVersion::text).unwrap_or_default()
         ),
     };
-    context.ui.print(&text)
+    context.ui.print(&text.lines().collect())
 }
 
 /// Print a completion script for a shell
@@ -153,7 +154,7 @@ pub(crate) fn completion(
 ) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "imgctl", &mut script);
-    context.ui.bytes(&script)
+    context.ui.content(&script)
 }
 
 /// Print the manual page, or write the pages of all commands into a directory
@@ -173,7 +174,7 @@ pub(crate) fn man(args: &ManArgs, command: clap::Command, context: &Context) -> 
         clap_mangen::Man::new(command)
             .render(&mut page)
             .doing(|| "cannot render the manual page".to_owned())?;
-        return context.ui.bytes(&page);
+        return context.ui.content(&page);
     };
     std::fs::create_dir_all(directory).path("create", directory)?;
     clap_mangen::generate_to(command, directory).path("write manual pages to", directory)
@@ -208,7 +209,7 @@ pub(crate) fn docs(args: &DocsArgs, command: clap::Command, context: &Context) -
 pub(crate) struct OptionsArgs {}
 
 pub(crate) fn options(_: &OptionsArgs, context: &Context) -> Result<()> {
-    context.ui.print(&overview::options().to_string())
+    context.ui.content(overview::options().to_string())
 }
 
 /// Print the help of all commands
@@ -217,7 +218,7 @@ pub(crate) struct HelpAllArgs {}
 
 /// Prints the help of the program and then of each command, each global flag once.
 pub(crate) fn help_all(_: &HelpAllArgs, command: clap::Command, context: &Context) -> Result<()> {
-    context.ui.print(&whole_help(command))
+    context.ui.content(whole_help(command))
 }
 
 fn whole_help(command: clap::Command) -> String {

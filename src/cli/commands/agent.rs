@@ -1,6 +1,6 @@
 //! The parts of imgctl that run on hosts: `imgctl agent`, and `imgctl host-action` for single actions.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::cli::context::Context;
+use crate::ui::edge;
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_host::agent::protocol::{Checkout, InventoryQuestion, Run, SwitchTree};
 use imgctl_host::agent::{balancer, execution, peers, server, tree};
@@ -153,9 +154,7 @@ fn registry_gc(context: &Context) -> Result<()> {
     for manifest in std::mem::take(&mut collected.manifests) {
         context.ui.line(&manifest)?;
     }
-    let sums = serde_json::to_string(&collected)
-        .map_err(|error| Error::failed("cannot write the result").caused_by(error))?;
-    context.ui.line(&sums)
+    context.ui.json_line(&collected)
 }
 
 /// Maximum size of a request, in bytes.
@@ -255,8 +254,5 @@ fn request<T: DeserializeOwned>() -> Result<T> {
 }
 
 fn answer(value: &impl Serialize) -> Result<()> {
-    let mut line = serde_json::to_vec(value)
-        .map_err(|error| Error::failed("cannot write the answer").caused_by(error))?;
-    line.push(b'\n');
-    std::io::stdout().write_all(&line).doing(|| "cannot write the answer".to_owned())
+    edge::json_line(value)
 }

@@ -10,7 +10,7 @@ use crate::cli::archive_output::{OutputArgs, output};
 use crate::cli::commands::bundle::create_bundle;
 use crate::cli::image_options::{GateArg, PlatformArg};
 use crate::cli::{context::Context, names::references};
-use crate::ui::terminal::Stdout;
+use crate::ui::edge::Stdout;
 use imgctl_base::error::{Error, Result};
 use imgctl_store::layer::Compression;
 use imgctl_store::mount::{checkout, tar_export};

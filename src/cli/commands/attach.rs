@@ -139,7 +139,7 @@ pub(crate) fn sbom(args: &SbomArgs, context: &Context) -> Result<()> {
             atomic::write(path, &document, 0o644, Durability::Atomic)?;
         }
         None if args.attach => {}
-        _ => context.ui.bytes(&document)?,
+        _ => context.ui.content(&document)?,
     }
     if !args.attach {
         return Ok(());

@@ -64,7 +64,7 @@ pub(crate) fn attest(args: &AttestBlobArgs, context: &Context) -> Result<()> {
     let bundle = blob::sign_statement(&statement, &sealer)
         .context(|| format!("cannot sign {}", args.statement.display()))?;
     let Some(path) = &args.bundle else {
-        return context.ui.bytes(&bundle);
+        return context.ui.content(&bundle);
     };
     atomic::write(path, &bundle, 0o644, Durability::Atomic)?;
     let view = json!({ "bundle": path, "digest": Digest::of(&bundle) });

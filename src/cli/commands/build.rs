@@ -9,7 +9,7 @@ pub(crate) use crate::cli::commands::build_args::BuildArgs;
 use crate::cli::commands::build_reports::Reports;
 use crate::cli::commands::{build_embedding, build_options, build_output};
 use crate::cli::{context::Context, registry_options::RegistryArgs};
-use crate::ui::terminal::Stdout;
+use crate::ui::edge::Stdout;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_build::build::deliver::{Delivery, deliver, export_cache};
 use imgctl_build::build::{self, Built};

@@ -165,7 +165,8 @@ pub(crate) fn show(report: &Report, context: &Context) -> Result<()> {
             let (text, reason) = (skipped.text.clone(), skipped.reason.clone());
             table.row(vec![text, skipped.place.to_string(), reason]);
         }
-        context.ui.print(&format!("\n{}", table.render(true)))?;
+        context.ui.line("")?;
+        context.ui.print(&table.render(true))?;
     }
     for image in &report.images {
         if let Err(error) = &image.resolved {

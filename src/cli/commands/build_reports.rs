@@ -11,10 +11,11 @@ use serde_json::{Value, json};
 use crate::cli::report_output::ImagePage;
 use crate::cli::{context::Context, environment::Environment};
 use crate::ui::ci::{Annotation, Region, System};
-use crate::ui::terminal::reader_is_gone;
+use crate::ui::edge::reader_is_gone;
 use imgctl_base::error::{Error, IoContext as _, Kind, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::progress::Reporter;
+use imgctl_base::text::Lines;
 use imgctl_build::build::{Built, Checked, Options};
 use imgctl_build::report::{self, Before, BuildSummary, Finding};
 
@@ -203,7 +204,7 @@ impl Reports {
         if stdout {
             return Ok(());
         }
-        context.ui.print(&checked.render(context.ui.colours_stdout()))
+        context.ui.print(&Lines::coloured(&checked.render(context.ui.colours_stdout())))
     }
 
     /// Reports a build or check that failed. A failure to report does not hide that error.
@@ -234,7 +235,7 @@ impl Reports {
 
     fn tell(&self, annotation: &Annotation<'_>, context: &Context) {
         if self.speaks && self.system == Some(System::Github) {
-            context.ui.tell(&annotation.command());
+            context.ui.tell(annotation);
         }
     }
 
@@ -334,7 +335,7 @@ fn is_stdout(path: &Path) -> bool {
 /// Replaces a file at once, so that nobody reads a part of it.
 fn write(path: &Path, text: &str, context: &Context) -> Result<()> {
     if is_stdout(path) {
-        return context.ui.print(text);
+        return context.ui.content(text);
     }
     // A pipe or a device is written to, not replaced.
     let is_special = std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());

@@ -9,6 +9,7 @@ use crate::cli::commands::bundle_verify;
 use crate::cli::context::Context;
 use crate::ui::table::human;
 use imgctl_base::error::Result;
+use imgctl_base::text::Lines;
 use imgctl_transfer::edit::bundle::{self, ApplyOptions, Bundle, CreateOptions};
 use imgctl_transfer::transfer::Archive;
 
@@ -181,17 +182,13 @@ fn show(bundle: &Bundle, context: &Context) -> Result<()> {
         Some(name) => format!("{name} ({})", subject.digest),
         None => subject.digest.to_string(),
     };
-    context.ui.print(&format!(
-        "Needs:     {}\nBrings:    {}\nIncluded:  {}, {}\nLeft out:  {}, {}\n",
-        name(&bundle.base),
-        name(&bundle.image),
-        blobs(bundle.included.len()),
-        human(carried),
-        blobs(bundle.assumed.len()),
-        human(spared)
-    ))?;
-    match bundle.deltas.len() {
-        0 => Ok(()),
-        _ => context.ui.print(&format!("Deltas:    {}\n", in_deltas(bundle))),
+    let mut text = Lines::default();
+    text.line(format_args!("Needs:     {}", name(&bundle.base)))
+        .line(format_args!("Brings:    {}", name(&bundle.image)))
+        .line(format_args!("Included:  {}, {}", blobs(bundle.included.len()), human(carried)))
+        .line(format_args!("Left out:  {}, {}", blobs(bundle.assumed.len()), human(spared)));
+    if !bundle.deltas.is_empty() {
+        text.line(format_args!("Deltas:    {}", in_deltas(bundle)));
     }
+    context.ui.print(&text)
 }

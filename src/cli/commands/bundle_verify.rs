@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::context::Context;
-use crate::ui::table::{human, one_line};
+use crate::ui::table::human;
 use imgctl_base::error::{Error, Result};
 use imgctl_transfer::edit::check::{self, Checked};
 use imgctl_transfer::transfer::Archive;
@@ -40,7 +40,7 @@ pub(crate) fn verify(args: &VerifyArgs, context: &Context) -> Result<()> {
         for found in &all {
             for problem in &found.problems {
                 let line = format!("{}: {}: {}", found.archive, problem.subject, problem.detail);
-                context.ui.line(&one_line(&line))?;
+                context.ui.line(&line)?;
             }
             let parts =
                 if found.parts > 1 { format!("{} parts, ", found.parts) } else { String::new() };

@@ -9,6 +9,7 @@ use crate::cli::archive_output::outer_compression;
 use crate::cli::commands::bundle::create_bundle;
 use crate::cli::{context::Context, image_options::PlatformArg, names::printable};
 use imgctl_base::error::{Error, Result};
+use imgctl_base::text::Lines;
 use imgctl_store::layer::tree::{Change, compare};
 use imgctl_store::store::images::{tree_of, whole_tree};
 use imgctl_transfer::edit::bundle::CreateOptions;
@@ -91,14 +92,14 @@ pub(crate) fn run(args: &DiffArgs, context: &Context) -> Result<()> {
             "deleted": of(Change::Deleted),
         }));
     }
-    let mut text = String::new();
+    let mut text = Lines::default();
     for (change, path) in &changes {
         let letter = match change {
             Change::Added => 'A',
             Change::Modified => 'C',
             Change::Deleted => 'D',
         };
-        text.push_str(&format!("{letter} /{}\n", printable(path.as_bytes())));
+        text.line(format_args!("{letter} /{}", printable(path.as_bytes())));
     }
     context.ui.print(&text)
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::cli::names::{image_and_path, nearest, printable};
 use crate::cli::{context::Context, image_options::PlatformArg};
-use crate::ui::{table::Table, terminal::Stdout};
+use crate::ui::{edge::Stdout, table::Table};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::{Descriptor, LayerKind, time::rfc3339};
 use imgctl_store::layer::{ContentReader, Entry, EntryKind, Found, LayerPath, Tree};
@@ -85,7 +85,7 @@ pub(crate) fn ls(args: &LsArgs, context: &Context) -> Result<()> {
         }
         bytes.push(b'\n');
     }
-    context.ui.bytes(&bytes)
+    context.ui.content(&bytes)
 }
 
 fn is_symlink(tree: &Tree, path: &LayerPath) -> Result<bool> {

@@ -9,11 +9,12 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::format::{Listing, Row};
 use crate::cli::{context::Context, image_options::PlatformArg};
-use crate::ui::table::{Table, ago, cut, human, now, one_line};
+use crate::ui::table::{Table, ago, cut, human, now};
 use imgctl_base::error::Result;
 use imgctl_base::image::{
     Descriptor, Digest, History, ImageConfig, LayerKind, time::parse_rfc3339,
 };
+use imgctl_base::text::Lines;
 use imgctl_store::store::Image;
 
 /// Show the history of an image, newest step first
@@ -147,7 +148,8 @@ pub(crate) fn tree(args: &TreeArgs, context: &Context) -> Result<()> {
         .as_ref()
         .map_or_else(|| image.descriptor.digest.to_string(), ToString::to_string);
     let total: u64 = layers.iter().map(|(_, layer)| layer.size).sum();
-    let heading = format!("{} {} {}\n", one_line(&name), image.config.platform(), human(total));
+    let mut text = Lines::default();
+    text.line(format_args!("{name} {} {}", image.config.platform(), human(total)));
     let mut table = Table::new(&["", "", "", "", "", ""]).right(2);
     for (index, (by, layer)) in layers.iter().enumerate() {
         let last = index + 1 == layers.len();
@@ -163,7 +165,7 @@ pub(crate) fn tree(args: &TreeArgs, context: &Context) -> Result<()> {
             String::new(),
         ]);
     }
-    context.ui.print(&(heading + &table.render(false)))
+    context.ui.print(text.append(&table.render(false)))
 }
 
 fn kind(layer: &Descriptor) -> &'static str {

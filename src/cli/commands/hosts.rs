@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::{context::Context, ssh_options::HostArgs};
-use crate::ui::terminal;
+use crate::ui::edge;
 use imgctl_base::error::{Error, IoContext as _, Kind, Result};
 use imgctl_base::progress::Unit;
 use imgctl_cluster::cluster::context::Host;
@@ -202,9 +202,9 @@ fn print_lines(source: Source, prefix: &str, lines: &[u8], context: &Context) ->
         }
     }
     match source {
-        Source::Output => context.ui.bytes(&text),
+        Source::Output => context.ui.content(&text),
         Source::Errors => {
-            terminal::stderr(&String::from_utf8_lossy(&text));
+            edge::content_to_stderr(&text);
             Ok(())
         }
     }

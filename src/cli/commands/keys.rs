@@ -76,7 +76,7 @@ pub(crate) fn key(args: &KeyArgs, context: &Context) -> Result<()> {
                     "fingerprint": key.fingerprint(),
                 }));
             }
-            context.ui.print(&key.to_pem())
+            context.ui.content(key.to_pem())
         }
     }
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::cli::context::Context;
+use crate::ui::edge::Stdout;
 use imgctl_base::error::Result;
 use imgctl_cluster::apps::wrapper::{self, Call, Tool};
 
@@ -56,5 +57,5 @@ pub(crate) fn run(args: &WrapperArgs, context: &Context) -> Result<()> {
         objects: environment.path(wrapper::OBJECTS),
         namespace: namespace.map(str::to_owned),
     };
-    wrapper::run(&call, &mut std::io::stdin().lock(), &mut std::io::stdout().lock())
+    wrapper::run(&call, &mut std::io::stdin().lock(), &mut Stdout::new())
 }

@@ -152,7 +152,7 @@ pub(crate) fn create(args: &CreateArgs, context: &Context) -> Result<()> {
     }
     path(&record.path, context)?;
     match created.script {
-        Some(script) if !args.short => context.ui.print(&format!("{}\n", script.trim_end())),
+        Some(script) if !args.short => context.ui.content(format!("{}\n", script.trim_end())),
         _ => Ok(()),
     }
 }
@@ -190,8 +190,7 @@ pub(crate) struct MountsArgs {
 pub(crate) fn mounts(args: &MountsArgs, context: &Context) -> Result<()> {
     let mounts = mount::list(context.store()?)?;
     if args.quiet && !context.ui.is_json() {
-        let ids: String = mounts.iter().map(|mount| format!("{}\n", mount.id)).collect();
-        return context.ui.print(&ids);
+        return context.ui.print(&mounts.iter().map(|mount| &mount.id).collect());
     }
     listing(&mounts).show(args.format.as_deref(), !args.noheading, context)
 }
@@ -203,7 +202,7 @@ pub(crate) fn show(context: &Context) -> Result<()> {
 
 /// Prints a path unchanged, for scripts.
 pub(crate) fn path(path: &Path, context: &Context) -> Result<()> {
-    context.ui.bytes(&[path.as_os_str().as_bytes(), b"\n"].concat())
+    context.ui.content([path.as_os_str().as_bytes(), b"\n"].concat())
 }
 
 fn listing(mounts: &[Listed]) -> Listing {

@@ -76,10 +76,10 @@ pub(crate) fn generate(args: &GenArgs, context: &Context) -> Result<()> {
     made.documents = defaults.documents;
     let text = clusterfile::escape(&made.write()?);
     match &args.output {
-        None => context.ui.print(&text),
+        None => context.ui.content(&text),
         // The value that sealos documents.
         Some(path) if path == Path::new("stdout") || path == Path::new("-") => {
-            context.ui.print(&text)
+            context.ui.content(&text)
         }
         Some(path) => atomic::write(path, text.as_bytes(), 0o600, Durability::Durable)
             .context(|| "cannot write the Clusterfile".to_owned()),
@@ -167,11 +167,11 @@ pub(crate) fn render(args: &RenderArgs, context: &Context) -> Result<()> {
         return context.ui.json(&files.iter().map(object).collect::<Vec<_>>());
     }
     if args.path.is_some() {
-        return files.values().try_for_each(|text| context.ui.print(text));
+        return files.values().try_for_each(|text| context.ui.content(text));
     }
     for (path, text) in &files {
         context.ui.line(&format!("==> {path} <=="))?;
-        context.ui.print(text)?;
+        context.ui.content(text)?;
         if !text.ends_with('\n') {
             context.ui.line("")?;
         }

@@ -1,7 +1,5 @@
 //! What this machine knows of a cluster: `imgctl journal`, and the variables of `imgctl env`.
 
-use std::fmt::Write as _;
-
 use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -125,7 +123,7 @@ fn one(run: &Past, failed: bool, context: &Context) -> Result<()> {
         run.version
     ))?;
     if !run.arguments.is_empty() {
-        context.ui.line(&one_line(&format!("imgctl {}", run.arguments.join(" "))))?;
+        context.ui.line(&format!("imgctl {}", run.arguments.join(" ")))?;
     }
     let mut table = Table::new(&["STEP", "RESULT", "TRY", "MS"]).right(2).right(3);
     for (id, step) in &steps {
@@ -138,16 +136,18 @@ fn one(run: &Past, failed: bool, context: &Context) -> Result<()> {
         ]);
     }
     context.ui.print(&table.render(true))?;
-    let mut text = String::new();
     for (id, step) in &steps {
         if let Some(message) = &step.message {
-            let _ = writeln!(text, "\n{id}: {}", message.replace('\n', "\n  "));
+            let mut lines = message.lines();
+            context.ui.line("")?;
+            context.ui.line(&format!("{id}: {}", lines.next().unwrap_or_default()))?;
+            lines.try_for_each(|line| context.ui.line(&format!("  {line}")))?;
             if let Some(log) = &step.log {
-                let _ = writeln!(text, "  log: {log}");
+                context.ui.line(&format!("  log: {log}"))?;
             }
         }
     }
-    context.ui.print(&text)
+    Ok(())
 }
 
 fn result(run: &Past) -> &'static str {

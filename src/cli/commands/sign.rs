@@ -244,7 +244,7 @@ pub(crate) fn verify(args: &VerifyArgs, context: &Context) -> Result<()> {
     }
     // Uses cosign's form: one line for each image, with an array of payloads.
     for image in &list {
-        context.ui.line(&image["claims"].to_string())?;
+        context.ui.json_line(&image["claims"])?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use crate::cli::cluster_options::ClusterArg;
 use crate::cli::context::Context;
 use crate::ui::table::counted;
 use imgctl_base::error::Result;
+use imgctl_base::text::Lines;
 use imgctl_ops::state;
 
 /// Show, encrypt and decrypt what this machine stores of a cluster
@@ -113,7 +114,7 @@ pub(crate) fn run(args: &StateCommand, context: &Context) -> Result<()> {
                 .result(&json!({"cluster": cluster, "files": files, "encrypted": false}), &line)
         }
         StateVerb::Cat(args) => {
-            context.ui.bytes(&state::read(&args.cluster.cluster, &args.file, &session)?)
+            context.ui.content(state::read(&args.cluster.cluster, &args.file, &session)?)
         }
     }
 }
@@ -130,29 +131,29 @@ fn show(found: &state::StateSummary, context: &Context) -> Result<()> {
             "unfinished": found.unfinished,
         }));
     }
-    let mut text = format!("cluster {}: {}\n", found.cluster, found.directory);
+    let mut text = Lines::default();
+    text.line(format_args!("cluster {}: {}", found.cluster, found.directory));
     if found.recipients.is_empty() {
-        text.push_str(&format!("not encrypted ({})\n", counted(found.plain, "private file")));
+        text.line(format_args!("not encrypted ({})", counted(found.plain, "private file")));
     } else {
         for recipient in &found.recipients {
-            text.push_str(&format!("encrypted to {recipient}\n"));
+            text.line(format_args!("encrypted to {recipient}"));
         }
-        text.push_str(match found.readable {
-            true => "the given identity decrypts it\n",
-            false => "no given identity decrypts it\n",
+        text.line(match found.readable {
+            true => "the given identity decrypts it",
+            false => "no given identity decrypts it",
         });
         let are = if found.encrypted == 1 { "is" } else { "are" };
-        text.push_str(&format!("{} {are} encrypted", counted(found.encrypted, "file")));
-        if found.plain > 0 {
-            text.push_str(&format!(
-                ", {} in plain text: `imgctl state encrypt` encrypts what is plain",
-                found.plain
-            ));
-        }
-        text.push('\n');
+        let plain = match found.plain {
+            0 => String::new(),
+            plain => {
+                format!(", {plain} in plain text: `imgctl state encrypt` encrypts what is plain")
+            }
+        };
+        text.line(format_args!("{} {are} encrypted{plain}", counted(found.encrypted, "file")));
     }
     if found.unfinished {
-        text.push_str("a change of recipients was interrupted: the next command completes it\n");
+        text.line("a change of recipients was interrupted: the next command completes it");
     }
     context.ui.print(&text)
 }

@@ -84,7 +84,7 @@ fn repeated(
 fn line_or_text(found: &ClusterStatus, is_first: bool, context: &Context) -> Result<()> {
     let now = Timestamp::now();
     if context.ui.is_json() {
-        return context.ui.line(&status_view::json_line(found, now)?);
+        return context.ui.json_line(&status_view::at(found, now));
     }
     if !is_first {
         context.ui.line("---")?;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::format::{Listing, Row};
 use crate::cli::{context::Context, duration, names::references};
-use crate::ui::table::{Table, counted, human, one_line};
+use crate::ui::table::{Table, counted, human};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_store::mount;
@@ -349,7 +349,8 @@ pub(crate) fn df(args: &DfArgs, context: &Context) -> Result<()> {
         let sizes = [image.size, image.shared, image.unique].map(human);
         table.row([vec![names, image.digest.short().to_owned()], sizes.to_vec()].concat());
     }
-    context.ui.print(&format!("\n{}", table.render(true)))
+    context.ui.line("")?;
+    context.ui.print(&table.render(true))
 }
 
 fn usage_json(usage: &Usage) -> Value {
@@ -398,7 +399,7 @@ pub(crate) fn scrub(args: &ScrubArgs, context: &Context) -> Result<()> {
         for problem in &report.problems {
             let repaired = if problem.repaired { " (moved away)" } else { "" };
             let line = format!("{}: {}{repaired}", problem.subject, problem.detail);
-            context.ui.line(&one_line(&line))?;
+            context.ui.line(&line)?;
         }
         context.ui.line(&format!(
             "{} ({}), {}, {}: {}",

@@ -41,7 +41,7 @@ pub(crate) fn run(args: &UiArgs, context: &Context) -> Result<()> {
     let console = Console::bind(Options { listen: address(&args.listen)?, store, recorded })?;
     let url = console.url();
     if context.ui.is_json() {
-        context.ui.line(&json!({"url": url}).to_string())?;
+        context.ui.json_line(&json!({"url": url}))?;
     } else {
         context.ui.line(url)?;
         context.ui.say("open this address in a browser on this machine; Ctrl-C ends the console");

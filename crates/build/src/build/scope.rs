@@ -164,10 +164,10 @@ pub(super) fn at(source: &Source, instruction: &Instruction, error: Error) -> Er
 pub(crate) fn placed(source: &Source, span: Span, what: &str, error: Error) -> Error {
     let found = Diagnostic::error(error.message(), span);
     let shown = diagnostic::render(&[found], &source.name, &source.bytes, false);
-    let message = format!("{}:{}: {what} failed\n{shown}", source.name, span.line);
+    let message = format!("{}:{}: {what} failed", source.name, span.line);
     // Without the excerpt, but with the causes: the reader of a place sees nothing else.
     let mut told = Diagnostic::error(error.to_string(), span);
     told.hint = error.hints().first().map(|hint| (*hint).to_owned());
     let place = source.place(&told);
-    error.retold(message).at(place)
+    error.retold(message).lines(shown.lines()).at(place)
 }

@@ -16,7 +16,7 @@ use crate::pipeline::record::{RECORD_KEY, RECORD_PATH};
 use crate::runtime::action::HostPool;
 use crate::runtime::{kubectl::quoted, nodes};
 use crate::upgrade::observe;
-use imgctl_base::error::{Context as _, Error, Result};
+use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_host::agent::Agent;
 use imgctl_kube::api::Api;
 use imgctl_template::yaml;
@@ -155,7 +155,11 @@ fn nothing_to_adopt(
         ))
         .hint("pass the name of the cluster with -c"),
     };
-    if problems.is_empty() { error } else { error.caused_by(problems.join("\n")) }
+    if problems.is_empty() {
+        error
+    } else {
+        error.caused_by(Error::several(Kind::NotFound, problems))
+    }
 }
 
 impl HostReading {

@@ -162,13 +162,13 @@ pub(super) fn removals(
     if count > MOST_LISTED {
         going.push(format!("and {} more", count - MOST_LISTED));
     }
-    let list = going.join("\n  ");
+    let list = going.join(", ");
     match next {
         Some(next) => format!(
             "of the objects of {application} that are recorded now, those are removed that {next} \
-             does not have:\n  {list}"
+             does not have: {list}"
         ),
-        None => format!("these objects of former versions of {application} are removed:\n  {list}"),
+        None => format!("these objects of former versions of {application} are removed: {list}"),
     }
 }
 
@@ -179,18 +179,18 @@ pub(super) fn whole_removal(installed: &Installed, prune: Prune) -> Vec<String> 
     let list = |objects: &[&ObjectName]| {
         let shown: Vec<String> =
             objects.iter().take(MOST_LISTED).map(ToString::to_string).collect();
-        shown.join("\n  ")
+        shown.join(", ")
     };
     let mut notes = vec![format!(
-        "{} has no command for its removal: its {} recorded objects are removed\n  {}",
+        "{} has no command for its removal: its {} recorded objects are removed: {}",
         installed.image,
         others.len(),
         list(&others)
     )];
     if !held.is_empty() {
         notes.push(match prune {
-            Prune::All => format!("what these hold goes with them:\n  {}", list(&held)),
-            _ => format!("these stay unless --purge is given:\n  {}", list(&held)),
+            Prune::All => format!("what these hold goes with them: {}", list(&held)),
+            _ => format!("these stay unless --purge is given: {}", list(&held)),
         });
     }
     notes

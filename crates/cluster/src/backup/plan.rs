@@ -63,13 +63,15 @@ pub fn source<'a>(context: &'a ClusterContext, looks: &Looks) -> Result<&'a Host
     context.control_planes().find(answers).ok_or_else(|| {
         let why: Vec<String> = looks
             .iter()
-            .filter_map(|(host, look)| look.as_ref().err().map(|error| format!("{host}: {error}")))
+            .filter_map(|(host, look)| {
+                look.as_ref().err().map(|error| format!("  {host}: {error}"))
+            })
             .collect();
         Error::network(format!(
-            "no control plane of cluster {} answers, and one has to save the data:\n  {}",
-            context.name,
-            why.join("\n  ")
+            "no control plane of cluster {} answers, and one has to save the data:",
+            context.name
         ))
+        .lines(why)
     })
 }
 

@@ -198,11 +198,10 @@ impl Plan {
         if self.problems.is_empty() {
             return Ok(());
         }
-        let mut message = "the Pods cannot be changed in place; nothing was changed:".to_owned();
-        for problem in &self.problems {
-            message.push_str(&format!("\n  {}: {}", problem.subject, problem.reason));
-        }
-        let mut error = Error::check_failed(message);
+        let problem = |problem: &Problem| format!("  {}: {}", problem.subject, problem.reason);
+        let mut error =
+            Error::check_failed("the Pods cannot be changed in place; nothing was changed:")
+                .lines(self.problems.iter().map(problem));
         let mut told: Vec<&String> = Vec::new();
         for hint in self.problems.iter().filter_map(|one| one.hint.as_ref()) {
             if !told.contains(&hint) {

@@ -70,11 +70,9 @@ pub fn pre_pull(
         return Ok(count);
     }
     problems.sort();
-    Err(Error::check_failed(format!(
-        "not every Node can pull the new image; nothing was changed:\n  {}",
-        problems.join("\n  ")
-    ))
-    .hint(
+    Err(Error::check_failed("not every Node can pull the new image; nothing was changed:")
+        .lines(problems.iter().map(|problem| format!("  {problem}")))
+        .hint(
         "check the Node, its registry and its free space, then run the same command again; or pass \
          --pre-pull none to skip the pull",
     ))

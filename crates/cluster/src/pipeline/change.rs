@@ -18,6 +18,7 @@ use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
 use crate::pipeline::{bootstrap, members, ownership, record, redact, registry};
 use crate::renewal::timer;
 use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::text::escape;
 
 /// Requested changes. The cluster context describes the cluster after the change; removed hosts are
 /// in [`ClusterContext::leaving`].
@@ -338,7 +339,7 @@ fn check_phase(
             "clock, disk, bash".to_owned()
         };
         for problem in &problems {
-            says.push_str(&format!("\nwill fail: {}", problem.what));
+            says.push_str(&format!("\nwill fail: {}", escape(&problem.what)));
         }
         let failed = failed_files(host, files);
         let step = Step::local("host", says, "", move |_| {

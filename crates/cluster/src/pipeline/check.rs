@@ -86,7 +86,8 @@ impl Refusal {
 
     pub fn error(&self) -> Error {
         let what = "the plan cannot be carried out".to_owned();
-        let error = Error::new(self.kind, what).caused_by(self.problems.join("\n"));
+        let error =
+            Error::new(self.kind, what).caused_by(Error::several(self.kind, &self.problems));
         self.hints.iter().fold(error, |error, hint| error.hint(hint.clone()))
     }
 }

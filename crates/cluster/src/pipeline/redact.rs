@@ -46,7 +46,7 @@ pub fn of_cluster(context: &ClusterContext) -> Redactor {
 pub fn error(error: &Error, redactor: &Redactor) -> Error {
     let mut clean: Option<Error> = None;
     for message in error.chain().iter().rev() {
-        let outer = Error::new(error.kind(), redactor.redact(message).into_owned());
+        let outer = Error::several(error.kind(), redactor.redact(message).lines());
         clean = Some(match clean {
             None => outer,
             Some(inner) => outer.caused_by(inner),
@@ -67,9 +67,10 @@ mod tests {
     fn errors_lose_secrets_and_keep_the_rest() {
         let mut redactor = Redactor::default();
         redactor.add(&Secret::new("hunter22"));
-        let before = Error::usage("inner hunter22").hint("not hunter22").context("outer");
+        let before = Error::usage("inner hunter22").lines(["  hunter22"]);
+        let before = before.hint("not hunter22").context("outer");
         let after = error(&before, &redactor);
-        assert_eq!(after.chain(), ["outer", "inner ***"]);
+        assert_eq!(after.chain(), ["outer", "inner ***\n  ***"]);
         assert_eq!(after.hints(), ["not ***"]);
         assert_eq!(after.kind(), before.kind());
     }

@@ -71,16 +71,10 @@ impl Site<'_> {
             (Some(code), None) => format!("exit code {code}"),
             (None, None) => "no exit code".to_owned(),
         };
-        let mut message = format!("{}: `{}` failed: {how}", agent.host(), line.shown());
-        for text in &tail {
-            message.push_str("\n    ");
-            message.push_str(text);
-        }
-        Err(Error::new(Kind::CommandFailed, message).hint(format!(
-            "the whole output is in {} on {}",
-            outcome.log,
-            agent.host()
-        )))
+        let message = format!("{}: `{}` failed: {how}", agent.host(), line.shown());
+        let error = Error::new(Kind::CommandFailed, message)
+            .lines(tail.iter().map(|text| format!("    {text}")));
+        Err(error.hint(format!("the whole output is in {} on {}", outcome.log, agent.host())))
     }
 
     /// Returns a key suffix that distinguishes the steps of several hosts on the same host: such

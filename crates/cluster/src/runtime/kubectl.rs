@@ -55,11 +55,9 @@ impl<'a> Kubectl<'a> {
                 Err(error) => problems.push(error.to_string()),
             }
         }
-        let error = Error::failed(format!(
-            "no control plane of cluster {} answers:\n  {}",
-            site.context.name,
-            problems.join("\n  ")
-        ));
+        let error =
+            Error::failed(format!("no control plane of cluster {} answers:", site.context.name))
+                .lines(problems.iter().map(|problem| format!("  {problem}")));
         Err(error.hint(
             "check on a control plane: `kubectl --kubeconfig /etc/kubernetes/admin.conf get --raw \
              /readyz?verbose`, `crictl ps -a`, `journalctl -u kubelet`",

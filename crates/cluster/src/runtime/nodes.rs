@@ -37,12 +37,9 @@ pub fn api(context: &ClusterContext, pool: &dyn HostPool) -> Result<Arc<dyn Api>
             Err(error) => problems.push(format!("{}: {}", host.id(), error.chain().join(": "))),
         }
     }
-    Err(Error::failed(format!(
-        "no control plane of cluster {} answers:\n  {}",
-        context.name,
-        problems.join("\n  ")
-    ))
-    .hint(
+    Err(Error::failed(format!("no control plane of cluster {} answers:", context.name))
+        .lines(problems.iter().map(|problem| format!("  {problem}")))
+        .hint(
         "run `imgctl status`; on a control plane, run `crictl ps -a` and `journalctl -u kubelet`",
     ))
 }

@@ -34,7 +34,7 @@ impl Output {
         let said = if self.stderr.is_empty() { &self.stdout } else { &self.stderr };
         let said = last_lines(said);
         if !said.is_empty() {
-            error = error.caused_by(said);
+            error = error.caused_by(Error::several(Kind::CommandFailed, said.lines()));
         }
         Err(error)
     }

@@ -113,15 +113,14 @@ fn output_path(path: &LayerPath) -> Result<LayerPath> {
 }
 
 fn several(errors: &[Error], count: usize, of: usize) -> Error {
-    let mut message = format!("{count} of {of} templates cannot be rendered:");
-    for error in errors.iter().take(TOLD) {
-        message.push_str(&format!("\n    {error}"));
-    }
+    let message = format!("{count} of {of} templates cannot be rendered:");
+    let mut lines: Vec<String> =
+        errors.iter().take(TOLD).map(|error| format!("    {error}")).collect();
     if count > TOLD {
-        message.push_str(&format!("\n    and {} more", count - TOLD));
+        lines.push(format!("    and {} more", count - TOLD));
     }
     let kind = errors.first().map_or(Kind::Usage, Error::kind);
-    let mut all = Error::new(kind, message);
+    let mut all = Error::new(kind, message).lines(lines);
     let mut told = std::collections::BTreeSet::new();
     for hint in errors.iter().flat_map(Error::hints) {
         if told.len() < TOLD && told.insert(hint) {

@@ -143,8 +143,8 @@ impl Drain<'_> {
         }
         if !refused.is_empty() {
             refused.sort();
-            let text = format!("these Pods must not be evicted:\n  {}", refused.join("\n  "));
-            return Err(Error::denied(text));
+            let lines = refused.iter().map(|pod| format!("  {pod}"));
+            return Err(Error::denied("these Pods must not be evicted:").lines(lines));
         }
         for (_, gone) in std::mem::replace(&mut self.waiting, seen) {
             self.tell(&gone.name, Happened::Gone);
@@ -261,14 +261,14 @@ impl Drain<'_> {
             OnTimeout::Delete | OnTimeout::Abort => {}
         }
         let lines: Vec<String> =
-            left.iter().map(|(name, why)| format!("Pod {name}: {why}")).collect();
+            left.iter().map(|(name, why)| format!("  Pod {name}: {why}")).collect();
         Err(Error::failed(format!(
-            "{} {} left after {} s:\n  {}",
+            "{} {} left after {} s:",
             lines.len(),
             if lines.len() == 1 { "Pod is" } else { "Pods are" },
             self.options.timeout.as_secs(),
-            lines.join("\n  ")
         ))
+        .lines(lines)
         .hint(
             "check these Pods, then run the same command again; pass --drain-timeout for more \
              time, or --drain-on-timeout delete to override their PodDisruptionBudgets",

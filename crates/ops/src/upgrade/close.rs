@@ -96,12 +96,12 @@ pub fn check_blockers(document: &Document) -> Result<()> {
     if blockers.is_empty() {
         return Ok(());
     }
-    let mut message = format!("the {} cannot start:", document.kind());
-    for finding in &blockers {
+    let lines = blockers.iter().map(|finding| {
         let host = finding.host.as_ref().map(|host| format!("{host}: ")).unwrap_or_default();
-        message.push_str(&format!("\n  {}: {host}{}", finding.check, finding.what));
-    }
-    let mut error = Error::check_failed(message);
+        format!("  {}: {host}{}", finding.check, finding.what)
+    });
+    let mut error =
+        Error::check_failed(format!("the {} cannot start:", document.kind())).lines(lines);
     for hint in blockers.iter().filter_map(|finding| finding.hint.as_ref()) {
         error = error.hint(hint.clone());
     }

@@ -405,11 +405,8 @@ pub(crate) fn check_fresh(document: &Document, observation: &Observation) -> Res
     if changes.is_empty() {
         return Ok(());
     }
-    let error = Error::check_failed(format!(
-        "the plan {} is stale:\n  {}",
-        document.id,
-        changes.join("\n  ")
-    ));
+    let error = Error::check_failed(format!("the plan {} is stale:", document.id))
+        .lines(changes.iter().map(|change| format!("  {change}")));
     Err(error.hint("make a new plan with --plan"))
 }
 

@@ -114,13 +114,11 @@ fn close_settings(
     }
     match close_untouched(cluster, options, session) {
         Ok(true) => {
-            let text = failure.chain().join("\n  because: ");
+            let causes = failure.chain();
             let logs = failure.hints().into_iter().filter(|hint| hint.starts_with("log:"));
             let logs: Vec<String> = logs.map(str::to_owned).collect();
-            let error = Error::new(
-                failure.kind(),
-                format!("the settings are as they were on every host\n  because: {text}"),
-            );
+            let error = Error::new(failure.kind(), "the settings are as they were on every host")
+                .lines(causes.iter().map(|cause| format!("  because: {cause}")));
             let error = logs.into_iter().fold(error, Error::hint);
             error.hint("correct the Clusterfile, then run `imgctl apply` again")
         }

@@ -70,7 +70,8 @@ pub(crate) fn plan(plan: &Plan, context: &Context) -> Result<()> {
     }
     let slowest = plan.work().map(|pod| pod.stop_seconds + pod.start_seconds.unwrap_or(0)).max();
     if let Some(slowest) = slowest {
-        ui.line(&format!("\nout of service: at most about {slowest} s for each Pod"))?;
+        ui.line("")?;
+        ui.line(&format!("out of service: at most about {slowest} s for each Pod"))?;
     }
     for note in &plan.notes {
         ui.line(&format!("note: {note}"))?;
@@ -140,7 +141,7 @@ pub(crate) fn progress(progress: &InPlace<'_>, context: &Context) -> Result<()> 
         }
     };
     // One object per line.
-    ui.line(&value.to_string())
+    ui.json_line(&value)
 }
 
 fn text(event: &Event) -> String {

@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use crate::cli::{context::Context, duration, registry_options::RegistryArgs};
-use crate::ui::table::{counted, human, one_line};
+use crate::ui::table::{counted, human};
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::image::Reference;
 use imgctl_registry::Target;
@@ -250,7 +250,7 @@ pub(crate) fn scrub(args: &ScrubArgs, context: &Context) -> Result<()> {
     } else {
         for problem in &report.problems {
             let line = format!("{}: {}", problem.subject, problem.detail);
-            context.ui.line(&one_line(&line))?;
+            context.ui.line(&line)?;
         }
         context.ui.line(&format!(
             "{} ({}), {}, {}, {}: {}",

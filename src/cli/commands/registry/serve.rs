@@ -1,7 +1,6 @@
 //! `imgctl registry serve`.
 
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use crate::cli::{context::Context, duration, registry_options::RegistryArgs};
-use crate::ui::table::one_line;
+use crate::ui::edge;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::image::Reference;
@@ -429,10 +428,10 @@ fn log(access: &Access, format: LogFormat) {
     let time = jiff::Timestamp::now();
     let milliseconds = access.duration.as_secs_f64() * 1000.0;
     let peer = access.peer.map(|peer| peer.to_string());
-    let mut line = match format {
+    match format {
         LogFormat::Text => {
             let failure = access.failure.as_deref().map(|text| format!(" ({text})"));
-            one_line(&format!(
+            edge::line_to_stderr(&format!(
                 "{time:.3} {} {} \"{} {}\" {} {} {milliseconds:.1}ms \"{}\"{}",
                 peer.as_deref().unwrap_or("-"),
                 access.user.as_deref().unwrap_or("-"),
@@ -442,9 +441,9 @@ fn log(access: &Access, format: LogFormat) {
                 access.bytes,
                 access.agent.as_deref().unwrap_or("-"),
                 failure.unwrap_or_default()
-            ))
+            ));
         }
-        LogFormat::Json => json!({
+        LogFormat::Json => edge::json_to_stderr(&json!({
             "time": format!("{time:.3}"),
             "peer": peer,
             "user": access.user,
@@ -455,11 +454,8 @@ fn log(access: &Access, format: LogFormat) {
             "milliseconds": (milliseconds * 10.0).round() / 10.0,
             "agent": access.agent,
             "failure": access.failure,
-        })
-        .to_string(),
-    };
-    line.push('\n');
-    let _ = std::io::stderr().write_all(line.as_bytes());
+        })),
+    }
 }
 
 #[cfg(test)]

@@ -154,6 +154,7 @@ fn become_user(spec: &RunSpec) -> Result<()> {
 /// Changes the owner of the pipes and the script behind descriptors 0 to 2 to the command's user,
 /// who could not reopen them as `/dev/stdout` otherwise. Never changes a device, which belongs to
 /// the host.
+#[expect(clippy::disallowed_methods, reason = "the descriptors, nothing is written")]
 fn own_standard_streams(uid: u32) {
     let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
     for stream in [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()] {

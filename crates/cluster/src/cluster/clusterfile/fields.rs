@@ -66,7 +66,7 @@ impl<'a> Problems<'a> {
         let mut error = match lines.len() {
             0 => return Ok(self.notes),
             1 => Error::usage(lines.remove(0)),
-            _ => Error::usage(format!("{} has errors\n{}", self.file, lines.join("\n"))),
+            _ => Error::usage(format!("{} has errors", self.file)).lines(lines),
         };
         for hint in self.hints {
             error = error.hint(hint);

@@ -387,27 +387,21 @@ impl<'a> Run<'a> {
         let Some(first) = told.first() else {
             return Error::failed("the run failed");
         };
-        let mut message = match told.len() {
+        let message = match told.len() {
             1 => {
                 format!("step {} failed on {} (attempt {})", first.step, first.host, first.attempt)
             }
             many => format!("{many} steps failed"),
         };
-        if told.len() > 1 {
-            for failure in &told {
-                message.push_str(&format!(
-                    "\n  {} (attempt {}): {}",
-                    failure.step,
-                    failure.attempt,
-                    failure.error.chain().join(": ").replace('\n', "\n    ")
-                ));
-            }
-        }
         let cause = &first.error;
         let mut error = Error::new(cause.kind(), message);
         if told.len() == 1 {
             error = error.caused_by(crate::pipeline::redact::error(cause, self.redactor));
         } else {
+            error = error.lines(told.iter().map(|failure| {
+                let cause = crate::pipeline::redact::error(&failure.error, self.redactor);
+                format!("  {} (attempt {}): {cause}", failure.step, failure.attempt)
+            }));
             let hints: BTreeSet<&str> = told.iter().flat_map(|one| one.error.hints()).collect();
             for hint in hints {
                 error = error.hint(hint);

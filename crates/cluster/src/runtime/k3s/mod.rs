@@ -128,7 +128,7 @@ fn no_answer(cluster: &str, mut failures: Vec<(String, Error)>) -> Error {
         let reason = error.chain().join(": ");
         if reason.starts_with(host.as_str()) { reason } else { format!("{host}: {reason}") }
     });
-    error.caused_by(reasons.collect::<Vec<_>>().join("\n"))
+    error.caused_by(Error::several(kind, reasons))
 }
 
 impl Runtime for K3s<'_> {

@@ -90,12 +90,9 @@ pub(super) fn etcdctl(
     match outcome.code {
         Some(0) => Ok(Some(stdout)),
         Some(NO_TOOL) => Ok(None),
-        _ => Err(Error::failed(format!(
-            "{}: `etcdctl {arguments}` failed:\n    {}",
-            agent.host(),
-            tail.join("\n    ")
-        ))
-        .hint(format!("the whole output is in {} on {}", outcome.log, agent.host()))),
+        _ => Err(Error::failed(format!("{}: `etcdctl {arguments}` failed:", agent.host()))
+            .lines(tail.iter().map(|line| format!("    {line}")))
+            .hint(format!("the whole output is in {} on {}", outcome.log, agent.host()))),
     }
 }
 

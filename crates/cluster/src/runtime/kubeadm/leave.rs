@@ -152,12 +152,9 @@ fn remove(site: &Site<'_>, trees: &[String]) -> Result<()> {
     // Remove the markers last: until everything else is gone, the host counts as started.
     let left = site.agent.remove(&paths)?;
     if !left.is_empty() {
-        return Err(Error::failed(format!(
-            "{}: left behind:\n    {}",
-            site.agent.host(),
-            left.join("\n    ")
-        ))
-        .hint("unmount or remove it manually, then run the same command again"));
+        return Err(Error::failed(format!("{}: left behind:", site.agent.host()))
+            .lines(left.iter().map(|path| format!("    {path}")))
+            .hint("unmount or remove it manually, then run the same command again"));
     }
     let left = site.agent.remove(&init::markers(site))?;
     if left.is_empty() {

@@ -67,7 +67,9 @@ fn run(agent: &dyn Agent, key: &str, line: &str, input: Option<String>) -> Resul
     } else {
         Kind::CommandFailed
     };
-    Err(Error::new(kind, format!("{}: {}", agent.host(), stderr.join("\n    "))))
+    let first = stderr.first().map_or("", String::as_str);
+    let more = stderr.iter().skip(1).map(|line| format!("    {line}"));
+    Err(Error::new(kind, format!("{}: {first}", agent.host())).lines(more))
 }
 
 /// Part of the message about an open upload.

@@ -100,12 +100,9 @@ fn ask(site: &Site<'_>, line: &Line, called: &str) -> Result<()> {
             (Some(code), None) => format!("failed: exit code {code}"),
             (None, None) => "failed: no exit code".to_owned(),
         };
-        let mut message = format!("{}: {called} {how}", site.agent.host());
-        for text in &tail {
-            message.push_str("\n    ");
-            message.push_str(text);
-        }
-        let error = Error::new(Kind::CommandFailed, message);
+        let message = format!("{}: {called} {how}", site.agent.host());
+        let error = Error::new(Kind::CommandFailed, message)
+            .lines(tail.iter().map(|text| format!("    {text}")));
         return Err(error.hint(format!(
             "the whole output is in {} on {}",
             outcome.log,

@@ -18,6 +18,7 @@ type Input = Box<dyn AsyncRead + Send + Unpin>;
 type Output = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// Opens both streams. A terminal is rejected, because the protocol is not for people.
+#[expect(clippy::disallowed_methods, reason = "the protocol's own streams, never a terminal")]
 pub(super) fn open() -> Result<(Input, Output)> {
     let (input, output) = (std::io::stdin(), std::io::stdout());
     if input.is_terminal() || output.is_terminal() {

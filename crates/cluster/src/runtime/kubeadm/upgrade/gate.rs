@@ -176,13 +176,15 @@ impl CrashLoop {
         let (one, times, log) = looping?;
         let end =
             site.run_on(site.agent, &Line::query(log.clone()), "-crashed").unwrap_or_default();
-        let end: String = end.lines().map(|line| format!("\n    {line}")).collect();
         let message = format!(
-            "{}: {} keeps crashing ({times} times since the gate began); the end of its log:{end}",
+            "{}: {} keeps crashing ({times} times since the gate began); the end of its log:",
             site.agent.host(),
             one.name
         );
-        Some(Error::new(Kind::CommandFailed, message))
+        Some(
+            Error::new(Kind::CommandFailed, message)
+                .lines(end.lines().map(|line| format!("    {line}"))),
+        )
     }
 }
 

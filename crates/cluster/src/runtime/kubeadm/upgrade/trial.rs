@@ -106,11 +106,10 @@ pub(super) fn check(
         return Ok(());
     }
     let message = format!(
-        "{}: the new control plane does not start with the flags of kubeadm-config and patches; nothing was stopped:\n{}",
+        "{}: the new control plane does not start with the flags of kubeadm-config and patches; nothing was stopped:",
         site.agent.host(),
-        problems.join("\n")
     );
-    Err(Error::check_failed(message).hint(
+    Err(Error::check_failed(message).lines(problems).hint(
         "change extraArgs in the ConfigMap kube-system/kubeadm-config, or the image's patches/, \
          then run `imgctl upgrade resume`",
     ))

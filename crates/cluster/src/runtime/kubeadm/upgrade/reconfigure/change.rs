@@ -162,14 +162,14 @@ fn refusal(refused: &[(Setting, &'static str)]) -> Error {
     let value = |value: &Option<serde_json::Value>| {
         value.as_ref().map_or_else(|| "not set".to_owned(), ToString::to_string)
     };
-    let mut text = match refused.len() {
+    let text = match refused.len() {
         1 => "a setting cannot change while the cluster runs:".to_owned(),
         number => format!("{number} settings cannot change while the cluster runs:"),
     };
-    let mut whys: Vec<&str> = Vec::new();
+    let (mut lines, mut whys) = (Vec::new(), Vec::<&str>::new());
     for (setting, why) in refused {
-        text.push_str(&format!(
-            "\n  {} {}: {} → {}",
+        lines.push(format!(
+            "  {} {}: {} → {}",
             setting.document,
             setting.name,
             value(&setting.old),
@@ -179,5 +179,5 @@ fn refusal(refused: &[(Setting, &'static str)]) -> Error {
             whys.push(why);
         }
     }
-    whys.iter().fold(Error::usage(text), |error, why| error.hint(*why))
+    whys.iter().fold(Error::usage(text).lines(lines), |error, why| error.hint(*why))
 }

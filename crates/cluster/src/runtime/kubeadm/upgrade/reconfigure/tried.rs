@@ -19,7 +19,7 @@ use crate::runtime::kubectl::{Kubectl, quoted};
 use crate::runtime::setting::{Component, Difference};
 use crate::runtime::setting_files::{IN_IMAGE, ON_HOST, merged};
 use crate::runtime::upgrade::{Move, Place};
-use imgctl_base::error::{Error, Result};
+use imgctl_base::error::{Error, Kind, Result};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(600);
@@ -63,10 +63,10 @@ pub(super) fn action(step: &Move<'_>, target: &Target, change: &Change) -> Actio
             return Ok(());
         }
         Err(Error::check_failed(format!(
-            "{}: the new settings are refused; nothing was changed:\n{}",
-            site.agent.host(),
-            problems.join("\n")
+            "{}: the new settings are refused; nothing was changed:",
+            site.agent.host()
         ))
+        .lines(problems)
         .hint("correct them in the Clusterfile, then run `imgctl apply` again"))
     })
     .within(LIMIT)
@@ -182,7 +182,7 @@ fn pods(site: &Site<'_>, target: &Target, change: &Change, patches: &str) -> Res
             problems.push(error.to_string());
         }
     }
-    if problems.is_empty() { Ok(()) } else { Err(Error::check_failed(problems.join("\n"))) }
+    if problems.is_empty() { Ok(()) } else { Err(Error::several(Kind::CheckFailed, problems)) }
 }
 
 /// Starts kube-proxy with its new configuration, without a network: it reads it, and fails at its
