@@ -162,19 +162,43 @@ pub fn write_kubeconfig(
     user: &str,
     signed: &Signed,
 ) -> Result<String> {
-    let context = format!("{user}@{CLUSTER}");
+    render(&Entries {
+        cluster: CLUSTER,
+        server,
+        authority,
+        context: &format!("{user}@{CLUSTER}"),
+        user,
+        certificate: &signed.certificate,
+        key: signed.key.pem.expose(),
+    })
+}
+
+/// What a kubeconfig consists of; authority, certificate and key are PEM.
+pub(super) struct Entries<'a> {
+    pub(super) cluster: &'a str,
+    pub(super) server: &'a str,
+    pub(super) authority: &'a str,
+    pub(super) context: &'a str,
+    pub(super) user: &'a str,
+    pub(super) certificate: &'a str,
+    pub(super) key: &'a str,
+}
+
+/// Returns the kubeconfig as kubeadm writes it.
+pub(super) fn render(entries: &Entries<'_>) -> Result<String> {
+    let Entries { cluster, server, context, user, .. } = entries;
     let encoded = |pem: &str| STANDARD.encode(pem);
     let mut text = yaml::write(&json!({
         "apiVersion": "v1",
         "clusters": [{
             "cluster": {
-                "certificate-authority-data": encoded(authority),
+                "certificate-authority-data": encoded(entries.authority),
                 "server": server,
             },
-            "name": CLUSTER,
+            "name": cluster,
         }],
         "contexts": [{
-            "context": { "cluster": CLUSTER, "user": user },
+            "context": { "cluster": cluster, "user": user },
             "name": context,
         }],
         "current-context": context,
@@ -183,8 +207,8 @@ pub fn write_kubeconfig(
         "users": [{
             "name": user,
             "user": {
-                "client-certificate-data": encoded(&signed.certificate),
-                "client-key-data": encoded(signed.key.pem.expose()),
+                "client-certificate-data": encoded(entries.certificate),
+                "client-key-data": encoded(entries.key),
             },
         }],
     }))?;
@@ -221,7 +245,7 @@ pub fn read_kubeconfig(text: &str) -> Result<Kubeconfig> {
     })
 }
 
-fn named<'a>(value: &'a Value, list: &str, name: &str) -> Result<&'a Value> {
+pub(super) fn named<'a>(value: &'a Value, list: &str, name: &str) -> Result<&'a Value> {
     value[list]
         .as_array()
         .and_then(|entries| entries.iter().find(|entry| entry["name"] == name))
