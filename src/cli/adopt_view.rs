@@ -21,6 +21,9 @@ pub(crate) fn show(adoption: &Adoption, context: &Context) -> Result<()> {
     if let Some(record) = &adoption.record {
         text.push_str(&format!("record: {record}\n"));
     }
+    if !adoption.images.is_empty() {
+        text.push_str(&format!("images: {}\n", adoption.images.join(", ")));
+    }
     text.push('\n');
     let mut table = Table::new(&["HOST", "ROLES", "NODE", "VERSION", "RUNTIME", "CERTIFICATES"]);
     for host in &adoption.hosts {
