@@ -11,8 +11,9 @@ use serde_json::json;
 
 use crate::cli::{context::Context, duration, registry_options::RegistryArgs};
 use crate::ui::table::one_line;
-use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::fs::secret_file::{self, Exposed};
 use imgctl_base::image::Reference;
 use imgctl_registry::server::{
     Access, AccessLog, LayoutBackend, Limits, ProxyBackend, ServeOptions, Server, Upstream,
@@ -335,14 +336,13 @@ fn place(url: &str) -> Result<(String, bool)> {
 }
 
 fn read_token(path: &Path) -> Result<Secret> {
-    let size = std::fs::metadata(path).path("read", path)?.len();
-    let text = if size <= MAX_TOKEN {
-        std::fs::read_to_string(path).path("read", path)?
-    } else {
-        String::new()
-    };
-    let token = text.trim();
-    if token.is_empty() || token.contains(char::is_whitespace) {
+    let text = secret_file::read(path, MAX_TOKEN + 1, Exposed::Refused)?
+        .ok_or_else(|| Error::not_found(format!("the file {} does not exist", path.display())))?;
+    let token = text.expose().trim();
+    if token.is_empty()
+        || token.contains(char::is_whitespace)
+        || text.expose().len() as u64 > MAX_TOKEN
+    {
         return Err(Error::usage(format!(
             "{} does not contain one token on one line",
             path.display()
