@@ -168,26 +168,38 @@ pub fn write_kubeconfig(
         authority,
         context: &format!("{user}@{CLUSTER}"),
         user,
-        certificate: &signed.certificate,
-        key: signed.key.pem.expose(),
+        login: Login::Certificate(&signed.certificate, signed.key.pem.expose()),
     })
 }
 
-/// What a kubeconfig consists of; authority, certificate and key are PEM.
+/// With what a user of a kubeconfig logs in.
+pub(super) enum Login<'a> {
+    /// The certificate and its key, in PEM.
+    Certificate(&'a str, &'a str),
+    Token(&'a str),
+}
+
+/// What a kubeconfig consists of; the authority is PEM.
 pub(super) struct Entries<'a> {
     pub(super) cluster: &'a str,
     pub(super) server: &'a str,
     pub(super) authority: &'a str,
     pub(super) context: &'a str,
     pub(super) user: &'a str,
-    pub(super) certificate: &'a str,
-    pub(super) key: &'a str,
+    pub(super) login: Login<'a>,
 }
 
 /// Returns the kubeconfig as kubeadm writes it.
 pub(super) fn render(entries: &Entries<'_>) -> Result<String> {
     let Entries { cluster, server, context, user, .. } = entries;
     let encoded = |pem: &str| STANDARD.encode(pem);
+    let login = match entries.login {
+        Login::Certificate(certificate, key) => json!({
+            "client-certificate-data": encoded(certificate),
+            "client-key-data": encoded(key),
+        }),
+        Login::Token(token) => json!({ "token": token }),
+    };
     let mut text = yaml::write(&json!({
         "apiVersion": "v1",
         "clusters": [{
@@ -204,13 +216,7 @@ pub(super) fn render(entries: &Entries<'_>) -> Result<String> {
         "current-context": context,
         "kind": "Config",
         "preferences": {},
-        "users": [{
-            "name": user,
-            "user": {
-                "client-certificate-data": encoded(entries.certificate),
-                "client-key-data": encoded(entries.key),
-            },
-        }],
+        "users": [{ "name": user, "user": login }],
     }))?;
     text.push('\n');
     Ok(text)

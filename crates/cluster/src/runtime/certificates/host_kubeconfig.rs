@@ -1,13 +1,13 @@
 //! The administrator's kubeconfig that a host has, as the controller keeps it. A client runs programs, reads
 //! files and takes ways that its kubeconfig names, and a host must not choose those for the operator: the
-//! copy has the server, the authority, the certificate and the key of the current context, and nothing
-//! else. Every kubeconfig of a host that reaches the controller's state goes through here.
+//! copy has the server, the authority, and the certificate and key (or else the token) of the current
+//! context, and nothing else. Every kubeconfig of a host that reaches the controller's state goes through here.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
 use crate::cluster::state_files::StateFiles;
-use crate::runtime::certificates::control_plane::{Entries, named, render};
+use crate::runtime::certificates::control_plane::{Entries, Login, named, render};
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::Agent;
 use imgctl_template::yaml;
@@ -61,14 +61,22 @@ fn harmless(text: &str, source: &str) -> Result<String> {
             false => Err(wrong(&format!("it has no {what} in PEM"))),
         }
     };
+    let token = string(&of_user["token"]);
+    let is_token = |c: char| c.is_ascii_alphanumeric() || "-._~+/=:".contains(c);
+    let certificate = pem(&of_user["client-certificate-data"], "client-certificate-data");
+    let key = pem(&of_user["client-key-data"], "client-key-data");
+    let login = match (&certificate, &key) {
+        (Ok(certificate), Ok(key)) => Login::Certificate(certificate, key),
+        _ if !token.is_empty() && token.chars().all(is_token) => Login::Token(&token),
+        _ => return Err(certificate.and(key).err().unwrap_or_else(|| wrong("it has no login"))),
+    };
     render(&Entries {
         cluster: &cluster,
         server: &format!("https://{place}"),
         authority: &pem(&of_cluster["certificate-authority-data"], "certificate-authority-data")?,
         context: &context,
         user: &user,
-        certificate: &pem(&of_user["client-certificate-data"], "client-certificate-data")?,
-        key: &pem(&of_user["client-key-data"], "client-key-data")?,
+        login,
     })
 }
 
@@ -180,8 +188,13 @@ mod tests {
         for part in ["client-certificate-data", "client-key-data"] {
             let mut value = everything();
             value["users"][0]["user"].as_object_mut().unwrap().remove(part);
-            let error = harmless(&value.to_string(), "h: f").unwrap_err().to_string();
-            assert!(error.contains(part), "{error}");
+            let kept = harmless(&value.to_string(), "h: f").unwrap();
+            assert!(kept.contains("token: t\n") && !kept.contains("client-"), "{kept}");
+            for odd in [json!(null), json!("a\nb: c"), json!(["t"]), json!("\u{1b}")] {
+                value["users"][0]["user"]["token"] = odd;
+                let error = harmless(&value.to_string(), "h: f").unwrap_err().to_string();
+                assert!(error.contains(part), "{error}");
+            }
         }
         refused(|value| {
             value["current-context"] = json!("evil");

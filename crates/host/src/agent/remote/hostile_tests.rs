@@ -57,11 +57,8 @@ impl http_body::Body for Sent {
 
 /// Asks a host that answers every request with `sent`, or not at all.
 fn ask<C: Call>(call: &C, sent: Option<Sent>) -> (Result<C::Answer, Error>, Duration) {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let answer = runtime.block_on(async {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let service = service_fn(move |_| {
@@ -128,7 +125,8 @@ fn nothing_that_a_host_sends_keeps_a_call_alive_for_ever() {
 #[test]
 fn a_message_is_as_long_as_was_asked_for() {
     let length = |length: usize| Some(Bytes::copy_from_slice(&(length as u32).to_le_bytes()));
-    let huge = Some(Sent { first: length(LONGEST + 1), then: Some(Bytes::from_static(&[b' '; 9])) });
+    let huge =
+        Some(Sent { first: length(LONGEST + 1), then: Some(Bytes::from_static(&[b' '; 9])) });
     let (answer, _) = ask(&Question { bytes: 0 }, huge.clone());
     assert_eq!(answer.unwrap_err().kind(), Kind::BadContent);
     let file = |limit: u64| ReadFile { path: "/x".to_owned(), limit };
