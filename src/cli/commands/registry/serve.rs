@@ -9,11 +9,14 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use crate::cli::{context::Context, duration, registry_options::RegistryArgs};
+use crate::cli::{
+    context::Context,
+    duration,
+    registry_options::{RegistryArgs, read_token},
+};
 use crate::ui::table::one_line;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::fs::atomic::{self, Durability};
-use imgctl_base::fs::secret_file::{self, Exposed};
 use imgctl_base::image::Reference;
 use imgctl_registry::server::{
     Access, AccessLog, LayoutBackend, Limits, ProxyBackend, ServeOptions, Server, Upstream,
@@ -26,8 +29,6 @@ use imgctl_transfer::transfer::store_backend::StoreBackend;
 const TOKEN: &str = "IMGCTL_REGISTRY_TOKEN";
 /// Default port of a registry.
 const DEFAULT_PORT: u16 = 5000;
-/// Maximum size of a token file, in bytes.
-const MAX_TOKEN: u64 = 4096;
 
 /// Serve a directory, or the images of the store, as an OCI registry
 #[derive(Args, Debug)]
@@ -333,22 +334,6 @@ fn place(url: &str) -> Result<(String, bool)> {
         _ => Err(Error::usage(format!("`{url}` is not the URL of a registry"))
             .hint("write it like https://registry.example.com")),
     }
-}
-
-fn read_token(path: &Path) -> Result<Secret> {
-    let text = secret_file::read(path, MAX_TOKEN + 1, Exposed::Refused)?
-        .ok_or_else(|| Error::not_found(format!("the file {} does not exist", path.display())))?;
-    let token = text.expose().trim();
-    if token.is_empty()
-        || token.contains(char::is_whitespace)
-        || text.expose().len() as u64 > MAX_TOKEN
-    {
-        return Err(Error::usage(format!(
-            "{} does not contain one token on one line",
-            path.display()
-        )));
-    }
-    Ok(Secret::new(token))
 }
 
 fn any_address(port: u16) -> Vec<SocketAddr> {
