@@ -25,6 +25,9 @@ pub(crate) fn show(adoption: &Adoption, context: &Context) -> Result<()> {
     if let Some(record) = &adoption.record {
         text.line(format_args!("record: {record}"));
     }
+    if !adoption.images.is_empty() {
+        text.line(format_args!("images: {}", adoption.images.join(", ")));
+    }
     text.line("");
     let mut table = Table::new(&["HOST", "ROLES", "NODE", "VERSION", "RUNTIME", "CERTIFICATES"]);
     for host in &adoption.hosts {

@@ -14,7 +14,6 @@ use crate::cli::{
 };
 use crate::ui::{
     hosts_view::JsonEvents,
-    prompt,
     table::{counted, human},
 };
 use imgctl_base::error::{IoContext, Result};
@@ -105,10 +104,14 @@ impl FrontEnd for Terminal<'_> {
         self.context.ui.confirm(question)
     }
 
+    fn confirm_here(&self, question: &str) -> Result<Option<bool>> {
+        self.context.ui.confirm_here(question)
+    }
+
     fn consent(&self) -> Consent {
         if self.context.settings.ui.assume_yes {
             Consent::Given
-        } else if self.context.ui.is_json() || !prompt::can_ask() {
+        } else if !self.context.ui.can_ask() {
             Consent::Nobody
         } else {
             Consent::Asked

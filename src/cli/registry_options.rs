@@ -10,6 +10,7 @@ use clap::Args;
 use crate::cli::{context::Context, environment::Environment};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::fs::directory::list;
+use imgctl_base::fs::secret_file::{self, Exposed};
 use imgctl_registry::credentials::{Credentials, Login, Secret};
 use imgctl_registry::registries::{ConfigurationFiles, Registries};
 use imgctl_registry::{Client, ClientOptions};
@@ -318,6 +319,26 @@ fn conf_files(directory: &Path) -> Result<Vec<PathBuf>> {
     let is_conf =
         |path: &PathBuf| path.extension().is_some_and(|end| end == "conf") && !path.is_dir();
     Ok(list(directory)?.into_iter().filter(is_conf).collect())
+}
+
+/// Maximum size of a token file, in bytes.
+const MAX_TOKEN: u64 = 4096;
+
+/// Reads the token that clients of a registry need.
+pub(crate) fn read_token(path: &Path) -> Result<Secret> {
+    let text = secret_file::read(path, MAX_TOKEN + 1, Exposed::Refused)?
+        .ok_or_else(|| Error::not_found(format!("the file {} does not exist", path.display())))?;
+    let token = text.expose().trim();
+    if token.is_empty()
+        || token.contains(char::is_whitespace)
+        || text.expose().len() as u64 > MAX_TOKEN
+    {
+        return Err(Error::usage(format!(
+            "{} does not contain one token on one line",
+            path.display()
+        )));
+    }
+    Ok(Secret::new(token))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use clap::Args;
 use crate::cli::context::Context;
 use crate::cli::registry_options::{Concealed, RegistryArgs};
 use imgctl_base::error::{Error, IoContext as _, Result};
+use imgctl_base::fs::secret_file::{self, Exposed};
 use imgctl_base::secret::Secret;
 use imgctl_cluster::cluster::context::Host;
 use imgctl_host::host::connect::Connections;
@@ -166,6 +167,7 @@ fn first_line(path: &Path) -> Result<Secret> {
         stdin.take(LONGEST_SECRET).read_to_string(&mut text)
     } else {
         let file = std::fs::File::open(path).path("open", path)?;
+        secret_file::check(&file, path, Exposed::Told)?;
         file.take(LONGEST_SECRET).read_to_string(&mut text)
     }
     .path("read", path)?;

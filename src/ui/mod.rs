@@ -288,17 +288,37 @@ impl Ui {
         messages.into_iter().for_each(|message| self.note(message));
     }
 
-    /// Asks a yes-or-no question on an interactive terminal; otherwise assumes yes.
+    /// Asks a yes-or-no question, unless the user has agreed in advance. Fails if nobody can answer.
+    /// Every verb that asks does so through this function: silence never counts as a yes.
     pub(crate) fn confirm(&self, question: &str) -> Result<bool> {
-        if self.options.assume_yes || self.options.json || !prompt::can_ask() {
+        if self.options.assume_yes {
             return Ok(true);
         }
-        self.terminal.aside(|| prompt::confirm(question))
+        self.confirm_here(question)?.ok_or_else(|| {
+            Error::usage(format!(
+                "nobody can answer `{question}` with --json or without a terminal"
+            ))
+            .hint("pass --yes to agree in advance")
+        })
+    }
+
+    /// Asks a yes-or-no question that nobody can answer in advance; returns `None` if nobody can
+    /// answer it now.
+    pub(crate) fn confirm_here(&self, question: &str) -> Result<Option<bool>> {
+        if !self.can_ask() {
+            return Ok(None);
+        }
+        self.terminal.aside(|| prompt::confirm(question)).map(Some)
+    }
+
+    /// Returns whether somebody can answer questions.
+    pub(crate) fn can_ask(&self) -> bool {
+        !self.options.json && prompt::can_ask()
     }
 
     /// Asks for a line of text; returns `None` without an interactive terminal.
     pub(crate) fn ask(&self, question: &str) -> Result<Option<String>> {
-        if self.options.json || !prompt::can_ask() {
+        if !self.can_ask() {
             return Ok(None);
         }
         self.terminal.aside(|| prompt::line(question)).map(Some)
@@ -306,7 +326,7 @@ impl Ui {
 
     /// Asks for a line of text without echoing it; returns `None` without an interactive terminal.
     pub(crate) fn ask_secret(&self, question: &str) -> Result<Option<String>> {
-        if self.options.json || !prompt::can_ask() {
+        if !self.can_ask() {
             return Ok(None);
         }
         self.terminal.aside(|| prompt::secret(question)).map(Some)

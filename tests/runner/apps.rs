@@ -301,6 +301,98 @@ fn an_image_may_have_a_command_for_its_removal() {
     assert!(!left.iter().any(|path| path.ends_with("remove.sh")), "{left:?}");
 }
 
+/// The record as the cluster has it, changed by somebody who may write ConfigMaps.
+fn forge(scene: &Scene, change: impl Fn(&mut Value)) {
+    let list = "/api/v1/namespaces/imgctl-system/configmaps";
+    let all = imgctl_kube::api::Api::list(&scene.api, list).unwrap();
+    let name = all[0]["metadata"]["name"].as_str().unwrap();
+    scene.api.change(&format!("{list}/{name}"), |object| {
+        let text = object["data"]["application.json"].as_str().unwrap();
+        let mut record: Value = serde_json::from_str(text).unwrap();
+        change(&mut record);
+        object["data"]["application.json"] = json!(record.to_string());
+    });
+}
+
+/// The same, from a machine that has installed nothing on this cluster.
+fn elsewhere(scene: &Scene, words: &[&str]) -> Ran {
+    let mut command = scene.env.command(words);
+    command.arg("--kubeconfig").arg(scene.kubeconfig());
+    command.env("SEALOS_RUNTIME_ROOT", scene.env.path("elsewhere"));
+    Ran::new(command)
+}
+
+#[test]
+fn a_record_does_not_choose_which_command_runs_here() {
+    let scene = Scene::new();
+    let ran = scene.env.path("ran");
+    let more = format!("LABEL uninstall=remove.sh\n{CMD}");
+    let script = format!("touch {}; kubectl delete -f deploy/all.json", ran.display());
+    let manifests = [object("ConfigMap", "settings")];
+    let files = [("remove.sh", script.as_str())];
+    let v1 = scene.build("v1", &manifests, &more, &files);
+    let v2 = scene.build("v2", &manifests, &format!("ENV v=2\n{more}"), &files);
+    let digest = |image: &str| {
+        let all = scene.env.imgctl(["images", "--json", image]).ok().json();
+        all[0]["digest"].as_str().unwrap().to_owned()
+    };
+    let other = digest(&v2);
+    scene.imgctl(&["run", &v1]).ok();
+    let honest = scene.record();
+    let digest_of_v1 = honest["digest"].as_str().unwrap().to_owned();
+    assert_ne!(other, digest_of_v1);
+
+    // Records whose parts contradict each other are refused.
+    for (member, value) in [
+        ("image", "127.0.0.1:1/evil/x:1"),
+        ("image", "localhost/shopper:v1"),
+        ("image", "\u{1b}[2J"),
+        ("application", "localhost/other"),
+        ("application", "docker.io/library/shop"),
+    ] {
+        forge(&scene, |record| record[member] = json!(value));
+        for words in [&["uninstall", "localhost/shop", "--yes"][..], &["run", &v1]] {
+            let refused = scene.imgctl(words);
+            assert!(!refused.success(), "{member}: {}", refused.report());
+            assert!(refused.report().contains("not a record that imgctl has written"));
+            assert!(!refused.report().contains('\u{1b}'));
+        }
+        forge(&scene, |record| *record = honest.clone());
+    }
+
+    // Neither does a command of another version run, whatever tag the record claims for it.
+    forge(&scene, |record| record["digest"] = json!(other));
+    for words in [["uninstall", "localhost/shop"], ["uninstall", &v1]] {
+        let dry = scene.imgctl(&[&words[..], &["--dry-run"]].concat()).ok();
+        assert!(dry.report().contains("ConfigMap default/settings"), "{}", dry.report());
+        assert!(!dry.report().contains("remove.sh"), "{}", dry.report());
+    }
+    forge(&scene, |record| *record = honest.clone());
+
+    // Nobody can see the plan and agree.
+    let asked = scene.imgctl(&["uninstall", "localhost/shop"]).fails(USAGE);
+    for part in [&*digest_of_v1, "remove.sh", "on this machine", "--yes"] {
+        assert!(asked.report().contains(part), "{part}: {}", asked.report());
+    }
+
+    // A machine that has not installed the application runs a command of an image that it names.
+    let dry = elsewhere(&scene, &["uninstall", "localhost/shop", "--dry-run"]).ok();
+    assert!(!dry.report().contains("remove.sh"), "{}", dry.report());
+    assert!(dry.report().contains("has not installed it"), "{}", dry.report());
+    for named in [v1.clone(), format!("localhost/shop@{digest_of_v1}")] {
+        let dry = elsewhere(&scene, &["uninstall", &named, "--dry-run"]).ok();
+        assert!(dry.report().contains("remove.sh"), "{}", dry.report());
+    }
+    assert!(!ran.exists());
+    elsewhere(&scene, &["uninstall", "localhost/shop", "--yes"]).ok();
+    assert!(!ran.exists() && !scene.has(&format!("{MAP}/settings")));
+
+    // The machine that has installed it does so by the digest.
+    scene.imgctl(&["run", &v1, "--force"]).ok();
+    scene.imgctl(&["uninstall", "localhost/shop", "--yes"]).ok();
+    assert!(ran.exists());
+}
+
 #[test]
 fn killed_after_each_record_the_next_run_finishes() {
     let scene = Scene::new();

@@ -44,6 +44,7 @@ mod partial;
 mod pipeline;
 mod pull;
 mod push;
+mod questions;
 mod registry_faults;
 mod registry_server;
 mod registry_sync;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, IoContext, Kind, Result};
 
 /// Maximum size of a message, in bytes: whole files are messages, images are not.
-pub const LONGEST: usize = 128 << 20;
+pub const LONGEST: usize = 64 << 20;
 /// Size of the length before a message, in bytes (little endian).
 const HEADER: usize = 4;
 
@@ -70,7 +70,7 @@ pub fn receive<T: DeserializeOwned>(from: &mut impl Read) -> Result<Option<T>> {
         }
         other => other.doing(doing)?,
     }
-    let length = length(header)?;
+    let length = length(header, LONGEST)?;
     // Grows as bytes arrive, so that a false length wastes no memory.
     let mut json = Vec::new();
     from.take(length as u64).read_to_end(&mut json).doing(doing)?;
@@ -78,14 +78,26 @@ pub fn receive<T: DeserializeOwned>(from: &mut impl Read) -> Result<Option<T>> {
 }
 
 /// Splits a stream that arrives in pieces into messages.
-#[derive(Default)]
 pub struct Decoder {
     bytes: Vec<u8>,
     /// Number of leading bytes that have been returned.
     used: usize,
+    /// Maximum size of a message, in bytes.
+    longest: usize,
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self::new(LONGEST)
+    }
 }
 
 impl Decoder {
+    /// Creates a decoder that refuses messages of more than `longest` bytes.
+    pub fn new(longest: usize) -> Self {
+        Self { bytes: Vec::new(), used: 0, longest: longest.min(LONGEST) }
+    }
+
     /// Adds the next bytes of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..std::mem::take(&mut self.used));
@@ -97,7 +109,7 @@ impl Decoder {
     pub fn message<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
         let rest = self.bytes.get(self.used..).unwrap_or_default();
         let Some((header, rest)) = rest.split_first_chunk() else { return Ok(None) };
-        let length = length(*header)?;
+        let length = length(*header, self.longest)?;
         let Some(json) = rest.get(..length) else { return Ok(None) };
         let message = decode(json)?;
         self.used += HEADER + length;
@@ -110,12 +122,14 @@ impl Decoder {
     }
 }
 
-fn length(header: [u8; HEADER]) -> Result<usize> {
+fn length(header: [u8; HEADER], longest: usize) -> Result<usize> {
     let length = u32::from_le_bytes(header) as usize;
-    if length <= LONGEST {
+    if length <= longest {
         return Ok(length);
     }
-    Err(Error::bad_content(format!("a message claims to be {length} bytes long")))
+    Err(Error::bad_content(format!(
+        "a message claims to be {length} bytes long, of at most {longest}"
+    )))
 }
 
 fn decode<T: DeserializeOwned>(json: &[u8]) -> Result<T> {
@@ -160,6 +174,12 @@ mod tests {
         for bytes in [&monstrous[..], b"\x02\0\0\0{]"] {
             let mut decoder = Decoder::default();
             decoder.push(bytes);
+            assert_eq!(decoder.message::<u8>().unwrap_err().kind(), Kind::BadContent);
+        }
+        // Not a byte of it is waited for.
+        for (longest, refused) in [(LONGEST, LONGEST + 1), (LONGEST + 9, LONGEST + 1), (5, 6)] {
+            let mut decoder = Decoder::new(longest);
+            decoder.push(&u32::try_from(refused).unwrap().to_le_bytes());
             assert_eq!(decoder.message::<u8>().unwrap_err().kind(), Kind::BadContent);
         }
     }

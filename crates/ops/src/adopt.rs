@@ -20,6 +20,8 @@ use imgctl_cluster::cluster::clusterfile::{Adopted, Clusterfile};
 use imgctl_cluster::cluster::context::{ClusterContext, Host};
 use imgctl_cluster::cluster::{desired::HostFlags, local_addresses};
 use imgctl_cluster::pipeline::change::Planned;
+use imgctl_cluster::runtime::HostPool;
+use imgctl_host::agent::Agent;
 
 /// A cluster to adopt.
 #[derive(Clone, Debug)]
@@ -98,8 +100,82 @@ fn read_cluster(named: &Clusterfile, work: &Work<'_>) -> Result<(Reading, Cluste
         ))
         .hint("name one of its control planes; the record has the other hosts"));
     }
-    let context = session.cluster_context(&whole, Vec::new())?;
-    Ok((read(&question(&context), first), named.clone()))
+    let whole = session.cluster_context(&whole, Vec::new())?;
+    let chosen = chosen_hosts(&context, &whole, &record.source, work)?;
+    let pool = Chosen { pool: &*pool, hosts: chosen };
+    let question = Question { context: &whole, pool: &pool, parallel, key: &key };
+    Ok((read(&question, first), named.clone()))
+}
+
+/// Returns the IDs of hosts that may be logged in to: those that the user has named, and with the user's
+/// consent those that the record names. Whoever can write the record must not choose which machines
+/// get passwords. `--yes` does not answer for hosts that are not known when it is written.
+fn chosen_hosts(
+    named: &ClusterContext,
+    whole: &ClusterContext,
+    source: &str,
+    work: &Work<'_>,
+) -> Result<BTreeSet<String>> {
+    let front = &work.session.front;
+    let mut chosen: BTreeSet<String> = named.hosts.iter().map(Host::id).collect();
+    if let Some(current) = work.current.as_ref().filter(|current| current.exists()) {
+        // This machine manages them.
+        chosen.extend(current.cluster.addresses()?.iter().map(ToString::to_string));
+    }
+    let others: Vec<&Host> =
+        whole.hosts.iter().filter(|host| !chosen.contains(&host.id())).collect();
+    if others.is_empty() {
+        return Ok(chosen);
+    }
+    let list: Vec<String> = others
+        .iter()
+        .map(|host| match host.local {
+            true => format!("{} (this machine)", host.id()),
+            false => host.id(),
+        })
+        .collect();
+    front.note(&format!(
+        "the record of the cluster ({source}) names hosts that you have not named: {}",
+        list.join(", ")
+    ));
+    match front.confirm_here("Log in to these hosts as well?")? {
+        Some(true) => chosen.extend(others.iter().map(|host| host.id())),
+        Some(false) => return Err(declined()),
+        // What the named hosts say can be shown.
+        None if work.options.dry_run => {}
+        None => {
+            let of = |flag: &str, are_planes: bool| {
+                let of_role = |host: &&Host| host.is_control_plane() == are_planes;
+                let ids: Vec<String> = whole.hosts.iter().filter(of_role).map(Host::id).collect();
+                (!ids.is_empty()).then(|| format!("{flag} {}", ids.join(",")))
+            };
+            let flags: Vec<String> =
+                [of("--masters", true), of("--nodes", false)].into_iter().flatten().collect();
+            return Err(Error::usage(
+                "imgctl logs in only to hosts that you name, and nobody can be asked about those \
+                 of the record; nothing was changed",
+            )
+            .hint(format!("if they are the cluster's hosts, name all: {}", flags.join(" "))));
+        }
+    }
+    Ok(chosen)
+}
+
+/// A pool that connects to some hosts alone.
+struct Chosen<'a> {
+    pool: &'a dyn HostPool,
+    /// Their IDs.
+    hosts: BTreeSet<String>,
+}
+
+impl HostPool for Chosen<'_> {
+    fn agent(&self, host: &Host) -> Result<Arc<dyn Agent>> {
+        if self.hosts.contains(&host.id()) {
+            return self.pool.agent(host);
+        }
+        Err(Error::denied("the record alone names it, so imgctl has not logged in to it")
+            .hint("name it with --masters or --nodes, or run the command on a terminal"))
+    }
 }
 
 /// Fails if a cluster of this name is recorded and is not the one that was read.

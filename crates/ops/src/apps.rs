@@ -1,10 +1,13 @@
 //! Applications on a cluster that is reached through a kubeconfig: installed, replaced by newer
 //! versions, removed. The commands of their images run on this machine.
 
+mod installed_here;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::apps::installed_here::InstalledHere;
 use crate::front_end::Logins;
 use crate::install::Additions;
 use crate::session::{Needed, Session};
@@ -12,7 +15,7 @@ use crate::state_store::Unrecorded;
 use crate::work::{RunOptions, Work, hold, replacement};
 use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
 use imgctl_base::fs::atomic;
-use imgctl_base::image::{Digest, Platform};
+use imgctl_base::image::{Digest, Platform, Reference};
 use imgctl_cluster::apps::here::{Here, Pool};
 use imgctl_cluster::apps::objects::ObjectAccess;
 use imgctl_cluster::apps::plan::{self, Item, Way};
@@ -126,6 +129,13 @@ pub fn run(request: &AppInstallation, session: &Session<'_>) -> Result<()> {
     let operation = Operation::new(reached, images, settings, &work)?;
     let plan =
         plan::install(&operation.target, &items, replaced.as_ref(), request.prune, request.force)?;
+    if !request.options.dry_run {
+        let mut here = InstalledHere::read(work.state.files())?;
+        for Item { installed, .. } in &items {
+            here.add(&installed.application, &installed.digest);
+        }
+        here.write(work.state.files())?;
+    }
     operation.carry_out(plan, &work)
 }
 
@@ -135,29 +145,38 @@ pub fn uninstall(request: &AppRemoval, session: &Session<'_>) -> Result<()> {
     let work = Work::begin("uninstall", &reached.name, &request.options, session)?;
     let known = Records::new(Arc::clone(&reached.api)).all()?;
     let installed = find(&known, &request.image)?;
-    let way = way(installed, &reached.name, session)?;
+    let here = InstalledHere::read(work.state.files())?;
+    let way = way(installed, &request.image, &here, &reached.name, session)?;
     let images = match &way {
         Way::Command(image) => vec![(**image).clone()],
-        Way::Objects => Vec::new(),
+        Way::Objects(_) => Vec::new(),
     };
     let operation = Operation::new(reached, images, Settings::default(), &work)?;
     let prune = if request.purge { Prune::All } else { Prune::Objects };
     let plan = plan::uninstall(&operation.target, installed, &way, prune)?;
-    operation.carry_out(plan, &work)
+    operation.carry_out(plan, &work)?;
+    if request.options.dry_run {
+        return Ok(());
+    }
+    let mut here = here;
+    here.forget(&installed.application);
+    here.write(work.state.files())
+}
+
+/// Returns whether an argument names one version: a tag or a digest.
+fn is_version(image: &str) -> bool {
+    image.rsplit('/').next().is_some_and(|last| last.contains([':', '@']))
 }
 
 /// Returns the installed application that an image or a name without a tag means.
 fn find<'a>(known: &'a BTreeMap<String, Installed>, image: &str) -> Result<&'a Installed> {
-    let by_image = known.values().find(|one| one.image == image);
-    let found = match by_image {
-        Some(found) => Some(found),
-        None => {
-            let name = application(image)?;
-            let has_tag = image.rsplit('/').next().is_some_and(|last| last.contains([':', '@']));
-            known.get(&name).filter(|_| !has_tag)
-        }
+    let reference = Reference::parse(image)?.on_docker_hub();
+    let is_meant = |one: &&Installed| {
+        !is_version(image)
+            || reference.digest() == Some(&one.digest)
+            || Reference::parse(&one.image).is_ok_and(|other| other.on_docker_hub() == reference)
     };
-    found.ok_or_else(|| {
+    known.get(&reference.name()).filter(is_meant).ok_or_else(|| {
         let names: Vec<&str> = known.values().map(|one| one.image.as_str()).collect();
         Error::not_found(format!("{image} is not installed on this cluster")).hint(
             match names.is_empty() {
@@ -168,42 +187,64 @@ fn find<'a>(known: &'a BTreeMap<String, Installed>, image: &str) -> Result<&'a I
     })
 }
 
-/// Decides how an application is removed: the image says so, but it must be the one that is
-/// installed.
-fn way(installed: &Installed, cluster: &str, session: &Session<'_>) -> Result<Way> {
-    let names =
-        [installed.image.clone(), format!("{}@{}", installed.application, installed.digest)];
+/// Decides how an application is removed. The image says so, but anybody with access to the cluster can
+/// write into its record which image that is. So it must be one that the user has named (`named`), or
+/// that this machine has installed.
+fn way(
+    installed: &Installed,
+    named: &str,
+    here: &InstalledHere,
+    cluster: &str,
+    session: &Session<'_>,
+) -> Result<Way> {
+    let mut names = Vec::new();
+    if is_version(named) {
+        names.push(named.to_owned());
+    }
+    let is_own = here.has(&installed.application, &installed.digest);
+    if is_own {
+        // Nothing is pulled by a tag that only the record knows.
+        let stored = ClusterImage::load(session.store()?, cluster, &installed.image, None);
+        if stored.is_ok_and(|stored| stored.digest == installed.digest) {
+            names.push(installed.image.clone());
+        }
+        names.push(format!("{}@{}", installed.application, installed.digest));
+    }
     let mut failure = None;
-    for name in names {
-        match session.images(std::slice::from_ref(&name), cluster, None, Needed::Layers) {
+    for name in &names {
+        match session.images(std::slice::from_ref(name), cluster, None, Needed::Layers) {
             Ok(images) => {
                 let image = images.into_iter().find(|image| image.digest == installed.digest);
-                let Some(mut image) = image else { continue };
-                image.name.clone_from(&installed.image);
+                let Some(image) = image else { continue };
+                session.admit(std::slice::from_ref(name))?;
                 let files = session.image_files()?;
                 let mut has_own = uninstall_label(&image).is_some();
-                // By the name under which the store has this very image.
-                let stored = ClusterImage { name: name.clone(), ..image.clone() };
                 for script in UNINSTALL_SCRIPTS {
-                    has_own = has_own || files.read(&stored, script)?.is_some();
+                    has_own = has_own || files.read(&image, script)?.is_some();
                 }
                 return Ok(match has_own {
                     true => Way::Command(Box::new(image)),
-                    false => Way::Objects,
+                    false => Way::Objects("the image has no command for its removal"),
                 });
             }
             Err(error) => failure = failure.or(Some(error)),
         }
     }
-    let error = failure.unwrap_or_else(|| {
-        Error::not_found(format!("the name {} is another image here", installed.image))
-    });
-    Err(error
-        .context(format!(
-            "cannot tell how {} ({}) is removed",
-            installed.image, installed.digest
-        ))
-        .hint("bring that image into the store (imgctl pull, imgctl load): it may have a command for it"))
+    match failure {
+        None if names.is_empty() => Ok(Way::Objects(
+            "this machine has not installed it, so a command of its image does not run (name the \
+             image with its tag or digest to run it)",
+        )),
+        None => Ok(Way::Objects(
+            "the image of that name is another one here, so its command does not run",
+        )),
+        Some(error) => Err(error
+            .context(format!(
+                "cannot tell how {} ({}) is removed",
+                installed.image, installed.digest
+            ))
+            .hint("bring that image into the store (imgctl pull, imgctl load): it may have a command for it")),
+    }
 }
 
 /// Opens the registry for pushes.
@@ -360,7 +401,7 @@ impl Operation {
         if !work.options.dry_run {
             atomic::write_private(file, self.narrowed.text.expose())?;
         }
-        let outcome = work.carry_out_with(&planned, &Unrecorded)?;
+        let outcome = work.carry_out_with(&planned, &Unrecorded, false)?;
         work.session.front.show(&outcome)
     }
 }

@@ -45,8 +45,13 @@ pub trait FrontEnd {
     /// Shows a plan that is about to be carried out.
     fn announce(&self, plan: &Announcement<'_>) -> Result<()>;
 
-    /// Returns whether the user agrees to `question`. A front end without a user agrees.
+    /// Returns whether the user agrees to `question`. Fails if nobody can answer and the user has not
+    /// agreed in advance.
     fn confirm(&self, question: &str) -> Result<bool>;
+
+    /// The same for a question that is not answered by an agreement in advance; `None` if nobody can
+    /// answer it.
+    fn confirm_here(&self, question: &str) -> Result<Option<bool>>;
 
     /// Returns whether somebody can answer questions.
     fn consent(&self) -> Consent;

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::fs::directory::read_text;
+use imgctl_base::fs::secret_file::{self, Exposed};
 use imgctl_base::secret::Secret;
 use imgctl_transfer::age::{Recipients, is_identity};
 
@@ -18,10 +19,14 @@ pub(crate) fn recipients(named: &[String], flag: &str) -> Result<Option<Recipien
         let one = if name.starts_with("age1") || is_identity(name) {
             Recipients::parse(name, flag)?
         } else {
-            let text = read_key(Path::new(name)).map_err(|error| {
-                error.hint(format!("{flag} takes a recipient (age1…) or a file of recipients"))
-            })?;
-            Recipients::parse(text.expose(), name)?
+            let missing = || Error::not_found(format!("the file {name} does not exist"));
+            let text = read_text(Path::new(name), LONGEST)
+                .and_then(|text| text.ok_or_else(missing))
+                .context(|| "cannot read a key".to_owned())
+                .map_err(|error| {
+                    error.hint(format!("{flag} takes a recipient (age1…) or a file of recipients"))
+                })?;
+            Recipients::parse(&text, name)?
         };
         all = Some(match all {
             None => one,
@@ -31,7 +36,7 @@ pub(crate) fn recipients(named: &[String], flag: &str) -> Result<Option<Recipien
     Ok(all)
 }
 
-/// Reads a file of keys, which must exist.
+/// Reads a file of identities or with a passphrase, which must exist.
 pub(crate) fn read_key(file: &Path) -> Result<Secret> {
     if is_identity(&file.to_string_lossy()) {
         // Not quoted: it is a secret.
@@ -40,7 +45,8 @@ pub(crate) fn read_key(file: &Path) -> Result<Secret> {
         )
         .hint("arguments are visible to all users of this machine: write it into a file"));
     }
-    let text = read_text(file, LONGEST).context(|| "cannot read a key".to_owned())?;
+    let text = secret_file::read(file, LONGEST, Exposed::Told)
+        .context(|| "cannot read a key".to_owned())?;
     let missing = || Error::not_found(format!("the file {} does not exist", file.display()));
-    text.map(Secret::new).ok_or_else(missing)
+    text.ok_or_else(missing)
 }

@@ -34,7 +34,8 @@ struct Told {
 /// A front end that records what it is told, and answers every question in the same way.
 struct Recorder {
     store: Store,
-    agrees: bool,
+    /// `None`: there is nobody to ask.
+    agrees: Option<bool>,
     told: Arc<Mutex<Told>>,
 }
 
@@ -79,11 +80,15 @@ impl FrontEnd for Recorder {
 
     fn confirm(&self, question: &str) -> Result<bool> {
         self.told.lock().unwrap().questions.push(question.to_owned());
+        self.agrees.ok_or_else(|| Error::usage("there is nobody to ask"))
+    }
+
+    fn confirm_here(&self, _: &str) -> Result<Option<bool>> {
         Ok(self.agrees)
     }
 
     fn consent(&self) -> Consent {
-        Consent::Asked
+        self.agrees.map_or(Consent::Nobody, |_| Consent::Asked)
     }
 
     fn show(&self, outcome: &Outcome) -> Result<()> {
@@ -128,12 +133,13 @@ impl Fixture {
         }
     }
 
-    fn session(&self, agrees: bool) -> Session<'_> {
+    fn session(&self, agrees: impl Into<Option<bool>>) -> Session<'_> {
         self.session_of("state", agrees)
     }
 
     /// Returns a session of another controller, which keeps its clusters in `state`.
-    fn session_of(&self, state: &str, agrees: bool) -> Session<'_> {
+    fn session_of(&self, state: &str, agrees: impl Into<Option<bool>>) -> Session<'_> {
+        let agrees = agrees.into();
         let controller = Controller {
             state_root: Some(self.directory.path().join(state)),
             data_root: "/var/lib/sealos".to_owned(),
@@ -289,6 +295,31 @@ fn a_question_is_put_to_the_front_end_and_its_answer_counts() {
 
     let gone = tear_down(&request, &fixture.session(true)).unwrap_err();
     assert_eq!(gone.kind(), Kind::NotFound);
+}
+
+#[test]
+fn where_nobody_can_be_asked_hosts_leave_only_by_force() {
+    let fixture = Fixture::new();
+    put_image(&fixture.store, "v1");
+    install::run(&installation(RunOptions::default()), &fixture.session(None)).unwrap();
+    let removal = |force: bool| Removal {
+        cluster: "default".to_owned(),
+        hosts: vec!["10.9.0.3".to_owned()],
+        force,
+        options: RunOptions::default(),
+    };
+    let reset = |force: bool| TearDown {
+        cluster: "default".to_owned(),
+        force,
+        options: RunOptions::default(),
+    };
+    let session = fixture.session(None);
+    assert_eq!(remove(&removal(false), &session).unwrap_err().kind(), Kind::Usage);
+    assert_eq!(tear_down(&reset(false), &session).unwrap_err().kind(), Kind::Usage);
+    remove(&removal(true), &session).unwrap();
+    assert!(fixture.clusterfile().exists());
+    tear_down(&reset(true), &session).unwrap();
+    assert!(!fixture.clusterfile().exists());
 }
 
 /// Two controllers have a cluster of the same name each.

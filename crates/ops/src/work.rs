@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use jiff::Timestamp;
 
 use crate::adopted;
-use crate::front_end::{Announcement, Outcome};
+use crate::front_end::{Announcement, Consent, Outcome};
 use crate::hosts::log_in;
 pub use crate::run_options::RunOptions;
 use crate::session::Session;
@@ -351,7 +351,7 @@ impl<'a> Work<'a> {
                  `imgctl upgrade` to upgrade it"
             ));
         }
-        self.carry_out_with(planned, &*execution.state_store)
+        self.carry_out_with(planned, &*execution.state_store, execution.force)
     }
 
     /// The same for a plan without an execution context.
@@ -359,6 +359,7 @@ impl<'a> Work<'a> {
         &self,
         planned: &Planned,
         state_store: &dyn StateStore,
+        force: bool,
     ) -> Result<Outcome> {
         let front = &self.session.front;
         if self.options.dry_run {
@@ -367,7 +368,11 @@ impl<'a> Work<'a> {
         }
         if planned.plan.destroys && !planned.plan.phases.is_empty() {
             front.announce(&Announcement::Change(planned))?;
-            if !front.confirm("Continue?")? {
+            // As in scripts for sealos, --force answers where nobody can be asked.
+            let is_forced = force
+                && matches!(self.verb.as_str(), "reset" | "delete")
+                && front.consent() == Consent::Nobody;
+            if !is_forced && !front.confirm("Continue?")? {
                 return Err(declined());
             }
         }

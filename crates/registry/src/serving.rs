@@ -6,8 +6,8 @@ use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, TryAcquireError, mpsc, watch};
 use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
 
@@ -30,9 +30,10 @@ use imgctl_base::error::{IoContext, Result};
 /// Limits against slow, silent or too many clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Maximum number of concurrent connections; others wait.
+    /// Maximum number of concurrent connections. A further one takes the place of the one that has been
+    /// without a complete request for the longest time; if all are busy, it waits.
     pub connections: usize,
-    /// Timeout for a TLS handshake, or for the head of a request.
+    /// Timeout for a TLS handshake, or for the head of a request from its first byte on.
     pub head: Duration,
     /// Maximum size of the head of an HTTP/1.1 request, in bytes; at least 8192.
     pub head_size: usize,
@@ -105,11 +106,9 @@ impl<H: Handler> Listener<H> {
         let (alive, mut all_gone) = mpsc::channel::<()>(1);
         let limits = self.limits;
         let places = Arc::new(Semaphore::new(limits.connections));
+        let mut served: Vec<Weak<Activity>> = Vec::new();
         let accept = async {
             loop {
-                let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-                    return;
-                };
                 let (stream, peer) = match listener.accept().await {
                     Ok(accepted) => accepted,
                     Err(error) => {
@@ -119,10 +118,22 @@ impl<H: Handler> Listener<H> {
                         continue;
                     }
                 };
+                served.retain(|activity| activity.strong_count() > 0);
+                let Some(place) = place(&places, &served).await else {
+                    return;
+                };
+                let activity = Arc::new(Activity::new());
+                served.push(Arc::downgrade(&activity));
                 let (handler, tls) = (Arc::clone(&self.handler), self.tls.clone());
                 let (is_stopping, alive) = (is_stopping.clone(), alive.clone());
                 tokio::spawn(async move {
-                    one(stream, peer, tls, (handler, limits), is_stopping).await;
+                    let unwanted = Arc::clone(&activity);
+                    tokio::select! {
+                        () = one(stream, peer, tls, (handler, limits), activity, is_stopping) => {}
+                        () = unwanted.makes_room() => {
+                            tracing::debug!("{peer} makes room for another connection");
+                        }
+                    }
                     drop((place, alive));
                 });
             }
@@ -140,19 +151,44 @@ impl<H: Handler> Listener<H> {
     }
 }
 
+/// Returns a place for a new connection. Connections without a request make room, so that nobody can
+/// hold all places without asking for anything; if all are busy, waits.
+async fn place(places: &Arc<Semaphore>, served: &[Weak<Activity>]) -> Option<OwnedSemaphorePermit> {
+    loop {
+        let busy = match Arc::clone(places).try_acquire_owned() {
+            Ok(place) => return Some(place),
+            Err(busy) => busy,
+        };
+        if busy == TryAcquireError::Closed {
+            return None;
+        }
+        let alive = served.iter().filter_map(Weak::upgrade);
+        let idle = alive.filter_map(|activity| Some((activity.idle()?, activity)));
+        if let Some((_, activity)) = idle.max_by_key(|(idle, _)| *idle) {
+            activity.unwanted.notify_one();
+        }
+        match tokio::time::timeout(RECHECK, Arc::clone(places).acquire_owned()).await {
+            Ok(place) => return place.ok(),
+            Err(_) => continue,
+        }
+    }
+}
+
 async fn one<H: Handler>(
     stream: TcpStream,
     peer: SocketAddr,
     tls: Option<TlsAcceptor>,
     (handler, limits): (Arc<H>, Limits),
+    activity: Arc<Activity>,
     stop: watch::Receiver<bool>,
 ) {
     let _ = stream.set_nodelay(true);
+    let at = (Some(peer), activity);
     let Some(tls) = tls else {
-        return serve_connection(stream, Some(peer), (handler, limits), stop).await;
+        return serve_connection(stream, at, (handler, limits), stop).await;
     };
     match tokio::time::timeout(limits.head, tls.accept(stream)).await {
-        Ok(Ok(stream)) => serve_connection(stream, Some(peer), (handler, limits), stop).await,
+        Ok(Ok(stream)) => serve_connection(stream, at, (handler, limits), stop).await,
         Ok(Err(error)) => tracing::debug!("the TLS handshake with {peer} failed: {error}"),
         Err(_) => tracing::debug!("the TLS handshake with {peer} timed out"),
     }
@@ -175,17 +211,20 @@ pub async fn signalled() {
 const STREAMS: u32 = 128;
 /// Maximum size of the head of an HTTP/2 request, in bytes.
 const HEAD: usize = 64 << 10;
+/// How a connection of HTTP/2 begins; no head of HTTP/1.1 begins so.
+const PREFACE: &[u8] = b"PRI ";
+/// Time between attempts to find a place for a connection.
+const RECHECK: Duration = Duration::from_millis(100);
 
 /// Serves one connection to its end.
 async fn serve_connection<S, H: Handler>(
     stream: S,
-    peer: Option<SocketAddr>,
+    (peer, activity): (Option<SocketAddr>, Arc<Activity>),
     (handler, limits): (Arc<H>, Limits),
     mut stop: watch::Receiver<bool>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let activity = Arc::new(Activity::new());
     let service = service_fn({
         let activity = Arc::clone(&activity);
         move |request| {
@@ -198,9 +237,10 @@ async fn serve_connection<S, H: Handler>(
         }
     });
     let builder = builder(&limits);
-    let io = TokioIo::new(Timed::new(stream, limits.silence));
+    let io = TokioIo::new(Timed::new(stream, limits.silence, Arc::clone(&activity)));
     let mut connection = std::pin::pin!(builder.serve_connection(io, service));
-    let mut look = tokio::time::interval(limits.idle.min(Duration::from_secs(5)));
+    let shortest = limits.idle.min(limits.head);
+    let mut look = tokio::time::interval((shortest / 10).min(Duration::from_secs(1)));
     let mut is_stopping = *stop.borrow();
     if is_stopping {
         connection.as_mut().graceful_shutdown();
@@ -218,7 +258,8 @@ async fn serve_connection<S, H: Handler>(
                 connection.as_mut().graceful_shutdown();
             }
             _ = look.tick() => {
-                if activity.idle().is_some_and(|idle| idle >= limits.idle) {
+                let is_over = |time: Option<Duration>, limit| time.is_some_and(|time| time >= limit);
+                if is_over(activity.idle(), limits.idle) || is_over(activity.head(), limits.head) {
                     return;
                 }
             }
@@ -231,6 +272,7 @@ fn builder(limits: &Limits) -> Builder<TokioExecutor> {
     builder
         .http1()
         .timer(TokioTimer::new())
+        // It runs from the end of the request before: the time of a head is that of `Activity`.
         .header_read_timeout(limits.head.max(limits.idle))
         .max_buf_size(limits.head_size)
         .keep_alive(true);
@@ -247,22 +289,63 @@ fn builder(limits: &Limits) -> Builder<TokioExecutor> {
     builder
 }
 
-/// Number of requests in progress on a connection, and the time at which the last one ended.
+/// Number of requests in progress on a connection, the time at which the last one ended, and the time at
+/// which the head of the next one began. Times are milliseconds after `begun`.
 struct Activity {
     requests: AtomicUsize,
     begun: Instant,
-    /// Milliseconds after `begun`.
     last: AtomicU64,
+    /// [`NEVER`] unless a part of a head has come.
+    head: AtomicU64,
+    /// Notified when the connection has to make room.
+    unwanted: Notify,
 }
+
+const NEVER: u64 = u64::MAX;
 
 impl Activity {
     fn new() -> Self {
-        Self { requests: AtomicUsize::new(0), begun: Instant::now(), last: AtomicU64::new(0) }
+        Self {
+            requests: AtomicUsize::new(0),
+            begun: Instant::now(),
+            last: AtomicU64::new(0),
+            head: AtomicU64::new(NEVER),
+            unwanted: Notify::new(),
+        }
+    }
+
+    /// Completes when the connection has to make room and has no request.
+    async fn makes_room(&self) {
+        loop {
+            self.unwanted.notified().await;
+            if self.idle().is_some() {
+                return;
+            }
+        }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(NEVER - 1)
     }
 
     fn begin(self: &Arc<Self>) -> Busy {
         self.requests.fetch_add(1, Ordering::Relaxed);
+        self.head.store(NEVER, Ordering::Relaxed);
         Busy(Arc::clone(self))
+    }
+
+    /// Bytes have come: without a request in progress, they are a part of the head of the next one.
+    fn received(&self) {
+        if self.requests.load(Ordering::Acquire) == 0 {
+            let now = self.now();
+            let _ = self.head.compare_exchange(NEVER, now, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns how long the head of a request has been incomplete; `None` if none has begun.
+    fn head(&self) -> Option<Duration> {
+        let head = Some(self.head.load(Ordering::Relaxed)).filter(|head| *head != NEVER)?;
+        Some(self.begun.elapsed().saturating_sub(Duration::from_millis(head)))
     }
 
     /// Returns how long the connection has been idle; `None` while a request is in progress.
@@ -280,8 +363,7 @@ struct Busy(Arc<Activity>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        let now = u64::try_from(self.0.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.0.last.store(now, Ordering::Relaxed);
+        self.0.last.store(self.0.now(), Ordering::Relaxed);
         self.0.requests.fetch_sub(1, Ordering::Release);
     }
 }
@@ -312,16 +394,31 @@ impl<B: Body<Data = Bytes, Error = io::Error> + Unpin> Body for Held<B> {
     }
 }
 
-/// A stream whose writes fail if the peer does not read for too long.
+/// A stream whose writes fail if the peer does not read for too long, and that says when it reads.
 struct Timed<S> {
     stream: S,
     limit: Duration,
     waiting: Option<Pin<Box<Sleep>>>,
+    activity: Arc<Activity>,
+    /// Whether the connection speaks HTTP/1, where only heads come while there is no request; `None`
+    /// before its first bytes.
+    has_heads: Option<bool>,
 }
 
 impl<S> Timed<S> {
-    fn new(stream: S, limit: Duration) -> Self {
-        Self { stream, limit, waiting: None }
+    fn new(stream: S, limit: Duration, activity: Arc<Activity>) -> Self {
+        Self { stream, limit, waiting: None, activity, has_heads: None }
+    }
+
+    fn received(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let length = bytes.len().min(PREFACE.len());
+        let is_first = || bytes.get(..length) != PREFACE.get(..length);
+        if *self.has_heads.get_or_insert_with(is_first) {
+            self.activity.received();
+        }
     }
 
     fn watch<T>(
@@ -348,7 +445,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let outcome = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.received(buffer.filled().get(before..).unwrap_or_default());
+        outcome
     }
 }
 

@@ -117,7 +117,7 @@ fn loads_saves_and_prunes() {
     env.imgctl(["save", "localhost/one:v1", "-o", "one.tar"]).ok();
     for round in 0..rounds() {
         if round % 2 == 0 {
-            env.imgctl(["rmi", "--all"]).ok();
+            env.imgctl(["rmi", "--all", "--yes"]).ok();
         }
         all(
             &env,

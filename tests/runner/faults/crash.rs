@@ -160,7 +160,7 @@ fn load() {
     Victim {
         env: &env,
         prepare: &|_| {
-            env.imgctl(["rmi", "--all"]).ok();
+            env.imgctl(["rmi", "--all", "--yes"]).ok();
             env.imgctl(["prune", "--all"]).ok();
         },
         arguments: &|_| words(["load", "-i", "app.tar"]),
@@ -180,7 +180,7 @@ fn save() {
     }
     .kill_again_and_again();
     // An archive is there whole or not at all, and always the same.
-    env.imgctl(["rmi", "--all"]).ok();
+    env.imgctl(["rmi", "--all", "--yes"]).ok();
     env.imgctl(["load", "-i", "app.tar"]).ok();
 }
 

@@ -115,7 +115,7 @@ fn build() {
     };
     let context = context(&small.env);
     let failures = small.squeeze(&["build", "-t", "app:v1", text(&context)], &STEPS, &|| {
-        small.env.imgctl(["rmi", "--all"]).ok();
+        small.env.imgctl(["rmi", "--all", "--yes"]).ok();
         small.env.imgctl(["prune", "--all"]).ok();
     });
     assert!(failures >= 5, "{failures}");
@@ -130,7 +130,7 @@ fn load() {
     small.env.build("app:v1", &context);
     small.env.imgctl(["save", "app:v1", "-o", "app.tar"]).ok();
     let failures = small.squeeze(&["load", "-i", "app.tar"], &STEPS, &|| {
-        small.env.imgctl(["rmi", "--all"]).ok();
+        small.env.imgctl(["rmi", "--all", "--yes"]).ok();
         small.env.imgctl(["prune", "--all"]).ok();
     });
     assert!(failures >= 5, "{failures}");
@@ -169,12 +169,12 @@ fn removing_frees_a_full_disk() {
     small.env.build("app:v2", &context);
     small.fill(0);
     // The table of names is replaced by a new file, for which there must be a little room.
-    let removed = small.env.imgctl(["rmi", "--all"]);
+    let removed = small.env.imgctl(["rmi", "--all", "--yes"]);
     if !removed.success() {
         removed.fails(NO_SPACE);
         small.env.imgctl(["images"]).ok();
         std::fs::File::options().write(true).open(small.ballast()).unwrap().set_len(1).unwrap();
-        small.env.imgctl(["rmi", "--all"]).ok();
+        small.env.imgctl(["rmi", "--all", "--yes"]).ok();
     }
     assert_eq!(small.env.imgctl(["images", "-q"]).ok().stdout(), "");
     assert_scrubs_clean(&small.env);

@@ -37,7 +37,7 @@ fn a_pull_moves_what_changed_and_says_so() {
 #[test]
 fn images_that_were_built_here_or_have_other_names_count() {
     let bench = Bench::new("zstd");
-    bench.env.imgctl(["rmi", "--all"]).ok();
+    bench.env.imgctl(["rmi", "--all", "--yes"]).ok();
     bench.env.imgctl(["prune", "--all"]).ok();
     let built = context(&bench.env, 1);
     bench.env.imgctl(["build", "-t", "other:v7", built.to_str().unwrap()]).ok();
@@ -98,7 +98,7 @@ fn copies_and_mirrors_move_what_changed() {
 #[test]
 fn without_use_nothing_is_asked_for_in_parts() {
     let bench = Bench::new("zstd");
-    bench.env.imgctl(["rmi", "--all"]).ok();
+    bench.env.imgctl(["rmi", "--all", "--yes"]).ok();
     bench.env.imgctl(["prune", "--all"]).ok();
     bench.registry.blobs_read();
     bench.env.imgctl(["pull", &bench.name(2)]).ok();

@@ -46,7 +46,7 @@ fn pulls_of_one_image_and_prunes() {
         ]);
         bench.pulls(&["--policy=never"]);
         assert_prunes_clean(env);
-        env.imgctl(["rmi", "--all"]).ok();
+        env.imgctl(["rmi", "--all", "--yes"]).ok();
         env.imgctl(["prune", "--all"]).ok();
     }
 }

@@ -71,7 +71,7 @@ fn ranges_that_are_answered_wrongly_are_not_believed() {
         assert!(!ran.success());
         bench.proxy.behave();
         bench.pulls(&[]);
-        bench.env.imgctl(["rmi", "--all"]).ok();
+        bench.env.imgctl(["rmi", "--all", "--yes"]).ok();
         bench.env.imgctl(["prune", "--all"]).ok();
     }
 }

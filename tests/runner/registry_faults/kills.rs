@@ -81,7 +81,7 @@ fn pull(flags: &'static [&'static str]) {
     let name = format!("{}/team/app:v1", registry.host);
     Victim {
         prepare: &|| {
-            env.imgctl(["rmi", "--all"]).ok();
+            env.imgctl(["rmi", "--all", "--yes"]).ok();
             env.imgctl(["prune", "--all"]).ok();
         },
         command: &|| {
@@ -183,7 +183,7 @@ fn build_with_embedded_images() {
     let context = env.context("context", "FROM scratch\nCOPY images images\n", &files);
     Victim {
         prepare: &|| {
-            env.imgctl(["rmi", "--all"]).ok();
+            env.imgctl(["rmi", "--all", "--yes"]).ok();
             env.imgctl(["prune", "--all"]).ok();
             let _ = std::fs::remove_file(context.join("imgctl.lock"));
         },

@@ -95,7 +95,7 @@ fn refused_when_it_is_unpacked(what: &str, layout: &Layout, word: &str) {
         says(what, &ran, &[word]);
     }
     bench.env.imgctl(["scrub", "--deep"]).fails(CHECK_FAILED);
-    bench.env.imgctl(["rmi", "--all"]).ok();
+    bench.env.imgctl(["rmi", "--all", "--yes"]).ok();
     bench.env.imgctl(["prune", "--all"]).ok();
     bench.assert_nothing_left();
 }

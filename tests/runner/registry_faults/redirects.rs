@@ -84,7 +84,7 @@ fn the_next_host_does_not_learn_who_we_are() {
             |request: &&crate::common::proxy::Request| request.header("authorization").is_some();
         assert!(sent.iter().any(|request| told(&request)), "nothing to leak");
         bench.proxy.behave();
-        bench.env.imgctl(["rmi", "--all"]).ok();
+        bench.env.imgctl(["rmi", "--all", "--yes"]).ok();
         bench.env.imgctl(["prune", "--all"]).ok();
         bench.assert_nothing_left();
     }

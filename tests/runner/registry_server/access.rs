@@ -1,6 +1,7 @@
 //! Who may ask, over what, and what is said about it.
 
 use std::io::{Read, Write};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use base64::Engine;
@@ -91,10 +92,17 @@ fn users_log_in_with_their_passwords() {
     }
 }
 
+/// Lets nobody else read a file.
+fn private(path: PathBuf) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    path
+}
+
 #[test]
 fn a_token_opens_too_and_reading_may_be_free() {
     let env = TestEnv::new();
-    let token = env.write("token", "s3cr3t-token\n");
+    let token = private(env.write("token", "s3cr3t-token\n"));
     let token = token.to_str().unwrap();
     let server = Server::start(
         &env.path("r"),
@@ -126,12 +134,16 @@ fn a_token_opens_too_and_reading_may_be_free() {
 fn mistakes_are_told_before_anything_is_served() {
     let env = TestEnv::new();
     let apr = env.write("apr", "alice:$apr1$x$y\n");
-    let empty = env.write("empty", "\n");
+    let empty = private(env.write("empty", "\n"));
+    let open = env.write("open", "s3cr3t-token\n");
+    let open = open.to_str().unwrap();
     let (apr, empty) = (apr.to_str().unwrap(), empty.to_str().unwrap());
     for (flags, code, words) in [
         (vec!["--htpasswd", apr], 2, "bcrypt"),
         (vec!["--htpasswd", "/nonexistent"], 3, "/nonexistent"),
         (vec!["--token-file", empty], 2, "one token"),
+        (vec!["--token-file", open], 2, "other users of this machine can read it"),
+        (vec!["--token-file", "/nonexistent"], 3, "/nonexistent"),
         (vec!["--anonymous-pull"], 2, "--anonymous-pull"),
         (vec!["--addr", "host:5000"], 2, "address"),
         (vec!["--tls-cert", empty, "--tls-key", empty], 2, "certificate"),
@@ -247,7 +259,7 @@ fn without_a_login_only_this_machine_is_served_unless_told_otherwise() {
     let (_, notes) = served_alone(&env, &["--port", "5000", "--read-only"]);
     assert!(notes.contains("can pull from it ("), "{notes}");
     // With a login it is for everyone who has one.
-    let token = env.write("token", "secret");
+    let token = private(env.write("token", "secret"));
     let flags = ["--token-file", token.to_str().unwrap()];
     let (said, notes) = served_alone(&env, &flags);
     assert!(!said.contains("127.0.0.1") && said.ends_with(":5000"), "{said}");

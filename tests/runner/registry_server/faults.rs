@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::common::TestEnv;
+use crate::common::{TestEnv, needs_root};
 use crate::registry_server::http::{Request, Response, sha256};
 use crate::registry_server::server::Server;
 
@@ -25,6 +25,39 @@ fn half(server: &Server, path: &str, length: usize, part: &[u8]) -> TcpStream {
     stream.write_all(head.as_bytes()).unwrap();
     stream.write_all(part).unwrap();
     stream
+}
+
+#[test]
+fn an_upload_of_unknown_length_leaves_room_on_the_disk() {
+    if !needs_root() {
+        return;
+    }
+    let env = TestEnv::new();
+    let directory = env.path("r");
+    std::fs::create_dir(&directory).unwrap();
+    rustix::mount::mount(
+        "tmpfs",
+        &directory,
+        "tmpfs",
+        rustix::mount::MountFlags::empty(),
+        c"size=40m,mode=755",
+    )
+    .unwrap();
+    let server = Server::start(&directory, &[]);
+    let begun = server.ask("POST", "/v2/a/blobs/uploads/").is(202);
+    let all = vec![7; 48 << 20];
+    let refused = Request::new("PATCH", begun.location())
+        .header("Content-Type", "application/octet-stream")
+        .chunked()
+        .body(all)
+        .send(&server.address);
+    let stat = rustix::fs::statvfs(&directory).unwrap();
+    let free = stat.f_bavail * stat.f_frsize;
+    server.stop();
+    rustix::mount::unmount(&directory, rustix::mount::UnmountFlags::DETACH).unwrap();
+    assert_eq!(refused.status, 507);
+    // What was being written when the last look was taken.
+    assert!(free >= (16 << 20) - (1 << 20), "{free} bytes are left");
 }
 
 /// Waits until the upload has so many bytes.

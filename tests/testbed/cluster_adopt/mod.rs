@@ -193,11 +193,17 @@ fn a_cluster_of_kubeadm_is_adopted_and_its_controller_may_be_lost() {
     let refused = imgctl(&bed, &add, &[]).fails(2).report();
     assert!(refused.contains("pass --image with a rootfs image of v1.34.9"), "{refused}");
 
-    // The controller is lost: one control plane is enough.
+    // The controller is lost. The record names the other hosts, and only hosts that the user names get a
+    // login: not even --yes answers for others.
     std::fs::remove_dir_all(bed.env.path("clusters/prod")).unwrap();
+    let alone = ["adopt", "-c", "prod", "--masters", &master];
+    let refused = imgctl(&bed, &[&alone[..], &["--yes"]].concat(), &[]).fails(2).report();
+    assert!(refused.contains(&format!("--masters {master} --nodes {node}")), "{refused}");
+    let dry = imgctl(&bed, &[&alone[..], &["--dry-run"]].concat(), &[]).fails(10).report();
+    assert!(dry.contains(&node) && dry.contains("has not logged in to it"), "{dry}");
     let renamed = imgctl(&bed, &["adopt", "-c", "else", "--masters", &master], &[]).fails(10);
     assert!(renamed.report().contains("pass -c prod"), "{}", renamed.report());
-    imgctl(&bed, &["adopt", "-c", "prod", "--masters", &master, "--yes"], &[]).ok();
+    imgctl(&bed, &[&alone[..], &["--nodes", &node, "--yes"]].concat(), &[]).ok();
     let back = files(&bed, "prod");
     assert_eq!(back[1..], kept[1..]);
     let again = String::from_utf8(back[0].1.clone()).unwrap();

@@ -161,7 +161,8 @@ fn restored(bed: &Bed, key: &Path, recovery: &Path) {
 fn unreadable(bed: &Bed, other: &Path, recipient: &str) {
     std::fs::rename(bed.env.path("clusters/default"), bed.env.path("unreadable")).unwrap();
     let first = bed.ip(1);
-    let adopt = ["adopt", "--masters", &first, "--encrypt-state", recipient, "--yes"];
+    let hosts = format!("{first},{}", bed.ip(2));
+    let adopt = ["adopt", "--masters", &hosts, "--encrypt-state", recipient, "--yes"];
     run(bed, &adopt).fails(DENIED);
     let misnamed = run(bed, &["adopt", "-c", "other", "--masters", &first]).fails(NOT_FOUND);
     assert!(misnamed.stderr().contains("-c default"), "{}", misnamed.report());

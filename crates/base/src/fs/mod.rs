@@ -10,6 +10,7 @@ pub mod lock;
 pub mod metadata;
 mod remove;
 pub mod root;
+pub mod secret_file;
 pub mod walk;
 pub mod watch;
 pub mod xattr;

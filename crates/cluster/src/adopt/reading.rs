@@ -133,6 +133,9 @@ pub struct Adoption {
     /// Where the record of an earlier controller was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record: Option<String>,
+    /// Images of the cluster according to the record: later commands use them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<String>,
     /// This machine manages the cluster already: nothing is changed.
     pub known: bool,
     pub hosts: Vec<AdoptedHost>,
@@ -181,6 +184,11 @@ impl Adoption {
             endpoint: reading.endpoint().map(str::to_owned),
             etcd,
             record: reading.record.as_ref().map(|record| record.source.clone()),
+            images: reading
+                .record
+                .as_ref()
+                .map(|record| record.clusterfile.cluster.images.clone())
+                .unwrap_or_default(),
             known: false,
             hosts: observation.hosts.iter().map(host).collect(),
             findings,

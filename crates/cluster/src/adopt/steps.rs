@@ -10,7 +10,7 @@ use crate::cluster::state_files::StateFiles;
 use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate};
 use crate::pipeline::record::{self, RECORD_PATH, secret_object};
 use crate::pipeline::step::{Phase, Plan, Step, StepContext};
-use crate::runtime::certificates::pki::Pki;
+use crate::runtime::certificates::{host_kubeconfig, pki::Pki};
 use crate::runtime::k3s::{KUBECONFIG, fetch_kubeconfig, tokens_of};
 use crate::runtime::{kubectl::ADMIN_CONF, nodes};
 use imgctl_base::error::{Error, IoContext, Result};
@@ -126,7 +126,7 @@ fn fetch(agent: &dyn Agent, state: &StateFiles, external_etcd: bool) -> Result<(
         state.write(format!("pki/{name}"), content)?;
     }
     match text(agent, ADMIN_CONF, LONGEST)? {
-        Some(content) => state.write("etc/admin.conf", &content),
+        Some(content) => host_kubeconfig::keep(state, &content, agent, ADMIN_CONF),
         None => Ok(()),
     }
 }

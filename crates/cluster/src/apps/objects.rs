@@ -182,7 +182,7 @@ pub(super) fn whole_removal(installed: &Installed, prune: Prune) -> Vec<String> 
         shown.join(", ")
     };
     let mut notes = vec![format!(
-        "{} has no command for its removal: its {} recorded objects are removed: {}",
+        "{}: its {} recorded objects are removed: {}",
         installed.image,
         others.len(),
         list(&others)

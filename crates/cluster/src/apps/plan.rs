@@ -9,7 +9,7 @@ use crate::apps::record::{Installed, State};
 use crate::apps::steps;
 use crate::apps::target::{Target, embedded_bytes, may_embed};
 use crate::cluster::image::{ClusterImage, ImageKind};
-use crate::pipeline::image_commands::Replacement;
+use crate::pipeline::image_commands::{Replacement, UNINSTALL_SCRIPTS, uninstall_label};
 use crate::pipeline::step::{Lane, Order, Phase, Plan, Step};
 use crate::runtime::Action;
 use imgctl_base::error::{Error, Result};
@@ -131,8 +131,8 @@ pub fn install(
 pub enum Way {
     /// By the image's own command.
     Command(Box<ClusterImage>),
-    /// Its recorded objects are removed.
-    Objects,
+    /// Its recorded objects are removed; says why.
+    Objects(&'static str),
 }
 
 /// Plans the removal of an application.
@@ -148,11 +148,20 @@ pub fn uninstall(
     let host = Here::host();
     match way {
         Way::Command(image) => {
+            let command = uninstall_label(image).map_or_else(
+                || format!("the first of {} that it has", UNINSTALL_SCRIPTS.join(", ")),
+                |label| format!("`{label}`"),
+            );
+            plan.notes.push(format!(
+                "{}@{} has a command for its removal, which runs on this machine: {command}",
+                installed.application, image.digest
+            ));
             let files = Step::from(steps::files(target, image)?).always();
             plan.push(Phase::new("sync", Order::Serial).lane(Lane::on(&host, [files])));
             plan.push(Phase::on("uninstall", &host, [steps::uninstall(target, image)]));
         }
-        Way::Objects => {
+        Way::Objects(why) => {
+            plan.notes.push(format!("{}: {why}", installed.image));
             plan.notes.extend(whole_removal(installed, prune));
             plan.push(Phase::on("uninstall", &host, [steps::remove(target, installed, prune)]));
         }

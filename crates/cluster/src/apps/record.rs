@@ -76,6 +76,23 @@ impl Installed {
         format!("app-{}-{}", last.trim_matches('-'), &digest.hex()[..8])
     }
 
+    /// Fails unless this is what imgctl records in a ConfigMap of this name: the image is one of the
+    /// application, and the application has no other record.
+    fn check(&self, config_map: &str) -> Result<()> {
+        let is_of = application(&self.image).is_ok_and(|of| of == self.application);
+        if is_of && self.object() == config_map {
+            return Ok(());
+        }
+        Err(Error::bad_content(format!(
+            "ConfigMap {NAMESPACE}/{} is not a record that imgctl has written: it is of {}, with the \
+             image {}",
+            config_map.escape_debug(),
+            self.application.escape_debug(),
+            self.image.escape_debug()
+        ))
+        .hint("somebody has changed it; remove it and install the application again"))
+    }
+
     /// Returns the ID of the ApplySet.
     pub fn set(&self) -> String {
         let parent = format!("{}.{NAMESPACE}.ConfigMap.", self.object());
@@ -177,6 +194,7 @@ impl Records {
                 .caused_by(error)
                 .hint("a newer imgctl may have written it; otherwise remove it and install again")
             })?;
+            installed.check(name)?;
             all.insert(installed.application.clone(), installed);
         }
         Ok(all)

@@ -14,8 +14,8 @@ use imgctl_kube::testing::stand_in::StandIn;
 
 fn installed() -> Installed {
     Installed {
-        application: "docker.io/labring/My_Shop".into(),
-        image: "labring/shop:v1".into(),
+        application: "docker.io/labring/my_shop".into(),
+        image: "labring/my_shop:v1".into(),
         digest: Digest::of(b""),
         state: State::Installed,
         time: String::new(),
@@ -64,6 +64,13 @@ fn a_record_is_kept_replaced_and_removed() {
     let map = api.peek(&path).unwrap();
     let kinds = &map["metadata"]["annotations"]["applyset.kubernetes.io/contains-group-kinds"];
     assert_eq!(kinds, "ConfigMap");
+    // Its parts contradict each other, or it is another application's.
+    for (member, value) in [("image", "evil/x:1"), ("application", "docker.io/evil/x")] {
+        let mut forged = json!(one);
+        forged[member] = json!(value);
+        api.change(&path, |map| map["data"]["application.json"] = json!(forged.to_string()));
+        assert_eq!(records.all().unwrap_err().kind(), Kind::BadContent, "{member}");
+    }
     api.change(&path, |map| map["data"]["application.json"] = json!("{"));
     assert_eq!(records.all().unwrap_err().kind(), Kind::BadContent);
     records.remove(&one).unwrap();

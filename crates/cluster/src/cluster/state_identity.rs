@@ -7,8 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use imgctl_base::error::{Context as _, Error, Result};
-use imgctl_base::fs::directory::read_text;
-use imgctl_base::secret::Secret;
+use imgctl_base::fs::secret_file::{self, Exposed};
 use imgctl_transfer::age::{Identities, is_identity};
 
 /// Maximum size of a file of identities, in bytes.
@@ -52,14 +51,15 @@ impl StateIdentity {
                     "write it into a file, and name that file: others see arguments and variables",
                 ));
         }
-        let text = read_text(path, LONGEST).context(doing)?.ok_or_else(|| {
-            Error::not_found(format!("the file {} does not exist", path.display()))
+        let text =
+            secret_file::read(path, LONGEST, Exposed::Told).context(doing)?.ok_or_else(|| {
+                Error::not_found(format!("the file {} does not exist", path.display()))
                 .context(doing())
                 .hint(
                     "--state-identity and IMGCTL_STATE_IDENTITY name a file that age-keygen wrote",
                 )
-        })?;
-        let identities = Identities::parse(&Secret::new(text), &path.display().to_string())?;
+            })?;
+        let identities = Identities::parse(&text, &path.display().to_string())?;
         Ok(Some(Arc::clone(known.insert(Arc::new(identities)))))
     }
 }

@@ -5,6 +5,8 @@
 //! behind `Done`, the content of large files follows as it is, up to the end of the body. Must not depend
 //! on what calls do.
 
+use std::time::Duration;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -89,9 +91,47 @@ pub(super) enum Event<T> {
     Failed(Failure),
 }
 
+/// Time for a call that reads or writes little.
+const QUICK: Duration = Duration::from_secs(5 * 60);
+/// Time for a call that works on whole trees or layers, and between two reports of its progress.
+const LONG: Duration = Duration::from_secs(30 * 60);
+/// Time for a command to end after its own limit.
+const END: Duration = Duration::from_secs(60);
+
+/// How long the controller waits for a host. A host that reports without end gains nothing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// From the beginning of the call, and between two reports of progress; `None`: as long as the
+    /// user waits.
+    pub(super) time: Option<Duration>,
+    /// Number of bytes that the call moves at most: reports of as many extend the time.
+    pub(super) bytes: u64,
+}
+
+impl Patience {
+    const fn of(time: Duration) -> Self {
+        Self { time: Some(time), bytes: 0 }
+    }
+
+    /// For work on these blobs, which may become larger when they are unpacked.
+    fn long<'a>(blobs: impl IntoIterator<Item = &'a Descriptor>) -> Self {
+        const GROWTH: u64 = 64;
+        let bytes = blobs.into_iter().fold(0_u64, |sum, blob| sum.saturating_add(blob.size));
+        Self { time: Some(LONG), bytes: bytes.saturating_mul(GROWTH) }
+    }
+}
+
 pub(super) trait Call: Serialize + DeserializeOwned + Send + 'static {
     const NAME: &'static str;
     type Answer: Serialize + DeserializeOwned + Send + 'static;
+
+    /// Returns how long to wait for the answer.
+    fn patience(&self) -> Patience;
+
+    /// Returns the maximum size of a message of the answer, in bytes.
+    fn longest(&self) -> usize {
+        imgctl_base::wire::LONGEST
+    }
 
     /// Returns the bytes to send behind the JSON of the call.
     fn bytes(&self) -> &[u8] {
@@ -113,6 +153,10 @@ impl Call for WritePart {
     const NAME: &'static str = "write-part";
     type Answer = ();
 
+    fn patience(&self) -> Patience {
+        Patience::of(LONG)
+    }
+
     fn bytes(&self) -> &[u8] {
         &self.content
     }
@@ -126,39 +170,69 @@ impl Call for ReadPart {
     const NAME: &'static str = "read-part";
     type Answer = PartRead;
 
+    fn patience(&self) -> Patience {
+        Patience::of(LONG)
+    }
+
     fn answered(answer: &mut PartRead) -> Option<&mut Vec<u8>> {
         Some(&mut answer.content)
     }
 }
 
+impl Call for ReadFile {
+    const NAME: &'static str = "read-file";
+    type Answer = Option<Content>;
+
+    fn patience(&self) -> Patience {
+        Patience::of(LONG)
+    }
+
+    /// The content is base64, in quotes and one object.
+    fn longest(&self) -> usize {
+        let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
+        (limit / 3).saturating_mul(4).saturating_add(LONGEST_FRAME)
+    }
+}
+
+/// Maximum size of what surrounds the content of a file, or of the message that there is none.
+const LONGEST_FRAME: usize = 64 << 10;
+
 macro_rules! calls {
-    ($($name:literal: $call:ty => $answer:ty;)*) => {
+    ($($name:literal: $call:ty => $answer:ty, $patience:expr;)*) => {
         $(impl Call for $call {
             const NAME: &'static str = $name;
             type Answer = $answer;
+
+            fn patience(&self) -> Patience {
+                let patience: fn(&Self) -> Patience = $patience;
+                patience(self)
+            }
         })*
     };
 }
 
 calls! {
-    "facts": FactsQuestion => FactsAnswer;
-    "inventory": InventoryQuestion => Inventory;
-    "offer": OfferBlobs => PeerSource;
-    "withdraw": Withdraw => ();
-    "fetch": Fetch => Vec<Digest>;
-    "pull": RegistryPull => ();
-    "assemble": Assemble => ();
-    "checkout": Checkout => CheckedOut;
-    "switch-tree": SwitchTree => Vec<String>;
-    "run": Run => Outcome;
-    "cancel": Cancel => ();
-    "write-file": FileToWrite => bool;
-    "read-file": ReadFile => Option<Content>;
-    "claim": Claim => Claimed;
-    "file-digest": FileDigest => Digest;
-    "remove": Remove => Vec<String>;
-    "set-hosts": HostsBlock => HostsSet;
-    "rehash": Rehash => Rehashed;
+    "facts": FactsQuestion => FactsAnswer, |_| Patience::of(QUICK);
+    "inventory": InventoryQuestion => Inventory, |_| Patience::of(LONG);
+    "offer": OfferBlobs => PeerSource, |_| Patience::of(QUICK);
+    "withdraw": Withdraw => (), |_| Patience::of(QUICK);
+    "fetch": Fetch => Vec<Digest>, |call| Patience::long(&call.blobs);
+    "pull": RegistryPull => (), |call| Patience::long([&call.blob]);
+    "assemble": Assemble => (), |call| Patience::long([&call.blob]);
+    "checkout": Checkout => CheckedOut,
+        |call| Patience::long(call.layers.iter().map(|layer| &layer.descriptor));
+    "switch-tree": SwitchTree => Vec<String>, |_| Patience::of(LONG);
+    "run": Run => Outcome, |call| Patience {
+        time: call.timeout_seconds.map(|seconds| Duration::from_secs(seconds).saturating_add(END)),
+        bytes: 0,
+    };
+    "cancel": Cancel => (), |_| Patience::of(QUICK);
+    "write-file": FileToWrite => bool, |_| Patience::of(LONG);
+    "claim": Claim => Claimed, |_| Patience::of(QUICK);
+    "file-digest": FileDigest => Digest, |_| Patience::of(LONG);
+    "remove": Remove => Vec<String>, |_| Patience::of(LONG);
+    "set-hosts": HostsBlock => HostsSet, |_| Patience::of(QUICK);
+    "rehash": Rehash => Rehashed, |_| Patience::of(LONG);
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -204,10 +204,13 @@ fn parse_content_range(text: &str) -> Option<(u64, u64)> {
 
 /// Rejects an upload that would fill the disk, before reading its body.
 fn has_room(shared: &Shared, headers: &HeaderMap) -> Result<(), Refusal> {
-    let length = content_length(headers);
-    let free = shared.backend.intake().and_then(WritableBackend::free_space);
-    match (length, free) {
-        (Some(length), Some(free)) if length > free.saturating_sub(RESERVE) => Err(Refusal::new(
+    content_length(headers).map_or(Ok(()), |length| has_room_for(shared, length))
+}
+
+/// Rejects as many bytes as would fill the disk.
+fn has_room_for(shared: &Shared, length: u64) -> Result<(), Refusal> {
+    match shared.backend.intake().and_then(WritableBackend::free_space) {
+        Some(free) if length > free.saturating_sub(RESERVE) => Err(Refusal::new(
             StatusCode::INSUFFICIENT_STORAGE,
             "NO_SPACE",
             "the registry has no room for so much",
@@ -257,6 +260,11 @@ async fn receive(shared: &Shared, held: Held, mut body: Incoming) -> Result<Held
                 size += data.len();
                 batch.push(data);
                 if size >= BATCH {
+                    // The length may not have been announced, and others use the disk meanwhile.
+                    if let Err(refusal) = has_room_for(shared, size as u64) {
+                        batch.clear();
+                        break Err(refusal);
+                    }
                     writer = writer.write(std::mem::take(&mut batch)).await?;
                     size = 0;
                 }

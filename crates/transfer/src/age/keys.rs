@@ -244,6 +244,11 @@ impl Identities {
         Self { keys: Vec::new(), passphrase: Some(passphrase) }
     }
 
+    /// Whether there is nothing to decrypt with.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.passphrase.is_none()
+    }
+
     /// Returns the recipients of these identities, as text.
     pub fn recipients(&self) -> Result<Vec<String>> {
         let recipient = |key: &PrivateKey| -> Result<String> {

@@ -64,7 +64,8 @@ impl Found {
         read().context(doing)
     }
 
-    /// Reads the details.
+    /// Reads the details. Identities demand an encrypted backup: a place that others can write to may
+    /// have another one by now.
     pub fn open<'a>(
         &'a self,
         source: &dyn ImageSource,
@@ -74,6 +75,13 @@ impl Found {
             let first = self.manifest.layers.first();
             let first = first.ok_or_else(|| Error::bad_content("it has no details"))?;
             let is_encrypted = self.config.encryption.is_some();
+            if !is_encrypted && !identities.is_empty() {
+                return Err(Error::denied(
+                    "it is not encrypted, although an identity or a passphrase was given: anybody \
+                     who can write to its place can have replaced it",
+                )
+                .hint("if it was made without encryption, pass neither"));
+            }
             if self.is_sealed(first, DETAILS)? != is_encrypted {
                 return Err(edited("its list of layers"));
             }

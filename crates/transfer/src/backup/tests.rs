@@ -73,10 +73,14 @@ fn every_cut_and_every_change_is_found() {
     let identity = || Identities::parse(&imgctl_base::secret::Secret::new(IDENTITY), "i").unwrap();
     let content = content();
     for recipients in [None, Some(Recipients::parse(RECIPIENT, "r").unwrap())] {
+        let identity = || match recipients {
+            None => Identities::default(),
+            Some(_) => identity(),
+        };
         let scratch = tempfile::tempdir().unwrap();
         let directory = scratch.path().join("backup");
         let is_encrypted = recipients.is_some();
-        let packed = pack(&directory, recipients, &content);
+        let packed = pack(&directory, recipients.clone(), &content);
         assert_eq!(read(&directory, &identity()).unwrap(), content);
         let blobs = directory.join("blobs/sha256");
         let mut texts = String::new();
@@ -116,6 +120,23 @@ fn every_cut_and_every_change_is_found() {
             assert_eq!(again.root.digest, packed.root.digest);
         }
     }
+}
+
+#[test]
+fn a_key_demands_an_encrypted_backup() {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = scratch.path().join("backup");
+    pack(&directory, None, b"forged");
+    let secret = |text: &str| imgctl_base::secret::Secret::new(text);
+    for identities in [
+        Identities::parse(&secret(IDENTITY), "i").unwrap(),
+        Identities::passphrase(secret("only the owner knows it")),
+    ] {
+        let error = read(&directory, &identities).unwrap_err();
+        assert_eq!(error.kind(), Kind::Denied);
+        assert!(error.chain().join(" ").contains("is not encrypted"), "{error}");
+    }
+    assert_eq!(read(&directory, &Identities::default()).unwrap(), b"forged");
 }
 
 #[test]

@@ -8,9 +8,13 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use crate::cli::{context::Context, duration, registry_options::RegistryArgs};
+use crate::cli::{
+    context::Context,
+    duration,
+    registry_options::{RegistryArgs, read_token},
+};
 use crate::ui::edge;
-use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::image::Reference;
 use imgctl_registry::server::{
@@ -24,8 +28,6 @@ use imgctl_transfer::transfer::store_backend::StoreBackend;
 const TOKEN: &str = "IMGCTL_REGISTRY_TOKEN";
 /// Default port of a registry.
 const DEFAULT_PORT: u16 = 5000;
-/// Maximum size of a token file, in bytes.
-const MAX_TOKEN: u64 = 4096;
 
 /// Serve a directory, or the images of the store, as an OCI registry
 #[derive(Args, Debug)]
@@ -331,23 +333,6 @@ fn place(url: &str) -> Result<(String, bool)> {
         _ => Err(Error::usage(format!("`{url}` is not the URL of a registry"))
             .hint("write it like https://registry.example.com")),
     }
-}
-
-fn read_token(path: &Path) -> Result<Secret> {
-    let size = std::fs::metadata(path).path("read", path)?.len();
-    let text = if size <= MAX_TOKEN {
-        std::fs::read_to_string(path).path("read", path)?
-    } else {
-        String::new()
-    };
-    let token = text.trim();
-    if token.is_empty() || token.contains(char::is_whitespace) {
-        return Err(Error::usage(format!(
-            "{} does not contain one token on one line",
-            path.display()
-        )));
-    }
-    Ok(Secret::new(token))
 }
 
 fn any_address(port: u16) -> Vec<SocketAddr> {

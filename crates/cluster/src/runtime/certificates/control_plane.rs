@@ -162,31 +162,61 @@ pub fn write_kubeconfig(
     user: &str,
     signed: &Signed,
 ) -> Result<String> {
-    let context = format!("{user}@{CLUSTER}");
+    render(&Entries {
+        cluster: CLUSTER,
+        server,
+        authority,
+        context: &format!("{user}@{CLUSTER}"),
+        user,
+        login: Login::Certificate(&signed.certificate, signed.key.pem.expose()),
+    })
+}
+
+/// With what a user of a kubeconfig logs in.
+pub(super) enum Login<'a> {
+    /// The certificate and its key, in PEM.
+    Certificate(&'a str, &'a str),
+    Token(&'a str),
+}
+
+/// What a kubeconfig consists of; the authority is PEM.
+pub(super) struct Entries<'a> {
+    pub(super) cluster: &'a str,
+    pub(super) server: &'a str,
+    pub(super) authority: &'a str,
+    pub(super) context: &'a str,
+    pub(super) user: &'a str,
+    pub(super) login: Login<'a>,
+}
+
+/// Returns the kubeconfig as kubeadm writes it.
+pub(super) fn render(entries: &Entries<'_>) -> Result<String> {
+    let Entries { cluster, server, context, user, .. } = entries;
     let encoded = |pem: &str| STANDARD.encode(pem);
+    let login = match entries.login {
+        Login::Certificate(certificate, key) => json!({
+            "client-certificate-data": encoded(certificate),
+            "client-key-data": encoded(key),
+        }),
+        Login::Token(token) => json!({ "token": token }),
+    };
     let mut text = yaml::write(&json!({
         "apiVersion": "v1",
         "clusters": [{
             "cluster": {
-                "certificate-authority-data": encoded(authority),
+                "certificate-authority-data": encoded(entries.authority),
                 "server": server,
             },
-            "name": CLUSTER,
+            "name": cluster,
         }],
         "contexts": [{
-            "context": { "cluster": CLUSTER, "user": user },
+            "context": { "cluster": cluster, "user": user },
             "name": context,
         }],
         "current-context": context,
         "kind": "Config",
         "preferences": {},
-        "users": [{
-            "name": user,
-            "user": {
-                "client-certificate-data": encoded(&signed.certificate),
-                "client-key-data": encoded(signed.key.pem.expose()),
-            },
-        }],
+        "users": [{ "name": user, "user": login }],
     }))?;
     text.push('\n');
     Ok(text)
@@ -221,7 +251,7 @@ pub fn read_kubeconfig(text: &str) -> Result<Kubeconfig> {
     })
 }
 
-fn named<'a>(value: &'a Value, list: &str, name: &str) -> Result<&'a Value> {
+pub(super) fn named<'a>(value: &'a Value, list: &str, name: &str) -> Result<&'a Value> {
     value[list]
         .as_array()
         .and_then(|entries| entries.iter().find(|entry| entry["name"] == name))

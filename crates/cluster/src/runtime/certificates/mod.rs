@@ -8,6 +8,7 @@ pub(crate) mod again;
 pub mod authority;
 pub mod control_plane;
 pub mod declared;
+pub(crate) mod host_kubeconfig;
 pub mod inspect;
 pub(crate) mod kubeconfig;
 pub mod pki;

@@ -16,6 +16,7 @@ use config::{API_NAME, Role};
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Line, Site};
+use crate::runtime::certificates::host_kubeconfig;
 use crate::runtime::k3s::host::DATA;
 use crate::runtime::kubectl::{self, quoted};
 use crate::runtime::load_balancer::{self, API_PORT};
@@ -366,7 +367,7 @@ pub(crate) fn fetch_kubeconfig(
     for local in ["127.0.0.1", "0.0.0.0", "[::1]"] {
         text = text.replace(&format!("https://{local}:"), &format!("https://{server}:"));
     }
-    context.state.write("etc/admin.conf", &text)
+    host_kubeconfig::keep(&context.state, &text, agent, KUBECONFIG)
 }
 
 #[cfg(test)]

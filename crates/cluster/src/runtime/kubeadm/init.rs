@@ -4,6 +4,7 @@ use std::{net::IpAddr, time::Duration};
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Line, Site};
+use crate::runtime::certificates::host_kubeconfig;
 use crate::runtime::kubeadm::config::{API_NAME, Config};
 use crate::runtime::kubeadm::place::{self, write};
 use crate::runtime::kubeadm::settings::{Settings, etc};
@@ -93,7 +94,7 @@ pub(super) fn actions_with(
         "admin-conf",
         "fetch /etc/kubernetes/admin.conf to the controller as etc/admin.conf",
         |site| match place::read(site.agent, ADMIN_CONF)? {
-            Some(text) => site.state().write("etc/admin.conf", &text),
+            Some(text) => host_kubeconfig::keep(site.state(), &text, site.agent, ADMIN_CONF),
             None => Ok(()),
         },
     ));

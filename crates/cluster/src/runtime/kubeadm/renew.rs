@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Line, Site};
-use crate::runtime::certificates::{control_plane, inspect};
+use crate::runtime::certificates::{control_plane, host_kubeconfig, inspect};
 use crate::runtime::kubeadm::settings::{ALT_NAMES, Settings, alt_names, etc};
 use crate::runtime::kubeadm::{Kubeadm, config::has_balancers, health, init, place};
 use crate::runtime::{
@@ -209,7 +209,7 @@ fn renew(site: &Site<'_>, settings: &Settings, first: bool, wanted: &Wanted) -> 
             place::place_identity(site.agent, settings, &config, &pki, &identity, true)?;
             if first && identity.file == "admin.conf" {
                 let text = place::read(site.agent, &path)?.unwrap_or_default();
-                site.state().write("etc/admin.conf", &text)?;
+                host_kubeconfig::keep(site.state(), &text, site.agent, &path)?;
             }
         }
     }

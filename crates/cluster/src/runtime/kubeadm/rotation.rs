@@ -13,9 +13,9 @@ use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::certificates::authority::Authority;
 use crate::runtime::certificates::kubeconfig::{with_authority, with_client};
 use crate::runtime::certificates::rotation::{self, Pair, Signs, Trust};
-use crate::runtime::certificates::{again, control_plane};
+use crate::runtime::certificates::{again, control_plane, host_kubeconfig};
 use crate::runtime::kubeadm::{Kubeadm, health, place, renew, settings};
-use crate::runtime::kubectl::{Kubectl, api_port, is_true};
+use crate::runtime::kubectl::{ADMIN_CONF, Kubectl, api_port, is_true};
 use crate::runtime::rotation::{Rotator, Which};
 use crate::runtime::wait::{until_well, waiting};
 use imgctl_base::error::{Error, Result};
@@ -452,8 +452,8 @@ impl Rotator for Kubeadm<'_> {
         };
         let files: Vec<String> = which.iter().map(|one| file(*one).to_owned()).collect();
         Action::new("end", says, move |site| {
-            if let Some(admin) = place::read(site.agent, "/etc/kubernetes/admin.conf")? {
-                site.state().write("etc/admin.conf", &admin)?;
+            if let Some(admin) = place::read(site.agent, ADMIN_CONF)? {
+                host_kubeconfig::keep(site.state(), &admin, site.agent, ADMIN_CONF)?;
             }
             match signs {
                 Signs::New => rotation::finish(site.state(), &files),

@@ -8,7 +8,7 @@ use std::io::{self, Cursor};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -24,7 +24,7 @@ use tokio::sync::watch;
 
 use crate::agent::protocol::OutputLine;
 use crate::agent::tunnel::{Failure, Tunnel, WAITING, poll_block};
-use crate::agent::wire::{self, Call, Event, Said};
+use crate::agent::wire::{self, Call, Event, Patience, Said};
 use crate::host::transport::{BoxFuture, Ended};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::wire::Decoder;
@@ -42,6 +42,12 @@ const PING: Duration = Duration::from_secs(15);
 const PONG: Duration = Duration::from_secs(60);
 /// Time that a broken connection has to report its cause.
 const REASON: Duration = Duration::from_secs(2);
+/// Bytes per second below which a transfer or an unpacking counts as stuck.
+const SLOWEST: u64 = 8 << 10;
+/// Maximum size of the output of one command, in bytes.
+const MOST_OUTPUT: u64 = 4 << 30;
+/// Time for a host to open a connection, or to answer about a blob.
+const ANSWER: Duration = Duration::from_secs(5 * 60);
 /// Number of bytes to remember of the agent's stderr.
 const ERRORS: usize = 4 << 10;
 /// Maximum length of a refusal text, in bytes.
@@ -62,6 +68,63 @@ pub(super) enum Trouble {
         has_begun: bool,
     },
     Refused(Error),
+}
+
+/// Until when a host has to answer.
+pub(super) struct Deadline {
+    /// What it was asked for.
+    what: &'static str,
+    patience: Patience,
+    begun: Instant,
+    /// When it last reported bytes, and how many in all.
+    reported: Instant,
+    moved: u64,
+}
+
+impl Deadline {
+    pub(super) fn new(what: &'static str, patience: Patience) -> Self {
+        let now = Instant::now();
+        Self { what, patience, begun: now, reported: now, moved: 0 }
+    }
+
+    /// For a request that sends `bytes` bytes.
+    pub(super) fn answer(what: &'static str, bytes: u64) -> Self {
+        let time = ANSWER.saturating_add(Duration::from_secs(bytes / SLOWEST));
+        Self::new(what, Patience { time: Some(time), bytes: 0 })
+    }
+
+    /// The host reports bytes. Those that it cannot have moved do not count.
+    pub(super) fn moved(&mut self, bytes: u64) {
+        let before = self.moved;
+        self.moved = before.saturating_add(bytes).min(self.patience.bytes);
+        if self.moved > before {
+            self.reported = Instant::now();
+        }
+    }
+
+    /// Returns when the wait ends: if no bytes are reported for long, or bytes come too slowly for too
+    /// long.
+    pub(super) fn end(&self) -> Option<Instant> {
+        let time = self.patience.time?;
+        let earned = Duration::from_secs(self.moved / SLOWEST);
+        let slow = self.begun.checked_add(time)?.checked_add(earned)?;
+        Some(slow.min(self.reported.checked_add(time)?))
+    }
+
+    /// Waits for what the host does, and no longer than its time.
+    pub(super) async fn within<T>(&self, does: impl Future<Output = T>) -> Result<T, Trouble> {
+        let Some(end) = self.end() else { return Ok(does.await) };
+        tokio::time::timeout_at(end.into(), does).await.map_err(|_| {
+            Trouble::Refused(
+                Error::network(format!(
+                    "the host has not answered `{}` in {} s",
+                    self.what,
+                    self.begun.elapsed().as_secs()
+                ))
+                .hint("see what the host is doing: imgctl exec, or its console"),
+            )
+        })
+    }
 }
 
 /// Messages during a call.
@@ -146,6 +209,15 @@ impl Connection {
         Trouble::Lost { error: lost(&reason), has_begun }
     }
 
+    /// The same within a time.
+    pub(super) async fn request_within(
+        &self,
+        request: Request<Body>,
+        deadline: &Deadline,
+    ) -> Result<Response<Incoming>, Trouble> {
+        deadline.within(self.request(request)).await?
+    }
+
     pub(super) async fn call<C: Call>(
         &self,
         call: &C,
@@ -158,39 +230,56 @@ impl Connection {
         let request = Request::post(format!("http://agent{}{}", wire::PREFIX, C::NAME))
             .body(Body::whole(bytes))
             .map_err(|error| refused(Error::failed("cannot write the call").caused_by(error)))?;
-        let response = self.request(request).await?;
+        let deadline = Deadline::new(C::NAME, call.patience());
+        let response = self.request_within(request, &deadline).await?;
         let status = response.status();
         if status != StatusCode::OK {
             let text = text(response.into_body()).await;
             let message = format!("the agent refuses the call {} ({status}): {text}", C::NAME);
             return Err(refused(Error::failed(message)));
         }
-        self.events::<C>(response.into_body(), told).await
+        self.events::<C>(response.into_body(), (deadline, call.longest()), told).await
     }
 
     async fn events<C: Call>(
         &self,
         mut body: Incoming,
+        (mut deadline, longest): (Deadline, usize),
         told: &mut dyn FnMut(Told),
     ) -> Result<C::Answer, Trouble> {
         let mut has_begun = false;
-        let mut decoder = Decoder::default();
+        let mut decoder = Decoder::new(longest);
+        let mut printed = 0_u64;
         loop {
             while let Some(event) = decoder.message().map_err(Trouble::Refused)? {
                 match event {
                     Event::Begun => has_begun = true,
-                    Event::Progress(bytes) => told(Told::Progress(bytes)),
-                    Event::Line(line) => told(Told::Line(line)),
+                    Event::Progress(bytes) => {
+                        deadline.moved(bytes);
+                        told(Told::Progress(bytes));
+                    }
+                    Event::Line(line) => {
+                        // Lines are logged on this machine.
+                        printed = printed.saturating_add(line.text.len() as u64 + 1);
+                        if printed > MOST_OUTPUT {
+                            return Err(Trouble::Refused(Error::failed(format!(
+                                "a command prints more than {} GiB",
+                                MOST_OUTPUT >> 30
+                            ))));
+                        }
+                        told(Told::Line(line));
+                    }
                     Event::Done(mut answer) => {
                         if let Some(content) = C::answered(&mut answer) {
-                            *content = self.rest(decoder.into_rest(), body).await?;
+                            let rest = self.rest(decoder.into_rest(), body);
+                            *content = deadline.within(rest).await??;
                         }
                         return Ok(answer);
                     }
                     Event::Failed(failure) => return Err(Trouble::Refused(failure.into())),
                 }
             }
-            match body.frame().await {
+            match deadline.within(body.frame()).await? {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
                         decoder.push(&data);
@@ -229,10 +318,11 @@ fn lost(why: &str) -> Error {
     Error::network(format!("the connection to the agent was lost: {why}"))
 }
 
-/// Reads the text of a refusal.
+/// Reads the text of a refusal, if it comes in time.
 pub(super) async fn text(body: Incoming) -> String {
-    let bytes = Limited::new(body, REFUSAL).collect().await;
-    let bytes = bytes.map_or_else(|_| Bytes::new(), http_body_util::Collected::to_bytes);
+    let bytes = tokio::time::timeout(ANSWER, Limited::new(body, REFUSAL).collect()).await;
+    let bytes = bytes.ok().and_then(std::result::Result::ok);
+    let bytes = bytes.map_or_else(Bytes::new, http_body_util::Collected::to_bytes);
     String::from_utf8_lossy(&bytes).trim().to_owned()
 }
 
@@ -311,7 +401,8 @@ pub(super) async fn open_tunnel(
             let error = Error::usage(format!("`{address}` is not an address")).caused_by(error);
             Trouble::Refused(error)
         })?;
-    let response = connection.request(request).await?;
+    let deadline = Deadline::answer("tunnel", 0);
+    let response = connection.request_within(request, &deadline).await?;
     match response.status() {
         StatusCode::OK => {
             let failure = Failure::default();

@@ -2,6 +2,8 @@
 //! lost.
 
 mod connection;
+#[cfg(test)]
+mod hostile_tests;
 mod start;
 #[cfg(any(test, feature = "testing"))]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "for tests only")]
@@ -12,9 +14,10 @@ mod tests;
 mod tunnel_tests;
 mod upload;
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -38,6 +41,10 @@ use imgctl_base::image::{Descriptor, Digest};
 
 /// Duration after which an interrupted call may be retried again.
 const LASTING: Duration = Duration::from_secs(30);
+/// Time for a host to get the agent's program and to start it.
+const START: Duration = Duration::from_secs(30 * 60);
+/// Time for a canceled command to end: then nobody waits for its host any longer.
+const GIVE_UP: Duration = Duration::from_secs(60);
 /// Interval at which a call that can be canceled checks whether it is.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -61,13 +68,22 @@ pub struct Remote {
     runtime: Handle,
     connection: Mutex<Option<Arc<Connection>>>,
     facts: OnceLock<Facts>,
+    /// By directory and key: whether the wait for a command is given up.
+    running: Mutex<BTreeMap<(String, String), Arc<AtomicBool>>>,
 }
 
 impl Remote {
     /// Creates the agent without connecting. Asynchronous work runs on `runtime`; calls must not
     /// come from the threads of `runtime`.
     pub fn new(transport: Arc<dyn Transport>, launch: Launch, runtime: Handle) -> Self {
-        Self { transport, launch, runtime, connection: Mutex::default(), facts: OnceLock::new() }
+        Self {
+            transport,
+            launch,
+            runtime,
+            connection: Mutex::default(),
+            facts: OnceLock::new(),
+            running: Mutex::default(),
+        }
     }
 
     /// Returns the live connection, or opens a new one if there is none. Other callers wait
@@ -79,10 +95,20 @@ impl Remote {
         }
         // The old connection must end before the new one requests the same locks.
         *held = None;
-        let started = self.runtime.block_on(start::start(&*self.transport, &self.launch));
+        // The host may have to get the program first.
+        let started = self.runtime.block_on(async {
+            let started = start::start(&*self.transport, &self.launch);
+            tokio::time::timeout(START, started).await.unwrap_or_else(|_| {
+                Err(Error::network(format!("it is not ready after {} min", START.as_secs() / 60)))
+            })
+        });
         let connection = Arc::new(started.context(|| self.cannot_start())?);
         *held = Some(Arc::clone(&connection));
         Ok(connection)
+    }
+
+    fn running(&self) -> MutexGuard<'_, BTreeMap<(String, String), Arc<AtomicBool>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn cannot_start(&self) -> String {
@@ -269,15 +295,31 @@ impl Agent for Remote {
         // Once the command has been restarted, a repeated call follows it instead of restarting it
         // again.
         let lost = |call: &mut Run| call.again = false;
-        let (outcome, _) = self.call_again(request.clone(), lost, &mut |told| {
-            if let Told::Line(line) = told {
-                output(line);
-            }
-        })?;
-        Ok(outcome)
+        let id = (request.directory.clone(), request.key.clone());
+        let given_up = Arc::new(AtomicBool::new(false));
+        self.running().insert(id.clone(), Arc::clone(&given_up));
+        let outcome = self.call_until(
+            request.clone(),
+            lost,
+            &mut |told| {
+                if let Told::Line(line) = told {
+                    output(line);
+                }
+            },
+            &given_up,
+        );
+        self.running().remove(&id);
+        Ok(outcome?.0)
     }
 
     fn cancel(&self, directory: &str, key: &str) -> Result<()> {
+        let given_up = self.running().get(&(directory.to_owned(), key.to_owned())).cloned();
+        if let Some(given_up) = given_up {
+            self.runtime.spawn(async move {
+                tokio::time::sleep(GIVE_UP).await;
+                given_up.store(true, Ordering::Relaxed);
+            });
+        }
         self.call(Cancel { directory: directory.to_owned(), key: key.to_owned() })
     }
 

@@ -8,7 +8,7 @@ use http::{Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 
 use crate::agent::remote::Remote;
-use crate::agent::remote::connection::{Body, Connection, Trouble, text};
+use crate::agent::remote::connection::{Body, Connection, Deadline, Trouble, text};
 use crate::agent::wire::REPOSITORY;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Descriptor;
@@ -97,7 +97,7 @@ impl Upload<'_> {
     ) -> Result<Response<Incoming>, Trouble> {
         let request = Request::builder().method(method).uri(address);
         let request = request.body(Body::Whole(None)).map_err(unwritable)?;
-        connection.request(request).await
+        connection.request_within(request, &Deadline::answer("blob", 0)).await
     }
 
     /// Returns the number of bytes that the host has, or `None` if it has the whole blob.
@@ -137,7 +137,8 @@ impl Upload<'_> {
             }
         };
         let request = request.body(body).map_err(unwritable)?;
-        let answer = connection.request(request);
+        let deadline = Deadline::answer("blob", length);
+        let answer = connection.request_within(request, &deadline);
         let outcome = runtime.block_on(self.reached.watch(start, &sending, answer));
         // A failing source aborts the request.
         if let Some(error) = sending.failure() {

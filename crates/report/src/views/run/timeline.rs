@@ -1,6 +1,8 @@
 //! The timeline of a run: a lane for each host, in which steps are blocks and gaps are waits. The time
 //! between two commands is left out.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use maud::{Markup, html};
 
@@ -14,8 +16,10 @@ const WIDTH: u64 = 1000;
 
 /// Maps times to milliseconds of work.
 pub(super) struct Clock {
-    /// Begin and end of each command, in milliseconds since 1970.
+    /// Begin and end of each command, in milliseconds since 1970: sorted, without overlaps.
     spans: Vec<(i64, i64)>,
+    /// Milliseconds of work before each span, and of all. A long journal has as many spans as it likes.
+    before: Vec<u64>,
 }
 
 impl Clock {
@@ -33,23 +37,29 @@ impl Clock {
             *end = (*end).max(*start);
             after = *end;
         }
-        Self { spans }
+        let mut before = vec![0_u64];
+        for (start, end) in &spans {
+            let last = before.last().copied().unwrap_or_default();
+            before.push(last.saturating_add(start.abs_diff(*end)));
+        }
+        Self { spans, before }
     }
 
     /// Returns the time of all commands together, in milliseconds.
     pub(super) fn length(&self) -> u64 {
-        let lengths = self.spans.iter().map(|(start, end)| start.abs_diff(*end));
-        lengths.fold(0, u64::saturating_add)
+        self.before.last().copied().unwrap_or_default()
+    }
+
+    /// Returns the number of the last span that begins at or before `time`.
+    fn span_at(&self, time: i64) -> Option<usize> {
+        self.spans.partition_point(|(start, _)| *start <= time).checked_sub(1)
     }
 
     /// Returns the milliseconds of work before `time`.
     fn at(&self, time: i64) -> u64 {
-        let before = |(start, end): &(i64, i64)| match time {
-            time if time >= *end => start.abs_diff(*end),
-            time if time <= *start => 0,
-            time => start.abs_diff(time),
-        };
-        self.spans.iter().map(before).fold(0, u64::saturating_add)
+        let Some(at) = self.span_at(time) else { return 0 };
+        let within = self.spans.get(at).map_or(0, |(start, end)| start.abs_diff(time.min(*end)));
+        self.before.get(at).map_or(0, |before| before.saturating_add(within))
     }
 
     /// Returns where a time is in a lane.
@@ -68,7 +78,8 @@ pub(super) fn body(report: &RunReport, clock: &Clock) -> Markup {
     if report.hosts.is_empty() {
         return nothing("No step began.");
     }
-    let borders: Vec<u64> =
+    // One at each place, however many commands there were.
+    let borders: BTreeSet<u64> =
         clock.spans.iter().skip(1).map(|(start, _)| clock.place(*start)).collect();
     let rows = html! {
         @for host in &report.hosts {
@@ -114,7 +125,7 @@ fn busy(host: &HostRun) -> u64 {
 }
 
 /// Draws a block for each attempt; those of one outcome are one path, as there may be many.
-fn lane(host: &HostRun, clock: &Clock, borders: &[u64]) -> Markup {
+fn lane(host: &HostRun, clock: &Clock, borders: &BTreeSet<u64>) -> Markup {
     let mut paths = [
         ("good", String::new()),
         ("info", String::new()),
@@ -157,8 +168,24 @@ fn span(attempt: &Attempt, clock: &Clock) -> Option<(u64, u64)> {
         .or_else(|| Some(ended?.saturating_sub(length?)))?;
     // Without an end: up to the end of the command that began it.
     let ended = ended.or_else(|| {
-        let of_command = clock.spans.iter().find(|(start, end)| (*start..=*end).contains(&began));
-        of_command.map(|(_, end)| *end)
+        let of_command = clock.span_at(began).and_then(|at| clock.spans.get(at));
+        of_command.map(|(_, end)| *end).filter(|end| began <= *end)
     });
     Some((clock.place(began), clock.place(ended.unwrap_or(began))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_that_the_spans_add_up_to() {
+        let spans = vec![(10, 20), (20, 20), (20, 25), (40, 100)];
+        let clock = Clock { before: vec![0, 10, 10, 15, 75], spans: spans.clone() };
+        for time in 0..120 {
+            let before = |(start, end): &(i64, i64)| time.clamp(*start, *end).abs_diff(*start);
+            assert_eq!(clock.at(time), spans.iter().map(before).sum::<u64>(), "{time}");
+        }
+        assert_eq!(clock.length(), 75);
+    }
 }
