@@ -512,8 +512,6 @@ fn work_is_bounded_by_what_it_yields() {
         (22, vec![group(21)]),
         (22, vec![group(1); 21]),
         (17, vec![group(82)]),
-        (9, vec![group(513)]),
-        (3, vec![group(2049)]),
     ] {
         let recipe = recipe_of(&groups, &vec![0; 1 << 20], level, &[&zeros]);
         let error = applied(&recipe, &there).unwrap_err();
